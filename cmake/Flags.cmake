@@ -1,0 +1,12 @@
+# Warnings and sanitizers for our own targets only: users' code never sees them.
+add_library(starling_flags INTERFACE)
+target_compile_options(starling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual
+                                                -Wno-restrict) # GCC 12 warns wrongly about std::string sums (PR 105651)
+if(STARLING_WERROR)
+  target_compile_options(starling_flags INTERFACE -Werror)
+endif()
+if(STARLING_SANITIZE)
+  target_compile_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer
+                                                  -fno-sanitize-recover=all)
+  target_link_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE})
+endif()

@@ -1,0 +1,13 @@
+include(CMakePackageConfigHelpers)
+install(TARGETS starling EXPORT StarlingTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/starling/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/starling FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_BINARY_DIR}/generated/starling/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/starling)
+if(STARLING_TOOL)
+  install(TARGETS starling_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/Starling)
+install(EXPORT StarlingTargets NAMESPACE Starling:: DESTINATION ${destination})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/StarlingConfig.cmake.in ${PROJECT_BINARY_DIR}/StarlingConfig.cmake
+                              INSTALL_DESTINATION ${destination})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/StarlingConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/StarlingConfig.cmake ${PROJECT_BINARY_DIR}/StarlingConfigVersion.cmake DESTINATION ${destination})

@@ -1,0 +1,42 @@
+// A topology of your own: a class with one function, one line to register it, and everything else works on it.
+
+#include <starling/starling.h>
+
+#include <iostream>
+
+using namespace starling;
+
+// Everybody hears the rank that mirrors it, and next time its left neighbour.
+class Mirror final : public Schedule {
+ public:
+  using Schedule::Schedule;
+  Step period() const override { return 2; }
+
+ private:
+  void fill(Step step, Rank rank, Exchange& out) const override {
+    const Rank n = size();
+    const Rank heard = step % 2 == 0 ? n - 1 - rank : (rank + n - 1) % n;
+    const Rank told = step % 2 == 0 ? n - 1 - rank : (rank + 1) % n;
+    if (heard == rank) return;
+    out.self_weight = 0.5;
+    out.hear(heard, 0.5);
+    out.tell(told);
+  }
+};
+
+int main() {
+  register_topology({.name = "mirror",
+                     .summary = "the mirror image and the left neighbour in turn",
+                     .parameters = {},
+                     .make = [](const Parameters&, const TopologySetting& setting) { return std::make_shared<Mirror>(setting.n); },
+                     .changing = true});
+
+  const Analysis analysis = analyze(make_schedule("mirror", 16));
+  std::cout << "mirror on 16 ranks: doubly stochastic: " << (*analysis.row_stochastic && *analysis.column_stochastic ? "yes" : "no")
+            << ", rho " << analysis.rho->value << '\n';
+
+  // It nests like any other.
+  const ConsensusResult result = run_consensus(make_schedule("hierarchical(outer=mirror, local=4)", 64));
+  std::cout << "64 ranks on 16 machines agree in " << result.steps << " steps\n";
+  return result.outcome == ConsensusResult::Outcome::reached ? 0 : 1;
+}

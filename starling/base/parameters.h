@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "starling/base/spec.h"
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// A parameter that a name of the grammar takes; the text of the default, "" when it must be given.
+struct Parameter {
+  std::string name;
+  std::string fallback;
+  std::string help;
+  bool is_topology = false;  // the value is itself a topology's spec
+};
+
+/// The arguments of one Spec, checked against the declared parameters. Positional arguments fill the
+/// parameters in the order of their declaration. Every getter throws InvalidArgument naming the valid values.
+class Parameters {
+ public:
+  Parameters(const Spec& spec, const std::vector<Parameter>& declared);
+
+  const std::string& owner() const { return owner_; }
+  bool given(const std::string& name) const;
+
+  std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most) const;
+  /// An integer that may be absent, or the word `auto` (the declared fallback).
+  std::optional<std::int64_t> optional_integer(const std::string& name, std::int64_t least, std::int64_t most) const;
+  double number(const std::string& name, double least, double most) const;
+  std::optional<double> optional_number(const std::string& name, double least, double most) const;
+  std::uint64_t seed() const;
+  bool yes(const std::string& name) const;
+  const std::string& text(const std::string& name) const;
+  const std::string& choice(const std::string& name, const std::vector<std::string>& valid) const;
+  /// A nested spec, such as a schedule inside a schedule.
+  const Spec& spec(const std::string& name) const;
+  /// A list of ranks below n, `[0,2,5..9]`, ascending and without repetition.
+  std::vector<Rank> ranks(const std::string& name, Rank n) const;
+
+ private:
+  bool automatic(const std::string& name) const;
+  [[noreturn]] void fail(const std::string& name, const std::string& expectation) const;
+
+  std::string owner_;
+  std::vector<std::string> names_;
+  std::vector<Spec> values_;
+  std::vector<bool> given_;
+  std::size_t index(const std::string& name) const;
+};
+
+}  // namespace starling

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace starling {
+
+class JsonWriter;
+
+/// A line of a chart; x and y are equally long. Points that are not finite are left out.
+struct Series {
+  std::string name;
+  std::vector<double> x = {}, y = {};
+  bool dashed = false;  // theory beside measurement, say
+};
+
+struct LineChart {
+  std::string title = {}, x_label = {}, y_label = {};
+  bool log_x = false;
+  bool log_y = false;
+  std::vector<Series> series = {};
+  std::string note = {};  // a line below the chart
+  double y_floor = 0;     // smaller values lie on the floor of a logarithmic axis; 0: below all positive ones
+  bool markers = false;   // a dot at every point, for sweeps with few
+};
+
+/// At most `most` points that look like all of them: the first, the last, and in each stretch of the axis the
+/// lowest and the highest. Drops what an axis cannot show: values that are not finite, x <= 0 or y < 0 on a
+/// logarithmic one.
+Series decimated(const Series& series, bool log_x, bool log_y, std::size_t most);
+
+/// What the page's script draws; see page_script.cpp. Throws InvalidArgument for series with x and y of
+/// different lengths.
+void write_chart(JsonWriter& json, const LineChart& chart);
+
+}  // namespace starling

@@ -1,0 +1,72 @@
+#include "starling/report/number_text.h"
+
+#include <cmath>
+#include <cstdint>
+#include <fmt/format.h>
+#include <span>
+
+namespace starling {
+namespace {
+
+constexpr double kWholeInFull = 1e15;
+
+/// Three significant digits in the largest unit that leaves at least one; rounding up may need the next unit.
+std::string in_units(double number, double step, std::span<const char* const> units) {
+  if (!std::isfinite(number)) return compact(number);
+  std::size_t unit = 0;
+  double scaled = number;
+  // 999.5 would print as 1000 with three digits.
+  const double most = step > 1000 ? step - 0.5 : 999.5;
+  while (std::abs(scaled) >= most && unit + 1 < units.size()) {
+    scaled /= step;
+    ++unit;
+  }
+  return compact(scaled, std::abs(scaled) >= 999.5 ? 4 : 3) + units[unit];
+}
+
+std::string two_units(double seconds, double large, const char* large_unit, double small,
+                      const char* small_unit) {
+  auto smalls = static_cast<std::int64_t>(std::llround(seconds / small));
+  const auto per_large = static_cast<std::int64_t>(large / small);
+  const std::int64_t larges = smalls / per_large;
+  smalls %= per_large;
+  return smalls == 0 ? fmt::format("{} {}", larges, large_unit)
+                     : fmt::format("{} {} {} {}", larges, large_unit, smalls, small_unit);
+}
+
+}  // namespace
+
+std::string compact(double number, int digits) {
+  if (number == 0) return "0";  // also -0
+  if (std::abs(number) < kWholeInFull && number == std::trunc(number)) return fmt::format("{:.0f}", number);
+  // "{:g}" would turn 123456.7 into 1.2346e+05, which nobody reads.
+  if (std::abs(number) < kWholeInFull && std::abs(number) >= std::pow(10, digits) - 0.5)
+    return fmt::format("{:.0f}", number);
+  return fmt::format("{:.{}g}", number, digits);
+}
+
+std::string human_bytes(double bytes) {
+  constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+  return in_units(bytes, 1024, kUnits);
+}
+
+std::string human_count(double count) {
+  constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
+  if (std::abs(count) < 9999.5) return compact(count, 4);
+  return in_units(count, 1000, kUnits);
+}
+
+std::string human_time(double seconds) {
+  if (!std::isfinite(seconds)) return compact(seconds);
+  if (seconds < 0) return "-" + human_time(-seconds);
+  if (seconds == 0) return "0 s";
+  if (seconds < 59.95) {
+    constexpr const char* kUnits[] = {" ns", " µs", " ms", " s"};
+    return in_units(seconds * 1e9, 1000, kUnits);
+  }
+  if (seconds < 3599.5) return two_units(seconds, 60, "min", 1, "s");
+  if (seconds < 86370) return two_units(seconds, 3600, "h", 60, "min");
+  return two_units(seconds, 86400, "d", 3600, "h");
+}
+
+}  // namespace starling

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+// Numbers as people read them; files for programs use JsonWriter.
+
+namespace starling {
+
+/// A few significant digits without trailing zeros: 0.86864, 1.2e-07; whole numbers in full.
+std::string compact(double number, int digits = 5);
+
+/// 512 B, 1.5 KiB, 3.25 GiB.
+std::string human_bytes(double bytes);
+
+/// 4900, 12.3k, 33.8M.
+std::string human_count(double count);
+
+/// 850 ns, 12.3 µs, 2.5 s, 3 min 20 s, 2 h 5 min.
+std::string human_time(double seconds);
+
+}  // namespace starling

@@ -1,0 +1,128 @@
+#include "starling/report/page.h"
+
+#include <fmt/format.h>
+#include <sstream>
+
+#include "starling/report/json.h"
+#include "starling/report/markup.h"
+#include "starling/report/page_parts.h"
+#include "starling/report/palette.h"
+
+namespace starling {
+namespace {
+
+/// Nothing may be loaded from anywhere, and the browser sees to it.
+constexpr std::string_view kPolicy =
+    "default-src &#39;none&#39;; style-src &#39;unsafe-inline&#39;; script-src &#39;unsafe-inline&#39;; "
+    "img-src data:";
+
+std::string palette_script() {
+  std::ostringstream text;
+  JsonWriter json(text, JsonWriter::Layout::one_line);
+  json.begin_array();
+  for (const PaletteColour& colour : kPalette)
+    json.begin_object().member("light", colour.light).member("dark", colour.dark).end_object();
+  json.end_array();
+  return "const palette = " + text.str() + ";\n";
+}
+
+}  // namespace
+
+Page& Page::section(const std::string& heading) {
+  if (sections_++ > 0) body_ += "</section>\n";
+  body_ += fmt::format("<section>\n<h2>{}</h2>\n", escape_markup(heading));
+  return *this;
+}
+
+Page& Page::paragraph(const std::string& text) {
+  body_ += fmt::format("<p>{}</p>\n", escape_markup(text));
+  return *this;
+}
+
+Page& Page::facts(const std::vector<Fact>& facts) {
+  body_ += "<dl class=\"card facts\">\n";
+  for (const Fact& fact : facts)
+    body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape_markup(fact.name),
+                         escape_markup(fact.value));
+  body_ += "</dl>\n";
+  return *this;
+}
+
+Page& Page::table(const Table& table) {
+  const auto cell = [&](const char* tag, std::size_t column, const std::string& text) {
+    const char* side = table.align_of(column) == Align::right ? " class=\"right\"" : "";
+    return fmt::format("<{0}{1}>{2}</{0}>", tag, side, escape_markup(text));
+  };
+  body_ += "<div class=\"card\"><div class=\"table\"><table>\n";
+  if (!table.title().empty()) body_ += fmt::format("<caption>{}</caption>\n", escape_markup(table.title()));
+  body_ += "<thead><tr>";
+  for (std::size_t c = 0; c < table.columns().size(); ++c) body_ += cell("th", c, table.columns()[c].header);
+  body_ += "</tr></thead>\n<tbody>\n";
+  for (std::size_t r = 0; r < table.rows().size(); ++r) {
+    body_ += table.has_rule_above(r) ? "<tr class=\"ruled\">" : "<tr>";
+    for (std::size_t c = 0; c < table.columns().size(); ++c) body_ += cell("td", c, table.rows()[r][c]);
+    body_ += "</tr>\n";
+  }
+  body_ += "</tbody></table></div>\n";
+  for (const std::string& note : table.footnotes())
+    body_ += fmt::format("<p class=\"notes\">{}</p>\n", escape_markup(note));
+  body_ += "</div>\n";
+  return *this;
+}
+
+Page& Page::chart(const LineChart& chart) {
+  std::ostringstream data;
+  JsonWriter json(data, JsonWriter::Layout::lines, /*digits=*/10);
+  write_chart(json, chart);
+  body_ += fmt::format(
+      "<figure class=\"card chart\" id=\"chart-{}\">\n<div class=\"chart-head\"><h3>{}</h3>"
+      "<button type=\"button\" class=\"save\" title=\"the points as a CSV file\">CSV</button></div>\n"
+      "<div class=\"canvas\"><canvas role=\"img\" aria-label=\"{}\"></canvas></div>\n<ul "
+      "class=\"legend\"></ul>\n",
+      ++charts_, escape_markup(chart.title), escape_markup(chart.title));
+  if (!chart.note.empty()) body_ += fmt::format("<figcaption>{}</figcaption>\n", escape_markup(chart.note));
+  body_ +=
+      "<noscript><p class=\"missing\">This chart is drawn by a script inside this file; please allow scripts "
+      "to see "
+      "it.</p></noscript>\n";
+  body_ += "<script type=\"application/json\" class=\"chart-data\">" + escape_script_json(data.str()) +
+           "</script>\n</figure>\n";
+  return *this;
+}
+
+Page& Page::pictures(const std::vector<Picture>& pictures) {
+  body_ += pictures.size() == 1 ? "<div class=\"pictures single\">\n" : "<div class=\"pictures\">\n";
+  for (const Picture& picture : pictures) {
+    body_ += "<figure class=\"card picture\">\n" + picture.svg;
+    if (!picture.caption.empty())
+      body_ += fmt::format("<figcaption>{}</figcaption>\n", escape_markup(picture.caption));
+    body_ += "</figure>\n";
+  }
+  body_ += "</div>\n";
+  return *this;
+}
+
+std::string Page::html(const Provenance& provenance) const {
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"generator\" content=\"Starling {}\">\n<link rel=\"icon\" "
+      "href=\"data:,\">\n<title>{}</title>\n<style>",
+      kPolicy, escape_markup(provenance.version), escape_markup(title_));
+  html += page_style();
+  html += fmt::format("</style>\n</head>\n<body>\n<header>\n<h1>{}</h1>\n", escape_markup(title_));
+  if (!subtitle_.empty()) html += fmt::format("<p>{}</p>\n", escape_markup(subtitle_));
+  html += "</header>\n<main>\n" + body_ + (sections_ > 0 ? "</section>\n" : "") + "</main>\n<footer>\n";
+  if (!provenance.command.empty())
+    html += fmt::format("Made by<code>{}</code>\n", escape_markup(provenance.command));
+  html += fmt::format("Starling {} · {}\n</footer>\n", escape_markup(provenance.version),
+                      escape_markup(provenance.date));
+  if (charts_ > 0) {
+    html += "<script>" + escape_script(embedded::chart_js()) + "</script>\n";
+    html += "<script>\n" + escape_script(palette_script()) + escape_script(page_script()) + "</script>\n";
+  }
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace starling

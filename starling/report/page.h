@@ -1,0 +1,59 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "starling/report/chart.h"
+#include "starling/report/table.h"
+
+namespace starling {
+
+/// Where a page comes from, for its footer: whoever reads it can make it again.
+struct Provenance {
+  std::string command;  // the exact command line
+  std::string version;
+  std::string date;
+};
+
+struct Fact {
+  std::string name;
+  std::string value;
+};
+
+/// SVG made by this library (`topology_svg`): it goes into the page as it is.
+struct Picture {
+  std::string svg;
+  std::string caption = {};
+};
+
+/// A self-contained HTML page, read from top to bottom: one file, no network, light and dark, phone and desk.
+///
+///     Page page("Consensus", "16 ranks");
+///     page.section("Error").chart(chart).table(table);
+///     file << page.html({"starling simulate ...", STARLING_VERSION, "2025-01-31"});
+class Page {
+ public:
+  explicit Page(std::string title, std::string subtitle = "")
+      : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
+
+  Page& section(const std::string& heading);
+  Page& paragraph(const std::string& text);
+  /// Key figures side by side.
+  Page& facts(const std::vector<Fact>& facts);
+  Page& table(const Table& table);
+  Page& chart(const LineChart& chart);
+  /// One picture at full width, several side by side where there is room.
+  Page& pictures(const std::vector<Picture>& pictures);
+
+  std::string html(const Provenance& provenance) const;
+
+ private:
+  std::string title_;
+  std::string subtitle_;
+  std::string body_;
+  int sections_ = 0;
+  int charts_ = 0;
+};
+
+}  // namespace starling

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace starling {
+
+/// Twelve colours that stay apart for most colour-blind readers, each with its twin for a dark background.
+/// The first eight lean on Okabe and Ito (2008); lines vary their dashes as well.
+struct PaletteColour {
+  std::string_view light;
+  std::string_view dark;
+};
+
+inline constexpr std::array<PaletteColour, 12> kPalette = {{
+    {"#0072b2", "#58b2f0"},
+    {"#d55e00", "#ff8f4d"},
+    {"#009e73", "#2fd0a0"},
+    {"#aa3377", "#e07bc0"},
+    {"#a87b00", "#f0c75e"},
+    {"#3a9bdc", "#a5dcff"},
+    {"#4b3aa8", "#a99cff"},
+    {"#8c2d19", "#ff9c8f"},
+    {"#3f7d20", "#9bd66a"},
+    {"#d1607f", "#ffb3c7"},
+    {"#5f6773", "#b4bdcb"},
+    {"#1f8a8a", "#63dede"},
+}};
+
+}  // namespace starling

@@ -1,0 +1,127 @@
+#include "starling/report/tree_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace starling {
+namespace {
+
+constexpr int kMostLeavesInLayers = 24;
+
+using Node = std::size_t;
+using Neighbours = std::vector<std::vector<Node>>;
+
+/// A tree hung up at a root: the nodes in breadth-first order, with their children and depths.
+struct Rooted {
+  std::vector<Node> order;
+  std::vector<Node> parent;  // of the root: itself
+  std::vector<std::vector<Node>> children;
+  std::vector<int> depth;
+  int height = 0;
+};
+
+Rooted hang_up(const Neighbours& neighbours, Node root) {
+  Rooted tree;
+  tree.parent.assign(neighbours.size(), root);
+  tree.children.resize(neighbours.size());
+  tree.depth.assign(neighbours.size(), -1);
+  tree.depth[root] = 0;
+  tree.order.push_back(root);
+  for (std::size_t k = 0; k < tree.order.size(); ++k) {
+    const Node node = tree.order[k];
+    for (const Node next : neighbours[node]) {
+      if (tree.depth[next] >= 0) continue;
+      tree.height = tree.depth[next] = tree.depth[node] + 1;
+      tree.parent[next] = node;
+      tree.children[node].push_back(next);
+      tree.order.push_back(next);
+    }
+  }
+  return tree;
+}
+
+Rooted hang_up_in_the_middle(const Neighbours& neighbours) {
+  const Rooted down = hang_up(neighbours, 0);
+  const Rooted across =
+      hang_up(neighbours, down.order.back());  // from one end of a longest path to the other
+  Node middle = across.order.back();
+  for (int i = 0; i < across.height / 2; ++i) middle = across.parent[middle];
+  return hang_up(neighbours, middle);
+}
+
+/// From the first or the last rank if the tree hangs well there, since so trees are numbered.
+Rooted hang_up_in_layers(const Neighbours& neighbours) {
+  Rooted middle = hang_up_in_the_middle(neighbours);
+  for (const Node root : {Node{0}, neighbours.size() - 1}) {
+    Rooted tree = hang_up(neighbours, root);
+    if (tree.height <= middle.height + 1) return tree;
+  }
+  return middle;
+}
+
+/// Leaves at 0, 1, 2, ... from left to right, every other node above the middle of its children.
+std::vector<double> spread_leaves(const Rooted& tree, int& leaves) {
+  std::vector<double> across(tree.parent.size(), 0);
+  leaves = 0;
+  std::vector<Node> stack = {tree.order.front()};
+  while (!stack.empty()) {
+    const Node node = stack.back();
+    stack.pop_back();
+    if (tree.children[node].empty()) across[node] = leaves++;
+    stack.insert(stack.end(), tree.children[node].rbegin(), tree.children[node].rend());
+  }
+  for (auto node = tree.order.rbegin(); node != tree.order.rend(); ++node) {
+    const std::vector<Node>& below = tree.children[*node];
+    if (!below.empty()) across[*node] = (across[below.front()] + across[below.back()]) / 2;
+  }
+  return across;
+}
+
+/// The neighbours if the round is an undirected tree with a fork, else none.
+std::optional<Neighbours> tree_of(Rank n, const DrawnRound& round) {
+  if (n < 4 || static_cast<Rank>(round.edges.size()) != n - 1 || !round.groups.empty()) return std::nullopt;
+  Neighbours neighbours(static_cast<std::size_t>(n));
+  for (const DrawnEdge& edge : round.edges) {
+    if (!edge.mutual) return std::nullopt;
+    neighbours[static_cast<Node>(edge.sender)].push_back(static_cast<Node>(edge.receiver));
+    neighbours[static_cast<Node>(edge.receiver)].push_back(static_cast<Node>(edge.sender));
+  }
+  for (auto& list : neighbours) std::sort(list.begin(), list.end());
+  const bool chain =
+      std::all_of(neighbours.begin(), neighbours.end(), [](const auto& list) { return list.size() < 3; });
+  const bool connected = hang_up(neighbours, 0).order.size() == neighbours.size();
+  if (chain || !connected) return std::nullopt;
+  return neighbours;
+}
+
+}  // namespace
+
+std::optional<TopologyLayout> layout_tree(Rank n, const DrawnRound& round, std::optional<Rank> root) {
+  const std::optional<Neighbours> neighbours = tree_of(n, round);
+  if (!neighbours) return std::nullopt;
+  Rooted tree = root ? hang_up(*neighbours, static_cast<Node>(*root)) : hang_up_in_layers(*neighbours);
+  int leaves = 0;
+  std::vector<double> across = spread_leaves(tree, leaves);
+  const bool radial = leaves > kMostLeavesInLayers || tree.height == 1;
+  if (radial && !root) {
+    tree = hang_up_in_the_middle(*neighbours);
+    across = spread_leaves(tree, leaves);
+  }
+
+  TopologyLayout layout;
+  layout.kind = radial ? LayoutKind::radial_tree : LayoutKind::layered_tree;
+  layout.height = radial ? 1 : std::clamp(1.1 * tree.height / leaves, 0.35, 1.0);
+  for (Node node = 0; node < across.size(); ++node) {
+    const double down = double(tree.depth[node]) / tree.height;
+    if (radial) {
+      const double angle = 2 * std::numbers::pi * across[node] / leaves - std::numbers::pi / 2;
+      layout.at.push_back({down * std::cos(angle), down * std::sin(angle)});
+    } else {
+      layout.at.push_back({2 * across[node] / (leaves - 1) - 1, layout.height * (2 * down - 1)});
+    }
+  }
+  return layout;
+}
+
+}  // namespace starling

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "starling/topology/circulant.h"
+
+namespace starling {
+
+/// The consensus error of a static circulant schedule after any number of steps, without running them: every Fourier mode of the
+/// start decays by its own eigenvalue.
+class CirculantDecay {
+ public:
+  CirculantDecay(const Circulant& schedule, std::span<const double> start, int dim);
+
+  /// ||x_t - mean|| / ||x_0 - mean||.
+  double error(Step steps) const;
+  /// The first step with an error of at most `tolerance`.
+  Step steps_to(double tolerance) const;
+
+ private:
+  std::vector<double> energy_;         // of each mode but the constant one, summing to one
+  std::vector<double> log_eigenvalue_;  // ln |lambda|
+};
+
+}  // namespace starling

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "starling/topology/cost.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+
+/// A number and how it was found.
+struct Finding {
+  double value = 0;
+  std::string how;            // "formula", "circulant eigenvalues", "eigenvalues", "exact average", "sampled"
+  double standard_error = 0;  // of a sampled one
+};
+
+/// The number of rounds after which the average is exact.
+struct Exactness {
+  Step rounds = 0;
+  bool from_any_step = false;  // otherwise from the beginning of a period only
+};
+
+/// What is known about a topology. Fields that would need more than `AnalysisOptions` allows stay empty.
+struct Analysis {
+  std::string name;
+  Rank n = 1;
+  Step period = 1;  // 0: never repeats
+  bool random = false;
+  Mixing mixing = Mixing::average;
+
+  std::optional<bool> row_stochastic;
+  std::optional<bool> column_stochastic;
+  std::optional<bool> symmetric;
+  std::optional<bool> nonnegative;
+  std::optional<bool> connected;  // the union of a period's rounds
+
+  /// ||W - J||_2; of a period the T-th root of its product's; of a random family mean-square.
+  std::optional<Finding> rho;
+  bool rho_is_mean_square = false;
+  std::vector<double> round_rho;         // of each round of a period
+  std::optional<double> second_modulus;  // |lambda_2|, where W is not doubly stochastic and rho says little
+  std::optional<double> lambda_min;      // of a static symmetric W
+
+  std::optional<Exactness> exact;
+  bool exactness_run = false;  // otherwise an empty `exact` says nothing: n or the period is too large
+  StepCost cost;
+};
+
+struct AnalysisOptions {
+  std::int64_t matrix_limit = 20'000;       // largest n whose matrices are looked at
+  std::int64_t circulant_limit = 1'000'000;  // largest n whose circulant eigenvalues are computed
+  std::int64_t exactness_limit = 10'000;    // largest n whose exactness is proved by running it
+};
+
+Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options = {});
+
+/// rho alone, the part of `analyze` that comparing and simulating need.
+std::optional<Finding> find_rho(const SchedulePtr& schedule, const AnalysisOptions& options = {});
+
+/// Runs the schedule on random values until their average is exact, from every phase of its period. Nothing where it
+/// never is, and for periods too long to run.
+std::optional<Exactness> find_exactness(const SchedulePtr& schedule);
+
+}  // namespace starling

@@ -1,0 +1,119 @@
+#include "starling/topology/edge_coloring.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace starling {
+namespace {
+
+class Coloring {
+ public:
+  explicit Coloring(const Graph& graph) : n_(graph.size()) {
+    Rank degree = 0;
+    for (Rank i = 0; i < n_; ++i) degree = std::max(degree, graph.out_degree(i));
+    colors_ = static_cast<std::size_t>(degree) + 1;
+    at_.assign(static_cast<std::size_t>(n_) * colors_, -1);
+  }
+
+  void add(Rank u, Rank v, const std::vector<Rank>& neighbors) {
+    const std::vector<Rank> fan = maximal_fan(u, v, neighbors);
+    const std::size_t c = free_color(u);
+    const std::size_t d = free_color(fan.back());
+    if (c != d) invert_path(u, c, d);
+    // After the inversion d is free on u, and on some w of the fan whose prefix is still a fan.
+    std::size_t w = 0;
+    while (!is_free(fan[w], d)) ++w;
+    for (std::size_t i = 0; i < w; ++i) {
+      const std::size_t color = color_of(u, fan[i + 1]);
+      clear(u, fan[i + 1], color);
+      set(u, fan[i], color);
+    }
+    set(u, fan[w], d);
+  }
+
+  std::vector<Partners> matchings() const {
+    std::vector<Partners> all;
+    for (std::size_t c = 0; c < colors_; ++c) {
+      Partners partners(static_cast<std::size_t>(n_));
+      std::iota(partners.begin(), partners.end(), 0);
+      bool used = false;
+      for (Rank i = 0; i < n_; ++i)
+        if (const Rank j = at(i, c); j >= 0) {
+          partners[static_cast<std::size_t>(i)] = j;
+          used = true;
+        }
+      if (used) all.push_back(std::move(partners));
+    }
+    return all;
+  }
+
+ private:
+  Rank at(Rank v, std::size_t c) const { return at_[static_cast<std::size_t>(v) * colors_ + c]; }
+  Rank& at(Rank v, std::size_t c) { return at_[static_cast<std::size_t>(v) * colors_ + c]; }
+  bool is_free(Rank v, std::size_t c) const { return at(v, c) < 0; }
+  void set(Rank u, Rank v, std::size_t c) {
+    at(u, c) = v;
+    at(v, c) = u;
+  }
+  void clear(Rank u, Rank v, std::size_t c) { at(u, c) = at(v, c) = -1; }
+
+  std::size_t free_color(Rank v) const {
+    std::size_t c = 0;
+    while (!is_free(v, c)) ++c;  // a vertex has one colour more than neighbours
+    return c;
+  }
+
+  // colors_ when the edge has none yet.
+  std::size_t color_of(Rank u, Rank v) const {
+    std::size_t c = 0;
+    while (c < colors_ && at(u, c) != v) ++c;
+    return c;
+  }
+
+  // Neighbours of u, beginning with v: the colour of each next edge is free on the one before.
+  std::vector<Rank> maximal_fan(Rank u, Rank v, const std::vector<Rank>& neighbors) const {
+    std::vector<Rank> fan = {v};
+    std::vector<Rank> rest = neighbors;
+    std::erase(rest, v);
+    for (bool grown = true; grown;) {
+      grown = false;
+      for (const Rank next : rest) {
+        const std::size_t color = color_of(u, next);
+        if (color == colors_ || !is_free(fan.back(), color)) continue;
+        fan.push_back(next);
+        std::erase(rest, next);
+        grown = true;
+        break;
+      }
+    }
+    return fan;
+  }
+
+  // Swaps c and d along the path that leaves u by d; c is free on u.
+  void invert_path(Rank u, std::size_t c, std::size_t d) {
+    std::vector<Rank> path = {u};
+    for (std::size_t color = d; at(path.back(), color) >= 0; color = color == d ? c : d) path.push_back(at(path.back(), color));
+    for (std::size_t i = 0; i + 1 < path.size(); ++i) clear(path[i], path[i + 1], i % 2 == 0 ? d : c);
+    for (std::size_t i = 0; i + 1 < path.size(); ++i) set(path[i], path[i + 1], i % 2 == 0 ? c : d);
+  }
+
+  Rank n_;
+  std::size_t colors_;
+  std::vector<Rank> at_;  // at_[v * colors + c]: the neighbour that v's edge of colour c leads to, or -1
+};
+
+}  // namespace
+
+std::vector<Partners> color_edges(const Graph& graph) {
+  Coloring coloring(graph);
+  std::vector<Rank> neighbors;
+  for (Rank u = 0; u < graph.size(); ++u) {
+    neighbors.clear();
+    graph.append_out(u, neighbors);
+    for (const Rank v : neighbors)
+      if (u < v) coloring.add(u, v, neighbors);
+  }
+  return coloring.matchings();
+}
+
+}  // namespace starling

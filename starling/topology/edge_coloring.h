@@ -1,0 +1,16 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "starling/topology/graph.h"
+
+namespace starling {
+
+/// A matching as everybody's partner; a rank without one has itself.
+using Partners = std::vector<Rank>;
+
+/// Splits an undirected graph's edges into at most (largest degree + 1) matchings (Misra and Gries, 1992).
+std::vector<Partners> color_edges(const Graph& graph);
+
+}  // namespace starling

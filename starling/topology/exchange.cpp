@@ -1,0 +1,30 @@
+#include "starling/topology/exchange.h"
+
+#include <algorithm>
+
+namespace starling {
+
+Rank Group::operator[](std::int64_t i) const {
+  const std::int64_t rank = first + stride * (i / block) + i % block;
+  return members ? (*members)[static_cast<std::size_t>(rank)] : static_cast<Rank>(rank);
+}
+
+void Exchange::clear() {
+  self_weight = 1;
+  self_weight_b = 0;
+  group = {};
+  sources.clear();
+  destinations.clear();
+}
+
+void Exchange::hear_again(Rank rank, double weight) {
+  const auto found =
+      std::find_if(sources.begin(), sources.end(), [&](const Source& source) { return source.rank == rank; });
+  if (found == sources.end()) {
+    hear(rank, weight);
+  } else {
+    found->weight += weight;
+  }
+}
+
+}  // namespace starling

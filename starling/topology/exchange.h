@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// Which of a rank's blocks an edge carries. Every family but CECA has one block, `a`.
+enum class Lane : std::uint8_t { a, b };
+
+/// Somebody a rank hears, with the weight it gives to what it hears.
+struct Source {
+  Rank rank = 0;
+  Lane lane = Lane::a;
+  double weight = 0;    // into block a
+  double weight_b = 0;  // into block b, for two-block schedules
+};
+
+/// Somebody a rank tells.
+struct Destination {
+  Rank rank = 0;
+  Lane lane = Lane::a;
+};
+
+/// A set of ranks in O(1) memory: first + stride * i + j for i < count and j < block, looked up in `members` if there is one.
+struct Group {
+  std::int64_t first = 0;
+  std::int64_t stride = 1;
+  std::int64_t count = 0;
+  std::int64_t block = 1;
+  std::shared_ptr<const std::vector<Rank>> members;  // ascending
+
+  std::int64_t size() const { return count * block; }
+  /// The i-th member, in ascending order where stride >= block.
+  Rank operator[](std::int64_t i) const;
+};
+
+/// What ONE rank does in ONE step. First, if `group` has members, x becomes the mean over the group (a collective);
+/// then x <- self_weight * x + sum over sources of weight * (the source's x after its own group mean).
+/// Two-block schedules (CECA) update b likewise with self_weight_b and weight_b.
+struct Exchange {
+  double self_weight = 1;
+  double self_weight_b = 0;
+  Group group;
+  std::vector<Source> sources;
+  std::vector<Destination> destinations;
+
+  /// Back to "does nothing", keeping the memory: a reused Exchange allocates nothing in steady state.
+  void clear();
+  /// Hears `rank`; equal senders must go through `hear_again`.
+  void hear(Rank rank, double weight) { sources.push_back({rank, Lane::a, weight, 0}); }
+  /// Hears `rank`, adding the weight if it is heard already.
+  void hear_again(Rank rank, double weight);
+  void tell(Rank rank) { destinations.push_back({rank, Lane::a}); }
+  /// A symmetric pair: hear and tell.
+  void meet(Rank rank, double weight) {
+    hear(rank, weight);
+    tell(rank);
+  }
+};
+
+}  // namespace starling

@@ -1,0 +1,28 @@
+#include "starling/topology/family/common.h"
+#include "starling/topology/family/list.h"
+
+namespace starling::family {
+namespace {
+
+/// One group of everybody: a collective, not n^2 messages.
+class Complete final : public Schedule {
+ public:
+  using Schedule::Schedule;
+  std::optional<double> known_rho() const override { return 0; }
+
+ private:
+  void fill(Step /*step*/, Rank /*rank*/, Exchange& out) const override { out.group.count = size(); }
+};
+
+}  // namespace
+
+Family complete() {
+  return {.name = "complete",
+          .summary = "the mean of all, as one collective",
+          .parameters = {},
+          .make = [](const Parameters&, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+            return std::make_shared<Complete>(setting.n);
+          }};
+}
+
+}  // namespace starling::family

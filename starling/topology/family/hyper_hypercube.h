@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "starling/topology/exchange.h"
+
+namespace starling::family {
+
+/// HHC(n, k): n = product of factors <= k+1; in round r the nodes that differ only in digit r average.
+class HyperHypercube {
+ public:
+  /// Whether n has no prime factor above k+1.
+  static bool possible(std::int64_t n, std::int64_t k);
+
+  /// Requires possible(n, k). n = 1 is one identity round.
+  HyperHypercube(std::int64_t n, std::int64_t k);
+
+  int length() const { return static_cast<int>(factors_.size()); }
+
+  /// What node `index` of 0 .. n-1 does in `round`; node v is rank origin + spacing * v.
+  void fill(int round, std::int64_t index, std::int64_t origin, std::int64_t spacing, Exchange& out) const;
+
+  /// For k = 1: how many of the round's pairs have their lower node below `index`.
+  std::int64_t pairs_before(int round, std::int64_t index) const;
+
+ private:
+  std::vector<std::int64_t> factors_;  // ascending
+  std::vector<std::int64_t> strides_;
+};
+
+}  // namespace starling::family

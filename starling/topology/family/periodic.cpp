@@ -1,0 +1,53 @@
+#include <numeric>
+
+#include "starling/topology/family/list.h"
+#include "starling/topology/schedule.h"
+
+namespace starling::family {
+namespace {
+
+/// Any schedule, but every h-th round is the global mean.
+class Periodic final : public Schedule {
+ public:
+  Periodic(SchedulePtr inner, Step h) : Schedule(inner->size()), inner_(std::move(inner)), h_(h) {}
+
+  Step period() const override {
+    if (inner_->mixing() == Mixing::two_block) return h_;
+    if (inner_->period() == 0) return inner_->random() ? h_ : 0;
+    const Step repeats = inner_->period() / std::gcd(h_, inner_->period());
+    return repeats > kLongestPeriod / h_ ? 0 : h_ * repeats;
+  }
+  bool random() const override { return inner_->random() && h_ > 1; }
+  Mixing mixing() const override { return inner_->mixing(); }
+
+ private:
+  static constexpr Step kLongestPeriod = Step{1} << 40;
+
+  void fill(Step step, Rank rank, Exchange& out) const override {
+    if ((step + 1) % h_ == 0) {
+      out.group.count = size() > 1 ? size() : 0;
+      return;
+    }
+    // CECA is exact from phase 0 only, so the global mean starts its period anew.
+    inner_->exchange(inner_->mixing() == Mixing::two_block ? step % h_ : step, rank, out);
+  }
+
+  SchedulePtr inner_;
+  Step h_;
+};
+
+}  // namespace
+
+Family periodic() {
+  return {.name = "periodic",
+          .summary = "any topology with the global mean in every h-th round",
+          .parameters = {{"schedule", "", "the topology of the other rounds", true}, {"h", "", "rounds from mean to mean"}},
+          .make =
+              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+                return std::make_shared<Periodic>(make_schedule(parameters.spec("schedule"), setting),
+                                                  parameters.integer("h", 1, INT32_MAX));
+              },
+          .changing = true};
+}
+
+}  // namespace starling::family

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "starling/topology/schedule.h"
+#include "starling/topology/weights.h"
+
+namespace starling {
+
+/// A graph without weights that need not be stored: neighbours are computed. No loops, no parallel edges.
+class Graph {
+ public:
+  explicit Graph(Rank n) : n_(n) {}
+  virtual ~Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  Rank size() const { return n_; }
+  virtual bool directed() const { return false; }
+  /// Appends whom `rank` tells; in an undirected graph, its neighbours.
+  virtual void append_out(Rank rank, std::vector<Rank>& out) const = 0;
+  virtual void append_in(Rank rank, std::vector<Rank>& out) const { append_out(rank, out); }
+  virtual Rank out_degree(Rank rank) const = 0;
+  virtual Rank in_degree(Rank rank) const { return out_degree(rank); }
+
+ private:
+  Rank n_;
+};
+
+/// A graph held in memory as sorted neighbour lists.
+class StoredGraph final : public Graph {
+ public:
+  /// Edges (from, to), each once; an undirected graph takes each edge in one direction and adds the other.
+  StoredGraph(Rank n, const std::vector<std::pair<Rank, Rank>>& edges, bool directed);
+
+  bool directed() const override { return directed_; }
+  void append_out(Rank rank, std::vector<Rank>& out) const override { out_.append(rank, out); }
+  void append_in(Rank rank, std::vector<Rank>& out) const override { in().append(rank, out); }
+  Rank out_degree(Rank rank) const override { return out_.degree(rank); }
+  Rank in_degree(Rank rank) const override { return in().degree(rank); }
+
+ private:
+  struct Lists {
+    std::vector<std::size_t> start;
+    std::vector<Rank> neighbor;
+    void append(Rank rank, std::vector<Rank>& out) const;
+    Rank degree(Rank rank) const;
+  };
+  const Lists& in() const { return directed_ ? in_ : out_; }
+
+  bool directed_;
+  Lists out_;
+  Lists in_;
+};
+
+/// The support of one round of a schedule as a graph; groups count as complete.
+std::shared_ptr<const Graph> graph_of(const Schedule& schedule, bool as_undirected);
+
+/// A rank that the others cannot reach, or be reached from, if there is one: the graph is not (strongly) connected.
+std::optional<Rank> unreachable(const Graph& graph);
+
+/// A static schedule: a graph with weights on it.
+class GraphSchedule final : public Schedule {
+ public:
+  GraphSchedule(std::shared_ptr<const Graph> graph, Weights weights);
+
+  Mixing mixing() const override { return weights_ == Weights::push ? Mixing::push_sum : Mixing::average; }
+  std::optional<double> known_rho() const override { return rho_; }
+  void set_known_rho(std::optional<double> rho) { rho_ = rho; }
+
+ private:
+  void fill(Step step, Rank rank, Exchange& out) const override;
+
+  std::shared_ptr<const Graph> graph_;
+  Weights weights_;
+  double laplacian_step_ = 0;
+  std::optional<double> rho_;
+};
+
+}  // namespace starling

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "starling/topology/circulant.h"
+#include "starling/topology/matching.h"
+#include "starling/topology/matrix.h"
+
+namespace starling {
+
+/// Plays all ranks of a schedule at once: n x dim values, mixed round by round. Circulant schedules and matchings have
+/// paths of their own, so that a round of a million ranks costs milliseconds.
+class Mixer {
+ public:
+  explicit Mixer(SchedulePtr schedule, int dim = 1);
+
+  /// Everybody's start values (rank-major), at round `first`.
+  void start(std::span<const double> values, Step first = 0);
+  /// Runs the next round.
+  void advance();
+
+  Step step() const { return step_; }
+  /// What the ranks hold: x, block a, or the push-sum estimate x / p.
+  std::span<const double> values() const { return mixing_ == Mixing::push_sum ? estimate_ : x_; }
+  /// Messages of one model's size that the last round sent; a mean over g ranks counts as a ring all-reduce, 2 (g - 1).
+  double messages() const { return messages_; }
+
+ private:
+  void advance_circulant(const Circulant& schedule);
+  void advance_matching(const Matching& schedule);
+  void advance_general();
+  void mix_general(const RoundMatrix& round);
+  void fill_cache();
+
+  SchedulePtr schedule_;
+  const Circulant* circulant_;
+  const Matching* matching_;
+  Mixing mixing_;
+  int dim_;
+  Step step_ = 0;
+  double messages_ = 0;
+
+  std::vector<double> x_, x_next_;
+  std::vector<double> b_, b_next_;  // CECA's second block, only where some round sends it
+  std::vector<double> p_, p_next_, estimate_;
+  bool sends_b_ = false;
+
+  Exchange row_;
+  std::vector<Rank> partners_;
+  std::vector<RoundMatrix> cache_;  // all rounds of a period, where they fit
+};
+
+/// ||values - mean|| over all ranks and coordinates, where `mean` has dim entries.
+double distance_to(std::span<const double> values, std::span<const double> mean);
+
+/// The mean over the ranks, coordinate by coordinate.
+std::vector<double> mean_of(std::span<const double> values, int dim);
+
+}  // namespace starling

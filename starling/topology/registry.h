@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "starling/base/parameters.h"
+#include "starling/topology/schedule.h"
+
+namespace starling {
+
+/// What a family is made for.
+struct TopologySetting {
+  Rank n = 1;
+  std::uint64_t seed = 0;  // for random families that give no seed= of their own
+};
+
+/// A named family of topologies: what the grammar knows, and how to build one.
+struct Family {
+  std::string name;
+  std::string summary;
+  std::vector<Parameter> parameters;
+  std::function<std::shared_ptr<Schedule>(const Parameters&, const TopologySetting&)> make;
+  bool random = false;    // takes seed=
+  bool changing = false;  // with the step
+};
+
+/// `make_schedule("base(k=2)", 24)`; throws InvalidArgument listing what is valid.
+SchedulePtr make_schedule(std::string_view text, Rank n, std::uint64_t seed = 0);
+SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting);
+
+/// All families, in the order of the specification; a program's own come last.
+std::vector<Family> topology_families();
+
+/// Adds a family of the program's own under a new name. Thread-safe.
+void register_topology(Family family);
+
+}  // namespace starling

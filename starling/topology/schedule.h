@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "starling/topology/exchange.h"
+
+namespace starling {
+
+/// What a program must carry for a schedule to average.
+enum class Mixing {
+  average,    // rows sum to one: x alone
+  push_sum,   // only columns sum to one: x and a scalar p (start 1) that travels with it; the estimate is x / p
+  two_block,  // CECA: two blocks a and b per rank; a is the answer
+};
+
+/// Who talks to whom: (step, rank) -> Exchange in O(degree), for any n, without state.
+class Schedule {
+ public:
+  explicit Schedule(Rank n) : n_(n) {}
+  virtual ~Schedule() = default;
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+
+  Rank size() const { return n_; }
+  /// The canonical spec string; two ranks with equal names and sizes have equal schedules.
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+
+  /// Rounds until the schedule repeats, or, for a random one, until its natural cycle ends; 0: neither.
+  virtual Step period() const { return 1; }
+  /// Drawn anew as the steps go by (a static graph that was drawn once is not random in this sense).
+  virtual bool random() const { return false; }
+  virtual Mixing mixing() const { return Mixing::average; }
+
+  /// Fills `out`, reusing its memory. Throws InvalidArgument for a rank or step out of range.
+  void exchange(Step step, Rank rank, Exchange& out) const;
+  Exchange exchange(Step step, Rank rank) const;
+
+  /// rho where a formula is known: ||W - J||_2, or ||product of a period - J||_2^(1/period).
+  virtual std::optional<double> known_rho() const { return std::nullopt; }
+  /// Mean-square rho of a random schedule where a formula is known.
+  virtual std::optional<double> known_mean_square_rho() const { return std::nullopt; }
+
+ private:
+  /// `out` comes cleared.
+  virtual void fill(Step step, Rank rank, Exchange& out) const = 0;
+
+  Rank n_;
+  std::string name_;
+};
+
+using SchedulePtr = std::shared_ptr<const Schedule>;
+
+}  // namespace starling

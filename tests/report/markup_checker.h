@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling {
+
+struct Element {
+  std::string name;
+  std::map<std::string, std::string> attributes;
+  std::string text;  // directly inside, entities as they stand
+};
+
+/// A small strict reader of XML, enough to see that every tag closes, every attribute is quoted and no bare
+/// '&' or
+/// '<' is left. `problem` is empty when all is well.
+struct CheckedMarkup {
+  std::string problem;
+  std::vector<Element> elements;
+
+  std::size_t count(std::string_view name) const;
+  /// How many elements have this class among theirs.
+  std::size_t count_class(std::string_view class_name) const;
+  /// The texts of all elements of this class.
+  std::vector<std::string> texts(std::string_view class_name) const;
+};
+
+CheckedMarkup check_markup(std::string_view xml);
+
+}  // namespace starling

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <Eigen/Dense>
+
+#include "starling/topology/schedule.h"
+
+namespace starling {
+
+/// How many standard deviations a chi-square statistic is above what chance gives (Wilson and Hilferty).
+double chi_square_sigmas(const std::vector<int>& counts, const std::vector<double>& probabilities);
+/// The same for equal probabilities.
+double chi_square_sigmas(const std::vector<int>& counts);
+
+/// The matrix of one round of a one-block schedule.
+Eigen::MatrixXd dense_round(const Schedule& schedule, Step step);
+
+/// By how many standard errors the mean of |Wx - Jx|^2 / |x - Jx|^2 over the rounds [0, steps) misses
+/// `expected`.
+double contraction_sigmas(const Schedule& schedule, Eigen::VectorXd x, int steps, double expected);
+
+/// x(i) = normal random numbers.
+Eigen::VectorXd random_vector(Rank n, unsigned seed);
+
+/// The only rank that each rank hears, or the rank itself.
+std::vector<Rank> partners(const Schedule& schedule, Step step);
+
+/// The hops of a d-equistatic schedule with m draws, each as often as it was drawn.
+std::vector<Rank> equistatic_hops(const Schedule& schedule, int m);
+
+}  // namespace starling

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <string_view>
+
+// One file per command; main.cpp lists them.
+
+namespace starling::tool {
+
+void add_topo(CLI::App& app);
+void add_compare(CLI::App& app);
+void add_simulate(CLI::App& app);
+
+/// The command line as typed, for reports.
+void remember_command_line(int argc, char** argv);
+const std::string& command_line();
+
+/// Writes a whole file; throws Error with the system's reason.
+void write_file(const std::string& path, std::string_view text);
+
+/// "2026-01-31", for reports.
+std::string today();
+
+/// Whether tables may use colour: a terminal, and NO_COLOR is not set.
+bool colour_wanted();
+
+}  // namespace starling::tool

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+namespace starling::tool {
+
+/// One line on the terminal that is written over and over; nothing at all in a pipe.
+class Progress {
+ public:
+  Progress();
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const std::string& text);
+  void clear();
+
+ private:
+  bool terminal_;
+  bool shown_ = false;
+};
+
+}  // namespace starling::tool

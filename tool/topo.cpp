@@ -1,0 +1,304 @@
+#include <fmt/format.h>
+
+#include <iostream>
+#include <optional>
+
+#include "starling/base/error.h"
+#include "starling/report/json.h"
+#include "starling/report/table.h"
+#include "starling/report/topology_svg.h"
+#include "starling/topology/analysis.h"
+#include "starling/topology/matrix.h"
+#include "tool/command.h"
+
+namespace starling::tool {
+namespace {
+
+struct TopoOptions {
+  std::string name;
+  Rank n = 0;
+  std::optional<Step> steps;
+  std::optional<Rank> rank;
+  std::uint64_t seed = 0;
+  double message_bytes = 100e6;
+  bool json = false;
+  std::string svg;
+};
+
+std::string signature(const Family& family) {
+  std::string text;
+  for (const Parameter& parameter : family.parameters) text += (text.empty() ? "" : ", ") + parameter.name + "=" + parameter.fallback;
+  return text.empty() ? family.name : family.name + "(" + text + ")";
+}
+
+void list_families(bool json) {
+  const auto families = topology_families();
+  if (json) {
+    JsonWriter writer(std::cout);
+    writer.begin_array();
+    for (const Family& family : families) {
+      writer.begin_object().member("name", family.name).member("summary", family.summary);
+      writer.member("changing", family.changing).member("random", family.random).key("parameters").begin_array();
+      for (const Parameter& parameter : family.parameters) {
+        writer.begin_object(JsonWriter::Layout::one_line).member("name", parameter.name).key("default");
+        if (parameter.fallback.empty()) {
+          writer.null();
+        } else {
+          writer.value(parameter.fallback);
+        }
+        writer.member("help", parameter.help).end_object();
+      }
+      writer.end_array().end_object();
+    }
+    writer.end_array();
+    std::cout << '\n';
+    return;
+  }
+  Table table({{"topology", Align::left}, {"what it is", Align::left}});
+  table.title("Topologies; `starling topo NAME -n N` analyses one");
+  for (const bool changing : {false, true}) {
+    if (changing) table.rule();
+    for (const Family& family : families)
+      if (family.changing == changing) table.row({signature(family), family.summary});
+  }
+  table.footnote("Static above the line, changing with the step below. Parameters show their defaults; without one they must be given.");
+  std::cout << table.text(colour_wanted());
+}
+
+std::string yes_no(const std::optional<bool>& flag) { return !flag ? "not computed at this n" : *flag ? "yes" : "no"; }
+
+std::string describe_rho(const Analysis& analysis) {
+  if (!analysis.rho) return "not computed";
+  std::string text = compact(analysis.rho->value, 8);
+  if (analysis.rho->standard_error > 0) text += " ± " + compact(analysis.rho->standard_error, 2);
+  return fmt::format("{} ({}{})", text, analysis.rho_is_mean_square ? "mean-square, " : "", analysis.rho->how);
+}
+
+std::string describe_mixing(const Analysis& analysis) {
+  switch (analysis.mixing) {
+    case Mixing::push_sum: return "columns sum to one: needs push-sum";
+    case Mixing::two_block: return "two blocks per rank (CECA)";
+    case Mixing::average: break;
+  }
+  if (!analysis.row_stochastic || !analysis.column_stochastic) return "not computed at this n";
+  if (*analysis.row_stochastic && *analysis.column_stochastic) return "doubly stochastic";
+  return *analysis.row_stochastic ? "rows only: averages with unequal influence" : "neither rows nor columns sum to one";
+}
+
+std::string describe_exactness(const Analysis& analysis) {
+  if (analysis.exact)
+    return fmt::format("after {} rounds from {} (seen by running it)", analysis.exact->rounds,
+                       analysis.exact->from_any_step ? "any step" : "the start of a period");
+  if (analysis.exactness_run || analysis.period == 0) return "no";
+  // Too large to run; the formula, where there is one, still says so.
+  return analysis.rho && analysis.rho->value == 0 ? "after a period (by formula, not run at this n)" : "not computed at this n and period";
+}
+
+void print_analysis(const Analysis& analysis, double bytes) {
+  Table table({{"", Align::left}, {"", Align::left}});
+  table.title(fmt::format("{} on {} ranks", analysis.name, analysis.n));
+  const LinkModel link;
+  const auto per_exact = [&](double per_step) { return per_step * static_cast<double>(analysis.exact->rounds); };
+  std::string period = std::to_string(analysis.period);
+  if (analysis.period == 0) period = analysis.random ? "none, drawn anew each step" : "too long to count";
+  if (analysis.random && analysis.period > 1) period += ", drawn anew each time";
+  table.row({"period", analysis.period == 1 && !analysis.random ? "1, static" : period});
+  table.row({"mixing", describe_mixing(analysis)});
+  if (analysis.mixing != Mixing::two_block) table.row({"symmetric", yes_no(analysis.symmetric)});
+  if (analysis.nonnegative && !*analysis.nonnegative) table.row({"negative weights", "yes"});
+  table.row({"connected", yes_no(analysis.connected)});
+  table.row({"rho", describe_rho(analysis)});
+  if (analysis.second_modulus) table.row({"|lambda_2|", compact(*analysis.second_modulus, 8)});
+  if (analysis.lambda_min) table.row({"lambda_min", compact(*analysis.lambda_min, 8)});
+  if (!analysis.round_rho.empty()) {
+    std::vector<std::string> values;
+    for (const double value : analysis.round_rho) values.push_back(compact(value, 4));
+    if (values.size() > 12) {
+      values.resize(12);
+      values.emplace_back("...");
+    }
+    table.row({"rho of each round", join_words(values, " ")});
+  }
+  table.row({"exact average", describe_exactness(analysis)});
+  table.row({"peers a step", std::to_string(analysis.cost.peers)});
+  table.row({"messages a step", compact(analysis.cost.messages)});
+  table.row({fmt::format("bytes a step at {} each", human_bytes(bytes)), human_bytes(analysis.cost.messages * bytes)});
+  if (analysis.exact && analysis.exact->rounds > 0) {
+    table.row({"messages per exact average", compact(per_exact(analysis.cost.messages))});
+    table.row({"bytes per exact average", human_bytes(per_exact(analysis.cost.messages * bytes))});
+  }
+  table.row({"time of a step", fmt::format("{} M/B + {} L = {} at 10 Gbit/s, 50 us", compact(analysis.cost.models, 4),
+                                           compact(analysis.cost.latencies, 4), human_time(analysis.cost.seconds(bytes, link)))});
+  std::cout << table.text(colour_wanted());
+}
+
+const char* lane_name(Lane lane) { return lane == Lane::a ? "a" : "b"; }
+
+void print_rank(const Schedule& schedule, Rank rank, Step steps) {
+  Table table({{"step", Align::right}, {"self", Align::right}, {"mean over", Align::left}, {"hears (weight)", Align::left}, {"tells", Align::left}});
+  table.title(fmt::format("What rank {} does", rank));
+  const bool lanes = schedule.mixing() == Mixing::two_block;
+  const auto shorten = [](std::vector<std::string>& words) {
+    if (words.size() <= 8) return;
+    const std::size_t more = words.size() - 8;
+    words.resize(8);
+    words.push_back(fmt::format("and {} more", more));
+  };
+  Exchange exchange;
+  for (Step t = 0; t < steps; ++t) {
+    schedule.exchange(t, rank, exchange);
+    std::vector<std::string> hears;
+    std::vector<std::string> tells;
+    for (const Source& s : exchange.sources)
+      hears.push_back(fmt::format("{}{} ({})", s.rank, lanes ? lane_name(s.lane) : "", compact(s.weight)));
+    for (const Destination& d : exchange.destinations) tells.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
+    shorten(hears);
+    shorten(tells);
+    const Group& group = exchange.group;
+    const std::string mean = group.size() > 1 ? fmt::format("{} ranks, {}..{}", group.size(), group[0], group[group.size() - 1]) : "-";
+    table.row({std::to_string(t), compact(exchange.self_weight), mean, join_words(hears), join_words(tells)});
+  }
+  std::cout << table.text(colour_wanted());
+}
+
+template <typename T>
+void optional_member(JsonWriter& json, std::string_view key, const std::optional<T>& value) {
+  json.key(key);
+  if (value) {
+    json.value(*value);
+  } else {
+    json.null();
+  }
+}
+
+void write_analysis(JsonWriter& json, const Analysis& analysis, double bytes) {
+  json.key("analysis").begin_object();
+  json.member("random", analysis.random);
+  json.member("mixing", analysis.mixing == Mixing::average ? "average" : analysis.mixing == Mixing::push_sum ? "push-sum" : "two-block");
+  optional_member(json, "row_stochastic", analysis.row_stochastic);
+  optional_member(json, "column_stochastic", analysis.column_stochastic);
+  optional_member(json, "symmetric", analysis.symmetric);
+  optional_member(json, "nonnegative", analysis.nonnegative);
+  optional_member(json, "connected", analysis.connected);
+  optional_member(json, "rho_how", analysis.rho ? std::optional(analysis.rho->how) : std::nullopt);
+  json.member("rho_is_mean_square", analysis.rho_is_mean_square);
+  json.member("rho_standard_error", analysis.rho ? analysis.rho->standard_error : 0.0);
+  json.member("round_rho", analysis.round_rho);
+  optional_member(json, "second_modulus", analysis.second_modulus);
+  optional_member(json, "lambda_min", analysis.lambda_min);
+  optional_member(json, "exact_rounds", analysis.exact ? std::optional(analysis.exact->rounds) : std::nullopt);
+  optional_member(json, "exact_from_any_step", analysis.exact ? std::optional(analysis.exact->from_any_step) : std::nullopt);
+  json.member("peers", analysis.cost.peers);
+  json.member("messages_per_step", analysis.cost.messages);
+  json.member("message_bytes", bytes);
+  json.member("bytes_per_step", analysis.cost.messages * bytes);
+  json.member("models_per_link", analysis.cost.models);
+  json.member("latencies", analysis.cost.latencies);
+  json.member("step_seconds", analysis.cost.seconds(bytes, LinkModel{}));
+  json.end_object();
+}
+
+// CECA: how what is heard enters the two blocks, the same for every rank.
+void write_update(JsonWriter& json, const Exchange& exchange) {
+  double from_a[2] = {0, 0};
+  double from_b[2] = {0, 0};
+  for (const Source& source : exchange.sources) {
+    double* from = source.lane == Lane::a ? from_a : from_b;
+    from[0] = source.weight;
+    from[1] = source.weight_b;
+  }
+  json.key("update").begin_object(JsonWriter::Layout::one_line);
+  json.member("a_self", exchange.self_weight).member("a_from_a", from_a[0]).member("a_from_b", from_b[0]);
+  json.member("b_self", exchange.self_weight_b).member("b_from_a", from_a[1]).member("b_from_b", from_b[1]);
+  json.end_object();
+}
+
+void write_round(JsonWriter& json, const Schedule& schedule, Step step, const std::optional<Rank>& rank) {
+  const bool lanes = schedule.mixing() == Mixing::two_block;
+  const Exchange exchange = schedule.exchange(step, rank.value_or(0));
+  json.begin_object();
+  json.member("step", step);
+  if (lanes) write_update(json, exchange);
+  json.key("edges").begin_array();
+  const auto edge = [&](Rank receiver, Rank sender, double weight, Lane lane) {
+    json.begin_array(JsonWriter::Layout::one_line).value(receiver).value(sender).value(weight);
+    if (lanes) json.value(lane_name(lane));
+    json.end_array();
+  };
+  if (rank && exchange.group.size() <= 1) {
+    edge(*rank, *rank, exchange.self_weight, Lane::a);
+    for (const Source& source : exchange.sources) edge(*rank, source.rank, source.weight, source.lane);
+  } else {
+    for (const Entry& entry : RoundMatrix(schedule, step).entries())
+      if (!rank || entry.receiver == *rank) edge(entry.receiver, entry.sender, entry.weight, entry.lane);
+  }
+  json.end_array();
+  if (rank) {
+    json.key("destinations").begin_array(JsonWriter::Layout::one_line);
+    for (const Destination& destination : exchange.destinations) {
+      json.begin_array(JsonWriter::Layout::one_line).value(destination.rank);
+      if (lanes) json.value(lane_name(destination.lane));
+      json.end_array();
+    }
+    json.end_array();
+  }
+  json.end_object();
+}
+
+void write_json(const TopoOptions& options, const Schedule& schedule, const Analysis& analysis, Step steps) {
+  JsonWriter json(std::cout);
+  json.begin_object().member("name", options.name).member("schedule", schedule.name()).member("n", schedule.size());
+  optional_member(json, "period", schedule.period() == 0 ? std::nullopt : std::optional(schedule.period()));
+  optional_member(json, "rho", analysis.rho ? std::optional(analysis.rho->value) : std::nullopt);
+  if (options.rank) json.member("rank", *options.rank);
+  write_analysis(json, analysis, options.message_bytes);
+  json.key("rounds").begin_array();
+  for (Step t = 0; t < steps; ++t) write_round(json, schedule, t, options.rank);
+  json.end_array().end_object();
+  std::cout << '\n';
+}
+
+void run(const TopoOptions& options) {
+  if (options.name.empty()) {
+    list_families(options.json);
+    return;
+  }
+  if (options.n == 0) throw InvalidArgument("give the number of ranks: starling topo NAME -n N");
+  const SchedulePtr schedule = make_schedule(options.name, options.n, options.seed);
+  if (options.rank && *options.rank >= options.n)
+    throw InvalidArgument(fmt::format("--rank {} is not one of the {} ranks 0..{}", *options.rank, options.n, options.n - 1));
+  const Step period = std::max<Step>(1, schedule->period());
+  const Step steps = options.steps.value_or(period);
+  if (!options.svg.empty()) write_file(options.svg, topology_svg(*schedule));
+  const Analysis analysis = analyze(schedule);
+  if (options.json) {
+    write_json(options, *schedule, analysis, steps);
+    return;
+  }
+  print_analysis(analysis, options.message_bytes);
+  if (options.rank) {
+    std::cout << '\n';
+    print_rank(*schedule, *options.rank, options.steps.value_or(std::min<Step>(period, 16)));
+  }
+  if (!options.svg.empty()) std::cout << "\ndrawn: " << options.svg << '\n';
+}
+
+}  // namespace
+
+void add_topo(CLI::App& app) {
+  auto options = std::make_shared<TopoOptions>();
+  CLI::App* command = app.add_subcommand("topo", "List topologies, or analyse and draw one");
+  command->add_option("NAME", options->name, "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; none: list them all");
+  command->add_option("-n,--ranks", options->n, "number of ranks")->check(CLI::Range(1, INT32_MAX));
+  command->add_option("--steps", options->steps, "rounds to print (default: one period)")->check(CLI::Range(Step{1}, Step{1} << 40));
+  command->add_option("--rank", options->rank, "show what this rank does in each step")->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "for random topologies that give no seed= (default: 0)");
+  command->add_option("--message", options->message_bytes, "bytes of one message, for the byte counts; suffixes kB, MB, GB (default: 100 MB)")
+      ->transform(CLI::AsSizeValue(true));
+  command->add_flag("--json", options->json, "for programs: analysis, and every round's [receiver, sender, weight] with 17 digits");
+  command->add_option("--svg", options->svg, "draw it into this file");
+  command->footer("Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 --svg ceca.svg");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace starling::tool
