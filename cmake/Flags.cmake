@@ -1,7 +1,9 @@
 # Warnings and sanitizers for our own targets only: users' code never sees them.
 add_library(starling_flags INTERFACE)
-target_compile_options(starling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual
-                                                -Wno-restrict) # GCC 12 warns wrongly about std::string sums (PR 105651)
+target_compile_options(starling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(starling_flags INTERFACE -Wno-restrict) # GCC 12 warns wrongly about std::string sums (PR 105651)
+endif()
 if(STARLING_WERROR)
   target_compile_options(starling_flags INTERFACE -Werror)
 endif()

@@ -215,10 +215,14 @@ void write_update(JsonWriter& json, const Exchange& exchange) {
 
 void write_round(JsonWriter& json, const Schedule& schedule, Step step, const std::optional<Rank>& rank) {
   const bool lanes = schedule.mixing() == Mixing::two_block;
-  const Exchange exchange = schedule.exchange(step, rank.value_or(0));
+  Exchange exchange = schedule.exchange(step, rank.value_or(0));
   json.begin_object();
   json.member("step", step);
-  if (lanes) write_update(json, exchange);
+  if (lanes) {
+    // The first rank that talks: under live() some do nothing.
+    for (Rank i = 0; !rank && i < schedule.size() && exchange.sources.empty(); ++i) schedule.exchange(step, i, exchange);
+    write_update(json, exchange);
+  }
   json.key("edges").begin_array();
   const auto edge = [&](Rank receiver, Rank sender, double weight, Lane lane) {
     json.begin_array(JsonWriter::Layout::one_line).value(receiver).value(sender).value(weight);

@@ -105,7 +105,10 @@ std::uint64_t Parameters::seed() const {
   return value;
 }
 
-bool Parameters::yes(const std::string& name) const { return choice(name, {"yes", "no"}) == "yes"; }
+bool Parameters::yes(const std::string& name) const {
+  const std::string& word = choice(name, {"yes", "no", "true", "false"});
+  return word == "yes" || word == "true";
+}
 
 const std::string& Parameters::text(const std::string& name) const {
   const Spec& value = values_[index(name)];

@@ -16,6 +16,19 @@ bool is_word_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("-_.+/:~%@").find(c) != std::string_view::npos;
 }
 
+// Control characters would break a message of one line, or end it.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char c : text) {
+    if (std::iscntrl(static_cast<unsigned char>(c)) != 0) {
+      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
+}
+
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -88,9 +101,9 @@ class Parser {
   [[noreturn]] void fail(const std::string& expectation) const {
     std::size_t end = at_ + 1;  // of the character: UTF-8 takes more than one byte for some
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
-    const std::string seen = at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, end - at_)) : "the end";
+    const std::string seen = at_ < text_.size() ? fmt::format("'{}'", printable(text_.substr(at_, end - at_))) : "the end";
     throw InvalidArgument(
-        fmt::format("cannot read \"{}\": {} at position {}, found {}", text_, expectation, at_ + 1, seen));
+        fmt::format("cannot read \"{}\": {} at position {}, found {}", printable(text_), expectation, at_ + 1, seen));
   }
 
   std::string_view text_;

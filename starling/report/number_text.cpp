@@ -11,17 +11,16 @@ namespace {
 constexpr double kWholeInFull = 1e15;
 
 /// Three significant digits in the largest unit that leaves at least one; rounding up may need the next unit.
-std::string in_units(double number, double step, std::span<const char* const> units) {
+std::string in_units(double number, std::span<const char* const> units) {
   if (!std::isfinite(number)) return compact(number);
   std::size_t unit = 0;
   double scaled = number;
   // 999.5 would print as 1000 with three digits.
-  const double most = step > 1000 ? step - 0.5 : 999.5;
-  while (std::abs(scaled) >= most && unit + 1 < units.size()) {
-    scaled /= step;
+  while (std::abs(scaled) >= 999.5 && unit + 1 < units.size()) {
+    scaled /= 1000;
     ++unit;
   }
-  return compact(scaled, std::abs(scaled) >= 999.5 ? 4 : 3) + units[unit];
+  return compact(scaled, 3) + units[unit];
 }
 
 std::string two_units(double seconds, double large, const char* large_unit, double small,
@@ -46,14 +45,15 @@ std::string compact(double number, int digits) {
 }
 
 std::string human_bytes(double bytes) {
-  constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
-  return in_units(bytes, 1024, kUnits);
+  constexpr const char* kUnits[] = {" B", " kB", " MB", " GB", " TB", " PB", " EB"};
+  return in_units(bytes, kUnits);
 }
 
 std::string human_count(double count) {
   constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
   if (std::abs(count) < 9999.5) return compact(count, 4);
-  return in_units(count, 1000, kUnits);
+  if (std::abs(count) >= 9.995e17) return compact(count, 3);
+  return in_units(count, kUnits);
 }
 
 std::string human_time(double seconds) {
@@ -62,7 +62,7 @@ std::string human_time(double seconds) {
   if (seconds == 0) return "0 s";
   if (seconds < 59.95) {
     constexpr const char* kUnits[] = {" ns", " µs", " ms", " s"};
-    return in_units(seconds * 1e9, 1000, kUnits);
+    return in_units(seconds * 1e9, kUnits);
   }
   if (seconds < 3599.5) return two_units(seconds, 60, "min", 1, "s");
   if (seconds < 86370) return two_units(seconds, 3600, "h", 60, "min");

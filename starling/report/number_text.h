@@ -9,10 +9,10 @@ namespace starling {
 /// A few significant digits without trailing zeros: 0.86864, 1.2e-07; whole numbers in full.
 std::string compact(double number, int digits = 5);
 
-/// 512 B, 1.5 KiB, 3.25 GiB.
+/// 512 B, 1.5 kB, 3.25 GB: powers of 1000, as networks count.
 std::string human_bytes(double bytes);
 
-/// 4900, 12.3k, 33.8M.
+/// 4900, 12.3k, 33.8M, 2.4e+20.
 std::string human_count(double count);
 
 /// 850 ns, 12.3 µs, 2.5 s, 3 min 20 s, 2 h 5 min.

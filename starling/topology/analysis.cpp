@@ -54,7 +54,7 @@ void look_at_entries(const Schedule& schedule, Analysis& analysis) {
     for (const Entry& entry : entries) {
       row_sums[static_cast<std::size_t>(entry.receiver)] += entry.weight;
       column_sums[static_cast<std::size_t>(entry.sender)] += entry.weight;
-      nonnegative = nonnegative && entry.weight >= 0;
+      nonnegative = nonnegative && entry.weight > -kTolerance;
       ++row_start[static_cast<std::size_t>(entry.receiver) + 1];
       if (entry.receiver != entry.sender && entry.weight != 0) edges.emplace_back(entry.sender, entry.receiver);
     }
@@ -138,7 +138,8 @@ std::vector<double> each_round_rho(const Schedule& schedule) {
   std::vector<double> values;
   if (schedule.random() || schedule.period() < 2 || schedule.mixing() != Mixing::average) return values;
   const auto* circulant = dynamic_cast<const Circulant*>(&schedule);
-  if (schedule.period() > kWorkLimit / schedule.size()) return values;
+  constexpr Rank kLargestMatrix = 2'000;
+  if (schedule.period() > kWorkLimit / schedule.size() || (circulant == nullptr && schedule.size() > kLargestMatrix)) return values;
   for (Step t = 0; t < schedule.period(); ++t) {
     const auto norm = circulant != nullptr ? std::optional(circulant_deviation_norm(*circulant, t, 1))
                                            : deviation_norm(matrices(schedule, t, 1));

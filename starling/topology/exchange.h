@@ -25,7 +25,7 @@ struct Destination {
   Lane lane = Lane::a;
 };
 
-/// A set of ranks in O(1) memory: first + stride * i + j for i < count and j < block, looked up in `members` if there is one.
+/// A set of ranks, none or at least two, in O(1) memory: first + stride * i + j for i < count and j < block, looked up in `members` if there is one.
 struct Group {
   std::int64_t first = 0;
   std::int64_t stride = 1;

@@ -123,6 +123,7 @@ std::vector<Entry> RoundMatrix::entries() const {
     });
     // A sender heard on two ways, through its group and directly, is one entry.
     for (const Entry& entry : row) {
+      if (entry.weight == 0 && entry.sender != i) continue;
       if (!all.empty() && all.back().receiver == i && all.back().sender == entry.sender && all.back().lane == entry.lane) {
         all.back().weight += entry.weight;
       } else {

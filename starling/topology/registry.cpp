@@ -71,9 +71,12 @@ SchedulePtr make_schedule(std::string_view text, Rank n, std::uint64_t seed) {
 SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting) {
   if (setting.n < 1) throw InvalidArgument(fmt::format("a topology needs at least one rank, not n = {}", setting.n));
   if (spec.is_list) throw InvalidArgument(fmt::format("expected a topology's name, not the list {}", spec.to_string()));
-  const Spec complete = with_seeds(spec, setting.seed);
+  Spec complete = with_seeds(spec, setting.seed);
   const Family family = find_family(spec.word);
   const auto schedule = family.make(Parameters(complete, all_parameters(family)), setting);
+  // A seed that nobody gave and nothing drew from would only clutter the name.
+  const bool seed_added = complete.arguments.size() > spec.arguments.size();
+  if (seed_added && family.changing && !schedule->random()) complete.arguments.pop_back();
   schedule->set_name(complete.to_string());
   return schedule;
 }

@@ -46,9 +46,12 @@ void check_size(Rank n, const std::string& origin) {
   if (n < 1) throw InvalidArgument(fmt::format("{}: a topology needs at least one rank, not n = {}", origin, n));
 }
 
-void check_rank(Rank rank, Rank n, const std::string& origin) {
-  if (rank < 0 || rank >= n)
-    throw InvalidArgument(fmt::format("{}: rank {} is out of range; n = {} allows 0..{}", origin, rank, n, n - 1));
+// `number` counts the edges as they were given, from 1, so that the offending row can be found.
+void check_ranks(Rank first, Rank second, Rank n, std::size_t number, const std::string& origin) {
+  for (const Rank rank : {first, second})
+    if (rank < 0 || rank >= n)
+      throw InvalidArgument(fmt::format("{}: edge {} ({}, {}): rank {} is out of range; n = {} allows 0..{}", origin, number,
+                                        first, second, rank, n, n - 1));
 }
 
 void check_connected(const Graph& graph, const std::string& origin) {
@@ -62,6 +65,7 @@ void check_connected(const Graph& graph, const std::string& origin) {
 std::shared_ptr<Schedule> schedule_from_weights(Rank n, std::vector<Entry> entries, StoredOptions options,
                                                 const std::string& origin) {
   check_size(n, origin);
+  for (std::size_t i = 0; i < entries.size(); ++i) check_ranks(entries[i].receiver, entries[i].sender, n, i + 1, origin);
   std::sort(entries.begin(), entries.end(), [](const Entry& left, const Entry& right) {
     return left.receiver != right.receiver ? left.receiver < right.receiver : left.sender < right.sender;
   });
@@ -69,8 +73,6 @@ std::shared_ptr<Schedule> schedule_from_weights(Rank n, std::vector<Entry> entri
   std::vector<std::pair<Rank, Rank>> edges;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
-    check_rank(entry.receiver, n, origin);
-    check_rank(entry.sender, n, origin);
     if (i > 0 && entries[i - 1].receiver == entry.receiver && entries[i - 1].sender == entry.sender)
       throw InvalidArgument(fmt::format("{}: row {}, column {} is given twice", origin, entry.receiver, entry.sender));
     if (!std::isfinite(entry.weight))
@@ -91,10 +93,11 @@ std::shared_ptr<Schedule> schedule_from_weights(Rank n, std::vector<Entry> entri
 std::shared_ptr<Schedule> schedule_from_edges(Rank n, const std::vector<std::pair<Rank, Rank>>& edges, Weights weights,
                                               bool directed, const std::string& origin) {
   check_size(n, origin);
-  for (const auto& [from, to] : edges) {
-    check_rank(from, n, origin);
-    check_rank(to, n, origin);
-    if (from == to) throw InvalidArgument(fmt::format("{}: the edge {}-{} joins a rank to itself", origin, from, to));
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    const auto [from, to] = edges[i];
+    check_ranks(from, to, n, i + 1, origin);
+    if (from == to)
+      throw InvalidArgument(fmt::format("{}: edge {} ({}, {}) joins a rank to itself", origin, i + 1, from, to));
   }
   auto graph = std::make_shared<StoredGraph>(n, edges, directed);
   check_connected(*graph, origin);

@@ -67,6 +67,12 @@ TEST(Table, RowsMustFit) {
   EXPECT_THROW(table.row({"1", "2", "3"}), InvalidArgument);
 }
 
+TEST(Table, WithoutHeadersThereIsNoHeaderLine) {
+  Table table({{"", Align::left}, {"", Align::left}});
+  table.row({"period", "4"});
+  EXPECT_EQ(table.text(), "period  4\n");
+}
+
 TEST(Table, NoRows) {
   EXPECT_EQ(Table({"a", "bb"}).text(), "a  bb\n─  ──\n");
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
+#include <ostream>
 #include <random>
 #include <string>
 #include <utility>
@@ -136,11 +137,15 @@ struct MatchaCase {
   double budget;
 };
 
+void PrintTo(const MatchaCase& matcha, std::ostream* out) {
+  *out << matcha.graph << " " << matcha.n;
+}
+
 class MatchaTest : public testing::TestWithParam<MatchaCase> {};
 
 TEST_P(MatchaTest, IsAsStated) {
   const auto& [graph, n, budget] = GetParam();
-  const int steps = 10000;
+  const int steps = 40000;
   const SchedulePtr schedule = make_schedule(fmt::format("matcha(graph={},budget={})", graph, budget), n, 6);
   const MatrixXd edges = edges_of(graph, n);
   const Observed observed = observe(*schedule, edges, steps);
@@ -154,11 +159,12 @@ TEST_P(MatchaTest, IsAsStated) {
   const double slack = 4 * std::sqrt(matchings / 4 / steps);
   EXPECT_LE(observed.p.sum(), budget * matchings + slack);
   EXPECT_GT(lambda2(observed.laplacians, observed.p), best_lambda2(observed.laplacians, budget) - 2 * slack);
-  EXPECT_NEAR(observed.a, best_step(observed.laplacians, observed.p), 0.02);
+  // The frequencies p are known to within the slack only; MatchaKnownTest has exact ones.
+  EXPECT_NEAR(observed.a, best_step(observed.laplacians, observed.p), 3 * slack);
   const double best =
       mean_square(observed.laplacians, observed.p, best_step(observed.laplacians, observed.p));
-  EXPECT_NEAR(mean_square(observed.laplacians, observed.p, observed.a), best, 2e-3);
-  EXPECT_NEAR(schedule->known_mean_square_rho().value_or(std::sqrt(best)), std::sqrt(best), 0.01);
+  EXPECT_NEAR(mean_square(observed.laplacians, observed.p, observed.a), best, slack);
+  EXPECT_NEAR(schedule->known_mean_square_rho().value_or(std::sqrt(best)), std::sqrt(best), slack);
 
   const MatrixXd sum = weighted_sum(observed.laplacians, observed.p);
   const MatrixXd variance = weighted_sum(observed.laplacians, observed.p.array() * (1 - observed.p.array()));

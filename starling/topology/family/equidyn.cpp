@@ -142,7 +142,7 @@ Rank OuEquiDyn::relative_partner(Rank r, Rank u) const {
 std::optional<double> OuEquiDyn::known_mean_square_rho() const {
   // W = (1-w) I + w Q, Q an involution: E[W^T W] = (..) I + 2 w (1-w) E[Q]. With a uniform start E[Q] is circulant;
   // counting all u and all positions gives its first row.
-  constexpr Rank kLargest = 4096;
+  constexpr Rank kLargest = 8192;
   const Rank n = size();
   if (n > kLargest) return std::nullopt;
   if (n == 1) return 0;

@@ -11,6 +11,7 @@ namespace starling::family {
 namespace {
 
 constexpr int kAttempts = 1000;
+constexpr double kMostEdges = 1e8;
 
 // Each pair with probability p, by jumping from edge to edge: O(edges), not O(n^2).
 std::vector<std::pair<Rank, Rank>> draw_edges(Rank n, double p, Random& random) {
@@ -40,6 +41,10 @@ Family erdos_renyi() {
           .make =
               [](const Parameters& parameters, const TopologySetting& setting) {
                 const double p = parameters.number("p", 0, 1);
+                const double edges = p * setting.n * (setting.n - 1.0) / 2;
+                if (edges > kMostEdges)
+                  throw InvalidArgument(fmt::format("{}: p={} on {} ranks means about {:.2g} edges, too many to store (limit {:.2g})",
+                                                    parameters.owner(), p, setting.n, edges, kMostEdges));
                 for (int attempt = 0; attempt < kAttempts && (p > 0 || setting.n == 1); ++attempt) {
                   Random random(parameters.seed(), static_cast<std::uint64_t>(attempt), stream::kErdosRenyi);
                   const auto graph = std::make_shared<StoredGraph>(setting.n, draw_edges(setting.n, p, random), false);

@@ -1,0 +1,263 @@
+#include "starling/topology/registry.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "topology/random_checks.h"
+#include "topology/schedule_checks.h"
+
+namespace starling {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string error_of(const std::string& text, Rank n) {
+  try {
+    make_schedule(text, n);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string name_of(const std::string& text, Rank n, std::uint64_t seed = 0) {
+  return make_schedule(text, n, seed)->name();
+}
+
+// The last section of the specification: names, and the parameters it lists for them.
+struct Declared {
+  std::string name;
+  std::vector<std::string> parameters;
+  bool changing = false;
+  bool random = false;
+};
+
+const std::vector<Declared>& specified() {
+  static const std::vector<Declared> all = {{"ring", {"weights"}},
+                                            {"one-way-ring", {}},
+                                            {"chain", {"weights"}},
+                                            {"star", {"center", "weights"}},
+                                            {"grid", {"rows", "weights"}},
+                                            {"torus", {"rows", "weights"}},
+                                            {"hypercube", {}},
+                                            {"complete", {}},
+                                            {"erdos-renyi", {"p", "weights", "seed"}, false, true},
+                                            {"exponential", {"base"}},
+                                            {"symmetric-exponential", {"base"}},
+                                            {"binary-tree", {"mirror", "weights"}},
+                                            {"double-binary-trees", {}},
+                                            {"k-tree", {"k", "weights"}},
+                                            {"bfs-tree", {"of", "root"}},
+                                            {"d-equistatic", {"m", "seed"}, false, true},
+                                            {"u-equistatic", {"m", "seed"}, false, true},
+                                            {"custom", {"file", "weights"}},
+                                            {"one-peer-exponential", {"order", "seed"}, true, true},
+                                            {"k-peer-exponential", {"k"}, true},
+                                            {"one-peer-hypercube", {}, true},
+                                            {"one-peer-ring", {}, true},
+                                            {"aer", {"local"}, true},
+                                            {"inner-outer-exponential", {"local"}, true},
+                                            {"inner-outer-ring", {"local"}, true},
+                                            {"one-peer-of", {"graph"}, true},
+                                            {"hyper-hypercube", {"k"}, true},
+                                            {"simple-base", {"k"}, true},
+                                            {"base", {"k"}, true},
+                                            {"ceca", {"k"}, true},
+                                            {"ceca-1p", {}, true},
+                                            {"fold-unfold", {}, true},
+                                            {"od-equidyn", {"eta", "m", "seed"}, true, true},
+                                            {"ou-equidyn", {"eta", "m", "seed"}, true, true},
+                                            {"random-matching", {"seed"}, true, true},
+                                            {"el-oracle", {"k", "seed"}, true, true},
+                                            {"matcha", {"graph", "budget", "seed"}, true, true},
+                                            {"hierarchical", {"outer", "local"}, true},
+                                            {"periodic", {"schedule", "h"}, true},
+                                            {"live", {"schedule", "members"}, true}};
+  return all;
+}
+
+TEST(RegistryTest, HasEveryNameOfTheSpecificationInOrder) {
+  const auto families = topology_families();
+  ASSERT_GE(families.size(), specified().size());
+  for (std::size_t i = 0; i < specified().size(); ++i) {
+    const Declared& expected = specified()[i];
+    EXPECT_EQ(families[i].name, expected.name);
+    EXPECT_FALSE(families[i].summary.empty()) << expected.name;
+    EXPECT_EQ(families[i].random, expected.random) << expected.name;
+    if (expected.name != "double-binary-trees") {  // a pair that takes turns, listed with the static ones
+      EXPECT_EQ(families[i].changing, expected.changing) << expected.name;
+    }
+    std::set<std::string> names;
+    for (const Parameter& parameter : families[i].parameters) {
+      names.insert(parameter.name);
+      EXPECT_FALSE(parameter.help.empty()) << expected.name << " " << parameter.name;
+    }
+    for (const std::string& parameter : expected.parameters)
+      EXPECT_TRUE(names.contains(parameter)) << expected.name << " lacks " << parameter;
+  }
+}
+
+// Defaults are words of the same grammar, so that what the list shows can be typed.
+TEST(RegistryTest, ShownDefaultsCanBeTyped) {
+  for (const Declared& declared : specified())
+    for (const Family& family : topology_families()) {
+      if (family.name != declared.name) continue;
+      std::string arguments;
+      bool all = true;
+      for (const Parameter& parameter : family.parameters) {
+        all = all && !parameter.fallback.empty();
+        arguments += (arguments.empty() ? "" : ",") + parameter.name + "=" + parameter.fallback;
+      }
+      if (!all || family.parameters.empty()) continue;
+      const SchedulePtr plain = make_schedule(family.name, 16);
+      const SchedulePtr spelled = make_schedule(family.name + "(" + arguments + ")", 16);
+      for (Step step = 0; step < 3; ++step)
+        EXPECT_EQ(dense_round(*plain, step), dense_round(*spelled, step)) << spelled->name();
+    }
+}
+
+TEST(RegistryTest, UnknownNamesAndParametersListTheValidOnes) {
+  EXPECT_THAT(error_of("rng", 4),
+              StartsWith("unknown topology 'rng'; valid are ring, one-way-ring, chain, "));
+  EXPECT_THAT(error_of("rng", 4), HasSubstr(", matcha, hierarchical, periodic, live"));
+  EXPECT_THAT(error_of("Ring", 4), StartsWith("unknown topology 'Ring'"));
+  EXPECT_THAT(error_of("periodic(rng,h=2)", 4), StartsWith("unknown topology 'rng'"));
+  EXPECT_EQ(error_of("base(size=2)", 4), "base has no parameter 'size'; valid are k=1");
+  EXPECT_EQ(error_of("complete(k=2)", 4), "complete has no parameter 'k'; it takes none");
+  EXPECT_EQ(error_of("random-matching(k=2)", 4), "random-matching has no parameter 'k'; valid are seed=0");
+  EXPECT_EQ(error_of("live(ring)", 4),
+            "live needs members= (ranks, such as [0,2,5..9]); valid are schedule=, members=");
+  EXPECT_EQ(error_of("[ring]", 4), "expected a topology's name, not the list [ring]");
+  EXPECT_EQ(error_of("periodic([ring],h=2)", 4), "expected a topology's name, not the list [ring]");
+  EXPECT_EQ(error_of("ring", 0), "a topology needs at least one rank, not n = 0");
+  EXPECT_EQ(error_of("ring", -3), "a topology needs at least one rank, not n = -3");
+}
+
+TEST(RegistryTest, SeedsEnterTheName) {
+  EXPECT_EQ(name_of("ring", 8, 7), "ring");
+  EXPECT_EQ(name_of("random-matching", 8), "random-matching(seed=0)");
+  EXPECT_EQ(name_of("random-matching", 8, 7), "random-matching(seed=7)");
+  EXPECT_EQ(name_of("random-matching(seed=3)", 8, 7), "random-matching(seed=3)");
+  EXPECT_EQ(name_of("random-matching(3)", 8, 7), "random-matching(3)");  // by position
+  EXPECT_EQ(name_of("od-equidyn( eta = 0.5 )", 8, 7), "od-equidyn(eta=0.5,seed=7)");
+  EXPECT_EQ(name_of("periodic(od-equidyn,h=4)", 8, 7), "periodic(od-equidyn(seed=7),h=4)");
+  EXPECT_EQ(name_of("hierarchical(local=2,outer=periodic(random-matching,h=3))", 8, 7),
+            "hierarchical(local=2,outer=periodic(random-matching(seed=7),h=3))");
+  EXPECT_EQ(name_of("matcha(erdos-renyi,budget=0.5)", 8, 7), "matcha(erdos-renyi(seed=7),budget=0.5,seed=7)");
+  EXPECT_EQ(name_of("one-peer-of(erdos-renyi(seed=1))", 8, 7), "one-peer-of(erdos-renyi(seed=1))");
+}
+
+// Ranks agree on a schedule by its name: the name alone must bring it back, whatever the seed of the run.
+TEST(RegistryTest, EqualNamesGiveEqualExchanges) {
+  for (const std::string text :
+       {"ring", "erdos-renyi(p=0.4)", "d-equistatic", "u-equistatic(m=3)",
+        "one-peer-exponential(order=permuted)", "one-peer-exponential(order=random)", "od-equidyn",
+        "ou-equidyn", "random-matching", "el-oracle(k=2)", "matcha(graph=erdos-renyi)",
+        "periodic(random-matching,h=3)", "live(od-equidyn,members=[0,2,4..8])",
+        "hierarchical(outer=random-matching,local=2)"}) {
+    const SchedulePtr schedule = make_schedule(text, 12, 99);
+    const SchedulePtr again = make_schedule(schedule->name(), 12, 1);
+    EXPECT_EQ(again->name(), schedule->name());
+    bool differs = false;
+    const SchedulePtr other = make_schedule(text, 12, 100);
+    for (Step step = 0; step < 8; ++step) {
+      EXPECT_EQ(dense_round(*again, step), dense_round(*schedule, step)) << text;
+      differs = differs || dense_round(*other, step) != dense_round(*schedule, step);
+    }
+    EXPECT_EQ(differs, schedule->name() != text) << text;  // seeds matter exactly where they are named
+  }
+}
+
+TEST(RegistryTest, RanksAndStepsOutOfRange) {
+  const SchedulePtr schedule = make_schedule("base(k=2)", 6);
+  const auto message = [&](Step step, Rank rank) -> std::string {
+    try {
+      schedule->exchange(step, rank);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message(0, 6), "base(k=2): rank 6 is not one of the 6 ranks 0..5");
+  EXPECT_EQ(message(0, -1), "base(k=2): rank -1 is not one of the 6 ranks 0..5");
+  EXPECT_EQ(message(-1, 0), "base(k=2): step -1 is negative; steps start at 0");
+}
+
+/// A user's own: everybody hears rank 0.
+class Broadcast final : public Schedule {
+ public:
+  Broadcast(Rank n, double weight) : Schedule(n), weight_(weight) {}
+
+ private:
+  void fill(Step /*step*/, Rank rank, Exchange& out) const override {
+    if (rank == 0) {
+      for (Rank other = 1; other < size(); ++other) out.tell(other);
+    } else {
+      out.self_weight = 1 - weight_;
+      out.hear(0, weight_);
+    }
+  }
+  double weight_;
+};
+
+TEST(RegistryTest, TakesFamiliesOfTheProgram) {
+  Family family{
+      .name = "test-broadcast",
+      .summary = "everybody hears rank 0",
+      .parameters = {{"weight", "0.5", "of what is heard"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<Broadcast>(setting.n, parameters.number("weight", 0, 1));
+      },
+      .random = true};
+  register_topology(family);
+  const auto families = topology_families();
+  const auto found =
+      std::find_if(families.begin() + static_cast<std::ptrdiff_t>(specified().size()), families.end(),
+                   [](const Family& other) { return other.name == "test-broadcast"; });
+  ASSERT_NE(found, families.end());
+  EXPECT_EQ(found->parameters.back().name, "seed");
+  const SchedulePtr schedule = make_schedule("test-broadcast(0.25)", 4, 6);
+  EXPECT_EQ(schedule->name(), "test-broadcast(0.25,seed=6)");
+  EXPECT_EQ(dense_round(*schedule, 0)(3, 0), 0.25);
+  EXPECT_EQ(dense_round(*make_schedule("hierarchical(outer=test-broadcast,local=2)", 4), 0)(2, 0), 0.25);
+  EXPECT_THAT(error_of("rng", 4), HasSubstr(", test-broadcast"));
+  EXPECT_EQ(error_of("test-broadcast(weight=2)", 4),
+            "test-broadcast: weight=2 is not valid; expected a number from 0 to 1");
+  try {
+    register_topology(family);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "a topology named 'test-broadcast' exists already");
+  }
+  family.name = "ring";
+  EXPECT_THROW(register_topology(family), InvalidArgument);
+}
+
+TEST(RegistryTest, ManyThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([i] {
+      for (int k = 0; k < 50; ++k) {
+        register_topology(
+            {.name = "test-thread-" + std::to_string(i) + "-" + std::to_string(k),
+             .summary = "",
+             .parameters = {},
+             .make = [](const Parameters&, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+               return std::make_shared<Broadcast>(setting.n, 0.5);
+             }});
+        EXPECT_EQ(make_schedule("random-matching", 6)->size(), 6);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(make_schedule("test-thread-3-49", 5)->size(), 5);
+}
+
+}  // namespace
+}  // namespace starling
