@@ -2,7 +2,11 @@
 
 // Everything a program needs.
 #include "starling/base/error.h"
+#include "starling/flock/flock.h"
 #include "starling/simulate/consensus.h"
 #include "starling/topology/analysis.h"
+#include "starling/topology/matrix.h"
+#include "starling/topology/mixer.h"
 #include "starling/topology/registry.h"
+#include "starling/topology/stored.h"
 #include "starling/version.h"

@@ -30,6 +30,11 @@ std::string shell_quoted(const std::string& word) {
 
 }  // namespace
 
+int& exit_status() {
+  static int status = 0;
+  return status;
+}
+
 void remember_command_line(int argc, char** argv) {
   stored_command_line() = "starling";
   for (int i = 1; i < argc; ++i) stored_command_line() += ' ' + shell_quoted(argv[i]);

@@ -11,6 +11,14 @@ namespace starling::tool {
 void add_topo(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_simulate(CLI::App& app);
+void add_run(CLI::App& app);
+
+/// `starling run ... -- program`: keeps what is behind the dashes from the parser, byte for byte.
+/// Returns the number of words before them.
+int keep_program(int argc, char** argv);
+
+/// What main returns when nothing went wrong with the command itself.
+int& exit_status();
 
 /// The command line as typed, for reports.
 void remember_command_line(int argc, char** argv);

@@ -76,9 +76,9 @@ Row centralized(const std::string& name, const StepCost& cost) {
 }
 
 void print_table(const std::vector<Row>& rows, const CompareOptions& options, const LinkModel& link) {
-  Table table({{"topology", Align::left}, "peers", "rho", "steps", "bytes/rank/step", "bytes to agree", "transient DSGD", "transient GT",
+  Table table({{"topology", Align::left}, "peers", "rho", "steps", "bytes/rank/step", "all bytes to agree", "transient DSGD", "transient GT",
                "M/B", "L", "step time"});
-  table.title(fmt::format("{} ranks, messages of {}, {} Gbit/s, {} us", options.n, human_bytes(options.message_bytes),
+  table.title(fmt::format("{} ranks, messages of {}, {} Gbit/s, {} µs", options.n, human_bytes(options.message_bytes),
                           compact(options.bandwidth_gbit), compact(options.latency_us)));
   bool ruled = false;
   for (const Row& row : rows) {
@@ -93,7 +93,7 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options, co
     table.row({row.name, std::to_string(row.cost.peers),
                row.rho ? compact(row.rho->value, 6) + (row.mean_square ? " ms" : "") : "-", steps,
                human_bytes(row.cost.messages / options.n * options.message_bytes),
-               human_bytes(row.consensus.messages * options.message_bytes), count(transient(row, options.n, 2)),
+               outcome == Outcome::stopped ? "-" : human_bytes(row.consensus.messages * options.message_bytes), count(transient(row, options.n, 2)),
                count(transient(row, options.n, 6)), compact(row.cost.models, 4), compact(row.cost.latencies, 4),
                human_time(row.cost.seconds(options.message_bytes, link))});
   }
@@ -129,7 +129,6 @@ void write_json(const std::vector<Row>& rows, const CompareOptions& options, con
     json.member("step_seconds", row.cost.seconds(options.message_bytes, link)).end_object();
   }
   json.end_array().end_object();
-  std::cout << '\n';
 }
 
 void run(const CompareOptions& options) {
@@ -162,11 +161,12 @@ void add_compare(CLI::App& app) {
   command->add_option("NAME", options->names, "topologies (default: a selection)");
   command->add_option("-n,--ranks", options->n, "number of ranks")->required()->check(CLI::Range(1, INT32_MAX));
   command->add_option("--tolerance", options->tolerance, "consensus error to reach")->capture_default_str();
-  command->add_option("--max-steps", options->max_steps, "give up, or compute, beyond this many steps")->capture_default_str();
+  command->add_option("--max-steps", options->max_steps, "give up, or compute, beyond this many steps")->capture_default_str()->check(CLI::Range(Step{1}, Step{1} << 40));
   command->add_option("--message", options->message_bytes, "M, bytes of one message; suffixes kB, MB, GB (default: 100 MB)")
-      ->transform(CLI::AsSizeValue(true));
-  command->add_option("--bandwidth", options->bandwidth_gbit, "B, Gbit/s of a link")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--latency", options->latency_us, "L, microseconds")->capture_default_str()->check(CLI::NonNegativeNumber);
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::Range(1.0, 1e18));
+  command->add_option("--bandwidth", options->bandwidth_gbit, "B, Gbit/s of a link")->capture_default_str()->check(CLI::Range(1e-6, 1e6));
+  command->add_option("--latency", options->latency_us, "L, microseconds")->capture_default_str()->check(CLI::Range(0.0, 1e9));
   command->add_option("--seed", options->seed, "of the start values and of random topologies (default: 0)");
   command->add_flag("--json", options->json, "for programs");
   command->footer("Example:\n  starling compare -n 64 ring exponential one-peer-exponential 'base(k=1)' ceca --message 400MB");

@@ -35,14 +35,14 @@ LineChart error_chart(const std::string& title, const std::string& x_label, cons
 }
 
 // Who talks to whom, on few ranks: the same names at a size one can see.
-std::vector<Picture> small_pictures(const std::vector<std::string>& names) {
+std::vector<Picture> small_pictures(const std::vector<std::string>& names, std::uint64_t seed) {
   constexpr Rank kRanks = 8;
   TopologySvgOptions options;
   options.max_rounds = 4;
   std::vector<Picture> pictures;
   for (const std::string& name : names) {
     try {
-      pictures.push_back({topology_svg(*make_schedule(name, kRanks), options), fmt::format("{} on {} ranks", name, kRanks)});
+      pictures.push_back({topology_svg(*make_schedule(name, kRanks, seed), options), fmt::format("{} on {} ranks", name, kRanks)});
     } catch (const InvalidArgument&) {
       // Some families do not exist at this size (a file's graph, three local ranks): they go without a picture.
     }
@@ -65,7 +65,7 @@ std::string consensus_page(const std::vector<ConsensusResult>& results, const st
   page.paragraph("The same runs by what they cost: messages of one model's size that each rank sent.");
   page.chart(error_chart("Error after each message", "messages per rank", results, names, options.tolerance, true));
   page.section("Results").table(consensus_table(results, names, options));
-  const auto pictures = small_pictures(names);
+  const auto pictures = small_pictures(names, options.seed);
   if (!pictures.empty()) page.section("Who talks to whom").pictures(pictures);
   return page.html({command, STARLING_VERSION, date});
 }

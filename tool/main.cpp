@@ -1,5 +1,6 @@
 #include <exception>
 #include <iostream>
+#include <new>
 
 #include "starling/base/error.h"
 #include "starling/version.h"
@@ -15,15 +16,19 @@ int main(int argc, char** argv) {
   add_topo(app);
   add_compare(app);
   add_simulate(app);
+  add_run(app);
   try {
-    app.parse(argc, argv);
+    app.parse(keep_program(argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();
     std::cout.flush();
     if (!std::cout) throw starling::Error("cannot write to standard output");
-    return 0;
+    return exit_status();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     std::cerr << "starling: " << error.what() << "; see --help\n";
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "starling: out of memory\n";
     return 2;
   } catch (const std::exception& error) {
     std::cerr << "starling: " << error.what() << '\n';

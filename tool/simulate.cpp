@@ -49,7 +49,6 @@ void write_json(const std::vector<ConsensusResult>& results, const SimulateOptio
     json.end_array().end_object();
   }
   json.end_array().end_object();
-  std::cout << '\n';
 }
 
 void run(SimulateOptions& options) {
@@ -101,13 +100,13 @@ void add_simulate(CLI::App& app) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = simulate->add_subcommand("consensus", "Average random values until all ranks agree");
   command->add_option("-n,--ranks", options->n, "number of ranks")->required()->check(CLI::Range(1, INT32_MAX));
-  command->add_option("-t,--topology", options->topologies, "one or more topologies")->required();
+  command->add_option("-t,--topology,TOPOLOGY", options->topologies, "one or more topologies")->required();
   command->add_option("--tolerance", options->consensus.tolerance, "stop at this ||x - mean|| / ||x_0 - mean||")->capture_default_str();
   command->add_option("--dim", options->consensus.dim, "values per rank")->capture_default_str()->check(CLI::Range(1, 1 << 24));
   command->add_option("--seed", options->consensus.seed, "of the start values and of random topologies")->capture_default_str();
   command->add_option("--max-steps", options->consensus.max_steps, "run no more steps than this; slower static topologies are computed instead")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(Step{1}, Step{1} << 40));
   command->add_option("--html", options->html, "write a page with the curves to this file");
   command->add_flag("--json", options->json, "for programs");
   command->footer("Example:\n  starling simulate consensus -n 4900 -t ring exponential od-equidyn 'base(k=1)' ceca --html race.html");

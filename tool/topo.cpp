@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iostream>
 #include <optional>
 
@@ -51,7 +52,6 @@ void list_families(bool json) {
       writer.end_array().end_object();
     }
     writer.end_array();
-    std::cout << '\n';
     return;
   }
   Table table({{"topology", Align::left}, {"what it is", Align::left}});
@@ -69,7 +69,8 @@ std::string yes_no(const std::optional<bool>& flag) { return !flag ? "not comput
 
 std::string describe_rho(const Analysis& analysis) {
   if (!analysis.rho) return "not computed";
-  std::string text = compact(analysis.rho->value, 8);
+  const double rho = analysis.rho->value;
+  std::string text = rho > 0.9999 && rho < 1 ? "1 - " + compact(1 - rho, 4) : compact(rho, 8);
   if (analysis.rho->standard_error > 0) text += " ± " + compact(analysis.rho->standard_error, 2);
   return fmt::format("{} ({}{})", text, analysis.rho_is_mean_square ? "mean-square, " : "", analysis.rho->how);
 }
@@ -87,7 +88,7 @@ std::string describe_mixing(const Analysis& analysis) {
 
 std::string describe_exactness(const Analysis& analysis) {
   if (analysis.exact)
-    return fmt::format("after {} rounds from {} (seen by running it)", analysis.exact->rounds,
+    return fmt::format("after {} {} from {} (seen by running it)", analysis.exact->rounds, analysis.exact->rounds == 1 ? "round" : "rounds",
                        analysis.exact->from_any_step ? "any step" : "the start of a period");
   if (analysis.exactness_run || analysis.period == 0) return "no";
   // Too large to run; the formula, where there is one, still says so.
@@ -98,7 +99,6 @@ void print_analysis(const Analysis& analysis, double bytes) {
   Table table({{"", Align::left}, {"", Align::left}});
   table.title(fmt::format("{} on {} ranks", analysis.name, analysis.n));
   const LinkModel link;
-  const auto per_exact = [&](double per_step) { return per_step * static_cast<double>(analysis.exact->rounds); };
   std::string period = std::to_string(analysis.period);
   if (analysis.period == 0) period = analysis.random ? "none, drawn anew each step" : "too long to count";
   if (analysis.random && analysis.period > 1) period += ", drawn anew each time";
@@ -109,7 +109,7 @@ void print_analysis(const Analysis& analysis, double bytes) {
   table.row({"connected", yes_no(analysis.connected)});
   table.row({"rho", describe_rho(analysis)});
   if (analysis.second_modulus) table.row({"|lambda_2|", compact(*analysis.second_modulus, 8)});
-  if (analysis.lambda_min) table.row({"lambda_min", compact(*analysis.lambda_min, 8)});
+  if (analysis.lambda_min) table.row({"lambda_min", compact(std::abs(*analysis.lambda_min) < 1e-12 ? 0 : *analysis.lambda_min, 8)});
   if (!analysis.round_rho.empty()) {
     std::vector<std::string> values;
     for (const double value : analysis.round_rho) values.push_back(compact(value, 4));
@@ -123,20 +123,21 @@ void print_analysis(const Analysis& analysis, double bytes) {
   table.row({"peers a step", std::to_string(analysis.cost.peers)});
   table.row({"messages a step", compact(analysis.cost.messages)});
   table.row({fmt::format("bytes a step at {} each", human_bytes(bytes)), human_bytes(analysis.cost.messages * bytes)});
-  if (analysis.exact && analysis.exact->rounds > 0) {
-    table.row({"messages per exact average", compact(per_exact(analysis.cost.messages))});
-    table.row({"bytes per exact average", human_bytes(per_exact(analysis.cost.messages * bytes))});
+  if (analysis.messages_per_exact) {
+    table.row({"messages per exact average", compact(*analysis.messages_per_exact)});
+    table.row({"bytes per exact average", human_bytes(*analysis.messages_per_exact * bytes)});
   }
-  table.row({"time of a step", fmt::format("{} M/B + {} L = {} at 10 Gbit/s, 50 us", compact(analysis.cost.models, 4),
+  table.row({"time of a step", fmt::format("{} M/B + {} L = {} at 10 Gbit/s, 50 µs", compact(analysis.cost.models, 4),
                                            compact(analysis.cost.latencies, 4), human_time(analysis.cost.seconds(bytes, link)))});
   std::cout << table.text(colour_wanted());
 }
 
 const char* lane_name(Lane lane) { return lane == Lane::a ? "a" : "b"; }
 
-void print_rank(const Schedule& schedule, Rank rank, Step steps) {
-  Table table({{"step", Align::right}, {"self", Align::right}, {"mean over", Align::left}, {"hears (weight)", Align::left}, {"tells", Align::left}});
-  table.title(fmt::format("What rank {} does", rank));
+void print_exchanges(const Schedule& schedule, Rank first, Rank last, Step steps) {
+  Table table({{"step", Align::right}, {"rank", Align::right}, {"self", Align::right}, {"mean over", Align::left},
+               {"hears (weight)", Align::left}, {"tells", Align::left}});
+  table.title(first == last ? fmt::format("What rank {} does", first) : "What every rank does");
   const bool lanes = schedule.mixing() == Mixing::two_block;
   const auto shorten = [](std::vector<std::string>& words) {
     if (words.size() <= 8) return;
@@ -146,17 +147,21 @@ void print_rank(const Schedule& schedule, Rank rank, Step steps) {
   };
   Exchange exchange;
   for (Step t = 0; t < steps; ++t) {
-    schedule.exchange(t, rank, exchange);
-    std::vector<std::string> hears;
-    std::vector<std::string> tells;
-    for (const Source& s : exchange.sources)
-      hears.push_back(fmt::format("{}{} ({})", s.rank, lanes ? lane_name(s.lane) : "", compact(s.weight)));
-    for (const Destination& d : exchange.destinations) tells.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
-    shorten(hears);
-    shorten(tells);
-    const Group& group = exchange.group;
-    const std::string mean = group.size() > 1 ? fmt::format("{} ranks, {}..{}", group.size(), group[0], group[group.size() - 1]) : "-";
-    table.row({std::to_string(t), compact(exchange.self_weight), mean, join_words(hears), join_words(tells)});
+    if (first != last) table.rule();
+    for (Rank rank = first; rank <= last; ++rank) {
+      schedule.exchange(t, rank, exchange);
+      std::vector<std::string> hears;
+      std::vector<std::string> tells;
+      for (const Source& s : exchange.sources)
+        hears.push_back(fmt::format("{}{} ({})", s.rank, lanes ? lane_name(s.lane) : "", compact(s.weight)));
+      for (const Destination& d : exchange.destinations) tells.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
+      shorten(hears);
+      shorten(tells);
+      const Group& group = exchange.group;
+      const std::string mean = group.size() > 1 ? fmt::format("{} ranks, {}..{}", group.size(), group[0], group[group.size() - 1]) : "-";
+      table.row({std::to_string(t), std::to_string(rank), compact(exchange.self_weight), mean,
+                 hears.empty() ? "-" : join_words(hears), tells.empty() ? "-" : join_words(tells)});
+    }
   }
   std::cout << table.text(colour_wanted());
 }
@@ -192,8 +197,9 @@ void write_analysis(JsonWriter& json, const Analysis& analysis, double bytes) {
   json.member("messages_per_step", analysis.cost.messages);
   json.member("message_bytes", bytes);
   json.member("bytes_per_step", analysis.cost.messages * bytes);
-  json.member("models_per_link", analysis.cost.models);
-  json.member("latencies", analysis.cost.latencies);
+  optional_member(json, "messages_per_exact_average", analysis.messages_per_exact);
+  json.member("bandwidth_terms", analysis.cost.models);
+  json.member("latency_terms", analysis.cost.latencies);
   json.member("step_seconds", analysis.cost.seconds(bytes, LinkModel{}));
   json.end_object();
 }
@@ -259,7 +265,6 @@ void write_json(const TopoOptions& options, const Schedule& schedule, const Anal
   json.key("rounds").begin_array();
   for (Step t = 0; t < steps; ++t) write_round(json, schedule, t, options.rank);
   json.end_array().end_object();
-  std::cout << '\n';
 }
 
 void run(const TopoOptions& options) {
@@ -280,9 +285,13 @@ void run(const TopoOptions& options) {
     return;
   }
   print_analysis(analysis, options.message_bytes);
-  if (options.rank) {
+  if (options.rank || options.steps) {
+    constexpr Rank kMostRanks = 64;
+    if (!options.rank && options.n > kMostRanks)
+      throw InvalidArgument(fmt::format("--steps prints every rank up to n = {}; add --rank R, or --json for all of them", kMostRanks));
     std::cout << '\n';
-    print_rank(*schedule, *options.rank, options.steps.value_or(std::min<Step>(period, 16)));
+    print_exchanges(*schedule, options.rank.value_or(0), options.rank.value_or(options.n - 1),
+                    options.steps.value_or(std::min<Step>(period, 16)));
   }
   if (!options.svg.empty()) std::cout << "\ndrawn: " << options.svg << '\n';
 }
@@ -295,10 +304,11 @@ void add_topo(CLI::App& app) {
   command->add_option("NAME", options->name, "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; none: list them all");
   command->add_option("-n,--ranks", options->n, "number of ranks")->check(CLI::Range(1, INT32_MAX));
   command->add_option("--steps", options->steps, "rounds to print (default: one period)")->check(CLI::Range(Step{1}, Step{1} << 40));
-  command->add_option("--rank", options->rank, "show what this rank does in each step")->check(CLI::NonNegativeNumber);
+  command->add_option("--rank", options->rank, "show what this rank does in each step")->check(CLI::Range(0, INT32_MAX));
   command->add_option("--seed", options->seed, "for random topologies that give no seed= (default: 0)");
   command->add_option("--message", options->message_bytes, "bytes of one message, for the byte counts; suffixes kB, MB, GB (default: 100 MB)")
-      ->transform(CLI::AsSizeValue(true));
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::Range(1.0, 1e18));
   command->add_flag("--json", options->json, "for programs: analysis, and every round's [receiver, sender, weight] with 17 digits");
   command->add_option("--svg", options->svg, "draw it into this file");
   command->footer("Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 --svg ceca.svg");

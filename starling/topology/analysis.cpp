@@ -11,9 +11,11 @@
 namespace starling {
 namespace {
 
+constexpr Rank kLargestLambdaMin = 4'096;  // larger ones converge too slowly to wait for
 constexpr Step kSampledRounds = 32;     // of a random family, for what must hold in every round
 constexpr Step kMostRounds = 128;       // of a long period, likewise
 constexpr std::int64_t kWork = 20'000'000;  // ranks times rounds
+constexpr std::int64_t kCostWork = 4'000'000;  // likewise, for the average cost of a step
 
 Step rounds_to_look_at(const Schedule& schedule) {
   const Step wanted = schedule.random() ? std::max(schedule.period(), kSampledRounds) : schedule.period();
@@ -202,9 +204,12 @@ Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options) {
   analysis.period = schedule->period();
   analysis.random = schedule->random();
   analysis.mixing = schedule->mixing();
-  analysis.cost = step_cost(*schedule, rounds_to_look_at(*schedule));
+  analysis.cost = step_cost(*schedule, std::min(rounds_to_look_at(*schedule), std::max<Step>(1, kCostWork / analysis.n)));
   analysis.exactness_run = analysis.n <= options.exactness_limit && period_fits(*schedule);
   if (analysis.exactness_run) analysis.exact = find_exactness(schedule);
+  if (analysis.exact && analysis.exact->rounds > 0)
+    analysis.messages_per_exact =
+        step_cost(*schedule, analysis.exact->rounds).messages * static_cast<double>(analysis.exact->rounds);
   analysis.rho = rho_of(*schedule, analysis.exact, options);
   analysis.rho_is_mean_square = analysis.rho && schedule->random() && !schedule->known_rho() && analysis.rho->how != "exact average";
   analysis.round_rho = each_round_rho(*schedule);
@@ -213,7 +218,7 @@ Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options) {
   if (analysis.period == 1 && !analysis.random && analysis.symmetric.value_or(false)) {
     if (const auto* circulant = dynamic_cast<const Circulant*>(schedule.get())) {
       analysis.lambda_min = circulant_least_eigenvalue(*circulant, 0);
-    } else {
+    } else if (analysis.n <= kLargestLambdaMin) {
       analysis.lambda_min = least_eigenvalue(RoundMatrix(*schedule, 0));
     }
   }

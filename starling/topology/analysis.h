@@ -44,6 +44,7 @@ struct Analysis {
   std::optional<double> lambda_min;      // of a static symmetric W
 
   std::optional<Exactness> exact;
+  std::optional<double> messages_per_exact;  // of one model's size, from step 0 until the average is exact
   bool exactness_run = false;  // otherwise an empty `exact` says nothing: n or the period is too large
   StepCost cost;
 };

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -98,7 +99,7 @@ bool looks_like_matrix(const Rows& rows, Rank n) {
 
 GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n) {
   std::ifstream in(path);
-  if (!in) throw InvalidArgument(fmt::format("cannot open the graph file {}", path));
+  if (!in || std::filesystem::is_directory(path)) throw InvalidArgument(fmt::format("cannot open the graph file {}", path));
   Rows rows;
   int line = 1;
   if (in.peek() == 0xEF) in.ignore(3);  // the mark that some programs write in front of UTF-8

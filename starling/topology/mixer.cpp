@@ -1,8 +1,12 @@
 #include "starling/topology/mixer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include "starling/base/error.h"
 
 namespace starling {
 namespace {
@@ -46,6 +50,9 @@ Mixer::Mixer(SchedulePtr schedule, int dim)
 }
 
 void Mixer::start(std::span<const double> values, Step first) {
+  const auto expected = static_cast<std::size_t>(schedule_->size()) * static_cast<std::size_t>(dim_);
+  if (values.size() != expected)
+    throw InvalidArgument(fmt::format("{} values for {} ranks of {} each", values.size(), schedule_->size(), dim_));
   x_.assign(values.begin(), values.end());
   x_next_.resize(x_.size());
   step_ = first;

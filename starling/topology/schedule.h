@@ -24,7 +24,7 @@ class Schedule {
   Schedule& operator=(const Schedule&) = delete;
 
   Rank size() const { return n_; }
-  /// The canonical spec string; two ranks with equal names and sizes have equal schedules.
+  /// The spec string with every seed in it: two ranks with equal names and sizes have equal schedules.
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
 

@@ -204,6 +204,20 @@ TEST(RhoTest, LaplacianWeightsAreTheBest) {
     }
 }
 
+// Above 512 ranks the eigenvalues come from a sparse factorization; these graphs' are known.
+TEST(RhoTest, LaplacianWeightsOfLargeGraphs) {
+  const auto edge_weight = [](const std::string& text, Rank n) {
+    return make_schedule(text, n)->exchange(0, n / 2).sources.at(0).weight;
+  };
+  const auto path = [](int k, int length) { return 2 - 2 * std::cos(std::numbers::pi * k / length); };
+  for (const Rank n : {600, 2000}) {
+    EXPECT_NEAR(edge_weight("chain(weights=laplacian)", n), 2 / (path(1, n) + path(n - 1, n)), 1e-9) << n;
+    EXPECT_NEAR(edge_weight("star(weights=laplacian)", n), 2.0 / (1 + n), 1e-9) << n;
+  }
+  EXPECT_NEAR(edge_weight("grid(weights=laplacian)", 625), 2 / (path(1, 25) + 2 * path(24, 25)), 1e-9);
+  EXPECT_NEAR(edge_weight("ring(weights=laplacian)", 600), 2 / (path(2, 600) + 4), 1e-12);
+}
+
 // sup over x of the mean of ||Wx - Jx||^2 / ||x - Jx||^2, from many rounds.
 double sampled_mean_square_rho(const Schedule& schedule, int rounds) {
   const Eigen::Index n = schedule.size();

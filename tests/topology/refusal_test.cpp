@@ -86,7 +86,7 @@ TEST(RefusalTest, GraphsThatChange) {
 
 TEST(RefusalTest, WeightsThatAGraphDoesNotAllow) {
   const std::string directed =
-      ": metropolis and laplacian weights need an undirected graph; use weights=uniform";
+      ": metropolis and laplacian weights need an undirected graph; use weights=uniform or push";
   expect_refusals({
       {"exponential(weights=metropolis)", 8, "exponential" + directed},
       {"exponential(weights=laplacian)", 8, "exponential" + directed},

@@ -26,7 +26,7 @@ std::shared_ptr<Schedule> weighted_circulant(Rank n, std::vector<Rank> offsets, 
                                              bool directed, std::optional<double> uniform_rho) {
   const Weights weights = read_weights(parameters);
   if (directed && (weights == Weights::metropolis || weights == Weights::laplacian))
-    throw InvalidArgument(fmt::format("{}: metropolis and laplacian weights need an undirected graph; use weights=uniform",
+    throw InvalidArgument(fmt::format("{}: metropolis and laplacian weights need an undirected graph; use weights=uniform or push",
                                       parameters.owner()));
   auto schedule = std::make_shared<CirculantGraph>(n, std::move(offsets), weights);
   if (weights != Weights::laplacian && uniform_rho) schedule->set_known_rho(*uniform_rho);

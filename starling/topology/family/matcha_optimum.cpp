@@ -219,7 +219,7 @@ MatchaOptimum optimize_matcha(Rank n, const std::vector<Partners>& matchings, do
   if (matchings.empty()) return best;
   const auto count = static_cast<Index>(matchings.size());
   const Problem problem(n, matchings, budget * static_cast<double>(count));
-  maximize_connectivity(problem, count, n <= kDense ? 1500 : 300, best);
+  maximize_connectivity(problem, count, n <= kDense ? 1500 : 40, best);
 
   const Eigen::Map<const VectorXd> p(best.probabilities.data(), count);
   const VectorXd variance = p.array() * (1 - p.array());

@@ -84,7 +84,8 @@ Family double_binary_trees() {
           .parameters = {weights_parameter("metropolis")},
           .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
             return std::make_shared<DoubleBinaryTrees>(setting.n, read_weights(parameters));
-          }};
+          },
+          .changing = true};
 }
 
 Family k_tree() {

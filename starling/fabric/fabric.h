@@ -1,0 +1,119 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "starling/fabric/message.h"
+
+namespace starling {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Outgoing memory: written in place, then posted. Dropping it unposted gives it back.
+class Outgoing {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void give_back(std::uint64_t handle) noexcept = 0;
+  };
+
+  Outgoing() = default;
+  Outgoing(Owner* owner, std::uint64_t handle, std::span<std::byte> bytes) : owner_(owner), handle_(handle), bytes_(bytes) {}
+  Outgoing(Outgoing&& other) noexcept { swap(other); }
+  Outgoing& operator=(Outgoing&& other) noexcept {
+    Outgoing(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Outgoing() {
+    if (owner_ != nullptr) owner_->give_back(handle_);
+  }
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  /// For fabrics: takes the memory out of this handle.
+  std::uint64_t release() {
+    owner_ = nullptr;
+    return handle_;
+  }
+
+ private:
+  void swap(Outgoing& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(handle_, other.handle_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Owner* owner_ = nullptr;
+  std::uint64_t handle_ = 0;
+  std::span<std::byte> bytes_;
+};
+
+/// A message that came in: a read-only view, lent until this is dropped.
+class Arrival {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void done_with(Rank source, std::uint64_t handle) noexcept = 0;
+  };
+
+  Arrival() = default;
+  Arrival(Owner* owner, Rank source, std::uint64_t handle, const MessageHeader& header, std::span<const std::byte> bytes)
+      : owner_(owner), source_(source), handle_(handle), header_(header), bytes_(bytes) {}
+  Arrival(Arrival&& other) noexcept { swap(other); }
+  Arrival& operator=(Arrival&& other) noexcept {
+    Arrival(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Arrival() {
+    if (owner_ != nullptr) owner_->done_with(source_, handle_);
+  }
+
+  Rank source() const { return source_; }
+  const MessageHeader& header() const { return header_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  void swap(Arrival& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(source_, other.source_);
+    std::swap(handle_, other.handle_);
+    std::swap(header_, other.header_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Owner* owner_ = nullptr;
+  Rank source_ = 0;
+  std::uint64_t handle_ = 0;
+  MessageHeader header_;
+  std::span<const std::byte> bytes_;
+};
+
+/// Moves messages between ranks and promises order per pair, nothing else: it knows no weights, names or matching rules.
+/// All functions may be called from several threads at once.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+
+  virtual Rank rank() const = 0;
+  virtual Rank size() const = 0;
+
+  /// Memory for a message of this size. Never blocks; throws when the limit is reached, naming who holds views.
+  virtual Outgoing reserve(std::size_t bytes) = 0;
+  /// Sends it to every destination (not to oneself). Never blocks.
+  virtual void post(Outgoing message, const MessageHeader& header, std::span<const Rank> destinations) = 0;
+  /// The next message from `source`, in the order it was posted, if there is one.
+  virtual std::optional<Arrival> poll(Rank source) = 0;
+
+  /// A number that changes whenever something arrived. Read it before polling, then sleep on it.
+  virtual std::uint32_t ticket() const = 0;
+  /// Returns when the ticket has changed, a peer may have died, or the deadline has passed; spins briefly first.
+  virtual void sleep(std::uint32_t ticket, Deadline deadline) = 0;
+
+  /// False once the peer has died or left. What it posted before can still be polled.
+  virtual bool alive(Rank peer) const = 0;
+};
+
+}  // namespace starling

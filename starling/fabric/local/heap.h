@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "starling/fabric/local/region.h"
+
+namespace starling::local {
+
+/// Hands out pieces of a region to its owner. The book-keeping is private memory: what others can write cannot corrupt it.
+class Heap {
+ public:
+  Heap(Region& region, std::uint64_t start, std::uint64_t limit) : region_(region), end_(start), limit_(limit) {}
+
+  /// An offset, aligned to 64; 0 when the limit would be passed. Throws Error when the machine has no memory left.
+  std::uint64_t allocate(std::uint64_t bytes);
+  void free(std::uint64_t offset);
+  std::uint64_t used() const { return used_; }
+  std::uint64_t limit() const { return limit_; }
+
+ private:
+  Region& region_;
+  std::uint64_t end_;    // of what was ever handed out
+  std::uint64_t limit_;  // on what is in use
+  std::uint64_t used_ = 0;
+  std::map<std::uint64_t, std::uint64_t> free_;       // offset -> size, neighbours merged
+  std::multimap<std::uint64_t, std::uint64_t> by_size_;  // size -> offset
+  std::map<std::uint64_t, std::uint64_t> taken_;      // offset -> size
+  void add_free(std::uint64_t offset, std::uint64_t size);
+  void remove_free(std::map<std::uint64_t, std::uint64_t>::iterator piece);
+};
+
+}  // namespace starling::local

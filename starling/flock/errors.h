@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "starling/base/error.h"
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// A peer that an operation needed has died or left.
+class PeerLost : public Error {
+ public:
+  PeerLost(Rank peer, const std::string& operation, Step step);
+
+  Rank peer() const { return peer_; }
+  const std::string& operation() const { return operation_; }
+  Step step() const { return step_; }
+
+ private:
+  Rank peer_;
+  std::string operation_;
+  Step step_;
+};
+
+/// Ranks disagree about an operation: shape, dtype, schedule, root. Everybody involved gets one that says what each side had.
+class Mismatch : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A wait has taken longer than the flock's timeout.
+class TimedOut : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace starling

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+namespace starling {
+
+class Operation;
+
+/// A started operation. It always ends in a result or an error that names the peer; the memory it was given must live until then.
+/// Dropping it waits, like a thread would have to be joined, but swallows the error: call wait().
+class Pending {
+ public:
+  Pending() = default;
+  explicit Pending(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&& other) noexcept;
+  ~Pending();
+
+  /// Whether wait() would return, or throw, at once. Makes progress, never blocks.
+  bool ready();
+  /// Returns when the result is there; throws PeerLost, Mismatch or TimedOut.
+  void wait();
+  /// The same for at most `duration`; false when that was too short.
+  bool wait_for(std::chrono::nanoseconds duration);
+
+ private:
+  std::shared_ptr<Operation> operation_;
+};
+
+}  // namespace starling

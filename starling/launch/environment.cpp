@@ -1,0 +1,98 @@
+#include "starling/launch/environment.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "starling/base/error.h"
+#include "starling/launch/fd.h"
+
+namespace starling::launch {
+namespace {
+
+constexpr std::array<std::string_view, 7> kOurs = {
+    "STARLING_RANK", "STARLING_SIZE", "STARLING_JOB", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"};
+
+bool names(const std::string& entry, std::string_view name) {
+  return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
+}
+
+// Free at this moment; rank 0 will bind it in a moment. A machine without sockets still runs what needs none.
+int free_port() {
+  constexpr int kUsual = 29500;
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  if (!socket || bind(socket.get(), any, size) != 0 || getsockname(socket.get(), any, &size) != 0)
+    return kUsual;
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+Environment::Environment() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries_.emplace_back(*entry);
+}
+
+void Environment::set(std::string_view name, std::string_view value) {
+  std::erase_if(entries_, [&](const std::string& entry) { return names(entry, name); });
+  entries_.push_back(fmt::format("{}={}", name, value));
+}
+
+const char* Environment::get(std::string_view name) const {
+  const auto found =
+      std::ranges::find_if(entries_, [&](const std::string& entry) { return names(entry, name); });
+  return found == entries_.end() ? nullptr : found->c_str() + name.size() + 1;
+}
+
+void add_user_variables(Environment& environment, const std::vector<std::string>& assignments) {
+  for (const std::string& assignment : assignments) {
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw InvalidArgument(fmt::format("--env wants NAME=VALUE, not '{}'", assignment));
+    const std::string_view name = std::string_view(assignment).substr(0, equals);
+    if (std::ranges::find(kOurs, name) != kOurs.end())
+      throw InvalidArgument(fmt::format("--env cannot set {}: starling run gives it its value", name));
+    environment.set(name, std::string_view(assignment).substr(equals + 1));
+  }
+}
+
+Environment job_environment(const std::string& token, Rank n, std::size_t cpus,
+                            const std::vector<std::string>& assignments) {
+  Environment environment;
+  environment.set("MASTER_ADDR", "127.0.0.1");
+  environment.set("MASTER_PORT", std::to_string(free_port()));
+  if (environment.get("OMP_NUM_THREADS") == nullptr)
+    environment.set("OMP_NUM_THREADS",
+                    std::to_string(std::max<std::size_t>(1, cpus / static_cast<std::size_t>(n))));
+  add_user_variables(environment, assignments);
+  environment.set("STARLING_JOB", token);
+  return environment;
+}
+
+Environment rank_environment(const Environment& job, Rank rank, Rank n) {
+  Environment environment = job;
+  for (const std::string_view name : {"STARLING_RANK", "RANK", "LOCAL_RANK"})
+    environment.set(name, std::to_string(rank));
+  for (const std::string_view name : {"STARLING_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"})
+    environment.set(name, std::to_string(n));
+  return environment;
+}
+
+std::string random_token() {
+  std::array<std::uint64_t, 2> bits{};
+  if (getrandom(bits.data(), sizeof bits, 0) != static_cast<ssize_t>(sizeof bits))
+    throw Error(fmt::format("no random numbers: {}", std::strerror(errno)));
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
+}  // namespace starling::launch

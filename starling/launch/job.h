@@ -1,0 +1,100 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <sys/signalfd.h>
+#include <sys/types.h>
+#include <vector>
+
+#include "starling/launch/child.h"
+#include "starling/launch/environment.h"
+#include "starling/launch/guard.h"
+#include "starling/launch/launcher.h"
+#include "starling/launch/output.h"
+#include "starling/launch/takeover.h"
+
+namespace starling::launch {
+
+/// A running job: first its ranks run, then what they left behind is ended.
+class Job {
+ public:
+  /// Starts the ranks; throws with nothing left running.
+  explicit Job(const LaunchOptions& options);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  /// Until everything is over; returns the exit status of the launcher.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Deadline = std::optional<Clock::time_point>;
+
+  struct Member {
+    pid_t pid;
+    Fd pidfd;
+    RankOutput output;
+    Ending ending{};
+    bool alive = true;
+  };
+
+  void start_ranks();
+  static Clock::time_point in_seconds(double seconds);
+
+  // The loop.
+  void loop();
+  void wait_for_events();
+  int milliseconds_to_deadline() const;
+  void read_signals();
+  void on_signal(const signalfd_siginfo& info);
+  void reap();
+  void collect_dead_ranks();
+  void on_exit(Rank rank, int status);
+  void check_clock();
+  void check_output();
+
+  // Endings, from gentle to final.
+  void signal_ranks(int signal, bool whole_group);
+  bool just_told() const;
+  void stop();
+  void kill_now();
+  std::vector<pid_t> leftovers() const;
+  void sweep();
+  void stop_leftovers();
+  void kill_leftovers();
+
+  // Words.
+  void say(const std::string& text) { err_->append("starling: " + text + "\n"); }
+  std::string living_ranks() const;
+  void report();
+  void flush();
+  int exit_status() const;
+
+  LaunchOptions options_;
+  std::vector<int> cpus_;
+  std::string token_;
+  Environment environment_;
+  std::string file_;
+  std::vector<pid_t> spared_;  // children from before the job, such as a shell's >(tee log)
+  Takeover takeover_;
+  std::vector<Fd> logs_;
+  Guard guard_;
+  Sink out_sink_, err_sink_;
+  Sink* err_;  // out_sink_ where both are the same file, so that lines stay whole
+  bool shares_group_;
+  Fd deaths_;  // an epoll of pidfds: it hands them out in the order in which they died
+  std::vector<Member> members_;
+  Rank living_ = 0;
+
+  bool sweeping_ = false, finished_ = false;
+  bool stopping_ = false, killed_ = false, timed_out_ = false, broken_pipe_ = false;
+  bool interrupted_ = false, second_interrupt_ = false;  // by SIGINT
+  int told_to_end_ = 0;                                  // the last signal of that kind that was passed on
+  Clock::time_point told_at_{};
+  std::vector<Rank> failures_;  // on their own account, in order
+  std::vector<pid_t> stopped_;  // leftovers that were sent SIGTERM
+  Deadline timeout_at_, kill_at_, give_up_at_;
+};
+
+}  // namespace starling::launch

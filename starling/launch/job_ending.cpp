@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/launch/job.h"
+#include "starling/launch/processes.h"
+
+// How a job ends: signals, deaths, and what is left behind.
+
+namespace starling::launch {
+
+void Job::read_signals() {
+  signalfd_siginfo info;
+  while (read(takeover_.signals(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) {
+      reap();
+    } else {
+      on_signal(info);
+    }
+  }
+}
+
+void Job::on_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    signal_ranks(signal, false);  // helpers of a rank would die of it
+    return;
+  }
+  if (signal == SIGTSTP) {
+    signal_ranks(SIGSTOP, true);
+    raise(SIGSTOP);  // comes back with SIGCONT
+    signal_ranks(SIGCONT, true);
+    return;
+  }
+  if (signal == SIGINT && std::exchange(interrupted_, true)) {
+    second_interrupt_ = true;
+    say("killed by a second SIGINT");
+    kill_now();
+    return;
+  }
+  told_to_end_ = signal;
+  told_at_ = Clock::now();
+  if (sweeping_) kill_at_ = Clock::now();
+  // The terminal has told everyone in its foreground group already.
+  const bool told = shares_group_ && info.ssi_code == SI_KERNEL;
+  if (!told) signal_ranks(signal, true);
+}
+
+void Job::signal_ranks(int signal, bool whole_group) {
+  for (const Member& member : members_)
+    if (member.alive) kill(whole_group && !shares_group_ ? -member.pid : member.pid, signal);
+}
+
+// Ranks first and in the order of their deaths, then orphans that we were given.
+void Job::reap() {
+  while (true) {
+    collect_dead_ranks();
+    siginfo_t dead{};
+    if (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 || dead.si_pid == 0) break;
+    const auto is_it = [&](const Member& member) { return member.alive && member.pid == dead.si_pid; };
+    if (std::ranges::none_of(members_, is_it)) waitpid(dead.si_pid, nullptr, WNOHANG);
+  }
+  if (sweeping_ && killed_) kill_leftovers();
+  if (sweeping_ && !killed_) stop_leftovers();
+}
+
+void Job::collect_dead_ranks() {
+  std::vector<epoll_event> events(members_.size());
+  const int count = epoll_wait(deaths_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const auto rank = static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32);
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    int status = 0;
+    if (waitpid(member.pid, &status, WNOHANG) != member.pid) continue;
+    epoll_ctl(deaths_.get(), EPOLL_CTL_DEL, member.pidfd.get(), nullptr);
+    member.pidfd.reset();
+    on_exit(rank, status);
+  }
+}
+
+void Job::on_exit(Rank rank, int status) {
+  Member& member = members_[static_cast<std::size_t>(rank)];
+  member.alive = false;
+  member.ending.status = status;
+  --living_;
+  for (const int which : {0, 1}) member.output.read_some(which, 1 << 20);
+  if (!member.ending.failed() || stopping_ || killed_) return;
+  failures_.push_back(rank);
+  const char* rest = options_.stop_on_failure ? "stopping the others" : "the others go on";
+  if (living_ > 0 && !just_told())
+    say(fmt::format("rank {} failed ({}); {}", rank, member.ending.text(), rest));
+  if (options_.stop_on_failure && living_ > 0) stop();
+}
+
+bool Job::just_told() const {
+  return told_to_end_ != 0 && Clock::now() < told_at_ + std::chrono::seconds(10);
+}
+
+void Job::stop() {
+  stopping_ = true;
+  // Who is just saving its work because of a SIGINT needs no SIGTERM on top.
+  if (!just_told() || timed_out_) signal_ranks(SIGTERM, true);
+  if (!kill_at_) kill_at_ = in_seconds(options_.grace);
+}
+
+void Job::kill_now() {
+  constexpr double kPatience = 10;  // a process in the hands of a broken driver does not die at all
+  killed_ = true;
+  if (!give_up_at_) give_up_at_ = in_seconds(kPatience);
+  kill_at_.reset();
+  signal_ranks(SIGKILL, true);
+  if (sweeping_) kill_leftovers();
+}
+
+std::vector<pid_t> Job::leftovers() const {
+  std::vector<pid_t> pids = descendants(getpid());
+  std::erase_if(pids, [&](pid_t pid) { return std::ranges::find(spared_, pid) != spared_.end(); });
+  return pids;
+}
+
+void Job::sweep() {
+  sweeping_ = true;
+  kill_at_.reset();
+  timeout_at_.reset();
+  if (killed_ || second_interrupt_) {
+    kill_leftovers();
+    return;
+  }
+  kill_at_ = in_seconds(options_.grace);
+  stop_leftovers();
+}
+
+// Called again at every death: a process may have forked just before it died.
+void Job::stop_leftovers() {
+  const auto pids = leftovers();
+  for (const pid_t pid : pids) {
+    if (std::ranges::find(stopped_, pid) != stopped_.end()) continue;
+    kill(pid, SIGTERM);
+    stopped_.push_back(pid);
+  }
+  finished_ = pids.empty();
+}
+
+// Called again at every death, too: what a killed process had started is ours by then.
+void Job::kill_leftovers() {
+  const auto pids = leftovers();
+  for (const pid_t pid : pids) kill(pid, SIGKILL);
+  finished_ = pids.empty();
+  if (!killed_ && !finished_) kill_now();
+}
+
+std::string Job::living_ranks() const {
+  std::vector<std::string> names;
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    if (!members_[static_cast<std::size_t>(rank)].alive) continue;
+    if (names.size() == 8) {
+      names.push_back(fmt::format("and {} more", living_ - 8));
+      break;
+    }
+    names.push_back(std::to_string(rank));
+  }
+  return fmt::format("rank{} {}", living_ == 1 ? "" : "s", join_words(names));
+}
+
+void Job::report() {
+  for (Rank rank = 0; rank < options_.ranks; ++rank)
+    if (const int error = members_[static_cast<std::size_t>(rank)].output.log_error(); error != 0)
+      say(fmt::format("the log of rank {} is incomplete: {}", rank, std::strerror(error)));
+  if (const int error = out_sink_.error(); error != 0 && error != EPIPE)
+    say(fmt::format("standard output is incomplete: {}", std::strerror(error)));
+  if (failures_.empty() || timed_out_ || second_interrupt_) return;
+  const Member& first = members_[static_cast<std::size_t>(failures_.front())];
+  if (told_to_end_ != 0 && first.ending.signal() == told_to_end_) {
+    say(fmt::format("stopped by {}", signal_name(told_to_end_)));
+    return;
+  }
+  const auto& lines = first.output.last_lines();
+  say(fmt::format("rank {} failed first, {}; {}", failures_.front(), first.ending.text(),
+                  lines.empty() ? "it printed nothing" : "its last lines:"));
+  for (const std::string& line : lines) err_->append("    " + line + "\n");
+  std::vector<std::string> others;
+  for (std::size_t i = 1; i < failures_.size(); ++i)
+    others.push_back(fmt::format("rank {} ({})", failures_[i],
+                                 members_[static_cast<std::size_t>(failures_[i])].ending.text()));
+  if (!others.empty()) say("failed later: " + join_words(others));
+}
+
+// Waits for a slow reader, but not against the user's will.
+void Job::flush() {
+  const bool bounded = killed_ || timed_out_;
+  const auto limit = in_seconds(options_.grace);
+  for (Sink* sink : {&out_sink_, &err_sink_}) {
+    while (sink->waiting()) {
+      pollfd polled[2] = {{sink->fd(), POLLOUT, 0}, {takeover_.signals(), POLLIN, 0}};
+      if (bounded && limit <= Clock::now()) return;
+      if (poll(polled, 2, bounded ? 100 : -1) < 0 && errno != EINTR) return;
+      if (polled[0].revents != 0) sink->write_some();
+      signalfd_siginfo info;
+      while (polled[1].revents != 0 && read(takeover_.signals(), &info, sizeof info) > 0)
+        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM) return;
+    }
+  }
+}
+
+int Job::exit_status() const {
+  if (timed_out_) return 124;
+  if (second_interrupt_) return 128 + SIGINT;
+  if (!failures_.empty()) return members_[static_cast<std::size_t>(failures_.front())].ending.exit_status();
+  if (broken_pipe_) return 128 + SIGPIPE;
+  return out_sink_.error() != 0 ? 1 : 0;
+}
+
+}  // namespace starling::launch

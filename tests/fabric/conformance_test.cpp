@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "fabric/harness.h"
+#include "starling/base/error.h"
+
+// What every fabric must do, with 1, 2, 3, 5 and 8 ranks.
+
+namespace starling {
+namespace {
+
+using namespace std::chrono_literals;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Error(what);
+}
+
+// The next message from `source`, or an Error when it has died without one.
+Arrival receive(Fabric& fabric, Rank source) {
+  const Deadline deadline = std::chrono::steady_clock::now() + 30s;
+  for (;;) {
+    const std::uint32_t ticket = fabric.ticket();
+    const bool was_alive = fabric.alive(source);
+    if (auto arrival = fabric.poll(source)) return std::move(*arrival);
+    if (!was_alive) throw Error(fmt::format("lost rank {}", source));
+    if (std::chrono::steady_clock::now() > deadline) throw Error(fmt::format("nothing from rank {} in time", source));
+    fabric.sleep(ticket, deadline);
+  }
+}
+
+void send(Fabric& fabric, Rank to, const std::vector<std::uint64_t>& values, std::uint64_t sequence = 0) {
+  Outgoing message = fabric.reserve(values.size() * sizeof(std::uint64_t));
+  if (!values.empty()) std::memcpy(message.bytes().data(), values.data(), message.bytes().size());
+  MessageHeader header;
+  header.sequence = sequence;
+  header.count = values.size();
+  fabric.post(std::move(message), header, {&to, 1});
+}
+
+struct Case {
+  const Launcher* launcher;
+  Rank size;
+};
+
+/// Tests that every way of starting ranks passes, at every size.
+class ConformanceTest : public testing::TestWithParam<Case> {
+ protected:
+  using FabricBody = std::function<void(Fabric& fabric)>;
+
+  static RankBody plain(const FabricBody& body) {
+    return [body](const std::shared_ptr<Fabric>& fabric) { body(*fabric); };
+  }
+
+  void run(const FabricBody& body) const {
+    const auto ends = GetParam().launcher->run(GetParam().size, plain(body));
+    for (std::size_t r = 0; r < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
+  }
+};
+
+TEST_P(ConformanceTest, RanksKnowThemselves) {
+  const Rank size = GetParam().size;
+  run([size](Fabric& fabric) {
+    require(fabric.size() == size, "size");
+    require(fabric.rank() >= 0 && fabric.rank() < size, "rank");
+    require(fabric.alive(fabric.rank()), "dead to itself");
+  });
+}
+
+TEST_P(ConformanceTest, EveryPairInOrderAtEverySize) {
+  run([](Fabric& fabric) {
+    const std::vector<std::size_t> counts = {0, 1, 7, 1000, 100'000};
+    for (Rank to = 0; to < fabric.size(); ++to)
+      for (std::size_t k = 0; k < counts.size() && to != fabric.rank(); ++k)
+        send(fabric, to, std::vector<std::uint64_t>(counts[k], static_cast<std::uint64_t>(fabric.rank()) * 100 + k), k);
+    for (Rank from = 0; from < fabric.size(); ++from)
+      for (std::size_t k = 0; k < counts.size() && from != fabric.rank(); ++k) {
+        const Arrival arrival = receive(fabric, from);
+        require(arrival.header().sequence == k && arrival.header().count == counts[k], "out of order");
+        require(arrival.bytes().size() == counts[k] * 8, "size");
+        const auto* values = reinterpret_cast<const std::uint64_t*>(arrival.bytes().data());
+        for (std::size_t i = 0; i < counts[k]; ++i)
+          require(values[i] == static_cast<std::uint64_t>(from) * 100 + k, "wrong value");
+      }
+  });
+}
+
+TEST_P(ConformanceTest, OneMessageToManyIsStoredOnce) {
+  run([](Fabric& fabric) {
+    std::vector<Rank> others;
+    for (Rank r = 0; r < fabric.size(); ++r)
+      if (r != fabric.rank()) others.push_back(r);
+    for (int k = 0; k < 50; ++k) {
+      Outgoing message = fabric.reserve(8);
+      const std::uint64_t value = static_cast<std::uint64_t>(fabric.rank()) * 1000 + static_cast<std::uint64_t>(k);
+      std::memcpy(message.bytes().data(), &value, 8);
+      fabric.post(std::move(message), {}, others);
+    }
+    for (int k = 0; k < 50; ++k)
+      for (const Rank from : others) {
+        const Arrival arrival = receive(fabric, from);
+        std::uint64_t value = 0;
+        std::memcpy(&value, arrival.bytes().data(), 8);
+        require(value == static_cast<std::uint64_t>(from) * 1000 + static_cast<std::uint64_t>(k), "wrong value");
+      }
+  });
+}
+
+TEST_P(ConformanceTest, ThousandsInFlightHeldAndReleasedInAnyOrder) {
+  run([](Fabric& fabric) {
+    constexpr std::uint64_t kMessages = 2000;
+    const Rank right = (fabric.rank() + 1) % fabric.size();
+    const Rank left = (fabric.rank() + fabric.size() - 1) % fabric.size();
+    if (right == fabric.rank()) return;
+    std::mt19937 random(static_cast<unsigned>(fabric.rank()));
+    for (std::uint64_t k = 0; k < kMessages; ++k) send(fabric, right, std::vector<std::uint64_t>(random() % 300, k), k);
+    std::vector<Arrival> held;
+    for (std::uint64_t k = 0; k < kMessages; ++k) {
+      held.push_back(receive(fabric, left));
+      require(held.back().header().sequence == k, "out of order");
+      if (held.size() > 100) {
+        const std::size_t at = random() % held.size();
+        const auto bytes = held[at].bytes();
+        for (std::size_t i = 0; i < bytes.size(); i += 8) {
+          std::uint64_t value = 0;
+          std::memcpy(&value, bytes.data() + i, 8);
+          require(value == held[at].header().sequence, "overwritten while held");
+        }
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+  });
+}
+
+TEST_P(ConformanceTest, WhatWasPostedBeforeLeavingArrives) {
+  run([](Fabric& fabric) {
+    if (fabric.rank() == 0) {
+      for (Rank to = 1; to < fabric.size(); ++to) send(fabric, to, {42});
+      return;
+    }
+    std::this_thread::sleep_for(20ms);
+    const Arrival arrival = receive(fabric, 0);
+    require(arrival.bytes().size() == 8, "lost the last message");
+    try {
+      receive(fabric, 0);
+    } catch (const Error& error) {
+      require(std::string(error.what()) == "lost rank 0", error.what());
+      return;
+    }
+    throw Error("a message from nowhere");
+  });
+}
+
+/// Tests that need processes, and at least two besides the victim.
+class MishapTest : public ConformanceTest {};
+
+TEST_P(MishapTest, AKilledRankIsNoticedByItsPeersAndNobodyElseSuffers) {
+  const Rank size = GetParam().size;
+  const auto ends = GetParam().launcher->run(size, plain([](Fabric& fabric) {
+    const Rank victim = fabric.size() - 1;
+    const Rank right = (fabric.rank() + 1) % victim;
+    const Rank left = (fabric.rank() + victim - 1) % victim;
+    if (fabric.rank() == victim) {
+      send(fabric, 0, {7});
+      kill(getpid(), SIGKILL);
+    }
+    for (std::uint64_t k = 0; k < 300 && right != fabric.rank(); ++k) {
+      send(fabric, right, {k}, k);
+      send(fabric, victim, {k}, k);  // nobody reads these: they must not harm the sender
+      require(receive(fabric, left).header().sequence == k, "survivors lost a message");
+    }
+    if (fabric.rank() == 0) require(receive(fabric, victim).bytes().size() == 8, "posted before death, yet lost");
+    try {
+      receive(fabric, victim);
+    } catch (const Error& error) {
+      require(std::string(error.what()) == fmt::format("lost rank {}", victim), error.what());
+      return;
+    }
+    throw Error("heard from the dead");
+  }));
+  for (Rank r = 0; r + 1 < size; ++r) EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << ends[static_cast<std::size_t>(r)].message;
+  EXPECT_EQ(ends.back().signal, SIGKILL);
+}
+
+TEST_P(MishapTest, AStoppedRankDelaysOnlyThoseWhoWaitForIt) {
+  run([](Fabric& fabric) {
+    const Rank sleeper = fabric.size() - 1;
+    if (fabric.rank() == sleeper) {
+      const pid_t me = getpid();
+      const pid_t waker = fork();  // a stopped process cannot wake itself
+      if (waker == 0) {
+        usleep(200'000);
+        kill(me, SIGCONT);
+        _exit(0);
+      }
+      kill(me, SIGSTOP);
+      for (Rank from = 0; from < sleeper; ++from)
+        for (std::uint64_t k = 0; k < 200; ++k) require(receive(fabric, from).header().sequence == k, "order after the stop");
+      return;
+    }
+    for (std::uint64_t k = 0; k < 200; ++k) send(fabric, sleeper, {k}, k);  // posting never blocks
+  });
+}
+
+std::vector<Case> cases(const std::vector<Rank>& sizes, bool only_processes) {
+  std::vector<Case> all;
+  for (const Launcher& launcher : launchers())
+    for (const Rank size : sizes)
+      if (launcher.processes || !only_processes) all.push_back({&launcher, size});
+  return all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& test) {
+  return fmt::format("{}_{}", test.param.launcher->name, test.param.size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, ConformanceTest, testing::ValuesIn(cases({1, 2, 3, 5, 8}, false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, MishapTest, testing::ValuesIn(cases({3, 5, 8}, true)), case_name);
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,91 @@
+#include "fabric/harness.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "starling/fabric/local/local.h"
+
+namespace starling {
+namespace {
+
+constexpr std::chrono::seconds kLimit{60};  // a rank that runs longer hangs
+
+RankEnd run_body(const std::shared_ptr<Fabric>& fabric, const RankBody& body) {
+  try {
+    body(fabric);
+    return {true, 0, ""};
+  } catch (const std::exception& error) {
+    return {false, 0, error.what()};
+  }
+}
+
+std::vector<RankEnd> on_threads(Rank size, const RankBody& body) {
+  auto fabrics = local_threads(size);
+  std::vector<RankEnd> ends(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ends.size(); ++r)
+    threads.emplace_back([&, r] {
+      ends[r] = run_body(fabrics[r], body);
+      fabrics[r].reset();  // leaves, as a process does at its end
+    });
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+// Forks the ranks; what they throw comes back through pipes.
+std::vector<RankEnd> on_processes(Rank size, const RankBody& body) {
+  static std::atomic<int> jobs{0};
+  const std::string job = fmt::format("test-{}-{}", getpid(), jobs++);
+  std::vector<pid_t> pids;
+  std::vector<int> pipes;
+  for (Rank r = 0; r < size; ++r) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("pipe");
+    const pid_t pid = fork();
+    if (pid == 0) {
+      close(ends[0]);
+      alarm(static_cast<unsigned>(kLimit.count()));
+      RankEnd end;
+      try {
+        const auto fabric = join_local(job, r, size);
+        end = run_body(fabric, body);
+      } catch (const std::exception& error) {
+        end.message = error.what();
+      }
+      const ssize_t written = write(ends[1], end.message.data(), end.message.size());
+      _exit(end.ok && written >= 0 ? 0 : 1);
+    }
+    close(ends[1]);
+    pids.push_back(pid);
+    pipes.push_back(ends[0]);
+  }
+  std::vector<RankEnd> results;
+  for (std::size_t r = 0; r < pids.size(); ++r) {
+    RankEnd end;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = read(pipes[r], buffer, sizeof(buffer))) > 0;) end.message.append(buffer, static_cast<std::size_t>(n));
+    close(pipes[r]);
+    int status = 0;
+    waitpid(pids[r], &status, 0);
+    end.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    results.push_back(std::move(end));
+  }
+  return results;
+}
+
+}  // namespace
+
+const std::vector<Launcher>& launchers() {
+  static const std::vector<Launcher> all = {{"local_threads", false, on_threads}, {"local_processes", true, on_processes}};
+  return all;
+}
+
+}  // namespace starling

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "starling/fabric/fabric.h"
+
+namespace starling {
+
+/// What a rank of a test does; it fails by throwing.
+using RankBody = std::function<void(const std::shared_ptr<Fabric>& fabric)>;
+
+/// How a rank of a test ended.
+struct RankEnd {
+  bool ok = false;
+  int signal = 0;       // a process that was killed
+  std::string message;  // what it threw
+};
+
+/// A way to start ranks that conformance tests run against. A new fabric adds one line to `launchers()`.
+struct Launcher {
+  std::string name;
+  bool processes = false;  // ranks can be killed and stopped
+  std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run;
+};
+
+const std::vector<Launcher>& launchers();
+
+}  // namespace starling

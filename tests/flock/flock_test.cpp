@@ -1,0 +1,273 @@
+#include "starling/flock/flock.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "fabric/harness.h"
+#include "starling/topology/matrix.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+namespace {
+
+using namespace std::chrono_literals;
+using FlockBody = std::function<void(Flock& flock)>;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Error(what);
+}
+
+template <typename E>
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  }
+  throw Error("expected an error, and nothing was thrown");
+}
+
+struct Case {
+  const Launcher* launcher;
+  Rank size;
+};
+
+class FlockTest : public testing::TestWithParam<Case> {
+ protected:
+  std::vector<RankEnd> ends_of(const FlockBody& body) const {
+    return GetParam().launcher->run(GetParam().size, [body](const std::shared_ptr<Fabric>& fabric) {
+      Flock flock(fabric);
+      flock.set_timeout(40s);
+      body(flock);
+    });
+  }
+  void run(const FlockBody& body) const {
+    const auto ends = ends_of(body);
+    for (std::size_t r = 0; r < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
+  }
+};
+
+// Everybody's start, so that each rank can compute what all should hold.
+double start_value(Rank rank, std::size_t i) { return std::sin(1.0 + rank * 10.0 + static_cast<double>(i)); }
+
+TEST_P(FlockTest, NeighborAveragesFollowTheSchedule) {
+  for (const char* spec : {"exponential", "ring", "one-peer-exponential", "od-equidyn(seed=3)", "base(k=2)", "complete", "periodic(ring,h=2)", "star"})
+    run([spec](Flock& flock) {
+      constexpr std::size_t kCount = 37;
+      const Rank n = flock.size();
+      flock.set_schedule(spec);
+      std::vector<double> x(kCount);
+      std::vector<double> all(kCount * static_cast<std::size_t>(n));
+      for (Rank r = 0; r < n; ++r)
+        for (std::size_t i = 0; i < kCount; ++i) all[static_cast<std::size_t>(r) * kCount + i] = start_value(r, i);
+      const auto mine = all.begin() + static_cast<std::ptrdiff_t>(flock.rank()) * static_cast<std::ptrdiff_t>(kCount);
+      std::copy(mine, mine + kCount, x.begin());
+      const SchedulePtr schedule = make_schedule(spec, n);
+      for (Step step = 0; step < 6; ++step) {
+        require(flock.step() == step, "step");
+        flock.neighbor_allreduce(x);
+        std::vector<double> next(all.size());
+        RoundMatrix(*schedule, step).multiply(all.data(), next.data(), kCount);
+        all = next;
+        for (std::size_t i = 0; i < kCount; ++i)
+          require(std::abs(x[i] - all[static_cast<std::size_t>(flock.rank()) * kCount + i]) < 1e-14, fmt::format("{} step {}", spec, step));
+      }
+    });
+}
+
+TEST_P(FlockTest, NonblockingOperationsOverlapAndEndInAnyOrder) {
+  run([](Flock& flock) {
+    constexpr int kOperations = 200;
+    std::vector<std::vector<float>> in(kOperations, std::vector<float>(50, static_cast<float>(flock.rank())));
+    std::vector<std::vector<float>> out(kOperations, std::vector<float>(50));
+    // Every rank starts the named operations in an order of its own; each takes a step, so a static schedule.
+    std::vector<int> order(kOperations);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(flock.rank()) + 1));
+    std::vector<Pending> pending(kOperations);
+    Weighted ring;
+    const Rank n = flock.size();
+    if (n > 1) ring = {0.5, {{(flock.rank() + n - 1) % n, 0.5}}, {{(flock.rank() + 1) % n, 1.0}}};
+    for (const int k : order)
+      pending[static_cast<std::size_t>(k)] = flock.start_neighbor_allreduce(block_of(std::as_const(in[static_cast<std::size_t>(k)])),
+                                                                            block_of(out[static_cast<std::size_t>(k)]), ring, fmt::format("op{}", k));
+    std::shuffle(order.begin(), order.end(), std::mt19937(99));
+    for (const int k : order) pending[static_cast<std::size_t>(k)].wait();
+    const float expected = n > 1 ? 0.5F * static_cast<float>(flock.rank()) + 0.5F * static_cast<float>((flock.rank() + n - 1) % n)
+                                 : static_cast<float>(flock.rank());
+    for (const auto& values : out)
+      for (const float value : values) require(value == expected, "value");
+  });
+}
+
+TEST_P(FlockTest, AllreduceIsTheSameEverywhere) {
+  run([](Flock& flock) {
+    const Rank n = flock.size();
+    for (const std::size_t count : {0U, 1U, 3U, 1000U, 100'003U}) {
+      std::vector<float> x(count);
+      std::vector<double> sum(count, 0.0);
+      for (std::size_t i = 0; i < count; ++i) {
+        x[i] = static_cast<float>(start_value(flock.rank(), i));
+        for (Rank r = 0; r < n; ++r) sum[i] += static_cast<float>(start_value(r, i));
+      }
+      flock.average(x);
+      for (std::size_t i = 0; i < count; ++i) require(std::abs(x[i] - sum[i] / n) < 1e-6, "average");
+      const auto all = flock.allgather(x);
+      for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == x[i % count], "not bitwise the same");
+    }
+    std::vector<std::int32_t> numbers = {flock.rank(), -flock.rank(), 7};
+    flock.allreduce(numbers, Reduction::max);
+    require(numbers == std::vector<std::int32_t>({n - 1, 0, 7}), "max");
+  });
+}
+
+TEST_P(FlockTest, GathersBroadcastsAndBarriers) {
+  run([](Flock& flock) {
+    const Rank n = flock.size();
+    const std::vector<std::int64_t> mine(static_cast<std::size_t>(flock.rank()), flock.rank());  // different lengths
+    const auto all = flock.allgather(mine);
+    std::size_t at = 0;
+    for (Rank r = 0; r < n; ++r)
+      for (Rank k = 0; k < r; ++k) require(all[at++] == r, "allgather");
+    require(at == all.size(), "allgather's length");
+    for (Rank root = 0; root < n; ++root) {
+      std::vector<double> x(10, flock.rank());
+      flock.broadcast(x, root);
+      require(x == std::vector<double>(10, root), "broadcast");
+    }
+    flock.set_schedule("ring");
+    const auto neighbors = flock.neighbor_allgather(std::vector<float>{static_cast<float>(flock.rank())});
+    require(neighbors.size() == static_cast<std::size_t>(std::min(n - 1, 2)), "neighbor_allgather");
+    for (int i = 0; i < 20; ++i) flock.barrier();
+  });
+}
+
+TEST_P(FlockTest, ManySmallOperations) {
+  run([](Flock& flock) {
+    flock.set_schedule("one-peer-exponential");
+    std::vector<float> x(16, static_cast<float>(flock.rank()));
+    for (int i = 0; i < 2000; ++i) flock.neighbor_allreduce(x);
+    const float mean = static_cast<float>(flock.size() - 1) / 2;
+    for (const float value : x) require(std::abs(value - mean) < 1e-4F, fmt::format("{} is not {}", value, mean));
+  });
+}
+
+class SeveralRanksTest : public FlockTest {};
+
+TEST_P(SeveralRanksTest, DifferentShapesAreAnErrorOnBothSides) {
+  run([](Flock& flock) {
+    const Rank peer = flock.rank() ^ 1;
+    if (peer >= flock.size() || flock.rank() > 1) return;
+    std::vector<float> x(flock.rank() == 0 ? 10 : 11);
+    const std::string text = message_of<Mismatch>([&] {
+      flock.pair_gossip(x, peer);
+      flock.pair_gossip(x, peer);
+    });
+    require(text.find("10 x float32") != std::string::npos && text.find("11 x float32") != std::string::npos, text);
+  });
+}
+
+TEST_P(SeveralRanksTest, DifferentRootsAreAnErrorOnAll) {
+  const auto ends = ends_of([](Flock& flock) {
+    std::vector<float> x(4);
+    flock.broadcast(x, flock.rank() == 0 ? 0 : 1);
+  });
+  for (const RankEnd& end : ends) EXPECT_FALSE(end.ok);
+}
+
+TEST_P(SeveralRanksTest, BadArgumentsSayWhatIsValid) {
+  run([](Flock& flock) {
+    std::vector<float> x(3);
+    std::vector<std::int32_t> whole(3);
+    require(message_of<InvalidArgument>([&] { flock.send(x, 99); }) ==
+                fmt::format("send: rank 99 is not one of the {} ranks 0..{}", flock.size(), flock.size() - 1),
+            "peer");
+    require(message_of<InvalidArgument>([&] { flock.average(whole); }).find("int32") != std::string::npos, "integers");
+    require(message_of<InvalidArgument>([&] { flock.set_schedule(make_schedule("ring", 99)); }) ==
+                fmt::format("ring is for 99 ranks, this flock has {}", flock.size()),
+            "size");
+    require(message_of<InvalidArgument>([&] { flock.set_schedule("ceca"); }).find("base(k=1)") != std::string::npos, "ceca");
+    flock.barrier();
+  });
+}
+
+TEST_P(SeveralRanksTest, WaitingTooLongNamesThePeer) {
+  run([](Flock& flock) {
+    if (flock.rank() == 0) {
+      flock.set_timeout(200ms);
+      std::vector<float> x(1);
+      const std::string text = message_of<TimedOut>([&] { flock.recv(x, 1); });
+      require(text.find("rank 1") != std::string::npos && text.find("send") != std::string::npos, text);
+      flock.set_timeout(40s);
+    }
+    flock.barrier();
+  });
+}
+
+/// Needs processes.
+class DeathTest : public FlockTest {};
+
+TEST_P(DeathTest, ThoseWhoNeedADeadRankAreToldAndTheOthersGoOn) {
+  const Rank size = GetParam().size;
+  const auto ends = ends_of([](Flock& flock) {
+    const Rank n = flock.size();
+    std::vector<float> x(1000, static_cast<float>(flock.rank()));
+    if (flock.rank() == n - 1) {
+      flock.send(x, 0);
+      kill(getpid(), SIGKILL);
+    }
+    if (flock.rank() == 0) flock.recv(x, n - 1);  // posted before the death
+    const auto started = std::chrono::steady_clock::now();
+    try {
+      flock.average(x);
+    } catch (const PeerLost& lost) {
+      require(lost.peer() == n - 1 && lost.operation() == "average", lost.what());
+      require(std::chrono::steady_clock::now() - started < 20s, "noticed far too late");
+      // Without the dead one life goes on.
+      const Rank next = (flock.rank() + 1) % (n - 1);
+      const Rank before = (flock.rank() + n - 2) % (n - 1);
+      for (int k = 0; k < 100; ++k)
+        flock.neighbor_allreduce(x, Weighted{0.5, {{before, 0.5}}, {{next, 1.0}}}, "survivors");
+      return;
+    }
+    throw Error("an average with a dead rank went through");
+  });
+  for (Rank r = 0; r + 1 < size; ++r) EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << r << ": " << ends[static_cast<std::size_t>(r)].message;
+  EXPECT_EQ(ends.back().signal, SIGKILL);
+}
+
+TEST(JoinTest, AloneIsAFlockOfOne) {
+  Flock flock = join();
+  EXPECT_EQ(flock.size(), 1);
+  std::vector<float> x = {1, 2, 3};
+  flock.neighbor_allreduce(x);
+  flock.average(x);
+  flock.broadcast(x, 0);
+  flock.barrier();
+  EXPECT_EQ(x, (std::vector<float>{1, 2, 3}));
+}
+
+std::vector<Case> cases(const std::vector<Rank>& sizes, bool only_processes) {
+  std::vector<Case> all;
+  for (const Launcher& launcher : launchers())
+    for (const Rank size : sizes)
+      if (launcher.processes || !only_processes) all.push_back({&launcher, size});
+  return all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& test) {
+  return fmt::format("{}_{}", test.param.launcher->name, test.param.size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, FlockTest, testing::ValuesIn(cases({1, 2, 3, 5, 8}, false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, SeveralRanksTest, testing::ValuesIn(cases({2, 3, 5}, false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, DeathTest, testing::ValuesIn(cases({3, 5, 8}, true)), case_name);
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,217 @@
+#include <csignal>
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/launched.h"
+#include "starling/launch/launcher.h"
+#include "starling/launch/processes.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> shell(int n, const std::string& script, std::vector<std::string> options = {}) {
+  std::vector<std::string> words = {"-n", std::to_string(n)};
+  words.insert(words.end(), options.begin(), options.end());
+  for (const std::string& word : {std::string("--"), std::string("sh"), std::string("-c"), script})
+    words.push_back(word);
+  return words;
+}
+
+TEST(RunFailure, TheFirstIsReportedWithItsLastLines) {
+  const Finished job({.words = shell(4, "[ $RANK = 2 ] || exec sleep 300; seq 1 14; echo oops >&2; exit 3")});
+  EXPECT_EQ(job.status, 3);
+  EXPECT_THAT(job.err, HasSubstr("starling: rank 2 failed (exit status 3); stopping the others\n"));
+  EXPECT_THAT(job.err, HasSubstr("starling: rank 2 failed first, exit status 3; its last lines:\n    6\n"));
+  EXPECT_THAT(job.err, AllOf(HasSubstr("    14\n"), HasSubstr("    oops\n"), Not(HasSubstr("    5\n"))));
+}
+
+TEST(RunFailure, ASignalHasItsNameAndStatus) {
+  const Finished job({.words = shell(3, "[ $RANK = 1 ] || exec sleep 300; ulimit -c 0; kill -SEGV $$")});
+  EXPECT_EQ(job.status, 128 + SIGSEGV);
+  EXPECT_THAT(job.err, HasSubstr("rank 1 failed first, SIGSEGV; it printed nothing"));
+}
+
+// Each failure waits for the one before it to be over: the order is known, however slow the machine.
+TEST(RunFailure, ContinueLetsTheOthersGoOnButTells) {
+  const TestFolder folder;
+  const std::string file = (folder.path / "pid").string();
+  const std::string script = "case $RANK in 0) until [ -s " + file + " ]; do sleep 0.02; done; read p < " +
+                             file +
+                             "; while kill -0 $p 2>/dev/null; do sleep 0.02; done; echo went on; exit 9;; "
+                             "1) echo $$ > " +
+                             file + ".new; mv " + file + ".new " + file + "; exit 4;; esac";
+  const Finished job({.words = shell(3, script, {"--on-failure", "continue"})});
+  EXPECT_EQ(job.status, 4);
+  EXPECT_EQ(job.out, "[0] went on\n");
+  EXPECT_THAT(job.err, AllOf(HasSubstr("rank 1 failed first, exit status 4"),
+                             HasSubstr("failed later: rank 0 (exit status 9)")));
+}
+
+TEST(RunFailure, WhoIgnoresSigtermIsKilledAfterTheGrace) {
+  const TestFolder folder;
+  const std::string file = (folder.path / "deaf").string();
+  launch::LaunchOptions options;
+  options.ranks = 2;
+  options.command = {"sh", "-c",
+                     "[ $RANK = 0 ] || { trap '' TERM; touch " + file +
+                         "; while :; do sleep 0.05; done; }; "
+                         "until [ -e " +
+                         file + " ]; do sleep 0.02; done; exit 5"};
+  options.grace = 0.2;
+  Launched job({.words = {}, .instead = [&] { return launch::launch(options); }});
+  EXPECT_EQ(job.finish(), 5);
+  EXPECT_THAT(job.err, HasSubstr("killing what does not end within 0.2 s: rank 1\n"));
+}
+
+TEST(RunFailure, AllWellIsZeroAndQuiet) {
+  const TestFolder folder;
+  const Finished job({.words = shell(16, "touch " + folder.path.string() + "/$RANK")});
+  EXPECT_EQ(job.status, 0);
+  EXPECT_EQ(job.out + job.err, "");
+  for (int rank = 0; rank < 16; ++rank)
+    EXPECT_TRUE(std::filesystem::exists(folder.path / std::to_string(rank)));
+}
+
+TEST(RunTimeout, StopsTheJobAndSaysSo) {
+  const Finished job({.words = shell(3, "[ $RANK != 1 ] || exit 0; exec sleep 300", {"--timeout", "0.5"})});
+  EXPECT_EQ(job.status, 124);
+  EXPECT_THAT(job.err, testing::StartsWith("starling: stopped after 0.5 s (--timeout); still running: rank"));
+}
+
+class RunSignals : public testing::TestWithParam<int> {};
+
+TEST_P(RunSignals, ArePassedOn) {
+  Launched job(
+      {.words = shell(
+           3, "trap 'echo caught; exit 0' INT TERM HUP USR1 USR2; echo up; while :; do sleep 0.02; done")});
+  job.wait_for("up", 3);
+  job.signal(GetParam());
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(sorted_lines(job.out),
+              ElementsAre("[0] caught", "[0] up", "[1] caught", "[1] up", "[2] caught", "[2] up"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RunSignals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2));
+
+TEST(RunSignal, EndsProgramsThatDoNotCatchIt) {
+  Launched job({.words = shell(3, "echo up; exec sleep 300")});
+  job.wait_for("up", 3);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+  EXPECT_EQ(job.err, "starling: stopped by SIGTERM\n");
+}
+
+TEST(RunSignal, ASecondInterruptKills) {
+  Launched job({.words = shell(2, "trap 'echo no' INT TERM; echo up; while :; do sleep 0.02; done")});
+  job.wait_for("up", 2);
+  job.signal(SIGINT);
+  job.wait_for("no", 2);
+  job.signal(SIGINT);
+  EXPECT_EQ(job.finish(), 128 + SIGINT);
+  EXPECT_THAT(job.err, HasSubstr("killed by a second SIGINT"));
+}
+
+TEST(RunSignal, CtrlCAtATerminalArrivesOnce) {
+  Launched job(
+      {.words = shell(2, "trap 'echo caught' INT; trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"),
+       .variables = {"NO_COLOR=1"},
+       .terminal = true});
+  job.wait_for("up", 2);
+  job.type("\003");
+  job.wait_for("caught", 2);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_EQ(count(job.out, "caught"), 2) << job.out;
+}
+
+TEST(RunSignal, CtrlZStopsTheRanksToo) {
+  Launched job({.words = shell(2, "echo pid=$$; exec sleep 300"), .input = ""});
+  job.wait_for("pid=", 2);
+  const auto rank = static_cast<pid_t>(std::stol(value_of(job.out, "pid")));
+  const auto state = [&](char wanted) {
+    return eventually([&] {
+      return contents("/proc/" + std::to_string(rank) + "/stat").find(std::string(") ") + wanted) !=
+             std::string::npos;
+    });
+  };
+  job.signal(SIGTSTP);
+  EXPECT_TRUE(state('T'));
+  int status = 0;
+  EXPECT_EQ(waitpid(job.pid(), &status, WUNTRACED), job.pid());
+  EXPECT_TRUE(WIFSTOPPED(status));
+  job.signal(SIGCONT);
+  EXPECT_TRUE(state('S'));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+}
+
+// A background child, one in its own session, a daemon that forked twice, one of each per rank.
+constexpr const char* kBrood = "sleep 301 & setsid sleep 302 & (setsid sh -c 'sleep 303; :' &) ; ";
+
+TEST(RunDescendants, EndWithTheRanks) {
+  const TestFolder folder;
+  const std::string file = (folder.path / "pid").string();
+  // One forgets its environment: only its ancestry gives it away.
+  const Finished job({.words = shell(2, std::string(kBrood) +
+                                            "echo job=$STARLING_JOB; [ $RANK = 0 ] || exit 0; "
+                                            "setsid env -i sleep 304 & echo $! > " +
+                                            file)});
+  EXPECT_EQ(job.status, 0);
+  EXPECT_TRUE(nothing_left_of(value_of(job.out, "job")));
+  EXPECT_TRUE(soon_gone(static_cast<pid_t>(std::stol(contents(file)))));
+}
+
+TEST(RunDescendants, EndWithAFailure) {
+  const Finished job(
+      {.words = shell(2, std::string(kBrood) + "echo job=$STARLING_JOB; [ $RANK = 0 ] || exit 6; wait")});
+  EXPECT_EQ(job.status, 6);
+  EXPECT_TRUE(nothing_left_of(value_of(job.out, "job")));
+}
+
+TEST(RunDescendants, EndWhenTheLauncherIsKilled) {
+  Launched job({.words = shell(2, std::string(kBrood) + "echo job=$STARLING_JOB; wait")});
+  job.wait_for("job=", 2);
+  const std::string token = value_of(job.out, "job");
+  ASSERT_TRUE(eventually([&] { return launch::processes_with("STARLING_JOB=" + token).size() >= 10; }));
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.finish(), -SIGKILL);
+  EXPECT_TRUE(nothing_left_of(token));
+}
+
+TEST(RunDescendants, RanksDieWithTheLauncherEvenWithoutTheGuard) {
+  Launched job({.words = shell(2, "echo pid=$$; exec sleep 300")});
+  job.wait_for("pid=", 2);
+  const auto rank = static_cast<pid_t>(std::stol(value_of(job.out, "pid")));
+  for (const pid_t child : launch::descendants(job.pid()))
+    if (launch::describe_process(child).ends_with("(flock-guard)")) kill(child, SIGKILL);
+  job.signal(SIGKILL);
+  job.finish();
+  EXPECT_TRUE(soon_gone(rank));
+}
+
+// bash makes `>(tee log)` a child of the command: it has still to write what the job printed.
+TEST(RunDescendants, ChildrenFromBeforeTheJobAreSpared) {
+  const pid_t test = getpid();
+  launch::LaunchOptions options;
+  options.command = {"true"};
+  Launched job({.words = {}, .instead = [&] {
+                  const pid_t earlier = fork();
+                  if (earlier == 0) {
+                    while (true) pause();
+                  }
+                  const int status = launch::launch(options);
+                  const bool alive = kill(earlier, 0) == 0 && waitpid(earlier, nullptr, WNOHANG) == 0;
+                  kill(earlier, SIGKILL);
+                  return getpid() != test && status == 0 && alive ? 0 : 1;
+                }});
+  EXPECT_EQ(job.finish(), 0);
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "starling/launch/fd.h"
+
+namespace starling {
+
+/// Asks until it is true; false after half a minute.
+bool eventually(const std::function<bool()>& condition);
+
+/// A running `starling run`, with its output in pipes. Everything waits half a minute at most; then the test
+/// fails.
+class Launched {
+ public:
+  struct Setup {
+    std::vector<std::string> words;        // behind `starling run`
+    std::string input{};                   // for its standard input, which then ends
+    std::vector<std::string> variables{};  // NAME=VALUE, beside the test's own
+    bool terminal = false;                 // a pseudo-terminal instead of pipes; `out` has it all
+    std::function<int()> instead{};        // runs in the process instead of the command
+  };
+
+  explicit Launched(Setup setup);
+  ~Launched();
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int signal) const;
+  /// Until the output holds `text`, `times` times.
+  void wait_for(const std::string& text, int times = 1);
+  /// At a terminal.
+  void type(const std::string& keys) const;
+  void close_output() { out_.reset(); }
+  /// Waits for its end: the exit status, or minus the signal.
+  int finish();
+
+  std::string out, err;
+
+ private:
+  bool read_some(int milliseconds);
+
+  pid_t pid_ = -1;
+  launch::Fd out_, err_;
+  bool ended_ = false;
+};
+
+/// Runs it to its end.
+struct Finished {
+  explicit Finished(Launched::Setup setup);
+  int status;
+  std::string out, err;
+};
+
+int count(const std::string& text, const std::string& part);
+std::vector<std::string> sorted_lines(const std::string& text);
+
+/// The value of the line `name=value`, whatever is before the name.
+std::string value_of(const std::string& text, const std::string& name);
+
+/// Waits until no process of the job is left; false after half a minute.
+bool nothing_left_of(const std::string& token);
+bool soon_gone(pid_t pid);
+
+/// A folder of the test's own, gone when it ends.
+struct TestFolder {
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  std::filesystem::path path;
+};
+
+std::string contents(const std::filesystem::path& path);
+
+}  // namespace starling

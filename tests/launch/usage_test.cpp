@@ -1,0 +1,68 @@
+#include <fstream>
+#include <gmock/gmock.h>
+
+#include "launch/launched.h"
+
+namespace starling {
+namespace {
+
+using testing::HasSubstr;
+
+struct BadUsage {
+  std::vector<std::string> words;
+  std::string message;
+};
+
+const std::vector<BadUsage> kBadUsages = {
+    {{"-n", "0", "--", "true"}, "0 not in range 1 to"},
+    {{"-n", "x", "--", "true"}, "x"},
+    {{"--", "true"}, "--ranks is required"},
+    {{"-n", "2"}, "no program to run"},
+    {{"-n", "2", "--"}, "no program to run"},
+    {{"-n", "2", "true"}, "write -- before the program 'true'"},
+    {{"-n", "2", "--bogus", "--", "true"}, "no option --bogus"},
+    {{"-n", "2", "--", ""}, "name is empty"},
+    {{"-n", "2", "--", "no-such-program"}, "'no-such-program' is not in PATH"},
+    {{"-n", "2", "--", "./no-such"}, "'./no-such' does not exist"},
+    {{"-n", "2", "--", "/"}, "'/' is a directory"},
+    {{"-n", "2", "--", "/etc/passwd"}, "'/etc/passwd' is not executable"},
+    {{"-n", "2", "--env", "FOO", "--", "true"}, "--env wants NAME=VALUE, not 'FOO'"},
+    {{"-n", "2", "--env", "=1", "--", "true"}, "--env wants NAME=VALUE, not '=1'"},
+    {{"-n", "2", "--env", "RANK=1", "--", "true"}, "--env cannot set RANK"},
+    {{"-n", "2", "--timeout", "0", "--", "true"}, "positive number of seconds"},
+    {{"-n", "2", "--timeout", "nan", "--", "true"}, "positive number of seconds"},
+    {{"-n", "2", "--on-failure", "explode", "--", "true"}, "explode"},
+    {{"-n", "2", "--log-dir", "/etc/passwd/x", "--", "true"}, "cannot make the log folder"},
+};
+
+TEST(RunUsage, BadUsageIsToldInOneLine) {
+  for (const BadUsage& bad : kBadUsages) {
+    SCOPED_TRACE(bad.message);
+    const Finished job({.words = bad.words});
+    EXPECT_EQ(job.status, 2);
+    EXPECT_EQ(job.out, "");
+    EXPECT_THAT(job.err, testing::StartsWith("starling: "));
+    EXPECT_THAT(job.err, HasSubstr(bad.message));
+    EXPECT_EQ(count(job.err, "\n"), 1) << job.err;
+  }
+}
+
+TEST(RunUsage, AScriptThatCannotStartIsToldToo) {
+  const TestFolder folder;
+  const auto script = [&](const std::string& name, const std::string& text) {
+    const auto path = folder.path / name;
+    std::ofstream(path) << text;
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path.string();
+  };
+  for (const auto& [path, hint] : {std::pair(script("a", "#!/no/such/shell\n"), "interpreter"),
+                                   std::pair(script("b", "echo hi\n"), "#!/bin/sh")}) {
+    const Finished job({.words = {"-n", "3", "--", path}});
+    EXPECT_EQ(job.status, 2);
+    EXPECT_THAT(job.err, HasSubstr(hint));
+    EXPECT_EQ(count(job.err, "\n"), 1) << job.err;
+  }
+}
+
+}  // namespace
+}  // namespace starling

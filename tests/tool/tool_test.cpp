@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "starling/version.h"
+#include "tool/tool_runner.h"
+
+namespace starling {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+json parsed(const std::vector<std::string>& arguments) {
+  const ToolRun run = run_tool(arguments);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  return run.json();
+}
+
+TEST(CompareTest, CentralizedRows) {
+  const json table = parsed({"compare", "-n", "16", "ring", "ceca", "--json", "--message", "250MB",
+                             "--bandwidth", "100", "--latency", "10"});
+  EXPECT_EQ(table.at("message_bytes"), 250e6);
+  EXPECT_EQ(table.at("bandwidth"), 12.5e9);
+  ASSERT_EQ(table.at("rows").size(), 4u);
+  std::map<std::string, json> rows;
+  for (const json& row : table.at("rows")) rows[row.at("name")] = row;
+  const double transfer = 250e6 / 12.5e9;  // M/B
+  const double latency = 10e-6;
+  const json& server = rows.at("parameter server");
+  EXPECT_EQ(server.at("centralized"), true);
+  EXPECT_EQ(server.at("bandwidth_terms"), 16);
+  EXPECT_EQ(server.at("latency_terms"), 1);
+  EXPECT_NEAR(server.at("step_seconds").get<double>(), 16 * transfer + latency, 1e-12);
+  const json& ring = rows.at("ring all-reduce");
+  EXPECT_EQ(ring.at("bandwidth_terms"), 2);
+  EXPECT_EQ(ring.at("latency_terms"), 32);
+  EXPECT_NEAR(ring.at("step_seconds").get<double>(), 2 * transfer + 32 * latency, 1e-12);
+}
+
+TEST(CompareTest, DecentralizedRows) {
+  const json table = parsed({"compare", "-n", "16", "ring", "ceca", "random-matching", "--json"});
+  const json& ring = table.at("rows")[0];
+  const double rho = 1.0 / 3 + 2.0 / 3 * std::cos(2 * std::acos(-1.0) / 16);
+  EXPECT_NEAR(ring.at("rho").get<double>(), rho, 1e-15);
+  EXPECT_NEAR(ring.at("transient_dsgd").get<double>(), 4096 / std::pow(1 - rho, 2), 1e-6);
+  EXPECT_NEAR(ring.at("transient_gradient_tracking").get<double>() / (4096 / std::pow(1 - rho, 6)), 1, 1e-9);
+  EXPECT_EQ(ring.at("bytes_per_rank_per_step"), 200e6);
+  EXPECT_EQ(ring.at("bytes_to_agree").get<double>(), 32 * 100e6 * ring.at("steps").get<double>());
+  const json& ceca = table.at("rows")[1];
+  EXPECT_EQ(ceca.at("steps"), 4);
+  EXPECT_EQ(ceca.at("rho"), 0);
+  EXPECT_EQ(ceca.at("transient_dsgd"), 4096);
+  EXPECT_EQ(table.at("rows")[2].at("rho_is_mean_square"), true);
+}
+
+TEST(CompareTest, ForPeople) {
+  const ToolRun run = run_tool({"compare", "-n", "16"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(run.out, StartsWith("16 ranks, messages of "));
+  for (const std::string name :
+       {"ring", "torus", "exponential", "base(k=4)", "ceca", "parameter server", "ring all-reduce"})
+    EXPECT_THAT(run.out, HasSubstr("\n" + name + " ")) << name;
+}
+
+TEST(CompareTest, GivesUpOrComputesBeyondTheLimit) {
+  const json table = parsed({"compare", "-n", "100", "ring", "chain", "grid", "--json", "--max-steps", "20"});
+  EXPECT_EQ(table.at("rows")[0].at("outcome"), "computed");
+  EXPECT_EQ(table.at("rows")[1].at("outcome"), "estimated");
+  EXPECT_EQ(table.at("rows")[2].at("outcome"), "stopped");
+  const ToolRun run = run_tool({"compare", "-n", "100", "grid", "--max-steps", "20"});
+  EXPECT_THAT(run.out, HasSubstr("> 20"));
+}
+
+TEST(SimulateTest, ResultsForPrograms) {
+  const json race = parsed({"simulate", "consensus", "-n", "12", "-t", "ring", "base(k=2)", "od-equidyn",
+                            "--json", "--dim", "3", "--seed", "4"});
+  EXPECT_EQ(race.at("n"), 12);
+  EXPECT_EQ(race.at("dim"), 3);
+  EXPECT_EQ(race.at("seed"), 4);
+  ASSERT_EQ(race.at("results").size(), 3u);
+  EXPECT_EQ(race.at("results")[1].at("topology"), "base(k=2)");
+  EXPECT_EQ(race.at("results")[1].at("steps"), 3);
+  EXPECT_EQ(race.at("results")[2].at("schedule"), "od-equidyn(seed=4)");
+  for (const json& result : race.at("results")) {
+    EXPECT_EQ(result.at("outcome"), "reached");
+    EXPECT_EQ(result.at("curve").front(), (json{0, 1, 0}));
+    EXPECT_EQ(result.at("curve").back().at(0), result.at("steps"));
+    EXPECT_EQ(result.at("curve").back().at(1), result.at("error"));
+  }
+  const json again =
+      parsed({"simulate", "consensus", "-n", "12", "-t", "ring", "--json", "--dim", "3", "--seed", "4"});
+  EXPECT_EQ(again.at("results")[0].at("curve"), race.at("results")[0].at("curve"));
+}
+
+TEST(SimulateTest, PageLoadsNothing) {
+  const Folder folder;
+  const std::string file = folder.path("race.html");
+  const ToolRun run = run_tool({"simulate", "consensus", "-n", "12", "-t", "ring", "base", "--html", file});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(run.out, HasSubstr("report: " + file));
+  const std::string page = read_file(file);
+  EXPECT_THAT(page, HasSubstr("<html"));
+  EXPECT_THAT(page, HasSubstr("starling simulate consensus -n 12 -t ring base"));
+  const std::regex loads(
+      "<(script|img|iframe|link|object|embed|source|image|use)[^>]*\\s(src|href|data|xlink:href)\\s*=\\s*[\"'"
+      "]?([^\"'>]*)",
+      std::regex::icase);
+  for (std::sregex_iterator at(page.begin(), page.end(), loads), end; at != end; ++at)
+    EXPECT_TRUE((*at)[3].str().starts_with("data:") || (*at)[3].str().starts_with("#")) << at->str();
+  EXPECT_FALSE(
+      std::regex_search(page, std::regex("@import|url\\(\\s*[\"']?(https?:)?//", std::regex::icase)));
+}
+
+TEST(ToolTest, IsQuietInAPipe) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"topo"},
+        {"topo", "base", "-n", "12", "--rank", "3"},
+        {"compare", "-n", "300", "torus", "ring"},
+        {"simulate", "consensus", "-n", "2000", "-t", "torus", "ring"}}) {
+    const ToolRun run = run_tool(arguments);
+    EXPECT_EQ(run.status, 0);
+    EXPECT_EQ(run.err, "") << arguments[0];
+    EXPECT_THAT(run.out, Not(HasSubstr("\033"))) << arguments[0];  // neither colour nor a line written over
+    EXPECT_THAT(run.out, Not(HasSubstr("\r"))) << arguments[0];
+    EXPECT_TRUE(run.out.ends_with("\n") && !run.out.ends_with("\n\n")) << arguments[0];
+  }
+}
+
+struct Mistake {
+  std::vector<std::string> arguments;
+  std::string message;  // a part of it
+};
+
+TEST(ToolTest, MistakesAreOneLineAndStatusTwo) {
+  const std::vector<Mistake> mistakes = {
+      {{"topo", "rng", "-n", "4"}, "starling: unknown topology 'rng' (did you mean ring?); valid are ring, "},
+      {{"topo", "ring"}, "starling: give the number of ranks: starling topo NAME -n N"},
+      {{"topo", "ring(k=1)", "-n", "4"}, "starling: ring has no parameter 'k'; valid are weights=metropolis"},
+      {{"topo", "ring(", "-n", "4"}, "expected a name or a value at position 6, found the end"},
+      {{"topo", "hypercube", "-n", "6"},
+       "starling: hypercube: n = 6 is not a power of two; nearest are 4 and 8"},
+      {{"topo", "ring", "-n", "4", "--rank", "4"}, "starling: --rank 4 is not one of the 4 ranks 0..3"},
+      {{"topo", "ring", "-n", "0"}, "--ranks: Value 0 not in range 1 to 2147483647"},
+      {{"topo", "ring", "-n", "x"}, "--ranks"},
+      {{"topo", "ring", "-n", "4", "--steps", "0"}, "--steps"},
+      {{"topo", "ring", "-n", "4", "--color"}, "--color"},
+      {{"topo", "ring", "-n", "4", "--svg", "/no/such/folder/a.svg"},
+       "starling: cannot write /no/such/folder/a.svg: No such file or directory"},
+      {{"topo", "custom(file=/no/such/file)", "-n", "4"},
+       "starling: cannot open the graph file /no/such/file"},
+      {{"compare"}, "--ranks is required"},
+      {{"compare", "-n", "8", "ring", "rng"}, "starling: unknown topology 'rng'"},
+      {{"compare", "-n", "8", "ring", "--tolerance", "2"}, "starling: tolerance 2 is not between 0 and 1"},
+      {{"compare", "-n", "8", "ring", "--bandwidth", "0"}, "--bandwidth"},
+      {{"simulate"}, "subcommand is required"},
+      {{"simulate", "consensus", "-n", "4"}, "--topology is required"},
+      {{"simulate", "consensus", "-n", "4", "-t", "ring", "--dim", "0"}, "--dim"},
+      {{"simulate", "consensus", "-n", "4", "-t", "ring", "--html", "/no/such/folder/a.html"},
+       "starling: cannot write /no/such/folder/a.html"},
+      {{"fly"}, "fly"},
+  };
+  for (const auto& [arguments, message] : mistakes) {
+    const ToolRun run = run_tool(arguments);
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    EXPECT_EQ(run.status, 2);
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err, StartsWith("starling: "));
+    EXPECT_THAT(run.err, HasSubstr(message));
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1);
+    EXPECT_TRUE(run.err.ends_with("\n"));
+  }
+}
+
+TEST(ToolTest, HelpOfEveryCommandNamesItsOptions) {
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> commands = {
+      {{}, {"topo", "compare", "simulate", "--version"}},
+      {{"topo"},
+       {"NAME", "-n,--ranks", "--steps", "--rank", "--seed", "--message", "--json", "--svg", "Example"}},
+      {{"compare"},
+       {"-n,--ranks", "--tolerance", "--max-steps", "--message", "--bandwidth", "--latency", "--seed",
+        "--json", "Example"}},
+      {{"simulate"}, {"consensus"}},
+      {{"simulate", "consensus"},
+       {"-n,--ranks", "-t,--topology", "--tolerance", "--dim", "--seed", "--max-steps", "--html", "--json",
+        "Example"}},
+  };
+  for (const auto& [command, options] : commands)
+    for (const std::string flag : {"--help", "-h"}) {
+      auto arguments = command;
+      arguments.push_back(flag);
+      const ToolRun run = run_tool(arguments);
+      EXPECT_EQ(run.status, 0) << testing::PrintToString(arguments);
+      EXPECT_EQ(run.err, "");
+      for (const std::string& option : options)
+        EXPECT_THAT(run.out, HasSubstr(option)) << testing::PrintToString(arguments);
+    }
+}
+
+TEST(ToolTest, NothingToDoIsHelp) {
+  const ToolRun run = run_tool({});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.out, run_tool({"--help"}).out);
+}
+
+TEST(ToolTest, Version) {
+  const ToolRun run = run_tool({"--version"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.out, std::string("starling ") + STARLING_VERSION + "\n");
+}
+
+}  // namespace
+}  // namespace starling

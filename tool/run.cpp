@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <string_view>
+
+#include "starling/base/error.h"
+#include "starling/launch/launcher.h"
+#include "tool/command.h"
+
+namespace starling::tool {
+namespace {
+
+std::vector<std::string>& program_words() {
+  static std::vector<std::string> words;
+  return words;
+}
+
+void run(launch::LaunchOptions& options, const CLI::App& command) {
+  options.command = program_words();
+  if (const auto unknown = command.remaining(); !unknown.empty()) {
+    const std::string& word = unknown.front();
+    if (word.starts_with('-'))
+      throw InvalidArgument("starling run has no option " + word + "; see starling run --help");
+    throw InvalidArgument("write -- before the program '" + word + "', as in: starling run -n 8 -- ./train");
+  }
+  if (options.command.empty())
+    throw InvalidArgument("no program to run; write it behind --, as in: starling run -n 8 -- ./train");
+  exit_status() = launch::launch(options);
+}
+
+}  // namespace
+
+int keep_program(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
+  char** end = argv + argc;
+  char** dashes = std::find(argv, end, std::string_view("--"));
+  if (dashes != end) program_words().assign(dashes + 1, end);
+  return static_cast<int>(dashes - argv);
+}
+
+void add_run(CLI::App& app) {
+  auto options = std::make_shared<launch::LaunchOptions>();
+  auto on_failure = std::make_shared<std::string>("stop");
+  CLI::App* command = app.add_subcommand("run", "Start a program as n ranks on this machine");
+  command->add_option("-n,--ranks", options->ranks, "number of ranks")
+      ->required()
+      ->check(CLI::Range(1, 10000));
+  command->add_flag("--bind", options->bind, "pin every rank to its share of the cores");
+  command->add_option("--log-dir", options->log_dir,
+                      "also write each rank's output to rank-K.log in this folder");
+  command->add_option("--timeout", options->timeout,
+                      "stop the job after this many seconds, with exit status 124");
+  command->add_option("--env", options->environment, "NAME=VALUE for all ranks; may be given again")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_option("--on-failure", *on_failure, "stop: the other ranks are stopped; continue: they go on")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"stop", "continue"}));
+  command->allow_extras();
+  command->footer(
+      "Ranks find STARLING_RANK, STARLING_SIZE, STARLING_JOB and torchrun's variables in their environment.\n"
+      "The exit status is the one of the rank that failed first.\n\n"
+      "Examples:\n  starling run -n 8 -- ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
+      "python3 -u train.py");
+  command->callback([options, on_failure, command] {
+    options->stop_on_failure = *on_failure == "stop";
+    run(*options, *command);
+  });
+}
+
+}  // namespace starling::tool
