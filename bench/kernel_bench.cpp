@@ -1,6 +1,5 @@
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
+#include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -21,7 +20,8 @@ namespace {
 using namespace starling;
 using Clock = std::chrono::steady_clock;
 
-template <typename Body> double seconds_of(const Body &body) {
+template <typename Body>
+double seconds_of(const Body& body) {
   const auto start = Clock::now();
   body();
   benchmark::ClobberMemory();
@@ -29,8 +29,7 @@ template <typename Body> double seconds_of(const Body &body) {
 }
 
 double median(std::vector<double> values) {
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -39,79 +38,64 @@ using Block = std::vector<std::uint64_t>;
 
 // Reads all sources and writes `out`, word by word: what one pass must cost.
 template <std::size_t kSources>
-void plain_pass(Block &out, const std::vector<Block> &sources) {
-  const std::uint64_t *from[kSources];
-  for (std::size_t s = 0; s < kSources; ++s)
-    from[s] = sources[s].data();
-  std::uint64_t *to = out.data();
+void plain_pass(Block& out, const std::vector<Block>& sources) {
+  const std::uint64_t* from[kSources];
+  for (std::size_t s = 0; s < kSources; ++s) from[s] = sources[s].data();
+  std::uint64_t* to = out.data();
   for (std::size_t i = 0, words = out.size(); i < words; ++i) {
     std::uint64_t word = from[0][i];
-    for (std::size_t s = 1; s < kSources; ++s)
-      word |= from[s][i];
+    for (std::size_t s = 1; s < kSources; ++s) word |= from[s][i];
     to[i] = word;
   }
 }
 
 // Runs `kernel(out, sources)` in turns with a copy and a plain pass.
 template <std::size_t kSources, typename Kernel>
-void beside_the_ceiling(benchmark::State &state, bool in_place,
-                        const Kernel &kernel) {
-  const auto words =
-      static_cast<std::size_t>(state.range(0)) / sizeof(std::uint64_t);
-  std::vector<Block> sources(
-      kSources,
-      Block(words, 0x3F803F803F803F80U)); // 1.0 as float32 and bfloat16, nearly
+void beside_the_ceiling(benchmark::State& state, bool in_place, const Kernel& kernel) {
+  const auto words = static_cast<std::size_t>(state.range(0)) / sizeof(std::uint64_t);
+  std::vector<Block> sources(kSources,
+                             Block(words, 0x3F803F803F803F80U));  // 1.0 as float32 and bfloat16, nearly
   Block separate(words);
-  Block &out = in_place ? sources[0] : separate;
+  Block& out = in_place ? sources[0] : separate;
   std::vector<double> kernels, copies, passes;
   for (auto _ : state) {
-    copies.push_back(seconds_of([&] {
-      std::memcpy(separate.data(), sources.back().data(),
-                  words * sizeof(std::uint64_t));
-    }));
-    const auto run_kernel = [&] {
-      kernels.push_back(seconds_of([&] { kernel(out, sources); }));
-    };
+    copies.push_back(seconds_of(
+        [&] { std::memcpy(separate.data(), sources.back().data(), words * sizeof(std::uint64_t)); }));
+    const auto run_kernel = [&] { kernels.push_back(seconds_of([&] { kernel(out, sources); })); };
     if (copies.size() % 2 == 0)
-      run_kernel(); // before the pass or after it: neither always finds the
-                    // warmer cache
+      run_kernel();  // before the pass or after it: neither always finds the
+                     // warmer cache
     passes.push_back(seconds_of([&] { plain_pass<kSources>(out, sources); }));
-    if (copies.size() % 2 != 0)
-      run_kernel();
+    if (copies.size() % 2 != 0) run_kernel();
     state.SetIterationTime(kernels.back());
   }
   const auto blocks = static_cast<double>(kSources + 1);
   const double time = median(kernels);
-  state.counters["bytes/s"] = benchmark::Counter(
-      blocks * static_cast<double>(state.range(0)) / time,
-      benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);
+  state.counters["bytes/s"] = benchmark::Counter(blocks * static_cast<double>(state.range(0)) / time,
+                                                 benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);
   state.counters["of_copy"] = blocks / time / (2 / median(copies));
   state.counters["of_pass"] = median(passes) / time;
 }
 
 template <std::size_t kTerms>
-void combine_blocks(benchmark::State &state, DType dtype, bool in_place) {
-  beside_the_ceiling<kTerms>(
-      state, in_place, [&](Block &out, const std::vector<Block> &sources) {
-        Term terms[kTerms];
-        for (std::size_t t = 0; t < kTerms; ++t)
-          terms[t] = {sources[t].data(), 1.0 / static_cast<double>(kTerms)};
-        combine(dtype, out.data(), terms,
-                out.size() * sizeof(std::uint64_t) / size_of(dtype));
-      });
+void combine_blocks(benchmark::State& state, DType dtype, bool in_place) {
+  beside_the_ceiling<kTerms>(state, in_place, [&](Block& out, const std::vector<Block>& sources) {
+    Term terms[kTerms];
+    for (std::size_t t = 0; t < kTerms; ++t)
+      terms[t] = {sources[t].data(), 1.0 / static_cast<double>(kTerms)};
+    combine(dtype, out.data(), terms, out.size() * sizeof(std::uint64_t) / size_of(dtype));
+  });
 }
 
-void reduce_blocks(benchmark::State &state, DType dtype, Reduction reduction) {
-  beside_the_ceiling<2>(
-      state, true, [&](Block &out, const std::vector<Block> &sources) {
-        reduce(reduction, dtype, out.data(), sources[1].data(),
-               out.size() * sizeof(std::uint64_t) / size_of(dtype));
-      });
+void reduce_blocks(benchmark::State& state, DType dtype, Reduction reduction) {
+  beside_the_ceiling<2>(state, true, [&](Block& out, const std::vector<Block>& sources) {
+    reduce(reduction, dtype, out.data(), sources[1].data(),
+           out.size() * sizeof(std::uint64_t) / size_of(dtype));
+  });
 }
 
 template <typename Function, typename... Arguments>
-void enlist(const std::string &name, Function function,
-            Arguments... arguments) {
+void enlist(const std::string& name, Function function, Arguments... arguments) {
   benchmark::RegisterBenchmark(name.c_str(), function, arguments...)
       ->Arg(1 << 20)
       ->Arg(100 << 20)
@@ -119,9 +103,9 @@ void enlist(const std::string &name, Function function,
       ->Unit(benchmark::kMicrosecond);
 }
 
-template <std::size_t kTerms> void enlist_combine(DType dtype) {
-  const std::string text =
-      "combine/" + name(dtype) + "/terms:" + std::to_string(kTerms);
+template <std::size_t kTerms>
+void enlist_combine(DType dtype) {
+  const std::string text = "combine/" + name(dtype) + "/terms:" + std::to_string(kTerms);
   enlist(text, combine_blocks<kTerms>, dtype, false);
   enlist(text + "/in_place", combine_blocks<kTerms>, dtype, true);
 }
@@ -140,4 +124,4 @@ const bool kEnlisted = [] {
   return true;
 }();
 
-} // namespace
+}  // namespace

@@ -9,7 +9,7 @@ namespace starling {
 
 /// One summand of a weighted sum of blocks.
 struct Term {
-  const void *data;
+  const void* data;
   double weight;
 };
 
@@ -29,8 +29,8 @@ enum class Store { automatic, cached, streaming };
 /// bits are the same on every instruction set, for every alignment and however
 /// the range is split into calls. (A NaN stays a NaN; which one is not
 /// promised.) Throws InvalidArgument for integers.
-void combine(DType dtype, void *out, std::span<const Term> terms,
-             std::size_t count, Store store = Store::automatic);
+void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t count,
+             Store store = Store::automatic);
 
 /// out = x + sum of w * (q - own) over the terms: mixing with messages in
 /// reduced precision. `own` is what this rank told the others of x, and the
@@ -40,7 +40,7 @@ void combine(DType dtype, void *out, std::span<const Term> terms,
 /// the last rounding of each element, not by that of the messages. The
 /// differences are summed first, in the given order, and x is added last; all
 /// in float32.
-void combine_around(DType message, float *out, const float *x, const void *own,
-                    std::span<const Term> terms, std::size_t count);
+void combine_around(DType message, float* out, const float* x, const void* own, std::span<const Term> terms,
+                    std::size_t count);
 
-} // namespace starling
+}  // namespace starling

@@ -1,9 +1,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "starling/kernel/convert.cpp"
+#include "starling/kernel/convert.h"
+
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "starling/kernel/convert.h"
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -11,21 +12,17 @@ namespace starling {
 namespace HWY_NAMESPACE {
 
 template <typename From, typename To>
-void convert_as(const void *in, void *out, std::size_t count) {
+void convert_as(const void* in, void* out, std::size_t count) {
   using Wide = std::conditional_t<(sizeof(From) > sizeof(To)), From, To>;
-  const From *from = static_cast<const From *>(in);
-  map<Wide>(static_cast<To *>(out), count,
-            [&](auto d, std::size_t i, Whole)
-                HWY_ATTR { return load(d, from + i); });
+  const From* from = static_cast<const From*>(in);
+  map<Wide>(static_cast<To*>(out), count,
+            [&](auto d, std::size_t i, Whole) HWY_ATTR { return load(d, from + i); });
 }
 
 // False when there is no such conversion.
-bool convert_here(DType from, const void *in, DType to, void *out,
-                  std::size_t count) {
+bool convert_here(DType from, const void* in, DType to, void* out, std::size_t count) {
   using enum DType;
-  const auto is = [&](DType source, DType destination) {
-    return from == source && to == destination;
-  };
+  const auto is = [&](DType source, DType destination) { return from == source && to == destination; };
   if (is(float32, float16))
     convert_as<float, Half>(in, out, count);
   else if (is(float16, float32))
@@ -43,8 +40,8 @@ bool convert_here(DType from, const void *in, DType to, void *out,
   return true;
 }
 
-} // namespace HWY_NAMESPACE
-} // namespace starling
+}  // namespace HWY_NAMESPACE
+}  // namespace starling
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -52,21 +49,17 @@ HWY_AFTER_NAMESPACE();
 
 namespace starling {
 
-void convert(DType from, const void *in, DType to, void *out,
-             std::size_t count) {
+void convert(DType from, const void* in, DType to, void* out, std::size_t count) {
   if (from == to) {
     const std::size_t bytes = count * size_of(from);
-    if (bytes > 0 && in != out)
-      std::memcpy(out, in, bytes);
+    if (bytes > 0 && in != out) std::memcpy(out, in, bytes);
     return;
   }
-  static constexpr decltype(&HWY_STATIC_DISPATCH(convert_here)) kTable[] =
-      STARLING_TARGETS_OF(convert_here);
+  static constexpr decltype(&HWY_STATIC_DISPATCH(convert_here)) kTable[] = STARLING_TARGETS_OF(convert_here);
   if (!choose(kTable)(from, in, to, out, count))
-    throw InvalidArgument(
-        "convert: no conversion from " + name(from) + " to " + name(to) +
-        "; there are float32 <-> float16, bfloat16 and float64");
+    throw InvalidArgument("convert: no conversion from " + name(from) + " to " + name(to) +
+                          "; there are float32 <-> float16, bfloat16 and float64");
 }
 
-} // namespace starling
+}  // namespace starling
 #endif

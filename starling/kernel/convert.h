@@ -11,7 +11,6 @@ namespace starling {
 /// What is too large becomes infinite, a NaN stays a NaN. The blocks must not
 /// overlap. Throws InvalidArgument for other pairs: float64 -> float16 by way
 /// of float32 would round twice.
-void convert(DType from, const void *in, DType to, void *out,
-             std::size_t count);
+void convert(DType from, const void* in, DType to, void* out, std::size_t count);
 
-} // namespace starling
+}  // namespace starling

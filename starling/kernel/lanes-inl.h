@@ -2,42 +2,40 @@
 // functions per instruction set. Seen by the kernels' sources only, once per
 // target of Highway (hence the guard that toggles).
 
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
 #include <type_traits>
 
 #include "starling/base/dtype.h"
 #include "starling/kernel/target.h"
 
 #if defined(__FAST_MATH__)
-#error                                                                         \
-    "the kernels promise bitwise equal results: build them without -ffast-math"
+#error "the kernels promise bitwise equal results: build them without -ffast-math"
 #endif
 
 // The table of a function that exists in every target's namespace. Instead of
 // HWY_EXPORT, which needs libhwy at link time: so only headers of Highway are
 // needed, and users of an installed Starling need none.
 #ifndef STARLING_TARGETS_OF
-#define STARLING_TARGETS_OF(function)                                          \
-  {                                                                            \
-    HWY_CHOOSE_FALLBACK(function), HWY_CHOOSE_SSE4(function),                  \
-        HWY_CHOOSE_AVX2(function), HWY_CHOOSE_AVX3(function)                   \
+#define STARLING_TARGETS_OF(function)                                                    \
+  {                                                                                      \
+    HWY_CHOOSE_FALLBACK(function), HWY_CHOOSE_SSE4(function), HWY_CHOOSE_AVX2(function), \
+        HWY_CHOOSE_AVX3(function)                                                        \
   }
 
 namespace starling {
 
 // The best compiled function at or below the current target.
-template <typename Function> Function *choose(Function *const (&table)[4]) {
+template <typename Function>
+Function* choose(Function* const (&table)[4]) {
   auto index = static_cast<std::size_t>(current_target());
-  while (index > 0 && table[index] == nullptr)
-    --index;
+  while (index > 0 && table[index] == nullptr) --index;
   return table[index];
 }
 
-} // namespace starling
+}  // namespace starling
 #endif
 
 #if defined(STARLING_KERNEL_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -55,11 +53,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// What is computed in: float for the 16-bit types.
 template <typename T>
-using Lane =
-    std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>,
-                       float, T>;
+using Lane = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
-template <class D> HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D> *from) {
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
   return hn::LoadU(d, from);
 }
 
@@ -69,9 +66,8 @@ enum class Way { cached, streaming };
 
 // Half of an SSE vector cannot be streamed: Highway would write all of it.
 template <Way kWay, class V, class D>
-HWY_INLINE void put(V v, D d, hn::TFromD<D> *to) {
-  if constexpr (kWay == Way::streaming &&
-                hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
+HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
+  if constexpr (kWay == Way::streaming && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
     hn::Stream(v, d, to);
   } else {
     hn::StoreU(v, d, to);
@@ -79,26 +75,24 @@ HWY_INLINE void put(V v, D d, hn::TFromD<D> *to) {
 }
 
 template <Way kWay = Way::cached, class D>
-HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D> *to) {
+HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D>* to) {
   put<kWay>(v, d, to);
 }
 
 // Vectors of double also read and write float.
 template <class D>
 requires std::is_same_v < hn::TFromD<D>,
-double > HWY_INLINE hn::Vec<D> load(D d, const float *from) {
+double > HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
 }
 
 template <Way kWay = Way::cached, class D>
 requires std::is_same_v < hn::TFromD<D>,
-double > HWY_INLINE void store(D, hn::Vec<D> v, float *to) {
-#if HWY_TARGET == HWY_SCALAR ||                                                \
-    HWY_TARGET == HWY_EMU128 // whose DemoteTo makes large numbers finite
+double > HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // whose DemoteTo makes large numbers finite
   alignas(16) double lanes[hn::MaxLanes(D())];
   hn::Store(v, D(), lanes);
-  for (std::size_t i = 0; i < hn::Lanes(D()); ++i)
-    to[i] = static_cast<float>(lanes[i]);
+  for (std::size_t i = 0; i < hn::Lanes(D()); ++i) to[i] = static_cast<float>(lanes[i]);
 #else
   const hn::Rebind<float, D> df;
   put<kWay>(hn::DemoteTo(df, v), df, to);
@@ -107,25 +101,26 @@ double > HWY_INLINE void store(D, hn::Vec<D> v, float *to) {
 
 // 16-bit patterns widened to 32 bits, and back (they are below 2^16, so that
 // saturation never bites).
-template <class D> HWY_INLINE auto load_bits(D, const std::uint16_t *from) {
-  return hn::PromoteTo(hn::RebindToUnsigned<D>(),
-                       hn::LoadU(hn::Rebind<std::uint16_t, D>(), from));
+template <class D>
+HWY_INLINE auto load_bits(D, const std::uint16_t* from) {
+  return hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(hn::Rebind<std::uint16_t, D>(), from));
 }
 
 template <Way kWay, class D, class V>
-HWY_INLINE void store_bits(D, V bits, std::uint16_t *to) {
+HWY_INLINE void store_bits(D, V bits, std::uint16_t* to) {
   const hn::Rebind<std::uint16_t, D> d16;
-  put<kWay>(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<D>(), bits)), d16,
-            to);
+  put<kWay>(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<D>(), bits)), d16, to);
 }
 
-template <class D> HWY_INLINE hn::Vec<D> load(D d, const BFloat16 *from) {
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, &from->bits)));
 }
 
 // The upper 16 bits are the result, except for a NaN with payload in the lower
 // ones.
-template <class D> HWY_INLINE auto round_number(D, hn::Vec<D> v) {
+template <class D>
+HWY_INLINE auto round_number(D, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
@@ -133,11 +128,10 @@ template <class D> HWY_INLINE auto round_number(D, hn::Vec<D> v) {
 }
 
 template <Way kWay = Way::cached, class D>
-HWY_INLINE void store(D d, hn::Vec<D> v, BFloat16 *to) {
+HWY_INLINE void store(D d, hn::Vec<D> v, BFloat16* to) {
   const hn::RebindToUnsigned<D> du;
   const auto nan = hn::Or(hn::BitCast(du, v), hn::Set(du, 0x400000));
-  const auto bits =
-      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), nan, round_number(d, v));
+  const auto bits = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), nan, round_number(d, v));
   store_bits<kWay>(d, hn::ShiftRight<16>(bits), &to->bits);
 }
 
@@ -145,50 +139,44 @@ HWY_INLINE void store(D d, hn::Vec<D> v, BFloat16 *to) {
 
 // F16C rounds to nearest even as Highway calls it, and treats NaN as half_bits
 // does (tests compare all of them).
-template <class D> HWY_INLINE hn::Vec<D> load(D d, const Half *from) {
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   return hn::PromoteTo(
-      d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(),
-                   reinterpret_cast<const hwy::float16_t *>(from)));
+      d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
 template <Way kWay = Way::cached, class D>
-HWY_INLINE void store(D, hn::Vec<D> v, Half *to) {
+HWY_INLINE void store(D, hn::Vec<D> v, Half* to) {
   const hn::Rebind<hwy::float16_t, D> d16;
-  put<kWay>(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t *>(to));
+  put<kWay>(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(to));
 }
 
 #else
 
 // half_value and half_bits of base/dtype.h, with selections for their branches.
-template <class D> HWY_INLINE hn::Vec<D> load(D d, const Half *from) {
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di; // magnitudes have no sign bit, and signed
-                                  // comparisons are cheap everywhere
+  const hn::RebindToSigned<D> di;  // magnitudes have no sign bit, and signed
+                                   // comparisons are cheap everywhere
   const auto bits = load_bits(d, &from->bits);
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
   const auto shifted = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7FFF)));
   const auto compared = hn::BitCast(di, shifted);
   const auto least = hn::BitCast(d, hn::Set(du, 0x38800000));
-  const auto tiny = hn::BitCast(
-      du, hn::Sub(hn::BitCast(d, hn::Add(shifted, hn::Set(du, 0x38800000))),
-                  least));
+  const auto tiny =
+      hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(shifted, hn::Set(du, 0x38800000))), least));
   auto value = hn::Add(shifted, hn::Set(du, 0x38000000));
-  value = hn::IfThenElse(
-      hn::RebindMask(du, hn::Lt(compared, hn::Set(di, 0x00800000))), tiny,
-      value);
+  value = hn::IfThenElse(hn::RebindMask(du, hn::Lt(compared, hn::Set(di, 0x00800000))), tiny, value);
   const auto special = hn::Or(shifted, hn::Set(du, 0x7F800000));
-  value = hn::IfThenElse(
-      hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x0F7FFFFF))), special,
-      value);
+  value = hn::IfThenElse(hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x0F7FFFFF))), special, value);
   const auto quiet = hn::Or(special, hn::Set(du, 0x00400000));
-  value = hn::IfThenElse(
-      hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x0F800000))), quiet,
-      value);
+  value = hn::IfThenElse(hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x0F800000))), quiet, value);
   return hn::BitCast(d, hn::Or(sign, value));
 }
 
 template <Way kWay = Way::cached, class D>
-HWY_INLINE void store(D d, hn::Vec<D> v, Half *to) {
+HWY_INLINE void store(D d, hn::Vec<D> v, Half* to) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
   const auto bits = hn::BitCast(du, v);
@@ -196,21 +184,14 @@ HWY_INLINE void store(D d, hn::Vec<D> v, Half *to) {
   const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFF));
   const auto compared = hn::BitCast(di, magnitude);
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
-  auto half = hn::ShiftRight<13>(
-      hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xC8000FFF)));
+  auto half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xC8000FFF)));
   const auto sum = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F));
   const auto tiny = hn::Sub(hn::BitCast(du, sum), hn::Set(du, 0x3F000000));
-  half = hn::IfThenElse(
-      hn::RebindMask(du, hn::Lt(compared, hn::Set(di, 0x38800000))), tiny,
-      half);
-  half = hn::IfThenElse(
-      hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x477FFFFF))),
-      hn::Set(du, 0x7C00), half);
-  const auto nan =
-      hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1FF)),
-             hn::Set(du, 0x7E00));
-  half = hn::IfThenElse(
-      hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x7F800000))), nan, half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Lt(compared, hn::Set(di, 0x38800000))), tiny, half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x477FFFFF))), hn::Set(du, 0x7C00),
+                        half);
+  const auto nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1FF)), hn::Set(du, 0x7E00));
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x7F800000))), nan, half);
   store_bits<kWay>(d, hn::Or(sign, half), &to->bits);
 }
 
@@ -219,7 +200,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, Half *to) {
 // How map() asks for the inputs of d's lanes.
 struct Whole {
   template <class D, typename T>
-  HWY_INLINE hn::Vec<D> operator()(D d, const T *from) const {
+  HWY_INLINE hn::Vec<D> operator()(D d, const T* from) const {
     return load(d, from);
   }
 };
@@ -228,37 +209,33 @@ struct Whole {
 
 // Of twice as many bfloat16, those with even or with odd index: in a 32-bit
 // word one is a shift away from its float, the other a mask. No shuffles.
-template <class D> HWY_INLINE auto load_words(D, const BFloat16 *from) {
+template <class D>
+HWY_INLINE auto load_words(D, const BFloat16* from) {
   const hn::Repartition<std::uint16_t, D> d16;
   return hn::BitCast(hn::RebindToUnsigned<D>(), hn::LoadU(d16, &from->bits));
 }
 
 struct Even {
   template <class D>
-  HWY_INLINE hn::Vec<D> operator()(D d, const BFloat16 *from) const {
+  HWY_INLINE hn::Vec<D> operator()(D d, const BFloat16* from) const {
     return hn::BitCast(d, hn::ShiftLeft<16>(load_words(d, from)));
   }
 };
 
 struct Odd {
   template <class D>
-  HWY_INLINE hn::Vec<D> operator()(D d, const BFloat16 *from) const {
-    return hn::BitCast(
-        d, hn::And(load_words(d, from),
-                   hn::Set(hn::RebindToUnsigned<D>(), 0xFFFF0000U)));
+  HWY_INLINE hn::Vec<D> operator()(D d, const BFloat16* from) const {
+    return hn::BitCast(d, hn::And(load_words(d, from), hn::Set(hn::RebindToUnsigned<D>(), 0xFFFF0000U)));
   }
 };
 
 // A NaN that was computed from bfloat16 has zeros where rounding adds, and
 // needs no care.
 template <Way kWay, class D>
-HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd,
-                            BFloat16 *to) {
+HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) {
   const hn::Repartition<std::uint16_t, D> d16;
   const auto low = hn::ShiftRight<16>(round_number(d, even));
-  put<kWay>(hn::OddEven(hn::BitCast(d16, round_number(d, odd)),
-                        hn::BitCast(d16, low)),
-            d16, &to->bits);
+  put<kWay>(hn::OddEven(hn::BitCast(d16, round_number(d, odd)), hn::BitCast(d16, low)), d16, &to->bits);
 }
 
 #endif
@@ -268,14 +245,13 @@ HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd,
 /// through one-lane vectors, so that an element's result depends neither on its
 /// place nor on the length of vectors.
 template <typename L, Way kWay = Way::cached, typename T, typename F>
-HWY_INLINE void map(T *out, std::size_t count, const F &f) {
+HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   const hn::ScalableTag<L> d;
   const hn::CappedTag<L, 1> one;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   if constexpr (kWay == Way::streaming)
-    for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % 64 != 0;
-         ++i)
+    for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % 64 != 0; ++i)
       store(one, f(one, i, Whole()), out + i);
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<T, BFloat16>)
@@ -283,16 +259,13 @@ HWY_INLINE void map(T *out, std::size_t count, const F &f) {
       for (; i + 2 * lanes <= count; i += 2 * lanes)
         store_words<kWay>(d, f(d, i, Even()), f(d, i, Odd()), out + i);
 #endif
-  for (; i + lanes <= count; i += lanes)
-    store<kWay>(d, f(d, i, Whole()), out + i);
-  for (; i < count; ++i)
-    store(one, f(one, i, Whole()), out + i);
-  if constexpr (kWay == Way::streaming)
-    hwy::FlushStream(); // before anybody is told that the block is there
+  for (; i + lanes <= count; i += lanes) store<kWay>(d, f(d, i, Whole()), out + i);
+  for (; i < count; ++i) store(one, f(one, i, Whole()), out + i);
+  if constexpr (kWay == Way::streaming) hwy::FlushStream();  // before anybody is told that the block is there
 }
 
-} // namespace HWY_NAMESPACE
-} // namespace starling
+}  // namespace HWY_NAMESPACE
+}  // namespace starling
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -1,18 +1,20 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "starling/kernel/reduce.cpp"
+#include "starling/kernel/reduce.h"
+
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "starling/kernel/combine.h"
 #include "starling/kernel/lanes-inl.h"
-#include "starling/kernel/reduce.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace starling {
 namespace HWY_NAMESPACE {
 
 struct Sum {
-  template <class D, class V> HWY_INLINE V operator()(D, V a, V b) const {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, V a, V b) const {
     return hn::Add(a, b);
   }
 };
@@ -22,11 +24,11 @@ struct Sum {
 // prefers -0.0, and-ing +0.0. If only b is NaN, no comparison holds and b is
 // taken.
 struct Min {
-  template <class D, class V> HWY_INLINE V operator()(D, V a, V b) const {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
       const V least = hn::IfThenElse(hn::Lt(a, b), a, b);
-      return hn::IfThenElse(hn::IsNaN(a), a,
-                            hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), least));
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), least));
     } else {
       return hn::Min(a, b);
     }
@@ -34,11 +36,11 @@ struct Min {
 };
 
 struct Max {
-  template <class D, class V> HWY_INLINE V operator()(D, V a, V b) const {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
       const V most = hn::IfThenElse(hn::Gt(a, b), a, b);
-      return hn::IfThenElse(hn::IsNaN(a), a,
-                            hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), most));
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), most));
     } else {
       return hn::Max(a, b);
     }
@@ -46,38 +48,32 @@ struct Max {
 };
 
 template <typename T, typename Operation>
-void fold(void *accumulator, const void *in, std::size_t count,
-          Operation operation) {
-  T *left = static_cast<T *>(accumulator);
-  const T *right = static_cast<const T *>(in);
+void fold(void* accumulator, const void* in, std::size_t count, Operation operation) {
+  T* left = static_cast<T*>(accumulator);
+  const T* right = static_cast<const T*>(in);
   map<Lane<T>>(left, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
     return operation(d, loader(d, left + i), loader(d, right + i));
   });
 }
 
 template <typename T>
-void reduce_as(Reduction reduction, void *accumulator, const void *in,
-               std::size_t count) {
-  if (reduction == Reduction::min)
-    return fold<T>(accumulator, in, count, Min());
-  if (reduction == Reduction::max)
-    return fold<T>(accumulator, in, count, Max());
+void reduce_as(Reduction reduction, void* accumulator, const void* in, std::size_t count) {
+  if (reduction == Reduction::min) return fold<T>(accumulator, in, count, Min());
+  if (reduction == Reduction::max) return fold<T>(accumulator, in, count, Max());
   if constexpr (is_floating_element<T>)
     return fold<T>(accumulator, in, count, Sum());
   else
     fold<std::make_unsigned_t<T>>(accumulator, in, count,
-                                  Sum()); // unsigned sums wrap
+                                  Sum());  // unsigned sums wrap
 }
 
-void reduce_here(Reduction reduction, DType dtype, void *accumulator,
-                 const void *in, std::size_t count) {
-  dispatch(dtype, [&]<typename T>(std::type_identity<T>) {
-    reduce_as<T>(reduction, accumulator, in, count);
-  });
+void reduce_here(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count) {
+  dispatch(dtype,
+           [&]<typename T>(std::type_identity<T>) { reduce_as<T>(reduction, accumulator, in, count); });
 }
 
-} // namespace HWY_NAMESPACE
-} // namespace starling
+}  // namespace HWY_NAMESPACE
+}  // namespace starling
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -85,35 +81,32 @@ namespace starling {
 
 std::string name(Reduction reduction) {
   switch (reduction) {
-  case Reduction::sum:
-    return "sum";
-  case Reduction::min:
-    return "min";
-  case Reduction::max:
-    return "max";
+    case Reduction::sum:
+      return "sum";
+    case Reduction::min:
+      return "min";
+    case Reduction::max:
+      return "max";
   }
   return "reduction " + std::to_string(static_cast<int>(reduction));
 }
 
-void reduce(Reduction reduction, DType dtype, void *accumulator, const void *in,
-            std::size_t count) {
-  if (reduction != Reduction::sum && reduction != Reduction::min &&
-      reduction != Reduction::max)
-    throw InvalidArgument("reduce: unknown " + name(reduction) +
-                          "; valid are sum, min, max");
-  static constexpr decltype(&HWY_STATIC_DISPATCH(reduce_here)) kTable[] =
-      STARLING_TARGETS_OF(reduce_here);
+void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count) {
+  if (reduction != Reduction::sum && reduction != Reduction::min && reduction != Reduction::max)
+    throw InvalidArgument("reduce: unknown " + name(reduction) + "; valid are sum, min, max");
+  static constexpr decltype(&HWY_STATIC_DISPATCH(reduce_here)) kTable[] = STARLING_TARGETS_OF(reduce_here);
   choose(kTable)(reduction, dtype, accumulator, in, count);
 }
 
-void scale(DType dtype, void *data, double factor, std::size_t count) {
+void scale(DType dtype, void* data, double factor, std::size_t count) {
   if (!is_floating(dtype))
-    throw InvalidArgument("scale: needs a floating dtype (float64, float32, "
-                          "float16, bfloat16), not " +
-                          name(dtype));
+    throw InvalidArgument(
+        "scale: needs a floating dtype (float64, float32, "
+        "float16, bfloat16), not " +
+        name(dtype));
   const Term term{data, factor};
   combine(dtype, data, {&term, 1}, count);
 }
 
-} // namespace starling
+}  // namespace starling
 #endif

@@ -18,11 +18,10 @@ std::string name(Reduction reduction);
 /// to nearest even. min and max are IEEE 754-2019's minimum and maximum: a NaN
 /// on either side gives a NaN, and -0.0 is less than +0.0, so that the order of
 /// the operands does not matter.
-void reduce(Reduction reduction, DType dtype, void *accumulator, const void *in,
-            std::size_t count);
+void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count);
 
 /// data[i] *= factor, rounded as combine() rounds; throws InvalidArgument for
 /// integers, whose average is not an integer.
-void scale(DType dtype, void *data, double factor, std::size_t count);
+void scale(DType dtype, void* data, double factor, std::size_t count);
 
-} // namespace starling
+}  // namespace starling

@@ -21,4 +21,4 @@ void use_target(Target target);
 
 std::string name(Target target);
 
-} // namespace starling
+}  // namespace starling

@@ -10,6 +10,7 @@
 #include <exception>
 #include <thread>
 
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/local/local.h"
 
 namespace starling {
@@ -26,8 +27,12 @@ RankEnd run_body(const std::shared_ptr<Fabric>& fabric, const RankBody& body) {
   }
 }
 
-std::vector<RankEnd> on_threads(Rank size, const RankBody& body) {
+// What a fabric is wrapped in before a rank gets it.
+using Wrap = std::function<std::shared_ptr<Fabric>(std::shared_ptr<Fabric>)>;
+
+std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const Wrap& wrap) {
   auto fabrics = local_threads(size);
+  for (auto& fabric : fabrics) fabric = wrap(std::move(fabric));
   std::vector<RankEnd> ends(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < ends.size(); ++r)
@@ -40,7 +45,7 @@ std::vector<RankEnd> on_threads(Rank size, const RankBody& body) {
 }
 
 // Forks the ranks; what they throw comes back through pipes.
-std::vector<RankEnd> on_processes(Rank size, const RankBody& body) {
+std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Wrap& wrap) {
   static std::atomic<int> jobs{0};
   const std::string job = fmt::format("test-{}-{}", getpid(), jobs++);
   std::vector<pid_t> pids;
@@ -54,7 +59,7 @@ std::vector<RankEnd> on_processes(Rank size, const RankBody& body) {
       alarm(static_cast<unsigned>(kLimit.count()));
       RankEnd end;
       try {
-        const auto fabric = join_local(job, r, size);
+        const auto fabric = wrap(join_local(job, r, size));
         end = run_body(fabric, body);
       } catch (const std::exception& error) {
         end.message = error.what();
@@ -84,7 +89,21 @@ std::vector<RankEnd> on_processes(Rank size, const RankBody& body) {
 }  // namespace
 
 const std::vector<Launcher>& launchers() {
-  static const std::vector<Launcher> all = {{"local_threads", false, on_threads}, {"local_processes", true, on_processes}};
+  const Wrap plain = [](std::shared_ptr<Fabric> fabric) { return fabric; };
+  const Wrap late = [](std::shared_ptr<Fabric> fabric) {
+    Faults faults;
+    faults.seed = 5;
+    faults.delay = 0.1;
+    faults.longest_delay = std::chrono::microseconds(500);
+    return make_faulty(std::move(fabric), faults);
+  };
+  const auto start = [](const auto& how, const Wrap& wrap) {
+    return [how, wrap](Rank size, const RankBody& body) { return how(size, body, wrap); };
+  };
+  static const std::vector<Launcher> all = {{"local_threads", false, start(on_threads, plain)},
+                                            {"local_processes", true, start(on_processes, plain)},
+                                            {"late_threads", false, start(on_threads, late)},
+                                            {"late_processes", true, start(on_processes, late)}};
   return all;
 }
 

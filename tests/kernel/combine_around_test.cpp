@@ -12,7 +12,8 @@ namespace {
 class CombineAroundTest : public EveryTarget {};
 STARLING_ON_EVERY_TARGET(CombineAroundTest);
 
-template <typename Body> void for_messages(const Body &body) {
+template <typename Body>
+void for_messages(const Body& body) {
   body(std::type_identity<Half>{});
   body(std::type_identity<BFloat16>{});
   body(std::type_identity<float>{});
@@ -26,30 +27,25 @@ TEST_P(CombineAroundTest, MatchesTheReferenceBitForBit) {
         const std::vector<Q> own = odd_numbers<Q>(count, 2);
         std::vector<std::vector<Q>> others;
         std::vector<Term> list;
-        for (std::size_t t = 0; t < terms; ++t)
-          others.push_back(odd_numbers<Q>(count, 3 + t));
+        for (std::size_t t = 0; t < terms; ++t) others.push_back(odd_numbers<Q>(count, 3 + t));
         for (std::size_t t = 0; t < terms; ++t)
           list.push_back({others[t].data(), 0.3 / static_cast<double>(t + 1)});
         std::vector<float> expected(x);
         for (std::size_t i = 0; i < count && terms > 0; ++i) {
           volatile float sum = 0;
           for (std::size_t t = 0; t < terms; ++t) {
-            volatile float difference =
-                static_cast<float>(others[t][i]) - static_cast<float>(own[i]);
-            volatile float product =
-                static_cast<float>(list[t].weight) * difference;
+            volatile float difference = static_cast<float>(others[t][i]) - static_cast<float>(own[i]);
+            volatile float product = static_cast<float>(list[t].weight) * difference;
             sum = t == 0 ? product : sum + product;
           }
           expected[i] = x[i] + sum;
         }
         Placed<float> out(count, terms);
-        combine_around(dtype_of<Q>, out.data(), x.data(), own.data(), list,
-                       count);
+        combine_around(dtype_of<Q>, out.data(), x.data(), own.data(), list, count);
         ASSERT_TRUE(same_blocks(out.values(), expected)) << terms;
         ASSERT_TRUE(out.guards_stand());
         Placed<float> in_place(x, 3);
-        combine_around(dtype_of<Q>, in_place.data(), in_place.data(),
-                       own.data(), list, count);
+        combine_around(dtype_of<Q>, in_place.data(), in_place.data(), own.data(), list, count);
         ASSERT_TRUE(same_blocks(in_place.values(), expected)) << terms;
       }
   });
@@ -66,40 +62,30 @@ TEST_P(CombineAroundTest, KeepsTheMeanOfTheFlock) {
     Random random(5, 0, 0);
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       x.emplace_back(kCount);
-      for (float &value : x.back())
-        value = static_cast<float>(1 + random.uniform());
+      for (float& value : x.back()) value = static_cast<float>(1 + random.uniform());
     }
     const auto mean = [&](std::size_t i) {
       return std::accumulate(x.begin(), x.end(), 0.0,
-                             [&](double sum, const auto &block) {
-                               return sum + block[i];
-                             }) /
+                             [&](double sum, const auto& block) { return sum + block[i]; }) /
              kRanks;
     };
     std::vector<double> before(kCount);
-    for (std::size_t i = 0; i < kCount; ++i)
-      before[i] = mean(i);
-    std::vector<std::vector<std::uint16_t>> told(
-        kRanks, std::vector<std::uint16_t>(kCount));
+    for (std::size_t i = 0; i < kCount; ++i) before[i] = mean(i);
+    std::vector<std::vector<std::uint16_t>> told(kRanks, std::vector<std::uint16_t>(kCount));
     for (int round = 0; round < 300; ++round) {
       for (std::size_t rank = 0; rank < kRanks; ++rank)
-        convert(DType::float32, x[rank].data(), message, told[rank].data(),
-                kCount);
+        convert(DType::float32, x[rank].data(), message, told[rank].data(), kCount);
       for (std::size_t rank = 0; rank < kRanks; ++rank) {
-        const Term terms[] = {
-            {told[(rank + 1) % kRanks].data(), 1.0 / 3},
-            {told[(rank + kRanks - 1) % kRanks].data(), 1.0 / 3}};
-        combine_around(message, x[rank].data(), x[rank].data(),
-                       told[rank].data(), terms, kCount);
+        const Term terms[] = {{told[(rank + 1) % kRanks].data(), 1.0 / 3},
+                              {told[(rank + kRanks - 1) % kRanks].data(), 1.0 / 3}};
+        combine_around(message, x[rank].data(), x[rank].data(), told[rank].data(), terms, kCount);
       }
     }
-    const double unit =
-        message == DType::float16 ? std::ldexp(1.0, -10) : std::ldexp(1.0, -7);
+    const double unit = message == DType::float16 ? std::ldexp(1.0, -10) : std::ldexp(1.0, -7);
     for (std::size_t i = 0; i < kCount; ++i) {
       EXPECT_NEAR(mean(i), before[i], 300 * std::ldexp(1.0, -24))
-          << i; // a last rounding per round at worst, far below `unit`
-      for (std::size_t rank = 0; rank < kRanks; ++rank)
-        EXPECT_NEAR(x[rank][i], before[i], 4 * unit) << i;
+          << i;  // a last rounding per round at worst, far below `unit`
+      for (std::size_t rank = 0; rank < kRanks; ++rank) EXPECT_NEAR(x[rank][i], before[i], 4 * unit) << i;
     }
   }
 }
@@ -108,9 +94,8 @@ TEST(CombineAroundErrorTest, OtherMessagesAreRefusedByName) {
   float x = 1;
   for (const DType dtype : {DType::float64, DType::int8})
     EXPECT_THAT([&] { combine_around(dtype, &x, &x, &x, {}, 1); },
-                testing::ThrowsMessage<InvalidArgument>(
-                    testing::HasSubstr(name(dtype))));
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(name(dtype))));
 }
 
-} // namespace
-} // namespace starling
+}  // namespace
+}  // namespace starling

@@ -16,15 +16,13 @@ using Lane = std::conditional_t<std::is_same_v<T, double>, double, float>;
 // The definition, element by element. `volatile` keeps every rounding separate
 // whatever the compiler may fuse.
 template <typename T>
-std::vector<T> reference(const std::vector<std::vector<T>> &sources,
-                         const std::vector<double> &weights,
+std::vector<T> reference(const std::vector<std::vector<T>>& sources, const std::vector<double>& weights,
                          std::size_t count) {
   std::vector<T> out(count);
   for (std::size_t i = 0; i < count; ++i) {
     volatile Lane<T> sum = 0;
     for (std::size_t t = 0; t < sources.size(); ++t) {
-      volatile Lane<T> product = static_cast<Lane<T>>(weights[t]) *
-                                 static_cast<Lane<T>>(sources[t][i]);
+      volatile Lane<T> product = static_cast<Lane<T>>(weights[t]) * static_cast<Lane<T>>(sources[t][i]);
       sum = t == 0 ? product : sum + product;
     }
     const Lane<T> total = sum;
@@ -33,7 +31,8 @@ std::vector<T> reference(const std::vector<std::vector<T>> &sources,
   return out;
 }
 
-template <typename T> struct Case {
+template <typename T>
+struct Case {
   Case(std::size_t terms, std::size_t count, std::uint64_t seed) {
     for (std::size_t t = 0; t < terms; ++t) {
       sources.push_back(odd_numbers<T>(count, seed * 100 + t));
@@ -44,20 +43,16 @@ template <typename T> struct Case {
 
   // Runs with source t at its own offset; out is source `alias`, or separate
   // when there is none of that number.
-  testing::AssertionResult run(std::size_t count, std::size_t offset,
-                               std::size_t alias,
+  testing::AssertionResult run(std::size_t count, std::size_t offset, std::size_t alias,
                                Store store = Store::automatic) {
     std::vector<Placed<T>> placed;
     std::vector<Term> terms;
-    for (std::size_t t = 0; t < sources.size(); ++t)
-      placed.emplace_back(sources[t], (offset + t * 3) % 64);
-    for (std::size_t t = 0; t < sources.size(); ++t)
-      terms.push_back({placed[t].data(), weights[t]});
+    for (std::size_t t = 0; t < sources.size(); ++t) placed.emplace_back(sources[t], (offset + t * 3) % 64);
+    for (std::size_t t = 0; t < sources.size(); ++t) terms.push_back({placed[t].data(), weights[t]});
     Placed<T> separate(count, offset);
-    Placed<T> &out = alias < placed.size() ? placed[alias] : separate;
+    Placed<T>& out = alias < placed.size() ? placed[alias] : separate;
     combine(dtype_of<T>, out.data(), terms, count, store);
-    if (!out.guards_stand())
-      return testing::AssertionFailure() << "wrote outside";
+    if (!out.guards_stand()) return testing::AssertionFailure() << "wrote outside";
     for (std::size_t t = 0; t < placed.size(); ++t)
       if (t != alias && !same_blocks(placed[t].values(), sources[t]))
         return testing::AssertionFailure() << "changed source " << t;
@@ -72,7 +67,8 @@ template <typename T> struct Case {
 class CombineTest : public EveryTarget {};
 STARLING_ON_EVERY_TARGET(CombineTest);
 
-template <typename Body> void for_floating(const Body &body) {
+template <typename Body>
+void for_floating(const Body& body) {
   body(std::type_identity<double>{});
   body(std::type_identity<float>{});
   body(std::type_identity<Half>{});
@@ -87,10 +83,8 @@ TEST_P(CombineTest, AnyNumberOfTermsAndAnyLengthMatchTheReferenceBitForBit) {
       for (std::size_t count = 0; count <= 70; ++count) {
         Case<T> c(terms, count, count);
         ASSERT_TRUE(c.run(count, count % 5, kNone)) << terms << " terms";
-        ASSERT_TRUE(c.run(count, count % 7, count % 10))
-            << terms << " terms, out is term " << count % 10;
-        ASSERT_TRUE(c.run(count, count % 3, kNone, Store::streaming))
-            << terms << " terms, streaming";
+        ASSERT_TRUE(c.run(count, count % 7, count % 10)) << terms << " terms, out is term " << count % 10;
+        ASSERT_TRUE(c.run(count, count % 3, kNone, Store::streaming)) << terms << " terms, streaming";
       }
   });
 }
@@ -127,11 +121,9 @@ TEST_P(CombineTest, SplittingTheRangeChangesNoBit) {
     for (int round = 0; round < 20; ++round) {
       std::vector<T> out(kCount);
       for (std::size_t begin = 0; begin < kCount;) {
-        const std::size_t length =
-            std::min<std::size_t>(kCount - begin, random.next() % 100);
+        const std::size_t length = std::min<std::size_t>(kCount - begin, random.next() % 100);
         std::vector<Term> terms;
-        for (std::size_t t = 0; t < 4; ++t)
-          terms.push_back({c.sources[t].data() + begin, c.weights[t]});
+        for (std::size_t t = 0; t < 4; ++t) terms.push_back({c.sources[t].data() + begin, c.weights[t]});
         combine(dtype_of<T>, out.data() + begin, terms, length,
                 round % 2 == 0 ? Store::cached : Store::streaming);
         begin += length;
@@ -159,21 +151,17 @@ TEST_P(CombineTest, ProductsAreRoundedBeforeTheyAreAdded) {
 TEST_P(CombineTest, NaNWeightsAndInfinitiesGiveNaN) {
   for_floating([]<typename T>(std::type_identity<T>) {
     const std::vector<T> ones(100, T(1.0F));
-    const std::vector<T> infinite(100,
-                                  T(std::numeric_limits<float>::infinity()));
+    const std::vector<T> infinite(100, T(std::numeric_limits<float>::infinity()));
     std::vector<T> out(100);
     const double strange = std::bit_cast<double>(0x7FFFFFFFFFFFFFFFU);
-    for (const double weight :
-         {strange, -strange, std::numeric_limits<double>::quiet_NaN()}) {
+    for (const double weight : {strange, -strange, std::numeric_limits<double>::quiet_NaN()}) {
       const Term terms[] = {{ones.data(), 1.0}, {ones.data(), weight}};
       combine(dtype_of<T>, out.data(), terms, 100);
-      for (const T value : out)
-        ASSERT_TRUE(std::isnan(static_cast<double>(value)));
+      for (const T value : out) ASSERT_TRUE(std::isnan(static_cast<double>(value)));
     }
     const Term terms[] = {{infinite.data(), 1.0}, {infinite.data(), -1.0}};
     combine(dtype_of<T>, out.data(), terms, 100);
-    for (const T value : out)
-      ASSERT_TRUE(std::isnan(static_cast<double>(value)));
+    for (const T value : out) ASSERT_TRUE(std::isnan(static_cast<double>(value)));
   });
 }
 
@@ -191,5 +179,5 @@ TEST(CombineErrorTest, NothingIsTouchedWithoutElements) {
   combine(DType::float64, nullptr, {}, 0);
 }
 
-} // namespace
-} // namespace starling
+}  // namespace
+}  // namespace starling

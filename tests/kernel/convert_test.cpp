@@ -19,16 +19,11 @@ TEST_P(ConvertTest, AllPatternsOf16BitsWiden) {
   std::vector<std::uint16_t> patterns(0x10000);
   std::iota(patterns.begin(), patterns.end(), std::uint16_t{0});
   std::vector<float> half(patterns.size()), bfloat(patterns.size());
-  convert(DType::float16, patterns.data(), DType::float32, half.data(),
-          patterns.size());
-  convert(DType::bfloat16, patterns.data(), DType::float32, bfloat.data(),
-          patterns.size());
+  convert(DType::float16, patterns.data(), DType::float32, half.data(), patterns.size());
+  convert(DType::bfloat16, patterns.data(), DType::float32, bfloat.data(), patterns.size());
   for (const std::uint16_t pattern : patterns) {
-    ASSERT_EQ(bits_of(half[pattern]), bits_of(float(Half::from_bits(pattern))))
-        << pattern;
-    ASSERT_EQ(bits_of(bfloat[pattern]),
-              bits_of(float(BFloat16::from_bits(pattern))))
-        << pattern;
+    ASSERT_EQ(bits_of(half[pattern]), bits_of(float(Half::from_bits(pattern)))) << pattern;
+    ASSERT_EQ(bits_of(bfloat[pattern]), bits_of(float(BFloat16::from_bits(pattern)))) << pattern;
     float alone = 0;
     convert(DType::float16, &pattern, DType::float32, &alone, 1);
     ASSERT_EQ(bits_of(alone), bits_of(half[pattern])) << pattern;
@@ -41,24 +36,20 @@ TEST_P(ConvertTest, FloatsRoundLikeTheReference) {
   constexpr std::size_t kBlock = 1 << 16;
   std::vector<std::uint32_t> bits(kBlock);
   std::vector<std::uint16_t> half(kBlock), bfloat(kBlock);
-  const std::uint32_t lowers[] = {0,      1,      0xFFF,  0x1000, 0x1001,
-                                  0x2FFF, 0x3000, 0x3001, 0x7FFF, 0x8000,
-                                  0x8001, 0xF000, 0xFFFF};
-  const int blocks =
-      GetParam() == Target::baseline ? 30 : 100; // the slowest need not do all
+  const std::uint32_t lowers[] = {0,      1,      0xFFF,  0x1000, 0x1001, 0x2FFF, 0x3000,
+                                  0x3001, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF};
+  const int blocks = GetParam() == Target::baseline ? 30 : 100;  // the slowest need not do all
   Random random(7, 0, 0);
   for (int block = 0; block < blocks; ++block) {
     for (std::size_t i = 0; i < kBlock; ++i)
       bits[i] = block < 13 ? static_cast<std::uint32_t>(i << 16) | lowers[block]
                            : static_cast<std::uint32_t>(random.next());
     convert(DType::float32, bits.data(), DType::float16, half.data(), kBlock);
-    convert(DType::float32, bits.data(), DType::bfloat16, bfloat.data(),
-            kBlock);
+    convert(DType::float32, bits.data(), DType::bfloat16, bfloat.data(), kBlock);
     for (std::size_t i = 0; i < kBlock; ++i) {
       if (half[i] != half_reference::round<half_reference::kHalf>(bits[i]))
         FAIL() << std::hex << bits[i] << " half " << half[i];
-      if (bfloat[i] !=
-          half_reference::round<half_reference::kBFloat16>(bits[i]))
+      if (bfloat[i] != half_reference::round<half_reference::kBFloat16>(bits[i]))
         FAIL() << std::hex << bits[i] << " bfloat " << bfloat[i];
     }
   }
@@ -79,8 +70,7 @@ TEST_P(ConvertTest, EveryLengthAndPlace) {
       convert(DType::float64, wide.data(), DType::float32, back.data(), count);
       ASSERT_TRUE(same_blocks(half.values(), std::vector<Half>([&] {
                                 std::vector<Half> expected;
-                                for (const float value : values)
-                                  expected.push_back(Half(value));
+                                for (const float value : values) expected.push_back(Half(value));
                                 return expected;
                               }())));
       for (std::size_t i = 0; i < count; ++i) {
@@ -88,23 +78,19 @@ TEST_P(ConvertTest, EveryLengthAndPlace) {
         ASSERT_TRUE(same(wide.values()[i], static_cast<double>(values[i])));
         ASSERT_TRUE(same(back.values()[i], values[i]));
       }
-      ASSERT_TRUE(half.guards_stand() && bfloat.guards_stand() &&
-                  wide.guards_stand() && back.guards_stand());
+      ASSERT_TRUE(half.guards_stand() && bfloat.guards_stand() && wide.guards_stand() && back.guards_stand());
     }
 }
 
 TEST_P(ConvertTest, DoublesRoundToNearestEven) {
-  std::vector<double> in = {1 + std::ldexp(1.0, -24), 1 + std::ldexp(3.0, -24),
-                            1e300, -1e-300, 0.1};
-  for (int i = 0; i < 50; ++i)
-    in.push_back(std::ldexp(1.0 / 3, i - 160));
+  std::vector<double> in = {1 + std::ldexp(1.0, -24), 1 + std::ldexp(3.0, -24), 1e300, -1e-300, 0.1};
+  for (int i = 0; i < 50; ++i) in.push_back(std::ldexp(1.0 / 3, i - 160));
   std::vector<float> out(in.size());
   convert(DType::float64, in.data(), DType::float32, out.data(), in.size());
   EXPECT_EQ(out[0], 1.0F);
   EXPECT_EQ(out[1], 1.0F + std::ldexp(1.0F, -22));
   EXPECT_EQ(out[2], HUGE_VALF);
-  for (std::size_t i = 0; i < in.size(); ++i)
-    EXPECT_EQ(bits_of(out[i]), bits_of(static_cast<float>(in[i])));
+  for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(bits_of(out[i]), bits_of(static_cast<float>(in[i])));
 }
 
 TEST(ConvertErrorTest, ACopyForEqualTypesAndNothingElse) {
@@ -114,11 +100,9 @@ TEST(ConvertErrorTest, ACopyForEqualTypesAndNothingElse) {
   EXPECT_THAT(out, testing::ElementsAre(1, -2, 3));
   convert(DType::uint8, nullptr, DType::uint8, nullptr, 0);
   EXPECT_THAT([&] { convert(DType::float64, in, DType::float16, out, 0); },
-              testing::ThrowsMessage<InvalidArgument>(
-                  testing::HasSubstr("from float64 to float16")));
-  EXPECT_THROW(convert(DType::int32, in, DType::float32, out, 0),
-               InvalidArgument);
+              testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("from float64 to float16")));
+  EXPECT_THROW(convert(DType::int32, in, DType::float32, out, 0), InvalidArgument);
 }
 
-} // namespace
-} // namespace starling
+}  // namespace
+}  // namespace starling

@@ -19,10 +19,9 @@ TEST(TargetTest, TheBestIsUsedUnlessATestAsksForAnother) {
 }
 
 TEST(TargetTest, AMissingOneIsRefused) {
-  EXPECT_THAT(
-      [] { use_target(static_cast<Target>(9)); },
-      testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("target 9")));
+  EXPECT_THAT([] { use_target(static_cast<Target>(9)); },
+              testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("target 9")));
 }
 
-} // namespace
-} // namespace starling
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,106 @@
+#include "starling/fabric/faulty/faulty.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+#include "starling/base/error.h"
+#include "starling/base/random.h"
+
+namespace starling {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Everything but the kill happens on the receiver's side, where no thread is needed to hold a message back.
+class Faulty final : public Fabric {
+ public:
+  Faulty(std::shared_ptr<Fabric> inner, Faults faults)
+      : inner_(std::move(inner)), faults_(std::move(faults)), pairs_(static_cast<std::size_t>(inner_->size())) {}
+
+  Rank rank() const override { return inner_->rank(); }
+  Rank size() const override { return inner_->size(); }
+  Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
+  std::uint32_t ticket() const override { return inner_->ticket(); }
+
+  /// A dead peer's messages that are still held back are on their way: it lives on until the last has arrived.
+  bool alive(Rank peer) const override {
+    if (inner_->alive(peer)) return true;
+    const std::lock_guard lock(mutex_);
+    return !drained(peer).held.empty();
+  }
+
+  void post(Outgoing message, const MessageHeader& header, std::span<const Rank> destinations) override {
+    const std::uint64_t number = posts_++;
+    for (const auto& [victim, at] : faults_.kills)
+      if (victim == rank() && at == number) kill(getpid(), SIGKILL);
+    inner_->post(std::move(message), header, destinations);
+  }
+
+  std::optional<Arrival> poll(Rank source) override {
+    const std::lock_guard lock(mutex_);
+    Pair& pair = drained(source);
+    if (pair.held.empty() || pair.held.front().due > Clock::now()) return std::nullopt;
+    Arrival arrival = std::move(pair.held.front().arrival);
+    pair.held.pop_front();
+    return arrival;
+  }
+
+  void sleep(std::uint32_t ticket, Deadline deadline) override { inner_->sleep(ticket, std::min(deadline, next_due())); }
+
+ private:
+  struct Held {
+    Clock::time_point due;
+    Arrival arrival;
+  };
+  struct Pair {
+    std::uint64_t seen = 0;
+    std::deque<Held> held;
+  };
+
+  // Everything that has come from `source`, each with its fate.
+  Pair& drained(Rank source) const {
+    Pair& pair = pairs_[static_cast<std::size_t>(source)];
+    while (auto arrival = inner_->poll(source)) {
+      Random random(faults_.seed, pair.seen++, pair_stream(source));
+      if (random.uniform() < faults_.drop) continue;
+      auto due = Clock::now();
+      if (random.uniform() < faults_.delay)
+        due += std::chrono::duration_cast<Clock::duration>(faults_.longest_delay * random.uniform());
+      pair.held.push_back({due, std::move(*arrival)});
+    }
+    return pair;
+  }
+
+  std::uint32_t pair_stream(Rank source) const {
+    return stream::kFaults + (static_cast<std::uint32_t>(source) * static_cast<std::uint32_t>(size()) + static_cast<std::uint32_t>(rank()));
+  }
+
+  Deadline next_due() {
+    const std::lock_guard lock(mutex_);
+    Deadline due = Deadline::max();
+    for (const Pair& pair : pairs_)
+      if (!pair.held.empty()) due = std::min(due, pair.held.front().due);
+    return due;
+  }
+
+  std::shared_ptr<Fabric> inner_;
+  Faults faults_;
+  std::atomic<std::uint64_t> posts_{0};
+  mutable std::mutex mutex_;
+  mutable std::vector<Pair> pairs_;  // mutable: looking at a peer takes in what it has sent
+};
+
+}  // namespace
+
+std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults& faults) {
+  for (const double probability : {faults.drop, faults.delay})
+    if (!(probability >= 0 && probability <= 1)) throw InvalidArgument(fmt::format("a probability of {} is not between 0 and 1", probability));
+  return std::make_shared<Faulty>(std::move(inner), faults);
+}
+
+}  // namespace starling

@@ -1,0 +1,77 @@
+#include "starling/fabric/faulty/faulty.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "starling/base/error.h"
+#include "starling/fabric/local/local.h"
+
+namespace starling {
+namespace {
+
+// Which of 1000 messages from rank 0 to rank 1 arrive.
+std::vector<std::uint64_t> arrivals(const Faults& faults) {
+  auto fabrics = local_threads(2);
+  const auto receiver = make_faulty(fabrics[1], faults);
+  const Rank to = 1;
+  for (std::uint64_t k = 0; k < 1000; ++k) {
+    MessageHeader header;
+    header.sequence = k;
+    fabrics[0]->post(fabrics[0]->reserve(8), header, {&to, 1});
+  }
+  std::vector<std::uint64_t> seen;
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (std::chrono::steady_clock::now() < deadline && (seen.empty() || seen.back() != 999)) {
+    while (auto arrival = receiver->poll(0)) seen.push_back(arrival->header().sequence);
+    receiver->sleep(receiver->ticket(), deadline);
+  }
+  return seen;
+}
+
+TEST(FaultyTest, DropsAsOftenAsAskedAndTheSameEveryTime) {
+  Faults faults;
+  faults.seed = 7;
+  faults.drop = 0.25;
+  const auto first = arrivals(faults);
+  EXPECT_NEAR(static_cast<double>(first.size()), 750, 4 * std::sqrt(1000 * 0.25 * 0.75));
+  EXPECT_EQ(first, arrivals(faults));
+  faults.seed = 8;
+  EXPECT_NE(first, arrivals(faults));
+}
+
+TEST(FaultyTest, DelaysKeepTheOrderOfAPair) {
+  Faults faults;
+  faults.delay = 0.5;
+  faults.longest_delay = std::chrono::microseconds(300);
+  const auto seen = arrivals(faults);
+  ASSERT_EQ(seen.size(), 1000U);
+  for (std::uint64_t k = 0; k < seen.size(); ++k) ASSERT_EQ(seen[k], k);
+}
+
+TEST(FaultyTest, KillsAtThePostItWasTold) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Faults faults;
+    faults.kills = {{0, 3}};
+    const auto fabric = make_faulty(local_threads(1).front(), faults);
+    for (int k = 0; k < 3; ++k) fabric->post(fabric->reserve(1), {}, {});
+    fabric->post(fabric->reserve(1), {}, {});
+    _exit(0);  // not reached
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+TEST(FaultyTest, RefusesWhatIsNoProbability) {
+  Faults faults;
+  faults.drop = 1.5;
+  EXPECT_THROW(make_faulty(local_threads(1).front(), faults), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace starling
