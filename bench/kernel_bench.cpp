@@ -9,11 +9,10 @@
 #include "starling/kernel/convert.h"
 #include "starling/kernel/reduce.h"
 
-// The kernels beside what the memory can do, in turns, so that a noisy moment
-// hits both. `bytes/s` counts every block that is read or written once.
-// `of_copy`: that over the bytes/s of memcpy on blocks of the same size.
-// `of_pass`: over a plain loop that reads and writes the same blocks and only
-// ors words: the ceiling of a pass. Ratios are of medians.
+// The kernels beside what the memory can do, in turns, so that a noisy moment hits both. `bytes/s` counts
+// every block that is read or written once. `of_copy`: that over the bytes/s of memcpy on blocks of the same
+// size. `of_pass`: over a plain loop that reads and writes the same blocks and only ors words: the ceiling of
+// a pass. Ratios are of medians.
 
 namespace {
 

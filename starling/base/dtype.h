@@ -11,14 +11,12 @@
 
 namespace starling {
 
-/// The types of elements that travel. The values are part of the message
-/// header: append, never reorder.
+/// The types of elements that travel. The values are part of the message header: append, never reorder.
 enum class DType : std::uint8_t { float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 };
 
 namespace detail {
 
-// Rounds to nearest even; what is too large becomes infinite; a NaN stays one,
-// made quiet, as F16C does it.
+// Rounds to nearest even; what is too large becomes infinite; a NaN stays one, made quiet, as F16C does it.
 constexpr std::uint16_t half_bits(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
@@ -26,13 +24,12 @@ constexpr std::uint16_t half_bits(float value) {
   if (magnitude > 0x7F800000U)
     return static_cast<std::uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x1FFU));
   if (magnitude >= 0x47800000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // from 65536 on
-  if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 leaves multiples of
-                                  // 2^-24, rounded, in the last bits
+  if (magnitude <
+      0x38800000U) {  // below 2^-14: adding 0.5 leaves multiples of 2^-24, rounded, in the last bits
     const float sum = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(sum) - 0x3F000000U));
   }
-  // Moves the exponent's bias from 127 to 15; a carry out of the fraction is
-  // the rounding to the next power.
+  // Moves the exponent's bias from 127 to 15; a carry out of the fraction is the rounding to the next power.
   const std::uint32_t odd = (magnitude >> 13) & 1U;
   return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000U + 0xFFFU + odd) >> 13));
 }
@@ -43,8 +40,7 @@ constexpr float half_value(std::uint16_t bits) {
   if (shifted > 0x0F800000U) return std::bit_cast<float>(sign | 0x7FC00000U | (shifted & 0x007FFFFFU));
   if (shifted == 0x0F800000U) return std::bit_cast<float>(sign | 0x7F800000U);
   if (shifted >= 0x00800000U) return std::bit_cast<float>(sign | (shifted + 0x38000000U));
-  // Zero or subnormal: 2^-14 + fraction is exact, and so is taking 2^-14 away
-  // again.
+  // Zero or subnormal: 2^-14 + fraction is exact, and so is taking 2^-14 away again.
   const float value = std::bit_cast<float>(shifted + 0x38800000U) - std::bit_cast<float>(0x38800000U);
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
 }
@@ -61,8 +57,7 @@ constexpr float bfloat16_value(std::uint16_t bits) {
 
 }  // namespace detail
 
-/// IEEE 754 binary16, for storage: 5 bits of exponent, 11 of precision, up to
-/// 65504.
+/// IEEE 754 binary16, for storage: 5 bits of exponent, 11 of precision, up to 65504.
 struct Half {
   std::uint16_t bits;
 
@@ -87,8 +82,7 @@ static_assert(sizeof(BFloat16) == 2 && std::is_trivial_v<BFloat16> && std::is_st
 
 namespace detail {
 
-// long and long long are different types of one size; both are int64 where they
-// have 64 bits.
+// long and long long are different types of one size; both are int64 where they have 64 bits.
 template <typename T>
 constexpr int dtype_index() {
   if constexpr (std::is_same_v<T, double>)
@@ -129,8 +123,7 @@ inline constexpr bool is_floating_element =
 
 [[noreturn]] void throw_unknown_dtype(DType dtype);
 
-/// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`; throws
-/// InvalidArgument when it is none.
+/// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`; throws InvalidArgument when it is none.
 template <typename F>
 constexpr decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -165,8 +158,7 @@ constexpr bool is_floating(DType dtype) {
   return dispatch(dtype, []<typename T>(std::type_identity<T>) { return is_floating_element<T>; });
 }
 
-/// "float32" and so on; "dtype 77" for a value that is none, so that an error
-/// message can always be written.
+/// "float32" and so on; "dtype 77" for a value that is none, so that an error message can always be written.
 std::string name(DType dtype);
 
 /// The DType of a name; throws InvalidArgument that lists the valid ones.

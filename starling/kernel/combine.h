@@ -13,33 +13,26 @@ struct Term {
   double weight;
 };
 
-/// Whether a result shall be left in the cache. `automatic` writes past it when
-/// the blocks of the call are too large for it anyway and `out` is none of the
-/// inputs; who splits a large block into calls says `streaming`. The bits are
-/// the same.
+/// Whether a result shall be left in the cache. `automatic` writes past it when the blocks of the call are
+/// too large for it anyway and `out` is none of the inputs; who splits a large block into calls says
+/// `streaming`. Above four terms it makes no difference. The bits are the same.
 enum class Store { automatic, cached, streaming };
 
-/// out = w0*x0 + w1*x1 + ... in one pass; without terms, zeros. `out` may be
-/// exactly one of the inputs; other overlaps are not allowed. Blocks are
-/// aligned as their elements are, no more.
+/// out = w0*x0 + w1*x1 + ... in one pass; without terms, zeros. `out` may be exactly one of the inputs; other
+/// overlaps are not allowed. Blocks are aligned as their elements are, no more.
 ///
-/// float64 computes in float64; shorter types in float32, with the weights
-/// rounded to float32, and the sum is rounded once, to nearest even. Per
-/// element ((w0*x0) + w1*x1) + ..., every operation rounded on its own: the
-/// bits are the same on every instruction set, for every alignment and however
-/// the range is split into calls. (A NaN stays a NaN; which one is not
-/// promised.) Throws InvalidArgument for integers.
+/// float64 computes in float64; shorter types in float32, with the weights rounded to float32, and the sum is
+/// rounded once, to nearest even. Per element ((w0*x0) + w1*x1) + ..., every operation rounded on its own:
+/// the bits are the same on every instruction set, for every alignment and however the range is split into
+/// calls. (A NaN stays a NaN; which one is not promised.) Throws InvalidArgument for integers.
 void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t count,
              Store store = Store::automatic);
 
-/// out = x + sum of w * (q - own) over the terms: mixing with messages in
-/// reduced precision. `own` is what this rank told the others of x, and the
-/// terms are what they told (dtype `message`: float16, bfloat16 or float32); x
-/// and out, which may be the same, are float32. With symmetric weights each
-/// pair's differences cancel exactly, so that the flock's mean moves only by
-/// the last rounding of each element, not by that of the messages. The
-/// differences are summed first, in the given order, and x is added last; all
-/// in float32.
+/// out = x + sum of w * (q - own) over the terms: mixing with messages in reduced precision. `own` is what
+/// this rank told the others of x, and the terms are what they told (dtype `message`: float16, bfloat16 or
+/// float32); x and out, which may be the same, are float32. With symmetric weights each pair's differences
+/// cancel exactly, so that the flock's mean moves only by the last rounding of each element, not by that of
+/// the messages. The differences are summed first, in the given order, and x is added last; all in float32.
 void combine_around(DType message, float* out, const float* x, const void* own, std::span<const Term> terms,
                     std::size_t count);
 

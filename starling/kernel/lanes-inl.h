@@ -1,6 +1,5 @@
-// Vectors of floats from and to memory of any floating dtype, and the tables of
-// functions per instruction set. Seen by the kernels' sources only, once per
-// target of Highway (hence the guard that toggles).
+// Vectors of floats from and to memory of any floating dtype, and the tables of functions per instruction
+// set. Seen by the kernels' sources only, once per target of Highway (hence the guard that toggles).
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +14,8 @@
 #error "the kernels promise bitwise equal results: build them without -ffast-math"
 #endif
 
-// The table of a function that exists in every target's namespace. Instead of
-// HWY_EXPORT, which needs libhwy at link time: so only headers of Highway are
-// needed, and users of an installed Starling need none.
+// The table of a function that exists in every target's namespace. HWY_EXPORT would need libhwy at link time;
+// so only Highway's headers are needed, and users of an installed Starling need none.
 #ifndef STARLING_TARGETS_OF
 #define STARLING_TARGETS_OF(function)                                                    \
   {                                                                                      \
@@ -60,8 +58,8 @@ HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
   return hn::LoadU(d, from);
 }
 
-/// Whether a store leaves its line in the cache, or goes past it to memory; the
-/// latter needs 64-byte aligned vectors.
+/// Whether a store leaves its line in the cache, or goes past it to memory; the latter needs 64-byte aligned
+/// vectors.
 enum class Way { cached, streaming };
 
 // Half of an SSE vector cannot be streamed: Highway would write all of it.
@@ -80,15 +78,13 @@ HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D>* to) {
 }
 
 // Vectors of double also read and write float.
-template <class D>
-requires std::is_same_v < hn::TFromD<D>,
-double > HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+template <class D, std::enable_if_t<std::is_same_v<hn::TFromD<D>, double>, int> = 0>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
 }
 
-template <Way kWay = Way::cached, class D>
-requires std::is_same_v < hn::TFromD<D>,
-double > HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
+template <Way kWay = Way::cached, class D, std::enable_if_t<std::is_same_v<hn::TFromD<D>, double>, int> = 0>
+HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // whose DemoteTo makes large numbers finite
   alignas(16) double lanes[hn::MaxLanes(D())];
   hn::Store(v, D(), lanes);
@@ -99,8 +95,7 @@ double > HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
 #endif
 }
 
-// 16-bit patterns widened to 32 bits, and back (they are below 2^16, so that
-// saturation never bites).
+// 16-bit patterns widened to 32 bits, and back (they are below 2^16, so that saturation never bites).
 template <class D>
 HWY_INLINE auto load_bits(D, const std::uint16_t* from) {
   return hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(hn::Rebind<std::uint16_t, D>(), from));
@@ -117,8 +112,7 @@ HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, &from->bits)));
 }
 
-// The upper 16 bits are the result, except for a NaN with payload in the lower
-// ones.
+// The upper 16 bits are the result, except for a NaN with payload in the lower ones.
 template <class D>
 HWY_INLINE auto round_number(D, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
@@ -137,8 +131,8 @@ HWY_INLINE void store(D d, hn::Vec<D> v, BFloat16* to) {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// F16C rounds to nearest even as Highway calls it, and treats NaN as half_bits
-// does (tests compare all of them).
+// F16C rounds to nearest even as Highway calls it, and treats NaN as half_bits does (tests compare all of
+// them).
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   return hn::PromoteTo(
@@ -157,8 +151,7 @@ HWY_INLINE void store(D, hn::Vec<D> v, Half* to) {
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;  // magnitudes have no sign bit, and signed
-                                   // comparisons are cheap everywhere
+  const hn::RebindToSigned<D> di;  // magnitudes have no sign bit; signed comparisons are cheap everywhere
   const auto bits = load_bits(d, &from->bits);
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
   const auto shifted = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7FFF)));
@@ -207,8 +200,8 @@ struct Whole {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Of twice as many bfloat16, those with even or with odd index: in a 32-bit
-// word one is a shift away from its float, the other a mask. No shuffles.
+// Of twice as many bfloat16, those with even or with odd index: in a 32-bit word one is a shift away from its
+// float, the other a mask. No shuffles.
 template <class D>
 HWY_INLINE auto load_words(D, const BFloat16* from) {
   const hn::Repartition<std::uint16_t, D> d16;
@@ -229,8 +222,7 @@ struct Odd {
   }
 };
 
-// A NaN that was computed from bfloat16 has zeros where rounding adds, and
-// needs no care.
+// A NaN that was computed from bfloat16 has zeros where rounding adds, and needs no care.
 template <Way kWay, class D>
 HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) {
   const hn::Repartition<std::uint16_t, D> d16;
@@ -240,10 +232,9 @@ HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) 
 
 #endif
 
-/// out[i] = f(d, i, loader) for i = 0 .. count-1, in strides of d's lanes; f
-/// gets its inputs by loader(d, pointer + i). What does not fill a vector runs
-/// through one-lane vectors, so that an element's result depends neither on its
-/// place nor on the length of vectors.
+/// out[i] = f(d, i, loader) for i = 0 .. count-1, in strides of d's lanes; f gets its inputs by loader(d,
+/// pointer + i). What does not fill a vector runs through one-lane vectors, so that an element's result
+/// depends neither on its place nor on the length of vectors.
 template <typename L, Way kWay = Way::cached, typename T, typename F>
 HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   const hn::ScalableTag<L> d;

@@ -19,10 +19,9 @@ struct Sum {
   }
 };
 
-// Processors disagree about NaN and signed zeros in their own minimum, hence
-// comparisons. Equal values differ at most in the sign of zero: or-ing the bits
-// prefers -0.0, and-ing +0.0. If only b is NaN, no comparison holds and b is
-// taken.
+// Processors disagree about NaN and signed zeros in their own minimum, hence comparisons. Equal values differ
+// at most in the sign of zero: or-ing the bits prefers -0.0, and-ing +0.0. If only b is NaN, no comparison
+// holds and b is taken.
 struct Min {
   template <class D, class V>
   HWY_INLINE V operator()(D, V a, V b) const {

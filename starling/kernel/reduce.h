@@ -11,17 +11,16 @@ enum class Reduction { sum, min, max };
 
 std::string name(Reduction reduction);
 
-/// accumulator[i] = accumulator[i] (sum, min or max) in[i], for every dtype.
-/// `in` may be the accumulator itself; other overlaps are not allowed.
+/// accumulator[i] = accumulator[i] (sum, min or max) in[i], for every dtype. `in` may be the accumulator
+/// itself; other overlaps are not allowed.
 ///
-/// Sums of integers wrap around. float16 and bfloat16 add in float32 and round
-/// to nearest even. min and max are IEEE 754-2019's minimum and maximum: a NaN
-/// on either side gives a NaN, and -0.0 is less than +0.0, so that the order of
-/// the operands does not matter.
+/// Sums of integers wrap around. float16 and bfloat16 add in float32 and round to nearest even. min and max
+/// are IEEE 754-2019's minimum and maximum: a NaN on either side gives a NaN, and -0.0 is less than +0.0, so
+/// that the order of the operands does not matter.
 void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count);
 
-/// data[i] *= factor, rounded as combine() rounds; throws InvalidArgument for
-/// integers, whose average is not an integer.
+/// data[i] *= factor, rounded as combine() rounds; throws InvalidArgument for integers, whose average is not
+/// an integer.
 void scale(DType dtype, void* data, double factor, std::size_t count);
 
 }  // namespace starling

@@ -9,8 +9,7 @@ namespace starling {
 
 namespace {
 
-// Each asks for everything that Highway's code for the target may use, also
-// beyond the name.
+// Each asks for everything that Highway's code for the target may use, also beyond the name.
 bool has(Target target) {
 #if defined(__x86_64__)
   switch (target) {

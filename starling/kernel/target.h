@@ -5,9 +5,9 @@
 
 namespace starling {
 
-/// The instruction sets that the kernels are compiled for, worst first.
-/// `baseline` is what the compiler may use everywhere. Results are the same on
-/// all of them, so that nobody but tests and benchmarks has to choose.
+/// The instruction sets that the kernels are compiled for, worst first. `baseline` is what the compiler may
+/// use everywhere. Results are the same on all of them, so that nobody but tests and benchmarks has to
+/// choose.
 enum class Target { baseline, sse4, avx2, avx512 };
 
 /// Those that this processor has, worst first.

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-// 16-bit floats from their definition, with exact integers and doubles; slow,
-// and nothing like the code under test.
+// 16-bit floats from their definition, with exact integers and doubles; slow, and nothing like the code under
+// test.
 
 namespace starling::half_reference {
 
@@ -29,8 +29,7 @@ double value(std::uint16_t bits) {
   return sign * std::ldexp(fraction + (1 << kFormat.fraction_bits), exponent - bias - kFormat.fraction_bits);
 }
 
-/// Rounds the float with these bits: significand times a power of two, divided
-/// by the unit in the last place.
+/// Rounds the float with these bits: significand times a power of two, divided by the unit in the last place.
 template <Format kFormat>
 std::uint16_t round(std::uint32_t bits) {
   const int bias = (1 << (kFormat.exponent_bits - 1)) - 1;
@@ -59,8 +58,7 @@ std::uint16_t round(std::uint32_t bits) {
     const std::uint64_t tie = std::uint64_t{1} << (drop - 1);
     if (rest > tie || (rest == tie && units % 2 == 1)) ++units;
   }
-  // Units count upward through the patterns; a carry into the next power lands
-  // where it belongs.
+  // Units count upward through the patterns; a carry into the next power lands where it belongs.
   const int exponent = leading < 1 - bias ? 1 : leading + bias;
   const std::uint64_t pattern = units + (static_cast<std::uint64_t>(exponent - 1) << kFormat.fraction_bits);
   return static_cast<std::uint16_t>(sign | (pattern >= infinity ? infinity : pattern));

@@ -12,8 +12,7 @@
 #include "starling/base/random.h"
 #include "starling/kernel/target.h"
 
-// What the tests of kernels share: every instruction set, odd numbers, blocks
-// at odd places.
+// What the tests of kernels share: every instruction set, odd numbers, blocks at odd places.
 
 namespace starling {
 
@@ -32,8 +31,7 @@ inline std::string target_name(const testing::TestParamInfo<Target>& info) {
 #define STARLING_ON_EVERY_TARGET(suite) \
   INSTANTIATE_TEST_SUITE_P(Simd, suite, testing::ValuesIn(available_targets()), target_name)
 
-/// A block that begins `offset` elements after a 64-byte boundary, followed by
-/// a guard that must stay.
+/// A block that begins `offset` elements after a 64-byte boundary, followed by a guard that must stay.
 template <typename T>
 class Placed {
  public:
@@ -64,8 +62,7 @@ class Placed {
   std::vector<unsigned char> bytes_;
 };
 
-/// Mostly numbers around one, every eighth any bit pattern: subnormals,
-/// infinities, NaN, both zeros.
+/// Mostly numbers around one, every eighth any bit pattern: subnormals, infinities, NaN, both zeros.
 template <typename T>
 std::vector<T> odd_numbers(std::size_t count, std::uint64_t seed) {
   Random random(seed, 1, 1);

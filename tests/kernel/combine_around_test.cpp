@@ -51,9 +51,9 @@ TEST_P(CombineAroundTest, MatchesTheReferenceBitForBit) {
   });
 }
 
-// A ring of 8 ranks with weights 1/3 mixes 300 times with messages of 16 bits.
-// The mean stays, and everybody comes as close to it as the messages can tell;
-// mixing the rounded values themselves loses the mean by far more.
+// A ring of 8 ranks with weights 1/3 mixes 300 times with messages of 16 bits. The mean stays, and everybody
+// comes as close to it as the messages can tell; mixing the rounded values themselves loses the mean by far
+// more.
 TEST_P(CombineAroundTest, KeepsTheMeanOfTheFlock) {
   constexpr std::size_t kRanks = 8;
   constexpr std::size_t kCount = 257;

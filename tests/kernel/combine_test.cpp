@@ -13,8 +13,8 @@ using testing::HasSubstr;
 template <typename T>
 using Lane = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// The definition, element by element. `volatile` keeps every rounding separate
-// whatever the compiler may fuse.
+// The definition, element by element. `volatile` keeps every rounding separate whatever the compiler may
+// fuse.
 template <typename T>
 std::vector<T> reference(const std::vector<std::vector<T>>& sources, const std::vector<double>& weights,
                          std::size_t count) {
@@ -41,8 +41,8 @@ struct Case {
     expected = reference(sources, weights, count);
   }
 
-  // Runs with source t at its own offset; out is source `alias`, or separate
-  // when there is none of that number.
+  // Runs with source t at its own offset; out is source `alias`, or separate when there is none of that
+  // number.
   testing::AssertionResult run(std::size_t count, std::size_t offset, std::size_t alias,
                                Store store = Store::automatic) {
     std::vector<Placed<T>> placed;
@@ -133,8 +133,7 @@ TEST_P(CombineTest, SplittingTheRangeChangesNoBit) {
   });
 }
 
-// With a fused multiply-add, 1 + 2^-12 squared, less its rounding, would leave
-// 2^-24.
+// With a fused multiply-add, 1 + 2^-12 squared, less its rounding, would leave 2^-24.
 TEST_P(CombineTest, ProductsAreRoundedBeforeTheyAreAdded) {
   const float x = 1.0F + std::ldexp(1.0F, -12);
   const std::vector<float> left(40, 1.0F + std::ldexp(1.0F, -11));

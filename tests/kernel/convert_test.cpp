@@ -13,8 +13,8 @@ namespace {
 class ConvertTest : public EveryTarget {};
 STARLING_ON_EVERY_TARGET(ConvertTest);
 
-// Every pattern, NaN included, as base/dtype.h has it (dtype_test proves that
-// one), through vectors and through the rest of a block.
+// Every pattern, NaN included, as base/dtype.h has it (dtype_test proves that one), through vectors and
+// through the rest of a block.
 TEST_P(ConvertTest, AllPatternsOf16BitsWiden) {
   std::vector<std::uint16_t> patterns(0x10000);
   std::iota(patterns.begin(), patterns.end(), std::uint16_t{0});
@@ -30,8 +30,8 @@ TEST_P(ConvertTest, AllPatternsOf16BitsWiden) {
   }
 }
 
-// 20 million patterns over all instruction sets: every upper half with the
-// lower halves around ties, then random ones.
+// 20 million patterns over all instruction sets: every upper half with the lower halves around ties, then
+// random ones.
 TEST_P(ConvertTest, FloatsRoundLikeTheReference) {
   constexpr std::size_t kBlock = 1 << 16;
   std::vector<std::uint32_t> bits(kBlock);

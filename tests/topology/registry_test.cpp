@@ -124,8 +124,9 @@ TEST(RegistryTest, ShownDefaultsCanBeTyped) {
 }
 
 TEST(RegistryTest, UnknownNamesAndParametersListTheValidOnes) {
-  EXPECT_THAT(error_of("rng", 4),
-              StartsWith("unknown topology 'rng' (did you mean ring?); valid are ring, one-way-ring, chain, "));
+  EXPECT_THAT(
+      error_of("rng", 4),
+      StartsWith("unknown topology 'rng' (did you mean ring?); valid are ring, one-way-ring, chain, "));
   EXPECT_THAT(error_of("rng", 4), HasSubstr(", matcha, hierarchical, periodic, live"));
   EXPECT_THAT(error_of("Ring", 4), StartsWith("unknown topology 'Ring'"));
   EXPECT_THAT(error_of("periodic(rng,h=2)", 4), StartsWith("unknown topology 'rng'"));

@@ -11,7 +11,7 @@ constexpr std::uint64_t kGrowth = std::uint64_t{1} << 20;  // memory is reserved
 
 }  // namespace
 
-std::uint64_t Heap::allocate(std::uint64_t bytes) {
+std::uint64_t Heap::allocate(std::uint64_t bytes, bool may_grow) {
   const std::uint64_t size = aligned(std::max<std::uint64_t>(bytes, 1));
   if (used_ + size > limit_) return 0;
   std::uint64_t offset = 0;
@@ -23,6 +23,7 @@ std::uint64_t Heap::allocate(std::uint64_t bytes) {
     if (rest > 0) add_free(offset + size, rest);
   } else {
     offset = end_;
+    if (offset + size > region_.reserved() && !may_grow) return 0;
     if (offset + size > region_.reserved()) region_.reserve(std::max(offset + size, region_.reserved() + kGrowth));
     end_ += size;
   }

@@ -12,8 +12,9 @@ class Heap {
  public:
   Heap(Region& region, std::uint64_t start, std::uint64_t limit) : region_(region), end_(start), limit_(limit) {}
 
-  /// An offset, aligned to 64; 0 when the limit would be passed. Throws Error when the machine has no memory left.
-  std::uint64_t allocate(std::uint64_t bytes);
+  /// An offset, aligned to 64; 0 when the limit would be passed, or when the region would have to grow and may not. Throws
+  /// Error when the machine has no memory left.
+  std::uint64_t allocate(std::uint64_t bytes, bool may_grow);
   void free(std::uint64_t offset);
   std::uint64_t used() const { return used_; }
   std::uint64_t limit() const { return limit_; }

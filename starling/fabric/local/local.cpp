@@ -78,13 +78,7 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
 
   Outgoing reserve(std::size_t bytes) override {
     const std::lock_guard lock(send_mutex_);
-    reclaim(/*all=*/false);
-    std::uint64_t offset = heap_.allocate(bytes);
-    if (offset == 0) {
-      reclaim(/*all=*/true);
-      offset = heap_.allocate(bytes);
-    }
-    if (offset == 0) throw Error(full_message(bytes));
+    const std::uint64_t offset = allocate(bytes);
     return {this, offset, {mine().at(offset), bytes}};
   }
 
@@ -94,10 +88,12 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
     sent.bytes = message.bytes().size();
     sent.payload = message.release();
     for (const Rank to : destinations) {
-      const std::uint64_t offset = heap_.allocate(sizeof(Node));
-      if (offset == 0) {
-        sent_.push_back(std::move(sent));
-        throw Error(full_message(sizeof(Node)));
+      std::uint64_t offset = 0;
+      try {
+        offset = allocate(sizeof(Node));
+      } catch (...) {
+        sent_.push_back(std::move(sent));  // what was linked already is on its way
+        throw;
       }
       Node* node = new (mine().at(offset)) Node;
       node->payload = sent.payload;
@@ -160,6 +156,18 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
     Control& theirs = control(to);
     theirs.bell.fetch_add(1, std::memory_order_seq_cst);
     if (theirs.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(theirs.bell);
+  }
+
+  // What readers gave back is used first. Before the region grows, messages to the dead are given up.
+  std::uint64_t allocate(std::size_t bytes) {
+    reclaim(/*all=*/false);
+    std::uint64_t offset = heap_.allocate(bytes, /*may_grow=*/false);
+    if (offset == 0) {
+      reclaim(/*all=*/true);
+      offset = heap_.allocate(bytes, /*may_grow=*/true);
+    }
+    if (offset == 0) throw Error(full_message(bytes));
+    return offset;
   }
 
   void give_back(std::uint64_t handle) noexcept override {
