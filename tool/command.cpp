@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "starling/base/error.h"
@@ -47,6 +48,12 @@ void write_file(const std::string& path, std::string_view text) {
   out << text;
   out.close();
   if (!out) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+}
+
+void check_writable(const std::string& path) {
+  const bool existed = std::filesystem::exists(path);
+  if (!std::ofstream(path, std::ios::app)) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  if (!existed) std::filesystem::remove(path);
 }
 
 std::string today() {

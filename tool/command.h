@@ -27,6 +27,9 @@ const std::string& command_line();
 /// Writes a whole file; throws Error with the system's reason.
 void write_file(const std::string& path, std::string_view text);
 
+/// Throws now what write_file would throw after a long run; an existing file stays as it is.
+void check_writable(const std::string& path);
+
 /// "2026-01-31", for reports.
 std::string today();
 

@@ -55,6 +55,7 @@ void run(SimulateOptions& options) {
   // All names are read before the first run, so that a misspelt one costs nothing.
   std::vector<SchedulePtr> schedules;
   for (const std::string& name : options.topologies) schedules.push_back(make_schedule(name, options.n, options.consensus.seed));
+  if (!options.html.empty()) check_writable(options.html);
   std::vector<ConsensusResult> results;
   Progress progress;
   for (const SchedulePtr& schedule : schedules) {

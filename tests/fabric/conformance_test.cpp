@@ -43,13 +43,8 @@ void send(Fabric& fabric, Rank to, const std::vector<std::uint64_t>& values, std
   fabric.post(std::move(message), header, {&to, 1});
 }
 
-struct Case {
-  const Launcher* launcher;
-  Rank size;
-};
-
 /// Tests that every way of starting ranks passes, at every size.
-class ConformanceTest : public testing::TestWithParam<Case> {
+class ConformanceTest : public testing::TestWithParam<Launch> {
  protected:
   using FabricBody = std::function<void(Fabric& fabric)>;
 
@@ -207,20 +202,8 @@ TEST_P(MishapTest, AStoppedRankDelaysOnlyThoseWhoWaitForIt) {
   });
 }
 
-std::vector<Case> cases(const std::vector<Rank>& sizes, bool only_processes) {
-  std::vector<Case> all;
-  for (const Launcher& launcher : launchers())
-    for (const Rank size : sizes)
-      if (launcher.processes || !only_processes) all.push_back({&launcher, size});
-  return all;
-}
-
-std::string case_name(const testing::TestParamInfo<Case>& test) {
-  return fmt::format("{}_{}", test.param.launcher->name, test.param.size);
-}
-
-INSTANTIATE_TEST_SUITE_P(Fabrics, ConformanceTest, testing::ValuesIn(cases({1, 2, 3, 5, 8}, false)), case_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, MishapTest, testing::ValuesIn(cases({3, 5, 8}, true)), case_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, ConformanceTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, MishapTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace
 }  // namespace starling

@@ -107,4 +107,16 @@ const std::vector<Launcher>& launchers() {
   return all;
 }
 
+std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes) {
+  std::vector<Launch> all;
+  for (const Launcher& launcher : launchers())
+    for (const Rank size : sizes)
+      if (launcher.processes || !only_processes) all.push_back({&launcher, size});
+  return all;
+}
+
+std::string launch_name(const testing::TestParamInfo<Launch>& test) {
+  return fmt::format("{}_{}", test.param.launcher->name, test.param.size);
+}
+
 }  // namespace starling

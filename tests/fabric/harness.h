@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,5 +28,15 @@ struct Launcher {
 };
 
 const std::vector<Launcher>& launchers();
+
+/// A launcher and a number of ranks: what parameterised suites run with.
+struct Launch {
+  const Launcher* launcher;
+  Rank size;
+};
+
+/// Every launcher, or only those that start processes, with every size.
+std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes);
+std::string launch_name(const testing::TestParamInfo<Launch>& test);
 
 }  // namespace starling

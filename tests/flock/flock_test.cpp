@@ -33,12 +33,7 @@ std::string message_of(const std::function<void()>& body) {
   throw Error("expected an error, and nothing was thrown");
 }
 
-struct Case {
-  const Launcher* launcher;
-  Rank size;
-};
-
-class FlockTest : public testing::TestWithParam<Case> {
+class FlockTest : public testing::TestWithParam<Launch> {
  protected:
   std::vector<RankEnd> ends_of(const FlockBody& body) const {
     return GetParam().launcher->run(GetParam().size, [body](const std::shared_ptr<Fabric>& fabric) {
@@ -253,21 +248,9 @@ TEST(JoinTest, AloneIsAFlockOfOne) {
   EXPECT_EQ(x, (std::vector<float>{1, 2, 3}));
 }
 
-std::vector<Case> cases(const std::vector<Rank>& sizes, bool only_processes) {
-  std::vector<Case> all;
-  for (const Launcher& launcher : launchers())
-    for (const Rank size : sizes)
-      if (launcher.processes || !only_processes) all.push_back({&launcher, size});
-  return all;
-}
-
-std::string case_name(const testing::TestParamInfo<Case>& test) {
-  return fmt::format("{}_{}", test.param.launcher->name, test.param.size);
-}
-
-INSTANTIATE_TEST_SUITE_P(Fabrics, FlockTest, testing::ValuesIn(cases({1, 2, 3, 5, 8}, false)), case_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, SeveralRanksTest, testing::ValuesIn(cases({2, 3, 5}, false)), case_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, DeathTest, testing::ValuesIn(cases({3, 5, 8}, true)), case_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, FlockTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, SeveralRanksTest, testing::ValuesIn(launches({2, 3, 5}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, DeathTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace
 }  // namespace starling
