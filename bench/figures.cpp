@@ -1,17 +1,17 @@
-// The figures of the topology floor, each beside what was measured in this run. Step counts are facts and decide the exit
-// status; times depend on the machine and are only shown, with the time of a plain copy as the yardstick.
-
-#include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// The figures of the topology floor, each beside what was measured in this run. Step counts are facts and
+// decide the exit status; times depend on the machine and are only shown, with the time of a plain copy as
+// the yardstick.
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <iostream>
 #include <new>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "starling/report/table.h"
 #include "starling/simulate/consensus.h"
@@ -29,8 +29,12 @@ void* operator new(std::size_t size) {
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 
 namespace starling {
 namespace {
@@ -45,7 +49,8 @@ double seconds_of(const Body& body) {
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -57,19 +62,17 @@ struct StepFigure {
 
 // Steps to an error of 1e-10 at n = 4900, with the spread seen over random starts and draws.
 const std::vector<StepFigure> kStepFigures = {
-    {"ceca-1p", 13, 13},           {"ceca", 13, 13},
-    {"ceca(k=2)", 8, 8},           {"ceca(k=3)", 7, 7},
-    {"ceca(k=4)", 6, 6},           {"base(k=1)", 23, 23},
-    {"base(k=2)", 15, 15},         {"base(k=4)", 8, 8},
-    {"u-equistatic", 37, 75},      {"d-equistatic", 50, 77},
-    {"od-equidyn", 52, 62},        {"random-matching", 66, 67},
-    {"ou-equidyn", 76, 81},        {"exponential", 93, 128},
-    {"one-peer-exponential", 130, 143}, {"torus", 11'400, 12'400},
-    {"grid", 43'700, 48'900},      {"ring", 32'900'000, 36'200'000},
+    {"ceca-1p", 13, 13},       {"ceca", 13, 13},         {"ceca(k=2)", 8, 8},
+    {"ceca(k=3)", 7, 7},       {"ceca(k=4)", 6, 6},      {"base(k=1)", 23, 23},
+    {"base(k=2)", 15, 15},     {"base(k=4)", 8, 8},      {"u-equistatic", 37, 75},
+    {"d-equistatic", 50, 77},  {"od-equidyn", 52, 62},   {"random-matching", 66, 67},
+    {"ou-equidyn", 76, 81},    {"exponential", 93, 128}, {"one-peer-exponential", 130, 143},
+    {"torus", 11'400, 12'400}, {"grid", 43'700, 48'900}, {"ring", 32'900'000, 36'200'000},
 };
 
 bool steps_at_4900() {
-  Table table({{"topology", Align::left}, {"steps", Align::right}, {"promised", Align::right}, {"", Align::left}});
+  Table table(
+      {{"topology", Align::left}, {"steps", Align::right}, {"promised", Align::right}, {"", Align::left}});
   table.title("Steps to a consensus error of 1e-10, n = 4900");
   bool all = true;
   for (const StepFigure& figure : kStepFigures) {
@@ -77,8 +80,11 @@ bool steps_at_4900() {
     const bool met = result.steps >= figure.least && result.steps <= figure.most;
     all = all && met;
     table.row({figure.topology, std::to_string(result.steps),
-               figure.least == figure.most ? std::to_string(figure.least) : fmt::format("{}..{}", figure.least, figure.most),
-               fmt::format("{}{}", met ? "met" : "MISSED", result.outcome == ConsensusResult::Outcome::computed ? ", computed by its spectrum" : "")});
+               figure.least == figure.most ? std::to_string(figure.least)
+                                           : fmt::format("{}..{}", figure.least, figure.most),
+               fmt::format("{}{}", met ? "met" : "MISSED",
+                           result.outcome == ConsensusResult::Outcome::computed ? ", computed by its spectrum"
+                                                                                : "")});
   }
   std::cout << table.text() << '\n';
   return all;
@@ -91,11 +97,16 @@ struct RoundFigure {
 };
 
 const std::vector<RoundFigure> kRoundFigures = {
-    {"od-equidyn", 4900, 10e-6},           {"one-peer-exponential", 4900, 10e-6},
-    {"ceca", 4900, 10e-6},                 {"ou-equidyn", 4900, 50e-6},
-    {"random-matching", 4900, 50e-6},      {"od-equidyn", 1'000'000, 20e-3},
-    {"one-peer-exponential", 1'000'000, 20e-3}, {"ceca", 1'000'000, 20e-3},
-    {"exponential", 1'000'000, 20e-3},     {"ou-equidyn", 1'000'000, 20e-3},
+    {"od-equidyn", 4900, 10e-6},
+    {"one-peer-exponential", 4900, 10e-6},
+    {"ceca", 4900, 10e-6},
+    {"ou-equidyn", 4900, 50e-6},
+    {"random-matching", 4900, 50e-6},
+    {"od-equidyn", 1'000'000, 20e-3},
+    {"one-peer-exponential", 1'000'000, 20e-3},
+    {"ceca", 1'000'000, 20e-3},
+    {"exponential", 1'000'000, 20e-3},
+    {"ou-equidyn", 1'000'000, 20e-3},
     {"random-matching", 1'000'000, 20e-3},
 };
 
@@ -117,7 +128,8 @@ void time_of_a_round() {
     }
     const double round = median(rounds);
     table.row({figure.topology, std::to_string(figure.n), human_time(round), human_time(figure.limit),
-               fmt::format("{:.1f}x", round / median(copies)), round <= figure.limit ? "met" : "MISSED here"});
+               fmt::format("{:.1f}x", round / median(copies)),
+               round <= figure.limit ? "met" : "MISSED here"});
   }
   std::cout << table.text() << '\n';
 }
@@ -147,7 +159,8 @@ void exchange_of_one_rank() {
   Table table({{"topology", Align::left}, "n", "one exchange", "promised", "allocations", {"", Align::left}});
   table.title("One rank's exchange, circulant families");
   constexpr int kCalls = 100'000;
-  for (const char* name : {"ring", "exponential", "one-peer-exponential", "k-peer-exponential(k=3)", "u-equistatic", "d-equistatic", "od-equidyn", "ceca", "ceca(k=3)"})
+  for (const char* name : {"ring", "exponential", "one-peer-exponential", "k-peer-exponential(k=3)",
+                           "u-equistatic", "d-equistatic", "od-equidyn", "ceca", "ceca(k=3)"})
     for (const Rank n : {4900, 10'000'000}) {
       const SchedulePtr schedule = make_schedule(name, n);
       Exchange exchange;
@@ -160,7 +173,8 @@ void exchange_of_one_rank() {
         }));
       const std::int64_t allocated = allocations - before - 5;  // `times` itself grows five times
       const double each = median(times) / kCalls;
-      table.row({name, std::to_string(n), human_time(each), "100 ns", std::to_string(std::max<std::int64_t>(0, allocated)),
+      table.row({name, std::to_string(n), human_time(each), "100 ns",
+                 std::to_string(std::max<std::int64_t>(0, allocated)),
                  each < 100e-9 && allocated <= 0 ? "met" : "MISSED here"});
     }
   std::cout << table.text() << '\n';

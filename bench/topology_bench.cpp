@@ -3,8 +3,8 @@
 #include "starling/topology/mixer.h"
 #include "starling/topology/registry.h"
 
-// One consensus round of all ranks, and one rank's exchange. `bytes/s` counts one read and one write of every value,
-// so that it compares with the memory copy at the end.
+// One consensus round of all ranks, and one rank's exchange. `bytes/s` counts one read and one write of every
+// value, so that it compares with the memory copy at the end.
 
 namespace {
 

@@ -1,10 +1,9 @@
 // Average consensus: everybody starts with its own numbers and only ever talks to a few neighbours.
 //     starling run -n 8 -- build/release/bin/example_average_consensus one-peer-exponential
 
-#include <starling/starling.h>
-
 #include <cmath>
 #include <iostream>
+#include <starling/starling.h>
 
 int main(int argc, char** argv) {
   auto flock = starling::join();
@@ -18,6 +17,7 @@ int main(int argc, char** argv) {
     error = std::abs(x[0] - mean);
     if (flock.rank() == 0 && k % 10 == 0) std::cout << "step " << k << ": off by " << error << '\n';
   }
-  if (flock.rank() == 0) std::cout << flock.schedule()->name() << " on " << flock.size() << " ranks: off by " << error << '\n';
+  if (flock.rank() == 0)
+    std::cout << flock.schedule()->name() << " on " << flock.size() << " ranks: off by " << error << '\n';
   return error < 1e-3F ? 0 : 1;
 }

@@ -1,9 +1,9 @@
-// Alone it is a flock of one; under `starling run -n 4 -- build/release/bin/example_hello_flock` it is one of four.
-
-#include <starling/starling.h>
+// Alone it is a flock of one; under `starling run -n 4 -- build/release/bin/example_hello_flock` it is one of
+// four.
 
 #include <iostream>
 #include <sstream>
+#include <starling/starling.h>
 
 int main() {
   auto flock = starling::join();

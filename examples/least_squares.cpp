@@ -1,12 +1,11 @@
-// Decentralized gradient descent on least squares: rank i knows only its own A_i and b_i, and together they fit all data.
-// The neighbour average of x runs while the gradient is computed.
+// Decentralized gradient descent on least squares: rank i knows only its own A_i and b_i, and together they
+// fit all data. The neighbour average of x runs while the gradient is computed.
 //     starling run -n 4 -- build/release/bin/example_least_squares
-
-#include <starling/starling.h>
 
 #include <cmath>
 #include <iostream>
 #include <random>
+#include <starling/starling.h>
 
 int main() {
   constexpr int kRows = 50;

@@ -1,8 +1,8 @@
-// A topology of your own: a class with one function, one line to register it, and everything else works on it.
-
-#include <starling/starling.h>
+// A topology of your own: a class with one function, one line to register it, and everything else works on
+// it.
 
 #include <iostream>
+#include <starling/starling.h>
 
 using namespace starling;
 
@@ -25,15 +25,18 @@ class Mirror final : public Schedule {
 };
 
 int main() {
-  register_topology({.name = "mirror",
-                     .summary = "the mirror image and the left neighbour in turn",
-                     .parameters = {},
-                     .make = [](const Parameters&, const TopologySetting& setting) { return std::make_shared<Mirror>(setting.n); },
-                     .changing = true});
+  register_topology(
+      {.name = "mirror",
+       .summary = "the mirror image and the left neighbour in turn",
+       .parameters = {},
+       .make = [](const Parameters&,
+                  const TopologySetting& setting) { return std::make_shared<Mirror>(setting.n); },
+       .changing = true});
 
   const Analysis analysis = analyze(make_schedule("mirror", 16));
-  std::cout << "mirror on 16 ranks: doubly stochastic: " << (*analysis.row_stochastic && *analysis.column_stochastic ? "yes" : "no")
-            << ", rho " << analysis.rho->value << '\n';
+  std::cout << "mirror on 16 ranks: doubly stochastic: "
+            << (*analysis.row_stochastic && *analysis.column_stochastic ? "yes" : "no") << ", rho "
+            << analysis.rho->value << '\n';
 
   // It nests like any other.
   const ConsensusResult result = run_consensus(make_schedule("hierarchical(outer=mirror, local=4)", 64));

@@ -1,14 +1,13 @@
 #include "tool/command.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 
@@ -22,7 +21,8 @@ std::string& stored_command_line() {
 
 // As a shell would take it back.
 std::string shell_quoted(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -41,7 +41,17 @@ void remember_command_line(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) stored_command_line() += ' ' + shell_quoted(argv[i]);
 }
 
-const std::string& command_line() { return stored_command_line(); }
+const std::string& command_line() {
+  return stored_command_line();
+}
+
+CLI::Validator whole_number() {
+  return {[](const std::string& text) {
+            const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+            return digits ? std::string() : text + " is not a whole number from 0 on";
+          },
+          "WHOLE NUMBER"};
+}
 
 void write_file(const std::string& path, std::string_view text) {
   std::ofstream out(path, std::ios::binary);
@@ -52,7 +62,8 @@ void write_file(const std::string& path, std::string_view text) {
 
 void check_writable(const std::string& path) {
   const bool existed = std::filesystem::exists(path);
-  if (!std::ofstream(path, std::ios::app)) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  if (!std::ofstream(path, std::ios::app))
+    throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
   if (!existed) std::filesystem::remove(path);
 }
 
@@ -63,6 +74,8 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", local.tm_year + 1900, local.tm_mon + 1, local.tm_mday);
 }
 
-bool colour_wanted() { return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr; }
+bool colour_wanted() {
+  return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+}
 
 }  // namespace starling::tool

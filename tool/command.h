@@ -1,8 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
+
+#include <CLI/CLI.hpp>
 
 // One file per command; main.cpp lists them.
 
@@ -23,6 +24,9 @@ int& exit_status();
 /// The command line as typed, for reports.
 void remember_command_line(int argc, char** argv);
 const std::string& command_line();
+
+/// For seeds: -1 would silently become 2^64 - 1.
+CLI::Validator whole_number();
 
 /// Writes a whole file; throws Error with the system's reason.
 void write_file(const std::string& path, std::string_view text);

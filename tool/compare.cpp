@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 #include <iostream>
 
 #include "starling/report/json.h"
@@ -26,9 +25,11 @@ struct CompareOptions {
 };
 
 const std::vector<std::string>& usual_names() {
-  static const std::vector<std::string> names = {"ring",         "torus",      "exponential", "one-peer-exponential", "u-equistatic",
-                                                 "od-equidyn",   "ou-equidyn", "random-matching", "base(k=1)",        "base(k=4)",
-                                                 "ceca",         "fold-unfold", "complete"};
+  static const std::vector<std::string> names = {
+      "ring",         "torus",      "exponential", "one-peer-exponential",
+      "u-equistatic", "od-equidyn", "ou-equidyn",  "random-matching",
+      "base(k=1)",    "base(k=4)",  "ceca",        "fold-unfold",
+      "complete"};
   return names;
 }
 
@@ -55,10 +56,12 @@ Row measure(const std::string& name, const SchedulePtr& schedule, const CompareO
   run.seed = options.seed;
   Row row;
   row.name = name;
-  const Step rounds = std::min<Step>(std::max<Step>(1, schedule->random() ? 32 : schedule->period()), std::max<Step>(1, 20'000'000 / options.n));
+  const Step rounds = std::min<Step>(std::max<Step>(1, schedule->random() ? 32 : schedule->period()),
+                                     std::max<Step>(1, 20'000'000 / options.n));
   row.cost = step_cost(*schedule, rounds);
   row.rho = find_rho(schedule);
-  row.mean_square = row.rho && schedule->random() && !schedule->known_rho() && row.rho->how != "exact average";
+  row.mean_square =
+      row.rho && schedule->random() && !schedule->known_rho() && row.rho->how != "exact average";
   row.consensus = run_consensus(schedule, run);
   return row;
 }
@@ -76,36 +79,59 @@ Row centralized(const std::string& name, const StepCost& cost) {
 }
 
 void print_table(const std::vector<Row>& rows, const CompareOptions& options, const LinkModel& link) {
-  Table table({{"topology", Align::left}, "peers", "rho", "steps", "bytes/rank/step", "all bytes to agree", "transient DSGD", "transient GT",
-               "M/B", "L", "step time"});
-  table.title(fmt::format("{} ranks, messages of {}, {} Gbit/s, {} µs", options.n, human_bytes(options.message_bytes),
-                          compact(options.bandwidth_gbit), compact(options.latency_us)));
+  Table table({{"topology", Align::left},
+               "peers",
+               "rho",
+               "steps",
+               "bytes/rank/step",
+               "all bytes to agree",
+               "transient DSGD",
+               "transient GT",
+               "M/B",
+               "L",
+               "step time"});
+  table.title(fmt::format("{} ranks, messages of {}, {} Gbit/s, {} µs", options.n,
+                          human_bytes(options.message_bytes), compact(options.bandwidth_gbit),
+                          compact(options.latency_us)));
   bool ruled = false;
   for (const Row& row : rows) {
     if (row.centralized && !ruled) table.rule();
     ruled = ruled || row.centralized;
     using Outcome = ConsensusResult::Outcome;
     const Outcome outcome = row.consensus.outcome;
-    std::string steps = outcome == Outcome::stopped ? fmt::format("> {}", row.consensus.steps) : std::to_string(row.consensus.steps);
+    std::string steps = outcome == Outcome::stopped ? fmt::format("> {}", row.consensus.steps)
+                                                    : std::to_string(row.consensus.steps);
     if (outcome == Outcome::computed) steps += " c";
     if (outcome == Outcome::estimated) steps += " e";
-    const auto count = [](const std::optional<double>& value) { return value ? human_count(*value) : std::string("-"); };
-    table.row({row.name, std::to_string(row.cost.peers),
-               row.rho ? compact(row.rho->value, 6) + (row.mean_square ? " ms" : "") : "-", steps,
-               human_bytes(row.cost.messages / options.n * options.message_bytes),
-               outcome == Outcome::stopped ? "-" : human_bytes(row.consensus.messages * options.message_bytes), count(transient(row, options.n, 2)),
-               count(transient(row, options.n, 6)), compact(row.cost.models, 4), compact(row.cost.latencies, 4),
-               human_time(row.cost.seconds(options.message_bytes, link))});
+    const auto count = [](const std::optional<double>& value) {
+      return value ? human_count(*value) : std::string("-");
+    };
+    table.row(
+        {row.name, std::to_string(row.cost.peers),
+         row.rho ? compact(row.rho->value, 6) + (row.mean_square ? " ms" : "") : "-", steps,
+         human_bytes(row.cost.messages / options.n * options.message_bytes),
+         outcome == Outcome::stopped ? "-" : human_bytes(row.consensus.messages * options.message_bytes),
+         count(transient(row, options.n, 2)), count(transient(row, options.n, 6)),
+         compact(row.cost.models, 4), compact(row.cost.latencies, 4),
+         human_time(row.cost.seconds(options.message_bytes, link))});
   }
-  table.footnote(fmt::format("steps: to a consensus error of {} from random normal values; c: computed from the spectrum, e: estimated from rho.", options.tolerance));
-  table.footnote("rho: of one step (a period's T-th root); ms: mean-square. transient: n^3/(1-rho)^2 for DSGD, n^3/(1-rho)^6 for gradient tracking.");
+  table.footnote(
+      fmt::format("steps: to a consensus error of {} from random normal values; c: computed from the "
+                  "spectrum, e: estimated from rho.",
+                  options.tolerance));
+  table.footnote(
+      "rho: of one step (a period's T-th root); ms: mean-square. transient: n^3/(1-rho)^2 for DSGD, "
+      "n^3/(1-rho)^6 for gradient tracking.");
   table.footnote("M/B and L: how many message times and latencies a step costs the busiest rank.");
   std::cout << table.text(colour_wanted());
 }
 
 void write_json(const std::vector<Row>& rows, const CompareOptions& options, const LinkModel& link) {
   JsonWriter json(std::cout);
-  json.begin_object().member("n", options.n).member("tolerance", options.tolerance).member("message_bytes", options.message_bytes);
+  json.begin_object()
+      .member("n", options.n)
+      .member("tolerance", options.tolerance)
+      .member("message_bytes", options.message_bytes);
   json.member("bandwidth", link.bandwidth).member("latency", link.latency).key("rows").begin_array();
   const auto number = [&](std::string_view key, const std::optional<double>& value) {
     json.key(key);
@@ -116,7 +142,10 @@ void write_json(const std::vector<Row>& rows, const CompareOptions& options, con
     }
   };
   for (const Row& row : rows) {
-    json.begin_object().member("name", row.name).member("centralized", row.centralized).member("peers", row.cost.peers);
+    json.begin_object()
+        .member("name", row.name)
+        .member("centralized", row.centralized)
+        .member("peers", row.cost.peers);
     number("rho", row.rho ? std::optional(row.rho->value) : std::nullopt);
     json.member("rho_is_mean_square", row.mean_square);
     json.member("steps", row.consensus.steps).member("outcome", to_string(row.consensus.outcome));
@@ -157,19 +186,33 @@ void run(const CompareOptions& options) {
 
 void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "Put topologies side by side: speed of agreement against cost");
+  CLI::App* command =
+      app.add_subcommand("compare", "Put topologies side by side: speed of agreement against cost");
   command->add_option("NAME", options->names, "topologies (default: a selection)");
-  command->add_option("-n,--ranks", options->n, "number of ranks")->required()->check(CLI::Range(1, INT32_MAX));
+  command->add_option("-n,--ranks", options->n, "number of ranks")
+      ->required()
+      ->check(CLI::Range(1, INT32_MAX));
   command->add_option("--tolerance", options->tolerance, "consensus error to reach")->capture_default_str();
-  command->add_option("--max-steps", options->max_steps, "give up, or compute, beyond this many steps")->capture_default_str()->check(CLI::Range(Step{1}, Step{1} << 40));
-  command->add_option("--message", options->message_bytes, "M, bytes of one message; suffixes kB, MB, GB (default: 100 MB)")
+  command->add_option("--max-steps", options->max_steps, "give up, or compute, beyond this many steps")
+      ->capture_default_str()
+      ->check(CLI::Range(Step{1}, Step{1} << 40));
+  command
+      ->add_option("--message", options->message_bytes,
+                   "M, bytes of one message; suffixes kB, MB, GB (default: 100 MB)")
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(1.0, 1e18));
-  command->add_option("--bandwidth", options->bandwidth_gbit, "B, Gbit/s of a link")->capture_default_str()->check(CLI::Range(1e-6, 1e6));
-  command->add_option("--latency", options->latency_us, "L, microseconds")->capture_default_str()->check(CLI::Range(0.0, 1e9));
-  command->add_option("--seed", options->seed, "of the start values and of random topologies (default: 0)");
+  command->add_option("--bandwidth", options->bandwidth_gbit, "B, Gbit/s of a link")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1e6));
+  command->add_option("--latency", options->latency_us, "L, microseconds")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  command->add_option("--seed", options->seed, "of the start values and of random topologies (default: 0)")
+      ->check(whole_number());
   command->add_flag("--json", options->json, "for programs");
-  command->footer("Example:\n  starling compare -n 64 ring exponential one-peer-exponential 'base(k=1)' ceca --message 400MB");
+  command->footer(
+      "Example:\n  starling compare -n 64 ring exponential one-peer-exponential 'base(k=1)' ceca --message "
+      "400MB");
   command->callback([options] { run(*options); });
 }
 

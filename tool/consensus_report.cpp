@@ -11,8 +11,9 @@
 namespace starling::tool {
 namespace {
 
-LineChart error_chart(const std::string& title, const std::string& x_label, const std::vector<ConsensusResult>& results,
-                      const std::vector<std::string>& names, double tolerance, bool against_messages) {
+LineChart error_chart(const std::string& title, const std::string& x_label,
+                      const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
+                      double tolerance, bool against_messages) {
   LineChart chart;
   chart.title = title;
   chart.x_label = x_label;
@@ -22,7 +23,8 @@ LineChart error_chart(const std::string& title, const std::string& x_label, cons
   chart.y_floor = tolerance / 10;  // exact averages end at rounding noise, which says nothing
   for (std::size_t i = 0; i < results.size(); ++i) {
     Series series;
-    const bool run = results[i].outcome == ConsensusResult::Outcome::reached || results[i].outcome == ConsensusResult::Outcome::stopped;
+    const bool run = results[i].outcome == ConsensusResult::Outcome::reached ||
+                     results[i].outcome == ConsensusResult::Outcome::stopped;
     series.name = names[i] + (run ? "" : fmt::format(" ({})", to_string(results[i].outcome)));
     series.dashed = !run;
     for (const ConsensusPoint& point : results[i].curve) {
@@ -42,9 +44,11 @@ std::vector<Picture> small_pictures(const std::vector<std::string>& names, std::
   std::vector<Picture> pictures;
   for (const std::string& name : names) {
     try {
-      pictures.push_back({topology_svg(*make_schedule(name, kRanks, seed), options), fmt::format("{} on {} ranks", name, kRanks)});
+      pictures.push_back({topology_svg(*make_schedule(name, kRanks, seed), options),
+                          fmt::format("{} on {} ranks", name, kRanks)});
     } catch (const InvalidArgument&) {
-      // Some families do not exist at this size (a file's graph, three local ranks): they go without a picture.
+      // Some families do not exist at this size (a file's graph, three local ranks): they go without a
+      // picture.
     }
   }
   return pictures;
@@ -52,18 +56,25 @@ std::vector<Picture> small_pictures(const std::vector<std::string>& names, std::
 
 }  // namespace
 
-std::string consensus_page(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names, const ConsensusOptions& options,
-                           const std::string& command, const std::string& date) {
+std::string consensus_page(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
+                           const ConsensusOptions& options, const std::string& command,
+                           const std::string& date) {
   const Rank n = results.front().n;
   Page page("Average consensus", fmt::format("{} ranks mix random values until they agree", n));
-  page.facts({{"ranks", std::to_string(n)}, {"values per rank", std::to_string(options.dim)}, {"tolerance", compact(options.tolerance)}, {"seed", std::to_string(options.seed)}});
+  page.facts({{"ranks", std::to_string(n)},
+              {"values per rank", std::to_string(options.dim)},
+              {"tolerance", compact(options.tolerance)},
+              {"seed", std::to_string(options.seed)}});
   page.section("Error against steps");
-  page.paragraph("Every rank starts with random normal values. In each step it mixes what it holds with what a few neighbours sent. "
-                 "The error is the distance to the true mean, relative to the start.");
+  page.paragraph(
+      "Every rank starts with random normal values. In each step it mixes what it holds with what a few "
+      "neighbours sent. "
+      "The error is the distance to the true mean, relative to the start.");
   page.chart(error_chart("Error after each step", "steps", results, names, options.tolerance, false));
   page.section("Error against messages");
   page.paragraph("The same runs by what they cost: messages of one model's size that each rank sent.");
-  page.chart(error_chart("Error after each message", "messages per rank", results, names, options.tolerance, true));
+  page.chart(
+      error_chart("Error after each message", "messages per rank", results, names, options.tolerance, true));
   page.section("Results").table(consensus_table(results, names, options));
   const auto pictures = small_pictures(names, options.seed);
   if (!pictures.empty()) page.section("Who talks to whom").pictures(pictures);

@@ -9,10 +9,12 @@
 namespace starling::tool {
 
 /// The race as a table for people; `names` as the user typed them.
-Table consensus_table(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names, const ConsensusOptions& options);
+Table consensus_table(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
+                      const ConsensusOptions& options);
 
 /// The race as a self-contained HTML page.
-std::string consensus_page(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names, const ConsensusOptions& options,
-                           const std::string& command, const std::string& date);
+std::string consensus_page(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
+                           const ConsensusOptions& options, const std::string& command,
+                           const std::string& date);
 
 }  // namespace starling::tool

@@ -1,8 +1,7 @@
 #include "tool/progress.h"
 
-#include <unistd.h>
-
 #include <cstdio>
+#include <unistd.h>
 
 namespace starling::tool {
 

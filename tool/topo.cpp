@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 #include <iostream>
 #include <optional>
 
@@ -28,7 +27,8 @@ struct TopoOptions {
 
 std::string signature(const Family& family) {
   std::string text;
-  for (const Parameter& parameter : family.parameters) text += (text.empty() ? "" : ", ") + parameter.name + "=" + parameter.fallback;
+  for (const Parameter& parameter : family.parameters)
+    text += (text.empty() ? "" : ", ") + parameter.name + "=" + parameter.fallback;
   return text.empty() ? family.name : family.name + "(" + text + ")";
 }
 
@@ -39,7 +39,10 @@ void list_families(bool json) {
     writer.begin_array();
     for (const Family& family : families) {
       writer.begin_object().member("name", family.name).member("summary", family.summary);
-      writer.member("changing", family.changing).member("random", family.random).key("parameters").begin_array();
+      writer.member("changing", family.changing)
+          .member("random", family.random)
+          .key("parameters")
+          .begin_array();
       for (const Parameter& parameter : family.parameters) {
         writer.begin_object(JsonWriter::Layout::one_line).member("name", parameter.name).key("default");
         if (parameter.fallback.empty()) {
@@ -61,38 +64,49 @@ void list_families(bool json) {
     for (const Family& family : families)
       if (family.changing == changing) table.row({signature(family), family.summary});
   }
-  table.footnote("Static above the line, changing with the step below. Parameters show their defaults; without one they must be given.");
+  table.footnote(
+      "Static above the line, changing with the step below. Parameters show their defaults; without one they "
+      "must be given.");
   std::cout << table.text(colour_wanted());
 }
 
-std::string yes_no(const std::optional<bool>& flag) { return !flag ? "not computed at this n" : *flag ? "yes" : "no"; }
+std::string yes_no(const std::optional<bool>& flag) {
+  return !flag ? "not computed at this n" : *flag ? "yes" : "no";
+}
 
 std::string describe_rho(const Analysis& analysis) {
   if (!analysis.rho) return "not computed";
   const double rho = analysis.rho->value;
   std::string text = rho > 0.9999 && rho < 1 ? "1 - " + compact(1 - rho, 4) : compact(rho, 8);
   if (analysis.rho->standard_error > 0) text += " ± " + compact(analysis.rho->standard_error, 2);
-  return fmt::format("{} ({}{})", text, analysis.rho_is_mean_square ? "mean-square, " : "", analysis.rho->how);
+  return fmt::format("{} ({}{})", text, analysis.rho_is_mean_square ? "mean-square, " : "",
+                     analysis.rho->how);
 }
 
 std::string describe_mixing(const Analysis& analysis) {
   switch (analysis.mixing) {
-    case Mixing::push_sum: return "columns sum to one: needs push-sum";
-    case Mixing::two_block: return "two blocks per rank (CECA)";
-    case Mixing::average: break;
+    case Mixing::push_sum:
+      return "columns sum to one: needs push-sum";
+    case Mixing::two_block:
+      return "two blocks per rank (CECA)";
+    case Mixing::average:
+      break;
   }
   if (!analysis.row_stochastic || !analysis.column_stochastic) return "not computed at this n";
   if (*analysis.row_stochastic && *analysis.column_stochastic) return "doubly stochastic";
-  return *analysis.row_stochastic ? "rows only: averages with unequal influence" : "neither rows nor columns sum to one";
+  return *analysis.row_stochastic ? "rows only: averages with unequal influence"
+                                  : "neither rows nor columns sum to one";
 }
 
 std::string describe_exactness(const Analysis& analysis) {
   if (analysis.exact)
-    return fmt::format("after {} {} from {} (seen by running it)", analysis.exact->rounds, analysis.exact->rounds == 1 ? "round" : "rounds",
+    return fmt::format("after {} {} from {} (seen by running it)", analysis.exact->rounds,
+                       analysis.exact->rounds == 1 ? "round" : "rounds",
                        analysis.exact->from_any_step ? "any step" : "the start of a period");
   if (analysis.exactness_run || analysis.period == 0) return "no";
   // Too large to run; the formula, where there is one, still says so.
-  return analysis.rho && analysis.rho->value == 0 ? "after a period (by formula, not run at this n)" : "not computed at this n and period";
+  return analysis.rho && analysis.rho->value == 0 ? "after a period (by formula, not run at this n)"
+                                                  : "not computed at this n and period";
 }
 
 void print_analysis(const Analysis& analysis, double bytes) {
@@ -109,7 +123,8 @@ void print_analysis(const Analysis& analysis, double bytes) {
   table.row({"connected", yes_no(analysis.connected)});
   table.row({"rho", describe_rho(analysis)});
   if (analysis.second_modulus) table.row({"|lambda_2|", compact(*analysis.second_modulus, 8)});
-  if (analysis.lambda_min) table.row({"lambda_min", compact(std::abs(*analysis.lambda_min) < 1e-12 ? 0 : *analysis.lambda_min, 8)});
+  if (analysis.lambda_min)
+    table.row({"lambda_min", compact(std::abs(*analysis.lambda_min) < 1e-12 ? 0 : *analysis.lambda_min, 8)});
   if (!analysis.round_rho.empty()) {
     std::vector<std::string> values;
     for (const double value : analysis.round_rho) values.push_back(compact(value, 4));
@@ -122,21 +137,30 @@ void print_analysis(const Analysis& analysis, double bytes) {
   table.row({"exact average", describe_exactness(analysis)});
   table.row({"peers a step", std::to_string(analysis.cost.peers)});
   table.row({"messages a step", compact(analysis.cost.messages)});
-  table.row({fmt::format("bytes a step at {} each", human_bytes(bytes)), human_bytes(analysis.cost.messages * bytes)});
+  table.row({fmt::format("bytes a step at {} each", human_bytes(bytes)),
+             human_bytes(analysis.cost.messages * bytes)});
   if (analysis.messages_per_exact) {
     table.row({"messages per exact average", compact(*analysis.messages_per_exact)});
     table.row({"bytes per exact average", human_bytes(*analysis.messages_per_exact * bytes)});
   }
-  table.row({"time of a step", fmt::format("{} M/B + {} L = {} at 10 Gbit/s, 50 µs", compact(analysis.cost.models, 4),
-                                           compact(analysis.cost.latencies, 4), human_time(analysis.cost.seconds(bytes, link)))});
+  table.row(
+      {"time of a step",
+       fmt::format("{} M/B + {} L = {} at 10 Gbit/s, 50 µs", compact(analysis.cost.models, 4),
+                   compact(analysis.cost.latencies, 4), human_time(analysis.cost.seconds(bytes, link)))});
   std::cout << table.text(colour_wanted());
 }
 
-const char* lane_name(Lane lane) { return lane == Lane::a ? "a" : "b"; }
+const char* lane_name(Lane lane) {
+  return lane == Lane::a ? "a" : "b";
+}
 
 void print_exchanges(const Schedule& schedule, Rank first, Rank last, Step steps) {
-  Table table({{"step", Align::right}, {"rank", Align::right}, {"self", Align::right}, {"mean over", Align::left},
-               {"hears (weight)", Align::left}, {"tells", Align::left}});
+  Table table({{"step", Align::right},
+               {"rank", Align::right},
+               {"self", Align::right},
+               {"mean over", Align::left},
+               {"hears (weight)", Align::left},
+               {"tells", Align::left}});
   table.title(first == last ? fmt::format("What rank {} does", first) : "What every rank does");
   const bool lanes = schedule.mixing() == Mixing::two_block;
   const auto shorten = [](std::vector<std::string>& words) {
@@ -154,11 +178,14 @@ void print_exchanges(const Schedule& schedule, Rank first, Rank last, Step steps
       std::vector<std::string> tells;
       for (const Source& s : exchange.sources)
         hears.push_back(fmt::format("{}{} ({})", s.rank, lanes ? lane_name(s.lane) : "", compact(s.weight)));
-      for (const Destination& d : exchange.destinations) tells.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
+      for (const Destination& d : exchange.destinations)
+        tells.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
       shorten(hears);
       shorten(tells);
       const Group& group = exchange.group;
-      const std::string mean = group.size() > 1 ? fmt::format("{} ranks, {}..{}", group.size(), group[0], group[group.size() - 1]) : "-";
+      const std::string mean =
+          group.size() > 1 ? fmt::format("{} ranks, {}..{}", group.size(), group[0], group[group.size() - 1])
+                           : "-";
       table.row({std::to_string(t), std::to_string(rank), compact(exchange.self_weight), mean,
                  hears.empty() ? "-" : join_words(hears), tells.empty() ? "-" : join_words(tells)});
     }
@@ -179,7 +206,9 @@ void optional_member(JsonWriter& json, std::string_view key, const std::optional
 void write_analysis(JsonWriter& json, const Analysis& analysis, double bytes) {
   json.key("analysis").begin_object();
   json.member("random", analysis.random);
-  json.member("mixing", analysis.mixing == Mixing::average ? "average" : analysis.mixing == Mixing::push_sum ? "push-sum" : "two-block");
+  json.member("mixing", analysis.mixing == Mixing::average    ? "average"
+                        : analysis.mixing == Mixing::push_sum ? "push-sum"
+                                                              : "two-block");
   optional_member(json, "row_stochastic", analysis.row_stochastic);
   optional_member(json, "column_stochastic", analysis.column_stochastic);
   optional_member(json, "symmetric", analysis.symmetric);
@@ -191,8 +220,10 @@ void write_analysis(JsonWriter& json, const Analysis& analysis, double bytes) {
   json.member("round_rho", analysis.round_rho);
   optional_member(json, "second_modulus", analysis.second_modulus);
   optional_member(json, "lambda_min", analysis.lambda_min);
-  optional_member(json, "exact_rounds", analysis.exact ? std::optional(analysis.exact->rounds) : std::nullopt);
-  optional_member(json, "exact_from_any_step", analysis.exact ? std::optional(analysis.exact->from_any_step) : std::nullopt);
+  optional_member(json, "exact_rounds",
+                  analysis.exact ? std::optional(analysis.exact->rounds) : std::nullopt);
+  optional_member(json, "exact_from_any_step",
+                  analysis.exact ? std::optional(analysis.exact->from_any_step) : std::nullopt);
   json.member("peers", analysis.cost.peers);
   json.member("messages_per_step", analysis.cost.messages);
   json.member("message_bytes", bytes);
@@ -204,45 +235,68 @@ void write_analysis(JsonWriter& json, const Analysis& analysis, double bytes) {
   json.end_object();
 }
 
-// CECA: how what is heard enters the two blocks, the same for every rank.
-void write_update(JsonWriter& json, const Exchange& exchange) {
-  double from_a[2] = {0, 0};
-  double from_b[2] = {0, 0};
-  for (const Source& source : exchange.sources) {
-    double* from = source.lane == Lane::a ? from_a : from_b;
-    from[0] = source.weight;
-    from[1] = source.weight_b;
+// CECA: how what is heard enters the two blocks, where that is the same for every rank (no groups, nobody
+// idle).
+void write_update(JsonWriter& json, const Schedule& schedule, Step step) {
+  struct Coefficients {
+    double self[2] = {0, 0};
+    double from_a[2] = {0, 0};
+    double from_b[2] = {0, 0};
+    bool operator==(const Coefficients&) const = default;
+  };
+  std::optional<Coefficients> common;
+  for (Rank rank = 0; rank < schedule.size(); ++rank) {
+    const Exchange exchange = schedule.exchange(step, rank);
+    Coefficients mine{{exchange.self_weight, exchange.self_weight_b}, {0, 0}, {0, 0}};
+    for (const Source& source : exchange.sources) {
+      double* from = source.lane == Lane::a ? mine.from_a : mine.from_b;
+      from[0] = source.weight;
+      from[1] = source.weight_b;
+    }
+    if (exchange.group.size() > 1 || (common && *common != mine)) return;
+    common = mine;
   }
   json.key("update").begin_object(JsonWriter::Layout::one_line);
-  json.member("a_self", exchange.self_weight).member("a_from_a", from_a[0]).member("a_from_b", from_b[0]);
-  json.member("b_self", exchange.self_weight_b).member("b_from_a", from_a[1]).member("b_from_b", from_b[1]);
+  json.member("a_self", common->self[0])
+      .member("a_from_a", common->from_a[0])
+      .member("a_from_b", common->from_b[0]);
+  json.member("b_self", common->self[1])
+      .member("b_from_a", common->from_a[1])
+      .member("b_from_b", common->from_b[1]);
   json.end_object();
+}
+
+void write_edges(JsonWriter& json, std::string_view key, const std::vector<Entry>& entries, bool lanes,
+                 const std::optional<Rank>& rank) {
+  json.key(key).begin_array();
+  for (const Entry& entry : entries) {
+    if (rank && entry.receiver != *rank) continue;
+    json.begin_array(JsonWriter::Layout::one_line)
+        .value(entry.receiver)
+        .value(entry.sender)
+        .value(entry.weight);
+    if (lanes) json.value(lane_name(entry.lane));
+    json.end_array();
+  }
+  json.end_array();
 }
 
 void write_round(JsonWriter& json, const Schedule& schedule, Step step, const std::optional<Rank>& rank) {
   const bool lanes = schedule.mixing() == Mixing::two_block;
-  Exchange exchange = schedule.exchange(step, rank.value_or(0));
   json.begin_object();
   json.member("step", step);
-  if (lanes) {
-    // The first rank that talks: under live() some do nothing.
-    for (Rank i = 0; !rank && i < schedule.size() && exchange.sources.empty(); ++i) schedule.exchange(step, i, exchange);
-    write_update(json, exchange);
-  }
-  json.key("edges").begin_array();
-  const auto edge = [&](Rank receiver, Rank sender, double weight, Lane lane) {
-    json.begin_array(JsonWriter::Layout::one_line).value(receiver).value(sender).value(weight);
-    if (lanes) json.value(lane_name(lane));
-    json.end_array();
-  };
-  if (rank && exchange.group.size() <= 1) {
-    edge(*rank, *rank, exchange.self_weight, Lane::a);
-    for (const Source& source : exchange.sources) edge(*rank, source.rank, source.weight, source.lane);
+  const Exchange exchange = schedule.exchange(step, rank.value_or(0));
+  if (rank && !lanes && exchange.group.size() <= 1) {  // one row needs no matrix, so that any n will do
+    std::vector<Entry> row = {{*rank, *rank, Lane::a, exchange.self_weight}};
+    for (const Source& source : exchange.sources)
+      row.push_back({*rank, source.rank, source.lane, source.weight});
+    write_edges(json, "edges", row, lanes, rank);
   } else {
-    for (const Entry& entry : RoundMatrix(schedule, step).entries())
-      if (!rank || entry.receiver == *rank) edge(entry.receiver, entry.sender, entry.weight, entry.lane);
+    const RoundMatrix round(schedule, step);
+    if (lanes) write_update(json, schedule, step);
+    write_edges(json, "edges", round.entries(Lane::a), lanes, rank);
+    if (lanes) write_edges(json, "edges_b", round.entries(Lane::b), lanes, rank);
   }
-  json.end_array();
   if (rank) {
     json.key("destinations").begin_array(JsonWriter::Layout::one_line);
     for (const Destination& destination : exchange.destinations) {
@@ -257,7 +311,10 @@ void write_round(JsonWriter& json, const Schedule& schedule, Step step, const st
 
 void write_json(const TopoOptions& options, const Schedule& schedule, const Analysis& analysis, Step steps) {
   JsonWriter json(std::cout);
-  json.begin_object().member("name", options.name).member("schedule", schedule.name()).member("n", schedule.size());
+  json.begin_object()
+      .member("name", options.name)
+      .member("schedule", schedule.name())
+      .member("n", schedule.size());
   optional_member(json, "period", schedule.period() == 0 ? std::nullopt : std::optional(schedule.period()));
   optional_member(json, "rho", analysis.rho ? std::optional(analysis.rho->value) : std::nullopt);
   if (options.rank) json.member("rank", *options.rank);
@@ -275,7 +332,8 @@ void run(const TopoOptions& options) {
   if (options.n == 0) throw InvalidArgument("give the number of ranks: starling topo NAME -n N");
   const SchedulePtr schedule = make_schedule(options.name, options.n, options.seed);
   if (options.rank && *options.rank >= options.n)
-    throw InvalidArgument(fmt::format("--rank {} is not one of the {} ranks 0..{}", *options.rank, options.n, options.n - 1));
+    throw InvalidArgument(
+        fmt::format("--rank {} is not one of the {} ranks 0..{}", *options.rank, options.n, options.n - 1));
   const Step period = std::max<Step>(1, schedule->period());
   const Step steps = options.steps.value_or(period);
   if (!options.svg.empty()) write_file(options.svg, topology_svg(*schedule));
@@ -288,7 +346,8 @@ void run(const TopoOptions& options) {
   if (options.rank || options.steps) {
     constexpr Rank kMostRanks = 64;
     if (!options.rank && options.n > kMostRanks)
-      throw InvalidArgument(fmt::format("--steps prints every rank up to n = {}; add --rank R, or --json for all of them", kMostRanks));
+      throw InvalidArgument(fmt::format(
+          "--steps prints every rank up to n = {}; add --rank R, or --json for all of them", kMostRanks));
     std::cout << '\n';
     print_exchanges(*schedule, options.rank.value_or(0), options.rank.value_or(options.n - 1),
                     options.steps.value_or(std::min<Step>(period, 16)));
@@ -301,17 +360,26 @@ void run(const TopoOptions& options) {
 void add_topo(CLI::App& app) {
   auto options = std::make_shared<TopoOptions>();
   CLI::App* command = app.add_subcommand("topo", "List topologies, or analyse and draw one");
-  command->add_option("NAME", options->name, "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; none: list them all");
+  command->add_option("NAME", options->name,
+                      "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; none: list them all");
   command->add_option("-n,--ranks", options->n, "number of ranks")->check(CLI::Range(1, INT32_MAX));
-  command->add_option("--steps", options->steps, "rounds to print (default: one period)")->check(CLI::Range(Step{1}, Step{1} << 40));
-  command->add_option("--rank", options->rank, "show what this rank does in each step")->check(CLI::Range(0, INT32_MAX));
-  command->add_option("--seed", options->seed, "for random topologies that give no seed= (default: 0)");
-  command->add_option("--message", options->message_bytes, "bytes of one message, for the byte counts; suffixes kB, MB, GB (default: 100 MB)")
+  command->add_option("--steps", options->steps, "rounds to print (default: one period)")
+      ->check(CLI::Range(Step{1}, Step{1} << 40));
+  command->add_option("--rank", options->rank, "show what this rank does in each step")
+      ->check(CLI::Range(0, INT32_MAX));
+  command->add_option("--seed", options->seed, "for random topologies that give no seed= (default: 0)")
+      ->check(whole_number());
+  command
+      ->add_option("--message", options->message_bytes,
+                   "bytes of one message, for the byte counts; suffixes kB, MB, GB (default: 100 MB)")
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(1.0, 1e18));
-  command->add_flag("--json", options->json, "for programs: analysis, and every round's [receiver, sender, weight] with 17 digits");
+  command->add_flag("--json", options->json,
+                    "for programs: analysis, and every round's [receiver, sender, weight] with 17 digits");
   command->add_option("--svg", options->svg, "draw it into this file");
-  command->footer("Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 --svg ceca.svg");
+  command->footer(
+      "Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 "
+      "--svg ceca.svg");
   command->callback([options] { run(*options); });
 }
 

@@ -1,10 +1,9 @@
 #include "starling/base/parameters.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 
@@ -22,7 +21,8 @@ bool read(const Spec& spec, Number& number) {
 std::string describe(const std::vector<Parameter>& declared) {
   if (declared.empty()) return "it takes none";
   std::vector<std::string> words;
-  for (const auto& p : declared) words.push_back(p.fallback.empty() ? p.name + "=" : p.name + "=" + p.fallback);
+  for (const auto& p : declared)
+    words.push_back(p.fallback.empty() ? p.name + "=" : p.name + "=" + p.fallback);
   return "valid are " + join_words(words);
 }
 
@@ -53,7 +53,8 @@ Parameters::Parameters(const Spec& spec, const std::vector<Parameter>& declared)
   }
   for (std::size_t i = 0; i < declared.size(); ++i)
     if (!given_[i] && declared[i].fallback.empty())
-      throw InvalidArgument(fmt::format("{} needs {}= ({}); {}", owner_, names_[i], declared[i].help, describe(declared)));
+      throw InvalidArgument(
+          fmt::format("{} needs {}= ({}); {}", owner_, names_[i], declared[i].help, describe(declared)));
 }
 
 std::size_t Parameters::index(const std::string& name) const {
@@ -62,7 +63,9 @@ std::size_t Parameters::index(const std::string& name) const {
   return static_cast<std::size_t>(found - names_.begin());
 }
 
-bool Parameters::given(const std::string& name) const { return given_[index(name)]; }
+bool Parameters::given(const std::string& name) const {
+  return given_[index(name)];
+}
 
 bool Parameters::automatic(const std::string& name) const {
   const Spec& value = values_[index(name)];
@@ -70,8 +73,8 @@ bool Parameters::automatic(const std::string& name) const {
 }
 
 void Parameters::fail(const std::string& name, const std::string& expectation) const {
-  throw InvalidArgument(
-      fmt::format("{}: {}={} is not valid; expected {}", owner_, name, values_[index(name)].to_string(), expectation));
+  throw InvalidArgument(fmt::format("{}: {}={} is not valid; expected {}", owner_, name,
+                                    values_[index(name)].to_string(), expectation));
 }
 
 std::int64_t Parameters::integer(const std::string& name, std::int64_t least, std::int64_t most) const {
@@ -118,12 +121,15 @@ const std::string& Parameters::text(const std::string& name) const {
 
 const std::string& Parameters::choice(const std::string& name, const std::vector<std::string>& valid) const {
   const Spec& value = values_[index(name)];
-  if (value.is_list || !value.arguments.empty() || std::find(valid.begin(), valid.end(), value.word) == valid.end())
+  if (value.is_list || !value.arguments.empty() ||
+      std::find(valid.begin(), valid.end(), value.word) == valid.end())
     fail(name, "one of " + join_words(valid));
   return value.word;
 }
 
-const Spec& Parameters::spec(const std::string& name) const { return values_[index(name)]; }
+const Spec& Parameters::spec(const std::string& name) const {
+  return values_[index(name)];
+}
 
 std::vector<Rank> Parameters::ranks(const std::string& name, Rank n) const {
   const Spec& value = values_[index(name)];
@@ -138,7 +144,8 @@ std::vector<Rank> Parameters::ranks(const std::string& name, Rank n) const {
       last = first;
     } else {
       const std::size_t dots = item.word.find("..");
-      check(!item.is_list && item.arguments.empty() && dots != std::string::npos && read(Spec{item.word.substr(0, dots), false, {}}, first) &&
+      check(!item.is_list && item.arguments.empty() && dots != std::string::npos &&
+            read(Spec{item.word.substr(0, dots), false, {}}, first) &&
             read(Spec{item.word.substr(dots + 2), false, {}}, last));
     }
     check(first >= 0 && first <= last && last < n && (ranks.empty() || ranks.back() < first));

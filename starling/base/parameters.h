@@ -29,7 +29,8 @@ class Parameters {
 
   std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most) const;
   /// An integer that may be absent, or the word `auto` (the declared fallback).
-  std::optional<std::int64_t> optional_integer(const std::string& name, std::int64_t least, std::int64_t most) const;
+  std::optional<std::int64_t> optional_integer(const std::string& name, std::int64_t least,
+                                               std::int64_t most) const;
   double number(const std::string& name, double least, double most) const;
   std::optional<double> optional_number(const std::string& name, double least, double most) const;
   std::uint64_t seed() const;

@@ -23,7 +23,9 @@ Rank scramble(Rank value, std::uint32_t key, Rank bound) {
 }  // namespace
 
 Permutation::Permutation(Rank n, std::uint64_t seed, Step step)
-    : n_(n), rows_(std::max(kLeastSide, static_cast<Rank>(std::ceil(std::sqrt(n))))), columns_(std::max(kLeastSide, (n - 1) / rows_ + 1)) {
+    : n_(n),
+      rows_(std::max(kLeastSide, static_cast<Rank>(std::ceil(std::sqrt(n))))),
+      columns_(std::max(kLeastSide, (n - 1) / rows_ + 1)) {
   Random random(seed, static_cast<std::uint64_t>(step), stream::kPermutation);
   for (std::size_t r = 0; r < kRounds; r += 2) {
     const std::uint64_t word = random.next();
@@ -81,7 +83,8 @@ void Permutation::table(std::span<Rank> images, std::vector<Rank>& scratch) cons
     const auto width = static_cast<Rank>(std::min(images.size() - begin, static_cast<std::size_t>(columns_)));
     for (Rank column = 0; column < width; ++column) {
       std::int64_t value = map(row, column);
-      while (value >= n_) value = map(static_cast<Rank>(value / columns_), static_cast<Rank>(value % columns_));
+      while (value >= n_)
+        value = map(static_cast<Rank>(value / columns_), static_cast<Rank>(value % columns_));
       images[begin + static_cast<std::size_t>(column)] = static_cast<Rank>(value);
     }
   }

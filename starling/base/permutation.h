@@ -9,8 +9,9 @@
 
 namespace starling {
 
-/// A random permutation of 0 .. n-1, drawn by (seed, step), that maps and inverts single elements in O(1) expected time
-/// and memory: a Feistel network on the cells of a rectangle barely larger than n, with cycle walking.
+/// A random permutation of 0 .. n-1, drawn by (seed, step), that maps and inverts single elements in O(1)
+/// expected time and memory: a Feistel network on the cells of a rectangle barely larger than n, with cycle
+/// walking.
 class Permutation {
  public:
   Permutation(Rank n, std::uint64_t seed, Step step);

@@ -35,8 +35,8 @@ class Random {
       have_spare_ = false;
       return spare_;
     }
-    const auto word = philox({static_cast<std::uint32_t>(position_), static_cast<std::uint32_t>(position_ >> 32),
-                              block_++, stream_},
+    const auto word = philox({static_cast<std::uint32_t>(position_),
+                              static_cast<std::uint32_t>(position_ >> 32), block_++, stream_},
                              seed_);
     spare_ = (std::uint64_t{word[3]} << 32) | word[2];
     have_spare_ = true;

@@ -1,9 +1,8 @@
 #include "starling/base/spec.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 
@@ -13,7 +12,8 @@ namespace {
 constexpr int kMaximumDepth = 32;
 
 bool is_word_character(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("-_.+/:~%@").find(c) != std::string_view::npos;
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("-_.+/:~%@").find(c) != std::string_view::npos;
 }
 
 // Control characters would break a message of one line, or end it.
@@ -101,9 +101,10 @@ class Parser {
   [[noreturn]] void fail(const std::string& expectation) const {
     std::size_t end = at_ + 1;  // of the character: UTF-8 takes more than one byte for some
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
-    const std::string seen = at_ < text_.size() ? fmt::format("'{}'", printable(text_.substr(at_, end - at_))) : "the end";
-    throw InvalidArgument(
-        fmt::format("cannot read \"{}\": {} at position {}, found {}", printable(text_), expectation, at_ + 1, seen));
+    const std::string seen =
+        at_ < text_.size() ? fmt::format("'{}'", printable(text_.substr(at_, end - at_))) : "the end";
+    throw InvalidArgument(fmt::format("cannot read \"{}\": {} at position {}, found {}", printable(text_),
+                                      expectation, at_ + 1, seen));
   }
 
   std::string_view text_;
@@ -142,6 +143,8 @@ bool operator==(const Spec::Argument& left, const Spec::Argument& right) {
   return left.key == right.key && left.value == right.value;
 }
 
-Spec parse_spec(std::string_view text) { return Parser(text).parse(); }
+Spec parse_spec(std::string_view text) {
+  return Parser(text).parse();
+}
 
 }  // namespace starling

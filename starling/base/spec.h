@@ -11,8 +11,8 @@ namespace starling {
 ///     spec  = word | word "(" [argument {"," argument}] ")" | "[" [spec {"," spec}] "]"
 ///     argument = [key "="] spec
 ///
-/// A word is a name, a number or a path; anything else goes between double quotes. Examples: `ring`, `base(k=2)`,
-/// `periodic(ring, h=16)`, `live(ring, members=[0,2,5..9])`, `custom(file="my graph.csv")`.
+/// A word is a name, a number or a path; anything else goes between double quotes. Examples: `ring`,
+/// `base(k=2)`, `periodic(ring, h=16)`, `live(ring, members=[0,2,5..9])`, `custom(file="my graph.csv")`.
 struct Spec {
   struct Argument;
 

@@ -23,7 +23,8 @@ class Outgoing {
   };
 
   Outgoing() = default;
-  Outgoing(Owner* owner, std::uint64_t handle, std::span<std::byte> bytes) : owner_(owner), handle_(handle), bytes_(bytes) {}
+  Outgoing(Owner* owner, std::uint64_t handle, std::span<std::byte> bytes)
+      : owner_(owner), handle_(handle), bytes_(bytes) {}
   Outgoing(Outgoing&& other) noexcept { swap(other); }
   Outgoing& operator=(Outgoing&& other) noexcept {
     Outgoing(std::move(other)).swap(*this);
@@ -61,7 +62,8 @@ class Arrival {
   };
 
   Arrival() = default;
-  Arrival(Owner* owner, Rank source, std::uint64_t handle, const MessageHeader& header, std::span<const std::byte> bytes)
+  Arrival(Owner* owner, Rank source, std::uint64_t handle, const MessageHeader& header,
+          std::span<const std::byte> bytes)
       : owner_(owner), source_(source), handle_(handle), header_(header), bytes_(bytes) {}
   Arrival(Arrival&& other) noexcept { swap(other); }
   Arrival& operator=(Arrival&& other) noexcept {
@@ -91,8 +93,8 @@ class Arrival {
   std::span<const std::byte> bytes_;
 };
 
-/// Moves messages between ranks and promises order per pair, nothing else: it knows no weights, names or matching rules.
-/// All functions may be called from several threads at once.
+/// Moves messages between ranks and promises order per pair, nothing else: it knows no weights, names or
+/// matching rules. All functions may be called from several threads at once.
 class Fabric {
  public:
   virtual ~Fabric() = default;
@@ -100,7 +102,8 @@ class Fabric {
   virtual Rank rank() const = 0;
   virtual Rank size() const = 0;
 
-  /// Memory for a message of this size. Never blocks; throws when the limit is reached, naming who holds views.
+  /// Memory for a message of this size. Never blocks; throws when the limit is reached, naming who holds
+  /// views.
   virtual Outgoing reserve(std::size_t bytes) = 0;
   /// Sends it to every destination (not to oneself). Never blocks.
   virtual void post(Outgoing message, const MessageHeader& header, std::span<const Rank> destinations) = 0;
@@ -109,7 +112,8 @@ class Fabric {
 
   /// A number that changes whenever something arrived. Read it before polling, then sleep on it.
   virtual std::uint32_t ticket() const = 0;
-  /// Returns when the ticket has changed, a peer may have died, or the deadline has passed; spins briefly first.
+  /// Returns when the ticket has changed, a peer may have died, or the deadline has passed; spins briefly
+  /// first.
   virtual void sleep(std::uint32_t ticket, Deadline deadline) = 0;
 
   /// False once the peer has died or left. What it posted before can still be polled.

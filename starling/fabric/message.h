@@ -30,9 +30,12 @@ enum class MessageKind : std::uint16_t {
 /// FNV-1a; equal on every host.
 constexpr std::uint64_t hash_name(const char* text, std::size_t length) {
   std::uint64_t hash = 0xCBF29CE484222325u;
-  for (std::size_t i = 0; i < length; ++i) hash = (hash ^ static_cast<unsigned char>(text[i])) * 0x100000001B3u;
+  for (std::size_t i = 0; i < length; ++i)
+    hash = (hash ^ static_cast<unsigned char>(text[i])) * 0x100000001B3u;
   return hash;
 }
-inline std::uint64_t hash_name(const std::string& text) { return hash_name(text.data(), text.size()); }
+inline std::uint64_t hash_name(const std::string& text) {
+  return hash_name(text.data(), text.size());
+}
 
 }  // namespace starling

@@ -22,7 +22,8 @@ class PeerLost : public Error {
   Step step_;
 };
 
-/// Ranks disagree about an operation: shape, dtype, schedule, root. Everybody involved gets one that says what each side had.
+/// Ranks disagree about an operation: shape, dtype, schedule, root. Everybody involved gets one that says
+/// what each side had.
 class Mismatch : public Error {
  public:
   using Error::Error;

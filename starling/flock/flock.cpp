@@ -1,10 +1,9 @@
 #include "starling/flock/flock.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fmt/format.h>
 
 #include "starling/flock/operation.h"
 #include "starling/kernel/combine.h"
@@ -32,11 +31,13 @@ struct Flock::State {
 
   void check_peer(Rank peer, const std::string& name) const {
     if (peer < 0 || peer >= fabric().size())
-      throw InvalidArgument(fmt::format("{}: rank {} is not one of the {} ranks 0..{}", name, peer, fabric().size(), fabric().size() - 1));
+      throw InvalidArgument(fmt::format("{}: rank {} is not one of the {} ranks 0..{}", name, peer,
+                                        fabric().size(), fabric().size() - 1));
   }
 
   // What is written into the outgoing memory goes to all destinations at once.
-  void post(Outgoing message, ConstBlock shape, std::span<const Rank> to, std::uint64_t name, std::uint64_t schedule_in_header, Step at_step) {
+  void post(Outgoing message, ConstBlock shape, std::span<const Rank> to, std::uint64_t name,
+            std::uint64_t schedule_in_header, Step at_step) {
     MessageHeader header;
     header.name = name;
     header.count = shape.count;
@@ -65,7 +66,8 @@ struct Flock::State {
     return message;
   }
 
-  Expectation expectation(Rank source, ConstBlock shape, std::uint64_t name, std::uint64_t schedule_in_header, Step at_step) const {
+  Expectation expectation(Rank source, ConstBlock shape, std::uint64_t name, std::uint64_t schedule_in_header,
+                          Step at_step) const {
     Expectation expected;
     expected.source = source;
     expected.sequence = mailbox->next_from(source, name);
@@ -82,8 +84,8 @@ namespace {
 
 void check_shapes(ConstBlock in, ConstBlock out, const std::string& name) {
   if (in.dtype != out.dtype || in.count != out.count)
-    throw InvalidArgument(fmt::format("{}: the input has {} x {}, the output {} x {}", name, in.count, starling::name(in.dtype), out.count,
-                                      starling::name(out.dtype)));
+    throw InvalidArgument(fmt::format("{}: the input has {} x {}, the output {} x {}", name, in.count,
+                                      starling::name(in.dtype), out.count, starling::name(out.dtype)));
 }
 
 std::vector<Rank> others(Rank rank, Rank size) {
@@ -99,23 +101,34 @@ void copy_elements(MutableBlock out, const void* from) {
 
 }  // namespace
 
-Flock::Flock(std::shared_ptr<Fabric> fabric) : state_(std::make_shared<State>(std::move(fabric))) { set_schedule("exponential"); }
+Flock::Flock(std::shared_ptr<Fabric> fabric) : state_(std::make_shared<State>(std::move(fabric))) {
+  set_schedule("exponential");
+}
 
-Rank Flock::rank() const { return state_->fabric().rank(); }
-Rank Flock::size() const { return state_->fabric().size(); }
+Rank Flock::rank() const {
+  return state_->fabric().rank();
+}
+Rank Flock::size() const {
+  return state_->fabric().size();
+}
 
 void Flock::set_schedule(SchedulePtr schedule) {
   if (schedule->size() != size())
-    throw InvalidArgument(fmt::format("{} is for {} ranks, this flock has {}", schedule->name(), schedule->size(), size()));
+    throw InvalidArgument(
+        fmt::format("{} is for {} ranks, this flock has {}", schedule->name(), schedule->size(), size()));
   if (schedule->mixing() == Mixing::two_block)
-    throw InvalidArgument(fmt::format("{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one", schedule->name()));
+    throw InvalidArgument(fmt::format(
+        "{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one",
+        schedule->name()));
   const std::lock_guard lock(state_->mutex);
   state_->schedule_hash = hash_name(schedule->name());
   state_->schedule = std::move(schedule);
   state_->step = 0;
 }
 
-void Flock::set_schedule(const std::string& spec) { set_schedule(make_schedule(spec, size())); }
+void Flock::set_schedule(const std::string& spec) {
+  set_schedule(make_schedule(spec, size()));
+}
 
 SchedulePtr Flock::schedule() const {
   const std::lock_guard lock(state_->mutex);
@@ -149,7 +162,8 @@ Flock::Neighbors Flock::next_neighbors() {
       neighbors.destinations.push_back(exchange.group[i]);
     }
   for (const Source& source : exchange.sources) neighbors.sources.push_back(source.rank);
-  for (const Destination& destination : exchange.destinations) neighbors.destinations.push_back(destination.rank);
+  for (const Destination& destination : exchange.destinations)
+    neighbors.destinations.push_back(destination.rank);
   return neighbors;
 }
 
@@ -174,14 +188,16 @@ Pending Flock::start_neighbor_allreduce(ConstBlock in, MutableBlock out, const s
     for (const Destination& destination : exchange.destinations) destinations.push_back(destination.rank);
     if (!destinations.empty()) state->post(state->filled(from), from, destinations, hash, schedule, step);
     std::vector<Expectation> expected;
-    for (const Source& source : exchange.sources) expected.push_back(state->expectation(source.rank, from, hash, schedule, step));
+    for (const Source& source : exchange.sources)
+      expected.push_back(state->expectation(source.rank, from, hash, schedule, step));
     operation->expect(std::move(expected), [out, from, exchange](Operation::Arrivals& arrivals) {
       if (arrivals.empty() && exchange.self_weight == 1) {
         copy_elements(out, from.data);
         return;
       }
       std::vector<Term> terms = {{from.data, exchange.self_weight}};
-      for (std::size_t i = 0; i < arrivals.size(); ++i) terms.push_back({arrivals[i].bytes().data(), exchange.sources[i].weight});
+      for (std::size_t i = 0; i < arrivals.size(); ++i)
+        terms.push_back({arrivals[i].bytes().data(), exchange.sources[i].weight});
       combine(out.dtype, out.data, terms, out.count);
     });
   };
@@ -197,24 +213,29 @@ Pending Flock::start_neighbor_allreduce(ConstBlock in, MutableBlock out, const s
   const std::uint64_t group_hash = hash_name(name + "/group");
   state->post(state->filled(in), in, rest, group_hash, schedule, step);
   std::vector<Expectation> expected;
-  for (const Rank member : rest) expected.push_back(state->expectation(member, in, group_hash, schedule, step));
+  for (const Rank member : rest)
+    expected.push_back(state->expectation(member, in, group_hash, schedule, step));
   operation->expect(std::move(expected), [members, mix, in, out, me = rank()](Operation::Arrivals& arrivals) {
     std::vector<Term> terms;
     const double share = 1.0 / static_cast<double>(members.size());
     std::size_t next = 0;
-    for (const Rank member : members) terms.push_back({member == me ? in.data : arrivals[next++].bytes().data(), share});
+    for (const Rank member : members)
+      terms.push_back({member == me ? in.data : arrivals[next++].bytes().data(), share});
     combine(out.dtype, out.data, terms, out.count);
     mix(out);
   });
   return Pending(operation);
 }
 
-Pending Flock::start_neighbor_allreduce(ConstBlock in, MutableBlock out, const Weighted& weights, const std::string& name) {
+Pending Flock::start_neighbor_allreduce(ConstBlock in, MutableBlock out, const Weighted& weights,
+                                        const std::string& name) {
   check_shapes(in, out, name);
   for (const auto& side : {weights.sources, weights.destinations})
     for (const auto& [peer, weight] : side) {
       state_->check_peer(peer, name);
-      if (peer == rank()) throw InvalidArgument(fmt::format("{}: rank {} is this rank itself; its weight is self_weight", name, peer));
+      if (peer == rank())
+        throw InvalidArgument(
+            fmt::format("{}: rank {} is this rank itself; its weight is self_weight", name, peer));
     }
   const auto operation = state_->operation(name, 0);
   const std::uint64_t hash = hash_name(name);
@@ -232,18 +253,22 @@ Pending Flock::start_neighbor_allreduce(ConstBlock in, MutableBlock out, const W
     expected.push_back(state_->expectation(peer, in, hash, 0, 0));
     theirs.push_back(weight);
   }
-  operation->expect(std::move(expected), [in, out, theirs, own = weights.self_weight](Operation::Arrivals& arrivals) {
-    std::vector<Term> terms = {{in.data, own}};
-    for (std::size_t i = 0; i < arrivals.size(); ++i) terms.push_back({arrivals[i].bytes().data(), theirs[i]});
-    combine(out.dtype, out.data, terms, out.count);
-  });
+  operation->expect(std::move(expected),
+                    [in, out, theirs, own = weights.self_weight](Operation::Arrivals& arrivals) {
+                      std::vector<Term> terms = {{in.data, own}};
+                      for (std::size_t i = 0; i < arrivals.size(); ++i)
+                        terms.push_back({arrivals[i].bytes().data(), theirs[i]});
+                      combine(out.dtype, out.data, terms, out.count);
+                    });
   return Pending(operation);
 }
 
-Pending Flock::start_allreduce(ConstBlock in, MutableBlock out, Reduction reduction, bool average, const std::string& name) {
+Pending Flock::start_allreduce(ConstBlock in, MutableBlock out, Reduction reduction, bool average,
+                               const std::string& name) {
   check_shapes(in, out, name);
   if (average && !is_floating(in.dtype))
-    throw InvalidArgument(fmt::format("{}: the average of {} is not one; use a floating type, or the sum", name, starling::name(in.dtype)));
+    throw InvalidArgument(fmt::format("{}: the average of {} is not one; use a floating type, or the sum",
+                                      name, starling::name(in.dtype)));
   const auto operation = state_->operation(name, 0);
   const auto state = state_;
   const Rank me = rank();
@@ -256,7 +281,9 @@ Pending Flock::start_allreduce(ConstBlock in, MutableBlock out, Reduction reduct
   const std::uint64_t hash = hash_name(name);
   const std::size_t element = size_of(in.dtype);
   // Rank r reduces the r-th slice, in rank order, so that every rank ends up with the same bits.
-  const auto begin_of = [count = in.count, n](Rank r) { return count * static_cast<std::size_t>(r) / static_cast<std::size_t>(n); };
+  const auto begin_of = [count = in.count, n](Rank r) {
+    return count * static_cast<std::size_t>(r) / static_cast<std::size_t>(n);
+  };
 
   state->post(state->filled(in), in, peers, hash, 0, 0);
   std::vector<Expectation> expected;
@@ -264,7 +291,8 @@ Pending Flock::start_allreduce(ConstBlock in, MutableBlock out, Reduction reduct
   const std::uint64_t slice_hash = hash_name(name + "/slice");
   std::vector<Expectation> slices;
   for (const Rank peer : peers)
-    slices.push_back(state->expectation(peer, {in.dtype, nullptr, begin_of(peer + 1) - begin_of(peer)}, slice_hash, 0, 0));
+    slices.push_back(
+        state->expectation(peer, {in.dtype, nullptr, begin_of(peer + 1) - begin_of(peer)}, slice_hash, 0, 0));
 
   operation->expect(std::move(expected), [=](Operation::Arrivals& arrivals) {
     const std::size_t begin = begin_of(me);
@@ -283,12 +311,14 @@ Pending Flock::start_allreduce(ConstBlock in, MutableBlock out, Reduction reduct
     }
     if (average) scale(in.dtype, sum, 1.0 / n, slice.count);
     arrivals.clear();
-    if (slice.count > 0) std::memcpy(static_cast<std::byte*>(out.data) + begin * element, sum, slice.count * element);
+    if (slice.count > 0)
+      std::memcpy(static_cast<std::byte*>(out.data) + begin * element, sum, slice.count * element);
     state->post(std::move(message), slice, peers, slice_hash, 0, 0);
     operation->expect(slices, [=](Operation::Arrivals& done) {
       for (std::size_t i = 0; i < peers.size(); ++i)
         if (!done[i].bytes().empty())
-          std::memcpy(static_cast<std::byte*>(out.data) + begin_of(peers[i]) * element, done[i].bytes().data(), done[i].bytes().size());
+          std::memcpy(static_cast<std::byte*>(out.data) + begin_of(peers[i]) * element,
+                      done[i].bytes().data(), done[i].bytes().size());
     });
   });
   return Pending(operation);
@@ -297,7 +327,8 @@ Pending Flock::start_allreduce(ConstBlock in, MutableBlock out, Reduction reduct
 Pending Flock::start_broadcast(MutableBlock block, Rank root, const std::string& name) {
   state_->check_peer(root, name);
   const auto operation = state_->operation(name, 0);
-  // Everybody tells everybody which root it means: a handful of bytes, and different roots are an error on all instead of a hang.
+  // Everybody tells everybody which root it means: a handful of bytes, and different roots are an error on
+  // all instead of a hang.
   const auto peers = others(rank(), size());
   const std::uint64_t hash = hash_name(name);
   const std::uint64_t root_hash = hash_name(name + "/root");
@@ -311,15 +342,18 @@ Pending Flock::start_broadcast(MutableBlock block, Rank root, const std::string&
     return Pending(operation);
   }
   expected.push_back(state_->expectation(root, block, hash, 0, 0));
-  operation->expect(std::move(expected), [block](Operation::Arrivals& arrivals) { copy_elements(block, arrivals.back().bytes().data()); });
+  operation->expect(std::move(expected), [block](Operation::Arrivals& arrivals) {
+    copy_elements(block, arrivals.back().bytes().data());
+  });
   return Pending(operation);
 }
 
 Pending Flock::start_recv(MutableBlock block, Rank from, const std::string& name) {
   state_->check_peer(from, name);
   const auto operation = state_->operation(name, 0);
-  operation->expect({state_->expectation(from, block, hash_name(name), 0, 0)},
-                    [block](Operation::Arrivals& arrivals) { copy_elements(block, arrivals[0].bytes().data()); });
+  operation->expect(
+      {state_->expectation(from, block, hash_name(name), 0, 0)},
+      [block](Operation::Arrivals& arrivals) { copy_elements(block, arrivals[0].bytes().data()); });
   return Pending(operation);
 }
 
@@ -329,12 +363,13 @@ void Flock::post(ConstBlock block, std::span<const Rank> to, const std::string& 
   state_->post(state_->filled(block), block, to, hash_name(name), 0, 0);
 }
 
-void Flock::gather(ConstBlock in, const std::vector<Rank>& sources, const std::vector<Rank>& destinations, const std::string& name,
-                   const std::function<void*(std::size_t elements)>& room) {
+void Flock::gather(ConstBlock in, const std::vector<Rank>& sources, const std::vector<Rank>& destinations,
+                   const std::string& name, const std::function<void*(std::size_t elements)>& room) {
   const auto operation = state_->operation(name, 0);
   const std::uint64_t hash = hash_name(name);
   std::vector<Rank> to;
-  std::copy_if(destinations.begin(), destinations.end(), std::back_inserter(to), [&](Rank r) { return r != rank(); });
+  std::copy_if(destinations.begin(), destinations.end(), std::back_inserter(to),
+               [&](Rank r) { return r != rank(); });
   if (!to.empty()) state_->post(state_->filled(in), in, to, hash, 0, 0);
   std::vector<Expectation> expected;
   for (const Rank source : sources) {
@@ -360,7 +395,8 @@ void Flock::gather(ConstBlock in, const std::vector<Rank>& sources, const std::v
 
 void Flock::barrier() {
   std::vector<std::uint8_t> nothing;
-  start_allreduce(block_of(std::as_const(nothing)), block_of(nothing), Reduction::sum, false, "barrier").wait();
+  start_allreduce(block_of(std::as_const(nothing)), block_of(nothing), Reduction::sum, false, "barrier")
+      .wait();
 }
 
 }  // namespace starling

@@ -34,30 +34,33 @@ struct MutableBlock {
 /// Contiguous elements: a span, a vector, an array, an Eigen vector (anything with data() and size()).
 template <typename T>
 concept ElementRange = requires(T& range) {
-  { *range.data() };
+  {*range.data()};
   { range.size() } -> std::convertible_to<std::size_t>;
   requires is_element<std::remove_cvref_t<decltype(*range.data())>>;
 };
 
 template <ElementRange T>
 MutableBlock block_of(T& range) {
-  return {dtype_of<std::remove_cvref_t<decltype(*range.data())>>, range.data(), static_cast<std::size_t>(range.size())};
+  return {dtype_of<std::remove_cvref_t<decltype(*range.data())>>, range.data(),
+          static_cast<std::size_t>(range.size())};
 }
 template <ElementRange T>
 ConstBlock block_of(const T& range) {
-  return {dtype_of<std::remove_cvref_t<decltype(*range.data())>>, range.data(), static_cast<std::size_t>(range.size())};
+  return {dtype_of<std::remove_cvref_t<decltype(*range.data())>>, range.data(),
+          static_cast<std::size_t>(range.size())};
 }
 
-/// The weights of one neighbour average that does not follow the schedule. Receivers weigh what they hear; `destinations` may scale
-/// what each receiver gets. Both sides must be given, on every rank.
+/// The weights of one neighbour average that does not follow the schedule. Receivers weigh what they hear;
+/// `destinations` may scale what each receiver gets. Both sides must be given, on every rank.
 struct Weighted {
   double self_weight = 1;
   std::map<Rank, double> sources;
   std::map<Rank, double> destinations;  // usually 1 each
 };
 
-/// The group a program joins: rank, size and the operations. A cheap value handle; copies share everything. Every function
-/// may be called from several threads; operations under the same name meet in the order they were started.
+/// The group a program joins: rank, size and the operations. A cheap value handle; copies share everything.
+/// Every function may be called from several threads; operations under the same name meet in the order they
+/// were started.
 ///
 ///     auto flock = starling::join();
 ///     std::vector<float> x(1000, float(flock.rank()));
@@ -69,7 +72,8 @@ class Flock {
   Rank rank() const;
   Rank size() const;
 
-  /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set the same.
+  /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set
+  /// the same.
   void set_schedule(SchedulePtr schedule);
   void set_schedule(const std::string& spec);
   SchedulePtr schedule() const;
@@ -85,7 +89,8 @@ class Flock {
     start_neighbor_allreduce(block_of(std::as_const(x)), block_of(x), name).wait();
   }
   template <ElementRange T>
-  [[nodiscard]] Pending neighbor_allreduce_nonblocking(const T& in, T& out, const std::string& name = "neighbor_allreduce") {
+  [[nodiscard]] Pending neighbor_allreduce_nonblocking(const T& in, T& out,
+                                                       const std::string& name = "neighbor_allreduce") {
     return start_neighbor_allreduce(block_of(in), block_of(out), name);
   }
   /// With weights of one's own instead of the schedule's.
@@ -152,8 +157,10 @@ class Flock {
 
   // The same without templates, for other languages.
   Pending start_neighbor_allreduce(ConstBlock in, MutableBlock out, const std::string& name);
-  Pending start_neighbor_allreduce(ConstBlock in, MutableBlock out, const Weighted& weights, const std::string& name);
-  Pending start_allreduce(ConstBlock in, MutableBlock out, Reduction reduction, bool average, const std::string& name);
+  Pending start_neighbor_allreduce(ConstBlock in, MutableBlock out, const Weighted& weights,
+                                   const std::string& name);
+  Pending start_allreduce(ConstBlock in, MutableBlock out, Reduction reduction, bool average,
+                          const std::string& name);
   Pending start_broadcast(MutableBlock block, Rank root, const std::string& name);
   Pending start_recv(MutableBlock block, Rank from, const std::string& name);
   void post(ConstBlock block, std::span<const Rank> to, const std::string& name);
@@ -167,14 +174,16 @@ class Flock {
 
   Neighbors next_neighbors();
   std::vector<Rank> everybody() const;
-  /// Collects the sources' elements (one's own too where it is among them) into what `room` returns for the total.
-  void gather(ConstBlock in, const std::vector<Rank>& sources, const std::vector<Rank>& destinations, const std::string& name,
-              const std::function<void*(std::size_t elements)>& room);
+  /// Collects the sources' elements (one's own too where it is among them) into what `room` returns for the
+  /// total.
+  void gather(ConstBlock in, const std::vector<Rank>& sources, const std::vector<Rank>& destinations,
+              const std::string& name, const std::function<void*(std::size_t elements)>& room);
 
   std::shared_ptr<State> state_;
 };
 
-/// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or makes a flock of one.
+/// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or
+/// makes a flock of one.
 Flock join();
 
 }  // namespace starling

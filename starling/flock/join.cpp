@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <string_view>
 
 #include "starling/fabric/local/local.h"
@@ -40,7 +39,8 @@ Flock join() {
     if (std::getenv(variables.rank) == nullptr || std::getenv(variables.size) == nullptr) continue;
     const char* job = std::getenv(variables.job);
     if (job == nullptr)
-      throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher, variables.rank, variables.job));
+      throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
+                                        variables.rank, variables.job));
     return Flock(join_local(job, read_rank(variables.rank), read_rank(variables.size)));
   }
   return Flock(local_threads(1).front());

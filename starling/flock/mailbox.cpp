@@ -1,8 +1,7 @@
 #include "starling/flock/mailbox.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
+#include <fmt/format.h>
 
 #include "starling/base/dtype.h"
 #include "starling/flock/errors.h"
@@ -27,7 +26,8 @@ void Mailbox::drain(Rank source) {
   while (auto arrival = fabric_->poll(source)) {
     const MessageHeader& header = arrival->header();
     if (header.kind == static_cast<std::uint16_t>(MessageKind::complaint)) {
-      complaints_.emplace_back(reinterpret_cast<const char*>(arrival->bytes().data()), arrival->bytes().size());
+      complaints_.emplace_back(reinterpret_cast<const char*>(arrival->bytes().data()),
+                               arrival->bytes().size());
       continue;
     }
     early_.emplace(Key{source, header.name, header.sequence}, std::move(*arrival));
@@ -43,11 +43,13 @@ std::optional<Arrival> Mailbox::take(const Expectation& expectation, const std::
   early_.erase(found);
   const MessageHeader& header = arrival.header();
   const bool same_count = expectation.any_count || header.count == expectation.count;
-  if (same_count && header.dtype == expectation.dtype && header.schedule == expectation.schedule && header.step == expectation.step)
+  if (same_count && header.dtype == expectation.dtype && header.schedule == expectation.schedule &&
+      header.step == expectation.step)
     return arrival;
-  const std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", operation, expectation.source,
-                                       describe(header.count, header.dtype, header.schedule, header.step), fabric_->rank(),
-                                       describe(expectation.count, expectation.dtype, expectation.schedule, expectation.step));
+  const std::string text =
+      fmt::format("{}: rank {} sent {}, but rank {} expected {}", operation, expectation.source,
+                  describe(header.count, header.dtype, header.schedule, header.step), fabric_->rank(),
+                  describe(expectation.count, expectation.dtype, expectation.schedule, expectation.step));
   complain(expectation.source, expectation, text);
   throw Mismatch(text);
 }

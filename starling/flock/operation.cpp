@@ -1,9 +1,8 @@
 #include "starling/flock/operation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <fmt/format.h>
 
 #include "starling/flock/errors.h"
 #include "starling/flock/pending.h"
@@ -14,7 +13,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kWarnAfter{5};
 
-double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace
 
@@ -53,11 +54,13 @@ bool Operation::step_forward() {
   return true;
 }
 
-// A peer that died after posting what we wait for is no loss, so the messages are looked at once more after its death.
+// A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
+// its death.
 void Operation::check_peers() {
   std::vector<Rank> gone;
   for (std::size_t i = 0; i < expectations_.size(); ++i)
-    if (!here_[i] && !mailbox_->fabric().alive(expectations_[i].source)) gone.push_back(expectations_[i].source);
+    if (!here_[i] && !mailbox_->fabric().alive(expectations_[i].source))
+      gone.push_back(expectations_[i].source);
   if (gone.empty()) return;
   step_forward();
   for (std::size_t i = 0; i < expectations_.size(); ++i)
@@ -75,13 +78,18 @@ bool Operation::advance() {
       mailbox_->raise_complaints();
       check_peers();
       const auto waited = Clock::now() - started_;
-      const Rank peer = expectations_.empty() ? 0 : expectations_[static_cast<std::size_t>(std::find(here_.begin(), here_.end(), false) - here_.begin())].source;
+      const Rank peer = expectations_.empty()
+                            ? 0
+                            : expectations_[static_cast<std::size_t>(
+                                                std::find(here_.begin(), here_.end(), false) - here_.begin())]
+                                  .source;
       if (waited > timeout_)
-        throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout", name_, step_, seconds(waited), peer));
+        throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout", name_,
+                                   step_, seconds(waited), peer));
       if (waited > kWarnAfter && !warned_) {
         warned_ = true;
-        fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {})\n", mailbox_->fabric().rank(),
-                   seconds(waited), peer, name_, step_);
+        fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {})\n",
+                   mailbox_->fabric().rank(), seconds(waited), peer, name_, step_);
       }
     }
   } catch (...) {
@@ -119,7 +127,9 @@ Pending::~Pending() {
   if (operation_) operation_->wait_until(Deadline::max());
 }
 
-bool Pending::ready() { return !operation_ || operation_->advance(); }
+bool Pending::ready() {
+  return !operation_ || operation_->advance();
+}
 
 void Pending::wait() {
   if (!operation_) return;

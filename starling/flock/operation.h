@@ -11,15 +11,19 @@
 
 namespace starling {
 
-/// An operation between its start and its end: waits for messages, and when all of a phase are there, goes on. Whoever waits, works:
-/// there is no thread behind it.
+/// An operation between its start and its end: waits for messages, and when all of a phase are there, goes
+/// on. Whoever waits, works: there is no thread behind it.
 class Operation {
  public:
   using Arrivals = std::vector<Arrival>;  // in the order of the expectations
   using Then = std::function<void(Arrivals&)>;
 
   Operation(std::shared_ptr<Mailbox> mailbox, std::string name, Step step, std::chrono::nanoseconds timeout)
-      : mailbox_(std::move(mailbox)), name_(std::move(name)), step_(step), timeout_(timeout), started_(std::chrono::steady_clock::now()) {}
+      : mailbox_(std::move(mailbox)),
+        name_(std::move(name)),
+        step_(step),
+        timeout_(timeout),
+        started_(std::chrono::steady_clock::now()) {}
 
   /// What to wait for next and what to do then; `then` may expect again.
   void expect(std::vector<Expectation> expectations, Then then);

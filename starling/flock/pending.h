@@ -7,8 +7,9 @@ namespace starling {
 
 class Operation;
 
-/// A started operation. It always ends in a result or an error that names the peer; the memory it was given must live until then.
-/// Dropping it waits, like a thread would have to be joined, but swallows the error: call wait().
+/// A started operation. It always ends in a result or an error that names the peer; the memory it was given
+/// must live until then. Dropping it waits, like a thread would have to be joined, but swallows the error:
+/// call wait().
 class Pending {
  public:
   Pending() = default;

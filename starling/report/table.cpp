@@ -107,7 +107,8 @@ std::string Table::text(bool colour) const {
 
   std::string text;
   if (!title_.empty()) text += styled("1", printable(title_)) + "\n\n";
-  const bool named = std::any_of(headers.begin(), headers.end(), [](const std::string& header) { return !header.empty(); });
+  const bool named =
+      std::any_of(headers.begin(), headers.end(), [](const std::string& header) { return !header.empty(); });
   if (named) text += styled("1", line_of(headers)) + '\n' + styled("2", rule) + '\n';
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     if (has_rule_above(r)) text += styled("2", rule) + '\n';

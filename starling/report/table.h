@@ -20,7 +20,8 @@ struct Column {
   Align align = Align::automatic;
 };
 
-/// A table to read: on a terminal by `text()`, on a page by `Page::table`. Without any header there is no header line.
+/// A table to read: on a terminal by `text()`, on a page by `Page::table`. Without any header there is no
+/// header line.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

@@ -166,7 +166,8 @@ std::string caption(const DrawnRounds& panel) {
 }
 
 int column_count(std::size_t panels) {
-  if (panels <= 4) return static_cast<int>(panels);
+  if (panels == 4) return 2;
+  if (panels < 4) return static_cast<int>(panels);
   return panels <= 6 || panels == 9 ? 3 : 4;
 }
 

@@ -7,8 +7,8 @@
 
 namespace starling {
 
-/// The consensus error of a static circulant schedule after any number of steps, without running them: every Fourier mode of the
-/// start decays by its own eigenvalue.
+/// The consensus error of a static circulant schedule after any number of steps, without running them: every
+/// Fourier mode of the start decays by its own eigenvalue.
 class CirculantDecay {
  public:
   CirculantDecay(const Circulant& schedule, std::span<const double> start, int dim);
@@ -19,8 +19,11 @@ class CirculantDecay {
   Step steps_to(double tolerance) const;
 
  private:
-  std::vector<double> energy_;         // of each mode but the constant one, summing to one
-  std::vector<double> log_eigenvalue_;  // ln |lambda|
+  struct Mode {
+    double energy;          // of the start, all summing to one
+    double log_eigenvalue;  // ln |lambda|
+  };
+  std::vector<Mode> modes_;  // slowest first; the constant one left out
 };
 
 }  // namespace starling

@@ -1,9 +1,8 @@
 #include "starling/simulate/consensus.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <cmath>
+#include <fmt/format.h>
 #include <optional>
 
 #include "starling/base/error.h"
@@ -42,9 +41,10 @@ class Curve {
   Step next_ = 0;
 };
 
-// Fills the result without running a step, where the schedule is static and its slowest mode is known to need too many.
-bool compute_instead(const SchedulePtr& schedule, std::span<const double> start, const ConsensusOptions& options,
-                     double messages_per_step, ConsensusResult& result) {
+// Fills the result without running a step, where the schedule is static and its slowest mode is known to need
+// too many.
+bool compute_instead(const SchedulePtr& schedule, std::span<const double> start,
+                     const ConsensusOptions& options, double messages_per_step, ConsensusResult& result) {
   if (schedule->period() != 1 || schedule->random() || schedule->mixing() != Mixing::average) return false;
   const auto rho = schedule->known_rho();
   if (!rho || *rho <= 0 || *rho >= 1) return false;
@@ -55,7 +55,8 @@ bool compute_instead(const SchedulePtr& schedule, std::span<const double> start,
     const CirculantDecay decay(*circulant, start, options.dim);
     result.outcome = ConsensusResult::Outcome::computed;
     result.steps = decay.steps_to(options.tolerance);
-    for (Step t = 0; t < result.steps; t += 1 + t / 50) curve.add({t, decay.error(t), static_cast<double>(t) * messages_per_step});
+    for (Step t = 0; t < result.steps; t += 1 + t / 50)
+      curve.add({t, decay.error(t), static_cast<double>(t) * messages_per_step});
     result.error = decay.error(result.steps);
   } else {
     result.outcome = ConsensusResult::Outcome::estimated;
@@ -73,10 +74,14 @@ bool compute_instead(const SchedulePtr& schedule, std::span<const double> start,
 
 const char* to_string(ConsensusResult::Outcome outcome) {
   switch (outcome) {
-    case ConsensusResult::Outcome::reached: return "reached";
-    case ConsensusResult::Outcome::computed: return "computed";
-    case ConsensusResult::Outcome::estimated: return "estimated";
-    case ConsensusResult::Outcome::stopped: return "stopped";
+    case ConsensusResult::Outcome::reached:
+      return "reached";
+    case ConsensusResult::Outcome::computed:
+      return "computed";
+    case ConsensusResult::Outcome::estimated:
+      return "estimated";
+    case ConsensusResult::Outcome::stopped:
+      return "stopped";
   }
   return "";
 }
@@ -85,7 +90,8 @@ ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOption
   if (!(options.tolerance > 0 && options.tolerance < 1))
     throw InvalidArgument(fmt::format("tolerance {} is not between 0 and 1", options.tolerance));
   if (options.dim < 1) throw InvalidArgument(fmt::format("dim {} is not at least 1", options.dim));
-  if (options.max_steps < 1) throw InvalidArgument(fmt::format("max steps {} is not at least 1", options.max_steps));
+  if (options.max_steps < 1)
+    throw InvalidArgument(fmt::format("max steps {} is not at least 1", options.max_steps));
 
   ConsensusResult result;
   result.topology = schedule->name();

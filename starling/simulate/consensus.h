@@ -8,12 +8,13 @@
 
 namespace starling {
 
-/// How a run of average consensus is done: everybody starts with random normal values and mixes until all agree.
+/// How a run of average consensus is done: everybody starts with random normal values and mixes until all
+/// agree.
 struct ConsensusOptions {
-  double tolerance = 1e-10;      // on ||x_t - mean|| / ||x_0 - mean||
-  int dim = 1;                   // values per rank
-  std::uint64_t seed = 0;        // of the start
-  Step max_steps = 1'000'000;    // beyond this, steps are computed from the spectrum where that is possible
+  double tolerance = 1e-10;    // on ||x_t - mean|| / ||x_0 - mean||
+  int dim = 1;                 // values per rank
+  std::uint64_t seed = 0;      // of the start
+  Step max_steps = 1'000'000;  // beyond this, steps are computed from the spectrum where that is possible
   /// Called now and then with the step and the error reached; return false to stop early.
   std::function<bool(Step, double)> progress;
 };
@@ -34,9 +35,9 @@ struct ConsensusResult {
     stopped,    // neither reached nor computable
   } outcome = Outcome::stopped;
   Step steps = 0;
-  double error = 1;      // at the end
-  double messages = 0;   // in all
-  double seconds = 0;    // spent on the rounds that were run
+  double error = 1;     // at the end
+  double messages = 0;  // in all
+  double seconds = 0;   // spent on the rounds that were run
   Step steps_run = 0;
   std::vector<ConsensusPoint> curve;  // every step at first, then ever fewer
 };

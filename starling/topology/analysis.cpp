@@ -11,19 +11,22 @@
 namespace starling {
 namespace {
 
-constexpr Rank kLargestLambdaMin = 4'096;  // larger ones converge too slowly to wait for
-constexpr Step kSampledRounds = 32;     // of a random family, for what must hold in every round
-constexpr Step kMostRounds = 128;       // of a long period, likewise
-constexpr std::int64_t kWork = 20'000'000;  // ranks times rounds
+constexpr Rank kLargestLambdaMin = 4'096;      // larger ones converge too slowly to wait for
+constexpr Step kSampledRounds = 32;            // of a random family, for what must hold in every round
+constexpr Step kMostRounds = 128;              // of a long period, likewise
+constexpr std::int64_t kWork = 20'000'000;     // ranks times rounds
 constexpr std::int64_t kCostWork = 4'000'000;  // likewise, for the average cost of a step
 
 Step rounds_to_look_at(const Schedule& schedule) {
   const Step wanted = schedule.random() ? std::max(schedule.period(), kSampledRounds) : schedule.period();
-  return std::max<Step>(1, std::min({wanted == 0 ? kMostRounds : wanted, kMostRounds, kWork / schedule.size()}));
+  return std::max<Step>(1,
+                        std::min({wanted == 0 ? kMostRounds : wanted, kMostRounds, kWork / schedule.size()}));
 }
 
 // Whether a whole period may be run.
-bool period_fits(const Schedule& schedule) { return schedule.period() <= kWork / schedule.size(); }
+bool period_fits(const Schedule& schedule) {
+  return schedule.period() <= kWork / schedule.size();
+}
 
 // Entries are listed with groups multiplied out: n^2 of them for the complete graph.
 std::int64_t entries_of_round(const Schedule& schedule, Step step) {
@@ -31,7 +34,8 @@ std::int64_t entries_of_round(const Schedule& schedule, Step step) {
   Exchange exchange;
   for (Rank rank = 0; rank < schedule.size(); ++rank) {
     schedule.exchange(step, rank, exchange);
-    count += std::max<std::int64_t>(1, exchange.group.size()) * (1 + static_cast<std::int64_t>(exchange.sources.size()));
+    count += std::max<std::int64_t>(1, exchange.group.size()) *
+             (1 + static_cast<std::int64_t>(exchange.sources.size()));
   }
   return count;
 }
@@ -58,16 +62,20 @@ void look_at_entries(const Schedule& schedule, Analysis& analysis) {
       column_sums[static_cast<std::size_t>(entry.sender)] += entry.weight;
       nonnegative = nonnegative && entry.weight > -kTolerance;
       ++row_start[static_cast<std::size_t>(entry.receiver) + 1];
-      if (entry.receiver != entry.sender && entry.weight != 0) edges.emplace_back(entry.sender, entry.receiver);
+      if (entry.receiver != entry.sender && entry.weight != 0)
+        edges.emplace_back(entry.sender, entry.receiver);
     }
     const auto is_one = [](double sum) { return std::abs(sum - 1) < kTolerance; };
     rows = rows && std::all_of(row_sums.begin(), row_sums.end(), is_one);
     columns = columns && std::all_of(column_sums.begin(), column_sums.end(), is_one);
     for (std::size_t i = 0; i < n; ++i) row_start[i + 1] += row_start[i];
     const auto weight_at = [&](Rank receiver, const Entry& mirrored) {
-      const auto begin = entries.begin() + static_cast<std::ptrdiff_t>(row_start[static_cast<std::size_t>(receiver)]);
-      const auto end = entries.begin() + static_cast<std::ptrdiff_t>(row_start[static_cast<std::size_t>(receiver) + 1]);
-      const auto at = std::lower_bound(begin, end, mirrored.receiver, [](const Entry& e, Rank sender) { return e.sender < sender; });
+      const auto begin =
+          entries.begin() + static_cast<std::ptrdiff_t>(row_start[static_cast<std::size_t>(receiver)]);
+      const auto end =
+          entries.begin() + static_cast<std::ptrdiff_t>(row_start[static_cast<std::size_t>(receiver) + 1]);
+      const auto at = std::lower_bound(begin, end, mirrored.receiver,
+                                       [](const Entry& e, Rank sender) { return e.sender < sender; });
       return at != end && at->sender == mirrored.receiver && at->lane == mirrored.lane ? at->weight : 0.0;
     };
     for (const Entry& entry : entries)
@@ -116,18 +124,21 @@ std::optional<Finding> sampled_mean_square_rho(const Schedule& schedule) {
 std::optional<Finding> mean_square_rho(const Schedule& schedule, const AnalysisOptions& options) {
   if (const auto known = schedule.known_mean_square_rho()) return Finding{*known, "formula", 0};
   constexpr std::int64_t kSampledLimit = 4'096;
-  if (schedule.size() > std::min(options.matrix_limit, kSampledLimit) || schedule.mixing() != Mixing::average) return std::nullopt;
+  if (schedule.size() > std::min(options.matrix_limit, kSampledLimit) || schedule.mixing() != Mixing::average)
+    return std::nullopt;
   return sampled_mean_square_rho(schedule);
 }
 
-std::optional<Finding> rho_of(const Schedule& schedule, const std::optional<Exactness>& exact, const AnalysisOptions& options) {
+std::optional<Finding> rho_of(const Schedule& schedule, const std::optional<Exactness>& exact,
+                              const AnalysisOptions& options) {
   if (const auto known = schedule.known_rho()) return Finding{*known, "formula", 0};
   const Step period = schedule.period();
   if (exact && exact->rounds <= std::max<Step>(1, period)) return Finding{0, "exact average", 0};
   if (schedule.random()) return mean_square_rho(schedule, options);
   if (period == 0 || schedule.mixing() == Mixing::two_block) return std::nullopt;
   const auto root = [&](double norm) { return std::pow(norm, 1.0 / static_cast<double>(period)); };
-  if (const auto* circulant = dynamic_cast<const Circulant*>(&schedule); circulant != nullptr && schedule.size() <= options.circulant_limit)
+  if (const auto* circulant = dynamic_cast<const Circulant*>(&schedule);
+      circulant != nullptr && schedule.size() <= options.circulant_limit)
     return Finding{root(circulant_deviation_norm(*circulant, 0, period)), "circulant eigenvalues", 0};
   if (schedule.size() > options.matrix_limit || !period_fits(schedule)) return std::nullopt;
   const auto norm = deviation_norm(matrices(schedule, 0, period));
@@ -141,7 +152,9 @@ std::vector<double> each_round_rho(const Schedule& schedule) {
   if (schedule.random() || schedule.period() < 2 || schedule.mixing() != Mixing::average) return values;
   const auto* circulant = dynamic_cast<const Circulant*>(&schedule);
   constexpr Rank kLargestMatrix = 2'000;
-  if (schedule.period() > kWorkLimit / schedule.size() || (circulant == nullptr && schedule.size() > kLargestMatrix)) return values;
+  if (schedule.period() > kWorkLimit / schedule.size() ||
+      (circulant == nullptr && schedule.size() > kLargestMatrix))
+    return values;
   for (Step t = 0; t < schedule.period(); ++t) {
     const auto norm = circulant != nullptr ? std::optional(circulant_deviation_norm(*circulant, t, 1))
                                            : deviation_norm(matrices(schedule, t, 1));
@@ -204,14 +217,16 @@ Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options) {
   analysis.period = schedule->period();
   analysis.random = schedule->random();
   analysis.mixing = schedule->mixing();
-  analysis.cost = step_cost(*schedule, std::min(rounds_to_look_at(*schedule), std::max<Step>(1, kCostWork / analysis.n)));
+  analysis.cost =
+      step_cost(*schedule, std::min(rounds_to_look_at(*schedule), std::max<Step>(1, kCostWork / analysis.n)));
   analysis.exactness_run = analysis.n <= options.exactness_limit && period_fits(*schedule);
   if (analysis.exactness_run) analysis.exact = find_exactness(schedule);
   if (analysis.exact && analysis.exact->rounds > 0)
     analysis.messages_per_exact =
         step_cost(*schedule, analysis.exact->rounds).messages * static_cast<double>(analysis.exact->rounds);
   analysis.rho = rho_of(*schedule, analysis.exact, options);
-  analysis.rho_is_mean_square = analysis.rho && schedule->random() && !schedule->known_rho() && analysis.rho->how != "exact average";
+  analysis.rho_is_mean_square =
+      analysis.rho && schedule->random() && !schedule->known_rho() && analysis.rho->how != "exact average";
   analysis.round_rho = each_round_rho(*schedule);
 
   if (analysis.n <= options.matrix_limit) look_at_entries(*schedule, analysis);

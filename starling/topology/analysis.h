@@ -50,9 +50,9 @@ struct Analysis {
 };
 
 struct AnalysisOptions {
-  std::int64_t matrix_limit = 20'000;       // largest n whose matrices are looked at
+  std::int64_t matrix_limit = 20'000;        // largest n whose matrices are looked at
   std::int64_t circulant_limit = 1'000'000;  // largest n whose circulant eigenvalues are computed
-  std::int64_t exactness_limit = 10'000;    // largest n whose exactness is proved by running it
+  std::int64_t exactness_limit = 10'000;     // largest n whose exactness is proved by running it
 };
 
 Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options = {});
@@ -60,8 +60,8 @@ Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options = {
 /// rho alone, the part of `analyze` that comparing and simulating need.
 std::optional<Finding> find_rho(const SchedulePtr& schedule, const AnalysisOptions& options = {});
 
-/// Runs the schedule on random values until their average is exact, from every phase of its period. Nothing where it
-/// never is, and for periods too long to run.
+/// Runs the schedule on random values until their average is exact, from every phase of its period. Nothing
+/// where it never is, and for periods too long to run.
 std::optional<Exactness> find_exactness(const SchedulePtr& schedule);
 
 }  // namespace starling

@@ -10,7 +10,8 @@ struct LinkModel {
   double latency = 50e-6;     // seconds
 };
 
-/// What one step costs the busiest rank, averaged over the rounds of a period: time = models * M / B + latencies * L.
+/// What one step costs the busiest rank, averaged over the rounds of a period: time = models * M / B +
+/// latencies * L.
 struct StepCost {
   double models = 0;     // message sizes M through the busiest rank's link
   double latencies = 0;  // message starts one after another
@@ -22,8 +23,8 @@ struct StepCost {
   }
 };
 
-/// Point-to-point messages of a round start together; a mean over g ranks runs as a ring all-reduce: 2 (g-1)/g M in
-/// 2 (g-1) messages. `rounds` says how many rounds from step 0 to average over.
+/// Point-to-point messages of a round start together; a mean over g ranks runs as a ring all-reduce: 2
+/// (g-1)/g M in 2 (g-1) messages. `rounds` says how many rounds from step 0 to average over.
 StepCost step_cost(const Schedule& schedule, Step rounds);
 
 /// The two centralized rows of the field's table: everybody through one server's link, and a ring all-reduce.

@@ -92,7 +92,8 @@ class Coloring {
   // Swaps c and d along the path that leaves u by d; c is free on u.
   void invert_path(Rank u, std::size_t c, std::size_t d) {
     std::vector<Rank> path = {u};
-    for (std::size_t color = d; at(path.back(), color) >= 0; color = color == d ? c : d) path.push_back(at(path.back(), color));
+    for (std::size_t color = d; at(path.back(), color) >= 0; color = color == d ? c : d)
+      path.push_back(at(path.back(), color));
     for (std::size_t i = 0; i + 1 < path.size(); ++i) clear(path[i], path[i + 1], i % 2 == 0 ? d : c);
     for (std::size_t i = 0; i + 1 < path.size(); ++i) set(path[i], path[i + 1], i % 2 == 0 ? c : d);
   }

@@ -25,7 +25,8 @@ struct Destination {
   Lane lane = Lane::a;
 };
 
-/// A set of ranks, none or at least two, in O(1) memory: first + stride * i + j for i < count and j < block, looked up in `members` if there is one.
+/// A set of ranks, none or at least two, in O(1) memory: first + stride * i + j for i < count and j < block,
+/// looked up in `members` if there is one.
 struct Group {
   std::int64_t first = 0;
   std::int64_t stride = 1;
@@ -38,9 +39,9 @@ struct Group {
   Rank operator[](std::int64_t i) const;
 };
 
-/// What ONE rank does in ONE step. First, if `group` has members, x becomes the mean over the group (a collective);
-/// then x <- self_weight * x + sum over sources of weight * (the source's x after its own group mean).
-/// Two-block schedules (CECA) update b likewise with self_weight_b and weight_b.
+/// What ONE rank does in ONE step. First, if `group` has members, x becomes the mean over the group (a
+/// collective); then x <- self_weight * x + sum over sources of weight * (the source's x after its own group
+/// mean). Two-block schedules (CECA) update b likewise with self_weight_b and weight_b.
 struct Exchange {
   double self_weight = 1;
   double self_weight_b = 0;

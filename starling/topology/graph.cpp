@@ -1,8 +1,7 @@
 #include "starling/topology/graph.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/topology/matrix.h"
@@ -52,7 +51,8 @@ std::shared_ptr<const Graph> graph_of(const Schedule& schedule, bool as_undirect
   constexpr std::int64_t kMostEdges = 100'000'000;
   const auto check = [&](std::int64_t edges) {
     if (edges > kMostEdges)
-      throw InvalidArgument(fmt::format("{} on {} ranks has more than {} edges, too many to store", schedule.name(), schedule.size(), kMostEdges));
+      throw InvalidArgument(fmt::format("{} on {} ranks has more than {} edges, too many to store",
+                                        schedule.name(), schedule.size(), kMostEdges));
   };
   std::vector<std::pair<Rank, Rank>> edges;
   Exchange exchange;
@@ -66,7 +66,8 @@ std::shared_ptr<const Graph> graph_of(const Schedule& schedule, bool as_undirect
   if (in_groups > 0) {
     edges.clear();
     for (const Entry& entry : RoundMatrix(schedule, 0).entries())
-      if (entry.sender != entry.receiver && entry.weight != 0) edges.emplace_back(entry.sender, entry.receiver);
+      if (entry.sender != entry.receiver && entry.weight != 0)
+        edges.emplace_back(entry.sender, entry.receiver);
   }
   return std::make_shared<StoredGraph>(schedule.size(), edges, !as_undirected);
 }
@@ -103,7 +104,8 @@ std::optional<Rank> unreachable(const Graph& graph) {
 GraphSchedule::GraphSchedule(std::shared_ptr<const Graph> graph, Weights weights)
     : Schedule(graph->size()), graph_(std::move(graph)), weights_(weights) {
   if (graph_->directed() && (weights == Weights::metropolis || weights == Weights::laplacian))
-    throw InvalidArgument("metropolis and laplacian weights need an undirected graph; use weights=uniform or push");
+    throw InvalidArgument(
+        "metropolis and laplacian weights need an undirected graph; use weights=uniform or push");
   if (weights == Weights::laplacian && graph_->size() > 1) {
     const Extremes extremes = laplacian_extremes(*graph_);
     laplacian_step_ = 2 / (extremes.least + extremes.most);

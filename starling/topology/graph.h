@@ -58,7 +58,8 @@ class StoredGraph final : public Graph {
 /// The support of one round of a schedule as a graph; groups count as complete.
 std::shared_ptr<const Graph> graph_of(const Schedule& schedule, bool as_undirected);
 
-/// A rank that the others cannot reach, or be reached from, if there is one: the graph is not (strongly) connected.
+/// A rank that the others cannot reach, or be reached from, if there is one: the graph is not (strongly)
+/// connected.
 std::optional<Rank> unreachable(const Graph& graph);
 
 /// A static schedule: a graph with weights on it.

@@ -1,16 +1,16 @@
 #include "starling/topology/graph_file.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
 
@@ -51,7 +51,8 @@ Rows read_csv(std::istream& in, const std::string& path, int first_line) {
     }
     if (row.empty()) continue;
     if (!rows.empty() && row.size() != rows[0].size())
-      throw InvalidArgument(fmt::format("{}:{}: {} columns where the first row has {}", path, number, row.size(), rows[0].size()));
+      throw InvalidArgument(fmt::format("{}:{}: {} columns where the first row has {}", path, number,
+                                        row.size(), rows[0].size()));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -68,7 +69,8 @@ Rows read_json(const nlohmann::json& array, const std::string& path) {
     if (row.empty() || row.size() != item.size())
       throw InvalidArgument(fmt::format("{}: row {} is not an array of numbers", path, rows.size()));
     if (!rows.empty() && row.size() != rows[0].size())
-      throw InvalidArgument(fmt::format("{}: row {} has {} columns where row 0 has {}", path, rows.size(), row.size(), rows[0].size()));
+      throw InvalidArgument(fmt::format("{}: row {} has {} columns where row 0 has {}", path, rows.size(),
+                                        row.size(), rows[0].size()));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -99,7 +101,8 @@ bool looks_like_matrix(const Rows& rows, Rank n) {
 
 GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n) {
   std::ifstream in(path);
-  if (!in || std::filesystem::is_directory(path)) throw InvalidArgument(fmt::format("cannot open the graph file {}", path));
+  if (!in || std::filesystem::is_directory(path))
+    throw InvalidArgument(fmt::format("cannot open the graph file {}", path));
   Rows rows;
   int line = 1;
   if (in.peek() == 0xEF) in.ignore(3);  // the mark that some programs write in front of UTF-8
@@ -110,7 +113,8 @@ GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n) {
     if (json.is_discarded()) throw InvalidArgument(fmt::format("{}: not valid JSON", path));
     if (json.is_object() && json.contains("rounds")) {
       if (!json["rounds"].is_array() || json["rounds"].size() != 1)
-        throw InvalidArgument(fmt::format("{}: a custom graph is static; the file must hold exactly one round", path));
+        throw InvalidArgument(
+            fmt::format("{}: a custom graph is static; the file must hold exactly one round", path));
       json = json["rounds"][0];
     }
     if (json.is_object() && json.contains("matrix")) {
@@ -127,22 +131,26 @@ GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n) {
   if (rows.empty() && n > 1) throw InvalidArgument(fmt::format("{}: no rows of numbers", path));
 
   GraphFile file;
-  if (format == GraphFormat::matrix || (format == GraphFormat::automatic && !rows.empty() && looks_like_matrix(rows, n))) {
+  if (format == GraphFormat::matrix ||
+      (format == GraphFormat::automatic && !rows.empty() && looks_like_matrix(rows, n))) {
     file.weighted = true;
     if (rows.size() != static_cast<std::size_t>(n) || rows[0].size() != rows.size())
-      throw InvalidArgument(fmt::format("{}: a matrix of {} rows and {} columns does not fit n = {}", path, rows.size(),
-                                        rows.empty() ? 0 : rows[0].size(), n));
+      throw InvalidArgument(fmt::format("{}: a matrix of {} rows and {} columns does not fit n = {}", path,
+                                        rows.size(), rows.empty() ? 0 : rows[0].size(), n));
     for (std::size_t i = 0; i < rows.size(); ++i)
       for (std::size_t j = 0; j < rows.size(); ++j)
-        if (rows[i][j] != 0) file.entries.push_back({static_cast<Rank>(i), static_cast<Rank>(j), Lane::a, rows[i][j]});
+        if (rows[i][j] != 0)
+          file.entries.push_back({static_cast<Rank>(i), static_cast<Rank>(j), Lane::a, rows[i][j]});
     return file;
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].size() != 2 && rows[i].size() != 3)
-      throw InvalidArgument(fmt::format("{}: {} columns; an edge has 2 (from, to) or 3 (receiver, sender, weight), a matrix n = {}",
-                                        path, rows[i].size(), n));
+      throw InvalidArgument(fmt::format(
+          "{}: {} columns; an edge has 2 (from, to) or 3 (receiver, sender, weight), a matrix n = {}", path,
+          rows[i].size(), n));
     file.weighted = rows[i].size() == 3;
-    file.entries.push_back({to_rank(rows[i][0], path, i), to_rank(rows[i][1], path, i), Lane::a, file.weighted ? rows[i][2] : 0});
+    file.entries.push_back({to_rank(rows[i][0], path, i), to_rank(rows[i][1], path, i), Lane::a,
+                            file.weighted ? rows[i][2] : 0});
   }
   return file;
 }

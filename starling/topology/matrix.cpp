@@ -65,14 +65,16 @@ void RoundMatrix::multiply_transposed(const double* x, double* y) const {
   std::size_t at = 0;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     spread[i] += rows_[i].self * x[i];
-    for (; at < rows_[i].end; ++at) spread[static_cast<std::size_t>(sources_[at].rank)] += sources_[at].weight * x[i];
+    for (; at < rows_[i].end; ++at)
+      spread[static_cast<std::size_t>(sources_[at].rank)] += sources_[at].weight * x[i];
   }
   // G is symmetric, so W^T = G S^T.
   const double* result = average_groups(spread.data(), scratch_, 1);
   std::copy(result, result + n_, y);
 }
 
-void RoundMatrix::multiply_blocks(const double* a, const double* b, double* a_out, double* b_out, int dim) const {
+void RoundMatrix::multiply_blocks(const double* a, const double* b, double* a_out, double* b_out,
+                                  int dim) const {
   const double* from_a = average_groups(a, scratch_, dim);
   const double* from_b = average_groups(b, scratch_b_, dim);
   const auto d = static_cast<std::size_t>(dim);
@@ -85,7 +87,8 @@ void RoundMatrix::multiply_blocks(const double* a, const double* b, double* a_ou
     }
     for (; at < row.end; ++at) {
       const Source& source = sources_[at];
-      const double* theirs = (source.lane == Lane::a ? from_a : from_b) + static_cast<std::size_t>(source.rank) * d;
+      const double* theirs =
+          (source.lane == Lane::a ? from_a : from_b) + static_cast<std::size_t>(source.rank) * d;
       for (std::size_t c = 0; c < d; ++c) {
         a_out[i * d + c] += source.weight * theirs[c];
         b_out[i * d + c] += source.weight_b * theirs[c];
@@ -100,23 +103,24 @@ double RoundMatrix::messages() const {
   return count;
 }
 
-std::vector<Entry> RoundMatrix::entries() const {
+std::vector<Entry> RoundMatrix::entries(Lane into) const {
   std::vector<Entry> all;
   std::vector<Entry> row;
   const auto add = [&](Rank receiver, const Source& source) {
+    const double weight = into == Lane::a ? source.weight : source.weight_b;
     const std::int32_t g = group_of_.empty() ? -1 : group_of_[static_cast<std::size_t>(source.rank)];
     if (g < 0) {
-      row.push_back({receiver, source.rank, source.lane, source.weight});
+      row.push_back({receiver, source.rank, source.lane, weight});
       return;
     }
     const Group& group = groups_[static_cast<std::size_t>(g)];
     for (std::int64_t i = 0; i < group.size(); ++i)
-      row.push_back({receiver, group[i], source.lane, source.weight / static_cast<double>(group.size())});
+      row.push_back({receiver, group[i], source.lane, weight / static_cast<double>(group.size())});
   };
   std::size_t at = 0;
   for (Rank i = 0; i < n_; ++i) {
     row.clear();
-    add(i, {i, Lane::a, rows_[static_cast<std::size_t>(i)].self, 0});
+    add(i, {i, into, rows_[static_cast<std::size_t>(i)].self, rows_[static_cast<std::size_t>(i)].self_b});
     for (; at < rows_[static_cast<std::size_t>(i)].end; ++at) add(i, sources_[at]);
     std::stable_sort(row.begin(), row.end(), [](const Entry& left, const Entry& right) {
       return left.sender != right.sender ? left.sender < right.sender : left.lane < right.lane;
@@ -124,7 +128,8 @@ std::vector<Entry> RoundMatrix::entries() const {
     // A sender heard on two ways, through its group and directly, is one entry.
     for (const Entry& entry : row) {
       if (entry.weight == 0 && entry.sender != i) continue;
-      if (!all.empty() && all.back().receiver == i && all.back().sender == entry.sender && all.back().lane == entry.lane) {
+      if (!all.empty() && all.back().receiver == i && all.back().sender == entry.sender &&
+          all.back().lane == entry.lane) {
         all.back().weight += entry.weight;
       } else {
         all.push_back(entry);

@@ -28,12 +28,13 @@ class RoundMatrix {
   /// (a, b) -> (a', b') for two-block schedules.
   void multiply_blocks(const double* a, const double* b, double* a_out, double* b_out, int dim = 1) const;
 
-  /// Messages of one model's size that the round sends; a mean over g ranks counts as a ring all-reduce, 2 (g - 1).
+  /// Messages of one model's size that the round sends; a mean over g ranks counts as a ring all-reduce, 2 (g
+  /// - 1).
   double messages() const;
 
   /// Every non-zero entry, the diagonal included (even where it is zero), by receiver and then sender; groups
-  /// multiplied out. For two-block schedules the weights into block a.
-  std::vector<Entry> entries() const;
+  /// multiplied out. For two-block schedules the weights into block a or, on request, into block b.
+  std::vector<Entry> entries(Lane into = Lane::a) const;
 
  private:
   const double* average_groups(const double* x, std::vector<double>& scratch, int dim) const;
@@ -47,7 +48,7 @@ class RoundMatrix {
   Rank n_;
   std::vector<Row> rows_;
   std::vector<Source> sources_;
-  std::vector<Group> groups_;       // distinct, disjoint
+  std::vector<Group> groups_;           // distinct, disjoint
   std::vector<std::int32_t> group_of_;  // per rank, -1: none; empty when there are no groups
   mutable std::vector<double> scratch_;
   mutable std::vector<double> scratch_b_;

@@ -1,22 +1,21 @@
 #include "starling/topology/mixer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 
 namespace starling {
 namespace {
 
-constexpr std::size_t kTile = 1024;              // values: a tile of the output stays in the first-level cache
+constexpr std::size_t kTile = 1024;  // values: a tile of the output stays in the first-level cache
 constexpr std::int64_t kCacheLimit = 4'000'000;  // ranks times rounds whose matrices are kept
 
 // out += weight * in, over a rotation: out[i] += weight * in[(i + offset) mod n] for i in [begin, end).
-void add_rotated(double* out, const double* in, double weight, std::size_t n, std::size_t offset, std::size_t begin,
-                 std::size_t end) {
+void add_rotated(double* out, const double* in, double weight, std::size_t n, std::size_t offset,
+                 std::size_t begin, std::size_t end) {
   const std::size_t wrap = n - offset;
   const std::size_t middle = std::clamp(wrap, begin, end);
   for (std::size_t i = begin; i < middle; ++i) out[i] += weight * in[i + offset];
@@ -24,7 +23,8 @@ void add_rotated(double* out, const double* in, double weight, std::size_t n, st
 }
 
 // out = own * self + weight * rotated, the one-peer case, in one pass.
-void mix_one(double* out, const double* self, double own, const double* in, double weight, std::size_t n, std::size_t offset) {
+void mix_one(double* out, const double* self, double own, const double* in, double weight, std::size_t n,
+             std::size_t offset) {
   const std::size_t wrap = n - offset;
   for (std::size_t i = 0; i < wrap; ++i) out[i] = own * self[i] + weight * in[i + offset];
   for (std::size_t i = wrap; i < n; ++i) out[i] = own * self[i] + weight * in[i - wrap];
@@ -52,7 +52,8 @@ Mixer::Mixer(SchedulePtr schedule, int dim)
 void Mixer::start(std::span<const double> values, Step first) {
   const auto expected = static_cast<std::size_t>(schedule_->size()) * static_cast<std::size_t>(dim_);
   if (values.size() != expected)
-    throw InvalidArgument(fmt::format("{} values for {} ranks of {} each", values.size(), schedule_->size(), dim_));
+    throw InvalidArgument(
+        fmt::format("{} values for {} ranks of {} each", values.size(), schedule_->size(), dim_));
   x_.assign(values.begin(), values.end());
   x_next_.resize(x_.size());
   step_ = first;
@@ -81,13 +82,16 @@ void Mixer::advance() {
 void Mixer::advance_circulant(const Circulant& schedule) {
   schedule.round(step_, row_);
   const std::size_t n = x_.size();
-  const auto offset = [&](const Source& source) { return static_cast<std::size_t>(source.rank) * static_cast<std::size_t>(dim_); };
+  const auto offset = [&](const Source& source) {
+    return static_cast<std::size_t>(source.rank) * static_cast<std::size_t>(dim_);
+  };
   messages_ = static_cast<double>(schedule.size()) * static_cast<double>(row_.sources.size());
   if (row_.sources.size() == 1) {
     const Source& source = row_.sources[0];
     const double* heard = source.lane == Lane::a ? x_.data() : b_.data();
     mix_one(x_next_.data(), x_.data(), row_.self_weight, heard, source.weight, n, offset(source));
-    if (sends_b_) mix_one(b_next_.data(), b_.data(), row_.self_weight_b, heard, source.weight_b, n, offset(source));
+    if (sends_b_)
+      mix_one(b_next_.data(), b_.data(), row_.self_weight_b, heard, source.weight_b, n, offset(source));
   } else {
     for (std::size_t begin = 0; begin < n; begin += kTile) {
       const std::size_t end = std::min(n, begin + kTile);
@@ -127,7 +131,9 @@ void Mixer::advance_matching(const Matching& schedule) {
 
 void Mixer::fill_cache() {
   const Step period = schedule_->random() ? 0 : schedule_->period();
-  if (circulant_ != nullptr || matching_ != nullptr || period == 0 || period > kCacheLimit / schedule_->size()) return;
+  if (circulant_ != nullptr || matching_ != nullptr || period == 0 ||
+      period > kCacheLimit / schedule_->size())
+    return;
   for (Step t = 0; t < period; ++t) cache_.emplace_back(*schedule_, t);
 }
 
@@ -168,7 +174,8 @@ double distance_to(std::span<const double> values, std::span<const double> mean)
     for (; i < values.size(); ++i) sums[0] += (values[i] - m) * (values[i] - m);
   } else {
     for (std::size_t i = 0; i < values.size(); i += mean.size())
-      for (std::size_t c = 0; c < mean.size(); ++c) sums[c % 4] += (values[i + c] - mean[c]) * (values[i + c] - mean[c]);
+      for (std::size_t c = 0; c < mean.size(); ++c)
+        sums[c % 4] += (values[i + c] - mean[c]) * (values[i + c] - mean[c]);
   }
   return std::sqrt(sums[0] + sums[1] + sums[2] + sums[3]);
 }

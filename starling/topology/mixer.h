@@ -9,8 +9,8 @@
 
 namespace starling {
 
-/// Plays all ranks of a schedule at once: n x dim values, mixed round by round. Circulant schedules and matchings have
-/// paths of their own, so that a round of a million ranks costs milliseconds.
+/// Plays all ranks of a schedule at once: n x dim values, mixed round by round. Circulant schedules and
+/// matchings have paths of their own, so that a round of a million ranks costs milliseconds.
 class Mixer {
  public:
   explicit Mixer(SchedulePtr schedule, int dim = 1);
@@ -23,7 +23,8 @@ class Mixer {
   Step step() const { return step_; }
   /// What the ranks hold: x, block a, or the push-sum estimate x / p.
   std::span<const double> values() const { return mixing_ == Mixing::push_sum ? estimate_ : x_; }
-  /// Messages of one model's size that the last round sent; a mean over g ranks counts as a ring all-reduce, 2 (g - 1).
+  /// Messages of one model's size that the last round sent; a mean over g ranks counts as a ring all-reduce,
+  /// 2 (g - 1).
   double messages() const { return messages_; }
 
  private:

@@ -1,8 +1,7 @@
 #include "starling/topology/registry.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <mutex>
 #include <numeric>
 
@@ -48,10 +47,12 @@ Family find_family(const std::string& name) {
     if (family.name == name) return family;
   std::vector<std::string> names;
   for (const Family& family : all.families) names.push_back(family.name);
-  const auto closest = std::min_element(names.begin(), names.end(), [&](const std::string& left, const std::string& right) {
-    return edit_distance(left, name) < edit_distance(right, name);
-  });
-  const std::string hint = edit_distance(*closest, name) <= 2 ? fmt::format(" (did you mean {}?)", *closest) : "";
+  const auto closest =
+      std::min_element(names.begin(), names.end(), [&](const std::string& left, const std::string& right) {
+        return edit_distance(left, name) < edit_distance(right, name);
+      });
+  const std::string hint =
+      edit_distance(*closest, name) <= 2 ? fmt::format(" (did you mean {}?)", *closest) : "";
   throw InvalidArgument(fmt::format("unknown topology '{}'{}; valid are {}", name, hint, join_words(names)));
 }
 
@@ -69,16 +70,19 @@ Spec with_seeds(const Spec& spec, std::uint64_t seed) {
   bool has_seed = false;
   std::size_t position = 0;
   for (Spec::Argument& argument : complete.arguments) {
-    const std::size_t at = argument.key.empty()
-                               ? position++
-                               : static_cast<std::size_t>(std::find_if(declared.begin(), declared.end(), [&](const Parameter& p) {
-                                   return p.name == argument.key;
-                                 }) - declared.begin());
+    const std::size_t at =
+        argument.key.empty() ? position++
+                             : static_cast<std::size_t>(
+                                   std::find_if(declared.begin(), declared.end(),
+                                                [&](const Parameter& p) { return p.name == argument.key; }) -
+                                   declared.begin());
     if (at >= declared.size()) continue;  // Parameters will say so
     has_seed = has_seed || declared[at].name == "seed";
-    if (declared[at].is_topology && !argument.value.is_list) argument.value = with_seeds(argument.value, seed);
+    if (declared[at].is_topology && !argument.value.is_list)
+      argument.value = with_seeds(argument.value, seed);
   }
-  if (family.random && !has_seed) complete.arguments.push_back({"seed", Spec{std::to_string(seed), false, {}}});
+  if (family.random && !has_seed)
+    complete.arguments.push_back({"seed", Spec{std::to_string(seed), false, {}}});
   return complete;
 }
 
@@ -89,8 +93,10 @@ SchedulePtr make_schedule(std::string_view text, Rank n, std::uint64_t seed) {
 }
 
 SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting) {
-  if (setting.n < 1) throw InvalidArgument(fmt::format("a topology needs at least one rank, not n = {}", setting.n));
-  if (spec.is_list) throw InvalidArgument(fmt::format("expected a topology's name, not the list {}", spec.to_string()));
+  if (setting.n < 1)
+    throw InvalidArgument(fmt::format("a topology needs at least one rank, not n = {}", setting.n));
+  if (spec.is_list)
+    throw InvalidArgument(fmt::format("expected a topology's name, not the list {}", spec.to_string()));
   Spec complete = with_seeds(spec, setting.seed);
   const Family family = find_family(spec.word);
   const auto schedule = family.make(Parameters(complete, all_parameters(family)), setting);

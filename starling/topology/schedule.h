@@ -11,7 +11,8 @@ namespace starling {
 /// What a program must carry for a schedule to average.
 enum class Mixing {
   average,    // rows sum to one: x alone
-  push_sum,   // only columns sum to one: x and a scalar p (start 1) that travels with it; the estimate is x / p
+  push_sum,   // only columns sum to one: x and a scalar p (start 1) that travels with it; the estimate is x /
+              // p
   two_block,  // CECA: two blocks a and b per rank; a is the answer
 };
 

@@ -1,12 +1,13 @@
 #include "starling/topology/spectrum.h"
 
-#include <Eigen/Dense>
-#include <Eigen/Sparse>
 #include <Spectra/SymEigsSolver.h>
 #include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>
+
+#include <Eigen/Dense>
+#include <Eigen/Sparse>
 
 #include "starling/base/error.h"
 
@@ -37,7 +38,8 @@ std::optional<EigenPair> extreme_pair(Eigen::Index n, const Map& map, Spectra::S
   Spectra::SymEigsSolver<Operator<Map>> solver(op, 1, std::min<Eigen::Index>(n, 64));
   // A fixed start that is not a symmetric vector of any graph here.
   Eigen::VectorXd start(n);
-  for (Eigen::Index i = 0; i < n; ++i) start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i) + 1e-3 * static_cast<double>(i % 97));
+  for (Eigen::Index i = 0; i < n; ++i)
+    start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i) + 1e-3 * static_cast<double>(i % 97));
   start.array() -= start.mean();
   solver.init(start.data());
   solver.compute(rule, kMostRestarts, 1e-13);
@@ -58,7 +60,8 @@ Eigen::MatrixXd dense(const RoundMatrix& round) {
 std::complex<double> circulant_eigenvalue(const Exchange& row, Rank n, Rank k) {
   std::complex<double> sum = row.self_weight;
   for (const Source& source : row.sources) {
-    const auto turns = static_cast<std::uint64_t>(source.rank) * static_cast<std::uint64_t>(k) % static_cast<std::uint64_t>(n);
+    const auto turns = static_cast<std::uint64_t>(source.rank) * static_cast<std::uint64_t>(k) %
+                       static_cast<std::uint64_t>(n);
     const double angle = 2 * std::numbers::pi * static_cast<double>(turns) / n;
     sum += source.weight * std::complex<double>(std::cos(angle), std::sin(angle));
   }
@@ -190,10 +193,13 @@ Extremes laplacian_extremes(const Graph& graph) {
   laplacian.setFromTriplets(entries.begin(), entries.end());
   if (n <= 4 * kDenseLimit) {
     const auto values =
-        Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(Eigen::MatrixXd(laplacian), Eigen::EigenvaluesOnly).eigenvalues();
+        Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(Eigen::MatrixXd(laplacian), Eigen::EigenvaluesOnly)
+            .eigenvalues();
     return {values[std::min<Eigen::Index>(1, n - 1)], values[n - 1]};
   }
-  const auto multiply = [&](const double* x, double* y) { MapVector(y, n) = laplacian * ConstMapVector(x, n); };
+  const auto multiply = [&](const double* x, double* y) {
+    MapVector(y, n) = laplacian * ConstMapVector(x, n);
+  };
   const auto most = extreme_pair(n, multiply, Spectra::SortRule::LargestAlge);
   // The least eigenvalue but zero is the largest of the inverse, with the constant vector projected out.
   constexpr double kShift = 1e-3;

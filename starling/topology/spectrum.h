@@ -13,13 +13,15 @@ namespace starling {
 /// ||W_last ... W_first - J||_2. Nothing when the iteration did not converge.
 std::optional<double> deviation_norm(std::span<const RoundMatrix> rounds);
 
-/// The same for `count` rounds of a circulant schedule, from its eigenvalues: circulants commute and are normal.
+/// The same for `count` rounds of a circulant schedule, from its eigenvalues: circulants commute and are
+/// normal.
 double circulant_deviation_norm(const Circulant& schedule, Step first, Step count);
 
 /// A unit vector that maximises the mean of ||(W - J) v||^2 over the given rounds.
 std::optional<std::vector<double>> worst_direction(std::span<const RoundMatrix> samples);
 
-/// The second largest modulus among the eigenvalues: the rate at which W^t settles. For n up to `kDenseLimit`.
+/// The second largest modulus among the eigenvalues: the rate at which W^t settles. For n up to
+/// `kDenseLimit`.
 std::optional<double> second_modulus(const RoundMatrix& round);
 
 /// The least eigenvalue of a symmetric round.

@@ -1,11 +1,10 @@
+#include <cstring>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <cstring>
 #include <random>
+#include <signal.h>
 #include <thread>
+#include <unistd.h>
 
 #include "fabric/harness.h"
 #include "starling/base/error.h"
@@ -29,7 +28,8 @@ Arrival receive(Fabric& fabric, Rank source) {
     const bool was_alive = fabric.alive(source);
     if (auto arrival = fabric.poll(source)) return std::move(*arrival);
     if (!was_alive) throw Error(fmt::format("lost rank {}", source));
-    if (std::chrono::steady_clock::now() > deadline) throw Error(fmt::format("nothing from rank {} in time", source));
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(fmt::format("nothing from rank {} in time", source));
     fabric.sleep(ticket, deadline);
   }
 }
@@ -54,7 +54,8 @@ class ConformanceTest : public testing::TestWithParam<Launch> {
 
   void run(const FabricBody& body) const {
     const auto ends = GetParam().launcher->run(GetParam().size, plain(body));
-    for (std::size_t r = 0; r < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
+    for (std::size_t r = 0; r < ends.size(); ++r)
+      EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
   }
 };
 
@@ -72,7 +73,8 @@ TEST_P(ConformanceTest, EveryPairInOrderAtEverySize) {
     const std::vector<std::size_t> counts = {0, 1, 7, 1000, 100'000};
     for (Rank to = 0; to < fabric.size(); ++to)
       for (std::size_t k = 0; k < counts.size() && to != fabric.rank(); ++k)
-        send(fabric, to, std::vector<std::uint64_t>(counts[k], static_cast<std::uint64_t>(fabric.rank()) * 100 + k), k);
+        send(fabric, to,
+             std::vector<std::uint64_t>(counts[k], static_cast<std::uint64_t>(fabric.rank()) * 100 + k), k);
     for (Rank from = 0; from < fabric.size(); ++from)
       for (std::size_t k = 0; k < counts.size() && from != fabric.rank(); ++k) {
         const Arrival arrival = receive(fabric, from);
@@ -92,7 +94,8 @@ TEST_P(ConformanceTest, OneMessageToManyIsStoredOnce) {
       if (r != fabric.rank()) others.push_back(r);
     for (int k = 0; k < 50; ++k) {
       Outgoing message = fabric.reserve(8);
-      const std::uint64_t value = static_cast<std::uint64_t>(fabric.rank()) * 1000 + static_cast<std::uint64_t>(k);
+      const std::uint64_t value =
+          static_cast<std::uint64_t>(fabric.rank()) * 1000 + static_cast<std::uint64_t>(k);
       std::memcpy(message.bytes().data(), &value, 8);
       fabric.post(std::move(message), {}, others);
     }
@@ -101,7 +104,8 @@ TEST_P(ConformanceTest, OneMessageToManyIsStoredOnce) {
         const Arrival arrival = receive(fabric, from);
         std::uint64_t value = 0;
         std::memcpy(&value, arrival.bytes().data(), 8);
-        require(value == static_cast<std::uint64_t>(from) * 1000 + static_cast<std::uint64_t>(k), "wrong value");
+        require(value == static_cast<std::uint64_t>(from) * 1000 + static_cast<std::uint64_t>(k),
+                "wrong value");
       }
   });
 }
@@ -113,7 +117,8 @@ TEST_P(ConformanceTest, ThousandsInFlightHeldAndReleasedInAnyOrder) {
     const Rank left = (fabric.rank() + fabric.size() - 1) % fabric.size();
     if (right == fabric.rank()) return;
     std::mt19937 random(static_cast<unsigned>(fabric.rank()));
-    for (std::uint64_t k = 0; k < kMessages; ++k) send(fabric, right, std::vector<std::uint64_t>(random() % 300, k), k);
+    for (std::uint64_t k = 0; k < kMessages; ++k)
+      send(fabric, right, std::vector<std::uint64_t>(random() % 300, k), k);
     std::vector<Arrival> held;
     for (std::uint64_t k = 0; k < kMessages; ++k) {
       held.push_back(receive(fabric, left));
@@ -156,29 +161,32 @@ class MishapTest : public ConformanceTest {};
 
 TEST_P(MishapTest, AKilledRankIsNoticedByItsPeersAndNobodyElseSuffers) {
   const Rank size = GetParam().size;
-  const auto ends = GetParam().launcher->run(size, plain([](Fabric& fabric) {
-    const Rank victim = fabric.size() - 1;
-    const Rank right = (fabric.rank() + 1) % victim;
-    const Rank left = (fabric.rank() + victim - 1) % victim;
-    if (fabric.rank() == victim) {
-      send(fabric, 0, {7});
-      kill(getpid(), SIGKILL);
-    }
-    for (std::uint64_t k = 0; k < 300 && right != fabric.rank(); ++k) {
-      send(fabric, right, {k}, k);
-      send(fabric, victim, {k}, k);  // nobody reads these: they must not harm the sender
-      require(receive(fabric, left).header().sequence == k, "survivors lost a message");
-    }
-    if (fabric.rank() == 0) require(receive(fabric, victim).bytes().size() == 8, "posted before death, yet lost");
-    try {
-      receive(fabric, victim);
-    } catch (const Error& error) {
-      require(std::string(error.what()) == fmt::format("lost rank {}", victim), error.what());
-      return;
-    }
-    throw Error("heard from the dead");
-  }));
-  for (Rank r = 0; r + 1 < size; ++r) EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << ends[static_cast<std::size_t>(r)].message;
+  const auto ends = GetParam().launcher->run(
+      size, plain([](Fabric& fabric) {
+        const Rank victim = fabric.size() - 1;
+        const Rank right = (fabric.rank() + 1) % victim;
+        const Rank left = (fabric.rank() + victim - 1) % victim;
+        if (fabric.rank() == victim) {
+          send(fabric, 0, {7});
+          kill(getpid(), SIGKILL);
+        }
+        for (std::uint64_t k = 0; k < 300 && right != fabric.rank(); ++k) {
+          send(fabric, right, {k}, k);
+          send(fabric, victim, {k}, k);  // nobody reads these: they must not harm the sender
+          require(receive(fabric, left).header().sequence == k, "survivors lost a message");
+        }
+        if (fabric.rank() == 0)
+          require(receive(fabric, victim).bytes().size() == 8, "posted before death, yet lost");
+        try {
+          receive(fabric, victim);
+        } catch (const Error& error) {
+          require(std::string(error.what()) == fmt::format("lost rank {}", victim), error.what());
+          return;
+        }
+        throw Error("heard from the dead");
+      }));
+  for (Rank r = 0; r + 1 < size; ++r)
+    EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << ends[static_cast<std::size_t>(r)].message;
   EXPECT_EQ(ends.back().signal, SIGKILL);
 }
 
@@ -195,14 +203,16 @@ TEST_P(MishapTest, AStoppedRankDelaysOnlyThoseWhoWaitForIt) {
       }
       kill(me, SIGSTOP);
       for (Rank from = 0; from < sleeper; ++from)
-        for (std::uint64_t k = 0; k < 200; ++k) require(receive(fabric, from).header().sequence == k, "order after the stop");
+        for (std::uint64_t k = 0; k < 200; ++k)
+          require(receive(fabric, from).header().sequence == k, "order after the stop");
       return;
     }
     for (std::uint64_t k = 0; k < 200; ++k) send(fabric, sleeper, {k}, k);  // posting never blocks
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, ConformanceTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, ConformanceTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
+                         launch_name);
 INSTANTIATE_TEST_SUITE_P(Fabrics, MishapTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "starling/fabric/faulty/faulty.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmath>
 
 #include "starling/base/error.h"
 #include "starling/fabric/local/local.h"

@@ -1,14 +1,13 @@
 #include "fabric/harness.h"
 
-#include <fmt/format.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/local/local.h"
@@ -75,7 +74,8 @@ std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Wrap& w
   for (std::size_t r = 0; r < pids.size(); ++r) {
     RankEnd end;
     char buffer[4096];
-    for (ssize_t n = 0; (n = read(pipes[r], buffer, sizeof(buffer))) > 0;) end.message.append(buffer, static_cast<std::size_t>(n));
+    for (ssize_t n = 0; (n = read(pipes[r], buffer, sizeof(buffer))) > 0;)
+      end.message.append(buffer, static_cast<std::size_t>(n));
     close(pipes[r]);
     int status = 0;
     waitpid(pids[r], &status, 0);

@@ -1,10 +1,9 @@
 #include "starling/fabric/local/local.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <cstring>
+#include <gtest/gtest.h>
 #include <random>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/fabric/local/heap.h"
@@ -15,7 +14,9 @@
 namespace starling {
 namespace {
 
-void post(Fabric& fabric, std::size_t bytes, Rank to) { fabric.post(fabric.reserve(bytes), {}, {&to, 1}); }
+void post(Fabric& fabric, std::size_t bytes, Rank to) {
+  fabric.post(fabric.reserve(bytes), {}, {&to, 1});
+}
 
 TEST(LocalTest, MemoryOfReadMessagesIsUsedAgain) {
   LocalOptions options;
@@ -37,7 +38,8 @@ TEST(LocalTest, AFullLimitNamesWhoHoldsWhat) {
     post(*fabrics[0], 300'000, 1);
     FAIL() << "more than the limit";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 holds 500000, rank 2 holds 400000"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1 holds 500000, rank 2 holds 400000"), std::string::npos)
+        << error.what();
   }
   ASSERT_TRUE(fabrics[1]->poll(0));  // read and dropped at once
   post(*fabrics[0], 300'000, 1);
@@ -85,7 +87,8 @@ TEST(HeapTest, PiecesNeverOverlapAndMergeAgain) {
       const std::uint64_t offset = heap.allocate(size, true);
       ASSERT_NE(offset, 0U);
       ASSERT_EQ(offset % 64, 0U);
-      for (const auto& [other, length] : pieces) ASSERT_TRUE(offset + size <= other || other + length <= offset);
+      for (const auto& [other, length] : pieces)
+        ASSERT_TRUE(offset + size <= other || other + length <= offset);
       std::memset(region.at(offset), 1, size);  // there is memory behind it
       pieces.emplace_back(offset, size);
     } else if (!pieces.empty()) {

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <numeric>
 #include <random>
+#include <signal.h>
 #include <thread>
+#include <unistd.h>
 
 #include "fabric/harness.h"
 #include "starling/topology/matrix.h"
@@ -44,15 +43,19 @@ class FlockTest : public testing::TestWithParam<Launch> {
   }
   void run(const FlockBody& body) const {
     const auto ends = ends_of(body);
-    for (std::size_t r = 0; r < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
+    for (std::size_t r = 0; r < ends.size(); ++r)
+      EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
   }
 };
 
 // Everybody's start, so that each rank can compute what all should hold.
-double start_value(Rank rank, std::size_t i) { return std::sin(1.0 + rank * 10.0 + static_cast<double>(i)); }
+double start_value(Rank rank, std::size_t i) {
+  return std::sin(1.0 + rank * 10.0 + static_cast<double>(i));
+}
 
 TEST_P(FlockTest, NeighborAveragesFollowTheSchedule) {
-  for (const char* spec : {"exponential", "ring", "one-peer-exponential", "od-equidyn(seed=3)", "base(k=2)", "complete", "periodic(ring,h=2)", "star"})
+  for (const char* spec : {"exponential", "ring", "one-peer-exponential", "od-equidyn(seed=3)", "base(k=2)",
+                           "complete", "periodic(ring,h=2)", "star"})
     run([spec](Flock& flock) {
       constexpr std::size_t kCount = 37;
       const Rank n = flock.size();
@@ -60,8 +63,10 @@ TEST_P(FlockTest, NeighborAveragesFollowTheSchedule) {
       std::vector<double> x(kCount);
       std::vector<double> all(kCount * static_cast<std::size_t>(n));
       for (Rank r = 0; r < n; ++r)
-        for (std::size_t i = 0; i < kCount; ++i) all[static_cast<std::size_t>(r) * kCount + i] = start_value(r, i);
-      const auto mine = all.begin() + static_cast<std::ptrdiff_t>(flock.rank()) * static_cast<std::ptrdiff_t>(kCount);
+        for (std::size_t i = 0; i < kCount; ++i)
+          all[static_cast<std::size_t>(r) * kCount + i] = start_value(r, i);
+      const auto mine =
+          all.begin() + static_cast<std::ptrdiff_t>(flock.rank()) * static_cast<std::ptrdiff_t>(kCount);
       std::copy(mine, mine + kCount, x.begin());
       const SchedulePtr schedule = make_schedule(spec, n);
       for (Step step = 0; step < 6; ++step) {
@@ -71,7 +76,8 @@ TEST_P(FlockTest, NeighborAveragesFollowTheSchedule) {
         RoundMatrix(*schedule, step).multiply(all.data(), next.data(), kCount);
         all = next;
         for (std::size_t i = 0; i < kCount; ++i)
-          require(std::abs(x[i] - all[static_cast<std::size_t>(flock.rank()) * kCount + i]) < 1e-14, fmt::format("{} step {}", spec, step));
+          require(std::abs(x[i] - all[static_cast<std::size_t>(flock.rank()) * kCount + i]) < 1e-14,
+                  fmt::format("{} step {}", spec, step));
       }
     });
 }
@@ -90,11 +96,13 @@ TEST_P(FlockTest, NonblockingOperationsOverlapAndEndInAnyOrder) {
     const Rank n = flock.size();
     if (n > 1) ring = {0.5, {{(flock.rank() + n - 1) % n, 0.5}}, {{(flock.rank() + 1) % n, 1.0}}};
     for (const int k : order)
-      pending[static_cast<std::size_t>(k)] = flock.start_neighbor_allreduce(block_of(std::as_const(in[static_cast<std::size_t>(k)])),
-                                                                            block_of(out[static_cast<std::size_t>(k)]), ring, fmt::format("op{}", k));
+      pending[static_cast<std::size_t>(k)] = flock.start_neighbor_allreduce(
+          block_of(std::as_const(in[static_cast<std::size_t>(k)])),
+          block_of(out[static_cast<std::size_t>(k)]), ring, fmt::format("op{}", k));
     std::shuffle(order.begin(), order.end(), std::mt19937(99));
     for (const int k : order) pending[static_cast<std::size_t>(k)].wait();
-    const float expected = n > 1 ? 0.5F * static_cast<float>(flock.rank()) + 0.5F * static_cast<float>((flock.rank() + n - 1) % n)
+    const float expected = n > 1 ? 0.5F * static_cast<float>(flock.rank()) +
+                                       0.5F * static_cast<float>((flock.rank() + n - 1) % n)
                                  : static_cast<float>(flock.rank());
     for (const auto& values : out)
       for (const float value : values) require(value == expected, "value");
@@ -125,7 +133,8 @@ TEST_P(FlockTest, AllreduceIsTheSameEverywhere) {
 TEST_P(FlockTest, GathersBroadcastsAndBarriers) {
   run([](Flock& flock) {
     const Rank n = flock.size();
-    const std::vector<std::int64_t> mine(static_cast<std::size_t>(flock.rank()), flock.rank());  // different lengths
+    const std::vector<std::int64_t> mine(static_cast<std::size_t>(flock.rank()),
+                                         flock.rank());  // different lengths
     const auto all = flock.allgather(mine);
     std::size_t at = 0;
     for (Rank r = 0; r < n; ++r)
@@ -149,7 +158,8 @@ TEST_P(FlockTest, ManySmallOperations) {
     std::vector<float> x(16, static_cast<float>(flock.rank()));
     for (int i = 0; i < 2000; ++i) flock.neighbor_allreduce(x);
     const float mean = static_cast<float>(flock.size() - 1) / 2;
-    for (const float value : x) require(std::abs(value - mean) < 1e-4F, fmt::format("{} is not {}", value, mean));
+    for (const float value : x)
+      require(std::abs(value - mean) < 1e-4F, fmt::format("{} is not {}", value, mean));
   });
 }
 
@@ -164,7 +174,8 @@ TEST_P(SeveralRanksTest, DifferentShapesAreAnErrorOnBothSides) {
       flock.pair_gossip(x, peer);
       flock.pair_gossip(x, peer);
     });
-    require(text.find("10 x float32") != std::string::npos && text.find("11 x float32") != std::string::npos, text);
+    require(text.find("10 x float32") != std::string::npos && text.find("11 x float32") != std::string::npos,
+            text);
   });
 }
 
@@ -183,11 +194,14 @@ TEST_P(SeveralRanksTest, BadArgumentsSayWhatIsValid) {
     require(message_of<InvalidArgument>([&] { flock.send(x, 99); }) ==
                 fmt::format("send: rank 99 is not one of the {} ranks 0..{}", flock.size(), flock.size() - 1),
             "peer");
-    require(message_of<InvalidArgument>([&] { flock.average(whole); }).find("int32") != std::string::npos, "integers");
+    require(message_of<InvalidArgument>([&] { flock.average(whole); }).find("int32") != std::string::npos,
+            "integers");
     require(message_of<InvalidArgument>([&] { flock.set_schedule(make_schedule("ring", 99)); }) ==
                 fmt::format("ring is for 99 ranks, this flock has {}", flock.size()),
             "size");
-    require(message_of<InvalidArgument>([&] { flock.set_schedule("ceca"); }).find("base(k=1)") != std::string::npos, "ceca");
+    require(message_of<InvalidArgument>([&] { flock.set_schedule("ceca"); }).find("base(k=1)") !=
+                std::string::npos,
+            "ceca");
     flock.barrier();
   });
 }
@@ -233,7 +247,9 @@ TEST_P(DeathTest, ThoseWhoNeedADeadRankAreToldAndTheOthersGoOn) {
     }
     throw Error("an average with a dead rank went through");
   });
-  for (Rank r = 0; r + 1 < size; ++r) EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << r << ": " << ends[static_cast<std::size_t>(r)].message;
+  for (Rank r = 0; r + 1 < size; ++r)
+    EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok)
+        << r << ": " << ends[static_cast<std::size_t>(r)].message;
   EXPECT_EQ(ends.back().signal, SIGKILL);
 }
 
@@ -248,8 +264,10 @@ TEST(JoinTest, AloneIsAFlockOfOne) {
   EXPECT_EQ(x, (std::vector<float>{1, 2, 3}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FlockTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, SeveralRanksTest, testing::ValuesIn(launches({2, 3, 5}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, FlockTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
+                         launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, SeveralRanksTest, testing::ValuesIn(launches({2, 3, 5}, false)),
+                         launch_name);
 INSTANTIATE_TEST_SUITE_P(Fabrics, DeathTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace

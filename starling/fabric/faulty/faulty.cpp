@@ -1,12 +1,11 @@
 #include "starling/fabric/faulty/faulty.h"
 
-#include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <deque>
+#include <fmt/format.h>
 #include <mutex>
+#include <signal.h>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/base/random.h"
@@ -20,14 +19,17 @@ using Clock = std::chrono::steady_clock;
 class Faulty final : public Fabric {
  public:
   Faulty(std::shared_ptr<Fabric> inner, Faults faults)
-      : inner_(std::move(inner)), faults_(std::move(faults)), pairs_(static_cast<std::size_t>(inner_->size())) {}
+      : inner_(std::move(inner)),
+        faults_(std::move(faults)),
+        pairs_(static_cast<std::size_t>(inner_->size())) {}
 
   Rank rank() const override { return inner_->rank(); }
   Rank size() const override { return inner_->size(); }
   Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
   std::uint32_t ticket() const override { return inner_->ticket(); }
 
-  /// A dead peer's messages that are still held back are on their way: it lives on until the last has arrived.
+  /// A dead peer's messages that are still held back are on their way: it lives on until the last has
+  /// arrived.
   bool alive(Rank peer) const override {
     if (inner_->alive(peer)) return true;
     const std::lock_guard lock(mutex_);
@@ -50,7 +52,9 @@ class Faulty final : public Fabric {
     return arrival;
   }
 
-  void sleep(std::uint32_t ticket, Deadline deadline) override { inner_->sleep(ticket, std::min(deadline, next_due())); }
+  void sleep(std::uint32_t ticket, Deadline deadline) override {
+    inner_->sleep(ticket, std::min(deadline, next_due()));
+  }
 
  private:
   struct Held {
@@ -77,7 +81,8 @@ class Faulty final : public Fabric {
   }
 
   std::uint32_t pair_stream(Rank source) const {
-    return stream::kFaults + (static_cast<std::uint32_t>(source) * static_cast<std::uint32_t>(size()) + static_cast<std::uint32_t>(rank()));
+    return stream::kFaults + (static_cast<std::uint32_t>(source) * static_cast<std::uint32_t>(size()) +
+                              static_cast<std::uint32_t>(rank()));
   }
 
   Deadline next_due() {
@@ -99,7 +104,8 @@ class Faulty final : public Fabric {
 
 std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults& faults) {
   for (const double probability : {faults.drop, faults.delay})
-    if (!(probability >= 0 && probability <= 1)) throw InvalidArgument(fmt::format("a probability of {} is not between 0 and 1", probability));
+    if (!(probability >= 0 && probability <= 1))
+      throw InvalidArgument(fmt::format("a probability of {} is not between 0 and 1", probability));
   return std::make_shared<Faulty>(std::move(inner), faults);
 }
 

@@ -11,13 +11,15 @@ namespace starling {
 /// What goes wrong, decided by (seed, pair, number of the message): the same script does the same every time.
 struct Faults {
   std::uint64_t seed = 0;
-  double drop = 0;                               // probability that a message never arrives
-  double delay = 0;                              // probability that one is held back, and with it what follows from the same sender
+  double drop = 0;   // probability that a message never arrives
+  double delay = 0;  // probability that one is held back, and with it what follows from the same sender
   std::chrono::microseconds longest_delay{1000};  // uniform up to this
-  std::vector<std::pair<Rank, std::uint64_t>> kills;  // this rank dies by SIGKILL before its k-th post, counted from 0
+  std::vector<std::pair<Rank, std::uint64_t>>
+      kills;  // this rank dies by SIGKILL before its k-th post, counted from 0
 };
 
-/// Wraps another fabric. Order per pair is kept; messages of different pairs overtake each other through delays.
+/// Wraps another fabric. Order per pair is kept; messages of different pairs overtake each other through
+/// delays.
 std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults& faults);
 
 }  // namespace starling

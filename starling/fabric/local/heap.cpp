@@ -24,7 +24,8 @@ std::uint64_t Heap::allocate(std::uint64_t bytes, bool may_grow) {
   } else {
     offset = end_;
     if (offset + size > region_.reserved() && !may_grow) return 0;
-    if (offset + size > region_.reserved()) region_.reserve(std::max(offset + size, region_.reserved() + kGrowth));
+    if (offset + size > region_.reserved())
+      region_.reserve(std::max(offset + size, region_.reserved() + kGrowth));
     end_ += size;
   }
   taken_[offset] = size;

@@ -7,13 +7,15 @@
 
 namespace starling::local {
 
-/// Hands out pieces of a region to its owner. The book-keeping is private memory: what others can write cannot corrupt it.
+/// Hands out pieces of a region to its owner. The book-keeping is private memory: what others can write
+/// cannot corrupt it.
 class Heap {
  public:
-  Heap(Region& region, std::uint64_t start, std::uint64_t limit) : region_(region), end_(start), limit_(limit) {}
+  Heap(Region& region, std::uint64_t start, std::uint64_t limit)
+      : region_(region), end_(start), limit_(limit) {}
 
-  /// An offset, aligned to 64; 0 when the limit would be passed, or when the region would have to grow and may not. Throws
-  /// Error when the machine has no memory left.
+  /// An offset, aligned to 64; 0 when the limit would be passed, or when the region would have to grow and
+  /// may not. Throws Error when the machine has no memory left.
   std::uint64_t allocate(std::uint64_t bytes, bool may_grow);
   void free(std::uint64_t offset);
   std::uint64_t used() const { return used_; }
@@ -24,9 +26,9 @@ class Heap {
   std::uint64_t end_;    // of what was ever handed out
   std::uint64_t limit_;  // on what is in use
   std::uint64_t used_ = 0;
-  std::map<std::uint64_t, std::uint64_t> free_;       // offset -> size, neighbours merged
+  std::map<std::uint64_t, std::uint64_t> free_;          // offset -> size, neighbours merged
   std::multimap<std::uint64_t, std::uint64_t> by_size_;  // size -> offset
-  std::map<std::uint64_t, std::uint64_t> taken_;      // offset -> size
+  std::map<std::uint64_t, std::uint64_t> taken_;         // offset -> size
   void add_free(std::uint64_t offset, std::uint64_t size);
   void remove_free(std::map<std::uint64_t, std::uint64_t>::iterator piece);
 };

@@ -32,13 +32,18 @@ struct Control {
   std::atomic<std::uint32_t> sleepers{0};
 };
 
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+                  std::atomic<std::uint32_t>::is_always_lock_free,
               "shared memory needs atomics without locks");
 
-constexpr std::uint64_t aligned(std::uint64_t offset, std::uint64_t to = 64) { return (offset + to - 1) / to * to; }
+constexpr std::uint64_t aligned(std::uint64_t offset, std::uint64_t to = 64) {
+  return (offset + to - 1) / to * to;
+}
 constexpr std::uint64_t head_offset(Rank destination) {
   return aligned(sizeof(Control)) + static_cast<std::uint64_t>(destination) * aligned(sizeof(Node));
 }
-constexpr std::uint64_t heap_offset(Rank size) { return aligned(head_offset(size), 4096); }
+constexpr std::uint64_t heap_offset(Rank size) {
+  return aligned(head_offset(size), 4096);
+}
 
 }  // namespace starling::local

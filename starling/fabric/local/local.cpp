@@ -1,14 +1,13 @@
 #include "starling/fabric/local/local.h"
 
-#include <fmt/format.h>
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <list>
 #include <map>
 #include <mutex>
 #include <new>
+#include <sched.h>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/fabric/local/futex.h"
@@ -25,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLongestSleep{50};  // deaths ring no bell: look for them this often
-constexpr std::size_t kScanAll = 32;                    // with more messages outstanding, most posts look at the oldest only
+constexpr std::size_t kScanAll = 32;  // with more messages outstanding, most posts look at the oldest only
 
 int usable_cores() {
   cpu_set_t set;
@@ -40,7 +39,8 @@ void relax() {
 #endif
 }
 
-/// Every rank's region by rank; threads of one process share the mappings, so that a thread sanitizer sees what they do.
+/// Every rank's region by rank; threads of one process share the mappings, so that a thread sanitizer sees
+/// what they do.
 using Regions = std::vector<std::shared_ptr<Region>>;
 
 /// A region of one's own, initialised before others see it.
@@ -48,7 +48,8 @@ std::shared_ptr<Region> make_region(Rank rank, Rank size) {
   auto region = std::make_shared<Region>(Region::create(fmt::format("starling-{}", rank)));
   region->reserve(heap_offset(size));
   new (region->at(0)) Control;
-  for (Rank destination = 0; destination < size; ++destination) new (region->at(head_offset(destination))) Node;
+  for (Rank destination = 0; destination < size; ++destination)
+    new (region->at(head_offset(destination))) Node;
   return region;
 }
 
@@ -131,14 +132,16 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
     }
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
     if (left.count() <= 0) return;
-    // Who rings looks at `sleepers` after the bell, we look at the bell after `sleepers`: one of the two sees the other.
+    // Who rings looks at `sleepers` after the bell, we look at the bell after `sleepers`: one of the two sees
+    // the other.
     own.sleepers.fetch_add(1, std::memory_order_seq_cst);
     futex_wait(own.bell, ticket, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
     own.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 
   bool alive(Rank peer) const override {
-    return peer == rank_ || (control(peer).presence.load(std::memory_order_acquire) != Presence::left && !peers_.dead(peer));
+    return peer == rank_ ||
+           (control(peer).presence.load(std::memory_order_acquire) != Presence::left && !peers_.dead(peer));
   }
 
  private:
@@ -176,10 +179,12 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
   }
 
   void done_with(Rank source, std::uint64_t handle) noexcept override {
-    regions_[static_cast<std::size_t>(source)]->as<Node>(handle)->state.fetch_or(Node::kReleased, std::memory_order_release);
+    regions_[static_cast<std::size_t>(source)]->as<Node>(handle)->state.fetch_or(Node::kReleased,
+                                                                                 std::memory_order_release);
   }
 
-  // Frees what readers, or their deaths, have given back. A list's last node stays: the next one will hang on it.
+  // Frees what readers, or their deaths, have given back. A list's last node stays: the next one will hang on
+  // it.
   bool reclaim_one(Sent& sent, bool ask_for_deaths) {
     bool payload_held = false;
     std::erase_if(sent.nodes, [&](const std::pair<Rank, std::uint64_t>& entry) {
@@ -218,9 +223,10 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
       for (const auto& [to, offset] : sent.nodes)
         if ((mine().as<Node>(offset)->state.load() & Node::kReleased) == 0) held[to] += sent.bytes;
     std::string holders;
-    for (const auto& [to, amount] : held) holders += fmt::format("{}rank {} holds {}", holders.empty() ? "" : ", ", to, amount);
-    return fmt::format("no room for a message of {} bytes: {} of {} bytes are waiting to be read ({})", bytes, heap_.used(),
-                       heap_.limit(), holders.empty() ? "nobody holds any" : holders);
+    for (const auto& [to, amount] : held)
+      holders += fmt::format("{}rank {} holds {}", holders.empty() ? "" : ", ", to, amount);
+    return fmt::format("no room for a message of {} bytes: {} of {} bytes are waiting to be read ({})", bytes,
+                       heap_.used(), heap_.limit(), holders.empty() ? "nobody holds any" : holders);
   }
 
   Rank rank_;
@@ -242,7 +248,8 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
 }  // namespace
 }  // namespace local
 
-std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size, const LocalOptions& options) {
+std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
+                                   const LocalOptions& options) {
   auto own = local::make_region(rank, size);
   local::Meeting meeting = local::meet(job, rank, size, own->descriptor(), options.join_timeout);
   local::Regions regions;

@@ -15,9 +15,10 @@ struct LocalOptions {
   std::chrono::milliseconds join_timeout{60'000};
 };
 
-/// Joins `size` processes of this host, which all call this with the same `job`, a word unique to the job; returns when all are
-/// there. Throws Error naming the ranks that did not come.
-std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size, const LocalOptions& options = {});
+/// Joins `size` processes of this host, which all call this with the same `job`, a word unique to the job;
+/// returns when all are there. Throws Error naming the ranks that did not come.
+std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
+                                   const LocalOptions& options = {});
 
 /// The same fabric between threads of this process, through the same memory: element i belongs to rank i.
 std::vector<std::shared_ptr<Fabric>> local_threads(Rank size, const LocalOptions& options = {});

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <sys/types.h>
-
 #include <vector>
 
 #include "starling/base/types.h"

@@ -1,12 +1,11 @@
 #include "starling/fabric/local/region.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -15,7 +14,8 @@ namespace starling::local {
 namespace {
 
 std::byte* map(int descriptor) {
-  void* base = mmap(nullptr, Region::kSpan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  void* base =
+      mmap(nullptr, Region::kSpan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (base == MAP_FAILED) throw Error(fmt::format("cannot map a shared region: {}", std::strerror(errno)));
   return static_cast<std::byte*>(base);
 }
@@ -42,7 +42,9 @@ Region Region::adopt(int descriptor) {
   }
 }
 
-Region::Region(Region&& other) noexcept { *this = std::move(other); }
+Region::Region(Region&& other) noexcept {
+  *this = std::move(other);
+}
 
 Region& Region::operator=(Region&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
@@ -58,11 +60,13 @@ Region::~Region() {
 
 void Region::reserve(std::uint64_t bytes) {
   if (bytes <= reserved_) return;
-  if (bytes > kSpan) throw Error(fmt::format("a shared region cannot grow to {} bytes; the limit is {}", bytes, kSpan));
-  const int reason = posix_fallocate(descriptor_, static_cast<off_t>(reserved_), static_cast<off_t>(bytes - reserved_));
+  if (bytes > kSpan)
+    throw Error(fmt::format("a shared region cannot grow to {} bytes; the limit is {}", bytes, kSpan));
+  const int reason =
+      posix_fallocate(descriptor_, static_cast<off_t>(reserved_), static_cast<off_t>(bytes - reserved_));
   if (reason != 0)
-    throw Error(fmt::format("no memory for {} more bytes of shared region (it holds {}): {}", bytes - reserved_, reserved_,
-                            std::strerror(reason)));
+    throw Error(fmt::format("no memory for {} more bytes of shared region (it holds {}): {}",
+                            bytes - reserved_, reserved_, std::strerror(reason)));
   reserved_ = bytes;
 }
 

@@ -1,14 +1,13 @@
 #include "starling/fabric/local/rendezvous.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <thread>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 
@@ -56,7 +55,8 @@ Socket make_socket() {
 socklen_t fill_address(const std::string& job, sockaddr_un& address) {
   address.sun_family = AF_UNIX;
   const std::string name = "starling-" + std::to_string(getuid()) + "-" + job;
-  if (name.size() + 1 > sizeof(address.sun_path)) throw InvalidArgument(fmt::format("the job's name '{}' is too long", job));
+  if (name.size() + 1 > sizeof(address.sun_path))
+    throw InvalidArgument(fmt::format("the job's name '{}' is too long", job));
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
@@ -74,7 +74,8 @@ void send_card(int to, const Card& card, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  if (sendmsg(to, &message, MSG_NOSIGNAL) != sizeof(card)) throw Error(fmt::format("the rendezvous broke off: {}", std::strerror(errno)));
+  if (sendmsg(to, &message, MSG_NOSIGNAL) != sizeof(card))
+    throw Error(fmt::format("the rendezvous broke off: {}", std::strerror(errno)));
 }
 
 bool wait_readable(int descriptor, Clock::time_point deadline) {
@@ -103,7 +104,8 @@ bool receive_card(int from, Clock::time_point deadline, Card& card, int& descrip
 bool same_user(int socket) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 && credentials.uid == getuid();
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
+         credentials.uid == getuid();
 }
 
 std::string missing_ranks(const std::vector<Socket>& guests) {
@@ -118,8 +120,9 @@ Meeting host(const std::string& job, Rank size, int descriptor, Clock::time_poin
   sockaddr_un address{};
   const socklen_t length = fill_address(job, address);
   if (bind(door.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
-    throw Error(errno == EADDRINUSE ? fmt::format("another rank 0 of the job '{}' is running on this host", job)
-                                    : fmt::format("cannot open the rendezvous: {}", std::strerror(errno)));
+    throw Error(errno == EADDRINUSE
+                    ? fmt::format("another rank 0 of the job '{}' is running on this host", job)
+                    : fmt::format("cannot open the rendezvous: {}", std::strerror(errno)));
   listen(door.get(), size);
   Meeting meeting;
   meeting.descriptors.assign(static_cast<std::size_t>(size), -1);
@@ -128,15 +131,19 @@ Meeting host(const std::string& job, Rank size, int descriptor, Clock::time_poin
   meeting.pids[0] = getpid();
   std::vector<Socket> guests(static_cast<std::size_t>(size));
   for (Rank come = 1; come < size;) {
-    if (!wait_readable(door.get(), deadline)) throw Error(fmt::format("these of {} ranks did not join the job '{}' in time: {}", size, job, missing_ranks(guests)));
+    if (!wait_readable(door.get(), deadline))
+      throw Error(fmt::format("these of {} ranks did not join the job '{}' in time: {}", size, job,
+                              missing_ranks(guests)));
     Socket guest(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
     Card card;
     int theirs = -1;
     if (!guest || !same_user(guest.get()) || !receive_card(guest.get(), deadline, card, theirs)) continue;
-    if (card.size != size || card.rank < 1 || card.rank >= size || guests[static_cast<std::size_t>(card.rank)]) {
+    if (card.size != size || card.rank < 1 || card.rank >= size ||
+        guests[static_cast<std::size_t>(card.rank)]) {
       close(theirs);
-      throw Error(fmt::format("a process joined the job '{}' as rank {} of {}, which does not fit {} ranks with each number once", job,
-                              card.rank, card.size, size));
+      throw Error(fmt::format(
+          "a process joined the job '{}' as rank {} of {}, which does not fit {} ranks with each number once",
+          job, card.rank, card.size, size));
     }
     const auto r = static_cast<std::size_t>(card.rank);
     meeting.descriptors[r] = theirs;
@@ -146,7 +153,8 @@ Meeting host(const std::string& job, Rank size, int descriptor, Clock::time_poin
   }
   for (std::size_t to = 1; to < guests.size(); ++to)
     for (std::size_t r = 0; r < guests.size(); ++r)
-      send_card(guests[to].get(), {kVersion, static_cast<Rank>(r), size, meeting.pids[r]}, meeting.descriptors[r]);
+      send_card(guests[to].get(), {kVersion, static_cast<Rank>(r), size, meeting.pids[r]},
+                meeting.descriptors[r]);
   return meeting;
 }
 
@@ -166,7 +174,8 @@ Meeting visit(const std::string& job, Rank rank, Rank size, int descriptor, Cloc
     Card card;
     int theirs = -1;
     if (!receive_card(socket.get(), deadline, card, theirs))
-      throw Error(fmt::format("the job '{}' did not come together in time (rank 0 has gone, or other ranks are missing)", job));
+      throw Error(fmt::format(
+          "the job '{}' did not come together in time (rank 0 has gone, or other ranks are missing)", job));
     meeting.descriptors.push_back(theirs);
     meeting.pids.push_back(card.pid);
   }
@@ -175,9 +184,11 @@ Meeting visit(const std::string& job, Rank rank, Rank size, int descriptor, Cloc
 
 }  // namespace
 
-Meeting meet(const std::string& job, Rank rank, Rank size, int descriptor, std::chrono::milliseconds timeout) {
+Meeting meet(const std::string& job, Rank rank, Rank size, int descriptor,
+             std::chrono::milliseconds timeout) {
   if (size < 1 || size > kMostRanks || rank < 0 || rank >= size)
-    throw InvalidArgument(fmt::format("rank {} of {} is not possible; 1 to {} ranks, numbered from 0", rank, size, kMostRanks));
+    throw InvalidArgument(
+        fmt::format("rank {} of {} is not possible; 1 to {} ranks, numbered from 0", rank, size, kMostRanks));
   const auto deadline = Clock::now() + timeout;
   return rank == 0 ? host(job, size, descriptor, deadline) : visit(job, rank, size, descriptor, deadline);
 }

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "starling/base/types.h"
@@ -16,8 +15,9 @@ struct Meeting {
   std::vector<pid_t> pids;
 };
 
-/// Everybody brings its region to rank 0 over an abstract socket named after the job and gets all regions back. Only processes of
-/// the same user are let in. Throws Error that names who is missing, after the timeout.
+/// Everybody brings its region to rank 0 over an abstract socket named after the job and gets all regions
+/// back. Only processes of the same user are let in. Throws Error that names who is missing, after the
+/// timeout.
 Meeting meet(const std::string& job, Rank rank, Rank size, int descriptor, std::chrono::milliseconds timeout);
 
 }  // namespace starling::local

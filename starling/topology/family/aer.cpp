@@ -7,11 +7,12 @@
 namespace starling::family {
 namespace {
 
-/// Alternating exponential ring for any machine count: every round of BASE(machines, 1) becomes two, in which half
-/// of the machine pairs use the network while the other half average inside.
+/// Alternating exponential ring for any machine count: every round of BASE(machines, 1) becomes two, in which
+/// half of the machine pairs use the network while the other half average inside.
 class Aer final : public Schedule {
  public:
-  explicit Aer(Machines shape) : Schedule(shape.machines * shape.local), shape_(shape), stages_(shape.machines, 1) {
+  explicit Aer(Machines shape)
+      : Schedule(shape.machines * shape.local), shape_(shape), stages_(shape.machines, 1) {
     bool odd = false;
     for (int stage = 0; stage < stages_.length(); ++stage) {
       starts_odd_.push_back(odd);
@@ -25,7 +26,8 @@ class Aer final : public Schedule {
  private:
   // Who goes outside first follows from a running count of the pairs of all stages so far.
   bool outside_first(int stage, Rank machine, Rank other) const {
-    return starts_odd_[static_cast<std::size_t>(stage)] != (stages_.pairs_before(stage, std::min(machine, other)) % 2 == 1);
+    return starts_odd_[static_cast<std::size_t>(stage)] !=
+           (stages_.pairs_before(stage, std::min(machine, other)) % 2 == 1);
   }
 
   void fill(Step step, Rank rank, Exchange& out) const override {
@@ -37,9 +39,11 @@ class Aer final : public Schedule {
     const bool paired = !out.sources.empty();
     const bool outside = paired && outside_first(round / 2, machine, out.sources[0].rank) != second;
     if (!outside) out.clear();
-    if (paired || !second) out.group = {static_cast<std::int64_t>(machine) * local, 1, local > 1 ? local : 0, 1, nullptr};
+    if (paired || !second)
+      out.group = {static_cast<std::int64_t>(machine) * local, 1, local > 1 ? local : 0, 1, nullptr};
     for (Source& source : out.sources) source.rank = source.rank * local + rank % local;
-    for (Destination& destination : out.destinations) destination.rank = destination.rank * local + rank % local;
+    for (Destination& destination : out.destinations)
+      destination.rank = destination.rank * local + rank % local;
   }
 
   Machines shape_;
@@ -50,13 +54,14 @@ class Aer final : public Schedule {
 }  // namespace
 
 Family aer() {
-  return {.name = "aer",
-          .summary = "alternating exponential ring: inside and between machines in turn; any machine count",
-          .parameters = {{"local", "1", "ranks per machine"}},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            return std::make_shared<Aer>(read_machines(parameters, setting.n));
-          },
-          .changing = true};
+  return {
+      .name = "aer",
+      .summary = "alternating exponential ring: inside and between machines in turn; any machine count",
+      .parameters = {{"local", "1", "ranks per machine"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<Aer>(read_machines(parameters, setting.n));
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

@@ -18,14 +18,17 @@ SimpleBase::SimpleBase(std::int64_t n, std::int64_t k) : base_(k + 1) {
     const std::int64_t piece = power(base_, p);
     const std::int64_t digit = rest / piece;
     if (digit == 0) continue;
-    parts_.push_back({n - rest, digit, piece, rest, HyperHypercube(digit * piece, k), HyperHypercube(piece, k)});
+    parts_.push_back(
+        {n - rest, digit, piece, rest, HyperHypercube(digit * piece, k), HyperHypercube(piece, k)});
     rest -= digit * piece;
   }
   inside_rounds_ = top + (parts_[0].digit > 1 ? 1 : 0);
   length_ = inside_rounds_ + top + 1;
 }
 
-int SimpleBase::length() const { return smooth_ ? smooth_->length() : length_; }
+int SimpleBase::length() const {
+  return smooth_ ? smooth_->length() : length_;
+}
 
 void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchange& out) const {
   if (smooth_) {
@@ -63,7 +66,8 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
       auto later = parts_.end() - 1;
       while (later->tail <= taken) --later;
       const std::int64_t i = later->start + taken - (later->tail - later->size());
-      const double weight = static_cast<double>(part.size()) / static_cast<double>(part.tail) / static_cast<double>(part.digit);
+      const double weight =
+          static_cast<double>(part.size()) / static_cast<double>(part.tail) / static_cast<double>(part.digit);
       out.self_weight = 1 - weight;
       out.meet(static_cast<Rank>(origin + i), weight);
       return;
@@ -148,13 +152,14 @@ class BaseSchedule final : public Schedule {
 
 template <typename Rounds>
 Family base_family(const std::string& name, const std::string& summary) {
-  return {.name = name,
-          .summary = summary,
-          .parameters = {{"k", "1", "peers a round"}},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            return std::make_shared<BaseSchedule<Rounds>>(setting.n, parameters.integer("k", 1, 1 << 16));
-          },
-          .changing = true};
+  return {
+      .name = name,
+      .summary = summary,
+      .parameters = {{"k", "1", "peers a round"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<BaseSchedule<Rounds>>(setting.n, parameters.integer("k", 1, 1 << 16));
+      },
+      .changing = true};
 }
 
 }  // namespace
@@ -180,7 +185,11 @@ std::int64_t BaseRounds::pairs_before(int round, std::int64_t index) const {
   return whole * block_ + (lower ? index % block_ : 0);
 }
 
-Family simple_base() { return base_family<SimpleBase>("simple-base", "Simple Base-(k+1): exact for any n, at most k neighbours"); }
-Family base() { return base_family<BaseRounds>("base", "Base-(k+1): exact for any n, at most k neighbours, fewer rounds"); }
+Family simple_base() {
+  return base_family<SimpleBase>("simple-base", "Simple Base-(k+1): exact for any n, at most k neighbours");
+}
+Family base() {
+  return base_family<BaseRounds>("base", "Base-(k+1): exact for any n, at most k neighbours, fewer rounds");
+}
 
 }  // namespace starling::family

@@ -7,8 +7,8 @@
 
 namespace starling::family {
 
-/// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbours. Nothing of size n is stored:
-/// what a node does in a round follows from its position among the blocks of n's digits.
+/// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbours. Nothing of size n is
+/// stored: what a node does in a round follows from its position among the blocks of n's digits.
 class SimpleBase {
  public:
   SimpleBase(std::int64_t n, std::int64_t k);
@@ -19,13 +19,13 @@ class SimpleBase {
   std::int64_t pairs_before(int round, std::int64_t index) const;
 
  private:
-  struct Part {           // one non-zero digit a K^p of n in base K = k+1
-    std::int64_t start;   // of the contiguous block
-    std::int64_t digit;   // sub-blocks
-    std::int64_t piece;   // size of a sub-block, K^p
-    std::int64_t tail;    // size of this and all later blocks
-    HyperHypercube whole; // on the block
-    HyperHypercube each;  // on a sub-block
+  struct Part {            // one non-zero digit a K^p of n in base K = k+1
+    std::int64_t start;    // of the contiguous block
+    std::int64_t digit;    // sub-blocks
+    std::int64_t piece;    // size of a sub-block, K^p
+    std::int64_t tail;     // size of this and all later blocks
+    HyperHypercube whole;  // on the block
+    HyperHypercube each;   // on a sub-block
     std::int64_t size() const { return digit * piece; }
   };
 
@@ -36,7 +36,8 @@ class SimpleBase {
   int length_ = 0;
 };
 
-/// BASE(n, k): SIMPLE on blocks of the rough part of n, then the hyper-hypercube across them, where that is shorter.
+/// BASE(n, k): SIMPLE on blocks of the rough part of n, then the hyper-hypercube across them, where that is
+/// shorter.
 class BaseRounds {
  public:
   BaseRounds(std::int64_t n, std::int64_t k);

@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/topology/family/common.h"
@@ -35,14 +34,18 @@ std::vector<std::pair<Rank, Rank>> spanning_tree(const Graph& graph, Rank root) 
 Family bfs_tree() {
   return {.name = "bfs-tree",
           .summary = "breadth-first spanning tree of a graph",
-          .parameters = {{"of", "", "the graph, a topology's name", true}, {"root", "0", "a rank"}, weights_parameter("metropolis")},
+          .parameters = {{"of", "", "the graph, a topology's name", true},
+                         {"root", "0", "a rank"},
+                         weights_parameter("metropolis")},
           .make = [](const Parameters& parameters, const TopologySetting& setting) {
             const SchedulePtr of = make_schedule(parameters.spec("of"), setting);
             const auto root = static_cast<Rank>(parameters.integer("root", 0, setting.n - 1));
             const auto graph = graph_of(*of, /*as_undirected=*/true);
             if (const auto rank = unreachable(*graph))
-              throw InvalidArgument(fmt::format("bfs-tree: {} is not connected in round 0 (rank {} is cut off)", of->name(), *rank));
-            return weighted(std::make_shared<StoredGraph>(setting.n, spanning_tree(*graph, root), false), parameters);
+              throw InvalidArgument(fmt::format(
+                  "bfs-tree: {} is not connected in round 0 (rank {} is cut off)", of->name(), *rank));
+            return weighted(std::make_shared<StoredGraph>(setting.n, spanning_tree(*graph, root), false),
+                            parameters);
           }};
 }
 

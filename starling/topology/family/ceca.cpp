@@ -1,16 +1,16 @@
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/base/integer.h"
-#include "starling/topology/family/list.h"
 #include "starling/topology/circulant.h"
+#include "starling/topology/family/list.h"
 
 namespace starling::family {
 namespace {
 
-/// One round of CECA-k: block a is the mean of m+1 values, b of m (its own left out); the digit of n-1 says how many a's come.
+/// One round of CECA-k: block a is the mean of m+1 values, b of m (its own left out); the digit of n-1 says
+/// how many a's come.
 struct CecaRound {
   std::int64_t m = 0;
   std::int64_t digit = 0;
@@ -27,7 +27,8 @@ struct CecaRound {
     out.self_weight_b = b_into_b();
   }
   Source source(Rank rank, Lane lane) const {
-    return lane == Lane::a ? Source{rank, lane, a_into_a(), a_into_b()} : Source{rank, lane, b_into_a(), b_into_b()};
+    return lane == Lane::a ? Source{rank, lane, a_into_a(), a_into_b()}
+                           : Source{rank, lane, b_into_a(), b_into_b()};
   }
 };
 
@@ -57,7 +58,8 @@ class Ceca final : public Circulant {
     const std::int64_t m = round.m;
     const std::int64_t d = round.digit;
     round.fill_own(out);
-    for (std::int64_t j = 1; j <= d; ++j) out.sources.push_back(round.source(wrap(-j * (m + 1), size()), Lane::a));
+    for (std::int64_t j = 1; j <= d; ++j)
+      out.sources.push_back(round.source(wrap(-j * (m + 1), size()), Lane::a));
     for (std::int64_t j = 1; j <= k_ - d && m > 0; ++j)
       out.sources.push_back(round.source(wrap(-((d + 1) * (m + 1) - 1 + (j - 1) * m), size()), Lane::b));
   }
@@ -92,25 +94,28 @@ class CecaPairs final : public Schedule {
 }  // namespace
 
 Family ceca() {
-  return {.name = "ceca",
-          .summary = "exact for any n in ceil(log_{k+1} n) rounds, the fewest possible; two blocks per rank",
-          .parameters = {{"k", "1", "peers a round"}},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            return std::make_shared<Ceca>(setting.n, parameters.integer("k", 1, 1 << 16));
-          },
-          .changing = true};
+  return {
+      .name = "ceca",
+      .summary = "exact for any n in ceil(log_{k+1} n) rounds, the fewest possible; two blocks per rank",
+      .parameters = {{"k", "1", "peers a round"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<Ceca>(setting.n, parameters.integer("k", 1, 1 << 16));
+      },
+      .changing = true};
 }
 
 Family ceca_1p() {
-  return {.name = "ceca-1p",
-          .summary = "CECA with symmetric pairs; n even",
-          .parameters = {},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            if (setting.n > 1 && setting.n % 2 != 0)
-              throw InvalidArgument(fmt::format("{}: n = {} is odd; ceca takes any n", parameters.owner(), setting.n));
-            return std::make_shared<CecaPairs>(setting.n);
-          },
-          .changing = true};
+  return {
+      .name = "ceca-1p",
+      .summary = "CECA with symmetric pairs; n even",
+      .parameters = {},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        if (setting.n > 1 && setting.n % 2 != 0)
+          throw InvalidArgument(
+              fmt::format("{}: n = {} is odd; ceca takes any n", parameters.owner(), setting.n));
+        return std::make_shared<CecaPairs>(setting.n);
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

@@ -10,7 +10,8 @@ Machines read_machines(const Parameters& parameters, Rank n) {
   const auto local = static_cast<Rank>(parameters.integer("local", 1, INT32_MAX));
   if (n == 1) return {1, 1};
   if (n % local != 0)
-    throw InvalidArgument(fmt::format("{}: n = {} is not a multiple of local={}", parameters.owner(), n, local));
+    throw InvalidArgument(
+        fmt::format("{}: n = {} is not a multiple of local={}", parameters.owner(), n, local));
   return {n / local, local};
 }
 
@@ -26,8 +27,9 @@ std::shared_ptr<Schedule> weighted_circulant(Rank n, std::vector<Rank> offsets, 
                                              bool directed, std::optional<double> uniform_rho) {
   const Weights weights = read_weights(parameters);
   if (directed && (weights == Weights::metropolis || weights == Weights::laplacian))
-    throw InvalidArgument(fmt::format("{}: metropolis and laplacian weights need an undirected graph; use weights=uniform or push",
-                                      parameters.owner()));
+    throw InvalidArgument(fmt::format(
+        "{}: metropolis and laplacian weights need an undirected graph; use weights=uniform or push",
+        parameters.owner()));
   auto schedule = std::make_shared<CirculantGraph>(n, std::move(offsets), weights);
   if (weights != Weights::laplacian && uniform_rho) schedule->set_known_rho(*uniform_rho);
   return schedule;

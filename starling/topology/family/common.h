@@ -19,7 +19,8 @@ struct Machines {
 /// Reads local=; throws unless it divides n. One rank is one machine, whatever local= says.
 Machines read_machines(const Parameters& parameters, Rank n);
 
-/// A static schedule on a computed graph, with the family's formula for rho where Metropolis weights were asked for.
+/// A static schedule on a computed graph, with the family's formula for rho where Metropolis weights were
+/// asked for.
 std::shared_ptr<Schedule> weighted(std::shared_ptr<const Graph> graph, const Parameters& parameters,
                                    std::optional<double> metropolis_rho = std::nullopt);
 

@@ -11,7 +11,9 @@ class Complete final : public Schedule {
   std::optional<double> known_rho() const override { return 0; }
 
  private:
-  void fill(Step /*step*/, Rank /*rank*/, Exchange& out) const override { out.group.count = size() > 1 ? size() : 0; }
+  void fill(Step /*step*/, Rank /*rank*/, Exchange& out) const override {
+    out.group.count = size() > 1 ? size() : 0;
+  }
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/base/integer.h"
@@ -43,18 +42,20 @@ class ElOracle final : public Schedule {
 }  // namespace
 
 Family el_oracle() {
-  return {.name = "el-oracle",
-          .summary = "a fresh random k-regular digraph each round",
-          .parameters = {{"k", "1", "peers a round, below n"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const std::int64_t k = parameters.integer("k", 1, INT32_MAX);
-                if (setting.n > 1 && k >= setting.n)
-                  throw InvalidArgument(fmt::format("{}: k={} must be below n = {}", parameters.owner(), k, setting.n));
-                return std::make_shared<ElOracle>(setting.n, setting.n == 1 ? 0 : static_cast<Rank>(k), parameters.seed());
-              },
-          .random = true,
-          .changing = true};
+  return {
+      .name = "el-oracle",
+      .summary = "a fresh random k-regular digraph each round",
+      .parameters = {{"k", "1", "peers a round, below n"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        const std::int64_t k = parameters.integer("k", 1, INT32_MAX);
+        if (setting.n > 1 && k >= setting.n)
+          throw InvalidArgument(
+              fmt::format("{}: k={} must be below n = {}", parameters.owner(), k, setting.n));
+        return std::make_shared<ElOracle>(setting.n, setting.n == 1 ? 0 : static_cast<Rank>(k),
+                                          parameters.seed());
+      },
+      .random = true,
+      .changing = true};
 }
 
 }  // namespace starling::family

@@ -14,7 +14,8 @@ namespace {
 /// How EquiDyn draws its rotation u: uniform on 1 .. n-1, or one of m EquiStatic draws.
 class Rotation {
  public:
-  Rotation(Rank n, std::vector<Rank> draws, std::uint64_t seed) : n_(n), draws_(std::move(draws)), seed_(seed) {}
+  Rotation(Rank n, std::vector<Rank> draws, std::uint64_t seed)
+      : n_(n), draws_(std::move(draws)), seed_(seed) {}
 
   Random random(Step step) const { return {seed_, static_cast<std::uint64_t>(step), stream::kEquiDyn}; }
   Rank draw(Random& random) const {
@@ -31,12 +32,14 @@ class Rotation {
 
 class OdEquiDyn final : public Circulant {
  public:
-  OdEquiDyn(Rank n, double weight, Rotation rotation) : Circulant(n), weight_(weight), rotation_(std::move(rotation)) {}
+  OdEquiDyn(Rank n, double weight, Rotation rotation)
+      : Circulant(n), weight_(weight), rotation_(std::move(rotation)) {}
   Step period() const override { return random() ? 0 : 1; }
   bool random() const override { return size() > 2; }
 
   std::optional<double> known_mean_square_rho() const override {
-    // W = (1-w) I + w P with a random rotation P: E||Wx||^2 = ((1-w)^2 + w^2 + 2 w (1-w) Re E[P]) ||x||^2 per Fourier mode.
+    // W = (1-w) I + w P with a random rotation P: E||Wx||^2 = ((1-w)^2 + w^2 + 2 w (1-w) Re E[P]) ||x||^2 per
+    // Fourier mode.
     const double kept = (1 - weight_) * (1 - weight_) + weight_ * weight_;
     const double cross = 2 * weight_ * (1 - weight_);
     if (size() == 1) return 0;
@@ -46,7 +49,8 @@ class OdEquiDyn final : public Circulant {
     for (Rank k = 1; k <= size() / 2; ++k) {
       double sum = 0;
       for (const Rank u : rotation_.draws())
-        sum += std::cos(2 * std::numbers::pi * static_cast<double>(static_cast<std::int64_t>(k) * u % size()) / size());
+        sum += std::cos(2 * std::numbers::pi *
+                        static_cast<double>(static_cast<std::int64_t>(k) * u % size()) / size());
       largest = std::max(largest, sum / static_cast<double>(rotation_.draws().size()));
     }
     return std::sqrt(std::max(0.0, kept + cross * largest));
@@ -79,7 +83,8 @@ class OuEquiDyn final : public Matching {
 
   void partners(Step step, std::span<Rank> out) const override {
     const auto [u, start] = draw_or_identity(step);
-    // The greedy pairing is made of runs: [first, first + gap) with [first + gap, first + 2 gap), again and again.
+    // The greedy pairing is made of runs: [first, first + gap) with [first + gap, first + 2 gap), again and
+    // again.
     const auto pair_runs = [&, s = start](Rank begin, Rank end, Rank gap) {
       Rank first = begin;
       for (; first < end - gap; first += 2 * gap)
@@ -140,8 +145,8 @@ Rank OuEquiDyn::relative_partner(Rank r, Rank u) const {
 }
 
 std::optional<double> OuEquiDyn::known_mean_square_rho() const {
-  // W = (1-w) I + w Q, Q an involution: E[W^T W] = (..) I + 2 w (1-w) E[Q]. With a uniform start E[Q] is circulant;
-  // counting all u and all positions gives its first row.
+  // W = (1-w) I + w Q, Q an involution: E[W^T W] = (..) I + 2 w (1-w) E[Q]. With a uniform start E[Q] is
+  // circulant; counting all u and all positions gives its first row.
   constexpr Rank kLargest = 8192;
   const Rank n = size();
   if (n > kLargest) return std::nullopt;
@@ -152,7 +157,8 @@ std::optional<double> OuEquiDyn::known_mean_square_rho() const {
   std::vector<double> row(static_cast<std::size_t>(n), 0.0);
   const double share = 1.0 / (static_cast<double>(rotations.size()) * n);
   for (const Rank u : rotations)
-    for (Rank r = 0; r < n; ++r) row[static_cast<std::size_t>(sub_mod(relative_partner(r, u), r, n))] += share;
+    for (Rank r = 0; r < n; ++r)
+      row[static_cast<std::size_t>(sub_mod(relative_partner(r, u), r, n))] += share;
   std::vector<double> cosine(static_cast<std::size_t>(n));
   for (Rank i = 0; i < n; ++i) cosine[static_cast<std::size_t>(i)] = std::cos(2 * std::numbers::pi * i / n);
   double largest = -1;
@@ -172,25 +178,30 @@ std::optional<double> OuEquiDyn::known_mean_square_rho() const {
 
 template <typename Dynamic>
 Family equidyn(const std::string& name, const std::string& summary) {
-  return {.name = name,
-          .summary = summary,
-          .parameters = {{"eta", "auto", "step of the mixing; n / (2 (n-1)), which gives halves, by default"},
-                         {"m", "auto", "draw from m EquiStatic rotations instead of all"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const Rank n = setting.n;
-                const auto eta = parameters.optional_number("eta", 0, 1);
-                const auto m = parameters.optional_integer("m", 1, 1 << 20);
-                Rotation rotation(n, m ? equistatic_draws(n, *m, parameters.seed()) : std::vector<Rank>{}, parameters.seed());
-                return std::make_shared<Dynamic>(n, eta ? *eta * (n - 1) / n : 0.5, std::move(rotation));
-              },
-          .random = true,
-          .changing = true};
+  return {
+      .name = name,
+      .summary = summary,
+      .parameters = {{"eta", "auto", "step of the mixing; n / (2 (n-1)), which gives halves, by default"},
+                     {"m", "auto", "draw from m EquiStatic rotations instead of all"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        const Rank n = setting.n;
+        const auto eta = parameters.optional_number("eta", 0, 1);
+        const auto m = parameters.optional_integer("m", 1, 1 << 20);
+        Rotation rotation(n, m ? equistatic_draws(n, *m, parameters.seed()) : std::vector<Rank>{},
+                          parameters.seed());
+        return std::make_shared<Dynamic>(n, eta ? *eta * (n - 1) / n : 0.5, std::move(rotation));
+      },
+      .random = true,
+      .changing = true};
 }
 
 }  // namespace
 
-Family od_equidyn() { return equidyn<OdEquiDyn>("od-equidyn", "one-peer EquiTopo, directed: i hears i - u, u random"); }
-Family ou_equidyn() { return equidyn<OuEquiDyn>("ou-equidyn", "one-peer EquiTopo, undirected: greedy pairs (i, i + u), u random"); }
+Family od_equidyn() {
+  return equidyn<OdEquiDyn>("od-equidyn", "one-peer EquiTopo, directed: i hears i - u, u random");
+}
+Family ou_equidyn() {
+  return equidyn<OuEquiDyn>("ou-equidyn", "one-peer EquiTopo, undirected: greedy pairs (i, i + u), u random");
+}
 
 }  // namespace starling::family

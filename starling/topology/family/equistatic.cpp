@@ -40,11 +40,13 @@ Family equistatic(const std::string& name, const std::string& summary, bool undi
   return {.name = name,
           .summary = summary,
           .parameters = {{"m", "auto", "draws; ceil(log2 n) by default"}},
-          .make =
-              [undirected](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const std::int64_t m = parameters.optional_integer("m", 1, 1 << 20).value_or(ceil_log2(setting.n));
-                return std::make_shared<EquiStatic>(setting.n, equistatic_draws(setting.n, m, parameters.seed()), undirected);
-              },
+          .make = [undirected](const Parameters& parameters,
+                               const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+            const std::int64_t m =
+                parameters.optional_integer("m", 1, 1 << 20).value_or(ceil_log2(setting.n));
+            return std::make_shared<EquiStatic>(setting.n, equistatic_draws(setting.n, m, parameters.seed()),
+                                                undirected);
+          },
           .random = true};
 }
 

@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/base/random.h"
@@ -12,6 +11,7 @@ namespace {
 
 constexpr int kAttempts = 1000;
 constexpr double kMostEdges = 1e8;
+constexpr double kHopeless = 40;  // a connected draw has a probability of about e^-40
 
 // Each pair with probability p, by jumping from edge to edge: O(edges), not O(n^2).
 std::vector<std::pair<Rank, Rank>> draw_edges(Rank n, double p, Random& random) {
@@ -43,16 +43,25 @@ Family erdos_renyi() {
                 const double p = parameters.number("p", 0, 1);
                 const double edges = p * setting.n * (setting.n - 1.0) / 2;
                 if (edges > kMostEdges)
-                  throw InvalidArgument(fmt::format("{}: p={} on {} ranks means about {:.2g} edges, too many to store (limit {:.2g})",
-                                                    parameters.owner(), p, setting.n, edges, kMostEdges));
+                  throw InvalidArgument(fmt::format(
+                      "{}: p={} on {} ranks means about {:.2g} edges, too many to store (limit {:.2g})",
+                      parameters.owner(), p, setting.n, edges, kMostEdges));
+                // A rank is alone with probability (1-p)^(n-1): with many such, no draw will ever be
+                // connected.
+                const double alone = setting.n * std::exp((setting.n - 1.0) * std::log1p(-p));
+                if (setting.n > 1 && alone > kHopeless)
+                  throw InvalidArgument(
+                      fmt::format("{}: with p={} about {:.2g} of {} ranks have no edge; try p above {:.3g}",
+                                  parameters.owner(), p, alone, setting.n, std::log(setting.n) / setting.n));
                 for (int attempt = 0; attempt < kAttempts && (p > 0 || setting.n == 1); ++attempt) {
                   Random random(parameters.seed(), static_cast<std::uint64_t>(attempt), stream::kErdosRenyi);
-                  const auto graph = std::make_shared<StoredGraph>(setting.n, draw_edges(setting.n, p, random), false);
+                  const auto graph =
+                      std::make_shared<StoredGraph>(setting.n, draw_edges(setting.n, p, random), false);
                   if (!unreachable(*graph)) return weighted(graph, parameters);
                 }
-                throw InvalidArgument(
-                    fmt::format("{}: none of {} graphs with p={} on {} ranks was connected; try p above {:.3g}",
-                                parameters.owner(), kAttempts, p, setting.n, std::log(setting.n) / setting.n));
+                throw InvalidArgument(fmt::format(
+                    "{}: none of {} graphs with p={} on {} ranks was connected; try p above {:.3g}",
+                    parameters.owner(), kAttempts, p, setting.n, std::log(setting.n) / setting.n));
               },
           .random = true};
 }

@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <numbers>
 
 #include "starling/base/error.h"
@@ -24,7 +23,8 @@ class Lattice final : public Graph {
     const auto add = [&](Rank r, Rank c) {
       const Rank other = r * columns_ + c;
       // On a wrap of two, left and right are the same neighbour: parallel edges merge.
-      if (other != rank && std::find(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(), other) == out.end())
+      if (other != rank &&
+          std::find(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(), other) == out.end())
         out.push_back(other);
     };
     if (wraps_ || row > 0) add((row + rows_ - 1) % rows_, column);
@@ -66,7 +66,7 @@ double torus_rho(Rank rows, Rank columns) {
   const auto turn = [](Rank k, Rank length) { return std::cos(2 * std::numbers::pi * k / length); };
   if (columns <= 3 && rows == 1) return 0;
   if (rows == 1) return 1.0 / 3 + 2.0 / 3 * turn(1, columns);
-  if (columns == 2) return 1.0 / 3;  // the ring of four
+  if (columns == 2) return 1.0 / 3;             // the ring of four
   const double along_rows = rows == 2 ? 1 : 2;  // two rows are joined by one edge, not two
   // |1 + s cos + 2 cos| is largest next to the all-ones mode or at the most negative corner.
   double largest = 0;
@@ -92,7 +92,11 @@ Family lattice(const std::string& name, const std::string& summary, bool wraps) 
 
 }  // namespace
 
-Family grid() { return lattice("grid", "rows x columns, no wrap", false); }
-Family torus() { return lattice("torus", "rows x columns with wrap", true); }
+Family grid() {
+  return lattice("grid", "rows x columns, no wrap", false);
+}
+Family torus() {
+  return lattice("torus", "rows x columns with wrap", true);
+}
 
 }  // namespace starling::family

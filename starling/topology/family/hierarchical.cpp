@@ -4,10 +4,12 @@
 namespace starling::family {
 namespace {
 
-/// W_outer(machines) kron 11^T / L: the mean inside every machine, then the outer exchange between equal local ranks.
+/// W_outer(machines) kron 11^T / L: the mean inside every machine, then the outer exchange between equal
+/// local ranks.
 class Hierarchical final : public Schedule {
  public:
-  Hierarchical(SchedulePtr outer, Rank local) : Schedule(outer->size() * local), outer_(std::move(outer)), local_(local) {}
+  Hierarchical(SchedulePtr outer, Rank local)
+      : Schedule(outer->size() * local), outer_(std::move(outer)), local_(local) {}
 
   Step period() const override { return outer_->period(); }
   bool random() const override { return outer_->random(); }
@@ -32,7 +34,8 @@ class Hierarchical final : public Schedule {
       group = {0, 1, static_cast<std::int64_t>(members->size()), 1, members};
     }
     for (Source& source : out.sources) source.rank = source.rank * local_ + rank % local_;
-    for (Destination& destination : out.destinations) destination.rank = destination.rank * local_ + rank % local_;
+    for (Destination& destination : out.destinations)
+      destination.rank = destination.rank * local_ + rank % local_;
   }
 
   SchedulePtr outer_;
@@ -42,16 +45,17 @@ class Hierarchical final : public Schedule {
 }  // namespace
 
 Family hierarchical() {
-  return {.name = "hierarchical",
-          .summary = "the mean inside machines, any topology between them",
-          .parameters = {{"outer", "", "the topology between machines", true}, {"local", "", "ranks per machine"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const Machines shape = read_machines(parameters, setting.n);
-                auto outer = make_schedule(parameters.spec("outer"), {shape.machines, setting.seed});
-                return std::make_shared<Hierarchical>(std::move(outer), shape.local);
-              },
-          .changing = true};
+  return {
+      .name = "hierarchical",
+      .summary = "the mean inside machines, any topology between them",
+      .parameters = {{"outer", "", "the topology between machines", true},
+                     {"local", "", "ranks per machine"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        const Machines shape = read_machines(parameters, setting.n);
+        auto outer = make_schedule(parameters.spec("outer"), {shape.machines, setting.seed});
+        return std::make_shared<Hierarchical>(std::move(outer), shape.local);
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

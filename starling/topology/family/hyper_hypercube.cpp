@@ -1,8 +1,7 @@
 #include "starling/topology/family/hyper_hypercube.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/topology/family/list.h"
@@ -53,7 +52,8 @@ HyperHypercube::HyperHypercube(std::int64_t n, std::int64_t k) {
   }
 }
 
-void HyperHypercube::fill(int round, std::int64_t index, std::int64_t origin, std::int64_t spacing, Exchange& out) const {
+void HyperHypercube::fill(int round, std::int64_t index, std::int64_t origin, std::int64_t spacing,
+                          Exchange& out) const {
   const std::int64_t factor = factors_[static_cast<std::size_t>(round)];
   const std::int64_t stride = strides_[static_cast<std::size_t>(round)];
   const std::int64_t digit = index / stride % factor;
@@ -70,17 +70,19 @@ std::int64_t HyperHypercube::pairs_before(int round, std::int64_t index) const {
 }
 
 Family hyper_hypercube() {
-  return {.name = "hyper-hypercube",
-          .summary = "mixed-radix hypercube; every prime factor of n at most k+1",
-          .parameters = {{"k", "1", "peers a round"}},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            const std::int64_t k = parameters.integer("k", 1, INT32_MAX);
-            if (!HyperHypercube::possible(setting.n, k))
-              throw InvalidArgument(fmt::format("{}: n = {} has a prime factor above k+1 = {}; base(k={}) takes any n",
-                                                parameters.owner(), setting.n, k + 1, k));
-            return std::make_shared<HyperHypercubeSchedule>(setting.n, k);
-          },
-          .changing = true};
+  return {
+      .name = "hyper-hypercube",
+      .summary = "mixed-radix hypercube; every prime factor of n at most k+1",
+      .parameters = {{"k", "1", "peers a round"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        const std::int64_t k = parameters.integer("k", 1, INT32_MAX);
+        if (!HyperHypercube::possible(setting.n, k))
+          throw InvalidArgument(
+              fmt::format("{}: n = {} has a prime factor above k+1 = {}; base(k={}) takes any n",
+                          parameters.owner(), setting.n, k + 1, k));
+        return std::make_shared<HyperHypercubeSchedule>(setting.n, k);
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

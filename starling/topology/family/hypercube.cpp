@@ -33,8 +33,9 @@ class OnePeerHypercube final : public Matching {
 
 void check_power_of_two(const Parameters& parameters, Rank n) {
   if (!is_power_of_two(n))
-    throw InvalidArgument(fmt::format("{}: n = {} is not a power of two; nearest are {} and {}", parameters.owner(), n,
-                                      std::int64_t{1} << floor_log2(n), std::int64_t{1} << ceil_log2(n)));
+    throw InvalidArgument(fmt::format("{}: n = {} is not a power of two; nearest are {} and {}",
+                                      parameters.owner(), n, std::int64_t{1} << floor_log2(n),
+                                      std::int64_t{1} << ceil_log2(n)));
 }
 
 }  // namespace
@@ -52,14 +53,15 @@ Family hypercube() {
 }
 
 Family one_peer_hypercube() {
-  return {.name = "one-peer-hypercube",
-          .summary = "i with i xor 2^(t mod D), halves; n = 2^D",
-          .parameters = {},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            check_power_of_two(parameters, setting.n);
-            return std::make_shared<OnePeerHypercube>(setting.n);
-          },
-          .changing = true};
+  return {
+      .name = "one-peer-hypercube",
+      .summary = "i with i xor 2^(t mod D), halves; n = 2^D",
+      .parameters = {},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        check_power_of_two(parameters, setting.n);
+        return std::make_shared<OnePeerHypercube>(setting.n);
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

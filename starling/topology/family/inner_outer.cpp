@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-
 #include <numeric>
 
 #include "starling/base/error.h"
@@ -54,24 +53,27 @@ Family inner_outer(const std::string& name, const std::string& summary, bool exp
   return {.name = name,
           .summary = summary,
           .parameters = {{"local", "", "ranks per machine, at least 3"}},
-          .make =
-              [exponential](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const Machines shape = read_machines(parameters, setting.n);
-                if (setting.n > 1 && (shape.local < 3 || shape.machines < 2))
-                  throw InvalidArgument(fmt::format("{}: needs local >= 3 and at least 2 machines, not {} machines of {}",
-                                                    parameters.owner(), shape.machines, shape.local));
-                return std::make_shared<InnerOuter>(shape, exponential);
-              },
+          .make = [exponential](const Parameters& parameters,
+                                const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+            const Machines shape = read_machines(parameters, setting.n);
+            if (setting.n > 1 && (shape.local < 3 || shape.machines < 2))
+              throw InvalidArgument(
+                  fmt::format("{}: needs local >= 3 and at least 2 machines, not {} machines of {}",
+                              parameters.owner(), shape.machines, shape.local));
+            return std::make_shared<InnerOuter>(shape, exponential);
+          },
           .changing = true};
 }
 
 }  // namespace
 
 Family inner_outer_exponential() {
-  return inner_outer("inner-outer-exponential", "BlueFog's: one rank per machine talks outside in turn, hops 2^p", true);
+  return inner_outer("inner-outer-exponential",
+                     "BlueFog's: one rank per machine talks outside in turn, hops 2^p", true);
 }
 Family inner_outer_ring() {
-  return inner_outer("inner-outer-ring", "BlueFog's: one rank per machine talks outside in turn, hops 1", false);
+  return inner_outer("inner-outer-ring", "BlueFog's: one rank per machine talks outside in turn, hops 1",
+                     false);
 }
 
 }  // namespace starling::family

@@ -10,7 +10,9 @@ namespace {
 class Live final : public Schedule {
  public:
   Live(Rank n, SchedulePtr inner, std::vector<Rank> members)
-      : Schedule(n), inner_(std::move(inner)), members_(std::make_shared<const std::vector<Rank>>(std::move(members))) {}
+      : Schedule(n),
+        inner_(std::move(inner)),
+        members_(std::make_shared<const std::vector<Rank>>(std::move(members))) {}
 
   Step period() const override { return inner_->period(); }
   bool random() const override { return inner_->random(); }
@@ -43,16 +45,18 @@ class Live final : public Schedule {
 }  // namespace
 
 Family live() {
-  return {.name = "live",
-          .summary = "any topology over the live ranks; the others do nothing",
-          .parameters = {{"schedule", "", "the topology of the members", true}, {"members", "", "ranks, such as [0,2,5..9]"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                auto members = parameters.ranks("members", setting.n);
-                const TopologySetting inside{static_cast<Rank>(members.size()), setting.seed};
-                return std::make_shared<Live>(setting.n, make_schedule(parameters.spec("schedule"), inside), std::move(members));
-              },
-          .changing = true};
+  return {
+      .name = "live",
+      .summary = "any topology over the live ranks; the others do nothing",
+      .parameters = {{"schedule", "", "the topology of the members", true},
+                     {"members", "", "ranks, such as [0,2,5..9]"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        auto members = parameters.ranks("members", setting.n);
+        const TopologySetting inside{static_cast<Rank>(members.size()), setting.seed};
+        return std::make_shared<Live>(setting.n, make_schedule(parameters.spec("schedule"), inside),
+                                      std::move(members));
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

@@ -9,7 +9,10 @@
 namespace starling::family {
 
 Matcha::Matcha(Rank n, std::vector<Partners> matchings, double budget, std::uint64_t seed)
-    : Schedule(n), matchings_(std::move(matchings)), optimum_(optimize_matcha(n, matchings_, budget)), seed_(seed) {}
+    : Schedule(n),
+      matchings_(std::move(matchings)),
+      optimum_(optimize_matcha(n, matchings_, budget)),
+      seed_(seed) {}
 
 bool Matcha::random() const {
   for (const double p : optimum_.probabilities)
@@ -17,7 +20,9 @@ bool Matcha::random() const {
   return false;
 }
 
-std::optional<double> Matcha::known_mean_square_rho() const { return optimum_.mean_square_rho; }
+std::optional<double> Matcha::known_mean_square_rho() const {
+  return optimum_.mean_square_rho;
+}
 
 void Matcha::fill(Step step, Rank rank, Exchange& out) const {
   Random random(seed_, static_cast<std::uint64_t>(step), stream::kMatcha);
@@ -30,23 +35,31 @@ void Matcha::fill(Step step, Rank rank, Exchange& out) const {
 }
 
 Family matcha() {
-  return {.name = "matcha",
-          .summary = "a graph's matchings, each used at random as often as a budget allows",
-          .parameters = {{"graph", "", "an undirected static topology", true},
-                         {"budget", "0.5", "share of the matchings used on average, above 0 and up to 1"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const SchedulePtr of = make_schedule(parameters.spec("graph"), setting);
-                const double budget = parameters.number("budget", 1e-6, 1);
-                if (of->period() != 1 || of->random())
-                  throw InvalidArgument(fmt::format("matcha: {} changes with the step; a static graph is needed", of->name()));
-                const auto graph = graph_of(*of, /*as_undirected=*/true);
-                if (const auto rank = unreachable(*graph))
-                  throw InvalidArgument(fmt::format("matcha: {} is not connected (rank {} is cut off)", of->name(), *rank));
-                return std::make_shared<Matcha>(setting.n, color_edges(*graph), budget, parameters.seed());
-              },
-          .random = true,
-          .changing = true};
+  return {
+      .name = "matcha",
+      .summary = "a graph's matchings, each used at random as often as a budget allows",
+      .parameters = {{"graph", "", "an undirected static topology", true},
+                     {"budget", "0.5", "share of the matchings used on average, above 0 and up to 1"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        constexpr Rank kMostRanks = 2000;  // the optimum needs eigenvalues, again and again
+        if (setting.n > kMostRanks)
+          throw InvalidArgument(fmt::format(
+              "matcha: n = {} is above {}, from where on finding its probabilities takes minutes; "
+              "random-matching takes any n",
+              setting.n, kMostRanks));
+        const SchedulePtr of = make_schedule(parameters.spec("graph"), setting);
+        const double budget = parameters.number("budget", 1e-6, 1);
+        if (of->period() != 1 || of->random())
+          throw InvalidArgument(
+              fmt::format("matcha: {} changes with the step; a static graph is needed", of->name()));
+        const auto graph = graph_of(*of, /*as_undirected=*/true);
+        if (const auto rank = unreachable(*graph))
+          throw InvalidArgument(
+              fmt::format("matcha: {} is not connected (rank {} is cut off)", of->name(), *rank));
+        return std::make_shared<Matcha>(setting.n, color_edges(*graph), budget, parameters.seed());
+      },
+      .random = true,
+      .changing = true};
 }
 
 }  // namespace starling::family

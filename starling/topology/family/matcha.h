@@ -6,8 +6,8 @@
 
 namespace starling::family {
 
-/// W = I - a sum_j B_j L_j over matchings with Laplacians L_j and B_j ~ Bernoulli(p_j). Programs with matchings of their
-/// own make one directly.
+/// W = I - a sum_j B_j L_j over matchings with Laplacians L_j and B_j ~ Bernoulli(p_j). Programs with
+/// matchings of their own make one directly.
 class Matcha final : public Schedule {
  public:
   Matcha(Rank n, std::vector<Partners> matchings, double budget, std::uint64_t seed);

@@ -1,11 +1,12 @@
 #include "starling/topology/family/matcha_optimum.h"
 
-#include <Eigen/Dense>
-#include <Eigen/Sparse>
 #include <Spectra/SymEigsSolver.h>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include <Eigen/Dense>
+#include <Eigen/Sparse>
 
 #include "starling/base/error.h"
 
@@ -17,9 +18,9 @@ using Eigen::MatrixXd;
 using Eigen::VectorXd;
 using Sparse = Eigen::SparseMatrix<double>;
 
-constexpr Index kDense = 200;      // up to here all eigenpairs are computed
-constexpr Index kFewPairs = 10;    // above, the lowest few
-constexpr double kShift = 1e-3;    // makes a Laplacian invertible
+constexpr Index kDense = 200;    // up to here all eigenpairs are computed
+constexpr Index kFewPairs = 10;  // above, the lowest few
+constexpr double kShift = 1e-3;  // makes a Laplacian invertible
 constexpr double kTolerance = 1e-7;
 
 Sparse laplacian(Rank n, const std::vector<Partners>& matchings, const VectorXd& p) {
@@ -43,7 +44,9 @@ struct Operator {
   Apply apply;
   Index rows() const { return n; }
   Index cols() const { return n; }
-  void perform_op(const double* x, double* y) const { apply(Eigen::Map<const VectorXd>(x, n), Eigen::Map<VectorXd>(y, n)); }
+  void perform_op(const double* x, double* y) const {
+    apply(Eigen::Map<const VectorXd>(x, n), Eigen::Map<VectorXd>(y, n));
+  }
 };
 
 struct Pairs {
@@ -71,7 +74,8 @@ Pairs lowest_pairs(const Sparse& matrix) {
   for (Index i = 0; i < n; ++i) start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i));
   solver.init(start.data());
   solver.compute(Spectra::SortRule::LargestAlge, 1000, 1e-10);
-  if (solver.info() != Spectra::CompInfo::Successful) throw Error("matcha: the Laplacian's eigenvalues did not converge");
+  if (solver.info() != Spectra::CompInfo::Successful)
+    throw Error("matcha: the Laplacian's eigenvalues did not converge");
   return {solver.eigenvalues().cwiseInverse().array() - kShift, solver.eigenvectors()};
 }
 
@@ -97,7 +101,8 @@ struct Evaluation {
 
 class Problem {
  public:
-  Problem(Rank n, const std::vector<Partners>& matchings, double total) : n_(n), matchings_(matchings), total_(total) {}
+  Problem(Rank n, const std::vector<Partners>& matchings, double total)
+      : n_(n), matchings_(matchings), total_(total) {}
 
   Evaluation evaluate(const VectorXd& p, double temperature) const {
     const Pairs pairs = lowest_pairs(laplacian(n_, matchings_, p));
@@ -111,7 +116,8 @@ class Problem {
       for (std::size_t j = 0; j < matchings_.size(); ++j) {
         double energy = 0;
         for (Rank i = 0; i < n_; ++i) {
-          const double gap = pairs.vectors(i, k) - pairs.vectors(matchings_[j][static_cast<std::size_t>(i)], k);
+          const double gap =
+              pairs.vectors(i, k) - pairs.vectors(matchings_[j][static_cast<std::size_t>(i)], k);
           energy += gap * gap;
         }
         result.gradient[static_cast<Index>(j)] += share[k] * energy / 2;
@@ -120,7 +126,8 @@ class Problem {
     VectorXd sorted = result.gradient;
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
     double left = total_;
-    for (Index j = 0; j < sorted.size() && left > 0; ++j, left -= 1) result.bound += sorted[j] * std::min(1.0, left);
+    for (Index j = 0; j < sorted.size() && left > 0; ++j, left -= 1)
+      result.bound += sorted[j] * std::min(1.0, left);
     return result;
   }
 
@@ -203,7 +210,8 @@ class SquaredNorm {
     for (Index i = 0; i < n; ++i) start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i));
     solver.init(start.data());
     solver.compute(Spectra::SortRule::LargestAlge, 1000, 1e-9);
-    if (solver.info() != Spectra::CompInfo::Successful) throw Error("matcha: the mixing norm did not converge");
+    if (solver.info() != Spectra::CompInfo::Successful)
+      throw Error("matcha: the mixing norm did not converge");
     return solver.eigenvalues()[0];
   }
 

@@ -15,8 +15,8 @@ struct MatchaOptimum {
   double mean_square_rho = 0;
 };
 
-/// p maximises lambda_2(sum p_j L_j) under 0 <= p_j <= 1 and sum p_j <= budget * matchings; then the edge weight minimises
-/// the mean-square rho. Deterministic.
+/// p maximises lambda_2(sum p_j L_j) under 0 <= p_j <= 1 and sum p_j <= budget * matchings; then the edge
+/// weight minimises the mean-square rho. Deterministic.
 MatchaOptimum optimize_matcha(Rank n, const std::vector<Partners>& matchings, double budget);
 
 }  // namespace starling::family

@@ -19,13 +19,13 @@ class OnePeerExponential final : public Circulant {
       : Circulant(n), hops_(ceil_log2(n)), order_(order), seed_(seed) {}
 
   Step period() const override {
-    if (hops_ == 0) return 1;
+    if (hops_ <= 1) return 1;
     return order_ == Order::random ? 0 : hops_;
   }
   bool random() const override { return order_ != Order::cyclic && hops_ > 1; }
 
   std::optional<double> known_rho() const override {
-    if (order_ != Order::random && is_power_of_two(size())) return 0;
+    if ((order_ != Order::random || hops_ <= 1) && is_power_of_two(size())) return 0;
     return std::nullopt;
   }
 
@@ -39,7 +39,8 @@ class OnePeerExponential final : public Circulant {
     for (Rank k = 1; k <= size() / 2; ++k) {
       double sum = 0;
       for (int p = 0; p < hops_; ++p)
-        sum += std::cos(2 * std::numbers::pi * static_cast<double>((static_cast<std::int64_t>(k) << p) % size()) / size());
+        sum += std::cos(2 * std::numbers::pi *
+                        static_cast<double>((static_cast<std::int64_t>(k) << p) % size()) / size());
       largest = std::max(largest, 0.5 + 0.5 * sum / hops_);
     }
     return std::sqrt(largest);
@@ -56,7 +57,8 @@ class OnePeerExponential final : public Circulant {
     const int at = static_cast<int>(step % hops_);
     if (order_ == Order::cyclic) return at;
     if (order_ == Order::random)
-      return static_cast<int>(Random(seed_, static_cast<std::uint64_t>(step), stream::kOnePeer).below(static_cast<std::uint32_t>(hops_)));
+      return static_cast<int>(Random(seed_, static_cast<std::uint64_t>(step), stream::kOnePeer)
+                                  .below(static_cast<std::uint32_t>(hops_)));
     // Fisher and Yates, no further than needed.
     Random random(seed_, static_cast<std::uint64_t>(step / hops_), stream::kOnePeer);
     std::array<std::uint8_t, 32> order;
@@ -109,27 +111,30 @@ class KPeerExponential final : public Circulant {
 }  // namespace
 
 Family one_peer_exponential() {
-  return {.name = "one-peer-exponential",
-          .summary = "i hears i + 2^(t mod tau), halves",
-          .parameters = {{"order", "cyclic", "of the hops: cyclic, permuted in each period, or random"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const std::string& name = parameters.choice("order", {"cyclic", "permuted", "random"});
-                const Order order = name == "cyclic" ? Order::cyclic : name == "permuted" ? Order::permuted : Order::random;
-                return std::make_shared<OnePeerExponential>(setting.n, order, parameters.seed());
-              },
-          .random = true,
-          .changing = true};
+  return {
+      .name = "one-peer-exponential",
+      .summary = "i hears i + 2^(t mod tau), halves",
+      .parameters = {{"order", "cyclic", "of the hops: cyclic, permuted in each period, or random"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        const std::string& name = parameters.choice("order", {"cyclic", "permuted", "random"});
+        const Order order = name == "cyclic"     ? Order::cyclic
+                            : name == "permuted" ? Order::permuted
+                                                 : Order::random;
+        return std::make_shared<OnePeerExponential>(setting.n, order, parameters.seed());
+      },
+      .random = true,
+      .changing = true};
 }
 
 Family k_peer_exponential() {
-  return {.name = "k-peer-exponential",
-          .summary = "i hears i + j (k+1)^r, j = 1..k",
-          .parameters = {{"k", "1", "peers a round"}},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            return std::make_shared<KPeerExponential>(setting.n, parameters.integer("k", 1, 1 << 16));
-          },
-          .changing = true};
+  return {
+      .name = "k-peer-exponential",
+      .summary = "i hears i + j (k+1)^r, j = 1..k",
+      .parameters = {{"k", "1", "peers a round"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<KPeerExponential>(setting.n, parameters.integer("k", 1, 1 << 16));
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

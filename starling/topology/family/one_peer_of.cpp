@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 
 #include "starling/base/error.h"
@@ -40,7 +39,8 @@ class OnePeerOf final : public Schedule {
     for (Rank i = 0; i < size(); ++i) {
       list.clear();
       graph_->append_out(i, list);
-      std::sort(list.begin(), list.end(), [&](Rank a, Rank b) { return sub_mod(a, i, size()) < sub_mod(b, i, size()); });
+      std::sort(list.begin(), list.end(),
+                [&](Rank a, Rank b) { return sub_mod(a, i, size()) < sub_mod(b, i, size()); });
       order_.insert(order_.end(), list.begin(), list.end());
       start_.push_back(order_.size());
       if (period_ > 0 && !list.empty()) period_ = std::lcm(period_, static_cast<Step>(list.size()));
@@ -79,19 +79,20 @@ class OnePeerOf final : public Schedule {
 }  // namespace
 
 Family one_peer_of() {
-  return {.name = "one-peer-of",
-          .summary = "the receivers of any static graph, one a round in turn",
-          .parameters = {{"graph", "", "a static topology's name", true}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                const SchedulePtr of = make_schedule(parameters.spec("graph"), setting);
-                if (of->period() != 1 || of->random())
-                  throw InvalidArgument(fmt::format("one-peer-of: {} changes with the step; a static graph is needed", of->name()));
-                if (const auto* circulant = dynamic_cast<const Circulant*>(of.get()))
-                  return std::make_shared<OnePeerOfCirculant>(*circulant);
-                return std::make_shared<OnePeerOf>(graph_of(*of, /*as_undirected=*/false));
-              },
-          .changing = true};
+  return {
+      .name = "one-peer-of",
+      .summary = "the receivers of any static graph, one a round in turn",
+      .parameters = {{"graph", "", "a static topology's name", true}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        const SchedulePtr of = make_schedule(parameters.spec("graph"), setting);
+        if (of->period() != 1 || of->random())
+          throw InvalidArgument(
+              fmt::format("one-peer-of: {} changes with the step; a static graph is needed", of->name()));
+        if (const auto* circulant = dynamic_cast<const Circulant*>(of.get()))
+          return std::make_shared<OnePeerOfCirculant>(*circulant);
+        return std::make_shared<OnePeerOf>(graph_of(*of, /*as_undirected=*/false));
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

@@ -22,15 +22,17 @@ class OnePeerRing final : public Matching {
 }  // namespace
 
 Family one_peer_ring() {
-  return {.name = "one-peer-ring",
-          .summary = "pairs (2a, 2a+1) and (2a, 2a-1) in turn, halves; n even",
-          .parameters = {},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            if (setting.n > 1 && setting.n % 2 != 0)
-              throw InvalidArgument(fmt::format("{}: n = {} is odd; it needs an even n", parameters.owner(), setting.n));
-            return std::make_shared<OnePeerRing>(setting.n);
-          },
-          .changing = true};
+  return {
+      .name = "one-peer-ring",
+      .summary = "pairs (2a, 2a+1) and (2a, 2a-1) in turn, halves; n even",
+      .parameters = {},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        if (setting.n > 1 && setting.n % 2 != 0)
+          throw InvalidArgument(
+              fmt::format("{}: n = {} is odd; it needs an even n", parameters.owner(), setting.n));
+        return std::make_shared<OnePeerRing>(setting.n);
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

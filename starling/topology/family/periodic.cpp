@@ -9,19 +9,27 @@ namespace {
 /// Any schedule, but every h-th round is the global mean.
 class Periodic final : public Schedule {
  public:
-  Periodic(SchedulePtr inner, Step h) : Schedule(inner->size()), inner_(std::move(inner)), h_(h) {}
+  // Asked once: nested ones would ask ever more often.
+  Periodic(SchedulePtr inner, Step h)
+      : Schedule(inner->size()),
+        inner_(std::move(inner)),
+        h_(h),
+        inner_mixing_(inner_->mixing()),
+        inner_random_(inner_->random()),
+        period_(common_period(inner_->period())) {}
 
-  Step period() const override {
-    if (inner_->mixing() == Mixing::two_block) return h_;
-    if (inner_->period() == 0) return inner_->random() ? h_ : 0;
-    const Step repeats = inner_->period() / std::gcd(h_, inner_->period());
-    return repeats > kLongestPeriod / h_ ? 0 : h_ * repeats;
-  }
-  bool random() const override { return inner_->random() && h_ > 1; }
-  Mixing mixing() const override { return inner_->mixing(); }
+  Step period() const override { return period_; }
+  bool random() const override { return inner_random_ && h_ > 1; }
+  Mixing mixing() const override { return inner_mixing_; }
 
  private:
-  static constexpr Step kLongestPeriod = Step{1} << 40;
+  Step common_period(Step inner) const {
+    constexpr Step kLongestPeriod = Step{1} << 40;
+    if (inner_mixing_ == Mixing::two_block) return h_;
+    if (inner == 0) return inner_random_ ? h_ : 0;
+    const Step repeats = inner / std::gcd(h_, inner);
+    return repeats > kLongestPeriod / h_ ? 0 : h_ * repeats;
+  }
 
   void fill(Step step, Rank rank, Exchange& out) const override {
     if ((step + 1) % h_ == 0) {
@@ -29,25 +37,29 @@ class Periodic final : public Schedule {
       return;
     }
     // CECA is exact from phase 0 only, so the global mean starts its period anew.
-    inner_->exchange(inner_->mixing() == Mixing::two_block ? step % h_ : step, rank, out);
+    inner_->exchange(inner_mixing_ == Mixing::two_block ? step % h_ : step, rank, out);
   }
 
   SchedulePtr inner_;
   Step h_;
+  Mixing inner_mixing_;
+  bool inner_random_;
+  Step period_;
 };
 
 }  // namespace
 
 Family periodic() {
-  return {.name = "periodic",
-          .summary = "any topology with the global mean in every h-th round",
-          .parameters = {{"schedule", "", "the topology of the other rounds", true}, {"h", "", "rounds from mean to mean"}},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                return std::make_shared<Periodic>(make_schedule(parameters.spec("schedule"), setting),
-                                                  parameters.integer("h", 1, INT32_MAX));
-              },
-          .changing = true};
+  return {
+      .name = "periodic",
+      .summary = "any topology with the global mean in every h-th round",
+      .parameters = {{"schedule", "", "the topology of the other rounds", true},
+                     {"h", "", "rounds from mean to mean"}},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<Periodic>(make_schedule(parameters.spec("schedule"), setting),
+                                          parameters.integer("h", 1, INT32_MAX));
+      },
+      .changing = true};
 }
 
 }  // namespace starling::family

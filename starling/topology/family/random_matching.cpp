@@ -45,15 +45,15 @@ class RandomMatching final : public Matching {
 }  // namespace
 
 Family random_matching() {
-  return {.name = "random-matching",
-          .summary = "a uniformly random perfect matching, halves",
-          .parameters = {},
-          .make =
-              [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-                return std::make_shared<RandomMatching>(setting.n, parameters.seed());
-              },
-          .random = true,
-          .changing = true};
+  return {
+      .name = "random-matching",
+      .summary = "a uniformly random perfect matching, halves",
+      .parameters = {},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<RandomMatching>(setting.n, parameters.seed());
+      },
+      .random = true,
+      .changing = true};
 }
 
 }  // namespace starling::family

@@ -6,7 +6,8 @@
 namespace starling::family {
 namespace {
 
-/// 0 has the one child 1; w >= 1 has the parent w div 2 and the children 2w and 2w+1. The mirror image is w -> n-1-w.
+/// 0 has the one child 1; w >= 1 has the parent w div 2 and the children 2w and 2w+1. The mirror image is w
+/// -> n-1-w.
 class BinaryTree final : public Graph {
  public:
   BinaryTree(Rank n, bool mirror) : Graph(n), mirror_(mirror) {}
@@ -79,22 +80,25 @@ Family binary_tree() {
 }
 
 Family double_binary_trees() {
-  return {.name = "double-binary-trees",
-          .summary = "the binary tree and its mirror image, in turn",
-          .parameters = {weights_parameter("metropolis")},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-            return std::make_shared<DoubleBinaryTrees>(setting.n, read_weights(parameters));
-          },
-          .changing = true};
+  return {
+      .name = "double-binary-trees",
+      .summary = "the binary tree and its mirror image, in turn",
+      .parameters = {weights_parameter("metropolis")},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+        return std::make_shared<DoubleBinaryTrees>(setting.n, read_weights(parameters));
+      },
+      .changing = true};
 }
 
 Family k_tree() {
-  return {.name = "k-tree",
-          .summary = "the root has k children, every other node k-1",
-          .parameters = {{"k", "3", "neighbours of an inner node, at least 2"}, weights_parameter("metropolis")},
-          .make = [](const Parameters& parameters, const TopologySetting& setting) {
-            return weighted(std::make_shared<KTree>(setting.n, parameters.integer("k", 2, INT32_MAX)), parameters);
-          }};
+  return {
+      .name = "k-tree",
+      .summary = "the root has k children, every other node k-1",
+      .parameters = {{"k", "3", "neighbours of an inner node, at least 2"}, weights_parameter("metropolis")},
+      .make = [](const Parameters& parameters, const TopologySetting& setting) {
+        return weighted(std::make_shared<KTree>(setting.n, parameters.integer("k", 2, INT32_MAX)),
+                        parameters);
+      }};
 }
 
 }  // namespace starling::family
