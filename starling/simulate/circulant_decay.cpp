@@ -13,10 +13,24 @@ namespace {
 
 using Complex = std::complex<double>;
 
+// Eigen's own transform is fast, and small in memory, for lengths without large prime factors.
+bool is_smooth(std::size_t n) {
+  for (const std::size_t factor : {2, 3, 5, 7, 11, 13})
+    while (n % factor == 0) n /= factor;
+  return n == 1;
+}
+
 // |X_k| for all k, for any length (Bluestein: a convolution with a chirp, by transforms of a power of two).
 // Eigen's own transform is quadratic when the length is prime.
 std::vector<double> spectrum_moduli(const std::vector<double>& values) {
   const std::size_t n = values.size();
+  if (is_smooth(n)) {
+    std::vector<Complex> spectrum;
+    Eigen::FFT<double>().fwd(spectrum, values);
+    std::vector<double> moduli(n);
+    for (std::size_t k = 0; k < n; ++k) moduli[k] = std::abs(spectrum[k]);
+    return moduli;
+  }
   const std::size_t padded = std::bit_ceil(2 * n);
   std::vector<Complex> chirp(n);
   for (std::size_t i = 0; i < n; ++i) {

@@ -8,6 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/random.h"
 #include "starling/simulate/circulant_decay.h"
+#include "starling/topology/cost.h"
 #include "starling/topology/mixer.h"
 
 namespace starling {
@@ -44,12 +45,13 @@ class Curve {
 // Fills the result without running a step, where the schedule is static and its slowest mode is known to need
 // too many.
 bool compute_instead(const SchedulePtr& schedule, std::span<const double> start,
-                     const ConsensusOptions& options, double messages_per_step, ConsensusResult& result) {
+                     const ConsensusOptions& options, ConsensusResult& result) {
   if (schedule->period() != 1 || schedule->random() || schedule->mixing() != Mixing::average) return false;
   const auto rho = schedule->known_rho();
   if (!rho || *rho <= 0 || *rho >= 1) return false;
   const double predicted = std::log(options.tolerance) / std::log(*rho);
   if (predicted <= static_cast<double>(options.max_steps)) return false;
+  const double messages_per_step = step_cost(*schedule, 1).messages;
   Curve curve(result.curve);
   if (const auto* circulant = dynamic_cast<const Circulant*>(schedule.get())) {
     const CirculantDecay decay(*circulant, start, options.dim);
@@ -106,6 +108,8 @@ ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOption
     return result;
   }
 
+  if (compute_instead(schedule, start, options, result)) return result;
+
   Mixer mixer(schedule, options.dim);
   mixer.start(start);
   Curve curve(result.curve);
@@ -113,12 +117,6 @@ ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOption
   auto begin = Clock::now();
   mixer.advance();
   result.seconds += seconds_since(begin);
-  const double first_messages = mixer.messages();
-  if (result.curve.clear(); compute_instead(schedule, start, options, first_messages, result)) {
-    result.seconds = 0;
-    return result;
-  }
-  curve.add({0, 1, 0}, /*last=*/true);
 
   constexpr double kReportEvery = 0.1;  // seconds
   auto reported = Clock::now();
