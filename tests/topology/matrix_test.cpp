@@ -1,8 +1,7 @@
 #include "starling/topology/matrix.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 
 #include "starling/topology/mixer.h"
 #include "starling/topology/registry.h"
@@ -12,8 +11,9 @@ namespace {
 
 // What a program that only has the printed entries would compute.
 TEST(RoundMatrixTest, EntriesIntoBothBlocksReplayComposedCeca) {
-  for (const char* spec : {"ceca", "ceca(k=2)", "ceca-1p", "periodic(ceca,h=3)", "live(ceca,members=[0,1,3,4,7,8])",
-                           "hierarchical(outer=ceca,local=2)", "hierarchical(outer=periodic(ceca(k=2),h=4),local=5)"}) {
+  for (const char* spec :
+       {"ceca", "ceca(k=2)", "ceca-1p", "periodic(ceca,h=3)", "live(ceca,members=[0,1,3,4,7,8])",
+        "hierarchical(outer=ceca,local=2)", "hierarchical(outer=periodic(ceca(k=2),h=4),local=5)"}) {
     const SchedulePtr schedule = make_schedule(spec, 10);
     std::vector<double> a(10);
     std::vector<double> b(10, 0.0);
@@ -34,7 +34,8 @@ TEST(RoundMatrixTest, EntriesIntoBothBlocksReplayComposedCeca) {
       a = next_a;
       b = next_b;
       mixer.advance();
-      for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], mixer.values()[i], 1e-14) << spec << " step " << step;
+      for (std::size_t i = 0; i < a.size(); ++i)
+        ASSERT_NEAR(a[i], mixer.values()[i], 1e-14) << spec << " step " << step;
     }
   }
 }
