@@ -24,7 +24,7 @@ std::vector<std::string> shell(int n, const std::string& script, std::vector<std
 }
 
 TEST(RunFailure, TheFirstIsReportedWithItsLastLines) {
-  const Finished job({.words = shell(4, "[ $RANK = 2 ] || exec sleep 300; seq 1 14; echo oops >&2; exit 3")});
+  const Finished job({.words = shell(4, "[ $RANK = 2 ] || exec sleep 300; seq 1 14; echo oops; exit 3")});
   EXPECT_EQ(job.status, 3);
   EXPECT_THAT(job.err, HasSubstr("starling: rank 2 failed (exit status 3); stopping the others\n"));
   EXPECT_THAT(job.err, HasSubstr("starling: rank 2 failed first, exit status 3; its last lines:\n    6\n"));
