@@ -57,7 +57,8 @@ TEST(RunOutput, AnEndlessLineComesInPiecesAndIsExactInTheLog) {
     EXPECT_LE(line.size(), launch::LineSplitter::kLongest + 4);
   EXPECT_EQ(count(job.out, "[1] "), 4);
   for (const char* name : {"rank-0.log", "rank-1.log"}) {
-    // Two pipes: where the line of standard error falls between the pieces of standard output is not promised.
+    // Two pipes: where the line of standard error falls between the pieces of standard output is not
+    // promised.
     std::string text = contents(std::filesystem::path(log) / name);
     const std::size_t at = text.find("err\n");
     ASSERT_NE(at, std::string::npos);

@@ -61,14 +61,25 @@ socklen_t fill_address(const std::string& job, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-void send_card(int to, const Card& card, int descriptor) {
-  iovec part{const_cast<Card*>(&card), sizeof(card)};
+// A card with room for one descriptor, as sendmsg and recvmsg want it.
+struct Envelope {
+  explicit Envelope(Card* card) : part{card, sizeof(Card)} {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  Envelope(const Envelope&) = delete;
+  Envelope& operator=(const Envelope&) = delete;
+
+  iovec part;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+};
+
+void send_card(int to, const Card& card, int descriptor) {
+  Envelope envelope(const_cast<Card*>(&card));
+  msghdr& message = envelope.message;
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
@@ -87,13 +98,8 @@ bool wait_readable(int descriptor, Clock::time_point deadline) {
 // False when nothing came in time or the other side is gone.
 bool receive_card(int from, Clock::time_point deadline, Card& card, int& descriptor) {
   if (!wait_readable(from, deadline)) return false;
-  iovec part{&card, sizeof(card)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  Envelope envelope(&card);
+  msghdr& message = envelope.message;
   if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof(card)) return false;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return false;
