@@ -7,23 +7,25 @@
 #include <span>
 #include <utility>
 
+#include "starling/fabric/board.h"
 #include "starling/fabric/message.h"
 
 namespace starling {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Outgoing memory: written in place, then posted. Dropping it unposted gives it back.
+/// Outgoing memory: written in place, then posted to any number of ranks. Once posted it is only read, and
+/// can be read here too, until this is dropped; readers elsewhere keep it as long as they need it.
 class Outgoing {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
-    virtual void give_back(std::uint64_t handle) noexcept = 0;
+    virtual void give_back(std::uintptr_t handle) noexcept = 0;
   };
 
   Outgoing() = default;
-  Outgoing(Owner* owner, std::uint64_t handle, std::span<std::byte> bytes)
+  Outgoing(Owner* owner, std::uintptr_t handle, std::span<std::byte> bytes)
       : owner_(owner), handle_(handle), bytes_(bytes) {}
   Outgoing(Outgoing&& other) noexcept { swap(other); }
   Outgoing& operator=(Outgoing&& other) noexcept {
@@ -35,11 +37,9 @@ class Outgoing {
   }
 
   std::span<std::byte> bytes() const { return bytes_; }
-  /// For fabrics: takes the memory out of this handle.
-  std::uint64_t release() {
-    owner_ = nullptr;
-    return handle_;
-  }
+  explicit operator bool() const { return owner_ != nullptr; }
+  /// For fabrics.
+  std::uintptr_t handle() const { return handle_; }
 
  private:
   void swap(Outgoing& other) noexcept {
@@ -48,7 +48,7 @@ class Outgoing {
     std::swap(bytes_, other.bytes_);
   }
   Owner* owner_ = nullptr;
-  std::uint64_t handle_ = 0;
+  std::uintptr_t handle_ = 0;
   std::span<std::byte> bytes_;
 };
 
@@ -58,11 +58,11 @@ class Arrival {
   class Owner {
    public:
     virtual ~Owner() = default;
-    virtual void done_with(Rank source, std::uint64_t handle) noexcept = 0;
+    virtual void done_with(std::uintptr_t handle) noexcept = 0;
   };
 
   Arrival() = default;
-  Arrival(Owner* owner, Rank source, std::uint64_t handle, const MessageHeader& header,
+  Arrival(Owner* owner, Rank source, std::uintptr_t handle, const MessageHeader& header,
           std::span<const std::byte> bytes)
       : owner_(owner), source_(source), handle_(handle), header_(header), bytes_(bytes) {}
   Arrival(Arrival&& other) noexcept { swap(other); }
@@ -71,9 +71,10 @@ class Arrival {
     return *this;
   }
   ~Arrival() {
-    if (owner_ != nullptr) owner_->done_with(source_, handle_);
+    if (owner_ != nullptr) owner_->done_with(handle_);
   }
 
+  explicit operator bool() const { return owner_ != nullptr; }
   Rank source() const { return source_; }
   const MessageHeader& header() const { return header_; }
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -88,7 +89,7 @@ class Arrival {
   }
   Owner* owner_ = nullptr;
   Rank source_ = 0;
-  std::uint64_t handle_ = 0;
+  std::uintptr_t handle_ = 0;
   MessageHeader header_;
   std::span<const std::byte> bytes_;
 };
@@ -105,19 +106,23 @@ class Fabric {
   /// Memory for a message of this size. Never blocks; throws when the limit is reached, naming who holds
   /// views.
   virtual Outgoing reserve(std::size_t bytes) = 0;
-  /// Sends it to every destination (not to oneself). Never blocks.
-  virtual void post(Outgoing message, const MessageHeader& header, std::span<const Rank> destinations) = 0;
+  /// Sends what was written to one other rank. Never blocks; a message to a dead rank goes nowhere.
+  virtual void post(const Outgoing& message, const MessageHeader& header, Rank to) = 0;
   /// The next message from `source`, in the order it was posted, if there is one.
   virtual std::optional<Arrival> poll(Rank source) = 0;
 
-  /// A number that changes whenever something arrived. Read it before polling, then sleep on it.
+  /// A number that changes whenever a message was polled: two threads that wait tell each other by it. Read
+  /// it, look for what is wanted, then sleep on it.
   virtual std::uint32_t ticket() const = 0;
-  /// Returns when the ticket has changed, a peer may have died, or the deadline has passed; spins briefly
-  /// first.
-  virtual void sleep(std::uint32_t ticket, Deadline deadline) = 0;
+  /// Returns when something has come from one of `sources`, the ticket has changed, a peer may have died or
+  /// the deadline has passed; perhaps earlier. Spins briefly, then sleeps.
+  virtual void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) = 0;
 
   /// False once the peer has died or left. What it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;
+
+  /// What ranks know of each other beside messages.
+  virtual Board& board() = 0;
 };
 
 }  // namespace starling

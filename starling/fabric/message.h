@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 #include "starling/base/types.h"
 
@@ -11,7 +11,7 @@ namespace starling {
 struct MessageHeader {
   std::uint64_t name = 0;      // hash of the operation's name
   std::uint64_t sequence = 0;  // the k-th message under this name from this sender to this receiver
-  std::uint64_t schedule = 0;  // hash of the sender's schedule, 0 where none is involved
+  std::uint64_t detail = 0;    // what else must agree: hash of the schedule, root, kind of reduction
   std::uint64_t count = 0;     // elements
   std::uint64_t bytes = 0;
   Step step = 0;
@@ -28,14 +28,10 @@ enum class MessageKind : std::uint16_t {
 };
 
 /// FNV-1a; equal on every host.
-constexpr std::uint64_t hash_name(const char* text, std::size_t length) {
+constexpr std::uint64_t hash_name(std::string_view text) {
   std::uint64_t hash = 0xCBF29CE484222325u;
-  for (std::size_t i = 0; i < length; ++i)
-    hash = (hash ^ static_cast<unsigned char>(text[i])) * 0x100000001B3u;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3u;
   return hash;
-}
-inline std::uint64_t hash_name(const std::string& text) {
-  return hash_name(text.data(), text.size());
 }
 
 }  // namespace starling

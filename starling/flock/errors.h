@@ -29,6 +29,12 @@ class Mismatch : public Error {
   using Error::Error;
 };
 
+/// Blocking operations in opposite orders: the ranks wait for each other in a circle, which it names.
+class Deadlock : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A wait has taken longer than the flock's timeout.
 class TimedOut : public Error {
  public:

@@ -1,62 +1,23 @@
 #pragma once
 
 #include <chrono>
-#include <concepts>
-#include <functional>
 #include <map>
 #include <memory>
-#include <span>
+#include <ranges>
 #include <string>
 #include <vector>
 
-#include "starling/base/dtype.h"
-#include "starling/fabric/fabric.h"
+#include "starling/flock/block.h"
+#include "starling/flock/core.h"
 #include "starling/flock/errors.h"
+#include "starling/flock/gather.h"
+#include "starling/flock/name.h"
+#include "starling/flock/neighbor_average.h"
 #include "starling/flock/pending.h"
+#include "starling/flock/slot.h"
 #include "starling/kernel/reduce.h"
-#include "starling/topology/schedule.h"
 
 namespace starling {
-
-/// A run of elements in memory, whatever their type.
-struct ConstBlock {
-  DType dtype = DType::float32;
-  const void* data = nullptr;
-  std::size_t count = 0;
-};
-struct MutableBlock {
-  DType dtype = DType::float32;
-  void* data = nullptr;
-  std::size_t count = 0;
-  operator ConstBlock() const { return {dtype, data, count}; }  // NOLINT: reading is less than writing
-};
-
-/// Contiguous elements: a span, a vector, an array, an Eigen vector (anything with data() and size()).
-template <typename T>
-concept ElementRange = requires(T& range) {
-  {*range.data()};
-  { range.size() } -> std::convertible_to<std::size_t>;
-  requires is_element<std::remove_cvref_t<decltype(*range.data())>>;
-};
-
-template <ElementRange T>
-MutableBlock block_of(T& range) {
-  return {dtype_of<std::remove_cvref_t<decltype(*range.data())>>, range.data(),
-          static_cast<std::size_t>(range.size())};
-}
-template <ElementRange T>
-ConstBlock block_of(const T& range) {
-  return {dtype_of<std::remove_cvref_t<decltype(*range.data())>>, range.data(),
-          static_cast<std::size_t>(range.size())};
-}
-
-/// The weights of one neighbour average that does not follow the schedule. Receivers weigh what they hear;
-/// `destinations` may scale what each receiver gets. Both sides must be given, on every rank.
-struct Weighted {
-  double self_weight = 1;
-  std::map<Rank, double> sources;
-  std::map<Rank, double> destinations;  // usually 1 each
-};
 
 /// The group a program joins: rank, size and the operations. A cheap value handle; copies share everything.
 /// Every function may be called from several threads; operations under the same name meet in the order they
@@ -65,121 +26,265 @@ struct Weighted {
 ///     auto flock = starling::join();
 ///     std::vector<float> x(1000, float(flock.rank()));
 ///     for (int k = 0; k < 100; ++k) flock.neighbor_allreduce(x);
+///
+/// Operations take anything contiguous with data() and size(), or a pointer and a count, and work in place:
+/// an lvalue is changed and returned by reference, a temporary is changed and handed back, so that x =
+/// flock.neighbor_allreduce(std::move(y)) allocates nothing; of a constant they return a changed copy. Every
+/// `*_nonblocking` returns at once; its blocks must live until the Pending has ended.
 class Flock {
  public:
   explicit Flock(std::shared_ptr<Fabric> fabric);
 
-  Rank rank() const;
-  Rank size() const;
+  Rank rank() const { return core_->rank(); }
+  Rank size() const { return core_->size(); }
 
   /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set
-  /// the same.
-  void set_schedule(SchedulePtr schedule);
+  /// the same, between the same operations; the schedule begins at its step 0.
+  void set_schedule(SchedulePtr schedule) { core_->set_schedule(std::move(schedule)); }
   void set_schedule(const std::string& spec);
-  SchedulePtr schedule() const;
+  SchedulePtr schedule() const { return core_->schedule(); }
+  /// What the schedule has become: over the live members, once a death has changed it.
+  SchedulePtr load_topology() const { return core_->schedule_now(); }
   /// The step that the next scheduled operation takes, from 0.
-  Step step() const;
+  Step step() const { return core_->step(); }
 
   /// Bounds every wait; 300 s unless set.
   void set_timeout(std::chrono::nanoseconds timeout);
 
-  /// x <- w_self x + sum of w_j x_j over this step's neighbours, and the step moves on.
-  template <ElementRange T>
-  void neighbor_allreduce(T& x, const std::string& name = "neighbor_allreduce") {
-    start_neighbor_allreduce(block_of(std::as_const(x)), block_of(x), name).wait();
+  /// What happens when a rank dies; every rank must choose the same, before the first operation.
+  void on_loss(OnLoss policy) { core_->on_loss = policy; }
+  /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).
+  View view() const { return *core_->membership.newest(); }
+  /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two
+  /// phases (a group's mean, then neighbours) is two records.
+  void observe(StepObserver observer) { core_->observe(std::move(observer)); }
+
+  // Neighbour averages: x <- w_self x + sum of w_j x_j over this step's neighbours, and the step moves on.
+
+  template <WritableRange T>
+  T neighbor_allreduce(T&& x, Name name = "neighbor_allreduce") {
+    start_neighbor_allreduce(in_place(x), {}, name).wait();
+    return std::forward<T>(x);
   }
-  template <ElementRange T>
-  [[nodiscard]] Pending neighbor_allreduce_nonblocking(const T& in, T& out,
-                                                       const std::string& name = "neighbor_allreduce") {
-    return start_neighbor_allreduce(block_of(in), block_of(out), name);
+  template <ConstantRange T>
+  auto neighbor_allreduce(const T& x, Name name = "neighbor_allreduce") {
+    return neighbor_allreduce(copy_of(x), name);
   }
-  /// With weights of one's own instead of the schedule's.
-  template <ElementRange T>
-  void neighbor_allreduce(T& x, const Weighted& weights, const std::string& name = "neighbor_allreduce") {
-    start_neighbor_allreduce(block_of(std::as_const(x)), block_of(x), weights, name).wait();
+  template <typename E>
+  void neighbor_allreduce(E* data, std::size_t count, Name name = "neighbor_allreduce") {
+    neighbor_allreduce(std::span(data, count), name);
+  }
+  /// Out of place.
+  template <ElementRange In, WritableRange Out>
+  void neighbor_allreduce(const In& in, Out&& out, Name name = "neighbor_allreduce") {
+    start_neighbor_allreduce(between(in, out, name), {}, name).wait();
+  }
+  template <ElementRange In, WritableRange Out>
+  [[nodiscard]] Pending neighbor_allreduce_nonblocking(const In& in, Out&& out,
+                                                       Name name = "neighbor_allreduce") {
+    return start_neighbor_allreduce(between(in, out, name), {}, name);
   }
 
-  /// Everybody gets the sum, minimum or maximum, or the average, of all; bit for bit the same on every rank.
+  /// Outgoing memory that others read in place: write the block to be sent there, then hand it over.
+  template <typename E>
+  Slot<E> outgoing(std::size_t count) {
+    return Slot<E>(core_->fabric->reserve(count * sizeof(E)));
+  }
+  /// Zero-copy: out <- w_self slot + sum of w_j x_j.
+  template <typename E, WritableRange Out>
+  void neighbor_allreduce(Slot<E>&& slot, Out&& out, Name name = "neighbor_allreduce") {
+    neighbor_allreduce_nonblocking(std::move(slot), out, name).wait();
+  }
+  template <typename E, WritableRange Out>
+  [[nodiscard]] Pending neighbor_allreduce_nonblocking(Slot<E>&& slot, Out&& out,
+                                                       Name name = "neighbor_allreduce") {
+    Pieces pieces = between(slot, out, name);
+    return start_neighbor_allreduce(std::move(pieces), std::move(slot).memory(), name);
+  }
+
+  /// With weights of one's own instead of the schedule's. A side left out is inferred by a collective.
+  template <WritableRange T>
+  T neighbor_allreduce(T&& x, const Weighted& weights, Name name = "neighbor_allreduce") {
+    start_neighbor_allreduce(in_place(x), {}, weights, name).wait();
+    return std::forward<T>(x);
+  }
+  template <ElementRange In, WritableRange Out>
+  [[nodiscard]] Pending neighbor_allreduce_nonblocking(const In& in, Out&& out, const Weighted& weights,
+                                                       Name name = "neighbor_allreduce") {
+    return start_neighbor_allreduce(between(in, out, name), {}, weights, name);
+  }
+
+  /// Many tensors as one message; they may differ in type and length.
+  template <RangeOfBlocks T>
+  void neighbor_allreduce_group(T&& tensors, Name name = "neighbor_allreduce_group") {
+    start_neighbor_allreduce(group(tensors, name), {}, name).wait();
+  }
+  template <RangeOfBlocks T>
+  [[nodiscard]] Pending neighbor_allreduce_group_nonblocking(T&& tensors,
+                                                             Name name = "neighbor_allreduce_group") {
+    return start_neighbor_allreduce(group(tensors, name), {}, name);
+  }
+
+  /// x <- self_weight x + (1 - self_weight) x_peer on both, who must give the same weight.
+  template <WritableRange T>
+  T pair_gossip(T&& x, Rank peer, double self_weight = 0.5, Name name = "pair_gossip") {
+    start_pair_gossip(in_place(x), peer, self_weight, name).wait();
+    return std::forward<T>(x);
+  }
+  template <ElementRange In, WritableRange Out>
+  [[nodiscard]] Pending pair_gossip_nonblocking(const In& in, Out&& out, Rank peer, double self_weight = 0.5,
+                                                Name name = "pair_gossip") {
+    return start_pair_gossip(between(in, out, name), peer, self_weight, name);
+  }
+
+  // Collectives of everybody alive.
+
+  /// Everybody gets the sum, minimum, maximum or average of all; bit for bit the same on every rank.
+  template <WritableRange T>
+  T allreduce(T&& x, Reduction reduction = Reduction::sum, Name name = "allreduce") {
+    start_allreduce(in_place(x), reduction, name).wait();
+    return std::forward<T>(x);
+  }
+  template <typename E>
+  void allreduce(E* data, std::size_t count, Reduction reduction = Reduction::sum, Name name = "allreduce") {
+    allreduce(std::span(data, count), reduction, name);
+  }
+  template <ElementRange In, WritableRange Out>
+  [[nodiscard]] Pending allreduce_nonblocking(const In& in, Out&& out, Reduction reduction = Reduction::sum,
+                                              Name name = "allreduce") {
+    return start_allreduce(between(in, out, name), reduction, name);
+  }
+  template <RangeOfBlocks T>
+  void allreduce_group(T&& tensors, Reduction reduction = Reduction::sum, Name name = "allreduce_group") {
+    start_allreduce(group(tensors, name), reduction, name).wait();
+  }
+  /// allreduce with Reduction::average.
+  template <WritableRange T>
+  T average(T&& x, Name name = "average") {
+    return allreduce(std::forward<T>(x), Reduction::average, name);
+  }
+
+  /// The part of the reduced whole that belongs to this rank: elements [r count / n, (r + 1) count / n).
   template <ElementRange T>
-  void allreduce(T& x, Reduction reduction = Reduction::sum, const std::string& name = "allreduce") {
-    start_allreduce(block_of(std::as_const(x)), block_of(x), reduction, false, name).wait();
+  auto reduce_scatter(const T& x, Reduction reduction = Reduction::sum, Name name = "reduce_scatter") {
+    std::vector<ElementOf<const T>> part;
+    reduce_scatter_nonblocking(x, part, reduction, name).wait();
+    return part;
   }
   template <ElementRange T>
-  void average(T& x, const std::string& name = "average") {
-    start_allreduce(block_of(std::as_const(x)), block_of(x), Reduction::sum, true, name).wait();
+  [[nodiscard]] Pending reduce_scatter_nonblocking(const T& x, std::vector<ElementOf<const T>>& part,
+                                                   Reduction reduction = Reduction::sum,
+                                                   Name name = "reduce_scatter") {
+    return start_reduce_scatter(const_block(x), room_in(part), reduction, name);
   }
 
   /// Everybody gets what `root` holds.
-  template <ElementRange T>
-  void broadcast(T& x, Rank root, const std::string& name = "broadcast") {
-    start_broadcast(block_of(x), root, name).wait();
+  template <WritableRange T>
+  T broadcast(T&& x, Rank root, Name name = "broadcast") {
+    start_broadcast(in_place(x), root, name).wait();
+    return std::forward<T>(x);
+  }
+  template <typename E>
+  void broadcast(E* data, std::size_t count, Rank root, Name name = "broadcast") {
+    broadcast(std::span(data, count), root, name);
+  }
+  template <WritableRange T>
+  [[nodiscard]] Pending broadcast_nonblocking(T& x, Rank root, Name name = "broadcast") {
+    return start_broadcast(in_place(x), root, name);
+  }
+  template <RangeOfBlocks T>
+  void broadcast_group(T&& tensors, Rank root, Name name = "broadcast_group") {
+    start_broadcast(group(tensors, name), root, name).wait();
   }
 
   /// All ranks' elements one after another; lengths may differ.
   template <ElementRange T>
-  auto allgather(const T& x, const std::string& name = "allgather") {
-    std::vector<std::remove_cvref_t<decltype(*x.data())>> all;
-    gather(block_of(x), everybody(), everybody(), name, [&](std::size_t elements) {
-      all.resize(elements);
-      return all.data();
-    });
+  auto allgather(const T& x, Name name = "allgather") {
+    std::vector<ElementOf<const T>> all;
+    allgather_nonblocking(x, all, name).wait();
     return all;
   }
-  /// The elements of this step's sources one after another, in the order of the schedule, without one's own.
   template <ElementRange T>
-  auto neighbor_allgather(const T& x, const std::string& name = "neighbor_allgather") {
-    std::vector<std::remove_cvref_t<decltype(*x.data())>> all;
-    const auto [sources, destinations] = next_neighbors();
-    gather(block_of(x), sources, destinations, name, [&](std::size_t elements) {
-      all.resize(elements);
-      return all.data();
-    });
+  [[nodiscard]] Pending allgather_nonblocking(const T& x, std::vector<ElementOf<const T>>& all,
+                                              Name name = "allgather") {
+    return start_allgather(const_block(x), room_in(all), name);
+  }
+  /// The elements of this step's sources one after another, in the order of the schedule, without one's own;
+  /// the step moves on.
+  template <ElementRange T>
+  auto neighbor_allgather(const T& x, Name name = "neighbor_allgather") {
+    std::vector<ElementOf<const T>> all;
+    neighbor_allgather_nonblocking(x, all, name).wait();
     return all;
   }
-
-  /// x <- self_weight x + (1 - self_weight) x_peer on both.
   template <ElementRange T>
-  void pair_gossip(T& x, Rank peer, double self_weight = 0.5, const std::string& name = "pair_gossip") {
-    neighbor_allreduce(x, {self_weight, {{peer, 1 - self_weight}}, {{peer, 1.0}}}, name);
-  }
-
-  template <ElementRange T>
-  void send(const T& x, Rank to, const std::string& name = "send") {
-    post(block_of(x), {&to, 1}, name);
-  }
-  template <ElementRange T>
-  void recv(T& x, Rank from, const std::string& name = "send") {
-    start_recv(block_of(x), from, name).wait();
+  [[nodiscard]] Pending neighbor_allgather_nonblocking(const T& x, std::vector<ElementOf<const T>>& all,
+                                                       Name name = "neighbor_allgather") {
+    return start_neighbor_allgather(const_block(x), room_in(all), name);
   }
 
   /// Returns when everybody has called it.
-  void barrier();
+  void barrier(Name name = "barrier") { barrier_nonblocking(name).wait(); }
+  [[nodiscard]] Pending barrier_nonblocking(Name name = "barrier");
+
+  // Point to point. Sending never waits.
+
+  template <ElementRange T>
+  void send(const T& x, Rank to, Name name = "send") {
+    start_send(const_block(x), to, name);
+  }
+  template <WritableRange T>
+  void recv(T&& x, Rank from, Name name = "send") {
+    start_recv(mutable_block(x), from, name).wait();
+  }
+  template <WritableRange T>
+  [[nodiscard]] Pending recv_nonblocking(T& x, Rank from, Name name = "send") {
+    return start_recv(mutable_block(x), from, name);
+  }
 
   // The same without templates, for other languages.
-  Pending start_neighbor_allreduce(ConstBlock in, MutableBlock out, const std::string& name);
-  Pending start_neighbor_allreduce(ConstBlock in, MutableBlock out, const Weighted& weights,
-                                   const std::string& name);
-  Pending start_allreduce(ConstBlock in, MutableBlock out, Reduction reduction, bool average,
-                          const std::string& name);
-  Pending start_broadcast(MutableBlock block, Rank root, const std::string& name);
-  Pending start_recv(MutableBlock block, Rank from, const std::string& name);
-  void post(ConstBlock block, std::span<const Rank> to, const std::string& name);
+  Pending start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name name);
+  Pending start_neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& weights, Name name);
+  Pending start_pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name);
+  Pending start_allreduce(Pieces pieces, Reduction reduction, Name name);
+  Pending start_reduce_scatter(ConstBlock in, Room room, Reduction reduction, Name name);
+  Pending start_broadcast(Pieces pieces, Rank root, Name name);
+  Pending start_allgather(ConstBlock in, Room room, Name name);
+  Pending start_neighbor_allgather(ConstBlock in, Room room, Name name);
+  Pending start_recv(MutableBlock block, Rank from, Name name);
+  void start_send(ConstBlock block, Rank to, Name name);
 
  private:
-  struct State;
-  struct Neighbors {
-    std::vector<Rank> sources;
-    std::vector<Rank> destinations;
-  };
+  template <typename T>
+  static Pieces in_place(T& x) {
+    const MutableBlock block = mutable_block(x);
+    return {{block, block.data, 0}};
+  }
+  template <typename In, typename Out>
+  static Pieces between(const In& in, Out& out, const Name& name) {
+    return checked({const_block(in), nullptr, 0}, mutable_block(out), name);
+  }
+  template <typename T>
+  static Pieces group(T& tensors, const Name& name) {
+    std::vector<MutableBlock> blocks;
+    for (auto& tensor : tensors) blocks.push_back(as_block(tensor));
+    return checked(pieces_of(blocks), name);
+  }
+  template <typename E>
+  static Room room_in(std::vector<E>& elements) {
+    return [&elements](std::size_t count) {
+      elements.resize(count);
+      return elements.data();
+    };
+  }
+  /// InvalidArgument where in and out differ; where a group is empty.
+  static Pieces checked(Piece piece, MutableBlock out, const Name& name);
+  static Pieces checked(Pieces pieces, const Name& name);
+  Weighted inferred(Weighted weights, const Name& name);
+  /// Enters, looks the name up.
+  Topic& topic(const Name& name);
 
-  Neighbors next_neighbors();
-  std::vector<Rank> everybody() const;
-  /// Collects the sources' elements (one's own too where it is among them) into what `room` returns for the
-  /// total.
-  void gather(ConstBlock in, const std::vector<Rank>& sources, const std::vector<Rank>& destinations,
-              const std::string& name, const std::function<void*(std::size_t elements)>& room);
-
-  std::shared_ptr<State> state_;
+  std::shared_ptr<Core> core_;
 };
 
 /// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or

@@ -1,77 +1,211 @@
 #include "starling/flock/mailbox.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <fmt/format.h>
 
 #include "starling/base/dtype.h"
 #include "starling/flock/errors.h"
+#include "starling/kernel/reduce.h"
 
 namespace starling {
 namespace {
 
-std::string describe(std::uint64_t count, std::uint8_t dtype, std::uint64_t schedule, Step step) {
+constexpr std::size_t kQuarrels = 64;  // remembered
+
+std::string detail_text(Detail means, std::uint64_t detail) {
+  switch (means) {
+    case Detail::none:
+      return "";
+    case Detail::schedule:
+      return fmt::format(", schedule {:016x}", detail);
+    case Detail::layout:
+      return fmt::format(", schedule and shapes {:016x}", detail);
+    case Detail::weight:
+      return fmt::format(", self weight {}", std::bit_cast<double>(detail));
+    case Detail::root:
+      return fmt::format(", root {}", detail);
+    case Detail::reduction:
+      return fmt::format(", {}", name(static_cast<Reduction>(detail)));
+  }
+  return "";
+}
+
+std::string describe(std::uint64_t count, std::uint8_t dtype, Step step, std::uint32_t epoch, Detail means,
+                     std::uint64_t detail) {
   std::string text = fmt::format("{} x {}", count, name(static_cast<DType>(dtype)));
-  if (schedule != 0) text += fmt::format(", step {}, schedule {:016x}", step, schedule);
-  return text;
+  if (means == Detail::schedule || means == Detail::layout) text += fmt::format(", step {}", step);
+  if (epoch != 0) text += fmt::format(", view {}", epoch);
+  return text + detail_text(means, detail);
+}
+
+bool has(const std::vector<std::uint64_t>& numbers, Rank peer) {
+  return static_cast<std::size_t>(peer) < numbers.size();
 }
 
 }  // namespace
 
-std::uint64_t Mailbox::next(Counters& counters, Rank peer, std::uint64_t name) {
+Topic& Mailbox::topic(const Name& name) {
   const std::lock_guard lock(mutex_);
-  return counters[{peer, name, 0}]++;
+  auto& topic = topics_[name.hash()];
+  if (!topic) {
+    const auto n = static_cast<std::size_t>(fabric_->size());
+    topic = std::make_unique<Topic>(Topic{std::string(name.text()), name.hash(),
+                                          std::vector<std::uint64_t>(n), std::vector<std::uint64_t>(n), 0});
+  }
+  if (topic->text != name.text())
+    throw InvalidArgument(
+        fmt::format("the names '{}' and '{}' have the same hash; rename one", topic->text, name.text()));
+  return *topic;
+}
+
+std::uint64_t Mailbox::next_to(Topic& topic, Rank peer) {
+  const std::lock_guard lock(mutex_);
+  return topic.sent[static_cast<std::size_t>(peer)]++;
+}
+std::uint64_t Mailbox::next_from(Topic& topic, Rank peer) {
+  const std::lock_guard lock(mutex_);
+  return topic.expected[static_cast<std::size_t>(peer)]++;
+}
+std::uint64_t Mailbox::next_call(Topic& topic) {
+  const std::lock_guard lock(mutex_);
+  return topic.calls++;
+}
+
+bool Mailbox::sent(std::uint64_t name, Rank peer, std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = topics_.find(name);
+  if (found == topics_.end()) return false;
+  const Topic& topic = *found->second;
+  return topic.calls > sequence ||
+         (has(topic.sent, peer) && topic.sent[static_cast<std::size_t>(peer)] > sequence);
+}
+
+std::string Mailbox::text_of(std::uint64_t name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = topics_.find(name);
+  return found == topics_.end() ? fmt::format("another name ({:016x})", name) : found->second->text;
+}
+
+void Mailbox::keep(Arrival arrival) {
+  const MessageHeader& header = arrival.header();
+  const Key key{header.name, header.sequence};
+  if (header.kind != static_cast<std::uint16_t>(MessageKind::complaint)) {
+    early_[key].push_back(std::move(arrival));
+    return;
+  }
+  // Where both sides saw the same disagreement, each has raised it already.
+  if (quarrelled(arrival.source(), key)) return;
+  complaints_.push_back({arrival.source(),
+                         key,
+                         {reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size()}});
+  complained_ = true;
+}
+
+bool Mailbox::quarrelled(Rank with, const Key& about) const {
+  return std::any_of(quarrels_.begin(), quarrels_.end(), [&](const std::pair<Rank, Key>& quarrel) {
+    return quarrel.first == with && quarrel.second == about;
+  });
 }
 
 void Mailbox::drain(Rank source) {
-  while (auto arrival = fabric_->poll(source)) {
-    const MessageHeader& header = arrival->header();
-    if (header.kind == static_cast<std::uint16_t>(MessageKind::complaint)) {
-      complaints_.emplace_back(reinterpret_cast<const char*>(arrival->bytes().data()),
-                               arrival->bytes().size());
-      continue;
-    }
-    early_.emplace(Key{source, header.name, header.sequence}, std::move(*arrival));
-  }
+  while (auto arrival = fabric_->poll(source)) keep(std::move(*arrival));
 }
 
-std::optional<Arrival> Mailbox::take(const Expectation& expectation, const std::string& operation) {
-  const std::lock_guard lock(mutex_);
-  drain(expectation.source);
-  const auto found = early_.find({expectation.source, expectation.name, expectation.sequence});
-  if (found == early_.end()) return std::nullopt;
-  Arrival arrival = std::move(found->second);
-  early_.erase(found);
-  const MessageHeader& header = arrival.header();
-  const bool same_count = expectation.any_count || header.count == expectation.count;
-  if (same_count && header.dtype == expectation.dtype && header.schedule == expectation.schedule &&
-      header.step == expectation.step)
-    return arrival;
-  const std::string text =
-      fmt::format("{}: rank {} sent {}, but rank {} expected {}", operation, expectation.source,
-                  describe(header.count, header.dtype, header.schedule, header.step), fabric_->rank(),
-                  describe(expectation.count, expectation.dtype, expectation.schedule, expectation.step));
-  complain(expectation.source, expectation, text);
-  throw Mismatch(text);
-}
-
-void Mailbox::complain(Rank source, const Expectation& expectation, const std::string& text) {
-  Outgoing message = fabric_->reserve(text.size());
-  std::memcpy(message.bytes().data(), text.data(), text.size());
-  MessageHeader header;
-  header.kind = static_cast<std::uint16_t>(MessageKind::complaint);
-  header.name = expectation.name;
-  header.sequence = expectation.sequence;
-  fabric_->post(std::move(message), header, {&source, 1});
-}
-
-void Mailbox::raise_complaints() {
+void Mailbox::drain_all() {
   const std::lock_guard lock(mutex_);
   for (Rank source = 0; source < fabric_->size(); ++source)
     if (source != fabric_->rank()) drain(source);
-  if (complaints_.empty()) return;
-  const std::string text = std::move(complaints_.front());
+}
+
+std::optional<Arrival> Mailbox::take_early(const Expectation& expected) {
+  if (early_.empty()) return std::nullopt;
+  const auto found = early_.find({expected.name, expected.sequence});
+  if (found == early_.end()) return std::nullopt;
+  auto& arrivals = found->second;
+  const auto match = std::find_if(arrivals.begin(), arrivals.end(), [&](const Arrival& arrival) {
+    return arrival.source() == expected.source &&
+           (!expected.of_attempt || arrival.header().epoch == expected.epoch);
+  });
+  if (match == arrivals.end()) return std::nullopt;
+  Arrival arrival = std::move(*match);
+  arrivals.erase(match);
+  if (arrivals.empty()) early_.erase(found);
+  return arrival;
+}
+
+std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::string& operation) {
+  const std::lock_guard lock(mutex_);
+  auto arrival = take_early(expected);
+  while (!arrival) {
+    arrival = fabric_->poll(expected.source);
+    if (!arrival) return std::nullopt;
+    const MessageHeader& header = arrival->header();
+    const bool wanted = header.name == expected.name && header.sequence == expected.sequence &&
+                        header.kind == static_cast<std::uint16_t>(MessageKind::data) &&
+                        (!expected.of_attempt || header.epoch == expected.epoch);
+    if (wanted) break;
+    keep(std::move(*arrival));
+    arrival.reset();
+  }
+  const MessageHeader& header = arrival->header();
+  const bool same_count = expected.any_count || header.count == expected.count;
+  if (!same_count || header.dtype != expected.dtype || header.detail != expected.detail ||
+      header.step != expected.step || header.epoch != expected.epoch)
+    disagree(expected, header, operation);
+  return arrival;
+}
+
+void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
+                       const std::string& operation) {
+  const std::string text = fmt::format(
+      "{}: rank {} sent {}, but rank {} expected {}", operation, expected.source,
+      describe(header.count, header.dtype, header.step, header.epoch, expected.detail_means, header.detail),
+      fabric_->rank(),
+      describe(expected.count, expected.dtype, expected.step, expected.epoch, expected.detail_means,
+               expected.detail));
+  const Key about{expected.name, expected.sequence};
+  // The sender is told, unless it has told us first.
+  const auto told = std::find_if(complaints_.begin(), complaints_.end(), [&](const Complaint& complaint) {
+    return complaint.from == expected.source && complaint.about == about;
+  });
+  if (told != complaints_.end()) complaints_.erase(told);
+  quarrels_.emplace_back(expected.source, about);
+  if (quarrels_.size() > kQuarrels) quarrels_.pop_front();
+  const Outgoing message = fabric_->reserve(text.size());
+  std::memcpy(message.bytes().data(), text.data(), text.size());
+  MessageHeader complaint;
+  complaint.kind = static_cast<std::uint16_t>(MessageKind::complaint);
+  complaint.name = expected.name;
+  complaint.sequence = expected.sequence;
+  fabric_->post(message, complaint, expected.source);
+  throw Mismatch(text);
+}
+
+void Mailbox::raise_complaints() {
+  if (!complained_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  if (complaints_.empty()) {
+    complained_ = false;
+    return;
+  }
+  const std::string text = std::move(complaints_.front().text);
   complaints_.erase(complaints_.begin());
   throw Mismatch(text);
+}
+
+std::uint32_t Mailbox::newest_epoch(std::uint64_t name, std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t newest = 0;
+  if (const auto found = early_.find({name, sequence}); found != early_.end())
+    for (const Arrival& arrival : found->second) newest = std::max(newest, arrival.header().epoch);
+  return newest;
+}
+
+void Mailbox::forget(std::uint64_t name, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  early_.erase({name, sequence});
 }
 
 }  // namespace starling

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -7,20 +9,38 @@
 #include <vector>
 
 #include "starling/fabric/fabric.h"
+#include "starling/flock/name.h"
 
 namespace starling {
+
+/// What one number in the header means beside shape and type; both sides must have the same.
+enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reduction };
 
 /// What an operation expects from one source. The k-th message from i to j under a name meets the k-th that j
 /// expects from i.
 struct Expectation {
   Rank source = 0;
-  std::uint64_t sequence = 0;
-  std::uint64_t name = 0;
-  std::uint64_t schedule = 0;
-  std::uint64_t count = 0;
-  bool any_count = false;  // the sender decides, as in an all-gather of different lengths
-  Step step = 0;
+  Detail detail_means = Detail::none;
   std::uint8_t dtype = 0;
+  bool any_count = false;    // the sender decides, as in an all-gather of different lengths
+  bool of_attempt = false;   // messages of other epochs belong to other attempts at the same operation
+  bool later_phase = false;  // the source sends it by itself once it can
+  std::uint32_t epoch = 0;
+  std::uint64_t name = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0;
+  std::uint64_t detail = 0;
+  Step step = 0;
+};
+
+/// Everything under one name: how many messages went to and were expected from each rank, and how many
+/// collectives were started.
+struct Topic {
+  std::string text;
+  std::uint64_t hash = 0;
+  std::vector<std::uint64_t> sent;
+  std::vector<std::uint64_t> expected;
+  std::uint64_t calls = 0;
 };
 
 /// Matching without a coordinator, above all fabrics: sequence numbers per name and pair, the queue of
@@ -32,43 +52,62 @@ class Mailbox {
 
   Fabric& fabric() const { return *fabric_; }
 
-  /// The number of the next message under `name` to, or from, `peer`.
-  std::uint64_t next_to(Rank peer, std::uint64_t name) { return next(sent_, peer, name); }
-  std::uint64_t next_from(Rank peer, std::uint64_t name) { return next(expected_, peer, name); }
+  /// What is known under this name; the reference stays valid.
+  Topic& topic(const Name& name);
+  /// The number of the next message under the topic to, or from, `peer`, or of the next collective.
+  std::uint64_t next_to(Topic& topic, Rank peer);
+  std::uint64_t next_from(Topic& topic, Rank peer);
+  std::uint64_t next_call(Topic& topic);
+  /// Whether message number `sequence` under this name has been sent to `peer`.
+  bool sent(std::uint64_t name, Rank peer, std::uint64_t sequence) const;
+  /// The text of a hash, as far as this rank has used the name.
+  std::string text_of(std::uint64_t name) const;
 
   /// The expected message if it is here. Throws Mismatch, on both sides, when it is not what was expected;
   /// `operation` names it.
   std::optional<Arrival> take(const Expectation& expectation, const std::string& operation);
 
+  /// Takes in everything that has come, from everybody.
+  void drain_all();
   /// Throws what a receiver has complained about, if anybody has.
   void raise_complaints();
 
+  /// The highest epoch among early messages (name, sequence): somebody has gone on to a later attempt.
+  std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence) const;
+  /// Drops early messages (name, sequence): remains of attempts that failed.
+  void forget(std::uint64_t name, std::uint64_t sequence);
+
  private:
   struct Key {
-    Rank peer;
     std::uint64_t name;
     std::uint64_t sequence;
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const {
-      return static_cast<std::size_t>(
-          (key.name ^ static_cast<std::uint64_t>(key.peer) * 0x9E3779B97F4A7C15u) +
-          key.sequence * 0xD1B54A32D192ED03u);
+      return static_cast<std::size_t>(key.name + key.sequence * 0xD1B54A32D192ED03u);
     }
   };
-  using Counters = std::unordered_map<Key, std::uint64_t, KeyHash>;
+  struct Complaint {
+    Rank from;
+    Key about;
+    std::string text;
+  };
 
-  std::uint64_t next(Counters& counters, Rank peer, std::uint64_t name);
   void drain(Rank source);
-  void complain(Rank source, const Expectation& expectation, const std::string& text);
+  void keep(Arrival arrival);
+  std::optional<Arrival> take_early(const Expectation& expectation);
+  bool quarrelled(Rank with, const Key& about) const;
+  [[noreturn]] void disagree(const Expectation& expectation, const MessageHeader& header,
+                             const std::string& operation);
 
   std::shared_ptr<Fabric> fabric_;
-  std::mutex mutex_;
-  Counters sent_;
-  Counters expected_;
-  std::unordered_map<Key, Arrival, KeyHash> early_;  // came before they were expected
-  std::vector<std::string> complaints_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Topic>> topics_;
+  std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // came before they were expected
+  std::vector<Complaint> complaints_;
+  std::atomic<bool> complained_{false};
+  std::deque<std::pair<Rank, Key>> quarrels_;  // the last that this rank complained about itself
 };
 
 }  // namespace starling

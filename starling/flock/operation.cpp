@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 
+#include "starling/flock/deadlock.h"
 #include "starling/flock/errors.h"
 #include "starling/flock/pending.h"
 
@@ -12,6 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kWarnAfter{5};
+constexpr std::chrono::seconds kSuspectAfter{1};        // then others are told what this rank waits for
+constexpr std::chrono::milliseconds kLongestSleep{50};  // deaths are noticed twice as fast as promised
+constexpr std::chrono::milliseconds kLookEvery{1};
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -19,98 +23,169 @@ double seconds(std::chrono::nanoseconds duration) {
 
 }  // namespace
 
-void Operation::expect(std::vector<Expectation> expectations, Then then) {
-  expectations_ = std::move(expectations);
-  arrivals_.clear();
-  arrivals_.resize(expectations_.size());
-  here_.assign(expectations_.size(), false);
-  missing_ = expectations_.size();
-  then_ = std::move(then);
+Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dtype,
+                                   std::size_t count) const {
+  Expectation expected;
+  expected.source = source;
+  expected.name = topic_.hash;
+  expected.sequence = sequence;
+  expected.dtype = static_cast<std::uint8_t>(dtype);
+  expected.count = count;
+  expected.step = step_;
+  return expected;
 }
 
-// True when something happened.
-bool Operation::step_forward() {
-  bool moved = false;
-  for (std::size_t i = 0; i < expectations_.size(); ++i) {
-    if (here_[i]) continue;
-    auto arrival = mailbox_->take(expectations_[i], name_);
-    if (!arrival) continue;
-    arrivals_[i] = std::move(*arrival);
-    here_[i] = true;
-    --missing_;
-    moved = true;
+MessageHeader Operation::header(DType dtype, std::size_t count) const {
+  MessageHeader header;
+  header.name = topic_.hash;
+  header.dtype = static_cast<std::uint8_t>(dtype);
+  header.count = count;
+  header.step = step_;
+  return header;
+}
+
+void Operation::post(const Outgoing& message, MessageHeader header, Rank to) {
+  header.sequence = core_->mailbox.next_to(topic_, to);
+  core_->fabric->post(message, header, to);
+}
+
+void Operation::finish() {
+  awaited_.clear();  // what was lent goes back
+  ended_.store(true, std::memory_order_release);
+}
+
+void Operation::fail(std::exception_ptr error) {
+  error_ = std::move(error);
+  finish();
+}
+
+// True when everything has settled.
+bool Operation::settle() {
+  bool all = true;
+  for (Awaited& awaited : awaited_) {
+    if (awaited.settled) continue;
+    auto arrival = core_->mailbox.take(awaited.expectation, topic_.text);
+    if (arrival) {
+      awaited.arrival = std::move(*arrival);
+      awaited.settled = true;
+    } else {
+      all = false;
+    }
   }
-  if (missing_ > 0) return moved;
-  if (!then_) {
-    ended_ = true;
-    return true;
+  return all;
+}
+
+bool Operation::advance_locked() {
+  try {
+    while (!ended() && settle()) proceed();
+  } catch (...) {
+    fail(std::current_exception());
   }
-  const Then then = std::move(then_);
-  then_ = nullptr;
-  Arrivals arrivals = std::move(arrivals_);
-  expectations_.clear();
-  here_.clear();
-  then(arrivals);
-  return true;
+  return ended();
+}
+
+bool Operation::advance() {
+  if (ended()) return true;
+  const std::lock_guard lock(mutex_);
+  return ended() || advance_locked();
+}
+
+void Operation::advance_if_idle() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock() && !ended()) advance_locked();
+}
+
+std::vector<Rank> Operation::missing_sources() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Rank> missing;
+  for (const Awaited& awaited : awaited_)
+    if (!awaited.settled) missing.push_back(awaited.expectation.source);
+  return missing;
 }
 
 // A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
 // its death.
-void Operation::check_peers() {
-  std::vector<Rank> gone;
-  for (std::size_t i = 0; i < expectations_.size(); ++i)
-    if (!here_[i] && !mailbox_->fabric().alive(expectations_[i].source))
-      gone.push_back(expectations_[i].source);
-  if (gone.empty()) return;
-  step_forward();
-  for (std::size_t i = 0; i < expectations_.size(); ++i)
-    for (const Rank rank : gone)
-      if (!here_[i] && expectations_[i].source == rank) throw PeerLost(rank, name_, step_);
+void Operation::check_losses() {
+  for (std::size_t i = 0; i < awaited_.size(); ++i) {
+    if (awaited_[i].settled || core_->fabric->alive(awaited_[i].expectation.source)) continue;
+    settle();
+    if (awaited_[i].settled) continue;
+    const Rank rank = awaited_[i].expectation.source;
+    switch (lose(awaited_[i])) {
+      case Loss::raise:
+        throw PeerLost(rank, topic_.text, step_);
+      case Loss::without:
+        awaited_[i].settled = true;
+        break;
+      case Loss::restarted:
+        return;
+    }
+  }
 }
 
-bool Operation::advance() {
+void Operation::check_time() {
+  const auto missing =
+      std::find_if(awaited_.begin(), awaited_.end(), [](const Awaited& awaited) { return !awaited.settled; });
+  if (missing == awaited_.end()) return;
+  const auto waited = looked_ - waiting_since_;
+  const Expectation& expected = missing->expectation;
+  if (waited > core_->timeout.load())
+    throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout; {}",
+                               topic_.text, step_, seconds(waited), expected.source,
+                               what_it_does(*core_, expected.source)));
+  if (waited > kSuspectAfter) look_for_deadlock(*core_, expected, topic_.text, waiting_since_);
+  if (waited > kWarnAfter && !warned_) {
+    warned_ = true;
+    fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {}); {}\n",
+               core_->rank(), seconds(waited), expected.source, topic_.text, step_,
+               what_it_does(*core_, expected.source));
+  }
+}
+
+// What is too slow to do each time somebody looks whether a message has come.
+void Operation::look_around() {
   const std::lock_guard lock(mutex_);
-  if (ended_) return true;
+  if (ended()) return;
   try {
-    while (!ended_ && step_forward()) {
-    }
-    if (!ended_) {
-      mailbox_->raise_complaints();
-      check_peers();
-      const auto waited = Clock::now() - started_;
-      const Rank peer = expectations_.empty()
-                            ? 0
-                            : expectations_[static_cast<std::size_t>(
-                                                std::find(here_.begin(), here_.end(), false) - here_.begin())]
-                                  .source;
-      if (waited > timeout_)
-        throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout", name_,
-                                   step_, seconds(waited), peer));
-      if (waited > kWarnAfter && !warned_) {
-        warned_ = true;
-        fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {})\n",
-                   mailbox_->fabric().rank(), seconds(waited), peer, name_, step_);
-      }
-    }
+    core_->mailbox.raise_complaints();
+    check_losses();
+    reconsider();
+    if (!ended()) check_time();
   } catch (...) {
-    error_ = std::current_exception();
-    ended_ = true;
+    fail(std::current_exception());
   }
-  if (ended_) {
-    arrivals_.clear();  // what was lent goes back
-    then_ = nullptr;    // it may hold this operation itself
-  }
-  return ended_;
 }
 
 bool Operation::wait_until(Deadline deadline) {
+  if (advance()) return true;
+  WaitNote note(*core_);  // takes back what others were told, whatever happens
   for (;;) {
-    const std::uint32_t ticket = mailbox_->fabric().ticket();
+    const std::uint32_t ticket = core_->fabric->ticket();
+    core_->advance_in_flight(this);
     if (advance()) return true;
     const auto now = Clock::now();
+    if (waiting_since_ == Deadline{}) waiting_since_ = now;
     if (now >= deadline) return false;
-    mailbox_->fabric().sleep(ticket, std::min(deadline, now + std::chrono::milliseconds(50)));
+    core_->fabric->sleep(ticket, missing_sources(), std::min(deadline, now + kLongestSleep));
+    if (advance()) return true;
+    look_now_and_then();
   }
+}
+
+void Operation::look_now_and_then() {
+  core_->mailbox.drain_all();
+  const auto now = Clock::now();
+  if (waiting_since_ == Deadline{}) waiting_since_ = now;
+  if (now - looked_ < kLookEvery) return;
+  looked_ = now;
+  look_around();
+}
+
+bool Operation::look() {
+  core_->advance_in_flight(this);
+  if (advance()) return true;
+  look_now_and_then();
+  return advance();
 }
 
 void Operation::raise() const {
@@ -128,7 +203,7 @@ Pending::~Pending() {
 }
 
 bool Pending::ready() {
-  return !operation_ || operation_->advance();
+  return !operation_ || operation_->look();
 }
 
 void Pending::wait() {

@@ -1,62 +1,86 @@
 #pragma once
 
+#include <atomic>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "starling/flock/mailbox.h"
+#include "starling/flock/block.h"
+#include "starling/flock/core.h"
 
 namespace starling {
 
-/// An operation between its start and its end: waits for messages, and when all of a phase are there, goes
-/// on. Whoever waits, works: there is no thread behind it.
+/// An operation between its start and its end: posts, awaits messages, and when all of a phase are there,
+/// goes on. Whoever waits, works: there is no thread behind it. What an operation writes, it writes when
+/// nothing can go wrong any more: an error leaves the caller's blocks as they were.
 class Operation {
  public:
-  using Arrivals = std::vector<Arrival>;  // in the order of the expectations
-  using Then = std::function<void(Arrivals&)>;
+  Operation(std::shared_ptr<Core> core, Topic& topic, Step step = 0)
+      : core_(std::move(core)), topic_(topic), step_(step) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
 
-  Operation(std::shared_ptr<Mailbox> mailbox, std::string name, Step step, std::chrono::nanoseconds timeout)
-      : mailbox_(std::move(mailbox)),
-        name_(std::move(name)),
-        step_(step),
-        timeout_(timeout),
-        started_(std::chrono::steady_clock::now()) {}
-
-  /// What to wait for next and what to do then; `then` may expect again.
-  void expect(std::vector<Expectation> expectations, Then then);
-
-  /// One round of progress; true when the operation has ended.
+  /// Progress as far as messages are there; true when the operation has ended.
   bool advance();
+  /// The same unless another thread is at it.
+  void advance_if_idle();
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  /// One look at everything, deaths and time included, without waiting; true when it has ended.
+  bool look();
   /// Waits until it has ended or the deadline has passed; true when it has ended.
   bool wait_until(Deadline deadline);
   /// Throws what went wrong, if anything.
   void raise() const;
 
-  const std::string& name() const { return name_; }
-  Mailbox& mailbox() const { return *mailbox_; }
+  const std::string& name() const { return topic_.text; }
+
+ protected:
+  struct Awaited {
+    Expectation expectation;
+    Arrival arrival;
+    bool settled = false;  // arrived, or given up
+  };
+  /// What to do about a source that died without sending.
+  enum class Loss { raise, without, restarted };
+
+  /// All that was awaited has settled: await more, or finish().
+  virtual void proceed() = 0;
+  virtual Loss lose(const Awaited&) { return Loss::raise; }
+  /// Called now and then while nothing comes.
+  virtual void reconsider() {}
+
+  Expectation expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count) const;
+  void await(const Expectation& expectation) { awaited_.push_back({expectation, {}, false}); }
+  void finish();
+
+  MessageHeader header(DType dtype, std::size_t count) const;
+  /// Posts under the topic's own count for `to`.
+  void post(const Outgoing& message, MessageHeader header, Rank to);
+
+  const std::shared_ptr<Core> core_;
+  Topic& topic_;
+  Step step_;
+  std::vector<Awaited> awaited_;
 
  private:
-  bool step_forward();
-  void check_peers();
-
-  std::shared_ptr<Mailbox> mailbox_;
-  std::string name_;
-  Step step_;
-  std::chrono::nanoseconds timeout_;
-  Deadline started_;
-  bool warned_ = false;
+  bool settle();
+  bool advance_locked();
+  void look_around();
+  void look_now_and_then();
+  void check_losses();
+  void check_time();
+  void fail(std::exception_ptr error);
+  std::vector<Rank> missing_sources();
 
   mutable std::mutex mutex_;
-  std::vector<Expectation> expectations_;
-  Arrivals arrivals_;
-  std::vector<bool> here_;
-  std::size_t missing_ = 0;
-  Then then_;
-  bool ended_ = false;
+  std::atomic<bool> ended_{false};
   std::exception_ptr error_;
+  Deadline waiting_since_{};
+  Deadline looked_{};
+  bool warned_ = false;
 };
 
 }  // namespace starling

@@ -86,13 +86,15 @@ std::string name(Reduction reduction) {
       return "min";
     case Reduction::max:
       return "max";
+    case Reduction::average:
+      return "average";
   }
   return "reduction " + std::to_string(static_cast<int>(reduction));
 }
 
 void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count) {
-  if (reduction != Reduction::sum && reduction != Reduction::min && reduction != Reduction::max)
-    throw InvalidArgument("reduce: unknown " + name(reduction) + "; valid are sum, min, max");
+  if (reduction < Reduction::sum || reduction > Reduction::average)
+    throw InvalidArgument("reduce: unknown " + name(reduction) + "; valid are sum, min, max, average");
   static constexpr decltype(&HWY_STATIC_DISPATCH(reduce_here)) kTable[] = STARLING_TARGETS_OF(reduce_here);
   choose(kTable)(reduction, dtype, accumulator, in, count);
 }

@@ -7,12 +7,13 @@
 
 namespace starling {
 
-enum class Reduction { sum, min, max };
+/// How blocks become one. The average is a sum that is divided at the end, by whoever knows the number.
+enum class Reduction { sum, min, max, average };
 
 std::string name(Reduction reduction);
 
-/// accumulator[i] = accumulator[i] (sum, min or max) in[i], for every dtype. `in` may be the accumulator
-/// itself; other overlaps are not allowed.
+/// accumulator[i] = accumulator[i] (sum, min or max) in[i], for every dtype; `average` adds. `in` may be the
+/// accumulator itself; other overlaps are not allowed.
 ///
 /// Sums of integers wrap around. float16 and bfloat16 add in float32 and round to nearest even. min and max
 /// are IEEE 754-2019's minimum and maximum: a NaN on either side gives a NaN, and -0.0 is less than +0.0, so

@@ -16,17 +16,16 @@ namespace {
 std::vector<std::uint64_t> arrivals(const Faults& faults) {
   auto fabrics = local_threads(2);
   const auto receiver = make_faulty(fabrics[1], faults);
-  const Rank to = 1;
   for (std::uint64_t k = 0; k < 1000; ++k) {
     MessageHeader header;
     header.sequence = k;
-    fabrics[0]->post(fabrics[0]->reserve(8), header, {&to, 1});
+    fabrics[0]->post(fabrics[0]->reserve(8), header, 1);
   }
   std::vector<std::uint64_t> seen;
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (std::chrono::steady_clock::now() < deadline && (seen.empty() || seen.back() != 999)) {
     while (auto arrival = receiver->poll(0)) seen.push_back(arrival->header().sequence);
-    receiver->sleep(receiver->ticket(), deadline);
+    receiver->sleep(receiver->ticket(), {}, deadline);
   }
   return seen;
 }
@@ -57,8 +56,8 @@ TEST(FaultyTest, KillsAtThePostItWasTold) {
     Faults faults;
     faults.kills = {{0, 3}};
     const auto fabric = make_faulty(local_threads(1).front(), faults);
-    for (int k = 0; k < 3; ++k) fabric->post(fabric->reserve(1), {}, {});
-    fabric->post(fabric->reserve(1), {}, {});
+    for (int k = 0; k < 3; ++k) fabric->post(fabric->reserve(1), {}, 0);
+    fabric->post(fabric->reserve(1), {}, 0);
     _exit(0);  // not reached
   }
   int status = 0;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <random>
+#include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "starling/base/error.h"
@@ -15,7 +17,7 @@ namespace starling {
 namespace {
 
 void post(Fabric& fabric, std::size_t bytes, Rank to) {
-  fabric.post(fabric.reserve(bytes), {}, {&to, 1});
+  fabric.post(fabric.reserve(bytes), {}, to);
 }
 
 TEST(LocalTest, MemoryOfReadMessagesIsUsedAgain) {
@@ -77,13 +79,13 @@ TEST(HeapTest, PiecesNeverOverlapAndMergeAgain) {
   local::Region region = local::Region::create("test");
   constexpr std::uint64_t kStart = 4096;
   region.reserve(kStart);
-  local::Heap heap(region, kStart, 1 << 24);
+  local::Heap heap(region, kStart, 1 << 26);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces;
   std::mt19937 random(1);
   const auto next = [&](std::uint64_t below) { return random() % below; };
   for (int k = 0; k < 5000; ++k) {
     if (pieces.size() < 50 && next(2) == 0) {
-      const std::uint64_t size = 1 + next(20'000);
+      const std::uint64_t size = 40'000 + next(200'000);
       const std::uint64_t offset = heap.allocate(size, true);
       ASSERT_NE(offset, 0U);
       ASSERT_EQ(offset % 64, 0U);
@@ -93,13 +95,83 @@ TEST(HeapTest, PiecesNeverOverlapAndMergeAgain) {
       pieces.emplace_back(offset, size);
     } else if (!pieces.empty()) {
       const auto at = pieces.begin() + static_cast<std::ptrdiff_t>(next(pieces.size()));
-      heap.free(at->first);
+      heap.free(at->first, at->second);
       pieces.erase(at);
     }
   }
-  for (const auto& [offset, size] : pieces) heap.free(offset);
+  for (const auto& [offset, size] : pieces) heap.free(offset, size);
   EXPECT_EQ(heap.used(), 0U);
   EXPECT_EQ(heap.allocate(1 << 20, true), kStart);  // everything merged back
+}
+
+TEST(HeapTest, SmallPiecesAreHandedOutAgain) {
+  local::Region region = local::Region::create("test");
+  local::Heap heap(region, 4096, 1 << 20);
+  for (const std::uint64_t size : {1U, 64U, 65U, 1000U, 32768U}) {
+    const std::uint64_t first = heap.allocate(size, true);
+    const std::uint64_t second = heap.allocate(size, true);
+    EXPECT_GE(std::max(first, second) - std::min(first, second), size);
+    EXPECT_FALSE(heap.has_small(size));
+    heap.free(first, size);
+    EXPECT_TRUE(heap.has_small(size));
+    EXPECT_EQ(heap.allocate(size, false), first);
+    heap.free(first, size);
+    heap.free(second, size);
+  }
+  EXPECT_EQ(heap.used(), 0U);
+}
+
+TEST(LocalTest, AForkedChildIsToldThatItIsNobody) {
+  const auto fabrics = local_threads(2);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      fabrics[0]->reserve(8);
+    } catch (const Error&) {
+      _exit(7);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_TRUE(fabrics[1]->alive(0));
+}
+
+TEST(BoardTest, TheFirstProposalCounts) {
+  const auto fabrics = local_threads(4);
+  std::vector<std::thread> threads;
+  std::vector<std::vector<std::int64_t>> agreed(4, std::vector<std::int64_t>(500));
+  for (std::size_t r = 0; r < 4; ++r)
+    threads.emplace_back([&, r] {
+      for (std::uint64_t key = 0; key < 500; ++key)
+        agreed[r][key] = fabrics[r]->board().agree(key * 2, static_cast<std::int64_t>(r));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::uint64_t key = 0; key < 500; ++key) {
+    for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(agreed[r][key], agreed[0][key]);
+    EXPECT_EQ(fabrics[0]->board().agreed(key * 2), agreed[0][key]);
+  }
+  EXPECT_FALSE(fabrics[0]->board().agreed(1'000'000));
+}
+
+TEST(BoardTest, NotesAreSeenByOthers) {
+  const auto fabrics = local_threads(2);
+  Board& theirs = fabrics[0]->board();
+  EXPECT_EQ(theirs.announced(1), -1);
+  EXPECT_EQ(theirs.waiting(1).peer, -1);
+  EXPECT_EQ(theirs.posted(1).name, 0U);
+  fabrics[1]->board().announce(5);
+  Waiting waiting;
+  waiting.peer = 0;
+  waiting.sequence = 9;
+  fabrics[1]->board().publish(waiting);
+  MessageHeader header;
+  header.name = 77;
+  fabrics[1]->post(fabrics[1]->reserve(0), header, 0);
+  EXPECT_EQ(theirs.announced(1), 5);
+  EXPECT_EQ(theirs.waiting(1).sequence, 9U);
+  EXPECT_EQ(theirs.posted(1).name, 77U);
 }
 
 }  // namespace

@@ -92,13 +92,12 @@ TEST_P(FlockTest, NonblockingOperationsOverlapAndEndInAnyOrder) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(flock.rank()) + 1));
     std::vector<Pending> pending(kOperations);
-    Weighted ring;
+    Weighted ring{1, {{}}, {{}}};
     const Rank n = flock.size();
-    if (n > 1) ring = {0.5, {{(flock.rank() + n - 1) % n, 0.5}}, {{(flock.rank() + 1) % n, 1.0}}};
+    if (n > 1) ring = {0.5, {{{(flock.rank() + n - 1) % n, 0.5}}}, {{{(flock.rank() + 1) % n, 1.0}}}};
     for (const int k : order)
-      pending[static_cast<std::size_t>(k)] = flock.start_neighbor_allreduce(
-          block_of(std::as_const(in[static_cast<std::size_t>(k)])),
-          block_of(out[static_cast<std::size_t>(k)]), ring, fmt::format("op{}", k));
+      pending[static_cast<std::size_t>(k)] = flock.neighbor_allreduce_nonblocking(
+          in[static_cast<std::size_t>(k)], out[static_cast<std::size_t>(k)], ring, fmt::format("op{}", k));
     std::shuffle(order.begin(), order.end(), std::mt19937(99));
     for (const int k : order) pending[static_cast<std::size_t>(k)].wait();
     const float expected = n > 1 ? 0.5F * static_cast<float>(flock.rank()) +
@@ -242,7 +241,7 @@ TEST_P(DeathTest, ThoseWhoNeedADeadRankAreToldAndTheOthersGoOn) {
       const Rank next = (flock.rank() + 1) % (n - 1);
       const Rank before = (flock.rank() + n - 2) % (n - 1);
       for (int k = 0; k < 100; ++k)
-        flock.neighbor_allreduce(x, Weighted{0.5, {{before, 0.5}}, {{next, 1.0}}}, "survivors");
+        flock.neighbor_allreduce(x, Weighted{0.5, {{{before, 0.5}}}, {{{next, 1.0}}}}, "survivors");
       return;
     }
     throw Error("an average with a dead rank went through");

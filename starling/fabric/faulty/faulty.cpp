@@ -36,11 +36,13 @@ class Faulty final : public Fabric {
     return !drained(peer).held.empty();
   }
 
-  void post(Outgoing message, const MessageHeader& header, std::span<const Rank> destinations) override {
+  Board& board() override { return inner_->board(); }
+
+  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
     const std::uint64_t number = posts_++;
     for (const auto& [victim, at] : faults_.kills)
       if (victim == rank() && at == number) kill(getpid(), SIGKILL);
-    inner_->post(std::move(message), header, destinations);
+    inner_->post(message, header, to);
   }
 
   std::optional<Arrival> poll(Rank source) override {
@@ -52,8 +54,8 @@ class Faulty final : public Fabric {
     return arrival;
   }
 
-  void sleep(std::uint32_t ticket, Deadline deadline) override {
-    inner_->sleep(ticket, std::min(deadline, next_due()));
+  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
+    inner_->sleep(ticket, sources, std::min(deadline, next_due()));
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "starling/fabric/local/heap.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "starling/fabric/local/layout.h"
 
@@ -11,34 +12,65 @@ constexpr std::uint64_t kGrowth = std::uint64_t{1} << 20;  // memory is reserved
 
 }  // namespace
 
+// The index of the stack for pieces of this size, or -1.
+int Heap::stack_of(std::uint64_t bytes) {
+  if (bytes > (std::uint64_t{1} << kLargest)) return -1;
+  if (bytes <= (std::uint64_t{1} << kSmallest)) return 0;
+  return static_cast<int>(std::bit_width(bytes - 1)) - kSmallest;
+}
+
+std::uint64_t Heap::rounded(std::uint64_t bytes) {
+  const int stack = stack_of(bytes);
+  return stack >= 0 ? std::uint64_t{1} << (stack + kSmallest) : aligned(bytes);
+}
+
+bool Heap::has_small(std::uint64_t bytes) const {
+  const int stack = stack_of(bytes);
+  return stack >= 0 && !small_[static_cast<std::size_t>(stack)].empty();
+}
+
 std::uint64_t Heap::allocate(std::uint64_t bytes, bool may_grow) {
-  const std::uint64_t size = aligned(std::max<std::uint64_t>(bytes, 1));
+  const std::uint64_t size = rounded(bytes);
   if (used_ + size > limit_) return 0;
   std::uint64_t offset = 0;
-  if (const auto fit = by_size_.lower_bound(size); fit != by_size_.end()) {
-    const auto piece = free_.find(fit->second);
-    offset = piece->first;
-    const std::uint64_t rest = piece->second - size;
-    remove_free(piece);
-    if (rest > 0) add_free(offset + size, rest);
+  if (has_small(bytes)) {
+    auto& stack = small_[static_cast<std::size_t>(stack_of(bytes))];
+    offset = stack.back();
+    stack.pop_back();
   } else {
-    offset = end_;
-    if (offset + size > region_.reserved() && !may_grow) return 0;
-    if (offset + size > region_.reserved())
-      region_.reserve(std::max(offset + size, region_.reserved() + kGrowth));
-    end_ += size;
+    offset = carve(size, may_grow);
+    if (offset == 0) return 0;
   }
-  taken_[offset] = size;
   used_ += size;
   return offset;
 }
 
-void Heap::free(std::uint64_t offset) {
-  const auto piece = taken_.find(offset);
-  std::uint64_t start = offset;
-  std::uint64_t size = piece->second;
+std::uint64_t Heap::carve(std::uint64_t size, bool may_grow) {
+  if (const auto fit = by_size_.lower_bound(size); fit != by_size_.end()) {
+    const auto piece = free_.find(fit->second);
+    const std::uint64_t offset = piece->first;
+    const std::uint64_t rest = piece->second - size;
+    remove_free(piece);
+    if (rest > 0) add_free(offset + size, rest);
+    return offset;
+  }
+  const std::uint64_t offset = end_;
+  if (offset + size > region_.reserved()) {
+    if (!may_grow) return 0;
+    region_.reserve(std::max(offset + size, region_.reserved() + kGrowth));
+  }
+  end_ += size;
+  return offset;
+}
+
+void Heap::free(std::uint64_t offset, std::uint64_t bytes) {
+  std::uint64_t size = rounded(bytes);
   used_ -= size;
-  taken_.erase(piece);
+  if (const int stack = stack_of(bytes); stack >= 0) {
+    small_[static_cast<std::size_t>(stack)].push_back(offset);
+    return;
+  }
+  std::uint64_t start = offset;
   auto after = free_.lower_bound(start);
   if (after != free_.end() && after->first == start + size) {
     size += after->second;

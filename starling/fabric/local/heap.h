@@ -1,14 +1,16 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "starling/fabric/local/region.h"
 
 namespace starling::local {
 
-/// Hands out pieces of a region to its owner. The book-keeping is private memory: what others can write
-/// cannot corrupt it.
+/// Hands out pieces of a region to its owner: small ones from stacks of equal size, larger ones by best fit.
+/// The book-keeping is private memory: what others can write cannot corrupt it.
 class Heap {
  public:
   Heap(Region& region, std::uint64_t start, std::uint64_t limit)
@@ -17,20 +19,30 @@ class Heap {
   /// An offset, aligned to 64; 0 when the limit would be passed, or when the region would have to grow and
   /// may not. Throws Error when the machine has no memory left.
   std::uint64_t allocate(std::uint64_t bytes, bool may_grow);
-  void free(std::uint64_t offset);
+  /// `bytes` as it was allocated.
+  void free(std::uint64_t offset, std::uint64_t bytes);
+  /// Whether a piece of this size comes from a stack that has one.
+  bool has_small(std::uint64_t bytes) const;
   std::uint64_t used() const { return used_; }
   std::uint64_t limit() const { return limit_; }
 
  private:
+  static constexpr int kSmallest = 6;  // 64 bytes
+  static constexpr int kLargest = 15;  // 32 KiB; above, best fit
+  static int stack_of(std::uint64_t bytes);
+  static std::uint64_t rounded(std::uint64_t bytes);
+
+  std::uint64_t carve(std::uint64_t size, bool may_grow);
+  void add_free(std::uint64_t offset, std::uint64_t size);
+  void remove_free(std::map<std::uint64_t, std::uint64_t>::iterator piece);
+
   Region& region_;
   std::uint64_t end_;    // of what was ever handed out
   std::uint64_t limit_;  // on what is in use
   std::uint64_t used_ = 0;
+  std::array<std::vector<std::uint64_t>, kLargest - kSmallest + 1> small_;
   std::map<std::uint64_t, std::uint64_t> free_;          // offset -> size, neighbours merged
   std::multimap<std::uint64_t, std::uint64_t> by_size_;  // size -> offset
-  std::map<std::uint64_t, std::uint64_t> taken_;         // offset -> size
-  void add_free(std::uint64_t offset, std::uint64_t size);
-  void remove_free(std::map<std::uint64_t, std::uint64_t>::iterator piece);
 };
 
 }  // namespace starling::local

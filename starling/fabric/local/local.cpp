@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <list>
-#include <map>
-#include <mutex>
 #include <new>
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/fabric/local/board.h"
 #include "starling/fabric/local/futex.h"
-#include "starling/fabric/local/heap.h"
-#include "starling/fabric/local/layout.h"
+#include "starling/fabric/local/inbox.h"
+#include "starling/fabric/local/outbox.h"
 #include "starling/fabric/local/peers.h"
-#include "starling/fabric/local/region.h"
 #include "starling/fabric/local/rendezvous.h"
 
 namespace starling {
@@ -24,7 +22,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLongestSleep{50};  // deaths ring no bell: look for them this often
-constexpr std::size_t kScanAll = 32;  // with more messages outstanding, most posts look at the oldest only
+constexpr std::chrono::microseconds kSpin{200};   // with a core for every rank: waking up takes half of this
+constexpr std::chrono::microseconds kYield{100};  // with fewer: somebody else has work for this core
 
 int usable_cores() {
   cpu_set_t set;
@@ -39,103 +38,99 @@ void relax() {
 #endif
 }
 
-/// Every rank's region by rank; threads of one process share the mappings, so that a thread sanitizer sees
-/// what they do.
-using Regions = std::vector<std::shared_ptr<Region>>;
+// How many forks lie between this process and the first one: a child must not use its parent's place.
+std::atomic<int>& forks() {
+  static std::atomic<int> count{0};
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks()++; });
+  static_cast<void>(registered);
+  return count;
+}
 
 /// A region of one's own, initialised before others see it.
 std::shared_ptr<Region> make_region(Rank rank, Rank size) {
   auto region = std::make_shared<Region>(Region::create(fmt::format("starling-{}", rank)));
-  region->reserve(heap_offset(size));
+  region->reserve(heap_offset(rank, size));
   new (region->at(0)) Control;
   for (Rank destination = 0; destination < size; ++destination)
-    new (region->at(head_offset(destination))) Node;
+    new (region->at(chunk_offset(destination))) Chunk;
   return region;
 }
 
-class LocalFabric final : public Fabric, private Outgoing::Owner, private Arrival::Owner {
+class LocalFabric final : public Fabric {
  public:
   LocalFabric(Rank rank, Regions regions, Peers peers, const LocalOptions& options)
       : rank_(rank),
         size_(static_cast<Rank>(regions.size())),
         regions_(std::move(regions)),
         peers_(std::move(peers)),
-        heap_(mine(), heap_offset(size_), options.memory_limit),
-        spins_(size_ <= usable_cores() ? 2000 : 20) {
-    for (Rank r = 0; r < size_; ++r) {
-      tails_.push_back(head_offset(r));
-      cursors_.push_back(head_offset(rank_));
-    }
+        board_(rank, regions_),
+        outbox_(rank, size_, *regions_[static_cast<std::size_t>(rank)], options.memory_limit,
+                [this](Rank peer) { return alive(peer); }),
+        inbox_(rank, regions_),
+        enough_cores_(size_ <= usable_cores()),
+        forks_(forks()) {
     control(rank_).presence.store(Presence::present, std::memory_order_release);
   }
 
   ~LocalFabric() override {
+    if (forks() != forks_) return;  // a forked child takes nobody's leave
     control(rank_).presence.store(Presence::left, std::memory_order_release);
-    for (Rank r = 0; r < size_; ++r) ring(r);
+    for (Rank r = 0; r < size_; ++r) wake(r);
   }
 
   Rank rank() const override { return rank_; }
   Rank size() const override { return size_; }
+  Board& board() override { return board_; }
 
   Outgoing reserve(std::size_t bytes) override {
-    const std::lock_guard lock(send_mutex_);
-    const std::uint64_t offset = allocate(bytes);
-    return {this, offset, {mine().at(offset), bytes}};
+    check_process();
+    return outbox_.reserve(bytes);
   }
 
-  void post(Outgoing message, const MessageHeader& header, std::span<const Rank> destinations) override {
-    const std::lock_guard lock(send_mutex_);
-    Sent sent;
-    sent.bytes = message.bytes().size();
-    sent.payload = message.release();
-    for (const Rank to : destinations) {
-      std::uint64_t offset = 0;
-      try {
-        offset = allocate(sizeof(Node));
-      } catch (...) {
-        sent_.push_back(std::move(sent));  // what was linked already is on its way
-        throw;
-      }
-      Node* node = new (mine().at(offset)) Node;
-      node->payload = sent.payload;
-      node->header = header;
-      node->header.bytes = sent.bytes;
-      // The one store that makes the message exist: a sender killed before it has sent nothing, after it all.
-      mine().as<Node>(tails_[static_cast<std::size_t>(to)])->next.store(offset, std::memory_order_release);
-      tails_[static_cast<std::size_t>(to)] = offset;
-      sent.nodes.emplace_back(to, offset);
-    }
-    sent_.push_back(std::move(sent));
-    for (const Rank to : destinations) ring(to);
+  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+    if (!outbox_.post(message, header, to)) return;
+    Control& own = control(rank_);
+    own.posted_name.store(header.name, std::memory_order_relaxed);
+    own.posted_step.store(header.step, std::memory_order_relaxed);
+    wake(to);
   }
 
   std::optional<Arrival> poll(Rank source) override {
-    const std::lock_guard lock(receive_mutex_);
-    const Region& theirs = *regions_[static_cast<std::size_t>(source)];
-    std::uint64_t& cursor = cursors_[static_cast<std::size_t>(source)];
-    Node* last = theirs.as<Node>(cursor);
-    const std::uint64_t next = last->next.load(std::memory_order_acquire);
-    if (next == 0) return std::nullopt;
-    cursor = next;
-    last->state.fetch_or(Node::kPassed, std::memory_order_release);
-    const Node* node = theirs.as<Node>(next);
-    return Arrival(this, source, next, node->header, {theirs.at(node->payload), node->header.bytes});
+    auto arrival = inbox_.poll(source);
+    if (!arrival) return arrival;
+    check_process();
+    polled_.fetch_add(1, std::memory_order_seq_cst);
+    wake(rank_);  // another thread may sleep for what this one took
+    return arrival;
   }
 
-  std::uint32_t ticket() const override { return control(rank_).bell.load(std::memory_order_seq_cst); }
+  std::uint32_t ticket() const override { return polled_.load(std::memory_order_seq_cst); }
 
-  void sleep(std::uint32_t ticket, Deadline deadline) override {
-    Control& own = control(rank_);
-    for (int i = 0; i < spins_; ++i) {
-      if (own.bell.load(std::memory_order_acquire) != ticket) return;
-      relax();
-    }
+  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
+    check_process();
+    const auto news = [&] {
+      return std::any_of(sources.begin(), sources.end(), [&](Rank r) { return inbox_.waiting(r); }) ||
+             polled_.load(std::memory_order_seq_cst) != ticket;
+    };
+    const auto started = Clock::now();
+    const auto awake_until = std::min(deadline, started + (enough_cores_ ? kSpin : kYield));
+    do {
+      for (int i = 0; i < 64; ++i) {
+        if (news()) return;
+        if (!enough_cores_) break;
+        relax();
+      }
+      if (!enough_cores_) sched_yield();
+    } while (Clock::now() < awake_until);
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
     if (left.count() <= 0) return;
-    // Who rings looks at `sleepers` after the bell, we look at the bell after `sleepers`: one of the two sees
-    // the other.
+    // Who posts looks at `sleepers` after its message is there, we look for messages after `sleepers`: one of
+    // the two sees the other.
+    Control& own = control(rank_);
     own.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    futex_wait(own.bell, ticket, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
+    const std::uint32_t bell = own.bell.load(std::memory_order_seq_cst);
+    if (!news() && !anything_waiting())
+      futex_wait(own.bell, bell, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
     own.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 
@@ -145,104 +140,37 @@ class LocalFabric final : public Fabric, private Outgoing::Owner, private Arriva
   }
 
  private:
-  /// A posted message until its readers have done with it.
-  struct Sent {
-    std::uint64_t payload = 0;  // 0 once freed
-    std::size_t bytes = 0;
-    std::vector<std::pair<Rank, std::uint64_t>> nodes;
-  };
-
-  Region& mine() { return *regions_[static_cast<std::size_t>(rank_)]; }
   Control& control(Rank r) const { return *regions_[static_cast<std::size_t>(r)]->as<Control>(0); }
 
-  void ring(Rank to) const {
+  void wake(Rank to) const {
     Control& theirs = control(to);
+    if (theirs.sleepers.load(std::memory_order_seq_cst) == 0) return;
     theirs.bell.fetch_add(1, std::memory_order_seq_cst);
-    if (theirs.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(theirs.bell);
+    futex_wake_all(theirs.bell);
   }
 
-  // What readers gave back is used first. Before the region grows, messages to the dead are given up.
-  std::uint64_t allocate(std::size_t bytes) {
-    reclaim(/*all=*/false);
-    std::uint64_t offset = heap_.allocate(bytes, /*may_grow=*/false);
-    if (offset == 0) {
-      reclaim(/*all=*/true);
-      offset = heap_.allocate(bytes, /*may_grow=*/true);
-    }
-    if (offset == 0) throw Error(full_message(bytes));
-    return offset;
+  bool anything_waiting() const {
+    for (Rank r = 0; r < size_; ++r)
+      if (r != rank_ && inbox_.waiting(r)) return true;
+    return false;
   }
 
-  void give_back(std::uint64_t handle) noexcept override {
-    const std::lock_guard lock(send_mutex_);
-    heap_.free(handle);
-  }
-
-  void done_with(Rank source, std::uint64_t handle) noexcept override {
-    regions_[static_cast<std::size_t>(source)]->as<Node>(handle)->state.fetch_or(Node::kReleased,
-                                                                                 std::memory_order_release);
-  }
-
-  // Frees what readers, or their deaths, have given back. A list's last node stays: the next one will hang on
-  // it.
-  bool reclaim_one(Sent& sent, bool ask_for_deaths) {
-    bool payload_held = false;
-    std::erase_if(sent.nodes, [&](const std::pair<Rank, std::uint64_t>& entry) {
-      const auto [to, offset] = entry;
-      const std::uint32_t state = mine().as<Node>(offset)->state.load(std::memory_order_acquire);
-      const bool gone = ask_for_deaths && !alive(to);
-      if ((state & Node::kReleased) == 0 && !gone) payload_held = true;
-      if (offset == tails_[static_cast<std::size_t>(to)]) return false;
-      if (!gone && state != (Node::kReleased | Node::kPassed)) return false;
-      heap_.free(offset);
-      return true;
-    });
-    if (!payload_held && sent.payload != 0) {
-      heap_.free(sent.payload);
-      sent.payload = 0;
-    }
-    return sent.payload == 0 && sent.nodes.empty();
-  }
-
-  void reclaim(bool all) {
-    const bool whole = all || sent_.size() <= kScanAll || ++posts_ % kScanAll == 0;
-    for (auto sent = sent_.begin(); sent != sent_.end();) {
-      const bool done = reclaim_one(*sent, all);
-      if (done) {
-        sent = sent_.erase(sent);
-      } else {
-        if (!whole) break;
-        ++sent;
-      }
-    }
-  }
-
-  std::string full_message(std::size_t bytes) {
-    std::map<Rank, std::uint64_t> held;
-    for (const Sent& sent : sent_)
-      for (const auto& [to, offset] : sent.nodes)
-        if ((mine().as<Node>(offset)->state.load() & Node::kReleased) == 0) held[to] += sent.bytes;
-    std::string holders;
-    for (const auto& [to, amount] : held)
-      holders += fmt::format("{}rank {} holds {}", holders.empty() ? "" : ", ", to, amount);
-    return fmt::format("no room for a message of {} bytes: {} of {} bytes are waiting to be read ({})", bytes,
-                       heap_.used(), heap_.limit(), holders.empty() ? "nobody holds any" : holders);
+  void check_process() const {
+    if (forks().load(std::memory_order_relaxed) != forks_)
+      throw Error(fmt::format(
+          "rank {} was joined by this process's parent; a forked child cannot speak for it", rank_));
   }
 
   Rank rank_;
   Rank size_;
   Regions regions_;
   Peers peers_;
-
-  std::mutex send_mutex_;
-  Heap heap_;
-  std::vector<std::uint64_t> tails_;  // per destination: its list's last node, in the own region
-  std::list<Sent> sent_;
-  std::size_t posts_ = 0;
-
-  std::mutex receive_mutex_;
-  std::vector<std::uint64_t> cursors_;  // per source: the last node seen, in the source's region
-  int spins_;
+  LocalBoard board_;
+  Outbox outbox_;
+  Inbox inbox_;
+  std::atomic<std::uint32_t> polled_{0};
+  bool enough_cores_;
+  int forks_;
 };
 
 }  // namespace

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "starling/base/dtype.h"
+
+namespace starling {
+
+/// A run of elements in memory, whatever their type.
+struct ConstBlock {
+  DType dtype = DType::float32;
+  const void* data = nullptr;
+  std::size_t count = 0;
+
+  std::size_t bytes() const { return count * size_of(dtype); }
+};
+struct MutableBlock {
+  DType dtype = DType::float32;
+  void* data = nullptr;
+  std::size_t count = 0;
+
+  operator ConstBlock() const { return {dtype, data, count}; }  // NOLINT: reading is less than writing
+};
+
+/// Contiguous elements: a span, a vector, an array, an Eigen vector (anything with data() and size()).
+template <typename T>
+concept ElementRange = requires(T& range) {
+  {*range.data()};
+  { range.size() } -> std::convertible_to<std::size_t>;
+  requires is_element<std::remove_cvref_t<decltype(*range.data())>>;
+};
+
+template <typename T>
+using ElementOf = std::remove_cvref_t<decltype(*std::declval<T&>().data())>;
+
+template <typename E>
+class Slot;
+template <typename T>
+inline constexpr bool is_slot = false;
+template <typename E>
+inline constexpr bool is_slot<Slot<E>> = true;
+
+/// Elements that can be written through it: an lvalue vector, but also a temporary one, or a span.
+template <typename T>
+concept WritableRange = ElementRange<std::remove_reference_t<T>> && !is_slot<std::remove_cvref_t<T>> &&
+                        !std::is_const_v<std::remove_reference_t<decltype(*std::declval<T&>().data())>>;
+/// Elements that can only be read.
+template <typename T>
+concept ConstantRange = ElementRange<T> && !WritableRange<const T&>;
+
+template <ElementRange T>
+ConstBlock const_block(const T& range) {
+  return {dtype_of<ElementOf<const T>>, range.data(), static_cast<std::size_t>(range.size())};
+}
+template <WritableRange T>
+MutableBlock mutable_block(T& range) {
+  return {dtype_of<ElementOf<T>>, range.data(), static_cast<std::size_t>(range.size())};
+}
+
+/// A copy that can be written: of what owns its elements the same type, of a view a vector.
+template <ElementRange T>
+auto copy_of(const T& range) {
+  if constexpr (std::ranges::borrowed_range<T>) {
+    return std::vector<ElementOf<const T>>(range.data(), range.data() + range.size());
+  } else {
+    return T(range);
+  }
+}
+
+inline MutableBlock as_block(const MutableBlock& block) {
+  return block;
+}
+template <WritableRange T>
+MutableBlock as_block(T& range) {
+  return mutable_block(range);
+}
+
+/// Several blocks: a vector of vectors, of spans, of MutableBlocks.
+template <typename T>
+concept RangeOfBlocks = requires(T& blocks) { as_block(*std::begin(blocks)); };
+
+/// Where a result goes, once the number of its elements is known.
+using Room = std::function<void*(std::size_t elements)>;
+
+/// A block on its way through an operation: what goes in, where the result goes, and where it lies in a
+/// message that carries several.
+struct Piece {
+  ConstBlock in;
+  void* out = nullptr;
+  std::size_t offset = 0;  // bytes
+};
+using Pieces = std::vector<Piece>;
+
+/// One after another, each aligned as its elements are.
+template <typename Blocks>
+Pieces pieces_of(const Blocks& blocks) {
+  Pieces pieces;
+  std::size_t end = 0;
+  for (const MutableBlock& block : blocks) {
+    const std::size_t element = size_of(block.dtype);
+    pieces.push_back({block, block.data, (end + element - 1) / element * element});
+    end = pieces.back().offset + pieces.back().in.bytes();
+  }
+  return pieces;
+}
+
+/// Tensors of one message are part of what must agree; a single one is described by count and type alone.
+inline std::uint64_t layout_hash(std::uint64_t seed, const Pieces& pieces) {
+  if (pieces.size() == 1) return seed;
+  std::uint64_t hash = seed;
+  for (const Piece& piece : pieces)
+    hash = (hash ^ (piece.in.count * 16 + static_cast<std::uint64_t>(piece.in.dtype))) * 0x9E3779B97F4A7C15u;
+  return hash;
+}
+
+/// The bytes of a message that carries all pieces.
+inline std::size_t message_bytes(const Pieces& pieces) {
+  return pieces.empty() ? 0 : pieces.back().offset + pieces.back().in.bytes();
+}
+inline std::size_t total_count(const Pieces& pieces) {
+  std::size_t count = 0;
+  for (const Piece& piece : pieces) count += piece.in.count;
+  return count;
+}
+
+}  // namespace starling

@@ -1,0 +1,118 @@
+#include "starling/flock/collective.h"
+
+#include <algorithm>
+namespace starling {
+namespace {
+
+constexpr std::uint64_t kDecision = 0x636F6D6D6974;
+constexpr std::uint64_t kHave = 1000;  // a phase that no operation uses
+constexpr std::uint64_t kPhases[] = {0, 1, 2, kHave};
+
+}  // namespace
+
+Collective::Collective(std::shared_ptr<Core> core, Topic& topic)
+    : Operation(std::move(core), topic), sequence_(core_->mailbox.next_call(topic)), safe_(core_->reweighting()) {}
+
+void Collective::start() {
+  attempt();
+}
+
+void Collective::attempt() {
+  awaited_.clear();
+  complete_ = false;
+  view_ = core_->membership.newest();
+  place_ = static_cast<std::size_t>(std::lower_bound(members().begin(), members().end(), core_->rank()) -
+                                    members().begin());
+  begin();
+}
+
+MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size_t count) const {
+  MessageHeader head = header(dtype, count);
+  head.name = phase_name(phase);
+  head.sequence = sequence_;
+  head.epoch = view_->epoch;
+  return head;
+}
+
+void Collective::post_to_others(const Outgoing& message, const MessageHeader& head) const {
+  for (const Rank to : members())
+    if (to != core_->rank()) core_->fabric->post(message, head, to);
+}
+
+Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const {
+  Expectation expected = expectation(source, sequence_, dtype, count);
+  expected.name = phase_name(phase);
+  expected.epoch = view_->epoch;
+  expected.of_attempt = true;
+  expected.later_phase = phase != 0;
+  return expected;
+}
+
+std::vector<Arrival> Collective::take_arrivals() {
+  std::vector<Arrival> arrivals;
+  for (Awaited& awaited : awaited_) arrivals.push_back(std::move(awaited.arrival));
+  awaited_.clear();
+  return arrivals;
+}
+
+void Collective::proceed() {
+  if (!complete_) {
+    if (!go_on()) return;
+    if (!safe_) {
+      conclude();
+      return;
+    }
+    complete_ = true;
+    awaited_.clear();
+    const Outgoing nothing = core_->fabric->reserve(0);
+    post_to_others(nothing, header_for(kHave, DType::uint8, 0));
+    for (const Rank member : members())
+      if (member != core_->rank()) await(expectation_of(kHave, member, DType::uint8, 0));
+    return;
+  }
+  const bool all = std::all_of(awaited_.begin(), awaited_.end(),
+                               [](const Awaited& awaited) { return static_cast<bool>(awaited.arrival); });
+  if (all || decide(true)) {
+    conclude();
+  } else {
+    attempt();
+  }
+}
+
+void Collective::conclude() {
+  deliver();
+  if (view_->epoch > 0)
+    for (const std::uint64_t phase : kPhases) core_->mailbox.forget(phase_name(phase), sequence_);
+  finish();
+}
+
+Operation::Loss Collective::lose(const Awaited& awaited) {
+  if (!safe_) return Loss::raise;
+  core_->membership.lost(awaited.expectation.source);
+  if (complete_) return Loss::without;
+  decide(false);  // nobody can have committed what this rank has not got
+  attempt();
+  return Loss::restarted;
+}
+
+void Collective::reconsider() {
+  if (!safe_ || ended()) return;
+  const bool left_behind = core_->mailbox.newest_epoch(phase_name(0), sequence_) > view_->epoch;
+  const auto decided = core_->fabric->board().agreed(decision_key());
+  if (!left_behind && !decided) return;
+  if (decide(false)) {
+    if (complete_) conclude();
+  } else {
+    attempt();
+  }
+}
+
+std::uint64_t Collective::decision_key() const {
+  return register_key(kDecision, topic_.hash, sequence_, view_->epoch);
+}
+
+bool Collective::decide(bool commit) const {
+  return core_->fabric->board().agree(decision_key(), commit ? 1 : 0) == 1;
+}
+
+}  // namespace starling

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "starling/flock/operation.h"
+
+namespace starling {
+
+/// An operation of all members of the view, of whom all survivors get the same result, or all raise.
+///
+/// With OnLoss::reweight a death ends an attempt: every rank that has the whole result says so to all (`have`)
+/// and delivers it when all members have said so. Where one dies first, the register decides: who has heard
+/// all survivors proposes to commit, who lacks something, or sees somebody on a later attempt, to abandon.
+/// After that everybody delivers, or begins anew in the newest view from inputs that nobody has touched.
+class Collective : public Operation {
+ public:
+  Collective(std::shared_ptr<Core> core, Topic& topic);
+
+  /// Sends; must be called once.
+  void start();
+
+ protected:
+  /// The members of this attempt, ascending, and where this rank is among them.
+  const std::vector<Rank>& members() const { return view_->members; }
+  std::size_t place() const { return place_; }
+
+  /// An attempt begins: post and await. Called again when one was abandoned.
+  virtual void begin() = 0;
+  /// All that was awaited is here: true when the result is complete, though not yet delivered; false after
+  /// awaiting more.
+  virtual bool go_on() = 0;
+  /// Writes the result where the caller wants it.
+  virtual void deliver() = 0;
+
+  /// The name of a phase; different phases are different conversations.
+  std::uint64_t phase_name(std::uint64_t phase) const { return topic_.hash + phase; }
+  MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
+  void post_to_others(const Outgoing& message, const MessageHeader& header) const;
+  Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
+  /// Moves the arrivals out of the way of the next phase, in the order they were awaited in.
+  std::vector<Arrival> take_arrivals();
+
+ private:
+  void proceed() final;
+  Loss lose(const Awaited& awaited) final;
+  void reconsider() final;
+  void attempt();
+  void conclude();
+  /// True for "commit"; the first proposal counts.
+  bool decide(bool commit) const;
+  std::uint64_t decision_key() const;
+
+  std::uint64_t sequence_;
+  std::shared_ptr<const View> view_;
+  std::size_t place_ = 0;
+  bool safe_;            // agree with the survivors before delivering
+  bool complete_ = false;  // the result is here, the others' `have` may not be
+};
+
+}  // namespace starling

@@ -1,0 +1,112 @@
+#include "starling/flock/deadlock.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "starling/flock/errors.h"
+
+namespace starling {
+namespace {
+
+constexpr std::uint64_t kDeadlock = 0x6379636C65;
+
+struct Link {
+  Rank rank;
+  Waiting waiting;
+};
+
+std::string wait_text(const Waiting& waiting) {
+  return fmt::format("waits for rank {} in {} (step {})", waiting.peer, waiting.text.data(), waiting.step);
+}
+
+// The cycle at the end of the chain of waits that begins at `first`, or nothing.
+std::vector<Link> find_cycle(Board& board, Link first) {
+  std::vector<Link> chain = {first};
+  for (;;) {
+    const auto next = static_cast<Rank>(chain.back().waiting.peer);
+    const auto known = std::find_if(chain.begin(), chain.end(), [&](const Link& link) { return link.rank == next; });
+    if (known != chain.end()) return {known, chain.end()};
+    const Waiting waiting = board.waiting(next);
+    if (waiting.peer < 0 || waiting.since == 0) return {};
+    chain.push_back({next, waiting});
+  }
+}
+
+std::uint64_t hash_of(const std::vector<Link>& cycle) {
+  std::uint64_t key = kDeadlock;
+  for (const Link& link : cycle)
+    key = register_key(key, static_cast<std::uint64_t>(link.rank), link.waiting.since, link.waiting.sequence);
+  return key;
+}
+
+std::string text_of(const std::vector<Link>& cycle) {
+  std::string text;
+  for (const Link& link : cycle)
+    text += fmt::format("{}rank {} {}", text.empty() ? "" : ", ", link.rank, wait_text(link.waiting));
+  return "these ranks wait for each other in a circle: " + text;
+}
+
+}  // namespace
+
+std::string what_it_does(Core& core, Rank rank) {
+  const Posted posted = core.fabric->board().posted(rank);
+  const Waiting waiting = core.fabric->board().waiting(rank);
+  const std::string last =
+      posted.name == 0 ? "has posted nothing yet"
+                       : fmt::format("last posted {} (step {})", core.mailbox.text_of(posted.name), posted.step);
+  return fmt::format("rank {} {} and {}", rank, last,
+                     waiting.peer < 0 ? "waits for nobody" : wait_text(waiting));
+}
+
+void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since) {
+  Board& board = core.fabric->board();
+  Suspicion& suspicion = core.suspicion();
+  Waiting mine;
+  mine.peer = expected.source;
+  mine.name = expected.name;
+  mine.sequence = expected.sequence;
+  mine.step = expected.step;
+  operation.copy(mine.text.data(), mine.text.size() - 1);
+  core.told_others = true;
+  // A later phase comes by itself, and another thread may send what is missing.
+  if (expected.later_phase || core.many_threads) {
+    board.publish(mine);
+    return;
+  }
+  mine.since = static_cast<std::uint64_t>(since.time_since_epoch().count());
+  if (suspicion.since != mine.since) suspicion = {};
+  if (suspicion.cycle != 0 && board.agreed(suspicion.cycle)) throw Deadlock(suspicion.text);
+  mine.confirmed = suspicion.confirmed;
+  board.publish(mine);
+  auto cycle = find_cycle(board, {core.rank(), mine});
+  if (cycle.empty()) return;
+  // Everybody begins with the lowest rank.
+  std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end(), [](const Link& a, const Link& b) {
+                return a.rank < b.rank;
+              }), cycle.end());
+  const std::uint64_t key = hash_of(cycle);
+  suspicion.since = mine.since;
+  suspicion.cycle = key;
+  suspicion.text = text_of(cycle);
+  const auto me = std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.rank(); });
+  if (me == cycle.end()) return;  // those in it will end it
+  const Link& before = me == cycle.begin() ? cycle.back() : *(me - 1);
+  if (core.mailbox.sent(before.waiting.name, before.rank, before.waiting.sequence)) return;
+  suspicion.confirmed = key;
+  mine.confirmed = key;
+  board.publish(mine);
+  const bool all = std::all_of(cycle.begin(), cycle.end(), [&](const Link& link) {
+    return link.rank == core.rank() || link.waiting.confirmed == key;
+  });
+  if (!all) return;
+  board.agree(key, 1);
+  throw Deadlock(suspicion.text);
+}
+
+WaitNote::~WaitNote() {
+  if (!core_.told_others.exchange(false)) return;
+  core_.fabric->board().publish({});
+}
+
+}  // namespace starling

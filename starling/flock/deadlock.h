@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "starling/flock/core.h"
+
+namespace starling {
+
+/// What others can see of a rank: what it posted last, and what it waits for.
+std::string what_it_does(Core& core, Rank rank);
+
+/// Tells others what this rank waits for, and follows the waits from rank to rank. Throws Deadlock on every
+/// rank of a cycle, once each of them has found the same cycle and knows that it has not sent what the one
+/// before it waits for. Ranks that use the flock from several threads are not part of cycles: another thread
+/// may still send.
+void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since);
+
+/// Ends what look_for_deadlock told others, when the wait is over.
+class WaitNote {
+ public:
+  explicit WaitNote(Core& core) : core_(core) {}
+  WaitNote(const WaitNote&) = delete;
+  WaitNote& operator=(const WaitNote&) = delete;
+  ~WaitNote();
+
+ private:
+  Core& core_;
+};
+
+}  // namespace starling

@@ -1,0 +1,92 @@
+#include "starling/flock/gather.h"
+
+#include <cstring>
+
+namespace starling {
+namespace {
+
+Outgoing filled(Fabric& fabric, ConstBlock in) {
+  Outgoing message = fabric.reserve(in.bytes());
+  if (in.count > 0) std::memcpy(message.bytes().data(), in.data, in.bytes());
+  return message;
+}
+
+std::byte* append(std::byte* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return to + bytes;
+}
+
+}  // namespace
+
+void GatherAll::begin() {
+  arrivals_.clear();
+  post_to_others(filled(*core_->fabric, in_), header_for(0, in_.dtype, in_.count));
+  for (const Rank member : members()) {
+    if (member == core_->rank()) continue;
+    Expectation expected = expectation_of(0, member, in_.dtype, in_.count);
+    expected.any_count = true;
+    await(expected);
+  }
+}
+
+bool GatherAll::go_on() {
+  arrivals_ = take_arrivals();
+  return true;
+}
+
+void GatherAll::deliver() {
+  std::size_t total = in_.count;
+  for (const Arrival& arrival : arrivals_) total += arrival.header().count;
+  auto* to = static_cast<std::byte*>(room_(total));
+  for (std::size_t at = 0; at <= arrivals_.size(); ++at) {
+    if (at == place()) to = append(to, in_.data, in_.bytes());
+    if (at < arrivals_.size()) to = append(to, arrivals_[at].bytes().data(), arrivals_[at].bytes().size());
+  }
+  arrivals_.clear();
+}
+
+void GatherNeighbors::start() {
+  std::vector<Rank> sources;
+  std::vector<Rank> destinations;
+  for (std::int64_t i = 0; i < turn_.exchange.group.size(); ++i)
+    if (turn_.exchange.group[i] != core_->rank()) {
+      sources.push_back(turn_.exchange.group[i]);
+      destinations.push_back(turn_.exchange.group[i]);
+    }
+  for (const Source& source : turn_.exchange.sources) sources.push_back(source.rank);
+  for (const Destination& to : turn_.exchange.destinations) destinations.push_back(to.rank);
+  if (!destinations.empty()) {
+    const Outgoing message = filled(*core_->fabric, in_);
+    MessageHeader head = header(in_.dtype, in_.count);
+    head.detail = turn_.schedule;
+    head.epoch = turn_.epoch;
+    for (const Rank to : destinations) post(message, head, to);
+  }
+  for (const Rank source : sources) {
+    Expectation expected =
+        expectation(source, core_->mailbox.next_from(topic_, source), in_.dtype, in_.count);
+    expected.any_count = true;
+    expected.detail_means = Detail::schedule;
+    expected.detail = turn_.schedule;
+    expected.epoch = turn_.epoch;
+    await(expected);
+  }
+}
+
+void GatherNeighbors::proceed() {
+  std::size_t total = 0;
+  for (const Awaited& awaited : awaited_)
+    if (awaited.arrival) total += awaited.arrival.header().count;
+  auto* to = static_cast<std::byte*>(room_(total));
+  for (const Awaited& awaited : awaited_)
+    if (awaited.arrival) to = append(to, awaited.arrival.bytes().data(), awaited.arrival.bytes().size());
+  finish();
+}
+
+Operation::Loss GatherNeighbors::lose(const Awaited& awaited) {
+  if (!core_->reweighting()) return Loss::raise;
+  core_->membership.lost(awaited.expectation.source);
+  return Loss::without;
+}
+
+}  // namespace starling

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "starling/fabric/fabric.h"
+
+namespace starling {
+
+/// The membership everybody agrees on. A view holds for scheduled operations from number `first_step` on
+/// (counted since joining); earlier ones are finished in the view before it.
+struct View {
+  std::uint32_t epoch = 0;    // deaths so far
+  std::vector<Rank> members;  // alive, ascending
+  Step first_step = 0;        // -1: not agreed on yet
+
+  bool has(Rank rank) const;
+};
+
+/// Agreement on who is alive, with nothing but the fabric's register: the e-th death is what everybody agrees
+/// on under key (death, e), and the view without it holds from 1 + the highest step that any of its members
+/// has started, agreed on under key (first step, e). A rank announces a step before it looks for deaths; who
+/// fixes a first step looks at the announcements after the death is known: one of the two sees the other, so
+/// all ranks do a step in the same view. Thread-safe.
+class Membership {
+ public:
+  explicit Membership(Fabric& fabric);
+
+  /// The newest view that somebody proposed.
+  std::shared_ptr<const View> newest();
+  /// This rank starts `step`: the view in which everybody does it.
+  std::shared_ptr<const View> start(Step step);
+  /// This rank has seen that `rank` is dead: there will be a view without it.
+  void lost(Rank rank);
+
+ private:
+  void learn();  // of deaths that others agreed on
+  void fix_first_steps();
+
+  Fabric& fabric_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const View>> views_;  // by epoch
+};
+
+/// A key for the register.
+constexpr std::uint64_t register_key(std::uint64_t kind, std::uint64_t a, std::uint64_t b = 0,
+                                     std::uint64_t c = 0) {
+  std::uint64_t key = kind;
+  for (const std::uint64_t part : {a, b, c}) {
+    key = (key ^ part) * 0x9E3779B97F4A7C15u;
+    key ^= key >> 29;
+  }
+  return key;
+}
+
+}  // namespace starling

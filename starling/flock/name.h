@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "starling/fabric/message.h"
+
+namespace starling {
+
+/// What an operation is called. Operations of the same name meet in the order in which they were started.
+class Name {
+ public:
+  constexpr Name(const char* text) : Name(std::string_view(text)) {}             // NOLINT: a word is a name
+  constexpr Name(std::string_view text) : text_(text), hash_(hash_name(text)) {}  // NOLINT
+  Name(const std::string& text) : Name(std::string_view(text)) {}                 // NOLINT
+
+  constexpr std::string_view text() const { return text_; }
+  constexpr std::uint64_t hash() const { return hash_; }
+
+ private:
+  std::string_view text_;
+  std::uint64_t hash_;
+};
+
+}  // namespace starling

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "starling/flock/operation.h"
+
+namespace starling {
+
+/// The weights of one neighbour average that does not follow the schedule: out = self_weight * x + the sum
+/// over sources of weight * (their scale for this rank) * (their x). A side that is not given is inferred from
+/// the other ranks' other sides, by a collective that every rank must take part in: then every rank leaves out
+/// the same side.
+struct Weighted {
+  double self_weight = 1;
+  std::optional<std::map<Rank, double>> sources;       // inferred: 1 each
+  std::optional<std::map<Rank, double>> destinations;  // scales, usually 1 each; inferred: 1 each
+};
+
+/// out <- self weight * in + the sum of weight * what each source sent, for every piece, in one pass each. A
+/// step with a group takes the mean over the group first.
+class NeighborAverage final : public Operation {
+ public:
+  /// `mine` is what to post if the pieces lie in outgoing memory already.
+  NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces, Outgoing mine);
+  /// With weights of one's own, both sides given.
+  NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights, bool symmetric,
+                  Pieces pieces, Outgoing mine);
+
+  /// Sends; must be called once.
+  void start();
+  bool has_phases() const { return turn_.exchange.group.size() > 1; }
+
+ private:
+  void proceed() override;
+  Loss lose(const Awaited& awaited) override;
+
+  void start_group();
+  void finish_group();
+  void start_mix();
+  /// Into the pieces' own places, or into a message.
+  void combine_pieces(const Exchange& exchange, std::byte* message);
+  void send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) const;
+  void expect(const Topic& topic, Rank source, std::uint64_t number);
+  Outgoing packed() const;
+  Outgoing scaled(double factor) const;
+
+  Core::Turn turn_;
+  bool scheduled_ = true;
+  Detail detail_means_ = Detail::none;
+  std::uint64_t detail_ = 0;
+  Pieces pieces_;
+  Outgoing mine_;               // posted, and perhaps where the pieces lie
+  std::vector<double> scales_;  // of destinations, where not all are 1
+  bool in_group_ = false;
+  Exchange members_;  // the group's mean as an exchange
+  std::vector<std::uint64_t> numbers_from_;
+  std::vector<std::uint64_t> numbers_to_;
+};
+
+}  // namespace starling

@@ -1,0 +1,174 @@
+#include "starling/flock/reduce_all.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "starling/kernel/combine.h"
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kShort = 32 << 10;  // bytes: below, two rounds cost more than reading everything
+constexpr std::size_t kInCache = 64 << 10;
+
+}  // namespace
+
+ReduceAll::ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction, Room own_slice)
+    : Collective(std::move(core), topic),
+      pieces_(std::move(pieces)),
+      dtype_(pieces_[0].in.dtype),
+      count_(total_count(pieces_)),
+      reduction_(reduction),
+      own_slice_(std::move(own_slice)) {}
+
+ReduceAll::Range ReduceAll::slice(std::size_t at) const {
+  const std::size_t n = members().size();
+  return {count_ * at / n, count_ * (at + 1) / n};
+}
+
+template <typename F>
+void ReduceAll::for_parts(Range range, const F& f) const {
+  std::size_t start = 0;
+  for (const Piece& piece : pieces_) {
+    const std::size_t first = std::max(range.begin, start);
+    const std::size_t last = std::min(range.end, start + piece.in.count);
+    if (first < last) f(piece, (first - start) * size_of(dtype_), (last - first) * size_of(dtype_));
+    start += piece.in.count;
+  }
+}
+
+void ReduceAll::copy_in(Range range, std::byte* to) const {
+  for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
+    std::memcpy(to, static_cast<const std::byte*>(piece.in.data) + offset, bytes);
+    to += bytes;
+  });
+}
+
+void ReduceAll::copy_out(Range range, const std::byte* from) const {
+  for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
+    std::memcpy(static_cast<std::byte*>(piece.out) + offset, from, bytes);
+    from += bytes;
+  });
+}
+
+void ReduceAll::begin() {
+  const std::size_t bytes = count_ * size_of(dtype_);
+  const std::size_t n = members().size();
+  phase_ = 0;
+  reduced_ = {};
+  arrivals_.clear();
+  sliced_ = n > 1 && (bytes > kShort || own_slice_);
+  // Of a sliced one this rank keeps its own slice to itself.
+  const Range mine = sliced_ ? slice(place()) : Range{0, 0};
+  const Outgoing message = core_->fabric->reserve(bytes - mine.count() * size_of(dtype_));
+  std::byte* to = message.bytes().data();
+  copy_in({0, mine.begin}, to);
+  copy_in({mine.end, count_}, to + mine.begin * size_of(dtype_));
+  MessageHeader head = header_for(0, dtype_, count_);
+  head.detail = static_cast<std::uint64_t>(reduction_);
+  post_to_others(message, head);
+  for (const Rank member : members()) {
+    if (member == core_->rank()) continue;
+    Expectation expected = expectation_of(0, member, dtype_, count_);
+    expected.detail_means = Detail::reduction;
+    expected.detail = static_cast<std::uint64_t>(reduction_);
+    await(expected);
+  }
+}
+
+// Through the cache, some elements at a time.
+void ReduceAll::reduce_range(std::size_t count, std::byte* out,
+                             const std::vector<const std::byte*>& blocks) const {
+  const std::size_t element = size_of(dtype_);
+  const std::size_t chunk = kInCache / element;
+  const bool sums = reduction_ == Reduction::sum || reduction_ == Reduction::average;
+  std::vector<Term> terms(blocks.size());
+  for (std::size_t done = 0; done < count; done += chunk) {
+    const std::size_t now = std::min(chunk, count - done);
+    std::byte* to = out + done * element;
+    if (sums && is_floating(dtype_)) {
+      for (std::size_t i = 0; i < blocks.size(); ++i) terms[i] = {blocks[i] + done * element, 1.0};
+      combine(dtype_, to, terms, now, Store::cached);
+    } else {
+      std::memcpy(to, blocks[0] + done * element, now * element);
+      for (std::size_t i = 1; i < blocks.size(); ++i)
+        reduce(reduction_, dtype_, to, blocks[i] + done * element, now);
+    }
+    if (reduction_ == Reduction::average) scale(dtype_, to, 1.0 / static_cast<double>(blocks.size()), now);
+  }
+}
+
+bool ReduceAll::go_on() {
+  if (phase_++ > 0 || !sliced_) {
+    arrivals_ = take_arrivals();
+    return true;
+  }
+  const std::size_t element = size_of(dtype_);
+  const Range mine = slice(place());
+  // This rank's own part of its slice may be scattered over pieces.
+  std::vector<std::byte> gathered;
+  const std::byte* own = nullptr;
+  for_parts(mine, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
+    if (bytes == mine.count() * element) own = static_cast<const std::byte*>(piece.in.data) + offset;
+  });
+  if (own == nullptr) {
+    gathered.resize(mine.count() * element);
+    copy_in(mine, gathered.data());
+    own = gathered.data();
+  }
+  std::vector<const std::byte*> blocks;
+  std::size_t next = 0;
+  for (std::size_t at = 0; at < members().size(); ++at) {
+    if (at == place()) {
+      blocks.push_back(own);
+      continue;
+    }
+    // Where our slice begins in their message depends on whether their own, left out, lies before it.
+    const std::size_t left_out = at < place() ? slice(at).count() : 0;
+    blocks.push_back(awaited_[next++].arrival.bytes().data() + (mine.begin - left_out) * element);
+  }
+  reduced_ = core_->fabric->reserve(mine.count() * element);
+  reduce_range(mine.count(), reduced_.bytes().data(), blocks);
+  awaited_.clear();
+  if (own_slice_) return true;
+  post_to_others(reduced_, header_for(1, dtype_, mine.count()));
+  for (std::size_t at = 0; at < members().size(); ++at)
+    if (at != place()) await(expectation_of(1, members()[at], dtype_, slice(at).count()));
+  return false;
+}
+
+void ReduceAll::deliver() {
+  const std::size_t element = size_of(dtype_);
+  if (own_slice_) {
+    const Range mine = slice(place());
+    auto* to = static_cast<std::byte*>(own_slice_(mine.count()));
+    if (members().size() == 1) {
+      copy_in(mine, to);
+    } else if (mine.count() > 0) {
+      std::memcpy(to, reduced_.bytes().data(), mine.count() * element);
+    }
+  } else if (sliced_) {
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < members().size(); ++at)
+      copy_out(slice(at), at == place() ? reduced_.bytes().data() : arrivals_[next++].bytes().data());
+  } else {
+    // Everybody's whole blocks, little by little: the result may overwrite this rank's own.
+    std::vector<std::byte> own(std::min(count_ * element, kInCache));
+    std::vector<std::byte> result(own.size());
+    const std::size_t chunk = kInCache / element;
+    for (std::size_t done = 0; done < count_; done += chunk) {
+      const Range range{done, std::min(count_, done + chunk)};
+      copy_in(range, own.data());
+      std::vector<const std::byte*> blocks;
+      std::size_t next = 0;
+      for (std::size_t at = 0; at < members().size(); ++at)
+        blocks.push_back(at == place() ? own.data() : arrivals_[next++].bytes().data() + done * element);
+      reduce_range(range.count(), result.data(), blocks);
+      copy_out(range, result.data());
+    }
+  }
+  reduced_ = {};
+  arrivals_.clear();
+}
+
+}  // namespace starling

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "starling/flock/collective.h"
+#include "starling/kernel/reduce.h"
+
+namespace starling {
+
+/// Everybody's blocks become one, element by element in rank order, so that every rank gets the same bits.
+/// Short messages go to everybody, who all do the same; of long ones rank r reduces the r-th slice and hands
+/// it round.
+class ReduceAll final : public Collective {
+ public:
+  /// All of `pieces` have the same type. With `own_slice`, this rank gets only its slice: reduce_scatter.
+  ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction, Room own_slice);
+
+ private:
+  void begin() override;
+  bool go_on() override;
+  void deliver() override;
+
+  /// Elements [begin, end) of what would be one block.
+  struct Range {
+    std::size_t begin;
+    std::size_t end;
+    std::size_t count() const { return end - begin; }
+  };
+  Range slice(std::size_t place) const;
+  /// Calls f(pointer into the piece's memory, elements) for the parts that make up the range.
+  template <typename F>
+  void for_parts(Range range, const F& f) const;
+  void copy_in(Range range, std::byte* to) const;
+  void copy_out(Range range, const std::byte* from) const;
+  /// Reduces elements [0, count) of the members' blocks into `out`, which is none of them.
+  void reduce_range(std::size_t count, std::byte* out, const std::vector<const std::byte*>& blocks) const;
+
+  Pieces pieces_;
+  DType dtype_;
+  std::size_t count_;
+  Reduction reduction_;
+  Room own_slice_;
+  bool sliced_ = false;
+  int phase_ = 0;
+  Outgoing reduced_;              // this rank's slice
+  std::vector<Arrival> arrivals_;  // by place, this rank's own left out
+};
+
+}  // namespace starling

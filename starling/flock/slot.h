@@ -1,0 +1,28 @@
+#pragma once
+
+#include "starling/fabric/fabric.h"
+#include "starling/flock/block.h"
+
+namespace starling {
+
+/// Outgoing memory as elements: written by its owner, then handed to an operation, which posts it without a
+/// copy. Dropping it gives the memory back. What it contains at first is undefined.
+template <typename E>
+class Slot {
+ public:
+  explicit Slot(Outgoing memory) : memory_(std::move(memory)) {}
+
+  E* data() const { return reinterpret_cast<E*>(memory_.bytes().data()); }
+  std::size_t size() const { return memory_.bytes().size() / sizeof(E); }
+  E* begin() const { return data(); }
+  E* end() const { return data() + size(); }
+  E& operator[](std::size_t i) const { return data()[i]; }
+
+  /// For operations.
+  Outgoing memory() && { return std::move(memory_); }
+
+ private:
+  Outgoing memory_;
+};
+
+}  // namespace starling
