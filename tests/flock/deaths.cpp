@@ -1,0 +1,187 @@
+#include "flock/deaths.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <stdexcept>
+#include <sys/mman.h>
+
+#include "starling/fabric/faulty/faulty.h"
+#include "starling/flock/flock.h"
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kMostRows = 2000;
+constexpr std::size_t kMostLinks = 12;
+constexpr std::size_t kMostResults = 20'000;
+constexpr std::size_t kMostEpochs = 12;
+
+struct StoredRow {
+  Step step;
+  std::uint32_t epoch;
+  double self_weight;
+  std::size_t sources;
+  std::pair<Rank, double> source[kMostLinks];
+  std::size_t destinations;
+  Rank destination[kMostLinks];
+};
+
+}  // namespace
+
+struct DeathRun::Log {
+  std::atomic<std::size_t> rows;
+  StoredRow row[kMostRows];
+  std::atomic<std::size_t> results;
+  double result[kMostResults];
+  std::size_t members[kMostEpochs];
+  Rank member[kMostEpochs][64];
+
+  void add(const StepRecord& record) {
+    StoredRow& stored = row[rows];
+    stored.step = record.step;
+    stored.epoch = record.epoch;
+    stored.self_weight = record.exchange.self_weight;
+    stored.sources = record.exchange.sources.size();
+    for (std::size_t i = 0; i < stored.sources; ++i)
+      stored.source[i] = {record.exchange.sources[i].rank, record.exchange.sources[i].weight};
+    stored.destinations = record.exchange.destinations.size();
+    for (std::size_t i = 0; i < stored.destinations; ++i)
+      stored.destination[i] = record.exchange.destinations[i].rank;
+    ++rows;
+  }
+  void add(double value) {
+    result[results] = value;
+    ++results;
+  }
+  void add(const View& view) {
+    members[view.epoch] = view.members.size();
+    std::copy(view.members.begin(), view.members.end(), member[view.epoch]);
+  }
+};
+
+double DeathRun::Row::sum() const {
+  return std::accumulate(sources.begin(), sources.end(), self_weight,
+                         [](double total, const auto& source) { return total + source.second; });
+}
+
+DeathRun::DeathRun(Rank size, std::map<Rank, std::uint64_t> kills, Step steps)
+    : size_(size), kills_(std::move(kills)), steps_(steps) {
+  void* memory = mmap(nullptr, sizeof(Log) * static_cast<std::size_t>(size), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("mmap");
+  logs_ = static_cast<Log*>(memory);
+}
+
+DeathRun::~DeathRun() {
+  munmap(logs_, sizeof(Log) * static_cast<std::size_t>(size_));
+}
+
+DeathRun::Log& DeathRun::log(Rank rank) const {
+  return logs_[rank];
+}
+
+void DeathRun::run(const RankBody& body) {
+  const auto& all = launchers();
+  const auto processes =
+      std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.name == "local_processes"; });
+  Faults faults;
+  for (const auto& [rank, post] : kills_) faults.kills.emplace_back(rank, post);
+  ends_ = processes->run(size_, [&](const std::shared_ptr<Fabric>& fabric) { body(make_faulty(fabric, faults)); });
+}
+
+void DeathRun::neighbor_averages(const std::string& spec) {
+  run([&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    Log& mine = log(flock.rank());
+    flock.on_loss(OnLoss::reweight);
+    flock.set_schedule(spec);
+    flock.set_timeout(std::chrono::seconds(30));
+    flock.observe([&](const StepRecord& record) { mine.add(record); });
+    std::vector<double> x = {static_cast<double>(flock.rank())};
+    for (Step step = 0; step < steps_; ++step) {
+      flock.neighbor_allreduce(x);
+      mine.add(flock.view());
+    }
+    mine.add(x[0]);
+  });
+}
+
+void DeathRun::neighbor_averages_that_raise(const std::string& spec) {
+  run([&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_schedule(spec);
+    std::vector<double> x = {static_cast<double>(flock.rank())};
+    for (Step step = 0; step < steps_; ++step) flock.neighbor_allreduce(x);
+  });
+}
+
+void DeathRun::collectives() {
+  run([&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    Log& mine = log(flock.rank());
+    flock.on_loss(OnLoss::reweight);
+    flock.set_timeout(std::chrono::seconds(30));
+    for (Step step = 0; step < steps_; ++step) {
+      const double value = flock.rank() + 100.0 * static_cast<double>(step);
+      // What contributes is told by who is in it: a power of two for each rank.
+      std::vector<std::int64_t> bits = {std::int64_t{1} << flock.rank()};
+      flock.allreduce(bits);
+      mine.add(static_cast<double>(bits[0]));
+      // Long enough for the way over slices.
+      std::vector<double> large(6000, value);
+      flock.average(large);
+      for (const double element : large)
+        if (element != large[0]) throw Error("an average of different contributors");
+      mine.add(large[0]);
+      const auto ranks = flock.allgather(std::vector<Rank>{flock.rank()});
+      for (const Rank rank : ranks) mine.add(rank);
+      std::vector<double> word = {value};
+      const Rank root = flock.view().members.front();
+      try {
+        flock.broadcast(word, root);
+        mine.add(word[0] - root);
+      } catch (const PeerLost& lost) {
+        if (lost.peer() != root) throw;
+        mine.add(-1);  // the root has died: everybody says so
+      }
+      flock.barrier();
+    }
+  });
+}
+
+std::vector<Rank> DeathRun::survivors() const {
+  std::vector<Rank> alive;
+  for (Rank rank = 0; rank < size_; ++rank)
+    if (end(rank).signal == 0) alive.push_back(rank);
+  return alive;
+}
+
+std::vector<Rank> DeathRun::members_after(std::uint32_t epoch) const {
+  for (Rank rank = 0; rank < size_; ++rank)
+    if (log(rank).members[epoch] > 0)
+      return {log(rank).member[epoch], log(rank).member[epoch] + log(rank).members[epoch]};
+  throw std::runtime_error("nobody has seen this view");
+}
+
+std::vector<DeathRun::Row> DeathRun::rows(Rank rank) const {
+  std::vector<Row> all;
+  for (std::size_t k = 0; k < log(rank).rows; ++k) {
+    const StoredRow& stored = log(rank).row[k];
+    Row row{stored.step, stored.epoch, stored.self_weight, {}, {}};
+    row.sources.insert(stored.source, stored.source + stored.sources);
+    row.destinations.insert(stored.destination, stored.destination + stored.destinations);
+    all.push_back(std::move(row));
+  }
+  return all;
+}
+
+double DeathRun::result(Rank rank) const {
+  return log(rank).result[0];
+}
+
+std::vector<double> DeathRun::results(Rank rank) const {
+  return {log(rank).result, log(rank).result + log(rank).results};
+}
+
+}  // namespace starling

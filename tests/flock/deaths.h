@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabric/harness.h"
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// A run of real processes of whom some are killed before their k-th post, and what each rank did until then:
+/// written to memory that the test shares with them, so that the dead speak too.
+class DeathRun {
+ public:
+  /// What one rank did in one step.
+  struct Row {
+    Step step = 0;
+    std::uint32_t epoch = 0;
+    double self_weight = 0;
+    std::map<Rank, double> sources;
+    std::set<Rank> destinations;
+    double sum() const;
+  };
+
+  DeathRun(Rank size, std::map<Rank, std::uint64_t> kills, Step steps);
+  ~DeathRun();
+  DeathRun(const DeathRun&) = delete;
+  DeathRun& operator=(const DeathRun&) = delete;
+
+  /// `steps` neighbour averages of one number per rank, reweighting after deaths.
+  void neighbor_averages(const std::string& spec);
+  /// The same, but a death is an error.
+  void neighbor_averages_that_raise(const std::string& spec);
+  /// `steps` rounds of every collective; what came out is kept.
+  void collectives();
+
+  Rank size() const { return size_; }
+  Step steps() const { return steps_; }
+  const RankEnd& end(Rank rank) const { return ends_[static_cast<std::size_t>(rank)]; }
+  /// Those who were not killed.
+  std::vector<Rank> survivors() const;
+  std::vector<Rank> members_after(std::uint32_t epoch) const;
+  std::vector<Row> rows(Rank rank) const;
+  double result(Rank rank) const;
+  /// Everything a rank's collectives returned, one after another.
+  std::vector<double> results(Rank rank) const;
+
+ private:
+  struct Log;
+  void run(const RankBody& body);
+  Log& log(Rank rank) const;
+
+  Rank size_;
+  std::map<Rank, std::uint64_t> kills_;
+  Step steps_;
+  std::vector<RankEnd> ends_;
+  Log* logs_;
+};
+
+}  // namespace starling
