@@ -36,6 +36,9 @@ class DeathRun {
   /// `steps` rounds of every collective; what came out is kept.
   void collectives();
 
+  /// Anything else.
+  void run(const RankBody& body);
+
   Rank size() const { return size_; }
   Step steps() const { return steps_; }
   const RankEnd& end(Rank rank) const { return ends_[static_cast<std::size_t>(rank)]; }
@@ -49,7 +52,6 @@ class DeathRun {
 
  private:
   struct Log;
-  void run(const RankBody& body);
   Log& log(Rank rank) const;
 
   Rank size_;

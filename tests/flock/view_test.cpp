@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <random>
+#include <signal.h>
 #include <thread>
 
 #include "fabric/harness.h"
 #include "flock/deaths.h"
+#include "flock/interleaved_board.h"
 #include "starling/fabric/local/local.h"
+#include "starling/flock/flock.h"
 #include "starling/topology/registry.h"
 
 // Membership after deaths: everybody does a step in the same view, and what is computed is always an average.
@@ -16,30 +19,24 @@
 namespace starling {
 namespace {
 
-TEST(MembershipTest, AllDoAStepInTheSameView) {
-  // Ranks 0..3 start steps at their own pace while 4 and 5 are reported lost by whoever comes across it.
-  for (unsigned seed = 0; seed < 50; ++seed) {
-    const auto fabrics = local_threads(6);
-    constexpr Step kSteps = 200;
-    std::vector<std::vector<std::shared_ptr<const View>>> views(4);
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < 4; ++r)
-      threads.emplace_back([&, r] {
-        Membership membership(*fabrics[r]);
-        std::mt19937 random(seed * 4 + static_cast<unsigned>(r));
-        for (Step step = 0; step < kSteps; ++step) {
-          if (random() % 150 == 0) membership.lost(4);
-          if (random() % 150 == 0) membership.lost(5);
-          views[r].push_back(membership.start(step));
-          if (random() % 20 == 0) std::this_thread::yield();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-    for (std::size_t step = 0; step < kSteps; ++step)
-      for (std::size_t r = 1; r < 4; ++r) {
-        ASSERT_EQ(views[r][step]->epoch, views[0][step]->epoch) << "seed " << seed << " step " << step;
-        ASSERT_EQ(views[r][step]->members, views[0][step]->members);
+TEST(MembershipTest, AllDoAStepInTheSameViewHoweverTheyInterleave) {
+  // Four ranks start steps at their own pace; 4 and 5 take no part and are reported lost by whoever "sees" it.
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    constexpr Step kSteps = 8;
+    std::vector<std::vector<std::shared_ptr<const View>>> views(6);
+    Interleaving(6, seed).run([&](Fabric& fabric) {
+      if (fabric.rank() > 3) return;
+      Membership membership(fabric);
+      std::mt19937 random(seed * 6 + static_cast<unsigned>(fabric.rank()));
+      for (Step step = 0; step < kSteps; ++step) {
+        if (random() % 8 == 0) membership.lost(4);
+        if (random() % 8 == 0) membership.lost(5);
+        views[static_cast<std::size_t>(fabric.rank())].push_back(membership.start(step));
       }
+    });
+    for (std::size_t step = 0; step < kSteps; ++step)
+      for (std::size_t r = 1; r < 4; ++r)
+        ASSERT_EQ(views[r][step]->members, views[0][step]->members) << "seed " << seed << " step " << step;
   }
 }
 
@@ -145,6 +142,52 @@ TEST_F(KillTest, WithoutReweightingThoseConcernedAreToldWithinTheBound) {
     EXPECT_NE(run.end(rank).message.find("rank 2 is lost: neighbor_allreduce"), std::string::npos)
         << run.end(rank).message;
   }
+}
+
+// Runs three ranks of whom rank 2 is killed, and expects the other two to end well.
+void two_survive(std::uint64_t kill_at_post, const std::function<void(Flock& flock, Fabric& fabric)>& body) {
+  DeathRun run(3, {{2, kill_at_post}}, 0);
+  run.run([&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_loss(OnLoss::reweight);
+    flock.set_timeout(std::chrono::seconds(20));
+    body(flock, *fabric);
+  });
+  EXPECT_EQ(run.end(2).signal, SIGKILL);
+  for (const Rank rank : {0, 1}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
+}
+
+TEST_F(KillTest, WhoWaitsInAnEarlierAttemptFollowsTheOthers) {
+  // Rank 1 has rank 2's part; rank 0 comes when rank 2 is known to be dead and never joins the first attempt.
+  two_survive(2, [](Flock& flock, Fabric& fabric) {
+    std::vector<Rank> everybody;
+    if (flock.rank() == 2) {
+      const Pending pending = flock.allgather_nonblocking(std::vector<Rank>{2}, everybody);  // two posts
+      flock.send(std::vector<Rank>{2}, 0);                                                    // the third
+    }
+    if (flock.rank() == 0) {
+      while (fabric.alive(2)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      Membership(fabric).lost(2);
+    }
+    if (flock.allgather(std::vector<Rank>{flock.rank()}) != std::vector<Rank>{0, 1})
+      throw Error("different contributors");
+  });
+}
+
+TEST_F(KillTest, WhenTheRootDiesHalfWayAllAreTold) {
+  // The root reaches rank 0 and not rank 1: both must raise, and soon, although rank 0 has all it needs.
+  two_survive(1, [](Flock& flock, Fabric&) {
+    std::vector<double> x = {1.0 * flock.rank()};
+    try {
+      flock.broadcast(x, 2);
+    } catch (const PeerLost& lost) {
+      if (lost.peer() != 2 || x[0] != flock.rank()) throw;
+      flock.pair_gossip(x, 1 - flock.rank());  // the other one is told before this one leaves
+      return;
+    }
+    throw Error("a broadcast from the dead");
+  });
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ class Faulty final : public Fabric {
   bool alive(Rank peer) const override {
     if (inner_->alive(peer)) return true;
     const std::lock_guard lock(mutex_);
-    return !drained(peer).held.empty();
+    const auto& held = drained(peer).held;
+    return !held.empty() && held.back().due > Clock::now();
   }
 
   Board& board() override { return inner_->board(); }

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "starling/fabric/fabric.h"
+
+namespace starling {
+
+/// Runs several ranks one board access at a time, in an order drawn from a seed: whatever the threads do, the
+/// same seed gives the same interleaving. A rank can be killed between two accesses.
+class Interleaving {
+ public:
+  Interleaving(Rank size, unsigned seed);
+
+  /// The body of each rank gets a fabric of which only rank, size and board work.
+  void run(const std::function<void(Fabric& fabric)>& body);
+
+ private:
+  friend class InterleavedFabric;
+  /// Waits for this rank's turn.
+  void turn(Rank rank);
+  void leave(Rank rank);
+  void draw();
+
+  Rank size_;
+  std::mt19937 random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> running_;
+  Rank next_ = -1;
+  Rank arrived_ = 0;
+  std::map<std::uint64_t, std::int64_t> registers_;
+  std::vector<Step> announced_;
+};
+
+}  // namespace starling
