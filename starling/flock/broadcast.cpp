@@ -1,22 +1,25 @@
 #include "starling/flock/broadcast.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "starling/flock/errors.h"
+#include "starling/kernel/copy.h"
 
 namespace starling {
 
 void Broadcast::begin() {
   arrivals_.clear();
-  if (!std::binary_search(members().begin(), members().end(), root_)) throw PeerLost(root_, topic_.text, step_);
+  if (!std::binary_search(members().begin(), members().end(), root_)) {
+    abandon_earlier();
+    throw PeerLost(root_, topic_.text, step_);
+  }
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
   const bool root = core_->rank() == root_;
   const Outgoing message = core_->fabric->reserve(root ? message_bytes(pieces_) : 0);
   if (root)
     for (const Piece& piece : pieces_)
-      if (piece.in.count > 0) std::memcpy(message.bytes().data() + piece.offset, piece.in.data, piece.in.bytes());
+      copy_bytes(message.bytes().data() + piece.offset, piece.in.data, piece.in.bytes());
   MessageHeader head = header_for(0, dtype, count);
   head.detail = layout_hash(static_cast<std::uint64_t>(root_), pieces_);
   post_to_others(message, head);
@@ -38,7 +41,7 @@ void Broadcast::deliver() {
   for (const Arrival& arrival : arrivals_) {
     if (arrival.source() != root_) continue;
     for (const Piece& piece : pieces_)
-      if (piece.in.count > 0) std::memcpy(piece.out, arrival.bytes().data() + piece.offset, piece.in.bytes());
+      copy_bytes(piece.out, arrival.bytes().data() + piece.offset, piece.in.bytes());
   }
   arrivals_.clear();
 }
@@ -50,7 +53,7 @@ Receive::Receive(std::shared_ptr<Core> core, Topic& topic, MutableBlock block, R
 
 void Receive::proceed() {
   const Arrival& arrival = awaited_[0].arrival;
-  if (!arrival.bytes().empty()) std::memcpy(block_.data, arrival.bytes().data(), arrival.bytes().size());
+  copy_bytes(block_.data, arrival.bytes().data(), arrival.bytes().size());
   finish();
 }
 

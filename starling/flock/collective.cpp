@@ -98,7 +98,7 @@ Operation::Loss Collective::lose(const Awaited& awaited) {
 void Collective::reconsider() {
   if (!safe_ || ended()) return;
   const bool left_behind = core_->mailbox.newest_epoch(phase_name(0), sequence_) > view_->epoch;
-  const auto decided = core_->fabric->board().agreed(decision_key());
+  const auto decided = core_->fabric->board().agreed(decision_key(view_->epoch));
   if (!left_behind && !decided) return;
   if (decide(false)) {
     if (complete_) conclude();
@@ -107,12 +107,17 @@ void Collective::reconsider() {
   }
 }
 
-std::uint64_t Collective::decision_key() const {
-  return register_key(kDecision, topic_.hash, sequence_, view_->epoch);
+void Collective::abandon_earlier() const {
+  for (std::uint32_t epoch = 0; epoch < view_->epoch; ++epoch)
+    core_->fabric->board().agree(decision_key(epoch), 0);
+}
+
+std::uint64_t Collective::decision_key(std::uint32_t epoch) const {
+  return register_key(kDecision, topic_.hash, sequence_, epoch);
 }
 
 bool Collective::decide(bool commit) const {
-  return core_->fabric->board().agree(decision_key(), commit ? 1 : 0) == 1;
+  return core_->fabric->board().agree(decision_key(view_->epoch), commit ? 1 : 0) == 1;
 }
 
 }  // namespace starling

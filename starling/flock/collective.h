@@ -35,6 +35,8 @@ class Collective : public Operation {
   MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
   void post_to_others(const Outgoing& message, const MessageHeader& header) const;
   Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
+  /// For one that raises instead of posting: whoever is in an attempt of an earlier view learns of it.
+  void abandon_earlier() const;
   /// Moves the arrivals out of the way of the next phase, in the order they were awaited in.
   std::vector<Arrival> take_arrivals();
 
@@ -46,7 +48,7 @@ class Collective : public Operation {
   void conclude();
   /// True for "commit"; the first proposal counts.
   bool decide(bool commit) const;
-  std::uint64_t decision_key() const;
+  std::uint64_t decision_key(std::uint32_t epoch) const;
 
   std::uint64_t sequence_;
   std::shared_ptr<const View> view_;

@@ -1,11 +1,11 @@
 #include "starling/flock/flock.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 
 #include "starling/flock/broadcast.h"
 #include "starling/flock/reduce_all.h"
+#include "starling/kernel/copy.h"
 #include "starling/topology/registry.h"
 
 namespace starling {
@@ -167,7 +167,7 @@ void Flock::start_send(ConstBlock block, Rank to, Name name) {
   core_->check_peer(to, name.text());
   Topic& topic = this->topic(name);
   const Outgoing message = core_->fabric->reserve(block.bytes());
-  if (block.count > 0) std::memcpy(message.bytes().data(), block.data, block.bytes());
+  copy_bytes(message.bytes().data(), block.data, block.bytes());
   MessageHeader header;
   header.name = topic.hash;
   header.sequence = core_->mailbox.next_to(topic, to);

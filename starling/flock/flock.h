@@ -48,7 +48,7 @@ class Flock {
   /// The step that the next scheduled operation takes, from 0.
   Step step() const { return core_->step(); }
 
-  /// Bounds every wait; 300 s unless set.
+  /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
 
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
@@ -288,7 +288,7 @@ class Flock {
 };
 
 /// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or
-/// makes a flock of one.
+/// makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
 Flock join();
 
 }  // namespace starling

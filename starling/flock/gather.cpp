@@ -1,18 +1,18 @@
 #include "starling/flock/gather.h"
 
-#include <cstring>
+#include "starling/kernel/copy.h"
 
 namespace starling {
 namespace {
 
 Outgoing filled(Fabric& fabric, ConstBlock in) {
   Outgoing message = fabric.reserve(in.bytes());
-  if (in.count > 0) std::memcpy(message.bytes().data(), in.data, in.bytes());
+  copy_bytes(message.bytes().data(), in.data, in.bytes());
   return message;
 }
 
 std::byte* append(std::byte* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  copy_bytes(to, from, bytes);
   return to + bytes;
 }
 

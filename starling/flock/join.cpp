@@ -1,6 +1,8 @@
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <optional>
 #include <string_view>
 
 #include "starling/fabric/local/local.h"
@@ -32,18 +34,34 @@ Rank read_rank(const char* variable) {
   return value;
 }
 
+std::chrono::nanoseconds read_seconds(std::string_view text) {
+  double seconds = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || !(seconds > 0 && seconds < 1e9))
+    throw InvalidArgument(fmt::format("STARLING_TIMEOUT={} is not a number of seconds", text));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace
 
 Flock join() {
+  std::optional<std::chrono::nanoseconds> timeout;
+  if (const char* text = std::getenv("STARLING_TIMEOUT")) timeout = read_seconds(text);
+  const auto bounded = [&](Flock flock) {
+    if (timeout) flock.set_timeout(*timeout);
+    return flock;
+  };
+  LocalOptions options;
+  if (timeout) options.join_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(*timeout);
   for (const LauncherVariables& variables : kLaunchers) {
     if (std::getenv(variables.rank) == nullptr || std::getenv(variables.size) == nullptr) continue;
     const char* job = std::getenv(variables.job);
     if (job == nullptr)
       throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
                                         variables.rank, variables.job));
-    return Flock(join_local(job, read_rank(variables.rank), read_rank(variables.size)));
+    return bounded(Flock(join_local(job, read_rank(variables.rank), read_rank(variables.size), options)));
   }
-  return Flock(local_threads(1).front());
+  return bounded(Flock(local_threads(1).front()));
 }
 
 }  // namespace starling

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
 
 namespace starling {
@@ -55,8 +56,7 @@ void NeighborAverage::start() {
 Outgoing NeighborAverage::packed() const {
   Outgoing message = core_->fabric->reserve(message_bytes(pieces_));
   for (const Piece& piece : pieces_)
-    if (piece.in.count > 0)
-      std::memcpy(message.bytes().data() + piece.offset, piece.in.data, piece.in.bytes());
+    copy_bytes(message.bytes().data() + piece.offset, piece.in.data, piece.in.bytes());
   return message;
 }
 

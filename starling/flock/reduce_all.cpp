@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
 
 namespace starling {
 namespace {
@@ -39,14 +40,14 @@ void ReduceAll::for_parts(Range range, const F& f) const {
 
 void ReduceAll::copy_in(Range range, std::byte* to) const {
   for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    std::memcpy(to, static_cast<const std::byte*>(piece.in.data) + offset, bytes);
+    copy_bytes(to, static_cast<const std::byte*>(piece.in.data) + offset, bytes);
     to += bytes;
   });
 }
 
 void ReduceAll::copy_out(Range range, const std::byte* from) const {
   for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    std::memcpy(static_cast<std::byte*>(piece.out) + offset, from, bytes);
+    copy_bytes(static_cast<std::byte*>(piece.out) + offset, from, bytes);
     from += bytes;
   });
 }
@@ -144,8 +145,8 @@ void ReduceAll::deliver() {
     auto* to = static_cast<std::byte*>(own_slice_(mine.count()));
     if (members().size() == 1) {
       copy_in(mine, to);
-    } else if (mine.count() > 0) {
-      std::memcpy(to, reduced_.bytes().data(), mine.count() * element);
+    } else {
+      copy_bytes(to, reduced_.bytes().data(), mine.count() * element);
     }
   } else if (sliced_) {
     std::size_t next = 0;

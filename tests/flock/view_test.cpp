@@ -190,5 +190,28 @@ TEST_F(KillTest, WhenTheRootDiesHalfWayAllAreTold) {
   });
 }
 
+TEST_F(KillTest, WhoComesLateToABroadcastOfTheDeadTellsTheOthers) {
+  // Rank 1 has what the root sent; rank 0 comes when the root is known to be dead, and raises at once.
+  two_survive(2, [](Flock& flock, Fabric& fabric) {
+    std::vector<double> x = {1.0 * flock.rank()};
+    if (flock.rank() == 0) {
+      while (fabric.alive(2)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      Membership(fabric).lost(2);
+    }
+    if (flock.rank() == 2) {
+      const Pending pending = flock.broadcast_nonblocking(x, 2);  // two posts
+      flock.send(x, 0);                                           // the third
+    }
+    try {
+      flock.broadcast(x, 2);
+    } catch (const PeerLost&) {
+      flock.pair_gossip(x, 1 - flock.rank());
+      return;
+    }
+    throw Error("a broadcast from the dead");
+  });
+}
+
 }  // namespace
 }  // namespace starling

@@ -78,6 +78,7 @@ class Faulty final : public Fabric {
       auto due = Clock::now();
       if (random.uniform() < faults_.delay)
         due += std::chrono::duration_cast<Clock::duration>(faults_.longest_delay * random.uniform());
+      if (!pair.held.empty()) due = std::max(due, pair.held.back().due);  // what follows waits too
       pair.held.push_back({due, std::move(*arrival)});
     }
     return pair;
