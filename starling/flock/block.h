@@ -84,7 +84,9 @@ MutableBlock as_block(T& range) {
 
 /// Several blocks: a vector of vectors, of spans, of MutableBlocks.
 template <typename T>
-concept RangeOfBlocks = requires(T& blocks) { as_block(*std::begin(blocks)); };
+concept RangeOfBlocks = requires(T& blocks) {
+  as_block(*std::begin(blocks));
+};
 
 /// Where a result goes, once the number of its elements is known.
 using Room = std::function<void*(std::size_t elements)>;

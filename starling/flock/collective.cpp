@@ -11,7 +11,9 @@ constexpr std::uint64_t kPhases[] = {0, 1, 2, kHave};
 }  // namespace
 
 Collective::Collective(std::shared_ptr<Core> core, Topic& topic)
-    : Operation(std::move(core), topic), sequence_(core_->mailbox.next_call(topic)), safe_(core_->reweighting()) {}
+    : Operation(std::move(core), topic),
+      sequence_(core_->mailbox.next_call(topic)),
+      safe_(core_->reweighting()) {}
 
 void Collective::start() {
   attempt();
@@ -39,7 +41,8 @@ void Collective::post_to_others(const Outgoing& message, const MessageHeader& he
     if (to != core_->rank()) core_->fabric->post(message, head, to);
 }
 
-Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const {
+Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype,
+                                       std::size_t count) const {
   Expectation expected = expectation(source, sequence_, dtype, count);
   expected.name = phase_name(phase);
   expected.epoch = view_->epoch;

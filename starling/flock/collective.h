@@ -6,10 +6,11 @@ namespace starling {
 
 /// An operation of all members of the view, of whom all survivors get the same result, or all raise.
 ///
-/// With OnLoss::reweight a death ends an attempt: every rank that has the whole result says so to all (`have`)
-/// and delivers it when all members have said so. Where one dies first, the register decides: who has heard
-/// all survivors proposes to commit, who lacks something, or sees somebody on a later attempt, to abandon.
-/// After that everybody delivers, or begins anew in the newest view from inputs that nobody has touched.
+/// With OnLoss::reweight a death ends an attempt: every rank that has the whole result says so to all
+/// (`have`) and delivers it when all members have said so. Where one dies first, the register decides: who
+/// has heard all survivors proposes to commit, who lacks something, or sees somebody on a later attempt, to
+/// abandon. After that everybody delivers, or begins anew in the newest view from inputs that nobody has
+/// touched.
 class Collective : public Operation {
  public:
   Collective(std::shared_ptr<Core> core, Topic& topic);
@@ -53,7 +54,7 @@ class Collective : public Operation {
   std::uint64_t sequence_;
   std::shared_ptr<const View> view_;
   std::size_t place_ = 0;
-  bool safe_;            // agree with the survivors before delivering
+  bool safe_;              // agree with the survivors before delivering
   bool complete_ = false;  // the result is here, the others' `have` may not be
 };
 

@@ -15,8 +15,7 @@ std::string list_of(const std::vector<Rank>& ranks) {
 
 }  // namespace
 
-Core::Core(std::shared_ptr<Fabric> given)
-    : fabric(std::move(given)), mailbox(fabric), membership(*fabric) {}
+Core::Core(std::shared_ptr<Fabric> given) : fabric(std::move(given)), mailbox(fabric), membership(*fabric) {}
 
 void Core::check_peer(Rank peer, std::string_view operation) const {
   if (peer < 0 || peer >= size())
@@ -74,7 +73,8 @@ const SchedulePtr& Core::schedule_in(const View& view) {
   try {
     found = make_schedule(spec, size());
   } catch (const InvalidArgument& error) {
-    fmt::print(stderr, "starling: rank {} keeps {} with gaps, since over the {} live ranks it is impossible: {}\n",
+    fmt::print(stderr,
+               "starling: rank {} keeps {} with gaps, since over the {} live ranks it is impossible: {}\n",
                rank(), schedule_->name(), view.members.size(), error.what());
     found = schedule_;
   }

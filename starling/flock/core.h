@@ -91,7 +91,7 @@ class Core {
   SchedulePtr schedule_;
   std::uint64_t schedule_hash_ = 0;
   Step step_ = 0;
-  Step started_ = 0;  // scheduled operations since joining, whatever the schedule
+  Step started_ = 0;                           // scheduled operations since joining, whatever the schedule
   std::map<std::uint32_t, SchedulePtr> live_;  // by epoch: the schedule over the view's members
   StepObserver observer_;
   std::atomic<bool> observed_{false};

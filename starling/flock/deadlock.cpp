@@ -25,7 +25,8 @@ std::vector<Link> find_cycle(Board& board, Link first) {
   std::vector<Link> chain = {first};
   for (;;) {
     const auto next = static_cast<Rank>(chain.back().waiting.peer);
-    const auto known = std::find_if(chain.begin(), chain.end(), [&](const Link& link) { return link.rank == next; });
+    const auto known =
+        std::find_if(chain.begin(), chain.end(), [&](const Link& link) { return link.rank == next; });
     if (known != chain.end()) return {known, chain.end()};
     const Waiting waiting = board.waiting(next);
     if (waiting.peer < 0 || waiting.since == 0) return {};
@@ -52,14 +53,15 @@ std::string text_of(const std::vector<Link>& cycle) {
 std::string what_it_does(Core& core, Rank rank) {
   const Posted posted = core.fabric->board().posted(rank);
   const Waiting waiting = core.fabric->board().waiting(rank);
-  const std::string last =
-      posted.name == 0 ? "has posted nothing yet"
-                       : fmt::format("last posted {} (step {})", core.mailbox.text_of(posted.name), posted.step);
+  const std::string last = posted.name == 0 ? "has posted nothing yet"
+                                            : fmt::format("last posted {} (step {})",
+                                                          core.mailbox.text_of(posted.name), posted.step);
   return fmt::format("rank {} {} and {}", rank, last,
                      waiting.peer < 0 ? "waits for nobody" : wait_text(waiting));
 }
 
-void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since) {
+void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation,
+                       Deadline since) {
   Board& board = core.fabric->board();
   Suspicion& suspicion = core.suspicion();
   Waiting mine;
@@ -82,14 +84,16 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
   auto cycle = find_cycle(board, {core.rank(), mine});
   if (cycle.empty()) return;
   // Everybody begins with the lowest rank.
-  std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end(), [](const Link& a, const Link& b) {
-                return a.rank < b.rank;
-              }), cycle.end());
+  std::rotate(cycle.begin(),
+              std::min_element(cycle.begin(), cycle.end(),
+                               [](const Link& a, const Link& b) { return a.rank < b.rank; }),
+              cycle.end());
   const std::uint64_t key = hash_of(cycle);
   suspicion.since = mine.since;
   suspicion.cycle = key;
   suspicion.text = text_of(cycle);
-  const auto me = std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.rank(); });
+  const auto me =
+      std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.rank(); });
   if (me == cycle.end()) return;  // those in it will end it
   const Link& before = me == cycle.begin() ? cycle.back() : *(me - 1);
   if (core.mailbox.sent(before.waiting.name, before.rank, before.waiting.sequence)) return;

@@ -24,7 +24,10 @@ class GatherAll final : public Collective {
 class GatherNeighbors final : public Operation {
  public:
   GatherNeighbors(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, ConstBlock in, Room room)
-      : Operation(std::move(core), topic, turn.step), turn_(std::move(turn)), in_(in), room_(std::move(room)) {}
+      : Operation(std::move(core), topic, turn.step),
+        turn_(std::move(turn)),
+        in_(in),
+        room_(std::move(room)) {}
 
   void start();
 

@@ -10,7 +10,7 @@ namespace starling {
 /// What an operation is called. Operations of the same name meet in the order in which they were started.
 class Name {
  public:
-  constexpr Name(const char* text) : Name(std::string_view(text)) {}             // NOLINT: a word is a name
+  constexpr Name(const char* text) : Name(std::string_view(text)) {}              // NOLINT: a word is a name
   constexpr Name(std::string_view text) : text_(text), hash_(hash_name(text)) {}  // NOLINT
   Name(const std::string& text) : Name(std::string_view(text)) {}                 // NOLINT
 

@@ -23,7 +23,10 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
 
 NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights,
                                  bool symmetric, Pieces pieces, Outgoing mine)
-    : Operation(std::move(core), topic), scheduled_(false), pieces_(std::move(pieces)), mine_(std::move(mine)) {
+    : Operation(std::move(core), topic),
+      scheduled_(false),
+      pieces_(std::move(pieces)),
+      mine_(std::move(mine)) {
   turn_.exchange.self_weight = weights.self_weight;
   for (const auto& [rank, weight] : *weights.sources) turn_.exchange.hear(rank, weight);
   for (const auto& [rank, scale] : *weights.destinations) {

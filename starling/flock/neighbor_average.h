@@ -5,9 +5,9 @@
 namespace starling {
 
 /// The weights of one neighbour average that does not follow the schedule: out = self_weight * x + the sum
-/// over sources of weight * (their scale for this rank) * (their x). A side that is not given is inferred from
-/// the other ranks' other sides, by a collective that every rank must take part in: then every rank leaves out
-/// the same side.
+/// over sources of weight * (their scale for this rank) * (their x). A side that is not given is inferred
+/// from the other ranks' other sides, by a collective that every rank must take part in: then every rank
+/// leaves out the same side.
 struct Weighted {
   double self_weight = 1;
   std::optional<std::map<Rank, double>> sources;       // inferred: 1 each

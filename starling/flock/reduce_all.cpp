@@ -14,7 +14,8 @@ constexpr std::size_t kInCache = 64 << 10;
 
 }  // namespace
 
-ReduceAll::ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction, Room own_slice)
+ReduceAll::ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
+                     Room own_slice)
     : Collective(std::move(core), topic),
       pieces_(std::move(pieces)),
       dtype_(pieces_[0].in.dtype),

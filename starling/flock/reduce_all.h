@@ -40,7 +40,7 @@ class ReduceAll final : public Collective {
   Room own_slice_;
   bool sliced_ = false;
   int phase_ = 0;
-  Outgoing reduced_;              // this rank's slice
+  Outgoing reduced_;               // this rank's slice
   std::vector<Arrival> arrivals_;  // by place, this rank's own left out
 };
 

@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <fmt/format.h>
+#include <initializer_list>
 #include <numeric>
+#include <signal.h>
 #include <stdexcept>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/flock.h"
+#include "starling/topology/registry.h"
 
 namespace starling {
 namespace {
@@ -26,6 +32,18 @@ struct StoredRow {
   std::size_t destinations;
   Rank destination[kMostLinks];
 };
+
+// Another process sends these to this one, 150 ms apart.
+void signal_later(unsigned microseconds, std::initializer_list<int> signals) {
+  const pid_t victim = getpid();
+  if (fork() != 0) return;
+  usleep(microseconds);
+  for (const int signal : signals) {
+    kill(victim, signal);
+    usleep(150'000);
+  }
+  _exit(0);
+}
 
 }  // namespace
 
@@ -65,8 +83,8 @@ double DeathRun::Row::sum() const {
                          [](double total, const auto& source) { return total + source.second; });
 }
 
-DeathRun::DeathRun(Rank size, std::map<Rank, std::uint64_t> kills, Step steps)
-    : size_(size), kills_(std::move(kills)), steps_(steps) {
+DeathRun::DeathRun(Rank size, Mishaps mishaps, Step steps)
+    : size_(size), mishaps_(std::move(mishaps)), steps_(steps) {
   void* memory = mmap(nullptr, sizeof(Log) * static_cast<std::size_t>(size), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("mmap");
@@ -86,8 +104,15 @@ void DeathRun::run(const RankBody& body) {
   const auto processes =
       std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.name == "local_processes"; });
   Faults faults;
-  for (const auto& [rank, post] : kills_) faults.kills.emplace_back(rank, post);
-  ends_ = processes->run(size_, [&](const std::shared_ptr<Fabric>& fabric) { body(make_faulty(fabric, faults)); });
+  for (const auto& [rank, post] : mishaps_.kill_at_post) faults.kills.emplace_back(rank, post);
+  ends_ = processes->run(size_, [&](const std::shared_ptr<Fabric>& fabric) {
+    const Rank rank = fabric->rank();
+    if (const auto moment = mishaps_.kill_after.find(rank); moment != mishaps_.kill_after.end())
+      signal_later(moment->second, {SIGKILL});
+    if (const auto moment = mishaps_.stop_after.find(rank); moment != mishaps_.stop_after.end())
+      signal_later(moment->second, {SIGSTOP, SIGCONT});
+    body(make_faulty(fabric, faults));
+  });
 }
 
 void DeathRun::neighbor_averages(const std::string& spec) {
@@ -182,6 +207,50 @@ double DeathRun::result(Rank rank) const {
 
 std::vector<double> DeathRun::results(Rank rank) const {
   return {log(rank).result, log(rank).result + log(rank).results};
+}
+
+std::string DeathRun::problem_with_steps(const std::string& spec) const {
+  std::map<Rank, std::vector<Row>> all;
+  for (const Rank rank : survivors()) {
+    if (!end(rank).ok) return fmt::format("rank {}: {}", rank, end(rank).message);
+    all[rank] = rows(rank);
+    if (all[rank].size() != static_cast<std::size_t>(steps_))
+      return fmt::format("rank {} is short of steps", rank);
+  }
+  for (std::size_t k = 0; k < static_cast<std::size_t>(steps_); ++k) {
+    const std::uint32_t epoch = all.begin()->second[k].epoch;
+    SchedulePtr live;
+    if (epoch > 0)
+      live = make_schedule(fmt::format("live({},members=[{}])", spec, fmt::join(members_after(epoch), ",")),
+                           size_);
+    for (const auto& [rank, their_rows] : all) {
+      const Row& row = their_rows[k];
+      const std::string where = fmt::format("step {}, rank {}: ", k, rank);
+      if (row.step != static_cast<Step>(k) || row.epoch != epoch) return where + "another step or view";
+      if (std::abs(row.sum() - 1) > 1e-12) return where + fmt::format("the row sums to {}", row.sum());
+      for (const auto& [source, weight] : row.sources)
+        if (all.count(source) > 0 && all.at(source)[k].destinations.count(rank) == 0)
+          return where + fmt::format("heard {}, who did not tell it", source);
+      for (const Rank to : row.destinations)
+        if (all.count(to) > 0 && all.at(to)[k].sources.count(rank) == 0)
+          return where + fmt::format("told {}, who did not hear it", to);
+      if (!live) continue;
+      for (const Source& source : live->exchange(static_cast<Step>(k), rank).sources)
+        if (all.count(source.rank) > 0 &&
+            (row.sources.count(source.rank) == 0 || row.sources.at(source.rank) != source.weight))
+          return where + "does not follow the schedule of its view";
+    }
+  }
+  return "";
+}
+
+std::string DeathRun::problem_with_results() const {
+  const std::vector<Rank> alive = survivors();
+  for (const Rank rank : alive) {
+    if (!end(rank).ok) return fmt::format("rank {}: {}", rank, end(rank).message);
+    if (results(rank) != results(alive[0])) return fmt::format("ranks {} and {} differ", alive[0], rank);
+  }
+  return "";
 }
 
 }  // namespace starling

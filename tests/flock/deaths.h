@@ -10,8 +10,15 @@
 
 namespace starling {
 
-/// A run of real processes of whom some are killed before their k-th post, and what each rank did until then:
-/// written to memory that the test shares with them, so that the dead speak too.
+/// What happens to the ranks of a run.
+struct Mishaps {
+  std::map<Rank, std::uint64_t> kill_at_post = {};  // SIGKILL before the k-th post, counted from 0
+  std::map<Rank, unsigned> kill_after = {};         // microseconds after joining
+  std::map<Rank, unsigned> stop_after = {};         // SIGSTOP, and SIGCONT 150 ms later
+};
+
+/// A run of real processes to whom something happens, and what each rank did until then: written to memory
+/// that the test shares with them, so that the dead speak too.
 class DeathRun {
  public:
   /// What one rank did in one step.
@@ -24,7 +31,7 @@ class DeathRun {
     double sum() const;
   };
 
-  DeathRun(Rank size, std::map<Rank, std::uint64_t> kills, Step steps);
+  DeathRun(Rank size, Mishaps mishaps, Step steps);
   ~DeathRun();
   DeathRun(const DeathRun&) = delete;
   DeathRun& operator=(const DeathRun&) = delete;
@@ -47,6 +54,13 @@ class DeathRun {
   std::vector<Rank> members_after(std::uint32_t epoch) const;
   std::vector<Row> rows(Rank rank) const;
   double result(Rank rank) const;
+
+  /// What is wrong with the steps of the survivors, or "": in each, rows sum to one, all are in the same
+  /// view, who was heard did tell, and from the agreed step on everybody follows `spec` over the live
+  /// members.
+  std::string problem_with_steps(const std::string& spec) const;
+  /// What is wrong with the collectives, or "": all survivors ended well with the same results.
+  std::string problem_with_results() const;
   /// Everything a rank's collectives returned, one after another.
   std::vector<double> results(Rank rank) const;
 
@@ -55,7 +69,7 @@ class DeathRun {
   Log& log(Rank rank) const;
 
   Rank size_;
-  std::map<Rank, std::uint64_t> kills_;
+  Mishaps mishaps_;
   Step steps_;
   std::vector<RankEnd> ends_;
   Log* logs_;

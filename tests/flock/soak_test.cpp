@@ -1,0 +1,48 @@
+#include <cstdlib>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "flock/deaths.h"
+
+// SIGKILL and SIGSTOP at random moments: a few runs in the everyday tests, STARLING_SOAK=200 in `./run soak`.
+
+namespace starling {
+namespace {
+
+unsigned runs() {
+  const char* text = std::getenv("STARLING_SOAK");
+  return text == nullptr ? 6 : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+}
+
+TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
+  const std::vector<std::string> specs = {"exponential", "one-peer-exponential", "ring", "od-equidyn(seed=3)",
+                                          "base(k=1)", "random-matching(seed=1)", "star", "grid"};
+  unsigned killed = 0;
+  for (unsigned seed = 0; seed < runs(); ++seed) {
+    std::mt19937 random(seed);
+    const auto n = static_cast<Rank>(2 + random() % 7);
+    const auto moment = [&] { return static_cast<unsigned>(random() % 15'000); };
+    const auto draw = [&] { return static_cast<Rank>(random() % static_cast<unsigned>(n)); };
+    Mishaps mishaps;
+    mishaps.kill_after[draw()] = moment();
+    if (n > 3 && random() % 2 == 0) mishaps.kill_after[draw()] = moment();
+    if (random() % 3 == 0) mishaps.stop_after[draw()] = moment();
+    const bool collectives = random() % 3 == 0;
+    const std::string& spec = specs[random() % specs.size()];
+    DeathRun run(n, mishaps, collectives ? 150 : 1500);
+    if (collectives) {
+      run.collectives();
+      ASSERT_EQ(run.problem_with_results(), "") << fmt::format("seed {}: collectives of {} ranks", seed, n);
+    } else {
+      run.neighbor_averages(spec);
+      ASSERT_EQ(run.problem_with_steps(spec), "") << fmt::format("seed {}: {} on {} ranks", seed, spec, n);
+    }
+    killed += static_cast<unsigned>(static_cast<std::size_t>(n) - run.survivors().size());
+  }
+  EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
+  RecordProperty("killed", static_cast<int>(killed));
+}
+
+}  // namespace
+}  // namespace starling
