@@ -1,0 +1,214 @@
+#include "tool/bench_contenders.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <ctime>
+#include <fmt/format.h>
+#include <sstream>
+#include <sys/uio.h>
+#include <thread>
+#include <unistd.h>
+
+#include "starling/base/error.h"
+#include "starling/base/random.h"
+#include "starling/fabric/local/local.h"
+#include "starling/kernel/combine.h"
+#include "starling/launch/environment.h"
+#include "tool/bench_program.h"
+#include "tool/bench_ranks.h"
+#include "tool/bench_zero_copy.h"
+
+namespace starling::tool {
+namespace {
+
+using bench::Operation;
+using bench::Work;
+
+constexpr std::chrono::seconds kLimit{120};  // a case takes a few seconds
+
+// All bits in one number, to compare ranks with.
+std::int64_t fingerprint(const std::vector<float>& x) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const float value : x) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
+  return std::bit_cast<std::int64_t>(hash);
+}
+
+// Throws unless everybody holds the same bits after a sum whose order matters.
+void check_same_bits(Flock& flock, std::size_t elements) {
+  std::vector<float> x(elements);
+  Random random(static_cast<std::uint64_t>(flock.rank()), 0, 0);
+  for (float& value : x) value = static_cast<float>(random.uniform() - 0.5);
+  flock.allreduce(x);
+  const std::array<std::int64_t, 1> mine = {fingerprint(x)};
+  for (const std::int64_t theirs : flock.allgather(mine))
+    if (theirs != mine[0]) throw Error("the sum differs from rank to rank");
+}
+
+Flock join(const std::string& job, const Work& work, int rank) {
+  take_place(work, rank);
+  Flock flock(join_local(job, rank, work.ranks));
+  flock.set_timeout(kLimit);
+  if (work.operation == Operation::one_peer) flock.set_schedule("one-peer-exponential");
+  return flock;
+}
+
+std::vector<double> be_starling(const std::string& job, const Work& work, int rank) {
+  Flock flock = join(job, work, rank);
+  std::vector<float> x(work.elements, bench::start_value(rank));
+  const auto operate = [&] {
+    if (work.operation == Operation::allreduce) {
+      flock.allreduce(x);
+    } else {
+      flock.neighbor_allreduce(x);
+    }
+  };
+  operate();
+  check_first(work, rank, x);
+  if (work.operation == Operation::allreduce) check_same_bits(flock, work.elements);
+  return time_batches(
+      work, [&] { flock.barrier(); }, operate);
+}
+
+std::vector<double> be_zero_copy(const std::string& job, const Work& work, int rank) {
+  Flock flock = join(job, work, rank);
+  return time_zero_copy(flock, work);
+}
+
+// The kernels that our operation calls, on memory of one's own. All ranks start together and share the memory
+// bus as the real ones do.
+std::vector<double> be_ceiling(const Work& work, int rank, bool zero_copy,
+                               const std::function<void()>& meet) {
+  take_place(work, rank);
+  const std::size_t sources = bench::source_offsets(work, 0).size();
+  const double weight = 1.0 / static_cast<double>(sources + 1);
+  std::vector<float> x(work.elements, 1.0F);
+  std::vector<float> slot(work.elements, 1.0F);
+  const std::vector<std::vector<float>> theirs(sources, slot);  // the neighbours' slots
+  std::vector<Term> terms = {{zero_copy ? slot.data() : x.data(), weight}};
+  for (const std::vector<float>& block : theirs) terms.push_back({block.data(), weight});
+  return time_batches(work, meet, [&] {
+    if (!zero_copy) std::memcpy(slot.data(), x.data(), x.size() * sizeof(float));
+    combine(DType::float32, x.data(), terms, x.size());
+  });
+}
+
+std::vector<double> run_own(Contender contender, const Work& work) {
+  const std::string job = launch::random_token();
+  return slowest(run_ranks(work.ranks, static_cast<std::size_t>(work.batches), kLimit,
+                           [&](int rank, const std::function<void()>& meet) {
+                             if (contender == Contender::starling) return be_starling(job, work, rank);
+                             if (contender == Contender::zero_copy) return be_zero_copy(job, work, rank);
+                             return be_ceiling(work, rank, contender == Contender::zero_copy_ceiling, meet);
+                           }));
+}
+
+// Ranks pin themselves as ours do. Spinning is what MPI does best with a core per rank, yielding without.
+std::vector<std::string> mpi_command(const Work& work) {
+  const bool crowded = static_cast<std::size_t>(work.ranks) > work.cpus.size();
+  std::vector<std::string> words = {in_path("mpirun").value(),
+                                    "-n",
+                                    std::to_string(work.ranks),
+                                    "--oversubscribe",
+                                    "--bind-to",
+                                    "none",
+                                    "--mca",
+                                    "mpi_yield_when_idle",
+                                    crowded ? "1" : "0"};
+  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.push_back(beside_us("starling_peer_mpi").value());
+  return words;
+}
+
+std::vector<double> run_peer(Contender contender, Work work) {
+  if (contender == Contender::gloo) work.operation = Operation::allreduce;
+  std::vector<std::string> words =
+      contender == Contender::mpi ? mpi_command(work) : std::vector{beside_us("starling_peer_gloo").value()};
+  const std::vector<std::string> arguments = to_arguments(work);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const ProgramRun run = run_program(words, work.cpus, kLimit);
+  std::istringstream numbers(run.out);
+  std::vector<double> batches;
+  for (double seconds = 0; numbers >> seconds;) batches.push_back(seconds);
+  if (!numbers.eof() || batches.size() != static_cast<std::size_t>(work.batches))
+    throw Error(fmt::format("{} did not print {} numbers", to_string(contender), work.batches));
+  return batches;
+}
+
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+}  // namespace
+
+std::string to_string(Contender contender) {
+  constexpr std::array<const char*, kContenders> kNames = {
+      "starling", "starling zero-copy", "ceiling", "zero-copy ceiling", "mpi", "gloo"};
+  return kNames[static_cast<std::size_t>(contender)];
+}
+
+std::optional<std::string> missing(Contender contender) {
+  if (contender == Contender::zero_copy && !ZeroCopyFlock<Flock>) return "zero-copy posting is not built yet";
+  if (contender == Contender::mpi && (!beside_us("starling_peer_mpi") || !in_path("mpirun")))
+    return "no Open MPI to compare with; ./run bench installs it";
+  if (contender == Contender::gloo && !beside_us("starling_peer_gloo"))
+    return "no gloo to compare with; ./run bench installs it";
+  return std::nullopt;
+}
+
+double seconds_per_operation(Contender contender, const Work& work) {
+  const bool peer = contender == Contender::mpi || contender == Contender::gloo;
+  return median(peer ? run_peer(contender, work) : run_own(contender, work)) / work.per_batch;
+}
+
+double idle_share(double sleep_seconds, const std::vector<int>& cpus) {
+  Work work;
+  work.cpus = cpus;
+  const std::string job = launch::random_token();
+  const auto by_rank = run_ranks(work.ranks, 1, kLimit, [&](int rank, const auto& /*meet*/) {
+    Flock flock = join(job, work, rank);
+    std::vector<float> x(250);
+    flock.barrier();
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(sleep_seconds));
+      flock.send(x, 0);
+      return std::vector<double>{};
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const double before = processor_seconds();
+    flock.recv(x, 1);
+    const double used = processor_seconds() - before;
+    return std::vector{used /
+                       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  });
+  return by_rank[0].at(0);
+}
+
+double start_up_seconds(int ranks) {
+  return run_program({own_path(), "run", "-n", std::to_string(ranks), "--", "true"}, {}, kLimit).seconds;
+}
+
+bool single_copy_allowed() {
+  static int secret = 0;
+  const pid_t parent = getpid();
+  const auto by_rank = run_ranks(1, 1, kLimit, [&](int /*rank*/, const auto& /*meet*/) {
+    int copy = 0;
+    const iovec here{&copy, sizeof copy};
+    const iovec there{&secret, sizeof secret};
+    const bool read = process_vm_readv(parent, &here, 1, &there, 1, 0) == sizeof copy;
+    return std::vector{read ? 1.0 : 0.0};
+  });
+  return by_rank[0].at(0) == 1;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) throw Error("no values to take a median of");
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace starling::tool
