@@ -16,8 +16,9 @@ unsigned runs() {
 }
 
 TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
-  const std::vector<std::string> specs = {"exponential", "one-peer-exponential", "ring", "od-equidyn(seed=3)",
-                                          "base(k=1)", "random-matching(seed=1)", "star", "grid"};
+  const std::vector<std::string> specs = {
+      "exponential", "one-peer-exponential",    "ring", "od-equidyn(seed=3)",
+      "base(k=1)",   "random-matching(seed=1)", "star", "grid"};
   unsigned killed = 0;
   for (unsigned seed = 0; seed < runs(); ++seed) {
     std::mt19937 random(seed);
