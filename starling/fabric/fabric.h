@@ -115,8 +115,11 @@ class Fabric {
   /// it, look for what is wanted, then sleep on it.
   virtual std::uint32_t ticket() const = 0;
   /// Returns when something has come from one of `sources`, the ticket has changed, a peer may have died or
-  /// the deadline has passed; perhaps earlier. Spins briefly, then sleeps.
+  /// the deadline has passed; perhaps earlier, and in any case within 50 ms. Spins briefly, then sleeps.
   virtual void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) = 0;
+
+  /// Lets other ranks run where there are fewer cores than ranks.
+  virtual void give_way() {}
 
   /// False once the peer has died or left. What it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/flock/broadcast.h"
+#include "starling/flock/long_average.h"
 #include "starling/flock/reduce_all.h"
 #include "starling/kernel/copy.h"
 #include "starling/topology/registry.h"
@@ -74,6 +75,8 @@ Pending Flock::start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name nam
   Topic& topic = this->topic(name);
   Core::Turn turn;
   core_->next_turn(turn);
+  if (!memory && LongAverage::suits(turn.exchange, pieces))
+    return started(core_, std::make_shared<LongAverage>(core_, topic, std::move(turn), pieces[0]), false);
   auto operation =
       std::make_shared<NeighborAverage>(core_, topic, std::move(turn), std::move(pieces), std::move(memory));
   return started(core_, operation, operation->has_phases());

@@ -13,8 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kWarnAfter{5};
-constexpr std::chrono::seconds kSuspectAfter{1};        // then others are told what this rank waits for
-constexpr std::chrono::milliseconds kLongestSleep{50};  // deaths are noticed twice as fast as promised
+constexpr std::chrono::seconds kSuspectAfter{1};  // then others are told what this rank waits for
 constexpr std::chrono::milliseconds kLookEvery{1};
 
 double seconds(std::chrono::nanoseconds duration) {
@@ -59,10 +58,10 @@ void Operation::fail(std::exception_ptr error) {
   finish();
 }
 
-// True when everything has settled.
-bool Operation::settle() {
+bool Operation::settle_some(std::size_t first, std::size_t last) {
   bool all = true;
-  for (Awaited& awaited : awaited_) {
+  for (std::size_t i = first; i < last; ++i) {
+    Awaited& awaited = awaited_[i];
     if (awaited.settled) continue;
     auto arrival = core_->mailbox.take(awaited.expectation, topic_.text);
     if (arrival) {
@@ -108,7 +107,7 @@ std::vector<Rank> Operation::missing_sources() {
 void Operation::check_losses() {
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
     if (awaited_[i].settled || core_->fabric->alive(awaited_[i].expectation.source)) continue;
-    settle();
+    settle_some(0, awaited_.size());
     if (awaited_[i].settled) continue;
     const Rank rank = awaited_[i].expectation.source;
     switch (lose(awaited_[i])) {
@@ -163,10 +162,8 @@ bool Operation::wait_until(Deadline deadline) {
     const std::uint32_t ticket = core_->fabric->ticket();
     core_->advance_in_flight(this);
     if (advance()) return true;
-    const auto now = Clock::now();
-    if (waiting_since_ == Deadline{}) waiting_since_ = now;
-    if (now >= deadline) return false;
-    core_->fabric->sleep(ticket, missing_sources(), std::min(deadline, now + kLongestSleep));
+    if (deadline != Deadline::max() && Clock::now() >= deadline) return false;
+    core_->fabric->sleep(ticket, missing_sources(), deadline);
     if (advance()) return true;
     look_now_and_then();
   }

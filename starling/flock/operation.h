@@ -14,7 +14,7 @@ namespace starling {
 
 /// An operation between its start and its end: posts, awaits messages, and when all of a phase are there,
 /// goes on. Whoever waits, works: there is no thread behind it. What an operation writes, it writes when
-/// nothing can go wrong any more: an error leaves the caller's blocks as they were.
+/// nothing can go wrong any more: an error leaves the caller's blocks as they were (but see LongAverage).
 class Operation {
  public:
   Operation(std::shared_ptr<Core> core, Topic& topic, Step step = 0)
@@ -46,8 +46,12 @@ class Operation {
   /// What to do about a source that died without sending.
   enum class Loss { raise, without, restarted };
 
+  /// Takes what has come; true when everything has settled.
+  virtual bool settle() { return settle_some(0, awaited_.size()); }
+  bool settle_some(std::size_t first, std::size_t last);
   /// All that was awaited has settled: await more, or finish().
   virtual void proceed() = 0;
+
   virtual Loss lose(const Awaited&) { return Loss::raise; }
   /// Called now and then while nothing comes.
   virtual void reconsider() {}
@@ -66,7 +70,6 @@ class Operation {
   std::vector<Awaited> awaited_;
 
  private:
-  bool settle();
   bool advance_locked();
   void look_around();
   void look_now_and_then();

@@ -38,6 +38,7 @@ class Faulty final : public Fabric {
   }
 
   Board& board() override { return inner_->board(); }
+  void give_way() override { inner_->give_way(); }
 
   void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
     const std::uint64_t number = posts_++;

@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLongestSleep{50};  // deaths ring no bell: look for them this often
 constexpr std::chrono::microseconds kSpin{200};   // with a core for every rank: waking up takes half of this
 constexpr std::chrono::microseconds kYield{100};  // with fewer: somebody else has work for this core
+constexpr int kSpins = 64;
+constexpr int kYields = 4;
 
 int usable_cores() {
   cpu_set_t set;
@@ -112,16 +114,21 @@ class LocalFabric final : public Fabric {
       return std::any_of(sources.begin(), sources.end(), [&](Rank r) { return inbox_.waiting(r); }) ||
              polled_.load(std::memory_order_seq_cst) != ticket;
     };
-    const auto started = Clock::now();
-    const auto awake_until = std::min(deadline, started + (enough_cores_ ? kSpin : kYield));
+    // The clock is looked at only when it takes longer.
+    Deadline awake_until{};
     do {
-      for (int i = 0; i < 64; ++i) {
+      for (int i = 0; i < (enough_cores_ ? kSpins : kYields); ++i) {
         if (news()) return;
-        if (!enough_cores_) break;
-        relax();
+        if (enough_cores_) {
+          relax();
+        } else {
+          sched_yield();
+        }
       }
-      if (!enough_cores_) sched_yield();
-    } while (Clock::now() < awake_until);
+      const auto now = Clock::now();
+      if (awake_until == Deadline{}) awake_until = std::min(deadline, now + (enough_cores_ ? kSpin : kYield));
+      if (now >= awake_until) break;
+    } while (true);
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
     if (left.count() <= 0) return;
     // Who posts looks at `sleepers` after its message is there, we look for messages after `sleepers`: one of
@@ -132,6 +139,10 @@ class LocalFabric final : public Fabric {
     if (!news() && !anything_waiting())
       futex_wait(own.bell, bell, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
     own.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  void give_way() override {
+    if (!enough_cores_) sched_yield();
   }
 
   bool alive(Rank peer) const override {

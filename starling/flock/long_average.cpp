@@ -1,0 +1,123 @@
+#include "starling/flock/long_average.h"
+
+#include <algorithm>
+
+#include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kLong = std::size_t{8} << 20;  // bytes
+constexpr std::size_t kPart = std::size_t{1} << 20;
+constexpr int kPatience = 3;
+
+}  // namespace
+
+bool LongAverage::suits(const Exchange& exchange, const Pieces& pieces) {
+  return pieces.size() == 1 && pieces[0].in.bytes() >= kLong && exchange.group.size() <= 1 &&
+         !exchange.sources.empty();
+}
+
+LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block)
+    : Operation(std::move(core), topic, turn.step),
+      turn_(std::move(turn)),
+      block_(block),
+      parts_((block.in.bytes() + kPart - 1) / kPart) {}
+
+LongAverage::Part LongAverage::part(std::size_t index) const {
+  const std::size_t each = kPart / size_of(block_.in.dtype);
+  const std::size_t begin = index * each;
+  return {begin, std::min(each, block_.in.count - begin)};
+}
+
+void LongAverage::start() {
+  // One number for all parts, which are told apart by name.
+  for (const Source& source : turn_.exchange.sources)
+    numbers_from_.push_back(core_->mailbox.next_from(topic_, source.rank));
+  for (const Destination& destination : turn_.exchange.destinations)
+    numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
+  for (std::size_t index = 0; index < parts_; ++index)
+    for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {
+      Expectation expected = expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype,
+                                         block_.in.count);
+      expected.name += index;
+      expected.later_phase = index > 0;
+      expected.detail_means = Detail::schedule;
+      expected.detail = turn_.schedule;
+      expected.epoch = turn_.epoch;
+      await(expected);
+    }
+  for (std::size_t index = 0; index < parts_; ++index) {
+    post_part(index);
+    advance();
+    // Where ranks share a core, the others are let in, lest everything falls out of the cache.
+    for (int k = 0; k < kPatience && combined_ < posted_ && !ended(); ++k) {
+      core_->fabric->give_way();
+      advance();
+    }
+  }
+}
+
+void LongAverage::post_part(std::size_t index) {
+  const auto [begin, count] = part(index);
+  const std::size_t element = size_of(block_.in.dtype);
+  const Outgoing message = core_->fabric->reserve(count * element);
+  copy_bytes(message.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
+             count * element);
+  MessageHeader head = header(block_.in.dtype, block_.in.count);
+  head.name += index;
+  head.detail = turn_.schedule;
+  head.epoch = turn_.epoch;
+  for (std::size_t i = 0; i < numbers_to_.size(); ++i) {
+    head.sequence = numbers_to_[i];
+    core_->fabric->post(message, head, turn_.exchange.destinations[i].rank);
+  }
+  posted_ = index + 1;
+}
+
+void LongAverage::combine_part(std::size_t index) {
+  const auto [begin, count] = part(index);
+  const std::size_t offset = begin * size_of(block_.in.dtype);
+  const std::size_t sources = turn_.exchange.sources.size();
+  double own = turn_.exchange.self_weight;
+  std::vector<Term> terms = {{static_cast<const std::byte*>(block_.in.data) + offset, 0}};
+  for (std::size_t i = 0; i < sources; ++i) {
+    const Arrival& arrival = awaited_[index * sources + i].arrival;
+    const double weight = turn_.exchange.sources[i].weight;
+    if (arrival) {
+      terms.push_back({arrival.bytes().data(), weight});
+    } else {
+      own += weight;  // a missing source's weight stays here
+    }
+  }
+  terms[0].weight = own;
+  combine(block_.in.dtype, static_cast<std::byte*>(block_.out) + offset, terms, count);
+  if (index + 1 == parts_ && core_->observed()) {
+    StepRecord record{step_, turn_.epoch, turn_.exchange};
+    record.exchange.self_weight = own;
+    std::size_t i = index * sources;
+    std::erase_if(record.exchange.sources, [&](const Source&) { return !awaited_[i++].arrival; });
+    core_->record(record);
+  }
+  for (std::size_t i = 0; i < sources; ++i) awaited_[index * sources + i].arrival = {};
+}
+
+bool LongAverage::settle() {
+  const std::size_t sources = turn_.exchange.sources.size();
+  while (combined_ < posted_ && settle_some(combined_ * sources, (combined_ + 1) * sources))
+    combine_part(combined_++);
+  return combined_ == parts_;
+}
+
+void LongAverage::proceed() {
+  finish();
+}
+
+Operation::Loss LongAverage::lose(const Awaited& awaited) {
+  if (!core_->reweighting()) return Loss::raise;
+  core_->membership.lost(awaited.expectation.source);
+  return Loss::without;
+}
+
+}  // namespace starling

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "starling/flock/operation.h"
+
+namespace starling {
+
+/// A neighbour average of one long block, piece by piece: each is posted as soon as it is copied and combined
+/// as soon as everybody's is there, while it is still in the cache. Nobody waits between pieces: who is ahead
+/// goes on posting. Less than half the memory traffic of NeighborAverage; the bits are the same.
+///
+/// The price: when a source is lost half way, in place, some parts are averages already. Every element is
+/// either as it was or an average.
+class LongAverage final : public Operation {
+ public:
+  /// Whether it is worth it.
+  static bool suits(const Exchange& exchange, const Pieces& pieces);
+
+  LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block);
+
+  /// Sends; must be called once.
+  void start();
+
+ private:
+  bool settle() override;
+  void proceed() override;
+  Loss lose(const Awaited& awaited) override;
+
+  struct Part {
+    std::size_t begin;  // elements
+    std::size_t count;
+  };
+  Part part(std::size_t index) const;
+  void post_part(std::size_t index);
+  void combine_part(std::size_t index);
+
+  Core::Turn turn_;
+  Piece block_;
+  std::size_t parts_;
+  std::size_t posted_ = 0;    // parts
+  std::size_t combined_ = 0;  // parts
+  std::vector<std::uint64_t> numbers_to_;
+  std::vector<std::uint64_t> numbers_from_;
+};
+
+}  // namespace starling
