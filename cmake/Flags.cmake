@@ -10,5 +10,8 @@ endif()
 if(STARLING_SANITIZE)
   target_compile_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(starling_flags INTERFACE -Wno-maybe-uninitialized) # false alarms in <regex> and Eigen with sanitizers
+  endif()
   target_link_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE})
 endif()

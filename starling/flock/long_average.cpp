@@ -39,8 +39,8 @@ void LongAverage::start() {
     numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {
-      Expectation expected = expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype,
-                                         block_.in.count);
+      Expectation expected =
+          expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype, block_.in.count);
       expected.name += index;
       expected.later_phase = index > 0;
       expected.detail_means = Detail::schedule;

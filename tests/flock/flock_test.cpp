@@ -252,7 +252,7 @@ TEST_P(DeathTest, ThoseWhoNeedADeadRankAreToldAndTheOthersGoOn) {
   EXPECT_EQ(ends.back().signal, SIGKILL);
 }
 
-TEST(JoinTest, AloneIsAFlockOfOne) {
+TEST(AloneTest, IsAFlockOfOne) {
   Flock flock = join();
   EXPECT_EQ(flock.size(), 1);
   std::vector<float> x = {1, 2, 3};

@@ -15,12 +15,13 @@ constexpr std::size_t kCount = 2'300'017;  // floats: nine parts, the last one s
 
 std::vector<float> start_of(Rank rank) {
   std::vector<float> x(kCount);
-  for (std::size_t i = 0; i < kCount; ++i) x[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(rank) * 11) % 1009) / 7;
+  for (std::size_t i = 0; i < kCount; ++i)
+    x[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(rank) * 11) % 1009) / 7;
   return x;
 }
 
-// What this rank must hold after a step, by one pass over whole blocks; a source in `without` keeps its weight
-// with the receiver.
+// What this rank must hold after a step, by one pass over whole blocks; a source in `without` keeps its
+// weight with the receiver.
 std::vector<float> mixed(const Exchange& exchange, Rank rank, Rank without = -1) {
   std::vector<std::vector<float>> blocks = {start_of(rank)};
   double own = exchange.self_weight;
@@ -30,7 +31,8 @@ std::vector<float> mixed(const Exchange& exchange, Rank rank, Rank without = -1)
   }
   std::vector<Term> terms = {{blocks[0].data(), own}};
   for (std::size_t i = 0; i < exchange.sources.size(); ++i)
-    if (exchange.sources[i].rank != without) terms.push_back({blocks[i + 1].data(), exchange.sources[i].weight});
+    if (exchange.sources[i].rank != without)
+      terms.push_back({blocks[i + 1].data(), exchange.sources[i].weight});
   std::vector<float> out(kCount);
   combine(DType::float32, out.data(), terms, kCount);
   return out;
@@ -143,7 +145,8 @@ TEST_P(LongAverageDeathTest, PartsThatCameAreMixedTheOthersKept) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, LongAverageDeathTest, testing::ValuesIn(launches({2, 3}, true)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, LongAverageDeathTest, testing::ValuesIn(launches({2, 3}, true)),
+                         launch_name);
 
 }  // namespace
 }  // namespace starling

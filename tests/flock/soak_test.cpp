@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
 
 #include "flock/deaths.h"
+#include "starling/flock/flock.h"
 
 // SIGKILL and SIGSTOP at random moments: a few runs in the everyday tests, STARLING_SOAK=200 in `./run soak`.
 
@@ -43,6 +45,33 @@ TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
   }
   EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
   RecordProperty("killed", static_cast<int>(killed));
+}
+
+TEST(SoakTest, HugeMessages) {
+  // Beyond 2^31 bytes in a soak, a little less every day.
+  const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 30'000'001 : 560'000'001;  // floats
+  const auto& all = launchers();
+  const auto processes =
+      std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.name == "local_processes"; });
+  const auto ends = processes->run(2, [&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    const auto expect = [](const std::vector<float>& x, std::size_t i, float value) {
+      if (x[i] != value) throw Error(fmt::format("element {} is {} and not {}", i, x[i], value));
+    };
+    std::vector<float> x(count, static_cast<float>(flock.rank()));
+    x[count - 1] += 10;
+    flock.neighbor_allreduce(x);
+    for (const std::size_t i : {std::size_t{0}, count / 2, count - 2}) expect(x, i, 0.5F);
+    expect(x, count - 1, 10.5F);
+    flock.allreduce(x);
+    for (const std::size_t i : {std::size_t{0}, count / 2, count - 2}) expect(x, i, 1);
+    expect(x, count - 1, 21);
+    if (flock.rank() == 0) x[count - 1] = 7;
+    if (flock.rank() == 0) flock.send(x, 1);
+    if (flock.rank() == 1) flock.recv(x, 0);
+    expect(x, count - 1, 7);
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
 }  // namespace

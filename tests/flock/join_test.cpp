@@ -1,0 +1,103 @@
+#include <cstdlib>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "starling/flock/flock.h"
+
+// What a process makes of the variables that launchers set.
+
+namespace starling {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// Runs `body` in a child with nothing but these variables set; its exit status.
+int in_child(const Variables& variables, const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    for (const char* name : {"STARLING_RANK", "STARLING_SIZE", "STARLING_JOB", "STARLING_TIMEOUT", "RANK",
+                             "WORLD_SIZE", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})
+      unsetenv(name);
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    try {
+      _exit(body() ? 0 : 1);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      _exit(2);
+    }
+  }
+  return child;
+}
+
+bool ended_well(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+struct Convention {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* job;
+};
+
+class JoinTest : public testing::TestWithParam<Convention> {};
+
+TEST_P(JoinTest, ThreeProcessesFindEachOther) {
+  const Convention& convention = GetParam();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank)
+    children.push_back(in_child({{convention.rank, std::to_string(rank)},
+                                 {convention.size, "3"},
+                                 {convention.job, fmt::format("join-test-{}", getpid())}},
+                                [rank] {
+                                  Flock flock = join();
+                                  std::vector<double> x = {1.0 * flock.rank()};
+                                  flock.average(x);
+                                  return flock.rank() == rank && flock.size() == 3 && x[0] == 1;
+                                }));
+  for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Launchers, JoinTest,
+    testing::Values(Convention{"starling", "STARLING_RANK", "STARLING_SIZE", "STARLING_JOB"},
+                    Convention{"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
+                    Convention{"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT"}),
+    [](const testing::TestParamInfo<Convention>& test) { return test.param.name; });
+
+std::string error_of_join() {
+  try {
+    join();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(JoinErrors, SayWhichVariableIsWrong) {
+  EXPECT_TRUE(ended_well(in_child({{"STARLING_RANK", "one"}, {"STARLING_SIZE", "2"}, {"STARLING_JOB", "j"}}, [] {
+    return error_of_join() == "STARLING_RANK=one is not a whole number";
+  })));
+  EXPECT_TRUE(ended_well(in_child({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, [] {
+    return error_of_join() == "torchrun set RANK but not MASTER_PORT, which tells jobs apart";
+  })));
+  EXPECT_TRUE(ended_well(in_child({{"STARLING_TIMEOUT", "soon"}}, [] {
+    return error_of_join() == "STARLING_TIMEOUT=soon is not a number of seconds";
+  })));
+}
+
+TEST(JoinErrors, TheTimeoutBoundsJoiningAndWaiting) {
+  EXPECT_TRUE(ended_well(in_child({{"STARLING_TIMEOUT", "0.1"},
+                                   {"STARLING_RANK", "0"},
+                                   {"STARLING_SIZE", "2"},
+                                   {"STARLING_JOB", fmt::format("join-test-{}-late", getpid())}},
+                                  [] { return error_of_join().find("did not join") != std::string::npos; })));
+}
+
+}  // namespace
+}  // namespace starling
