@@ -28,6 +28,7 @@ class Receive final : public Operation {
 
  private:
   void proceed() override;
+  Loss lose(const Awaited&) override { return Loss::raise; }  // nothing can stand in for it
 
   MutableBlock block_;
 };

@@ -83,10 +83,4 @@ void GatherNeighbors::proceed() {
   finish();
 }
 
-Operation::Loss GatherNeighbors::lose(const Awaited& awaited) {
-  if (!core_->reweighting()) return Loss::raise;
-  core_->membership.lost(awaited.expectation.source);
-  return Loss::without;
-}
-
 }  // namespace starling

@@ -33,7 +33,6 @@ class GatherNeighbors final : public Operation {
 
  private:
   void proceed() override;
-  Loss lose(const Awaited& awaited) override;
 
   Core::Turn turn_;
   ConstBlock in_;

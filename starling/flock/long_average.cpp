@@ -114,10 +114,4 @@ void LongAverage::proceed() {
   finish();
 }
 
-Operation::Loss LongAverage::lose(const Awaited& awaited) {
-  if (!core_->reweighting()) return Loss::raise;
-  core_->membership.lost(awaited.expectation.source);
-  return Loss::without;
-}
-
 }  // namespace starling

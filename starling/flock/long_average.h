@@ -23,7 +23,6 @@ class LongAverage final : public Operation {
  private:
   bool settle() override;
   void proceed() override;
-  Loss lose(const Awaited& awaited) override;
 
   struct Part {
     std::size_t begin;  // elements

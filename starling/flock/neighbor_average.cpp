@@ -183,10 +183,4 @@ void NeighborAverage::proceed() {
   finish();
 }
 
-Operation::Loss NeighborAverage::lose(const Awaited& awaited) {
-  if (!core_->reweighting()) return Loss::raise;
-  core_->membership.lost(awaited.expectation.source);
-  return Loss::without;
-}
-
 }  // namespace starling

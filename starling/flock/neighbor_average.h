@@ -10,8 +10,8 @@ namespace starling {
 /// leaves out the same side.
 struct Weighted {
   double self_weight = 1;
-  std::optional<std::map<Rank, double>> sources;       // inferred: 1 each
-  std::optional<std::map<Rank, double>> destinations;  // scales, usually 1 each; inferred: 1 each
+  std::optional<std::map<Rank, double>> sources = {};       // inferred: 1 each
+  std::optional<std::map<Rank, double>> destinations = {};  // scales, usually 1 each; inferred: 1 each
 };
 
 /// out <- self weight * in + the sum of weight * what each source sent, for every piece, in one pass each. A
@@ -30,7 +30,6 @@ class NeighborAverage final : public Operation {
 
  private:
   void proceed() override;
-  Loss lose(const Awaited& awaited) override;
 
   void start_group();
   void finish_group();

@@ -122,6 +122,12 @@ void Operation::check_losses() {
   }
 }
 
+Operation::Loss Operation::lose(const Awaited& awaited) {
+  if (!core_->reweighting()) return Loss::raise;
+  core_->membership.lost(awaited.expectation.source);
+  return Loss::without;
+}
+
 void Operation::check_time() {
   const auto missing =
       std::find_if(awaited_.begin(), awaited_.end(), [](const Awaited& awaited) { return !awaited.settled; });

@@ -52,7 +52,7 @@ class Operation {
   /// All that was awaited has settled: await more, or finish().
   virtual void proceed() = 0;
 
-  virtual Loss lose(const Awaited&) { return Loss::raise; }
+  virtual Loss lose(const Awaited& awaited);
   /// Called now and then while nothing comes.
   virtual void reconsider() {}
 

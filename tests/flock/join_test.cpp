@@ -80,9 +80,9 @@ std::string error_of_join() {
 }
 
 TEST(JoinErrors, SayWhichVariableIsWrong) {
-  EXPECT_TRUE(ended_well(in_child({{"STARLING_RANK", "one"}, {"STARLING_SIZE", "2"}, {"STARLING_JOB", "j"}}, [] {
-    return error_of_join() == "STARLING_RANK=one is not a whole number";
-  })));
+  EXPECT_TRUE(
+      ended_well(in_child({{"STARLING_RANK", "one"}, {"STARLING_SIZE", "2"}, {"STARLING_JOB", "j"}},
+                          [] { return error_of_join() == "STARLING_RANK=one is not a whole number"; })));
   EXPECT_TRUE(ended_well(in_child({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, [] {
     return error_of_join() == "torchrun set RANK but not MASTER_PORT, which tells jobs apart";
   })));

@@ -14,8 +14,8 @@ struct Faults {
   double drop = 0;   // probability that a message never arrives
   double delay = 0;  // probability that one is held back, and with it what follows from the same sender
   std::chrono::microseconds longest_delay{1000};  // uniform up to this
-  std::vector<std::pair<Rank, std::uint64_t>>
-      kills;  // this rank dies by SIGKILL before its k-th post, counted from 0
+  std::vector<std::pair<Rank, std::uint64_t>> kills =
+      {};  // this rank dies by SIGKILL before its k-th post, counted from 0
 };
 
 /// Wraps another fabric. Order per pair is kept; messages of different pairs overtake each other through
