@@ -158,6 +158,11 @@ class Flock {
   void allreduce_group(T&& tensors, Reduction reduction = Reduction::sum, Name name = "allreduce_group") {
     start_allreduce(group(tensors, name), reduction, name).wait();
   }
+  template <RangeOfBlocks T>
+  [[nodiscard]] Pending allreduce_group_nonblocking(T&& tensors, Reduction reduction = Reduction::sum,
+                                                    Name name = "allreduce_group") {
+    return start_allreduce(group(tensors, name), reduction, name);
+  }
   /// allreduce with Reduction::average.
   template <WritableRange T>
   T average(T&& x, Name name = "average") {
@@ -195,6 +200,10 @@ class Flock {
   template <RangeOfBlocks T>
   void broadcast_group(T&& tensors, Rank root, Name name = "broadcast_group") {
     start_broadcast(group(tensors, name), root, name).wait();
+  }
+  template <RangeOfBlocks T>
+  [[nodiscard]] Pending broadcast_group_nonblocking(T&& tensors, Rank root, Name name = "broadcast_group") {
+    return start_broadcast(group(tensors, name), root, name);
   }
 
   /// All ranks' elements one after another; lengths may differ.
