@@ -49,12 +49,14 @@ void play(unsigned seed, Rank size) {
       static_cast<std::size_t>(size), std::vector<std::deque<Sent>>(static_cast<std::size_t>(size)));
   const auto draw = [&] { return static_cast<std::size_t>(random() % static_cast<std::uint64_t>(size)); };
   std::uint64_t stamp = seed;
+  std::uint64_t mood = 0;  // times of much posting and times of much polling
   for (int call = 0; call < 3000; ++call) {
+    if (random() % 60 == 0) mood = random() % 3;
     const std::size_t me = draw();
     const std::size_t other = draw();
     if (!fabrics[me] || me == other) continue;
     Hands& mine = hands[me];
-    switch (random() % 16) {
+    switch (mood == 0 ? random() % 16 : mood == 1 ? random() % 7 : 6 + random() % 10) {
       case 0:
       case 1:
       case 2:

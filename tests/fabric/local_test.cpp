@@ -30,6 +30,29 @@ TEST(LocalTest, MemoryOfReadMessagesIsUsedAgain) {
   }
 }
 
+TEST(LocalTest, SmallMessagesAndTheirEntriesToo) {
+  LocalOptions options;
+  options.memory_limit = 1 << 20;
+  const auto fabrics = local_threads(2, options);
+  for (int k = 0; k < 30'000; ++k) {
+    post(*fabrics[0], 8000, 1);
+    ASSERT_TRUE(fabrics[1]->poll(0));
+  }
+}
+
+TEST(LocalTest, OneMessagePostedManyTimesIsFreedOnce) {
+  LocalOptions options;
+  options.memory_limit = 1 << 20;
+  const auto fabrics = local_threads(2, options);
+  for (int round = 0; round < 3; ++round) {
+    const Outgoing message = fabrics[0]->reserve(600'000);
+    for (int k = 0; k < 100; ++k) {
+      fabrics[0]->post(message, {}, 1);
+      ASSERT_TRUE(fabrics[1]->poll(0));
+    }
+  }
+}
+
 TEST(LocalTest, AFullLimitNamesWhoHoldsWhat) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
