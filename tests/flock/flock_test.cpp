@@ -8,45 +8,12 @@
 #include <thread>
 #include <unistd.h>
 
-#include "fabric/harness.h"
+#include "flock/flock_fixture.h"
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
 
 namespace starling {
 namespace {
-
-using namespace std::chrono_literals;
-using FlockBody = std::function<void(Flock& flock)>;
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Error(what);
-}
-
-template <typename E>
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  }
-  throw Error("expected an error, and nothing was thrown");
-}
-
-class FlockTest : public testing::TestWithParam<Launch> {
- protected:
-  std::vector<RankEnd> ends_of(const FlockBody& body) const {
-    return GetParam().launcher->run(GetParam().size, [body](const std::shared_ptr<Fabric>& fabric) {
-      Flock flock(fabric);
-      flock.set_timeout(40s);
-      body(flock);
-    });
-  }
-  void run(const FlockBody& body) const {
-    const auto ends = ends_of(body);
-    for (std::size_t r = 0; r < ends.size(); ++r)
-      EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
-  }
-};
 
 // Everybody's start, so that each rank can compute what all should hold.
 double start_value(Rank rank, std::size_t i) {
