@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "flock/reference.h"
+#include "starling/fabric/faulty/faulty.h"
 
 namespace starling {
 namespace {
@@ -169,6 +170,29 @@ TEST_P(PatienceTest, AnotherThreadMayWaitMeanwhile) {
     waiter.join();
     require(error.empty(), error);
   });
+}
+
+// Rank 0 has sent what rank 1 waits for, and it takes its time: both wait, one of them not in vain.
+TEST_P(PatienceTest, AMessageOnItsWayIsWaitedFor) {
+  const auto ends = GetParam().launcher->run(GetParam().size, [](std::shared_ptr<Fabric> fabric) {
+    Faults slow;
+    slow.seed = 4;
+    slow.delay = 1;
+    slow.longest_delay = 1800ms;
+    const bool sender = fabric->rank() == 0;
+    Flock flock(sender ? fabric : make_faulty(fabric, slow));
+    std::vector<float> x(1);
+    const auto before = Clock::now();
+    if (sender) {
+      flock.send(x, 1, "letter");
+      flock.recv(x, 1, "answer");
+      require(Clock::now() - before > 1200ms, "too fast to be suspected: take another seed");
+    } else {
+      flock.recv(x, 0, "letter");
+      flock.send(x, 0, "answer");
+    }
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
 // Rank 1 is stopped while the others see it wait for what rank 0 has sent it in the meantime.

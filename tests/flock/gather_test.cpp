@@ -119,8 +119,8 @@ TEST_P(GatherTest, NobodyLeavesABarrierBeforeTheLastHasCome) {
     const Rank n = flock.size();
     for (Rank late = 0; late < n; ++late) {
       // The late one tells everybody just before it comes; who is through must have been told.
-      Pending told;
       std::vector<std::int32_t> word(1);
+      Pending told;
       if (flock.rank() != late) told = flock.recv_nonblocking(word, late, "word");
       if (flock.rank() == late) {
         std::this_thread::sleep_for(3ms);

@@ -187,6 +187,32 @@ TEST_P(OrderTest, StartedInOneRandomOrderAndWaitedForInAnother) {
   });
 }
 
+// Of one name the k-th meets the k-th, also where some are of two phases and overtake each other.
+TEST_P(OrderTest, ManyOfOneNameMeetInTheOrderOfTheirStart) {
+  run([](Flock& flock) {
+    const std::string spec = flock.size() % 2 == 0 ? "hierarchical(one-peer-exponential,local=2)" : kSchedule;
+    flock.set_schedule(spec);
+    const SchedulePtr schedule = make_schedule(spec, flock.size());
+    constexpr std::size_t kNumber = 60;
+    std::vector<std::vector<float>> averages;
+    std::vector<std::vector<std::int64_t>> sums;
+    std::vector<Pending> pending;
+    for (std::size_t k = 0; k < kNumber; ++k) {
+      averages.push_back(start_block<float>(flock.rank(), 7, k));
+      sums.emplace_back(k % 3 == 0 ? 5000 : 7, static_cast<std::int64_t>(k));
+      pending.push_back(flock.neighbor_allreduce_nonblocking(averages[k], averages[k], "one name"));
+      pending.push_back(flock.allreduce_nonblocking(sums[k], sums[k], Reduction::sum, "one name too"));
+    }
+    for (const std::size_t k : shuffled(pending.size(), static_cast<unsigned>(flock.rank()) + 400))
+      pending[k].wait();
+    for (std::size_t k = 0; k < kNumber; ++k) {
+      require_step(*schedule, static_cast<Step>(k), flock.rank(), averages[k], 7, k, spec);
+      for (const std::int64_t sum : sums[k])
+        require(sum == static_cast<std::int64_t>(k) * flock.size(), fmt::format("sum {}", k));
+    }
+  });
+}
+
 TEST_P(OrderTest, PollingFinishesThemToo) {
   run([](Flock& flock) {
     auto tasks = make_tasks(200);
