@@ -223,9 +223,9 @@ TEST_P(PatienceTest, AStoppedRankIsWaitedFor) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, DeadlockTest, testing::ValuesIn(on_time({2}, false)), launch_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, OppositeOrdersTest, testing::ValuesIn(on_time({2, 3}, false)), launch_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, CircleTest, testing::ValuesIn(on_time({3}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, DeadlockTest, testing::ValuesIn(on_time({2}, true)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, OppositeOrdersTest, testing::ValuesIn(on_time({2, 3}, true)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, CircleTest, testing::ValuesIn(on_time({3}, true)), launch_name);
 INSTANTIATE_TEST_SUITE_P(Fabrics, PatienceTest, testing::ValuesIn(on_time({2}, true)), launch_name);
 
 }  // namespace
