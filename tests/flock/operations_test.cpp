@@ -94,11 +94,10 @@ void check_allreduce(Flock& flock, Reduction reduction, std::size_t count) {
 TEST_P(OperationsTest, AllreduceAndReduceScatterOfFloatingTypes) {
   run([](Flock& flock) {
     for_floating_types([&]<typename E>(std::type_identity<E>) {
+      std::vector<std::size_t> counts = {0, 17, kShortBytes / sizeof(E), kShortBytes / sizeof(E) + 1};
+      if (flock.size() < 8) counts.insert(counts.end(), {1, 3, 1000});  // many ranks take their time
       for (const Reduction reduction : {Reduction::sum, Reduction::min, Reduction::max})
-        for (const std::size_t count :
-             {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{17}, std::size_t{1000},
-              kShortBytes / sizeof(E), kShortBytes / sizeof(E) + 1})
-          check_allreduce<E>(flock, reduction, count);
+        for (const std::size_t count : counts) check_allreduce<E>(flock, reduction, count);
     });
     check_allreduce<float>(flock, Reduction::sum, 100'003);
   });
@@ -187,7 +186,7 @@ TEST_P(OperationsTest, GroupsAreReducedAsOne) {
 TEST_P(OperationsTest, Broadcasts) {
   run([](Flock& flock) {
     std::uint64_t round = 0;
-    for (Rank root = 0; root < flock.size(); ++root)
+    for (Rank root = 0; root < flock.size(); root += std::max(1, flock.size() / 3))
       for_all_types([&]<typename E>(std::type_identity<E>) {
         for (const std::size_t count : {0U, 1U, 17U, 10'001U}) {
           ++round;
