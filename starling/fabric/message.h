@@ -22,9 +22,16 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 56);
 
+/// What a message is part of; both sides must mean the same.
 enum class MessageKind : std::uint16_t {
-  data = 0,
+  letter = 0,     // send and recv
   complaint = 1,  // the receiver could not take message (name, sequence); the bytes say why
+  average,        // of neighbours
+  reduction,
+  scattered_reduction,
+  broadcast,
+  gathering,
+  neighbor_gathering,
 };
 
 /// FNV-1a; equal on every host.

@@ -69,6 +69,8 @@ template <ElementRange T>
 auto copy_of(const T& range) {
   if constexpr (std::ranges::borrowed_range<T>) {
     return std::vector<ElementOf<const T>>(range.data(), range.data() + range.size());
+  } else if constexpr (requires { typename T::PlainObject; }) {
+    return typename T::PlainObject(range);  // Eigen's maps and references are views, too
   } else {
     return T(range);
   }

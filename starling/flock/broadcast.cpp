@@ -47,7 +47,7 @@ void Broadcast::deliver() {
 }
 
 Receive::Receive(std::shared_ptr<Core> core, Topic& topic, MutableBlock block, Rank source)
-    : Operation(std::move(core), topic), block_(block) {
+    : Operation(MessageKind::letter, std::move(core), topic), block_(block) {
   await(expectation(source, core_->mailbox.next_from(topic_, source), block.dtype, block.count));
 }
 

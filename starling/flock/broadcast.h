@@ -9,7 +9,7 @@ namespace starling {
 class Broadcast final : public Collective {
  public:
   Broadcast(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Rank root)
-      : Collective(std::move(core), topic), pieces_(std::move(pieces)), root_(root) {}
+      : Collective(MessageKind::broadcast, std::move(core), topic), pieces_(std::move(pieces)), root_(root) {}
 
  private:
   void begin() override;

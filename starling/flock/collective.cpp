@@ -10,8 +10,8 @@ constexpr std::uint64_t kPhases[] = {0, 1, 2, kHave};
 
 }  // namespace
 
-Collective::Collective(std::shared_ptr<Core> core, Topic& topic)
-    : Operation(std::move(core), topic),
+Collective::Collective(MessageKind kind, std::shared_ptr<Core> core, Topic& topic)
+    : Operation(kind, std::move(core), topic),
       sequence_(core_->mailbox.next_call(topic)),
       safe_(core_->reweighting()) {}
 

@@ -13,7 +13,7 @@ namespace starling {
 /// touched.
 class Collective : public Operation {
  public:
-  Collective(std::shared_ptr<Core> core, Topic& topic);
+  Collective(MessageKind kind, std::shared_ptr<Core> core, Topic& topic);
 
   /// Sends; must be called once.
   void start();
@@ -45,6 +45,7 @@ class Collective : public Operation {
   void proceed() final;
   Loss lose(const Awaited& awaited) final;
   void reconsider() final;
+  bool others_need_more() const final { return true; }
   void attempt();
   void conclude();
   /// True for "commit"; the first proposal counts.

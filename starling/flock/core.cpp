@@ -23,11 +23,15 @@ void Core::check_peer(Rank peer, std::string_view operation) const {
         fmt::format("{}: rank {} is not one of the {} ranks 0..{}", operation, peer, size(), size() - 1));
 }
 
-void Core::enter() {
+void Core::note_thread() {
   thread_local const char here = 0;
   const void* first = nullptr;
   if (!first_thread_.compare_exchange_strong(first, &here, std::memory_order_relaxed) && first != &here)
     many_threads.store(true, std::memory_order_relaxed);
+}
+
+void Core::enter() {
+  note_thread();
   mailbox.drain_all();
   mailbox.raise_complaints();
 }

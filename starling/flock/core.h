@@ -57,6 +57,8 @@ class Core {
   void check_peer(Rank peer, std::string_view operation) const;
   /// What every operation does first: raises complaints, notes which thread it comes from.
   void enter();
+  /// Operations are started or waited for by this thread.
+  void note_thread();
 
   void set_schedule(SchedulePtr schedule);
   SchedulePtr schedule() const;

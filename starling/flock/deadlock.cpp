@@ -60,8 +60,16 @@ std::string what_it_does(Core& core, Rank rank) {
                      waiting.peer < 0 ? "waits for nobody" : wait_text(waiting));
 }
 
-void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation,
-                       Deadline since) {
+void raise_known_deadlock(Core& core, Deadline since) {
+  if (core.many_threads) return;
+  const Suspicion& suspicion = core.suspicion();
+  if (suspicion.since == static_cast<std::uint64_t>(since.time_since_epoch().count()) &&
+      suspicion.cycle != 0 && core.fabric->board().agreed(suspicion.cycle))
+    throw Deadlock(suspicion.text);
+}
+
+void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since,
+                       bool forever) {
   Board& board = core.fabric->board();
   Suspicion& suspicion = core.suspicion();
   Waiting mine;
@@ -72,13 +80,13 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
   operation.copy(mine.text.data(), mine.text.size() - 1);
   core.told_others = true;
   // A later phase comes by itself, and another thread may send what is missing.
-  if (expected.later_phase || core.many_threads) {
+  if (expected.later_phase || core.many_threads || !forever) {
     board.publish(mine);
     return;
   }
   mine.since = static_cast<std::uint64_t>(since.time_since_epoch().count());
   if (suspicion.since != mine.since) suspicion = {};
-  if (suspicion.cycle != 0 && board.agreed(suspicion.cycle)) throw Deadlock(suspicion.text);
+  raise_known_deadlock(core, since);
   mine.confirmed = suspicion.confirmed;
   board.publish(mine);
   auto cycle = find_cycle(board, {core.rank(), mine});
@@ -89,12 +97,12 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
                                [](const Link& a, const Link& b) { return a.rank < b.rank; }),
               cycle.end());
   const std::uint64_t key = hash_of(cycle);
-  suspicion.since = mine.since;
-  suspicion.cycle = key;
-  suspicion.text = text_of(cycle);
   const auto me =
       std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.rank(); });
   if (me == cycle.end()) return;  // those in it will end it
+  suspicion.since = mine.since;
+  suspicion.cycle = key;
+  suspicion.text = text_of(cycle);
   const Link& before = me == cycle.begin() ? cycle.back() : *(me - 1);
   if (core.mailbox.sent(before.waiting.name, before.rank, before.waiting.sequence)) return;
   suspicion.confirmed = key;

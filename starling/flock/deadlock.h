@@ -13,7 +13,11 @@ std::string what_it_does(Core& core, Rank rank);
 /// rank of a cycle, once each of them has found the same cycle and knows that it has not sent what the one
 /// before it waits for. Ranks that use the flock from several threads are not part of cycles: another thread
 /// may still send.
-void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since);
+/// A wait that is not `forever` ends by itself: others are told of it, but it is part of no cycle.
+void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since,
+                       bool forever);
+/// Throws the Deadlock that the ranks of this rank's cycle have agreed on, if they have.
+void raise_known_deadlock(Core& core, Deadline since);
 
 /// Ends what look_for_deadlock told others, when the wait is over.
 class WaitNote {

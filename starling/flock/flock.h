@@ -29,7 +29,8 @@ namespace starling {
 ///
 /// Operations take anything contiguous with data() and size(), or a pointer and a count, and work in place:
 /// an lvalue is changed and returned by reference, a temporary is changed and handed back, so that x =
-/// flock.neighbor_allreduce(std::move(y)) allocates nothing; of a constant they return a changed copy. Every
+/// flock.neighbor_allreduce(std::move(y)) allocates nothing; of a constant,
+/// neighbor_allreduce returns a changed copy. Every
 /// `*_nonblocking` returns at once; its blocks must live until the Pending has ended.
 class Flock {
  public:

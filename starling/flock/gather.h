@@ -8,7 +8,7 @@ namespace starling {
 class GatherAll final : public Collective {
  public:
   GatherAll(std::shared_ptr<Core> core, Topic& topic, ConstBlock in, Room room)
-      : Collective(std::move(core), topic), in_(in), room_(std::move(room)) {}
+      : Collective(MessageKind::gathering, std::move(core), topic), in_(in), room_(std::move(room)) {}
 
  private:
   void begin() override;
@@ -24,7 +24,7 @@ class GatherAll final : public Collective {
 class GatherNeighbors final : public Operation {
  public:
   GatherNeighbors(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, ConstBlock in, Room room)
-      : Operation(std::move(core), topic, turn.step),
+      : Operation(MessageKind::neighbor_gathering, std::move(core), topic, turn.step),
         turn_(std::move(turn)),
         in_(in),
         room_(std::move(room)) {}

@@ -20,7 +20,7 @@ bool LongAverage::suits(const Exchange& exchange, const Pieces& pieces) {
 }
 
 LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block)
-    : Operation(std::move(core), topic, turn.step),
+    : Operation(MessageKind::average, std::move(core), topic, turn.step),
       turn_(std::move(turn)),
       block_(block),
       parts_((block.in.bytes() + kPart - 1) / kPart) {}

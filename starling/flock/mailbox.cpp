@@ -32,6 +32,13 @@ std::string detail_text(Detail means, std::uint64_t detail) {
   return "";
 }
 
+std::string kind_text(std::uint16_t kind) {
+  constexpr const char* kTexts[] = {"a letter",      "a complaint",           "a neighbour average",
+                                    "an all-reduce", "a reduce-scatter",      "a broadcast",
+                                    "an all-gather", "a neighbour all-gather"};
+  return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
+}
+
 std::string describe(std::uint64_t count, std::uint8_t dtype, Step step, std::uint32_t epoch, Detail means,
                      std::uint64_t detail) {
   std::string text = fmt::format("{} x {}", count, name(static_cast<DType>(dtype)));
@@ -143,7 +150,7 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::str
     if (!arrival) return std::nullopt;
     const MessageHeader& header = arrival->header();
     const bool wanted = header.name == expected.name && header.sequence == expected.sequence &&
-                        header.kind == static_cast<std::uint16_t>(MessageKind::data) &&
+                        header.kind != static_cast<std::uint16_t>(MessageKind::complaint) &&
                         (!expected.of_attempt || header.epoch == expected.epoch);
     if (wanted) break;
     keep(std::move(*arrival));
@@ -151,28 +158,28 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::str
   }
   const MessageHeader& header = arrival->header();
   const bool same_count = expected.any_count || header.count == expected.count;
-  if (!same_count || header.dtype != expected.dtype || header.detail != expected.detail ||
-      header.step != expected.step || header.epoch != expected.epoch)
+  if (header.kind != static_cast<std::uint16_t>(expected.kind) || !same_count ||
+      header.dtype != expected.dtype || header.detail != expected.detail || header.step != expected.step ||
+      header.epoch != expected.epoch)
     disagree(expected, header, operation);
   return arrival;
 }
 
 void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
                        const std::string& operation) {
-  const std::string text = fmt::format(
-      "{}: rank {} sent {}, but rank {} expected {}", operation, expected.source,
-      describe(header.count, header.dtype, header.step, header.epoch, expected.detail_means, header.detail),
-      fabric_->rank(),
-      describe(expected.count, expected.dtype, expected.step, expected.epoch, expected.detail_means,
-               expected.detail));
+  std::string sent =
+      describe(header.count, header.dtype, header.step, header.epoch, expected.detail_means, header.detail);
+  std::string wanted = describe(expected.count, expected.dtype, expected.step, expected.epoch,
+                                expected.detail_means, expected.detail);
+  if (const auto kind = static_cast<std::uint16_t>(expected.kind); header.kind != kind) {
+    sent = fmt::format("{} of {} x {}", kind_text(header.kind), header.count,
+                       name(static_cast<DType>(header.dtype)));
+    wanted = kind_text(kind) + " of " + wanted;
+  }
+  const std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", operation,
+                                       expected.source, sent, fabric_->rank(), wanted);
   const Key about{expected.name, expected.sequence};
-  // The sender is told, unless it has told us first.
-  const auto told = std::find_if(complaints_.begin(), complaints_.end(), [&](const Complaint& complaint) {
-    return complaint.from == expected.source && complaint.about == about;
-  });
-  if (told != complaints_.end()) complaints_.erase(told);
-  quarrels_.emplace_back(expected.source, about);
-  if (quarrels_.size() > kQuarrels) quarrels_.pop_front();
+  quarrel(expected.source, about);
   const Outgoing message = fabric_->reserve(text.size());
   std::memcpy(message.bytes().data(), text.data(), text.size());
   MessageHeader complaint;
@@ -181,6 +188,20 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
   complaint.sequence = expected.sequence;
   fabric_->post(message, complaint, expected.source);
   throw Mismatch(text);
+}
+
+void Mailbox::quarrel(Rank with, const Key& about) {
+  std::erase_if(complaints_, [&](const Complaint& complaint) {
+    return complaint.from == with && complaint.about == about;
+  });
+  quarrels_.emplace_back(with, about);
+  if (quarrels_.size() > kQuarrels + static_cast<std::size_t>(fabric_->size())) quarrels_.pop_front();
+}
+
+void Mailbox::raised(const Expectation& expected) {
+  const std::lock_guard lock(mutex_);
+  const Key about{expected.name, expected.sequence};
+  if (!quarrelled(expected.source, about)) quarrel(expected.source, about);
 }
 
 void Mailbox::raise_complaints() {

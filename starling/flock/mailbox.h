@@ -20,6 +20,7 @@ enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reducti
 /// expects from i.
 struct Expectation {
   Rank source = 0;
+  MessageKind kind = MessageKind::letter;
   Detail detail_means = Detail::none;
   std::uint8_t dtype = 0;
   bool any_count = false;    // the sender decides, as in an all-gather of different lengths
@@ -72,6 +73,9 @@ class Mailbox {
   /// Throws what a receiver has complained about, if anybody has.
   void raise_complaints();
 
+  /// This rank has raised that an operation failed which awaited this: complaints about it are no news.
+  void raised(const Expectation& expectation);
+
   /// The highest epoch among early messages (name, sequence): somebody has gone on to a later attempt.
   std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence) const;
   /// Drops early messages (name, sequence): remains of attempts that failed.
@@ -98,6 +102,7 @@ class Mailbox {
   void keep(Arrival arrival);
   std::optional<Arrival> take_early(const Expectation& expectation);
   bool quarrelled(Rank with, const Key& about) const;
+  void quarrel(Rank with, const Key& about);
   [[noreturn]] void disagree(const Expectation& expectation, const MessageHeader& header,
                              const std::string& operation);
 

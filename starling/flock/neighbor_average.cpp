@@ -14,7 +14,7 @@ namespace starling {
 
 NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces,
                                  Outgoing mine)
-    : Operation(std::move(core), topic, turn.step),
+    : Operation(MessageKind::average, std::move(core), topic, turn.step),
       turn_(std::move(turn)),
       detail_means_(pieces.size() == 1 ? Detail::schedule : Detail::layout),
       detail_(layout_hash(turn_.schedule, pieces)),
@@ -23,7 +23,7 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
 
 NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights,
                                  bool symmetric, Pieces pieces, Outgoing mine)
-    : Operation(std::move(core), topic),
+    : Operation(MessageKind::average, std::move(core), topic),
       scheduled_(false),
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {

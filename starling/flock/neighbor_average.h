@@ -30,6 +30,7 @@ class NeighborAverage final : public Operation {
 
  private:
   void proceed() override;
+  bool others_need_more() const override { return has_phases(); }
 
   void start_group();
   void finish_group();

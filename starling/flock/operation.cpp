@@ -26,6 +26,7 @@ Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dt
                                    std::size_t count) const {
   Expectation expected;
   expected.source = source;
+  expected.kind = kind_;
   expected.name = topic_.hash;
   expected.sequence = sequence;
   expected.dtype = static_cast<std::uint8_t>(dtype);
@@ -36,6 +37,7 @@ Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dt
 
 MessageHeader Operation::header(DType dtype, std::size_t count) const {
   MessageHeader header;
+  header.kind = static_cast<std::uint16_t>(kind_);
   header.name = topic_.hash;
   header.dtype = static_cast<std::uint8_t>(dtype);
   header.count = count;
@@ -55,6 +57,7 @@ void Operation::finish() {
 
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
+  for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation);
   finish();
 }
 
@@ -112,6 +115,7 @@ void Operation::check_losses() {
     const Rank rank = awaited_[i].expectation.source;
     switch (lose(awaited_[i])) {
       case Loss::raise:
+        raise_known_deadlock(*core_, waiting_since_);  // whose other ranks may have left
         throw PeerLost(rank, topic_.text, step_);
       case Loss::without:
         awaited_[i].settled = true;
@@ -128,7 +132,7 @@ Operation::Loss Operation::lose(const Awaited& awaited) {
   return Loss::without;
 }
 
-void Operation::check_time() {
+void Operation::check_time(Wait wait) {
   const auto missing =
       std::find_if(awaited_.begin(), awaited_.end(), [](const Awaited& awaited) { return !awaited.settled; });
   if (missing == awaited_.end()) return;
@@ -138,7 +142,9 @@ void Operation::check_time() {
     throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout; {}",
                                topic_.text, step_, seconds(waited), expected.source,
                                what_it_does(*core_, expected.source)));
-  if (waited > kSuspectAfter) look_for_deadlock(*core_, expected, topic_.text, waiting_since_);
+  // Who polls, or waits for a limited time, may still send what others wait for.
+  if (waited > kSuspectAfter && wait != Wait::poll)
+    look_for_deadlock(*core_, expected, topic_.text, waiting_since_, wait == Wait::forever);
   if (waited > kWarnAfter && !warned_) {
     warned_ = true;
     fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {}); {}\n",
@@ -148,14 +154,14 @@ void Operation::check_time() {
 }
 
 // What is too slow to do each time somebody looks whether a message has come.
-void Operation::look_around() {
+void Operation::look_around(Wait wait) {
   const std::lock_guard lock(mutex_);
   if (ended()) return;
   try {
-    core_->mailbox.raise_complaints();
+    if (!others_need_more()) core_->mailbox.raise_complaints();
     check_losses();
     reconsider();
-    if (!ended()) check_time();
+    if (!ended()) check_time(wait);
   } catch (...) {
     fail(std::current_exception());
   }
@@ -163,6 +169,7 @@ void Operation::look_around() {
 
 bool Operation::wait_until(Deadline deadline) {
   if (advance()) return true;
+  core_->note_thread();
   WaitNote note(*core_);  // takes back what others were told, whatever happens
   for (;;) {
     const std::uint32_t ticket = core_->fabric->ticket();
@@ -171,23 +178,23 @@ bool Operation::wait_until(Deadline deadline) {
     if (deadline != Deadline::max() && Clock::now() >= deadline) return false;
     core_->fabric->sleep(ticket, missing_sources(), deadline);
     if (advance()) return true;
-    look_now_and_then();
+    look_now_and_then(deadline == Deadline::max() ? Wait::forever : Wait::limited);
   }
 }
 
-void Operation::look_now_and_then() {
+void Operation::look_now_and_then(Wait wait) {
   core_->mailbox.drain_all();
   const auto now = Clock::now();
   if (waiting_since_ == Deadline{}) waiting_since_ = now;
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
-  look_around();
+  look_around(wait);
 }
 
 bool Operation::look() {
   core_->advance_in_flight(this);
   if (advance()) return true;
-  look_now_and_then();
+  look_now_and_then(Wait::poll);
   return advance();
 }
 
@@ -218,7 +225,9 @@ void Pending::wait() {
 
 bool Pending::wait_for(std::chrono::nanoseconds duration) {
   if (!operation_) return true;
-  if (!operation_->wait_until(Clock::now() + duration)) return false;
+  const auto now = Clock::now();
+  if (!operation_->wait_until(duration < Deadline::max() - now ? now + duration : Deadline::max()))
+    return false;
   wait();
   return true;
 }

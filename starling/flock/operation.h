@@ -17,8 +17,8 @@ namespace starling {
 /// nothing can go wrong any more: an error leaves the caller's blocks as they were (but see LongAverage).
 class Operation {
  public:
-  Operation(std::shared_ptr<Core> core, Topic& topic, Step step = 0)
-      : core_(std::move(core)), topic_(topic), step_(step) {}
+  Operation(MessageKind kind, std::shared_ptr<Core> core, Topic& topic, Step step = 0)
+      : kind_(kind), core_(std::move(core)), topic_(topic), step_(step) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -53,6 +53,8 @@ class Operation {
   virtual void proceed() = 0;
 
   virtual Loss lose(const Awaited& awaited);
+  /// Others wait for what this rank sends in a later phase: a complaint about something else must not end it.
+  virtual bool others_need_more() const { return false; }
   /// Called now and then while nothing comes.
   virtual void reconsider() {}
 
@@ -64,6 +66,7 @@ class Operation {
   /// Posts under the topic's own count for `to`.
   void post(const Outgoing& message, MessageHeader header, Rank to);
 
+  const MessageKind kind_;
   const std::shared_ptr<Core> core_;
   Topic& topic_;
   Step step_;
@@ -71,10 +74,11 @@ class Operation {
 
  private:
   bool advance_locked();
-  void look_around();
-  void look_now_and_then();
+  enum class Wait { poll, limited, forever };
+  void look_around(Wait wait);
+  void look_now_and_then(Wait wait);
   void check_losses();
-  void check_time();
+  void check_time(Wait wait);
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
 

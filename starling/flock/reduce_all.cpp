@@ -16,7 +16,8 @@ constexpr std::size_t kInCache = 64 << 10;
 
 ReduceAll::ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
                      Room own_slice)
-    : Collective(std::move(core), topic),
+    : Collective(own_slice ? MessageKind::scattered_reduction : MessageKind::reduction, std::move(core),
+                 topic),
       pieces_(std::move(pieces)),
       dtype_(pieces_[0].in.dtype),
       count_(total_count(pieces_)),
@@ -67,13 +68,13 @@ void ReduceAll::begin() {
   copy_in({0, mine.begin}, to);
   copy_in({mine.end, count_}, to + mine.begin * size_of(dtype_));
   MessageHeader head = header_for(0, dtype_, count_);
-  head.detail = static_cast<std::uint64_t>(reduction_);
+  head.detail = layout_hash(static_cast<std::uint64_t>(reduction_), pieces_);
   post_to_others(message, head);
   for (const Rank member : members()) {
     if (member == core_->rank()) continue;
     Expectation expected = expectation_of(0, member, dtype_, count_);
-    expected.detail_means = Detail::reduction;
-    expected.detail = static_cast<std::uint64_t>(reduction_);
+    expected.detail_means = pieces_.size() == 1 ? Detail::reduction : Detail::layout;
+    expected.detail = head.detail;
     await(expected);
   }
 }
@@ -84,19 +85,24 @@ void ReduceAll::reduce_range(std::size_t count, std::byte* out,
   const std::size_t element = size_of(dtype_);
   const std::size_t chunk = kInCache / element;
   const bool sums = reduction_ == Reduction::sum || reduction_ == Reduction::average;
+  // Two bytes hold neither the sum of large numbers nor its digits: there the weights divide, in float32.
+  const double share = 1.0 / static_cast<double>(blocks.size());
+  const bool average = reduction_ == Reduction::average;
+  const bool weighted = average && element == 2;
   std::vector<Term> terms(blocks.size());
   for (std::size_t done = 0; done < count; done += chunk) {
     const std::size_t now = std::min(chunk, count - done);
     std::byte* to = out + done * element;
     if (sums && is_floating(dtype_)) {
-      for (std::size_t i = 0; i < blocks.size(); ++i) terms[i] = {blocks[i] + done * element, 1.0};
+      for (std::size_t i = 0; i < blocks.size(); ++i)
+        terms[i] = {blocks[i] + done * element, weighted ? share : 1.0};
       combine(dtype_, to, terms, now, Store::cached);
     } else {
       std::memcpy(to, blocks[0] + done * element, now * element);
       for (std::size_t i = 1; i < blocks.size(); ++i)
         reduce(reduction_, dtype_, to, blocks[i] + done * element, now);
     }
-    if (reduction_ == Reduction::average) scale(dtype_, to, 1.0 / static_cast<double>(blocks.size()), now);
+    if (average && !weighted) scale(dtype_, to, share, now);
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include "starling/fabric/local/local.h"
 
-// The shared-memory protocol under seeded interleavings: one thread plays all ranks, a call at a time, beside a
-// model of what every pair must see.
+// The shared-memory protocol under seeded interleavings: one thread plays all ranks, a call at a time, beside
+// a model of what every pair must see.
 
 namespace starling {
 namespace {
@@ -104,7 +104,8 @@ void play(unsigned seed, Rank size) {
     if (call % 50 == 0)
       for (const Hands& one : hands) {
         for (const Arrival& arrival : one.arrivals)
-          ASSERT_TRUE(holds(arrival.bytes(), arrival.header().sequence)) << "seed " << seed << " call " << call;
+          ASSERT_TRUE(holds(arrival.bytes(), arrival.header().sequence))
+              << "seed " << seed << " call " << call;
         for (const auto& [message, number] : one.posted)
           ASSERT_TRUE(holds(message.bytes(), number)) << "seed " << seed << " call " << call;
       }
