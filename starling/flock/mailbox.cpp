@@ -90,9 +90,12 @@ bool Mailbox::sent(std::uint64_t name, Rank peer, std::uint64_t sequence) const 
 }
 
 std::string Mailbox::text_of(std::uint64_t name) const {
+  // Later phases and parts of an operation count on from its name.
+  constexpr std::uint64_t kMostParts = 10'000;
   const std::lock_guard lock(mutex_);
-  const auto found = topics_.find(name);
-  return found == topics_.end() ? fmt::format("another name ({:016x})", name) : found->second->text;
+  for (std::uint64_t part = 0; part < kMostParts; ++part)
+    if (const auto found = topics_.find(name - part); found != topics_.end()) return found->second->text;
+  return fmt::format("another name ({:016x})", name);
 }
 
 void Mailbox::keep(Arrival arrival) {
