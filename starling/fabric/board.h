@@ -36,11 +36,13 @@ class Board {
   virtual std::int64_t agree(std::uint64_t key, std::int64_t proposal) = 0;
   virtual std::optional<std::int64_t> agreed(std::uint64_t key) const = 0;
 
-  /// This rank has started `step`. Ordered with the register: who agrees on something afterwards sees it, or
-  /// this rank sees the agreement.
-  virtual void announce(Step step) = 0;
+  static constexpr std::uint32_t kLines = 64;  // flocks that can count steps of their own
+
+  /// This rank has started `step` of the flock with this line. Ordered with the register: who agrees on
+  /// something afterwards sees it, or this rank sees the agreement.
+  virtual void announce(Step step, std::uint32_t line) = 0;
   /// The last that was announced, -1 before the first.
-  virtual Step announced(Rank rank) const = 0;
+  virtual Step announced(Rank rank, std::uint32_t line) const = 0;
 
   virtual void publish(const Waiting& waiting) = 0;
   virtual Waiting waiting(Rank rank) const = 0;

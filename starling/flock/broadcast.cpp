@@ -9,13 +9,13 @@ namespace starling {
 
 void Broadcast::begin() {
   arrivals_.clear();
-  if (!std::binary_search(members().begin(), members().end(), root_)) {
+  if (std::find(members().begin(), members().end(), root_) == members().end()) {
     abandon_earlier();
     throw PeerLost(root_, topic_.text, step_);
   }
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
-  const bool root = core_->rank() == root_;
+  const bool root = core_->self() == root_;
   const Outgoing message = core_->fabric->reserve(root ? message_bytes(pieces_) : 0);
   if (root)
     for (const Piece& piece : pieces_)
@@ -24,7 +24,7 @@ void Broadcast::begin() {
   head.detail = layout_hash(static_cast<std::uint64_t>(root_), pieces_);
   post_to_others(message, head);
   for (const Rank member : members()) {
-    if (member == core_->rank()) continue;
+    if (member == core_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype, count);
     expected.detail_means = pieces_.size() == 1 ? Detail::root : Detail::layout;
     expected.detail = head.detail;

@@ -23,7 +23,7 @@ void Collective::attempt() {
   awaited_.clear();
   complete_ = false;
   view_ = core_->membership.newest();
-  place_ = static_cast<std::size_t>(std::lower_bound(members().begin(), members().end(), core_->rank()) -
+  place_ = static_cast<std::size_t>(std::find(members().begin(), members().end(), core_->self()) -
                                     members().begin());
   begin();
 }
@@ -38,7 +38,7 @@ MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size
 
 void Collective::post_to_others(const Outgoing& message, const MessageHeader& head) const {
   for (const Rank to : members())
-    if (to != core_->rank()) core_->fabric->post(message, head, to);
+    if (to != core_->self()) core_->fabric->post(message, head, to);
 }
 
 Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype,
@@ -70,7 +70,7 @@ void Collective::proceed() {
     const Outgoing nothing = core_->fabric->reserve(0);
     post_to_others(nothing, header_for(kHave, DType::uint8, 0));
     for (const Rank member : members())
-      if (member != core_->rank()) await(expectation_of(kHave, member, DType::uint8, 0));
+      if (member != core_->self()) await(expectation_of(kHave, member, DType::uint8, 0));
     return;
   }
   const bool all = std::all_of(awaited_.begin(), awaited_.end(),

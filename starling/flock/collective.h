@@ -19,7 +19,7 @@ class Collective : public Operation {
   void start();
 
  protected:
-  /// The members of this attempt, ascending, and where this rank is among them.
+  /// The members of this attempt, in the flock's order, and where this rank is among them.
   const std::vector<Rank>& members() const { return view_->members; }
   std::size_t place() const { return place_; }
 

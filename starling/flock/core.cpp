@@ -1,42 +1,66 @@
 #include "starling/flock/core.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <numeric>
 
-#include "starling/flock/operation.h"
+#include "starling/base/error.h"
 #include "starling/topology/registry.h"
+#include "starling/topology/relabel.h"
 
 namespace starling {
 namespace {
 
-std::string list_of(const std::vector<Rank>& ranks) {
-  return fmt::format("[{}]", fmt::join(ranks, ","));
+std::vector<Rank> everybody(Rank size) {
+  std::vector<Rank> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 }  // namespace
 
-Core::Core(std::shared_ptr<Fabric> given) : fabric(std::move(given)), mailbox(fabric), membership(*fabric) {}
+Core::Core(std::shared_ptr<Fabric> given)
+    : hub(std::make_shared<Hub>(std::move(given))),
+      fabric(hub->fabric),
+      mailbox(hub->mailbox),
+      members(everybody(fabric->size())),
+      rank(fabric->rank()),
+      identity(0),
+      membership(*fabric, members, identity) {}
 
-void Core::check_peer(Rank peer, std::string_view operation) const {
-  if (peer < 0 || peer >= size())
+Core::Core(const Core& parent, std::vector<Rank> part, std::uint64_t given_identity)
+    : hub(parent.hub),
+      fabric(parent.fabric),
+      mailbox(parent.mailbox),
+      members(std::move(part)),
+      rank(own(fabric->rank())),
+      identity(given_identity),
+      membership(*fabric, members, identity),
+      on_loss(parent.on_loss.load()) {}
+
+Rank Core::global(Rank one, std::string_view operation) const {
+  if (one < 0 || one >= size())
     throw InvalidArgument(
-        fmt::format("{}: rank {} is not one of the {} ranks 0..{}", operation, peer, size(), size() - 1));
+        fmt::format("{}: rank {} is not one of the {} ranks 0..{}", operation, one, size(), size() - 1));
+  return members[static_cast<std::size_t>(one)];
 }
 
-void Core::note_thread() {
-  thread_local const char here = 0;
-  const void* first = nullptr;
-  if (!first_thread_.compare_exchange_strong(first, &here, std::memory_order_relaxed) && first != &here)
-    many_threads.store(true, std::memory_order_relaxed);
+std::uint64_t Core::count_flocks(const std::vector<Rank>& of) {
+  const std::lock_guard lock(mutex_);
+  return flocks_[of]++;
 }
 
-void Core::enter() {
-  note_thread();
-  mailbox.drain_all();
-  mailbox.raise_complaints();
+Rank Core::own(Rank global_rank) const {
+  return static_cast<Rank>(std::find(members.begin(), members.end(), global_rank) - members.begin());
 }
 
-void Core::set_schedule(SchedulePtr schedule) {
+Topic& Core::topic(const Name& name) {
+  hub->enter();
+  return mailbox.topic(name, identity);
+}
+
+void Core::set_course(Course& course, SchedulePtr schedule) {
   if (schedule->size() != size())
     throw InvalidArgument(
         fmt::format("{} is for {} ranks, this flock has {}", schedule->name(), schedule->size(), size()));
@@ -45,60 +69,56 @@ void Core::set_schedule(SchedulePtr schedule) {
         "{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one",
         schedule->name()));
   const std::lock_guard lock(mutex_);
-  schedule_hash_ = hash_name(schedule->name());
-  schedule_ = std::move(schedule);
-  step_ = 0;
-  live_.clear();
+  course = {schedule, hash_name(schedule->name()), 0, {}};
 }
 
-SchedulePtr Core::schedule() const {
+SchedulePtr Core::schedule_of(const Course& course) const {
   const std::lock_guard lock(mutex_);
-  return schedule_;
+  return course.schedule;
 }
 
 SchedulePtr Core::schedule_now() {
   const auto view = membership.newest();
   const std::lock_guard lock(mutex_);
-  return view->first_step >= 0 && view->first_step <= started_ ? schedule_in(*view) : schedule_;
+  if (view->epoch == 0 || view->first_step < 0 || view->first_step > started_) return main.schedule;
+  return schedule_in(main, *view);
 }
 
-Step Core::step() const {
+Step Core::step_of(const Course& course) const {
   const std::lock_guard lock(mutex_);
-  return step_;
+  return course.step;
 }
 
 // A schedule that cannot be had for so few ranks stays as it was: what is missing goes to the receiver itself
 // in every step.
-const SchedulePtr& Core::schedule_in(const View& view) {
-  if (view.epoch == 0) return schedule_;
-  SchedulePtr& found = live_[view.epoch];
+const SchedulePtr& Core::schedule_in(Course& course, const View& view) {
+  SchedulePtr& found = course.in_view[view.epoch];
   if (found) return found;
-  const std::string spec = fmt::format("live({},members={})", schedule_->name(), list_of(view.members));
+  const bool whole = size() == fabric->size() && std::is_sorted(members.begin(), members.end());
+  if (view.epoch == 0) {
+    found = whole ? course.schedule : relabel(course.schedule, members, fabric->size());
+    return found;
+  }
   try {
-    found = make_schedule(spec, size());
+    found = relabel(make_schedule(course.schedule->name(), static_cast<Rank>(view.members.size())),
+                    view.members, fabric->size());
   } catch (const InvalidArgument& error) {
     fmt::print(stderr,
                "starling: rank {} keeps {} with gaps, since over the {} live ranks it is impossible: {}\n",
-               rank(), schedule_->name(), view.members.size(), error.what());
-    found = schedule_;
+               self(), course.schedule->name(), view.members.size(), error.what());
+    found = whole ? course.schedule : relabel(course.schedule, members, fabric->size());
   }
   return found;
 }
 
-void Core::next_turn(Turn& turn) {
+void Core::next_turn(Course& course, Turn& turn) {
   const std::lock_guard lock(mutex_);
   const Step number = started_++;
-  turn.step = step_++;
-  turn.schedule = schedule_hash_;
-  if (!reweighting()) {
-    fabric->board().announce(number);
-    turn.epoch = 0;
-    schedule_->exchange(turn.step, rank(), turn.exchange);
-    return;
-  }
-  const auto view = membership.start(number);
+  turn.step = course.step++;
+  turn.schedule = course.hash;
+  const auto view = reweighting() ? membership.start(number) : membership.start_unchanged(number);
   turn.epoch = view->epoch;
-  schedule_in(*view)->exchange(turn.step, rank(), turn.exchange);
+  schedule_in(course, *view)->exchange(turn.step, self(), turn.exchange);
 }
 
 void Core::observe(StepObserver observer) {
@@ -114,28 +134,6 @@ void Core::record(const StepRecord& record) {
     observer = observer_;
   }
   if (observer) observer(record);
-}
-
-void Core::add_in_flight(const std::shared_ptr<Operation>& operation) {
-  const std::lock_guard lock(in_flight_mutex_);
-  in_flight_.push_back(operation);
-  any_in_flight_ = true;
-}
-
-void Core::advance_in_flight(const Operation* except) {
-  if (!any_in_flight_.load(std::memory_order_relaxed)) return;
-  std::vector<std::shared_ptr<Operation>> live;
-  {
-    const std::lock_guard lock(in_flight_mutex_);
-    std::erase_if(in_flight_, [&](const std::weak_ptr<Operation>& entry) {
-      auto operation = entry.lock();
-      if (!operation || operation->ended()) return true;
-      if (operation.get() != except) live.push_back(std::move(operation));
-      return false;
-    });
-    any_in_flight_ = !in_flight_.empty();
-  }
-  for (const auto& operation : live) operation->advance_if_idle();
 }
 
 }  // namespace starling

@@ -1,18 +1,15 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 
-#include "starling/flock/mailbox.h"
+#include "starling/flock/hub.h"
 #include "starling/flock/membership.h"
 #include "starling/topology/schedule.h"
 
 namespace starling {
-
-class Operation;
 
 /// What happens to operations when a rank dies.
 enum class OnLoss {
@@ -24,85 +21,79 @@ enum class OnLoss {
 struct StepRecord {
   Step step = 0;            // of the schedule
   std::uint32_t epoch = 0;  // of the view it was done in
-  Exchange exchange;
+  Exchange exchange;        // ranks of the whole flock
 };
 using StepObserver = std::function<void(const StepRecord&)>;
 
-/// A cycle of waits that a waiting rank has found; see deadlock.h.
-struct Suspicion {
-  std::uint64_t since = 0;  // the wait in which it was found
-  std::uint64_t cycle = 0;
-  std::uint64_t confirmed = 0;
-  std::string text;
+/// A schedule on its way: which step comes next.
+struct Course {
+  SchedulePtr schedule;  // over the flock's own ranks
+  std::uint64_t hash = 0;
+  Step step = 0;
+  std::map<std::uint32_t, SchedulePtr> in_view;  // by epoch, over the ranks of the whole flock
 };
 
-/// What the handles of one flock and its operations share.
+/// What the handles of one flock and its operations share. Operations speak of ranks of the whole flock,
+/// which are the fabric's; users of a sub-flock of its own ranks, 0 to size - 1, in the order of `members`.
 class Core {
  public:
+  /// The whole flock.
   explicit Core(std::shared_ptr<Fabric> given);
+  /// A part of it. `identity` is the same on all its members and tells it from other flocks.
+  Core(const Core& parent, std::vector<Rank> members, std::uint64_t identity);
 
+  const std::shared_ptr<Hub> hub;
   const std::shared_ptr<Fabric> fabric;
-  Mailbox mailbox;
+  Mailbox& mailbox;
+  const std::vector<Rank> members;  // ranks of the whole flock
+  const Rank rank;                  // this one's place among them
+  const std::uint64_t identity;
   Membership membership;
-  std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
   std::atomic<OnLoss> on_loss{OnLoss::raise};
-  std::atomic<bool> many_threads{false};  // more than one has started operations
-  std::atomic<bool> told_others{false};   // what this rank waits for
 
-  Rank rank() const { return fabric->rank(); }
-  Rank size() const { return fabric->size(); }
+  Rank self() const { return fabric->rank(); }
+  Rank size() const { return static_cast<Rank>(members.size()); }
   bool reweighting() const { return on_loss.load(std::memory_order_relaxed) == OnLoss::reweight; }
 
-  /// Throws InvalidArgument for a rank that is none.
-  void check_peer(Rank peer, std::string_view operation) const;
-  /// What every operation does first: raises complaints, notes which thread it comes from.
-  void enter();
-  /// Operations are started or waited for by this thread.
-  void note_thread();
+  /// The rank in the whole flock of one of this flock's ranks; throws InvalidArgument for one that is none.
+  Rank global(Rank one, std::string_view operation) const;
+  /// The other way round.
+  Rank own(Rank global_rank) const;
+  Topic& topic(const Name& name);
 
-  void set_schedule(SchedulePtr schedule);
-  SchedulePtr schedule() const;
+  void set_course(Course& course, SchedulePtr schedule);
+  SchedulePtr schedule_of(const Course& course) const;
   /// The schedule as it holds now: over the live members, once a view has changed it.
   SchedulePtr schedule_now();
-  Step step() const;
+  Step step_of(const Course& course) const;
 
-  /// What this rank does in the next step, which begins now.
+  Course main;      // of neighbour operations
+  Course machines;  // of hierarchical ones
+
+  /// What this rank does in the next step of a course, which begins now.
   struct Turn {
     Step step = 0;
     std::uint32_t epoch = 0;
     std::uint64_t schedule = 0;  // hash
     Exchange exchange;
   };
-  void next_turn(Turn& turn);
+  void next_turn(Course& course, Turn& turn);
+
+  /// How many flocks of exactly these members this rank has made before.
+  std::uint64_t count_flocks(const std::vector<Rank>& of);
 
   void observe(StepObserver observer);
   void record(const StepRecord& record);
   bool observed() const { return observed_.load(std::memory_order_relaxed); }
 
-  /// Only the one thread that uses the flock looks here.
-  Suspicion& suspicion() { return suspicion_; }
-
-  /// Operations of several phases go on while this rank waits for another one.
-  void add_in_flight(const std::shared_ptr<Operation>& operation);
-  void advance_in_flight(const Operation* except);
-
  private:
-  const SchedulePtr& schedule_in(const View& view);
+  const SchedulePtr& schedule_in(Course& course, const View& view);
 
-  mutable std::mutex mutex_;  // of what follows
-  SchedulePtr schedule_;
-  std::uint64_t schedule_hash_ = 0;
-  Step step_ = 0;
-  Step started_ = 0;                           // scheduled operations since joining, whatever the schedule
-  std::map<std::uint32_t, SchedulePtr> live_;  // by epoch: the schedule over the view's members
+  mutable std::mutex mutex_;  // of the courses and of what follows
+  Step started_ = 0;          // scheduled operations since joining, whatever the schedule
+  std::map<std::vector<Rank>, std::uint64_t> flocks_;
   StepObserver observer_;
   std::atomic<bool> observed_{false};
-
-  std::mutex in_flight_mutex_;
-  std::vector<std::weak_ptr<Operation>> in_flight_;
-  std::atomic<bool> any_in_flight_{false};
-  std::atomic<const void*> first_thread_{nullptr};
-  Suspicion suspicion_;
 };
 
 }  // namespace starling

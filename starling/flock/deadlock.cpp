@@ -61,8 +61,8 @@ std::string what_it_does(Core& core, Rank rank) {
 }
 
 void raise_known_deadlock(Core& core, Deadline since) {
-  if (core.many_threads) return;
-  const Suspicion& suspicion = core.suspicion();
+  if (core.hub->many_threads) return;
+  const Suspicion& suspicion = core.hub->suspicion;
   if (suspicion.since == static_cast<std::uint64_t>(since.time_since_epoch().count()) &&
       suspicion.cycle != 0 && core.fabric->board().agreed(suspicion.cycle))
     throw Deadlock(suspicion.text);
@@ -71,16 +71,16 @@ void raise_known_deadlock(Core& core, Deadline since) {
 void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since,
                        bool forever) {
   Board& board = core.fabric->board();
-  Suspicion& suspicion = core.suspicion();
+  Suspicion& suspicion = core.hub->suspicion;
   Waiting mine;
   mine.peer = expected.source;
   mine.name = expected.name;
   mine.sequence = expected.sequence;
   mine.step = expected.step;
   operation.copy(mine.text.data(), mine.text.size() - 1);
-  core.told_others = true;
+  core.hub->told_others = true;
   // A later phase comes by itself, and another thread may send what is missing.
-  if (expected.later_phase || core.many_threads || !forever) {
+  if (expected.later_phase || core.hub->many_threads || !forever) {
     board.publish(mine);
     return;
   }
@@ -89,7 +89,7 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
   raise_known_deadlock(core, since);
   mine.confirmed = suspicion.confirmed;
   board.publish(mine);
-  auto cycle = find_cycle(board, {core.rank(), mine});
+  auto cycle = find_cycle(board, {core.self(), mine});
   if (cycle.empty()) return;
   // Everybody begins with the lowest rank.
   std::rotate(cycle.begin(),
@@ -98,7 +98,7 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
               cycle.end());
   const std::uint64_t key = hash_of(cycle);
   const auto me =
-      std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.rank(); });
+      std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.self(); });
   if (me == cycle.end()) return;  // those in it will end it
   suspicion.since = mine.since;
   suspicion.cycle = key;
@@ -109,7 +109,7 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
   mine.confirmed = key;
   board.publish(mine);
   const bool all = std::all_of(cycle.begin(), cycle.end(), [&](const Link& link) {
-    return link.rank == core.rank() || link.waiting.confirmed == key;
+    return link.rank == core.self() || link.waiting.confirmed == key;
   });
   if (!all) return;
   board.agree(key, 1);
@@ -117,7 +117,7 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
 }
 
 WaitNote::~WaitNote() {
-  if (!core_.told_others.exchange(false)) return;
+  if (!core_.hub->told_others.exchange(false)) return;
   core_.fabric->board().publish({});
 }
 

@@ -1,6 +1,7 @@
 #include "starling/flock/flock.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 
 #include "starling/flock/broadcast.h"
@@ -12,13 +13,18 @@
 namespace starling {
 namespace {
 
-void check_weights(const Core& core, const std::map<Rank, double>& weights, std::string_view name) {
-  for (const auto& [peer, weight] : weights) {
-    core.check_peer(peer, name);
-    if (peer == core.rank())
-      throw InvalidArgument(
-          fmt::format("{}: rank {} is this rank itself; its weight is self_weight", name, peer));
+// 0: not pretended.
+Rank ranks_per_machine() {
+  for (const char* variable : {"STARLING_RANKS_PER_MACHINE", "BLUEFOG_NODES_PER_MACHINE"}) {
+    const char* text = std::getenv(variable);
+    if (text == nullptr || *text == 0) continue;
+    char* end = nullptr;
+    const long value = std::strtol(text, &end, 10);
+    if (*end != 0 || value < 1 || value > 1'000'000)
+      throw InvalidArgument(fmt::format("{}={} is not a number of ranks", variable, text));
+    return static_cast<Rank>(value);
   }
+  return 0;
 }
 
 void need_floating(const Pieces& pieces, std::string_view name) {
@@ -32,7 +38,7 @@ void need_floating(const Pieces& pieces, std::string_view name) {
 template <typename T>
 Pending started(const std::shared_ptr<Core>& core, const std::shared_ptr<T>& operation, bool has_phases) {
   operation->start();
-  if (has_phases && !operation->ended()) core->add_in_flight(operation);
+  if (has_phases && !operation->ended()) core->hub->add_in_flight(operation);
   return Pending(operation);
 }
 
@@ -48,12 +54,66 @@ void Flock::set_schedule(const std::string& spec) {
 
 void Flock::set_timeout(std::chrono::nanoseconds timeout) {
   if (timeout.count() <= 0) throw InvalidArgument("the timeout must be longer than nothing");
-  core_->timeout = timeout;
+  core_->hub->timeout = timeout;
 }
 
-Topic& Flock::topic(const Name& name) {
-  core_->enter();
-  return core_->mailbox.topic(name);
+Flock::Flock(const Flock& parent, const std::vector<Rank>& global_ranks) {
+  const std::uint64_t count = parent.core_->count_flocks(global_ranks);
+  std::uint64_t identity = register_key(parent.core_->identity + 1, count);
+  for (const Rank rank : global_ranks) identity = register_key(identity, static_cast<std::uint64_t>(rank));
+  core_ = std::make_shared<Core>(*parent.core_, global_ranks, identity);
+  set_schedule("exponential");
+}
+
+Flock Flock::split(std::int64_t colour, std::int64_t key) {
+  const auto all = allgather(std::vector<std::int64_t>{colour, key, rank()}, "split");
+  std::vector<std::pair<std::int64_t, Rank>> chosen;
+  for (std::size_t i = 0; i < all.size(); i += 3)
+    if (all[i] == colour && (colour >= 0 || all[i + 2] == rank()))
+      chosen.emplace_back(all[i + 1], static_cast<Rank>(all[i + 2]));
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<Rank> ranks;
+  for (const auto& [order, rank] : chosen) ranks.push_back(core_->global(rank, "split"));
+  return {*this, ranks};
+}
+
+Flock Flock::group(const std::vector<Rank>& ranks) {
+  std::vector<Rank> global_ranks;
+  for (const Rank rank : ranks) {
+    const Rank found = core_->global(rank, "group");
+    if (std::find(global_ranks.begin(), global_ranks.end(), found) != global_ranks.end())
+      throw InvalidArgument(fmt::format("group: rank {} is there twice", rank));
+    global_ranks.push_back(found);
+  }
+  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end())
+    throw InvalidArgument(fmt::format("group: rank {} is not one of its members, {}", rank(), join_words([&] {
+                                        std::vector<std::string> words;
+                                        for (const Rank one : ranks) words.push_back(std::to_string(one));
+                                        return words;
+                                      }())));
+  return {*this, global_ranks};
+}
+
+Rank Flock::local_size() const {
+  const Rank given = ranks_per_machine();
+  if (given == 0) return size();
+  if (size() % given != 0)
+    throw InvalidArgument(fmt::format("{} ranks cannot be dealt to machines of {}", size(), given));
+  return given;
+}
+
+void Flock::set_machine_schedule(const std::string& spec) {
+  const std::string inner = make_schedule(spec, machine_size())->name();
+  core_->set_course(
+      core_->machines,
+      make_schedule(fmt::format("hierarchical(outer={},local={})", inner, local_size()), size()));
+}
+
+View Flock::view() const {
+  View view = *core_->membership.newest();
+  std::erase_if(view.members, [&](Rank global_rank) { return core_->own(global_rank) == core_->size(); });
+  for (Rank& member : view.members) member = core_->own(member);
+  return view;
 }
 
 Pieces Flock::checked(Piece piece, MutableBlock out, const Name& name) {
@@ -70,16 +130,43 @@ Pieces Flock::checked(Pieces pieces, const Name& name) {
   return pieces;
 }
 
-Pending Flock::start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name name) {
+Pending Flock::start_scheduled(Course& course, Pieces pieces, Outgoing memory, const Name& name) {
   need_floating(pieces, name.text());
-  Topic& topic = this->topic(name);
+  Topic& topic = core_->topic(name);
   Core::Turn turn;
-  core_->next_turn(turn);
+  core_->next_turn(course, turn);
   if (!memory && LongAverage::suits(turn.exchange, pieces))
     return started(core_, std::make_shared<LongAverage>(core_, topic, std::move(turn), pieces[0]), false);
   auto operation =
       std::make_shared<NeighborAverage>(core_, topic, std::move(turn), std::move(pieces), std::move(memory));
   return started(core_, operation, operation->has_phases());
+}
+
+Pending Flock::start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name name) {
+  return start_scheduled(core_->main, std::move(pieces), std::move(memory), name);
+}
+
+Pending Flock::start_hierarchical(Pieces pieces, Name name) {
+  if (!core_->schedule_of(core_->machines)) set_machine_schedule("exponential");
+  return start_scheduled(core_->machines, std::move(pieces), {}, name);
+}
+
+// The same weights by ranks of the whole flock.
+Weighted Flock::global(const Weighted& weights, const Name& name) const {
+  const auto translated = [&](const std::map<Rank, double>& side) {
+    std::map<Rank, double> result;
+    for (const auto& [peer, weight] : side) {
+      result[core_->global(peer, name.text())] = weight;
+      if (peer == rank())
+        throw InvalidArgument(
+            fmt::format("{}: rank {} is this rank itself; its weight is self_weight", name.text(), peer));
+    }
+    return result;
+  };
+  Weighted result{weights.self_weight};
+  if (weights.sources) result.sources = translated(*weights.sources);
+  if (weights.destinations) result.destinations = translated(*weights.destinations);
+  return result;
 }
 
 // Everybody tells everybody the side it has; the collective that Weighted speaks of.
@@ -102,24 +189,22 @@ Weighted Flock::inferred(Weighted weights, const Name& name) {
 
 Pending Flock::start_neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& given, Name name) {
   need_floating(pieces, name.text());
-  if (given.sources) check_weights(*core_, *given.sources, name.text());
-  if (given.destinations) check_weights(*core_, *given.destinations, name.text());
+  global(given, name);  // bad ranks are told before anything is sent
   const bool both = given.sources && given.destinations;
-  const Weighted weights = both ? given : inferred(given, name);
+  const Weighted weights = global(both ? given : inferred(given, name), name);
   return started(core_,
-                 std::make_shared<NeighborAverage>(core_, topic(name), weights, false, std::move(pieces),
-                                                   std::move(memory)),
+                 std::make_shared<NeighborAverage>(core_, core_->topic(name), weights, false,
+                                                   std::move(pieces), std::move(memory)),
                  false);
 }
 
 Pending Flock::start_pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name) {
   need_floating(pieces, name.text());
-  const Weighted weights{self_weight, {{{peer, 1 - self_weight}}}, {{{peer, 1.0}}}};
-  check_weights(*core_, *weights.sources, name.text());
-  return started(
-      core_,
-      std::make_shared<NeighborAverage>(core_, topic(name), weights, true, std::move(pieces), Outgoing()),
-      false);
+  const Weighted weights = global({self_weight, {{{peer, 1 - self_weight}}}, {{{peer, 1.0}}}}, name);
+  return started(core_,
+                 std::make_shared<NeighborAverage>(core_, core_->topic(name), weights, true,
+                                                   std::move(pieces), Outgoing()),
+                 false);
 }
 
 Pending Flock::start_allreduce(Pieces pieces, Reduction reduction, Name name) {
@@ -129,30 +214,33 @@ Pending Flock::start_allreduce(Pieces pieces, Reduction reduction, Name name) {
       throw InvalidArgument(fmt::format("{}: tensors of one group have one type, not {} and {}", name.text(),
                                         starling::name(pieces[0].in.dtype), starling::name(piece.in.dtype)));
   return started(
-      core_, std::make_shared<ReduceAll>(core_, topic(name), std::move(pieces), reduction, nullptr), true);
+      core_, std::make_shared<ReduceAll>(core_, core_->topic(name), std::move(pieces), reduction, nullptr),
+      true);
 }
 
 Pending Flock::start_reduce_scatter(ConstBlock in, Room room, Reduction reduction, Name name) {
   Pieces pieces = {{in, nullptr, 0}};
   if (reduction == Reduction::average) need_floating(pieces, name.text());
   return started(
-      core_, std::make_shared<ReduceAll>(core_, topic(name), std::move(pieces), reduction, std::move(room)),
+      core_,
+      std::make_shared<ReduceAll>(core_, core_->topic(name), std::move(pieces), reduction, std::move(room)),
       true);
 }
 
 Pending Flock::start_broadcast(Pieces pieces, Rank root, Name name) {
-  core_->check_peer(root, name.text());
-  return started(core_, std::make_shared<Broadcast>(core_, topic(name), std::move(pieces), root), true);
+  const Rank from = core_->global(root, name.text());
+  return started(core_, std::make_shared<Broadcast>(core_, core_->topic(name), std::move(pieces), from),
+                 true);
 }
 
 Pending Flock::start_allgather(ConstBlock in, Room room, Name name) {
-  return started(core_, std::make_shared<GatherAll>(core_, topic(name), in, std::move(room)), true);
+  return started(core_, std::make_shared<GatherAll>(core_, core_->topic(name), in, std::move(room)), true);
 }
 
 Pending Flock::start_neighbor_allgather(ConstBlock in, Room room, Name name) {
-  Topic& topic = this->topic(name);
+  Topic& topic = core_->topic(name);
   Core::Turn turn;
-  core_->next_turn(turn);
+  core_->next_turn(core_->main, turn);
   return started(core_, std::make_shared<GatherNeighbors>(core_, topic, std::move(turn), in, std::move(room)),
                  false);
 }
@@ -162,21 +250,21 @@ Pending Flock::barrier_nonblocking(Name name) {
 }
 
 Pending Flock::start_recv(MutableBlock block, Rank from, Name name) {
-  core_->check_peer(from, name.text());
-  return Pending(std::make_shared<Receive>(core_, topic(name), block, from));
+  const Rank source = core_->global(from, name.text());
+  return Pending(std::make_shared<Receive>(core_, core_->topic(name), block, source));
 }
 
 void Flock::start_send(ConstBlock block, Rank to, Name name) {
-  core_->check_peer(to, name.text());
-  Topic& topic = this->topic(name);
+  const Rank peer = core_->global(to, name.text());
+  Topic& topic = core_->topic(name);
   const Outgoing message = core_->fabric->reserve(block.bytes());
   copy_bytes(message.bytes().data(), block.data, block.bytes());
   MessageHeader header;
   header.name = topic.hash;
-  header.sequence = core_->mailbox.next_to(topic, to);
+  header.sequence = core_->mailbox.next_to(topic, peer);
   header.count = block.count;
   header.dtype = static_cast<std::uint8_t>(block.dtype);
-  core_->fabric->post(message, header, to);
+  core_->fabric->post(message, header, peer);
 }
 
 }  // namespace starling

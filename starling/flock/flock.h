@@ -36,18 +36,33 @@ class Flock {
  public:
   explicit Flock(std::shared_ptr<Fabric> fabric);
 
-  Rank rank() const { return core_->rank(); }
+  Rank rank() const { return core_->rank; }
   Rank size() const { return core_->size(); }
+
+  /// The flocks that `split` makes of this one: those with the same colour, in the order of key, then rank. A
+  /// collective; with a negative colour a rank stays alone. Ranks of a sub-flock count from 0; errors and
+  /// StepRecords name ranks of the whole flock.
+  Flock split(std::int64_t colour, std::int64_t key = 0);
+  /// The flock of these ranks, in this order. Called by all of them, and nobody else.
+  Flock group(const std::vector<Rank>& ranks);
+
+  /// Ranks that share a machine: all of this host, or as many as STARLING_RANKS_PER_MACHINE pretends.
+  Rank local_size() const;
+  Rank local_rank() const { return rank() % local_size(); }
+  Rank machine_rank() const { return rank() / local_size(); }
+  Rank machine_size() const { return size() / local_size(); }
+  /// Which machine talks to which in hierarchical operations; the static exponential graph unless set.
+  void set_machine_schedule(const std::string& spec);
 
   /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set
   /// the same, between the same operations; the schedule begins at its step 0.
-  void set_schedule(SchedulePtr schedule) { core_->set_schedule(std::move(schedule)); }
+  void set_schedule(SchedulePtr schedule) { core_->set_course(core_->main, std::move(schedule)); }
   void set_schedule(const std::string& spec);
-  SchedulePtr schedule() const { return core_->schedule(); }
+  SchedulePtr schedule() const { return core_->schedule_of(core_->main); }
   /// What the schedule has become: over the live members, once a death has changed it.
   SchedulePtr load_topology() const { return core_->schedule_now(); }
   /// The step that the next scheduled operation takes, from 0.
-  Step step() const { return core_->step(); }
+  Step step() const { return core_->step_of(core_->main); }
 
   /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
@@ -55,7 +70,7 @@ class Flock {
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
   void on_loss(OnLoss policy) { core_->on_loss = policy; }
   /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).
-  View view() const { return *core_->membership.newest(); }
+  View view() const;
   /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two
   /// phases (a group's mean, then neighbours) is two records.
   void observe(StepObserver observer) { core_->observe(std::move(observer)); }
@@ -124,6 +139,18 @@ class Flock {
   [[nodiscard]] Pending neighbor_allreduce_group_nonblocking(T&& tensors,
                                                              Name name = "neighbor_allreduce_group") {
     return start_neighbor_allreduce(group(tensors, name), {}, name);
+  }
+
+  /// The mean within each machine, then the machines' weighted average.
+  template <WritableRange T>
+  T hierarchical_neighbor_allreduce(T&& x, Name name = "hierarchical_neighbor_allreduce") {
+    start_hierarchical(in_place(x), name).wait();
+    return std::forward<T>(x);
+  }
+  template <ElementRange In, WritableRange Out>
+  [[nodiscard]] Pending hierarchical_neighbor_allreduce_nonblocking(
+      const In& in, Out&& out, Name name = "hierarchical_neighbor_allreduce") {
+    return start_hierarchical(between(in, out, name), name);
   }
 
   /// x <- self_weight x + (1 - self_weight) x_peer on both, who must give the same weight.
@@ -255,6 +282,7 @@ class Flock {
   // The same without templates, for other languages.
   Pending start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name name);
   Pending start_neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& weights, Name name);
+  Pending start_hierarchical(Pieces pieces, Name name);
   Pending start_pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name);
   Pending start_allreduce(Pieces pieces, Reduction reduction, Name name);
   Pending start_reduce_scatter(ConstBlock in, Room room, Reduction reduction, Name name);
@@ -290,9 +318,10 @@ class Flock {
   /// InvalidArgument where in and out differ; where a group is empty.
   static Pieces checked(Piece piece, MutableBlock out, const Name& name);
   static Pieces checked(Pieces pieces, const Name& name);
+  Flock(const Flock& parent, const std::vector<Rank>& global_ranks);
   Weighted inferred(Weighted weights, const Name& name);
-  /// Enters, looks the name up.
-  Topic& topic(const Name& name);
+  Weighted global(const Weighted& weights, const Name& name) const;
+  Pending start_scheduled(Course& course, Pieces pieces, Outgoing memory, const Name& name);
 
   std::shared_ptr<Core> core_;
 };

@@ -22,7 +22,7 @@ void GatherAll::begin() {
   arrivals_.clear();
   post_to_others(filled(*core_->fabric, in_), header_for(0, in_.dtype, in_.count));
   for (const Rank member : members()) {
-    if (member == core_->rank()) continue;
+    if (member == core_->self()) continue;
     Expectation expected = expectation_of(0, member, in_.dtype, in_.count);
     expected.any_count = true;
     await(expected);
@@ -49,7 +49,7 @@ void GatherNeighbors::start() {
   std::vector<Rank> sources;
   std::vector<Rank> destinations;
   for (std::int64_t i = 0; i < turn_.exchange.group.size(); ++i)
-    if (turn_.exchange.group[i] != core_->rank()) {
+    if (turn_.exchange.group[i] != core_->self()) {
       sources.push_back(turn_.exchange.group[i]);
       destinations.push_back(turn_.exchange.group[i]);
     }

@@ -53,13 +53,14 @@ bool has(const std::vector<std::uint64_t>& numbers, Rank peer) {
 
 }  // namespace
 
-Topic& Mailbox::topic(const Name& name) {
+Topic& Mailbox::topic(const Name& name, std::uint64_t flock) {
   const std::lock_guard lock(mutex_);
-  auto& topic = topics_[name.hash()];
+  const std::uint64_t hash = name.hash() ^ flock;
+  auto& topic = topics_[hash];
   if (!topic) {
     const auto n = static_cast<std::size_t>(fabric_->size());
-    topic = std::make_unique<Topic>(Topic{std::string(name.text()), name.hash(),
-                                          std::vector<std::uint64_t>(n), std::vector<std::uint64_t>(n), 0});
+    topic = std::make_unique<Topic>(Topic{std::string(name.text()), hash, std::vector<std::uint64_t>(n),
+                                          std::vector<std::uint64_t>(n), 0});
   }
   if (topic->text != name.text())
     throw InvalidArgument(

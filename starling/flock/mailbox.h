@@ -53,8 +53,8 @@ class Mailbox {
 
   Fabric& fabric() const { return *fabric_; }
 
-  /// What is known under this name; the reference stays valid.
-  Topic& topic(const Name& name);
+  /// What is known under this name in this flock; the reference stays valid.
+  Topic& topic(const Name& name, std::uint64_t flock = 0);
   /// The number of the next message under the topic to, or from, `peer`, or of the next collective.
   std::uint64_t next_to(Topic& topic, Rank peer);
   std::uint64_t next_from(Topic& topic, Rank peer);

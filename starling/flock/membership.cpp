@@ -1,24 +1,44 @@
 #include "starling/flock/membership.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
 
 namespace starling {
 namespace {
 
 constexpr std::uint64_t kDeath = 0x6465617468;
 constexpr std::uint64_t kFirstStep = 0x6669727374;
+constexpr std::uint64_t kLine = 0x6C696E65;
+
+// Everybody finds the same line for the same flock: the first that nobody else has taken.
+std::uint32_t find_line(Board& board, std::uint64_t flock) {
+  if (flock == 0) return 0;
+  const auto wanted = static_cast<std::int64_t>(flock >> 1);
+  for (std::uint32_t line = 1; line < Board::kLines; ++line)
+    if (board.agree(register_key(kLine, line), wanted) == wanted) return line;
+  throw Error(fmt::format("more than {} flocks", Board::kLines));
+}
+
+std::vector<Rank> everybody(Rank size) {
+  std::vector<Rank> all;
+  for (Rank r = 0; r < size; ++r) all.push_back(r);
+  return all;
+}
 
 }  // namespace
 
 bool View::has(Rank rank) const {
-  return std::binary_search(members.begin(), members.end(), rank);
+  return std::find(members.begin(), members.end(), rank) != members.end();
 }
 
-Membership::Membership(Fabric& fabric) : fabric_(fabric) {
-  View all;
-  for (Rank r = 0; r < fabric.size(); ++r) all.members.push_back(r);
-  views_.push_back(std::make_shared<View>(std::move(all)));
+Membership::Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t flock)
+    : fabric_(fabric), flock_(flock), line_(find_line(fabric.board(), flock)) {
+  views_.push_back(std::make_shared<View>(View{0, std::move(members), 0}));
 }
+
+Membership::Membership(Fabric& fabric) : Membership(fabric, everybody(fabric.size())) {}
 
 void Membership::learn() {
   while (const auto dead = fabric_.board().agreed(register_key(kDeath, views_.size()))) {
@@ -35,9 +55,9 @@ void Membership::fix_first_steps() {
     if (views_[e]->first_step >= 0) continue;
     Step first = views_[e - 1]->first_step;
     for (const Rank member : views_[e]->members)
-      first = std::max(first, fabric_.board().announced(member) + 1);
+      first = std::max(first, fabric_.board().announced(member, line_) + 1);
     View fixed = *views_[e];
-    fixed.first_step = fabric_.board().agree(register_key(kFirstStep, e), first);
+    fixed.first_step = fabric_.board().agree(register_key(kFirstStep, e, flock_), first);
     views_[e] = std::make_shared<View>(std::move(fixed));
   }
 }
@@ -50,12 +70,17 @@ std::shared_ptr<const View> Membership::newest() {
 
 std::shared_ptr<const View> Membership::start(Step step) {
   const std::lock_guard lock(mutex_);
-  fabric_.board().announce(step);
+  fabric_.board().announce(step, line_);
   learn();
   fix_first_steps();
   std::size_t e = views_.size() - 1;
   while (views_[e]->first_step > step) --e;
   return views_[e];
+}
+
+std::shared_ptr<const View> Membership::start_unchanged(Step step) {
+  fabric_.board().announce(step, line_);
+  return views_.front();  // which never changes
 }
 
 void Membership::lost(Rank rank) {

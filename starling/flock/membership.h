@@ -12,7 +12,7 @@ namespace starling {
 /// (counted since joining); earlier ones are finished in the view before it.
 struct View {
   std::uint32_t epoch = 0;    // deaths so far
-  std::vector<Rank> members;  // alive, ascending
+  std::vector<Rank> members;  // alive, in the flock's order
   Step first_step = 0;        // -1: not agreed on yet
 
   bool has(Rank rank) const;
@@ -25,12 +25,17 @@ struct View {
 /// all ranks do a step in the same view. Thread-safe.
 class Membership {
  public:
+  /// Of these ranks; `flock` tells their announcements from those of other flocks.
+  Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t flock = 0);
+  /// Of everybody.
   explicit Membership(Fabric& fabric);
 
   /// The newest view that somebody proposed.
   std::shared_ptr<const View> newest();
   /// This rank starts `step`: the view in which everybody does it.
   std::shared_ptr<const View> start(Step step);
+  /// The same where deaths are errors and nobody leaves the first view.
+  std::shared_ptr<const View> start_unchanged(Step step);
   /// This rank has seen that `rank` is dead: there will be a view without it.
   void lost(Rank rank);
 
@@ -39,6 +44,8 @@ class Membership {
   void fix_first_steps();
 
   Fabric& fabric_;
+  std::uint64_t flock_;
+  std::uint32_t line_;  // of the board, for this flock's announcements
   std::mutex mutex_;
   std::vector<std::shared_ptr<const View>> views_;  // by epoch
 };

@@ -84,10 +84,15 @@ void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t numb
 
 void NeighborAverage::start_group() {
   in_group_ = true;
-  Topic& topic = core_->mailbox.topic(topic_.text + "/group");
+  Topic& topic = core_->mailbox.topic(topic_.text + "/group", core_->identity);
   const Group& group = turn_.exchange.group;
-  for (std::int64_t i = 0; i < group.size(); ++i)
-    if (group[i] != core_->rank()) members_.hear(group[i], 1.0 / static_cast<double>(group.size()));
+  for (std::int64_t i = 0; i < group.size(); ++i) {
+    if (group[i] == core_->self()) {
+      own_place_ = static_cast<std::size_t>(i);
+    } else {
+      members_.hear(group[i], 1.0 / static_cast<double>(group.size()));
+    }
+  }
   if (!mine_) mine_ = packed();
   for (const Source& other : members_.sources) {
     send(mine_, topic, other.rank, core_->mailbox.next_to(topic, other.rank));
@@ -138,7 +143,7 @@ Outgoing NeighborAverage::scaled(double factor) const {
   return message;
 }
 
-// In the order of ranks where this is a group, so that every member gets the same bits.
+// In the order of the group where there is one, so that every member gets the same bits.
 void NeighborAverage::combine_pieces(const Exchange& exchange, std::byte* message) {
   double own = exchange.self_weight;
   for (std::size_t i = 0; i < awaited_.size(); ++i)
@@ -158,7 +163,7 @@ void NeighborAverage::combine_pieces(const Exchange& exchange, std::byte* messag
     const bool group = &exchange == &members_;
     if (!group) place_own();
     for (std::size_t i = 0; i < awaited_.size(); ++i) {
-      if (exchange.sources[i].rank > core_->rank()) place_own();
+      if (i == own_place_) place_own();
       if (awaited_[i].arrival)
         terms.push_back({awaited_[i].arrival.bytes().data() + piece.offset, exchange.sources[i].weight});
     }

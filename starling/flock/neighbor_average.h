@@ -50,7 +50,8 @@ class NeighborAverage final : public Operation {
   Outgoing mine_;               // posted, and perhaps where the pieces lie
   std::vector<double> scales_;  // of destinations, where not all are 1
   bool in_group_ = false;
-  Exchange members_;  // the group's mean as an exchange
+  Exchange members_;           // the group's mean as an exchange
+  std::size_t own_place_ = 0;  // in the group
   std::vector<std::uint64_t> numbers_from_;
   std::vector<std::uint64_t> numbers_to_;
 };

@@ -138,7 +138,7 @@ void Operation::check_time(Wait wait) {
   if (missing == awaited_.end()) return;
   const auto waited = looked_ - waiting_since_;
   const Expectation& expected = missing->expectation;
-  if (waited > core_->timeout.load())
+  if (waited > core_->hub->timeout.load())
     throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout; {}",
                                topic_.text, step_, seconds(waited), expected.source,
                                what_it_does(*core_, expected.source)));
@@ -148,7 +148,7 @@ void Operation::check_time(Wait wait) {
   if (waited > kWarnAfter && !warned_) {
     warned_ = true;
     fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {}); {}\n",
-               core_->rank(), seconds(waited), expected.source, topic_.text, step_,
+               core_->self(), seconds(waited), expected.source, topic_.text, step_,
                what_it_does(*core_, expected.source));
   }
 }
@@ -169,11 +169,11 @@ void Operation::look_around(Wait wait) {
 
 bool Operation::wait_until(Deadline deadline) {
   if (advance()) return true;
-  core_->note_thread();
+  core_->hub->note_thread();
   WaitNote note(*core_);  // takes back what others were told, whatever happens
   for (;;) {
     const std::uint32_t ticket = core_->fabric->ticket();
-    core_->advance_in_flight(this);
+    core_->hub->advance_in_flight(this);
     if (advance()) return true;
     if (deadline != Deadline::max() && Clock::now() >= deadline) return false;
     core_->fabric->sleep(ticket, missing_sources(), deadline);
@@ -192,7 +192,7 @@ void Operation::look_now_and_then(Wait wait) {
 }
 
 bool Operation::look() {
-  core_->advance_in_flight(this);
+  core_->hub->advance_in_flight(this);
   if (advance()) return true;
   look_now_and_then(Wait::poll);
   return advance();

@@ -71,7 +71,7 @@ void ReduceAll::begin() {
   head.detail = layout_hash(static_cast<std::uint64_t>(reduction_), pieces_);
   post_to_others(message, head);
   for (const Rank member : members()) {
-    if (member == core_->rank()) continue;
+    if (member == core_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype_, count_);
     expected.detail_means = pieces_.size() == 1 ? Detail::reduction : Detail::layout;
     expected.detail = head.detail;

@@ -181,10 +181,10 @@ TEST(BoardTest, TheFirstProposalCounts) {
 TEST(BoardTest, NotesAreSeenByOthers) {
   const auto fabrics = local_threads(2);
   Board& theirs = fabrics[0]->board();
-  EXPECT_EQ(theirs.announced(1), -1);
+  EXPECT_EQ(theirs.announced(1, 0), -1);
   EXPECT_EQ(theirs.waiting(1).peer, -1);
   EXPECT_EQ(theirs.posted(1).name, 0U);
-  fabrics[1]->board().announce(5);
+  fabrics[1]->board().announce(5, 0);
   Waiting waiting;
   waiting.peer = 0;
   waiting.sequence = 9;
@@ -192,7 +192,7 @@ TEST(BoardTest, NotesAreSeenByOthers) {
   MessageHeader header;
   header.name = 77;
   fabrics[1]->post(fabrics[1]->reserve(0), header, 0);
-  EXPECT_EQ(theirs.announced(1), 5);
+  EXPECT_EQ(theirs.announced(1, 0), 5);
   EXPECT_EQ(theirs.waiting(1).sequence, 9U);
   EXPECT_EQ(theirs.posted(1).name, 77U);
 }

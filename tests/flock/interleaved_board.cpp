@@ -30,11 +30,11 @@ class InterleavedFabric final : public Fabric, public Board {
     if (found == all_.registers_.end()) return std::nullopt;
     return found->second;
   }
-  void announce(Step step) override {
+  void announce(Step step, std::uint32_t) override {
     all_.turn(rank_);
     all_.announced_[static_cast<std::size_t>(rank_)] = step;
   }
-  Step announced(Rank rank) const override {
+  Step announced(Rank rank, std::uint32_t) const override {
     all_.turn(rank_);
     return all_.announced_[static_cast<std::size_t>(rank)];
   }

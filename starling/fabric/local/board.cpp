@@ -50,12 +50,12 @@ std::optional<std::int64_t> LocalBoard::agreed(std::uint64_t key) const {
   return value - 1;
 }
 
-void LocalBoard::announce(Step step) {
-  control(rank_).announced.store(step + 1, std::memory_order_seq_cst);
+void LocalBoard::announce(Step step, std::uint32_t line) {
+  control(rank_).announced[line].store(step + 1, std::memory_order_seq_cst);
 }
 
-Step LocalBoard::announced(Rank rank) const {
-  return control(rank).announced.load(std::memory_order_seq_cst) - 1;
+Step LocalBoard::announced(Rank rank, std::uint32_t line) const {
+  return control(rank).announced[line].load(std::memory_order_seq_cst) - 1;
 }
 
 void LocalBoard::publish(const Waiting& waiting) {

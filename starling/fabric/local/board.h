@@ -22,8 +22,8 @@ class LocalBoard final : public Board {
 
   std::int64_t agree(std::uint64_t key, std::int64_t proposal) override;
   std::optional<std::int64_t> agreed(std::uint64_t key) const override;
-  void announce(Step step) override;
-  Step announced(Rank rank) const override;
+  void announce(Step step, std::uint32_t line) override;
+  Step announced(Rank rank, std::uint32_t line) const override;
   void publish(const Waiting& waiting) override;
   Waiting waiting(Rank rank) const override;
   Posted posted(Rank rank) const override;

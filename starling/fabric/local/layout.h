@@ -41,8 +41,8 @@ struct Control {
   std::atomic<std::uint32_t> bell{0};  // a futex
 
   // Notes of this rank for others.
-  alignas(64) std::atomic<std::int64_t> announced{0};  // step + 1
-  std::atomic<std::uint64_t> posted_name{0};
+  alignas(64) std::array<std::atomic<std::int64_t>, Board::kLines> announced{};  // step + 1
+  alignas(64) std::atomic<std::uint64_t> posted_name{0};
   std::atomic<std::int64_t> posted_step{0};
   alignas(64) std::atomic<std::uint64_t> waiting_version{0};  // odd while the words are being written
   std::array<std::atomic<std::uint64_t>, sizeof(Waiting) / 8> waiting{};

@@ -1,0 +1,42 @@
+#include "starling/flock/hub.h"
+
+#include "starling/flock/operation.h"
+
+namespace starling {
+
+void Hub::note_thread() {
+  thread_local const char here = 0;
+  const void* first = nullptr;
+  if (!first_thread_.compare_exchange_strong(first, &here, std::memory_order_relaxed) && first != &here)
+    many_threads.store(true, std::memory_order_relaxed);
+}
+
+void Hub::enter() {
+  note_thread();
+  mailbox.drain_all();
+  mailbox.raise_complaints();
+}
+
+void Hub::add_in_flight(const std::shared_ptr<Operation>& operation) {
+  const std::lock_guard lock(in_flight_mutex_);
+  in_flight_.push_back(operation);
+  any_in_flight_ = true;
+}
+
+void Hub::advance_in_flight(const Operation* except) {
+  if (!any_in_flight_.load(std::memory_order_relaxed)) return;
+  std::vector<std::shared_ptr<Operation>> live;
+  {
+    const std::lock_guard lock(in_flight_mutex_);
+    std::erase_if(in_flight_, [&](const std::weak_ptr<Operation>& entry) {
+      auto operation = entry.lock();
+      if (!operation || operation->ended()) return true;
+      if (operation.get() != except) live.push_back(std::move(operation));
+      return false;
+    });
+    any_in_flight_ = !in_flight_.empty();
+  }
+  for (const auto& operation : live) operation->advance_if_idle();
+}
+
+}  // namespace starling

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "starling/flock/mailbox.h"
+
+namespace starling {
+
+class Operation;
+
+/// A cycle of waits that a waiting rank has found; see deadlock.h.
+struct Suspicion {
+  std::uint64_t since = 0;  // the wait in which it was found
+  std::uint64_t cycle = 0;
+  std::uint64_t confirmed = 0;
+  std::string text;
+};
+
+/// What all flocks of one rank share: the fabric, the mailbox, and who is at work.
+class Hub {
+ public:
+  explicit Hub(std::shared_ptr<Fabric> given) : fabric(std::move(given)), mailbox(fabric) {}
+
+  const std::shared_ptr<Fabric> fabric;
+  Mailbox mailbox;
+  std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
+  std::atomic<bool> many_threads{false};  // more than one has started operations
+  std::atomic<bool> told_others{false};   // what this rank waits for
+  Suspicion suspicion;                    // only the one thread that uses the flock looks here
+
+  /// What every operation does first: raises complaints, notes which thread it comes from.
+  void enter();
+  /// Operations are started or waited for by this thread.
+  void note_thread();
+
+  /// Operations of several phases go on while this rank waits for another one.
+  void add_in_flight(const std::shared_ptr<Operation>& operation);
+  void advance_in_flight(const Operation* except);
+
+ private:
+  std::mutex in_flight_mutex_;
+  std::vector<std::weak_ptr<Operation>> in_flight_;
+  std::atomic<bool> any_in_flight_{false};
+  std::atomic<const void*> first_thread_{nullptr};
+};
+
+}  // namespace starling
