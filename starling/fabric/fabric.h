@@ -118,6 +118,14 @@ class Fabric {
   /// the deadline has passed; perhaps earlier, and in any case within 50 ms. Spins briefly, then sleeps.
   virtual void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) = 0;
 
+  /// Memory of this rank, zeroed, that others read and write at any time, as `exposed` lends it to them; what
+  /// it is called is told to them by a message. Throws Error where a fabric has no such memory.
+  virtual std::uint64_t expose(std::size_t bytes) = 0;
+  /// Gives it back; nobody uses it any more.
+  virtual void withdraw(std::uint64_t memory, std::size_t bytes) = 0;
+  /// Where what `rank` exposed lies in this process.
+  virtual std::byte* exposed(Rank rank, std::uint64_t memory) = 0;
+
   /// Lets other ranks run where there are fewer cores than ranks.
   virtual void give_way() {}
 

@@ -27,6 +27,7 @@ enum class MessageKind : std::uint16_t {
   letter = 0,     // send and recv
   complaint = 1,  // the receiver could not take message (name, sequence); the bytes say why
   average,        // of neighbours
+  long_average,   // the same in parts
   reduction,
   scattered_reduction,
   broadcast,

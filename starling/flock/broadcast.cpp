@@ -9,10 +9,8 @@ namespace starling {
 
 void Broadcast::begin() {
   arrivals_.clear();
-  if (std::find(members().begin(), members().end(), root_) == members().end()) {
-    abandon_earlier();
+  if (std::find(members().begin(), members().end(), root_) == members().end())
     throw PeerLost(root_, topic_.text, step_);
-  }
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
   const bool root = core_->self() == root_;

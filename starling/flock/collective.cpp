@@ -22,7 +22,7 @@ void Collective::start() {
 void Collective::attempt() {
   awaited_.clear();
   complete_ = false;
-  view_ = core_->membership.newest();
+  view_ = safe_ ? core_->membership.newest() : core_->membership.first();
   place_ = static_cast<std::size_t>(std::find(members().begin(), members().end(), core_->self()) -
                                     members().begin());
   begin();
@@ -85,7 +85,7 @@ void Collective::proceed() {
 void Collective::conclude() {
   deliver();
   if (view_->epoch > 0)
-    for (const std::uint64_t phase : kPhases) core_->mailbox.forget(phase_name(phase), sequence_);
+    for (const std::uint64_t phase : kPhases) core_->mailbox.forget(phase_name(phase), sequence_, kind_);
   finish();
 }
 
@@ -100,7 +100,9 @@ Operation::Loss Collective::lose(const Awaited& awaited) {
 
 void Collective::reconsider() {
   if (!safe_ || ended()) return;
-  const bool left_behind = core_->mailbox.newest_epoch(phase_name(0), sequence_) > view_->epoch;
+  // Who lacks something may always go on to a newer view: nobody can have delivered without it.
+  const bool left_behind = core_->mailbox.newest_epoch(phase_name(0), sequence_, kind_) > view_->epoch ||
+                           (!complete_ && core_->membership.newest()->epoch > view_->epoch);
   const auto decided = core_->fabric->board().agreed(decision_key(view_->epoch));
   if (!left_behind && !decided) return;
   if (decide(false)) {
@@ -108,11 +110,6 @@ void Collective::reconsider() {
   } else {
     attempt();
   }
-}
-
-void Collective::abandon_earlier() const {
-  for (std::uint32_t epoch = 0; epoch < view_->epoch; ++epoch)
-    core_->fabric->board().agree(decision_key(epoch), 0);
 }
 
 std::uint64_t Collective::decision_key(std::uint32_t epoch) const {

@@ -36,8 +36,6 @@ class Collective : public Operation {
   MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
   void post_to_others(const Outgoing& message, const MessageHeader& header) const;
   Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
-  /// For one that raises instead of posting: whoever is in an attempt of an earlier view learns of it.
-  void abandon_earlier() const;
   /// Moves the arrivals out of the way of the next phase, in the order they were awaited in.
   std::vector<Arrival> take_arrivals();
 

@@ -78,10 +78,9 @@ SchedulePtr Core::schedule_of(const Course& course) const {
 }
 
 SchedulePtr Core::schedule_now() {
-  const auto view = membership.newest();
   const std::lock_guard lock(mutex_);
-  if (view->epoch == 0 || view->first_step < 0 || view->first_step > started_) return main.schedule;
-  return schedule_in(main, *view);
+  const auto view = membership.at(started_);
+  return view->epoch == 0 ? main.schedule : schedule_in(main, *view);
 }
 
 Step Core::step_of(const Course& course) const {
@@ -116,7 +115,7 @@ void Core::next_turn(Course& course, Turn& turn) {
   const Step number = started_++;
   turn.step = course.step++;
   turn.schedule = course.hash;
-  const auto view = reweighting() ? membership.start(number) : membership.start_unchanged(number);
+  const auto view = reweighting() ? membership.start(number) : membership.first();
   turn.epoch = view->epoch;
   schedule_in(course, *view)->exchange(turn.step, self(), turn.exchange);
 }

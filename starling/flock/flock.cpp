@@ -125,6 +125,11 @@ Pieces Flock::checked(Piece piece, MutableBlock out, const Name& name) {
   return {piece};
 }
 
+void Flock::refuse_alias(const Name& name) {
+  throw InvalidArgument(
+      fmt::format("{}: the result cannot go where the input is; its length differs", name.text()));
+}
+
 Pieces Flock::checked(Pieces pieces, const Name& name) {
   if (pieces.empty()) throw InvalidArgument(fmt::format("{}: a group of no tensors", name.text()));
   return pieces;
@@ -135,8 +140,10 @@ Pending Flock::start_scheduled(Course& course, Pieces pieces, Outgoing memory, c
   Topic& topic = core_->topic(name);
   Core::Turn turn;
   core_->next_turn(course, turn);
-  if (!memory && LongAverage::suits(turn.exchange, pieces))
-    return started(core_, std::make_shared<LongAverage>(core_, topic, std::move(turn), pieces[0]), false);
+  if (LongAverage::suits(turn.exchange, pieces))
+    return started(core_,
+                   std::make_shared<LongAverage>(core_, topic, std::move(turn), pieces[0], std::move(memory)),
+                   false);
   auto operation =
       std::make_shared<NeighborAverage>(core_, topic, std::move(turn), std::move(pieces), std::move(memory));
   return started(core_, operation, operation->has_phases());

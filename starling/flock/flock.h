@@ -104,7 +104,7 @@ class Flock {
   /// Outgoing memory that others read in place: write the block to be sent there, then hand it over.
   template <typename E>
   Slot<E> outgoing(std::size_t count) {
-    return Slot<E>(core_->fabric->reserve(count * sizeof(E)));
+    return Slot<E>(core_->fabric, core_->fabric->reserve(count * sizeof(E)));
   }
   /// Zero-copy: out <- w_self slot + sum of w_j x_j.
   template <typename E, WritableRange Out>
@@ -208,7 +208,7 @@ class Flock {
   [[nodiscard]] Pending reduce_scatter_nonblocking(const T& x, std::vector<ElementOf<const T>>& part,
                                                    Reduction reduction = Reduction::sum,
                                                    Name name = "reduce_scatter") {
-    return start_reduce_scatter(const_block(x), room_in(part), reduction, name);
+    return start_reduce_scatter(const_block(x), room_in(part, const_block(x), name), reduction, name);
   }
 
   /// Everybody gets what `root` holds.
@@ -244,7 +244,7 @@ class Flock {
   template <ElementRange T>
   [[nodiscard]] Pending allgather_nonblocking(const T& x, std::vector<ElementOf<const T>>& all,
                                               Name name = "allgather") {
-    return start_allgather(const_block(x), room_in(all), name);
+    return start_allgather(const_block(x), room_in(all, const_block(x), name), name);
   }
   /// The elements of this step's sources one after another, in the order of the schedule, without one's own;
   /// the step moves on.
@@ -257,7 +257,7 @@ class Flock {
   template <ElementRange T>
   [[nodiscard]] Pending neighbor_allgather_nonblocking(const T& x, std::vector<ElementOf<const T>>& all,
                                                        Name name = "neighbor_allgather") {
-    return start_neighbor_allgather(const_block(x), room_in(all), name);
+    return start_neighbor_allgather(const_block(x), room_in(all, const_block(x), name), name);
   }
 
   /// Returns when everybody has called it.
@@ -309,7 +309,8 @@ class Flock {
     return checked(pieces_of(blocks), name);
   }
   template <typename E>
-  static Room room_in(std::vector<E>& elements) {
+  static Room room_in(std::vector<E>& elements, ConstBlock in, const Name& name) {
+    if (in.count > 0 && in.data == elements.data()) refuse_alias(name);
     return [&elements](std::size_t count) {
       elements.resize(count);
       return elements.data();
@@ -318,6 +319,7 @@ class Flock {
   /// InvalidArgument where in and out differ; where a group is empty.
   static Pieces checked(Piece piece, MutableBlock out, const Name& name);
   static Pieces checked(Pieces pieces, const Name& name);
+  [[noreturn]] static void refuse_alias(const Name& name);
   Flock(const Flock& parent, const std::vector<Rank>& global_ranks);
   Weighted inferred(Weighted weights, const Name& name);
   Weighted global(const Weighted& weights, const Name& name) const;

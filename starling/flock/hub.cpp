@@ -23,20 +23,26 @@ void Hub::add_in_flight(const std::shared_ptr<Operation>& operation) {
   any_in_flight_ = true;
 }
 
-void Hub::advance_in_flight(const Operation* except) {
-  if (!any_in_flight_.load(std::memory_order_relaxed)) return;
+std::vector<std::shared_ptr<Operation>> Hub::in_flight(const Operation* except) {
   std::vector<std::shared_ptr<Operation>> live;
-  {
-    const std::lock_guard lock(in_flight_mutex_);
-    std::erase_if(in_flight_, [&](const std::weak_ptr<Operation>& entry) {
-      auto operation = entry.lock();
-      if (!operation || operation->ended()) return true;
-      if (operation.get() != except) live.push_back(std::move(operation));
-      return false;
-    });
-    any_in_flight_ = !in_flight_.empty();
-  }
-  for (const auto& operation : live) operation->advance_if_idle();
+  if (!any_in_flight_.load(std::memory_order_relaxed)) return live;
+  const std::lock_guard lock(in_flight_mutex_);
+  std::erase_if(in_flight_, [&](const std::weak_ptr<Operation>& entry) {
+    auto operation = entry.lock();
+    if (!operation || operation->ended()) return true;
+    if (operation.get() != except) live.push_back(std::move(operation));
+    return false;
+  });
+  any_in_flight_ = !in_flight_.empty();
+  return live;
+}
+
+void Hub::advance_in_flight(const Operation* except) {
+  for (const auto& operation : in_flight(except)) operation->advance_if_idle();
+}
+
+void Hub::look_in_flight(const Operation* except) {
+  for (const auto& operation : in_flight(except)) operation->look_if_idle();
 }
 
 }  // namespace starling

@@ -40,8 +40,12 @@ class Hub {
   /// Operations of several phases go on while this rank waits for another one.
   void add_in_flight(const std::shared_ptr<Operation>& operation);
   void advance_in_flight(const Operation* except);
+  /// They also hear of deaths.
+  void look_in_flight(const Operation* except);
 
  private:
+  std::vector<std::shared_ptr<Operation>> in_flight(const Operation* except);
+
   std::mutex in_flight_mutex_;
   std::vector<std::weak_ptr<Operation>> in_flight_;
   std::atomic<bool> any_in_flight_{false};

@@ -16,13 +16,15 @@ constexpr int kPatience = 3;
 
 bool LongAverage::suits(const Exchange& exchange, const Pieces& pieces) {
   return pieces.size() == 1 && pieces[0].in.bytes() >= kLong && exchange.group.size() <= 1 &&
-         !exchange.sources.empty();
+         !(exchange.sources.empty() && exchange.destinations.empty());
 }
 
-LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block)
-    : Operation(MessageKind::average, std::move(core), topic, turn.step),
+LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block,
+                         Outgoing mine)
+    : Operation(MessageKind::long_average, std::move(core), topic, turn.step),
       turn_(std::move(turn)),
       block_(block),
+      mine_(std::move(mine)),
       parts_((block.in.bytes() + kPart - 1) / kPart) {}
 
 LongAverage::Part LongAverage::part(std::size_t index) const {
@@ -62,9 +64,14 @@ void LongAverage::start() {
 void LongAverage::post_part(std::size_t index) {
   const auto [begin, count] = part(index);
   const std::size_t element = size_of(block_.in.dtype);
-  const Outgoing message = core_->fabric->reserve(count * element);
-  copy_bytes(message.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
-             count * element);
+  // What lies in outgoing memory goes as a whole under every part's name.
+  Outgoing copied;
+  if (!mine_ && !numbers_to_.empty()) {
+    copied = core_->fabric->reserve(count * element);
+    copy_bytes(copied.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
+               count * element);
+  }
+  const Outgoing& message = mine_ ? mine_ : copied;
   MessageHeader head = header(block_.in.dtype, block_.in.count);
   head.name += index;
   head.detail = turn_.schedule;
@@ -86,7 +93,8 @@ void LongAverage::combine_part(std::size_t index) {
     const Arrival& arrival = awaited_[index * sources + i].arrival;
     const double weight = turn_.exchange.sources[i].weight;
     if (arrival) {
-      terms.push_back({arrival.bytes().data(), weight});
+      const bool whole = arrival.bytes().size() == block_.in.bytes();
+      terms.push_back({arrival.bytes().data() + (whole ? offset : 0), weight});
     } else {
       own += weight;  // a missing source's weight stays here
     }
@@ -111,6 +119,7 @@ bool LongAverage::settle() {
 }
 
 void LongAverage::proceed() {
+  mine_ = {};
   finish();
 }
 

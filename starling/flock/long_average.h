@@ -12,10 +12,11 @@ namespace starling {
 /// either as it was or an average.
 class LongAverage final : public Operation {
  public:
-  /// Whether it is worth it.
+  /// Whether it is worth it; asks only what both ends of every edge know.
   static bool suits(const Exchange& exchange, const Pieces& pieces);
 
-  LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block);
+  /// `mine` is what to post if the block lies in outgoing memory already.
+  LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block, Outgoing mine);
 
   /// Sends; must be called once.
   void start();
@@ -34,6 +35,7 @@ class LongAverage final : public Operation {
 
   Core::Turn turn_;
   Piece block_;
+  Outgoing mine_;
   std::size_t parts_;
   std::size_t posted_ = 0;    // parts
   std::size_t combined_ = 0;  // parts

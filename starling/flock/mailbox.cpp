@@ -33,9 +33,15 @@ std::string detail_text(Detail means, std::uint64_t detail) {
 }
 
 std::string kind_text(std::uint16_t kind) {
-  constexpr const char* kTexts[] = {"a letter",      "a complaint",           "a neighbour average",
-                                    "an all-reduce", "a reduce-scatter",      "a broadcast",
-                                    "an all-gather", "a neighbour all-gather"};
+  constexpr const char* kTexts[] = {"a letter",
+                                    "a complaint",
+                                    "a neighbour average",
+                                    "a neighbour average in parts",
+                                    "an all-reduce",
+                                    "a reduce-scatter",
+                                    "a broadcast",
+                                    "an all-gather",
+                                    "a neighbour all-gather"};
   return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
 }
 
@@ -103,6 +109,13 @@ void Mailbox::keep(Arrival arrival) {
   const MessageHeader& header = arrival.header();
   const Key key{header.name, header.sequence};
   if (header.kind != static_cast<std::uint16_t>(MessageKind::complaint)) {
+    if (!unwanted_.empty()) {
+      const auto found = unwanted_.find({arrival.source(), header.name, header.sequence});
+      if (found != unwanted_.end() && header.kind == static_cast<std::uint16_t>(found->second)) {
+        unwanted_.erase(found);
+        return;
+      }
+    }
     early_[key].push_back(std::move(arrival));
     return;
   }
@@ -202,10 +215,12 @@ void Mailbox::quarrel(Rank with, const Key& about) {
   if (quarrels_.size() > kQuarrels + static_cast<std::size_t>(fabric_->size())) quarrels_.pop_front();
 }
 
-void Mailbox::raised(const Expectation& expected) {
+void Mailbox::raised(const Expectation& expected, bool missing) {
   const std::lock_guard lock(mutex_);
   const Key about{expected.name, expected.sequence};
   if (!quarrelled(expected.source, about)) quarrel(expected.source, about);
+  if (missing && !take_early(expected) && fabric_->alive(expected.source))
+    unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;
 }
 
 void Mailbox::raise_complaints() {
@@ -220,17 +235,24 @@ void Mailbox::raise_complaints() {
   throw Mismatch(text);
 }
 
-std::uint32_t Mailbox::newest_epoch(std::uint64_t name, std::uint64_t sequence) const {
+std::uint32_t Mailbox::newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const {
   const std::lock_guard lock(mutex_);
   std::uint32_t newest = 0;
   if (const auto found = early_.find({name, sequence}); found != early_.end())
-    for (const Arrival& arrival : found->second) newest = std::max(newest, arrival.header().epoch);
+    for (const Arrival& arrival : found->second)
+      if (arrival.header().kind == static_cast<std::uint16_t>(kind))
+        newest = std::max(newest, arrival.header().epoch);
   return newest;
 }
 
-void Mailbox::forget(std::uint64_t name, std::uint64_t sequence) {
+void Mailbox::forget(std::uint64_t name, std::uint64_t sequence, MessageKind kind) {
   const std::lock_guard lock(mutex_);
-  early_.erase({name, sequence});
+  const auto found = early_.find({name, sequence});
+  if (found == early_.end()) return;
+  std::erase_if(found->second, [&](const Arrival& arrival) {
+    return arrival.header().kind == static_cast<std::uint16_t>(kind);
+  });
+  if (found->second.empty()) early_.erase(found);
 }
 
 }  // namespace starling

@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -73,13 +75,14 @@ class Mailbox {
   /// Throws what a receiver has complained about, if anybody has.
   void raise_complaints();
 
-  /// This rank has raised that an operation failed which awaited this: complaints about it are no news.
-  void raised(const Expectation& expectation);
+  /// This rank has raised that an operation failed which awaited this: complaints about it are no news, and
+  /// where it has not come yet (`missing`), it is dropped when it does.
+  void raised(const Expectation& expectation, bool missing);
 
   /// The highest epoch among early messages (name, sequence): somebody has gone on to a later attempt.
-  std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence) const;
+  std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const;
   /// Drops early messages (name, sequence): remains of attempts that failed.
-  void forget(std::uint64_t name, std::uint64_t sequence);
+  void forget(std::uint64_t name, std::uint64_t sequence, MessageKind kind);
 
  private:
   struct Key {
@@ -112,6 +115,7 @@ class Mailbox {
   std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // came before they were expected
   std::vector<Complaint> complaints_;
   std::atomic<bool> complained_{false};
+  std::map<std::tuple<Rank, std::uint64_t, std::uint64_t>, MessageKind> unwanted_;  // source, name, number
   std::deque<std::pair<Rank, Key>> quarrels_;  // the last that this rank complained about itself
 };
 

@@ -18,7 +18,7 @@ std::uint32_t find_line(Board& board, std::uint64_t flock) {
   const auto wanted = static_cast<std::int64_t>(flock >> 1);
   for (std::uint32_t line = 1; line < Board::kLines; ++line)
     if (board.agree(register_key(kLine, line), wanted) == wanted) return line;
-  throw Error(fmt::format("more than {} flocks", Board::kLines));
+  throw Error(fmt::format("more than {} flocks of one job cannot each reweight after deaths", Board::kLines));
 }
 
 std::vector<Rank> everybody(Rank size) {
@@ -34,9 +34,10 @@ bool View::has(Rank rank) const {
 }
 
 Membership::Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t flock)
-    : fabric_(fabric), flock_(flock), line_(find_line(fabric.board(), flock)) {
-  views_.push_back(std::make_shared<View>(View{0, std::move(members), 0}));
-}
+    : fabric_(fabric),
+      flock_(flock),
+      first_(std::make_shared<View>(View{0, std::move(members), 0})),
+      views_({first_}) {}
 
 Membership::Membership(Fabric& fabric) : Membership(fabric, everybody(fabric.size())) {}
 
@@ -68,19 +69,25 @@ std::shared_ptr<const View> Membership::newest() {
   return views_.back();
 }
 
+std::size_t Membership::latest(Step step) const {
+  std::size_t e = views_.size() - 1;
+  while (e > 0 && (views_[e]->first_step < 0 || views_[e]->first_step > step)) --e;
+  return e;
+}
+
 std::shared_ptr<const View> Membership::start(Step step) {
   const std::lock_guard lock(mutex_);
+  if (line_ == Board::kLines) line_ = find_line(fabric_.board(), flock_);
   fabric_.board().announce(step, line_);
   learn();
   fix_first_steps();
-  std::size_t e = views_.size() - 1;
-  while (views_[e]->first_step > step) --e;
-  return views_[e];
+  return views_[latest(step)];
 }
 
-std::shared_ptr<const View> Membership::start_unchanged(Step step) {
-  fabric_.board().announce(step, line_);
-  return views_.front();  // which never changes
+std::shared_ptr<const View> Membership::at(Step step) {
+  const std::lock_guard lock(mutex_);
+  learn();
+  return views_[latest(step)];
 }
 
 void Membership::lost(Rank rank) {

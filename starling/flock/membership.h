@@ -34,19 +34,23 @@ class Membership {
   std::shared_ptr<const View> newest();
   /// This rank starts `step`: the view in which everybody does it.
   std::shared_ptr<const View> start(Step step);
-  /// The same where deaths are errors and nobody leaves the first view.
-  std::shared_ptr<const View> start_unchanged(Step step);
+  /// The first view, of everybody: where deaths are errors, nobody leaves it.
+  std::shared_ptr<const View> first() const { return first_; }
+  /// The view that holds for `step`, as far as it is known.
+  std::shared_ptr<const View> at(Step step);
   /// This rank has seen that `rank` is dead: there will be a view without it.
   void lost(Rank rank);
 
  private:
+  std::size_t latest(Step step) const;
   void learn();  // of deaths that others agreed on
   void fix_first_steps();
 
   Fabric& fabric_;
   std::uint64_t flock_;
-  std::uint32_t line_;  // of the board, for this flock's announcements
+  std::shared_ptr<const View> first_;
   std::mutex mutex_;
+  std::uint32_t line_ = Board::kLines;  // of the board, for this flock's announcements; taken when needed
   std::vector<std::shared_ptr<const View>> views_;  // by epoch
 };
 

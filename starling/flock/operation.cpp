@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <map>
 
 #include "starling/flock/deadlock.h"
 #include "starling/flock/errors.h"
@@ -15,6 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kWarnAfter{5};
 constexpr std::chrono::seconds kSuspectAfter{1};  // then others are told what this rank waits for
 constexpr std::chrono::milliseconds kLookEvery{1};
+constexpr std::chrono::milliseconds kAbsent{500};
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -57,7 +59,7 @@ void Operation::finish() {
 
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
-  for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation);
+  for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation, !awaited.settled);
   finish();
 }
 
@@ -97,6 +99,18 @@ void Operation::advance_if_idle() {
   if (lock.owns_lock() && !ended()) advance_locked();
 }
 
+void Operation::look_if_idle() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || ended()) return;
+  try {
+    check_losses();
+    reconsider();
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  if (!ended()) advance_locked();
+}
+
 std::vector<Rank> Operation::missing_sources() {
   const std::lock_guard lock(mutex_);
   std::vector<Rank> missing;
@@ -108,8 +122,12 @@ std::vector<Rank> Operation::missing_sources() {
 // A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
 // its death.
 void Operation::check_losses() {
+  std::map<Rank, bool> alive;  // asking takes a system call, and a long operation awaits much from one source
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
-    if (awaited_[i].settled || core_->fabric->alive(awaited_[i].expectation.source)) continue;
+    if (awaited_[i].settled) continue;
+    const Rank source = awaited_[i].expectation.source;
+    if (alive.try_emplace(source, alive.contains(source) || core_->fabric->alive(source)).first->second)
+      continue;
     settle_some(0, awaited_.size());
     if (awaited_[i].settled) continue;
     const Rank rank = awaited_[i].expectation.source;
@@ -171,6 +189,8 @@ bool Operation::wait_until(Deadline deadline) {
   if (advance()) return true;
   core_->hub->note_thread();
   WaitNote note(*core_);  // takes back what others were told, whatever happens
+  // Who is known to be dead rings no bell.
+  if (core_->reweighting() && core_->membership.newest()->epoch > 0) look_around(Wait::limited);
   for (;;) {
     const std::uint32_t ticket = core_->fabric->ticket();
     core_->hub->advance_in_flight(this);
@@ -185,10 +205,12 @@ bool Operation::wait_until(Deadline deadline) {
 void Operation::look_now_and_then(Wait wait) {
   core_->mailbox.drain_all();
   const auto now = Clock::now();
-  if (waiting_since_ == Deadline{}) waiting_since_ = now;
+  // Who has not looked for long was busy elsewhere, and did not wait.
+  if (waiting_since_ == Deadline{} || now - looked_ > kAbsent) waiting_since_ = now;
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   look_around(wait);
+  core_->hub->look_in_flight(this);
 }
 
 bool Operation::look() {
@@ -209,7 +231,11 @@ Pending& Pending::operator=(Pending&& other) noexcept {
 }
 
 Pending::~Pending() {
-  if (operation_) operation_->wait_until(Deadline::max());
+  try {
+    if (operation_) operation_->wait_until(Deadline::max());
+  } catch (...) {
+    // Only a forked child, which has nothing to wait for, gets here.
+  }
 }
 
 bool Pending::ready() {

@@ -27,6 +27,8 @@ class Operation {
   bool advance();
   /// The same unless another thread is at it.
   void advance_if_idle();
+  /// For operations in flight that nobody waits for just now: deaths and decisions.
+  void look_if_idle();
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   /// One look at everything, deaths and time included, without waiting; true when it has ended.
   bool look();

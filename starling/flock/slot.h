@@ -10,7 +10,8 @@ namespace starling {
 template <typename E>
 class Slot {
  public:
-  explicit Slot(Outgoing memory) : memory_(std::move(memory)) {}
+  Slot(std::shared_ptr<Fabric> fabric, Outgoing memory)
+      : fabric_(std::move(fabric)), memory_(std::move(memory)) {}
 
   E* data() const { return reinterpret_cast<E*>(memory_.bytes().data()); }
   std::size_t size() const { return memory_.bytes().size() / sizeof(E); }
@@ -22,6 +23,7 @@ class Slot {
   Outgoing memory() && { return std::move(memory_); }
 
  private:
+  std::shared_ptr<Fabric> fabric_;  // outlives the memory
   Outgoing memory_;
 };
 

@@ -161,6 +161,34 @@ TEST(LocalTest, AForkedChildIsToldThatItIsNobody) {
   EXPECT_TRUE(fabrics[1]->alive(0));
 }
 
+TEST(LocalTest, AForkedChildTouchesNothingOfItsParents) {
+  const auto fabrics = local_threads(2);
+  for (std::uint64_t k = 0; k < 40; ++k) {
+    const Outgoing message = fabrics[0]->reserve(8);
+    std::memcpy(message.bytes().data(), &k, 8);
+    fabrics[0]->post(message, {}, 1);
+  }
+  std::vector<Arrival> held;
+  for (int k = 0; k < 5; ++k) held.push_back(std::move(*fabrics[1]->poll(0)));
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      fabrics[1]->poll(0);
+    } catch (const Error&) {
+      held.clear();  // its copies
+      _exit(7);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  for (int k = 0; k < 40; ++k)
+    fabrics[0]->post(fabrics[0]->reserve(8), {}, 1);  // would reuse what was given back
+  for (std::uint64_t k = 5; k < 40; ++k) held.push_back(std::move(*fabrics[1]->poll(0)));
+  for (std::uint64_t k = 0; k < 40; ++k) EXPECT_EQ(std::memcmp(held[k].bytes().data(), &k, 8), 0) << k;
+}
+
 TEST(BoardTest, TheFirstProposalCounts) {
   const auto fabrics = local_threads(4);
   std::vector<std::thread> threads;

@@ -18,6 +18,9 @@ class InterleavedFabric final : public Fabric, public Board {
   void post(const Outgoing&, const MessageHeader&, Rank) override { throw std::logic_error("only a board"); }
   std::optional<Arrival> poll(Rank) override { return std::nullopt; }
   std::uint32_t ticket() const override { return 0; }
+  std::uint64_t expose(std::size_t) override { throw std::logic_error("only a board"); }
+  void withdraw(std::uint64_t, std::size_t) override {}
+  std::byte* exposed(Rank, std::uint64_t) override { return nullptr; }
   void sleep(std::uint32_t, std::span<const Rank>, Deadline) override {}
 
   std::int64_t agree(std::uint64_t key, std::int64_t proposal) override {

@@ -84,6 +84,27 @@ TEST_P(LongAverageTest, TheBitsAreThoseOfOnePass) {
   }
 }
 
+// Some have only destinations in a step, and some post from outgoing memory: all must cut alike.
+TEST_P(LongAverageTest, AllCutAlikeWhateverTheirSide) {
+  const auto ends = run([&](Flock& flock) {
+    flock.set_schedule("one-peer-of(star)");
+    for (Step step = 0; step < 3; ++step) {
+      const std::vector<float> expected = mixed(flock.schedule()->exchange(step, flock.rank()), flock.rank());
+      std::vector<float> out(kCount);
+      if (flock.rank() % 2 == 0) {
+        auto slot = flock.outgoing<float>(kCount);
+        const auto start = start_of(flock.rank());
+        std::copy(start.begin(), start.end(), slot.begin());
+        flock.neighbor_allreduce(std::move(slot), out);
+      } else {
+        flock.neighbor_allreduce(start_of(flock.rank()), out);
+      }
+      require(out == expected, "value");
+    }
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+}
+
 class LongPairTest : public LongAverageTest {};
 
 TEST_P(LongPairTest, DifferentLengthsAreAnErrorBeforeAnythingIsMixed) {

@@ -301,6 +301,23 @@ TEST_P(OrderTest, AWaitThatIsTooShortSaysSoAndCanGoOn) {
   });
 }
 
+TEST_P(OrderTest, TimeSpentElsewhereIsNotWaiting) {
+  run([](Flock& flock) {
+    if (flock.size() != 2) return;
+    std::vector<float> x(3);
+    if (flock.rank() == 0) {
+      flock.set_timeout(500ms);
+      Pending pending = flock.recv_nonblocking(x, 1);
+      require(!pending.ready(), "nothing was sent yet");
+      std::this_thread::sleep_for(800ms);  // computes
+      pending.wait();
+    } else {
+      std::this_thread::sleep_for(900ms);
+      flock.send(x, 0);
+    }
+  });
+}
+
 TEST_P(OrderTest, AWaitMayBeAsLongAsCanBeSaid) {
   run([](Flock& flock) {
     if (flock.size() == 1 || flock.rank() > 1) return;

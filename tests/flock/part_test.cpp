@@ -69,7 +69,9 @@ TEST_P(PartTest, GroupsOfOwnChoiceMayOverlap) {
     const Rank left = (flock.rank() + n - 1) % n;
     if (n == 1) return;
     // Everybody is in two pairs: with its left and with its right neighbour.
-    Flock first = n == 2 ? flock.group({0, 1}) : flock.rank() + 1 < n ? flock.group({flock.rank(), right}) : flock.group({right, flock.rank()});
+    Flock first = n == 2                 ? flock.group({0, 1})
+                  : flock.rank() + 1 < n ? flock.group({flock.rank(), right})
+                                         : flock.group({right, flock.rank()});
     if (n > 2) {
       Flock second = flock.rank() > 0 ? flock.group({left, flock.rank()}) : flock.group({flock.rank(), left});
       std::vector<double> x = {1.0 * flock.rank()};
@@ -81,10 +83,14 @@ TEST_P(PartTest, GroupsOfOwnChoiceMayOverlap) {
       require(x[0] == flock.rank() + right && y[0] == flock.rank() + left, "overlapping groups");
     }
     if (flock.rank() == 0) {
-      require(message_of<InvalidArgument>([&] { flock.group({1}); }).find("rank 0 is not one of its members") !=
-                  std::string::npos,
+      require(message_of<InvalidArgument>([&] {
+                flock.group({1});
+              }).find("rank 0 is not one of its members") != std::string::npos,
               "not a member");
-      require(message_of<InvalidArgument>([&] { flock.group({0, 0}); }) == "group: rank 0 is there twice", "twice");
+      require(message_of<InvalidArgument>([&] {
+                flock.group({0, 0});
+              }) == "group: rank 0 is there twice",
+              "twice");
     }
   });
 }
@@ -164,8 +170,9 @@ TEST_P(MachineTest, MachinesAverageWithinAndBetween) {
       require(std::abs(x[0] - expected[static_cast<std::size_t>(flock.rank())]) < 1e-13, "value");
     }
     setenv("STARLING_RANKS_PER_MACHINE", "3", 1);
-    require(message_of<InvalidArgument>([&] { flock.local_rank(); }).find("machines of 3") != std::string::npos,
-            "indivisible");
+    require(
+        message_of<InvalidArgument>([&] { flock.local_rank(); }).find("machines of 3") != std::string::npos,
+        "indivisible");
     setenv("STARLING_RANKS_PER_MACHINE", "many", 1);
     require(message_of<InvalidArgument>([&] { flock.local_rank(); }) ==
                 "STARLING_RANKS_PER_MACHINE=many is not a number of ranks",
@@ -196,7 +203,8 @@ TEST(PartDeathTest, APartGoesOnWithoutItsDead) {
     const View view = part.view();
     if (flock.rank() % 2 == 0) require(view.members == std::vector<Rank>{1, 2}, "members");
   });
-  for (const Rank rank : {0, 1, 2, 3, 5}) EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
+  for (const Rank rank : {0, 1, 2, 3, 5})
+    EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <map>
 #include <random>
 #include <signal.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "fabric/harness.h"
 #include "flock/deaths.h"
@@ -167,6 +169,79 @@ TEST(KillTest, WhoComesLateToABroadcastOfTheDeadTellsTheOthers) {
     }
     throw Error("a broadcast from the dead");
   });
+}
+
+TEST(KillTest, WhatIsInFlightFollowsWhileSomethingElseIsWaitedFor) {
+  // Rank 0 sends its letter when the sum is there; rank 1 waits for the letter first. The sum must begin anew
+  // without rank 2 although rank 1 does not wait for it.
+  two_survive(0, [](Flock& flock, Fabric&) {
+    std::vector<double> x = {1};
+    std::vector<double> letter = {7};
+    Pending sum = flock.allreduce_nonblocking(x, x, Reduction::sum, "sum");
+    if (flock.rank() == 1) flock.recv(letter, 0);
+    sum.wait();
+    if (flock.rank() == 0) flock.send(letter, 1);
+    if (x[0] != 2) throw Error("not the sum of the survivors");
+  });
+}
+
+TEST(KillTest, AScheduleWithGapsIsNotSlow) {
+  // A hypercube of seven is impossible, so the dead rank's neighbours meet it again and again.
+  DeathRun run(8, {.kill_at_post = {{3, 30}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_loss(OnLoss::reweight);
+    flock.set_schedule("hypercube");
+    std::vector<double> x = {1.0 * flock.rank()};
+    const auto started = std::chrono::steady_clock::now();
+    for (int k = 0; k < 1000; ++k) flock.neighbor_allreduce(x);
+    // Waiting for the dead each time would take 50 s.
+    if (std::chrono::steady_clock::now() - started > std::chrono::seconds(20))
+      throw Error("waits for the dead");
+  });
+  for (const Rank rank : run.survivors()) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
+}
+
+TEST(KillTest, GoingOnAfterErrorsKeepsNoMemory) {
+  // Rank 2 is dead to everybody in every step; what rank 0 and 1 send each other under failed steps is
+  // dropped.
+  const std::string job = fmt::format("test-keeps-no-memory-{}", getpid());
+  const auto ends = [&] {
+    std::vector<pid_t> children;
+    for (Rank rank = 0; rank < 3; ++rank) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(50);
+        LocalOptions options;
+        options.memory_limit = 8 << 20;
+        Flock flock(join_local(job, rank, 3, options));
+        if (rank == 2) _exit(0);
+        flock.set_schedule("ring");
+        std::vector<double> x(20'000);  // 160 kB: fifty would fill the limit
+        int lost = 0;
+        try {
+          for (int k = 0; k < 200; ++k) try {
+              flock.neighbor_allreduce(x);
+            } catch (const PeerLost&) {
+              ++lost;
+            }
+        } catch (const Error& error) {
+          fmt::print(stderr, "rank {}: {}\n", rank, error.what());
+          _exit(1);
+        }
+        _exit(lost == 200 ? 0 : 2);
+      }
+      children.push_back(child);
+    }
+    std::vector<int> statuses;
+    for (const pid_t child : children) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      statuses.push_back(status);
+    }
+    return statuses;
+  }();
+  EXPECT_EQ(ends, (std::vector<int>{0, 0, 0}));
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ class Faulty final : public Fabric {
 
   Board& board() override { return inner_->board(); }
   void give_way() override { inner_->give_way(); }
+  std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
+  void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
+  std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
 
   void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
     const std::uint64_t number = posts_++;

@@ -2,8 +2,8 @@
 
 namespace starling::local {
 
-Inbox::Inbox(Rank rank, const Regions& regions)
-    : regions_(regions), places_(std::make_unique<Place[]>(regions.size())) {
+Inbox::Inbox(Rank rank, const Regions& regions, std::function<bool()> ours)
+    : regions_(regions), ours_(std::move(ours)), places_(std::make_unique<Place[]>(regions.size())) {
   for (std::size_t r = 0; r < regions.size(); ++r) {
     places_[r].chunk = regions[r]->as<Chunk>(chunk_offset(rank));
     places_[r].head.store(&places_[r].chunk->entries[0].payload);
@@ -36,6 +36,7 @@ std::optional<Arrival> Inbox::poll(Rank source) {
 }
 
 void Inbox::done_with(std::uintptr_t handle) noexcept {
+  if (!ours_()) return;  // the parent still reads it
   reinterpret_cast<std::atomic<std::uint8_t>*>(handle)->store(1, std::memory_order_release);
 }
 

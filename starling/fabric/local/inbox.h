@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -12,7 +13,8 @@ namespace starling::local {
 /// The receiving side of a rank: how far it has read each sender's list. Thread-safe.
 class Inbox final : public Arrival::Owner {
  public:
-  Inbox(Rank rank, const Regions& regions);
+  /// `ours` is false in a forked child, whose copies are not its own.
+  Inbox(Rank rank, const Regions& regions, std::function<bool()> ours);
 
   std::optional<Arrival> poll(Rank source);
   /// Whether there is something to poll. Two loads.
@@ -32,6 +34,7 @@ class Inbox final : public Arrival::Owner {
   Place& place(Rank source) const { return places_[static_cast<std::size_t>(source)]; }
 
   const Regions& regions_;
+  std::function<bool()> ours_;
   std::mutex mutex_;
   std::unique_ptr<Place[]> places_;
 };

@@ -68,7 +68,7 @@ class LocalFabric final : public Fabric {
         board_(rank, regions_),
         outbox_(rank, size_, *regions_[static_cast<std::size_t>(rank)], options.memory_limit,
                 [this](Rank peer) { return alive(peer); }),
-        inbox_(rank, regions_),
+        inbox_(rank, regions_, [this] { return forks().load(std::memory_order_relaxed) == forks_; }),
         enough_cores_(size_ <= usable_cores()),
         forks_(forks()) {
     control(rank_).presence.store(Presence::present, std::memory_order_release);
@@ -90,6 +90,7 @@ class LocalFabric final : public Fabric {
   }
 
   void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+    check_process();
     if (!outbox_.post(message, header, to)) return;
     Control& own = control(rank_);
     own.posted_name.store(header.name, std::memory_order_relaxed);
@@ -98,9 +99,10 @@ class LocalFabric final : public Fabric {
   }
 
   std::optional<Arrival> poll(Rank source) override {
+    if (!inbox_.waiting(source)) return std::nullopt;
+    check_process();  // before anything shared is written
     auto arrival = inbox_.poll(source);
     if (!arrival) return arrival;
-    check_process();
     polled_.fetch_add(1, std::memory_order_seq_cst);
     wake(rank_);  // another thread may sleep for what this one took
     return arrival;
@@ -139,6 +141,15 @@ class LocalFabric final : public Fabric {
     if (!news() && !anything_waiting())
       futex_wait(own.bell, bell, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
     own.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  std::uint64_t expose(std::size_t bytes) override {
+    check_process();
+    return outbox_.expose(bytes);
+  }
+  void withdraw(std::uint64_t memory, std::size_t bytes) override { outbox_.withdraw(memory, bytes); }
+  std::byte* exposed(Rank rank, std::uint64_t memory) override {
+    return regions_[static_cast<std::size_t>(rank)]->at(memory);
   }
 
   void give_way() override {

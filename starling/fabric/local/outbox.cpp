@@ -1,6 +1,7 @@
 #include "starling/fabric/local/outbox.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 #include <map>
 #include <new>
@@ -44,6 +45,18 @@ Outgoing Outbox::reserve(std::size_t bytes) {
   return {this, reinterpret_cast<std::uintptr_t>(slot), {region_.at(offset), bytes}};
 }
 
+std::uint64_t Outbox::expose(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t offset = allocate(bytes);
+  std::memset(region_.at(offset), 0, bytes);
+  return offset;
+}
+
+void Outbox::withdraw(std::uint64_t memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  heap_.free(memory, bytes);
+}
+
 bool Outbox::post(const Outgoing& message, const MessageHeader& header, Rank to) {
   const std::lock_guard lock(mutex_);
   Line& line = lines_[static_cast<std::size_t>(to)];
@@ -68,16 +81,18 @@ bool Outbox::post(const Outgoing& message, const MessageHeader& header, Rank to)
 }
 
 Chunk* Outbox::fresh_chunk(Line& line) {
-  constexpr std::size_t kLook = 4;  // a message held for long shall not keep the chunks behind it
-  for (std::size_t i = 0; i < std::min(kLook, line.older.size()); ++i) {
-    Chunk* chunk = line.older[i];
-    const auto released = [](const std::atomic<std::uint8_t>& flag) {
-      return flag.load(std::memory_order_acquire) != 0;
-    };
-    if (!released(chunk->passed) || !std::all_of(chunk->released.begin(), chunk->released.end(), released))
+  constexpr std::size_t kLook = 4;  // different ones each time: a message held for long keeps only its own
+  const auto released = [](const std::atomic<std::uint8_t>& flag) {
+    return flag.load(std::memory_order_acquire) != 0;
+  };
+  for (std::size_t look = std::min(kLook, line.older.size()); look > 0; --look) {
+    Chunk* chunk = line.older.front();
+    line.older.pop_front();
+    if (!released(chunk->passed) || !std::all_of(chunk->released.begin(), chunk->released.end(), released)) {
+      line.older.push_back(chunk);
       continue;
+    }
     reclaim();  // claims that point into it are settled before it is written anew
-    line.older.erase(line.older.begin() + static_cast<std::ptrdiff_t>(i));
     for (Entry& entry : chunk->entries) entry.payload.store(0, std::memory_order_relaxed);
     for (auto& flag : chunk->released) flag.store(0, std::memory_order_relaxed);
     chunk->passed.store(0, std::memory_order_relaxed);

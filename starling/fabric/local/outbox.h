@@ -21,6 +21,9 @@ class Outbox final : public Outgoing::Owner {
   Outbox(Rank rank, Rank size, Region& region, std::uint64_t limit, std::function<bool(Rank)> alive);
 
   Outgoing reserve(std::size_t bytes);
+  /// Zeroed memory that is no message.
+  std::uint64_t expose(std::size_t bytes);
+  void withdraw(std::uint64_t memory, std::size_t bytes);
   /// False when the destination is known to be dead and nothing was sent.
   bool post(const Outgoing& message, const MessageHeader& header, Rank to);
 

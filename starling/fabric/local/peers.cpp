@@ -1,8 +1,13 @@
 #include "starling/fabric/local/peers.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "starling/base/error.h"
 
 namespace starling::local {
 
@@ -13,6 +18,8 @@ Peers::Peers(const std::vector<pid_t>& pids) {
       continue;
     }
     const auto descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (descriptor < 0 && errno != ESRCH)
+      throw Error(fmt::format("cannot watch process {}: {}", pid, std::strerror(errno)));
     descriptors_.push_back(descriptor >= 0 ? descriptor : kGone);
   }
 }

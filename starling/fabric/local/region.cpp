@@ -1,5 +1,6 @@
 #include "starling/fabric/local/region.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -30,12 +31,19 @@ Region Region::create(const std::string& label) {
     close(descriptor);
     throw Error(fmt::format("cannot size a shared region: {}", std::strerror(reason)));
   }
-  return adopt(descriptor);
+  try {
+    return {descriptor, map(descriptor)};
+  } catch (...) {
+    close(descriptor);
+    throw;
+  }
 }
 
 Region Region::adopt(int descriptor) {
   try {
-    return {descriptor, map(descriptor)};
+    std::byte* base = map(descriptor);
+    close(descriptor);  // the mapping stays
+    return {-1, base};
   } catch (...) {
     close(descriptor);
     throw;
@@ -62,12 +70,17 @@ void Region::reserve(std::uint64_t bytes) {
   if (bytes <= reserved_) return;
   if (bytes > kSpan)
     throw Error(fmt::format("a shared region cannot grow to {} bytes; the limit is {}", bytes, kSpan));
-  const int reason =
-      posix_fallocate(descriptor_, static_cast<off_t>(reserved_), static_cast<off_t>(bytes - reserved_));
-  if (reason != 0)
-    throw Error(fmt::format("no memory for {} more bytes of shared region (it holds {}): {}",
-                            bytes - reserved_, reserved_, std::strerror(reason)));
-  reserved_ = bytes;
+  // Little by little, so that signals, which undo what they interrupt, cannot keep it from getting anywhere.
+  constexpr std::uint64_t kStep = std::uint64_t{32} << 20;
+  while (reserved_ < bytes) {
+    const std::uint64_t now = std::min(bytes - reserved_, kStep);
+    const int reason = posix_fallocate(descriptor_, static_cast<off_t>(reserved_), static_cast<off_t>(now));
+    if (reason == EINTR) continue;
+    if (reason != 0)
+      throw Error(fmt::format("no memory for {} more bytes of shared region (it holds {}): {}",
+                              bytes - reserved_, reserved_, std::strerror(reason)));
+    reserved_ += now;
+  }
 }
 
 }  // namespace starling::local

@@ -1,6 +1,8 @@
 #include "starling/fabric/local/rendezvous.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fmt/format.h>
 #include <poll.h>
@@ -77,7 +79,8 @@ struct Envelope {
   msghdr message{};
 };
 
-void send_card(int to, const Card& card, int descriptor) {
+// The kernel bounds the descriptors that are under way: then it waits until others have taken theirs.
+void send_card(int to, const Card& card, int descriptor, Clock::time_point deadline) {
   Envelope envelope(const_cast<Card*>(&card));
   msghdr& message = envelope.message;
   cmsghdr* header = CMSG_FIRSTHDR(&message);
@@ -85,14 +88,20 @@ void send_card(int to, const Card& card, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  if (sendmsg(to, &message, MSG_NOSIGNAL) != sizeof(card))
-    throw Error(fmt::format("the rendezvous broke off: {}", std::strerror(errno)));
+  while (sendmsg(to, &message, MSG_NOSIGNAL) != sizeof(card)) {
+    if ((errno != ETOOMANYREFS && errno != EINTR) || Clock::now() > deadline)
+      throw Error(fmt::format("the rendezvous broke off: {}", std::strerror(errno)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 bool wait_readable(int descriptor, Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  pollfd entry{descriptor, POLLIN, 0};
-  return ::poll(&entry, 1, static_cast<int>(std::max<long>(0, left))) > 0;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd entry{descriptor, POLLIN, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<long>(left, 0, INT_MAX)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
 }
 
 // False when nothing came in time or the other side is gone.
@@ -100,7 +109,11 @@ bool receive_card(int from, Clock::time_point deadline, Card& card, int& descrip
   if (!wait_readable(from, deadline)) return false;
   Envelope envelope(&card);
   msghdr& message = envelope.message;
-  if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof(card)) return false;
+  ssize_t received = 0;
+  do {
+    received = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received != sizeof(card)) return false;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return false;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
@@ -141,6 +154,8 @@ Meeting host(const std::string& job, Rank size, int descriptor, Clock::time_poin
       throw Error(fmt::format("these of {} ranks did not join the job '{}' in time: {}", size, job,
                               missing_ranks(guests)));
     Socket guest(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!guest && errno != EINTR && errno != ECONNABORTED && errno != EAGAIN)
+      throw Error(fmt::format("rank 0 of the job '{}' cannot let others in: {}", job, std::strerror(errno)));
     Card card;
     int theirs = -1;
     if (!guest || !same_user(guest.get()) || !receive_card(guest.get(), deadline, card, theirs)) continue;
@@ -160,7 +175,7 @@ Meeting host(const std::string& job, Rank size, int descriptor, Clock::time_poin
   for (std::size_t to = 1; to < guests.size(); ++to)
     for (std::size_t r = 0; r < guests.size(); ++r)
       send_card(guests[to].get(), {kVersion, static_cast<Rank>(r), size, meeting.pids[r]},
-                meeting.descriptors[r]);
+                meeting.descriptors[r], deadline);
   return meeting;
 }
 
@@ -174,7 +189,7 @@ Meeting visit(const std::string& job, Rank rank, Rank size, int descriptor, Cloc
     if (Clock::now() > deadline) throw Error(fmt::format("rank 0 of the job '{}' did not come in time", job));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  send_card(socket.get(), {kVersion, rank, size, getpid()}, descriptor);
+  send_card(socket.get(), {kVersion, rank, size, getpid()}, descriptor, deadline);
   Meeting meeting;
   for (Rank r = 0; r < size; ++r) {
     Card card;

@@ -1,0 +1,141 @@
+#include "starling/flock/cell.h"
+
+#include <algorithm>
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+std::size_t lines(std::size_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+// What is published: a number that never comes back, and the buffer + 1 (0: no value).
+constexpr std::uint64_t kBuffers = 1 << 16;
+
+std::uint64_t next_version(std::uint64_t published, std::size_t buffer_plus_one) {
+  return (published / kBuffers + 1) * kBuffers + buffer_plus_one;
+}
+
+}  // namespace
+
+struct Cell::Control {
+  std::atomic<std::uint64_t> published;
+  std::atomic<std::uint64_t> deposits;
+};
+
+// Control, a line for each party's hold, then the offsets of the writers' buffers.
+std::size_t Cell::control_bytes(std::size_t parties, std::size_t writers) {
+  return kLine + parties * kLine + lines(writers * (parties + 1) * sizeof(std::uint64_t));
+}
+
+Cell::Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
+           std::size_t me, std::size_t bytes)
+    : fabric_(std::move(fabric)),
+      memory_(control),
+      ranks_(std::move(ranks)),
+      writers_(writers),
+      me_(me),
+      bytes_(bytes) {}
+
+Cell::~Cell() {
+  if (!fabric_ || me_ >= writers_) return;
+  for (std::size_t i = 0; i <= ranks_.size(); ++i)
+    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0))
+      fabric_->withdraw(offset, kLine + bytes_);
+}
+
+std::atomic<std::uint32_t>& Cell::hold_of(std::size_t party) const {
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory_ + kLine + party * kLine);
+}
+
+std::atomic<std::uint64_t>& Cell::buffer_of(std::size_t writer, std::size_t index) const {
+  auto* table = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + kLine + ranks_.size() * kLine);
+  return table[writer * (ranks_.size() + 1) + index];
+}
+
+// A line with p, then the bytes.
+Content Cell::content(std::size_t buffer) const {
+  const std::size_t each = ranks_.size() + 1;
+  const std::size_t writer = buffer / each;
+  std::byte* memory = fabric_->exposed(ranks_[writer], buffer_of(writer, buffer % each).load());
+  return {memory + kLine, reinterpret_cast<double*>(memory)};
+}
+
+std::size_t Cell::free_buffer() {
+  const auto& control = *reinterpret_cast<Control*>(memory_);
+  const std::size_t each = ranks_.size() + 1;
+  for (std::size_t i = 0;; i = (i + 1) % each) {
+    const std::size_t buffer = me_ * each + i;
+    if (control.published.load(std::memory_order_seq_cst) % kBuffers == buffer + 1) continue;
+    bool held = false;
+    for (std::size_t party = 0; party < ranks_.size(); ++party)
+      held = held || hold_of(party).load(std::memory_order_seq_cst) == buffer + 1;
+    if (held) continue;
+    if (buffer_of(me_, i).load() == 0) buffer_of(me_, i).store(fabric_->expose(kLine + bytes_));
+    return buffer;
+  }
+}
+
+std::uint64_t Cell::hold_published(Held& held) {
+  auto& control = *reinterpret_cast<Control*>(memory_);
+  auto& hold = hold_of(me_);
+  for (;;) {
+    const std::uint64_t published = control.published.load(std::memory_order_seq_cst);
+    const auto buffer = static_cast<std::uint32_t>(published % kBuffers);
+    hold.store(buffer, std::memory_order_seq_cst);
+    if (control.published.load(std::memory_order_seq_cst) != published) continue;
+    if (buffer > 0) held = Held(&hold, content(buffer - 1));
+    return published;
+  }
+}
+
+Cell::Held Cell::look() {
+  Held held;
+  hold_published(held);
+  return held;
+}
+
+Cell::Held Cell::take() {
+  auto& control = *reinterpret_cast<Control*>(memory_);
+  for (;;) {
+    Held held;
+    std::uint64_t published = hold_published(held);
+    if (!held) return held;
+    if (control.published.compare_exchange_strong(published, next_version(published, 0),
+                                                  std::memory_order_seq_cst))
+      return held;
+  }
+}
+
+void Cell::replace(const std::function<void(const Content& fresh)>& fill) {
+  auto& control = *reinterpret_cast<Control*>(memory_);
+  const std::size_t buffer = free_buffer();
+  fill(content(buffer));
+  std::uint64_t published = control.published.load(std::memory_order_seq_cst);
+  while (!control.published.compare_exchange_weak(published, next_version(published, buffer + 1),
+                                                  std::memory_order_seq_cst)) {
+  }
+  if (me_ > 0) control.deposits.fetch_add(1, std::memory_order_release);
+}
+
+void Cell::change(const std::function<void(const Content& fresh, const Held& old)>& fill) {
+  auto& control = *reinterpret_cast<Control*>(memory_);
+  for (;;) {
+    Held old;
+    std::uint64_t published = hold_published(old);
+    const std::size_t buffer = free_buffer();
+    fill(content(buffer), old);
+    if (control.published.compare_exchange_strong(published, next_version(published, buffer + 1),
+                                                  std::memory_order_seq_cst))
+      break;
+  }
+  if (me_ > 0) control.deposits.fetch_add(1, std::memory_order_release);
+}
+
+std::uint64_t Cell::deposits() const {
+  return reinterpret_cast<const Control*>(memory_)->deposits.load(std::memory_order_acquire);
+}
+
+}  // namespace starling

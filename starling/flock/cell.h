@@ -1,0 +1,95 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "starling/fabric/fabric.h"
+
+namespace starling {
+
+/// What a cell contains: bytes, and the push-sum scalar that travels with them.
+struct Content {
+  std::byte* data = nullptr;
+  double* p = nullptr;
+};
+
+/// A value in exposed memory that some ranks (the parties) read and the first few of them (the writers) replace,
+/// as a whole and without ever waiting for each other: a rank that is stopped or killed in the middle of anything
+/// delays nobody and leaves the last whole value.
+///
+/// A writer fills a buffer of its own that nobody looks at and publishes it with one compare-and-swap. A reader says
+/// which buffer it looks at, and looks again whether that is still the published one (a hazard pointer); so with one
+/// buffer more than there are parties, a writer always has a free one.
+class Cell {
+ public:
+  /// Who looks at a buffer, until this is dropped.
+  class Held {
+   public:
+    Held() = default;
+    Held(std::atomic<std::uint32_t>* hold, Content content) : hold_(hold), content_(content) {}
+    Held(Held&& other) noexcept { swap(other); }
+    Held& operator=(Held&& other) noexcept {
+      Held(std::move(other)).swap(*this);
+      return *this;
+    }
+    ~Held() {
+      if (hold_ != nullptr) hold_->store(0, std::memory_order_seq_cst);
+    }
+
+    explicit operator bool() const { return hold_ != nullptr; }
+    const std::byte* data() const { return content_.data; }
+    double p() const { return *content_.p; }
+
+   private:
+    void swap(Held& other) noexcept {
+      std::swap(hold_, other.hold_);
+      std::swap(content_, other.content_);
+    }
+    std::atomic<std::uint32_t>* hold_ = nullptr;
+    Content content_;
+  };
+
+  /// Bytes of control memory.
+  static std::size_t control_bytes(std::size_t parties, std::size_t writers);
+
+  /// `control` is zeroed exposed memory that all parties map; `ranks` says who they are, writers first; this rank is
+  /// ranks[me]. Values have `bytes` bytes.
+  Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
+       std::size_t me, std::size_t bytes);
+  Cell(Cell&&) = default;
+  ~Cell();
+
+  /// Looks at the value; false where there is none.
+  Held look();
+  /// Takes the value out, so that there is none; false where there is none.
+  Held take();
+  /// Publishes what `fill` writes.
+  void replace(const std::function<void(const Content& fresh)>& fill);
+  /// Publishes what `fill` makes of the value; called again when the value changed meanwhile. `old` is empty where
+  /// there is none.
+  void change(const std::function<void(const Content& fresh, const Held& old)>& fill);
+  /// How often a value was published here by others than the first writer.
+  std::uint64_t deposits() const;
+
+ private:
+  struct Control;
+
+  std::atomic<std::uint32_t>& hold_of(std::size_t party) const;
+  std::atomic<std::uint64_t>& buffer_of(std::size_t writer, std::size_t index) const;
+  Content content(std::size_t buffer) const;
+  /// A buffer of this writer's that nobody looks at.
+  std::size_t free_buffer();
+  /// What is published, held where it is something.
+  std::uint64_t hold_published(Held& held);
+
+  std::shared_ptr<Fabric> fabric_;
+  std::byte* memory_;
+  std::vector<Rank> ranks_;
+  std::size_t writers_;
+  std::size_t me_;
+  std::size_t bytes_;
+};
+
+}  // namespace starling
