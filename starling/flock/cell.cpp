@@ -39,11 +39,10 @@ Cell::Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank>
       me_(me),
       bytes_(bytes) {}
 
-Cell::~Cell() {
-  if (!fabric_ || me_ >= writers_) return;
+void Cell::withdraw() {
+  if (me_ >= writers_) return;
   for (std::size_t i = 0; i <= ranks_.size(); ++i)
-    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0))
-      fabric_->withdraw(offset, kLine + bytes_);
+    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0)) fabric_->withdraw(offset, kLine + bytes_);
 }
 
 std::atomic<std::uint32_t>& Cell::hold_of(std::size_t party) const {

@@ -15,13 +15,13 @@ struct Content {
   double* p = nullptr;
 };
 
-/// A value in exposed memory that some ranks (the parties) read and the first few of them (the writers) replace,
-/// as a whole and without ever waiting for each other: a rank that is stopped or killed in the middle of anything
-/// delays nobody and leaves the last whole value.
+/// A value in exposed memory that some ranks (the parties) read and the first few of them (the writers)
+/// replace, as a whole and without ever waiting for each other: a rank that is stopped or killed in the
+/// middle of anything delays nobody and leaves the last whole value.
 ///
-/// A writer fills a buffer of its own that nobody looks at and publishes it with one compare-and-swap. A reader says
-/// which buffer it looks at, and looks again whether that is still the published one (a hazard pointer); so with one
-/// buffer more than there are parties, a writer always has a free one.
+/// A writer fills a buffer of its own that nobody looks at and publishes it with one compare-and-swap. A
+/// reader says which buffer it looks at, and looks again whether that is still the published one (a hazard
+/// pointer); so with one buffer more than there are parties, a writer always has a free one.
 class Cell {
  public:
   /// Who looks at a buffer, until this is dropped.
@@ -54,12 +54,12 @@ class Cell {
   /// Bytes of control memory.
   static std::size_t control_bytes(std::size_t parties, std::size_t writers);
 
-  /// `control` is zeroed exposed memory that all parties map; `ranks` says who they are, writers first; this rank is
-  /// ranks[me]. Values have `bytes` bytes.
+  /// `control` is zeroed exposed memory that all parties map; `ranks` says who they are, writers first; this
+  /// rank is ranks[me]. Values have `bytes` bytes.
   Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
        std::size_t me, std::size_t bytes);
-  Cell(Cell&&) = default;
-  ~Cell();
+  /// Gives this writer's buffers back; nobody looks at the cell any more.
+  void withdraw();
 
   /// Looks at the value; false where there is none.
   Held look();
@@ -67,8 +67,8 @@ class Cell {
   Held take();
   /// Publishes what `fill` writes.
   void replace(const std::function<void(const Content& fresh)>& fill);
-  /// Publishes what `fill` makes of the value; called again when the value changed meanwhile. `old` is empty where
-  /// there is none.
+  /// Publishes what `fill` makes of the value; called again when the value changed meanwhile. `old` is empty
+  /// where there is none.
   void change(const std::function<void(const Content& fresh, const Held& old)>& fill);
   /// How often a value was published here by others than the first writer.
   std::uint64_t deposits() const;

@@ -15,6 +15,7 @@
 #include "starling/flock/neighbor_average.h"
 #include "starling/flock/pending.h"
 #include "starling/flock/slot.h"
+#include "starling/flock/window.h"
 #include "starling/kernel/reduce.h"
 
 namespace starling {
@@ -264,6 +265,18 @@ class Flock {
   void barrier(Name name = "barrier") { barrier_nonblocking(name).wait(); }
   [[nodiscard]] Pending barrier_nonblocking(Name name = "barrier");
 
+  // One-sided: see window.h.
+
+  /// A collective. The slots are of the schedule's neighbours, in all its steps. `x` must live as long as the
+  /// window.
+  template <WritableRange T>
+  Window win_create(T& x, Name name, const WindowOptions& options = {}) {
+    return create_window(mutable_block(x), name, options);
+  }
+  Window create_window(MutableBlock tensor, Name name, const WindowOptions& options);
+  /// A collective that gives a window's memory back; no copy of it may be used afterwards.
+  void win_free(Window&& window);
+
   // Point to point. Sending never waits.
 
   template <ElementRange T>
@@ -321,6 +334,7 @@ class Flock {
   static Pieces checked(Pieces pieces, const Name& name);
   [[noreturn]] static void refuse_alias(const Name& name);
   Flock(const Flock& parent, const std::vector<Rank>& global_ranks);
+  Exchange all_neighbors() const;
   Weighted inferred(Weighted weights, const Name& name);
   Weighted global(const Weighted& weights, const Name& name) const;
   Pending start_scheduled(Course& course, Pieces pieces, Outgoing memory, const Name& name);

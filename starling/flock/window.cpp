@@ -1,0 +1,324 @@
+#include "starling/flock/window.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <thread>
+
+#include "starling/flock/errors.h"
+#include "starling/flock/window_state.h"
+#include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
+#include "starling/kernel/reduce.h"
+
+namespace starling {
+namespace {
+
+// out <- the sum of the terms; `out` may be the first. Integers know no weights but 0 and 1.
+void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std::size_t count) {
+  if (is_floating(dtype)) {
+    combine(dtype, out, terms, count);
+    return;
+  }
+  for (const Term& term : terms)
+    if (term.weight != 0 && term.weight != 1)
+      throw InvalidArgument(
+          fmt::format("a window of {} has no weights but 0 and 1, not {}", name(dtype), term.weight));
+  bool empty = true;
+  for (const Term& term : terms) {
+    if (term.weight == 0) continue;
+    if (!empty) {
+      reduce(Reduction::sum, dtype, out, term.data, count);
+    } else if (out != term.data) {
+      copy_bytes(out, term.data, count * size_of(dtype));
+    }
+    empty = false;
+  }
+  if (empty) std::memset(out, 0, count * size_of(dtype));
+}
+
+std::string list(const std::map<Rank, Cell>& cells, const Core& core) {
+  std::vector<std::string> words;
+  for (const auto& [rank, cell] : cells) words.push_back(std::to_string(core.own(rank)));
+  return words.empty() ? "none" : join_words(words);
+}
+
+}  // namespace
+
+// A rank's part: control, the cell of its own tensor, a cell per source.
+Window::State::State(std::shared_ptr<Core> given, std::string called, MutableBlock block, Exchange around,
+                     const WindowOptions& chosen)
+    : core(std::move(given)), name(std::move(called)), tensor(block), neighbors(std::move(around)), options(chosen) {
+  bytes_exposed = 64 + Cell::control_bytes(core->members.size(), 1) +
+                  neighbors.sources.size() * Cell::control_bytes(2, 2);
+  memory = core->fabric->expose(bytes_exposed);
+}
+
+void Window::State::free() {
+  for (auto* cells : {&slots, &outlets, &tensors}) {
+    for (auto& [rank, cell] : *cells) cell.withdraw();
+    cells->clear();
+  }
+  core->fabric->withdraw(memory, bytes_exposed);
+}
+
+WindowControl& Window::State::control(Rank global_rank) const {
+  return *reinterpret_cast<WindowControl*>(core->fabric->exposed(global_rank, parts.at(global_rank)));
+}
+
+void Window::State::connect(const std::vector<std::int64_t>& everybody) {
+  const std::size_t bytes = ConstBlock(tensor).bytes();
+  const std::size_t own_cell = Cell::control_bytes(core->members.size(), 1);
+  const std::size_t slot_cell = Cell::control_bytes(2, 2);
+  // Of each: member, memory, number of sources, sources.
+  std::map<Rank, std::vector<Rank>> sources_of;
+  for (std::size_t i = 0; i < everybody.size();) {
+    const auto rank = static_cast<Rank>(everybody[i]);
+    parts[rank] = static_cast<std::uint64_t>(everybody[i + 1]);
+    const auto count = static_cast<std::size_t>(everybody[i + 2]);
+    for (std::size_t k = 0; k < count; ++k) sources_of[rank].push_back(static_cast<Rank>(everybody[i + 3 + k]));
+    i += 3 + count;
+  }
+  const Rank self = core->self();
+  for (const auto& [rank, part] : parts) {
+    std::byte* base = core->fabric->exposed(rank, part);
+    // The owner writes, everybody reads.
+    std::vector<Rank> parties = {rank};
+    for (const Rank member : core->members)
+      if (member != rank) parties.push_back(member);
+    const auto me = static_cast<std::size_t>(std::find(parties.begin(), parties.end(), self) - parties.begin());
+    tensors.emplace(rank, Cell(core->fabric, base + 64, parties, 1, me, bytes));
+    for (std::size_t k = 0; k < sources_of[rank].size(); ++k) {
+      const Rank source = sources_of[rank][k];
+      std::byte* cell = base + 64 + own_cell + k * slot_cell;
+      if (rank == self) slots.emplace(source, Cell(core->fabric, cell, {rank, source}, 2, 0, bytes));
+      if (source == self) outlets.emplace(rank, Cell(core->fabric, cell, {rank, source}, 2, 1, bytes));
+    }
+  }
+  if (!options.zero)
+    for (auto& [source, cell] : slots)
+      cell.replace([&](const Content& fresh) {
+        copy_bytes(fresh.data, tensor.data, bytes);
+        *fresh.p = p;
+      });
+  publish_own();
+}
+
+void Window::State::publish_own() {
+  if (!options.readable) return;
+  tensors.at(core->self()).replace([&](const Content& fresh) {
+    copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
+    *fresh.p = p;
+  });
+}
+
+void Window::State::check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells,
+                                    const char* what) const {
+  for (const auto& [rank, weight] : weights)
+    if (cells.count(core->global(rank, name)) == 0)
+      throw InvalidArgument(
+          fmt::format("{}: rank {} is not one of this window's {}: {}", name, rank, what, list(cells, *core)));
+}
+
+void Window::deposit(const std::optional<Weights>& given, double self_weight, bool add) {
+  State& state = *state_;
+  if (given) state.check_neighbors(*given, state.outlets, "destinations");
+  const MutableBlock& tensor = state.tensor;
+  for (auto& [rank, cell] : state.outlets) {
+    double weight = 1;
+    if (given) {
+      const auto found = given->find(state.core->own(rank));
+      if (found == given->end()) continue;
+      weight = found->second;
+    }
+    const auto fill = [&](const Content& fresh, const Cell::Held& old) {
+      std::vector<Term> terms = {{tensor.data, weight}};
+      *fresh.p = weight * state.p;
+      if (old) {
+        terms.push_back({old.data(), 1});
+        *fresh.p += old.p();
+      }
+      if (terms.size() == 1 && weight == 1) {
+        copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
+      } else {
+        weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
+      }
+    };
+    if (add) {
+      cell.change(fill);
+    } else {
+      cell.replace([&](const Content& fresh) { fill(fresh, {}); });
+    }
+  }
+  if (self_weight == 1) return;
+  if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);
+  state.p *= self_weight;
+  state.publish_own();
+}
+
+void Window::put(const std::optional<Weights>& destinations, double self_weight) {
+  deposit(destinations, self_weight, false);
+}
+
+void Window::accumulate(const std::optional<Weights>& destinations, double self_weight) {
+  deposit(destinations, self_weight, true);
+}
+
+void Window::get(const std::optional<Weights>& given) {
+  State& state = *state_;
+  if (given) state.check_neighbors(*given, state.slots, "sources");
+  for (auto& [rank, cell] : state.slots) {
+    double weight = 1;
+    if (given) {
+      const auto found = given->find(state.core->own(rank));
+      if (found == given->end()) continue;
+      weight = found->second;
+    }
+    const Cell::Held theirs = state.tensors.at(rank).look();
+    if (!theirs)
+      throw InvalidArgument(fmt::format("{}: rank {} made this window not readable", state.name, state.core->own(rank)));
+    cell.replace([&](const Content& fresh) {
+      const Term term{theirs.data(), weight};
+      weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
+      *fresh.p = weight * theirs.p();
+    });
+  }
+}
+
+void Window::update(bool reset) {
+  Weights weights;
+  for (const Source& source : state_->neighbors.sources) weights[state_->core->own(source.rank)] = source.weight;
+  update(state_->neighbors.self_weight, weights, reset);
+}
+
+void Window::update(double self_weight, const Weights& weights, bool reset) {
+  State& state = *state_;
+  state.check_neighbors(weights, state.slots, "sources");
+  // One pass over everything that is there; the slots are held until it is done.
+  std::vector<Cell::Held> held;
+  std::vector<Term> terms = {{state.tensor.data, self_weight}};
+  double p = self_weight * state.p;
+  for (const auto& [source, weight] : weights) {
+    const Rank rank = state.core->global(source, state.name);
+    Cell& cell = state.slots.at(rank);
+    state.seen[rank] = cell.deposits();
+    held.push_back(reset ? cell.take() : cell.look());
+    if (!held.back()) continue;
+    terms.push_back({held.back().data(), weight});
+    p += weight * held.back().p();
+  }
+  if (state.tensor.count > 0)
+    weighted_sum(state.tensor.dtype, static_cast<std::byte*>(state.tensor.data), terms, state.tensor.count);
+  state.p = p;
+  held.clear();
+  state.publish_own();
+}
+
+void Window::update_into(MutableBlock out, double self_weight, const Weights& weights, bool reset) {
+  State& state = *state_;
+  if (out.dtype != state.tensor.dtype || out.count != state.tensor.count)
+    throw InvalidArgument(fmt::format("{}: the window has {} x {}, the output {} x {}", state.name,
+                                      state.tensor.count, starling::name(state.tensor.dtype), out.count, starling::name(out.dtype)));
+  const MutableBlock tensor = state.tensor;
+  const double p = state.p;
+  const bool readable = std::exchange(state.options.readable, false);
+  if (out.data != tensor.data) copy_bytes(out.data, tensor.data, ConstBlock(tensor).bytes());
+  state.tensor = out;
+  try {
+    update(self_weight, weights, reset);
+  } catch (...) {
+    state.tensor = tensor;
+    state.options.readable = readable;
+    throw;
+  }
+  state.tensor = tensor;
+  state.p = p;
+  state.options.readable = readable;
+}
+
+void Window::update_then_collect() {
+  Weights ones;
+  for (const auto& [rank, cell] : state_->slots) ones[state_->core->own(rank)] = 1;
+  update(1, ones, true);
+}
+
+std::uint64_t Window::version(Rank source) const {
+  const Rank rank = state_->core->global(source, state_->name);
+  state_->check_neighbors({{source, 1}}, state_->slots, "sources");
+  const auto seen = state_->seen.find(rank);
+  return state_->slots.at(rank).deposits() - (seen == state_->seen.end() ? 0 : seen->second);
+}
+
+double Window::p() const {
+  return state_->p;
+}
+void Window::set_p(double p) {
+  state_->p = p;
+}
+
+const std::string& Window::name() const {
+  return state_->name;
+}
+
+void Window::release() {
+  state_->free();
+}
+
+std::vector<Rank> Window::sources() const {
+  std::vector<Rank> ranks;
+  for (const auto& [rank, cell] : state_->slots) ranks.push_back(state_->core->own(rank));
+  return ranks;
+}
+std::vector<Rank> Window::destinations() const {
+  std::vector<Rank> ranks;
+  for (const auto& [rank, cell] : state_->outlets) ranks.push_back(state_->core->own(rank));
+  return ranks;
+}
+
+// In ascending order, so that two ranks never wait for each other.
+Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : state_(std::move(state)) {
+  using Clock = std::chrono::steady_clock;
+  Core& core = *state_->core;
+  for (Rank& rank : ranks) rank = core.global(rank, state_->name);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  const auto mine = static_cast<std::uint32_t>(core.self()) + 1;
+  const auto until = Clock::now() + core.hub->timeout.load();
+  for (const Rank rank : ranks) {
+    auto& holder = state_->control(rank).holder;
+    for (int attempt = 0;; ++attempt) {
+      std::uint32_t there = 0;
+      if (holder.compare_exchange_strong(there, mine, std::memory_order_acquire)) break;
+      const auto by = static_cast<Rank>(there) - 1;
+      if (attempt % 16 == 15 && by != core.self() && !core.fabric->alive(by) &&
+          holder.compare_exchange_strong(there, mine, std::memory_order_acquire))
+        break;  // nobody will give it back
+      if (Clock::now() > until) {
+        const std::string text = fmt::format("{}: rank {} has held the mutex of rank {} for longer than the timeout",
+                                             state_->name, by, rank);
+        for (const Rank taken : held_) state_->control(taken).holder.store(0, std::memory_order_release);
+        throw TimedOut(text);
+      }
+      if (attempt < 8) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(std::min(1000, 20 * attempt)));
+      }
+    }
+    held_.push_back(rank);
+  }
+}
+
+Window::Mutex::~Mutex() {
+  if (!state_) return;
+  for (const Rank rank : held_) state_->control(rank).holder.store(0, std::memory_order_release);
+}
+
+Window::Mutex Window::mutex(const std::vector<Rank>& ranks) {
+  return {state_, ranks};
+}
+Window::Mutex Window::mutex() {
+  return {state_, {state_->core->rank}};
+}
+
+}  // namespace starling

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <atomic>
+
+#include "starling/flock/cell.h"
+#include "starling/flock/core.h"
+#include "starling/flock/window.h"
+
+namespace starling {
+
+/// What lies at the beginning of a rank's exposed window memory; its cells follow.
+struct WindowControl {
+  std::atomic<std::uint32_t> holder;  // of the mutex: rank + 1
+};
+
+/// This rank's part of a window, and its ways into the others'.
+struct Window::State {
+  /// Exposes this rank's part; `connect` follows when everybody has.
+  State(std::shared_ptr<Core> core, std::string name, MutableBlock tensor, Exchange neighbors,
+        const WindowOptions& options);
+
+  /// memory[r]: what the r-th member of the flock calls its part.
+  void connect(const std::vector<std::int64_t>& memory);
+  void publish_own();
+  /// Gives all memory back. Without it the memory stays until the flock ends: others may look at it.
+  void free();
+  void check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells, const char* what) const;
+  WindowControl& control(Rank global_rank) const;
+
+  std::shared_ptr<Core> core;
+  std::string name;
+  MutableBlock tensor;
+  Exchange neighbors;  // ranks of the whole flock
+  WindowOptions options;
+  double p = 1;
+
+  std::size_t bytes_exposed = 0;
+  std::uint64_t memory = 0;                   // this rank's part
+  std::map<Rank, std::uint64_t> parts;        // everybody's
+  std::map<Rank, Cell> slots;                 // by source: here
+  std::map<Rank, Cell> outlets;               // by destination: there
+  std::map<Rank, Cell> tensors;               // of everybody, for get
+  std::map<Rank, std::uint64_t> seen;         // deposits at the last update
+};
+
+}  // namespace starling

@@ -1,0 +1,269 @@
+#include "starling/flock/window.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <signal.h>
+#include <thread>
+#include <unistd.h>
+
+#include "flock/flock_fixture.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+namespace {
+
+class WindowTest : public FlockTest {};
+
+TEST_P(WindowTest, PutsAreAveragedByUpdates) {
+  run([](Flock& flock) {
+    const Rank n = flock.size();
+    flock.set_schedule("ring");
+    std::vector<double> x(1000, 1.0 * flock.rank());
+    Window window = flock.win_create(x, "x");
+    require(window.sources().size() == static_cast<std::size_t>(std::min(n - 1, 2)), "sources");
+    window.put();
+    flock.barrier();
+    for (const Rank source : window.sources()) require(window.version(source) == 1, "version");
+    window.update();
+    for (const Rank source : window.sources()) require(window.version(source) == 0, "version after an update");
+    const Exchange exchange = make_schedule("ring", n)->exchange(0, flock.rank());
+    double expected = exchange.self_weight * flock.rank();
+    for (const Source& source : exchange.sources) expected += source.weight * source.rank;
+    for (const double value : x) require(std::abs(value - expected) < 1e-12, "average");
+    // What was put stays until something else is put.
+    std::vector<double> y(1000);
+    Window::Weights ones;
+    for (const Rank source : window.sources()) ones[source] = 1;
+    window.update_into(mutable_block(y), 0, ones);
+    double sum = 0;
+    for (const Source& source : exchange.sources) sum += source.rank;
+    for (const double value : y) require(std::abs(value - sum) < 1e-12, "update_into");
+    flock.win_free(std::move(window));
+  });
+}
+
+TEST_P(WindowTest, BeginsWithMyTensorOrEmpty) {
+  run([](Flock& flock) {
+    flock.set_schedule("exponential");
+    std::vector<float> x = {5.0F + static_cast<float>(flock.rank())};
+    Window full = flock.win_create(x, "full");
+    std::vector<float> y = x;
+    Window empty = flock.win_create(y, "empty", {.zero = true});
+    full.update();
+    require(std::abs(x[0] - (5.0F + static_cast<float>(flock.rank()))) < 1e-6F, "filled with my tensor");
+    empty.update_then_collect();
+    require(y[0] == 5.0F + static_cast<float>(flock.rank()), "nothing to collect");
+    require(std::abs(full.p() - 1) < 1e-12 && empty.p() == 1, "p");
+  });
+}
+
+TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<double> x = {10.0 * flock.rank()};
+    Window window = flock.win_create(x, "x", {.zero = true});
+    Window::Weights halves;
+    for (const Rank source : window.sources()) halves[source] = 0.5;
+    window.get(halves);
+    flock.barrier();  // before anybody changes what others get
+    window.update_then_collect();
+    double expected = 10.0 * flock.rank();
+    for (const Rank source : window.sources()) expected += 5.0 * source;
+    require(x[0] == expected, "half of what the others had");
+    flock.barrier();
+    // What they have now, without their taking part.
+    window.get(halves);
+    flock.barrier();
+    std::vector<double> all = flock.allgather(x);
+    window.update_then_collect();
+    for (const Rank source : window.sources()) expected += 0.5 * all[static_cast<std::size_t>(source)];
+    require(x[0] == expected, "half of what the others have");
+  });
+}
+
+TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
+  // Everybody gives away random shares of x and p to random neighbours while others do the same; nothing is lost
+  // and nothing counted twice, whatever the interleaving.
+  run([](Flock& flock) {
+    flock.set_schedule("exponential");
+    const Rank n = flock.size();
+    std::mt19937 random(static_cast<unsigned>(flock.rank()) + 7);
+    std::vector<double> x(500, 1.0 + flock.rank());
+    Window window = flock.win_create(x, "mass", {.zero = true, .readable = false});
+    flock.barrier();
+    for (int round = 0; round < 300; ++round) {
+      const auto destinations = window.destinations();
+      if (!destinations.empty()) {
+        const Rank to = destinations[random() % destinations.size()];
+        window.accumulate(Window::Weights{{to, 0.25}}, 0.75);
+      }
+      if (random() % 3 == 0) window.update_then_collect();
+      if (random() % 10 == 0) std::this_thread::yield();
+    }
+    flock.barrier();
+    window.update_then_collect();
+    std::vector<double> total = {x[0], x[499], window.p()};
+    require(x[0] == x[250], "torn");
+    flock.allreduce(total);
+    const double mass = n * (n + 1) / 2.0;
+    require(std::abs(total[0] - mass) < 1e-9 && std::abs(total[1] - mass) < 1e-9, fmt::format("x: {}", total[0]));
+    require(std::abs(total[2] - n) < 1e-9, fmt::format("p: {}", total[2]));
+  });
+}
+
+TEST_P(WindowTest, WhatIsPutIsSeenWhole) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<std::int64_t> x(20'000, flock.rank());
+    Window window = flock.win_create(x, "whole");
+    std::vector<std::int64_t> seen(x.size());
+    for (int round = 0; round < 60; ++round) {
+      std::fill(x.begin(), x.end(), round * 1000 + flock.rank());
+      window.put();
+      for (const Rank source : window.sources()) {
+        window.update_into(mutable_block(seen), 1, {{source, 1}});
+        const std::int64_t theirs = seen[0] - x[0];
+        for (const std::int64_t value : seen) require(value - x[0] == theirs, "torn");
+        const std::int64_t who = theirs % 1000;
+        require(who == source || who == flock.rank(), "from somebody else");
+      }
+    }
+  });
+}
+
+TEST_P(WindowTest, AMutexIsHeldByOne) {
+  run([](Flock& flock) {
+    flock.set_schedule("complete");
+    std::vector<std::int64_t> counter(1);
+    Window window = flock.win_create(counter, "counter", {.zero = true});
+    // Read, add one, write back, under rank 0's mutex: no increment may be lost.
+    for (int k = 0; k < 50; ++k) {
+      const auto lock = window.mutex({0});
+      std::vector<std::int64_t> value = {0};
+      if (flock.rank() == 0) {
+        window.update_then_collect();
+        counter[0] += 1;
+      } else {
+        const std::vector<std::int64_t> before = counter;
+        counter[0] = 1;
+        window.accumulate(Window::Weights{{0, 1}});
+        counter = before;
+      }
+    }
+    flock.barrier();
+    if (flock.rank() == 0) {
+      window.update_then_collect();
+      require(counter[0] == 50 * flock.size(), fmt::format("{}", counter[0]));
+    }
+  });
+}
+
+TEST_P(WindowTest, MistakesSayWhatIsValid) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<float> x(3);
+    std::vector<std::int32_t> whole(3);
+    Window window = flock.win_create(x, "x", {.readable = false});
+    Window integers = flock.win_create(whole, "integers");
+    require(message_of<InvalidArgument>([&] { window.put(Window::Weights{{flock.rank(), 1.0}}); })
+                    .find("is not one of this window's destinations: ") != std::string::npos,
+            "destination");
+    if (flock.size() > 1) {
+      require(message_of<InvalidArgument>([&] { window.get(); }).find("not readable") != std::string::npos, "get");
+      require(message_of<InvalidArgument>([&] { integers.put(Window::Weights{{integers.destinations()[0], 0.5}}); })
+                      .find("no weights but 0 and 1") != std::string::npos,
+              "integers");
+    }
+    flock.set_schedule("od-equidyn(seed=1)");
+    if (flock.size() > 2) require(message_of<InvalidArgument>([&] { flock.win_create(x, "random"); }).find("new neighbours") !=
+                std::string::npos,
+            "random");
+    flock.barrier();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, WindowTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+
+/// Needs processes.
+class WindowMishapTest : public FlockTest {};
+
+TEST_P(WindowMishapTest, AStoppedRankDelaysNobodyAndLosesNothing) {
+  run([](Flock& flock) {
+    flock.set_schedule("complete");
+    const Rank sleeper = flock.size() - 1;
+    std::vector<double> x(5000, 1.0);
+    Window window = flock.win_create(x, "mass", {.zero = true, .readable = false});
+    std::vector<std::int64_t> pids = flock.allgather(std::vector<std::int64_t>{getpid()});
+    flock.barrier();
+    if (flock.rank() == 0) {
+      // Stopped again and again, wherever it happens to be.
+      const auto victim = static_cast<pid_t>(pids[static_cast<std::size_t>(sleeper)]);
+      if (fork() == 0) {
+        for (int k = 0; k < 20; ++k) {
+          usleep(700 * static_cast<unsigned>(k % 5 + 1));
+          kill(victim, SIGSTOP);
+          usleep(20'000);
+          kill(victim, SIGCONT);
+        }
+        _exit(0);
+      }
+    }
+    std::mt19937 random(static_cast<unsigned>(flock.rank()));
+    int rounds = 0;
+    const auto until = std::chrono::steady_clock::now() + 300ms;
+    while (std::chrono::steady_clock::now() < until) {
+      const auto destinations = window.destinations();
+      window.accumulate(Window::Weights{{destinations[random() % destinations.size()], 0.5}}, 0.5);
+      if (random() % 2 == 0) window.update_then_collect();
+      ++rounds;
+    }
+    require(flock.rank() == sleeper || rounds > 100, "delayed");
+    flock.barrier();
+    window.update_then_collect();
+    std::vector<double> total = {x[0], window.p()};
+    flock.allreduce(total);
+    require(std::abs(total[0] - flock.size()) < 1e-6 && std::abs(total[1] - flock.size()) < 1e-6,
+            fmt::format("{} {}", total[0], total[1]));
+  });
+}
+
+TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
+  const auto ends = ends_of([](Flock& flock) {
+    flock.set_schedule("complete");
+    const Rank victim = flock.size() - 1;
+    std::vector<std::int64_t> x(20'000);
+    Window window = flock.win_create(x, "whole");
+    if (flock.rank() == victim) {
+      const pid_t me = getpid();
+      const auto held = window.mutex({0, 1});
+      flock.send(std::vector<std::int64_t>{1}, 0, "held");
+      if (fork() == 0) {
+        usleep(20'000);
+        kill(me, SIGKILL);
+        _exit(0);
+      }
+      for (std::int64_t round = 1;; ++round) {  // killed in the middle of some put
+        std::fill(x.begin(), x.end(), round);
+        window.put();
+      }
+    }
+    std::vector<std::int64_t> word(1);
+    if (flock.rank() == 0) flock.recv(word, victim, "held");
+    std::vector<std::int64_t> seen(x.size());
+    const auto until = std::chrono::steady_clock::now() + 200ms;
+    while (std::chrono::steady_clock::now() < until) {
+      window.update_into(mutable_block(seen), 0, {{victim, 1}});
+      for (const std::int64_t value : seen) require(value == seen[0], "torn");
+    }
+    require(seen[0] > 0, "nothing was put");
+    const auto lock = window.mutex({0, 1});  // the dead held them
+  });
+  for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, WindowMishapTest, testing::ValuesIn(launches({3, 5}, true)), launch_name);
+
+}  // namespace
+}  // namespace starling
