@@ -33,6 +33,7 @@ enum class MessageKind : std::uint16_t {
   broadcast,
   gathering,
   neighbor_gathering,
+  relay,
 };
 
 /// FNV-1a; equal on every host.

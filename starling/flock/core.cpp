@@ -117,7 +117,8 @@ void Core::next_turn(Course& course, Turn& turn) {
   turn.schedule = course.hash;
   const auto view = reweighting() ? membership.start(number) : membership.first();
   turn.epoch = view->epoch;
-  schedule_in(course, *view)->exchange(turn.step, self(), turn.exchange);
+  turn.over = schedule_in(course, *view);
+  turn.over->exchange(turn.step, self(), turn.exchange);
 }
 
 void Core::observe(StepObserver observer) {

@@ -75,6 +75,7 @@ class Core {
     Step step = 0;
     std::uint32_t epoch = 0;
     std::uint64_t schedule = 0;  // hash
+    SchedulePtr over;            // the ranks of the whole flock that are in the view
     Exchange exchange;
   };
   void next_turn(Course& course, Turn& turn);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <set>
 
 #include "starling/flock/broadcast.h"
 #include "starling/flock/long_average.h"
 #include "starling/flock/reduce_all.h"
-#include "starling/flock/window_state.h"
 #include "starling/kernel/copy.h"
 #include "starling/topology/registry.h"
 
@@ -256,62 +254,6 @@ Pending Flock::start_neighbor_allgather(ConstBlock in, Room room, Name name) {
 
 Pending Flock::barrier_nonblocking(Name name) {
   return start_allreduce({{{DType::uint8, nullptr, 0}, nullptr, 0}}, Reduction::sum, name);
-}
-
-// The sources and destinations of a whole period; weights where every step has the same.
-Exchange Flock::all_neighbors() const {
-  const SchedulePtr schedule = this->schedule();
-  if (schedule->random())
-    throw InvalidArgument(fmt::format("win_create: {} draws new neighbours all the time", schedule->name()));
-  std::map<Rank, double> sources;
-  std::set<Rank> destinations;
-  const Step period = std::max<Step>(1, schedule->period());
-  for (Step step = 0; step < period; ++step) {
-    const Exchange exchange = schedule->exchange(step, rank());
-    for (std::int64_t i = 0; i < exchange.group.size(); ++i)
-      if (exchange.group[i] != rank()) {
-        sources[exchange.group[i]] = 0;
-        destinations.insert(exchange.group[i]);
-      }
-    for (const Source& source : exchange.sources) sources[source.rank] = period == 1 ? source.weight : 0;
-    for (const Destination& destination : exchange.destinations) destinations.insert(destination.rank);
-  }
-  const bool weighted =
-      std::all_of(sources.begin(), sources.end(), [](const auto& one) { return one.second != 0; });
-  const double share = 1.0 / static_cast<double>(sources.size() + 1);
-  Exchange all;
-  all.self_weight = weighted ? schedule->exchange(0, rank()).self_weight : share;
-  for (const auto& [source, weight] : sources)
-    all.hear(core_->global(source, "win_create"), weighted ? weight : share);
-  for (const Rank destination : destinations) all.tell(core_->global(destination, "win_create"));
-  return all;
-}
-
-Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions& options) {
-  const Exchange neighbors = all_neighbors();
-  const std::string called(name.text());
-  auto state = std::make_shared<Window::State>(core_, called, tensor, neighbors, options);
-  std::vector<std::int64_t> shapes = {static_cast<std::int64_t>(tensor.count),
-                                      static_cast<std::int64_t>(tensor.dtype)};
-  std::vector<std::int64_t> card = {core_->self(), static_cast<std::int64_t>(state->memory),
-                                    static_cast<std::int64_t>(neighbors.sources.size())};
-  for (const Source& source : neighbors.sources) card.push_back(source.rank);
-  const auto everybodys = allgather(shapes, called + "/shape");
-  for (std::size_t i = 0; i < everybodys.size(); i += 2)
-    if (everybodys[i] != shapes[0] || everybodys[i + 1] != shapes[1])
-      throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
-                                 rank(), tensor.count, starling::name(tensor.dtype), i / 2, everybodys[i],
-                                 starling::name(static_cast<DType>(everybodys[i + 1]))));
-  state->connect(allgather(card, called + "/window"));
-  barrier(called + "/ready");  // every slot has its first value
-  return Window(state);
-}
-
-void Flock::win_free(Window&& window) {
-  const std::string called = window.name();
-  barrier(called + "/done");
-  Window(std::move(window)).release();
-  barrier(called + "/free");
 }
 
 Pending Flock::start_recv(MutableBlock block, Rank from, Name name) {

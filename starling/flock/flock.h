@@ -14,6 +14,7 @@
 #include "starling/flock/name.h"
 #include "starling/flock/neighbor_average.h"
 #include "starling/flock/pending.h"
+#include "starling/flock/relay.h"
 #include "starling/flock/slot.h"
 #include "starling/flock/window.h"
 #include "starling/kernel/reduce.h"
@@ -165,6 +166,10 @@ class Flock {
                                                 Name name = "pair_gossip") {
     return start_pair_gossip(between(in, out, name), peer, self_weight, name);
   }
+
+  /// Sums along a tree (chain, binary-tree, star, bfs-tree ...) that take a step per hop and no collective:
+  /// see relay.h. Made by every rank.
+  Relay relay(const std::string& tree, Name name = "relay", const RelayOptions& options = {});
 
   // Collectives of everybody alive.
 

@@ -41,7 +41,8 @@ std::string kind_text(std::uint16_t kind) {
                                     "a reduce-scatter",
                                     "a broadcast",
                                     "an all-gather",
-                                    "a neighbour all-gather"};
+                                    "a neighbour all-gather",
+                                    "a relay"};
   return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
 }
 
@@ -176,8 +177,8 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::str
   const MessageHeader& header = arrival->header();
   const bool same_count = expected.any_count || header.count == expected.count;
   if (header.kind != static_cast<std::uint16_t>(expected.kind) || !same_count ||
-      header.dtype != expected.dtype || header.detail != expected.detail || header.step != expected.step ||
-      header.epoch != expected.epoch)
+      header.dtype != expected.dtype || (!expected.any_detail && header.detail != expected.detail) ||
+      header.step != expected.step || header.epoch != expected.epoch)
     disagree(expected, header, operation);
   return arrival;
 }
@@ -221,6 +222,26 @@ void Mailbox::raised(const Expectation& expected, bool missing) {
   if (!quarrelled(expected.source, about)) quarrel(expected.source, about);
   if (missing && !take_early(expected) && fabric_->alive(expected.source))
     unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;
+}
+
+void Mailbox::refuse(const Expectation& expected) {
+  const std::lock_guard lock(mutex_);
+  unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;
+}
+
+bool Mailbox::overtaken(const Expectation& expected) const {
+  const std::lock_guard lock(mutex_);
+  constexpr std::uint64_t kAhead = 32;  // a neighbour is never further
+  const auto here = [&](std::uint64_t sequence) {
+    const auto found = early_.find({expected.name, sequence});
+    return found != early_.end() &&
+           std::any_of(found->second.begin(), found->second.end(),
+                       [&](const Arrival& arrival) { return arrival.source() == expected.source; });
+  };
+  if (here(expected.sequence)) return false;
+  for (std::uint64_t later = 1; later <= kAhead; ++later)
+    if (here(expected.sequence + later)) return true;
+  return false;
 }
 
 void Mailbox::raise_complaints() {

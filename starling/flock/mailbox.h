@@ -25,6 +25,7 @@ struct Expectation {
   MessageKind kind = MessageKind::letter;
   Detail detail_means = Detail::none;
   std::uint8_t dtype = 0;
+  bool any_detail = false;   // the sender decides
   bool any_count = false;    // the sender decides, as in an all-gather of different lengths
   bool of_attempt = false;   // messages of other epochs belong to other attempts at the same operation
   bool later_phase = false;  // the source sends it by itself once it can
@@ -78,6 +79,12 @@ class Mailbox {
   /// This rank has raised that an operation failed which awaited this: complaints about it are no news, and
   /// where it has not come yet (`missing`), it is dropped when it does.
   void raised(const Expectation& expectation, bool missing);
+
+  /// What is expected is not waited for any more: should it come, it is dropped.
+  void refuse(const Expectation& expectation);
+  /// Whether a later message of the same name has come from the same source: then this one was lost on the
+  /// way.
+  bool overtaken(const Expectation& expectation) const;
 
   /// The highest epoch among early messages (name, sequence): somebody has gone on to a later attempt.
   std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const;

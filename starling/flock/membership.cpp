@@ -84,6 +84,11 @@ std::shared_ptr<const View> Membership::start(Step step) {
   return views_[latest(step)];
 }
 
+std::shared_ptr<const View> Membership::at_epoch(std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  return views_.at(epoch);
+}
+
 std::shared_ptr<const View> Membership::at(Step step) {
   const std::lock_guard lock(mutex_);
   learn();

@@ -36,6 +36,7 @@ class Membership {
   std::shared_ptr<const View> start(Step step);
   /// The first view, of everybody: where deaths are errors, nobody leaves it.
   std::shared_ptr<const View> first() const { return first_; }
+  std::shared_ptr<const View> at_epoch(std::uint32_t epoch);
   /// The view that holds for `step`, as far as it is known.
   std::shared_ptr<const View> at(Step step);
   /// This rank has seen that `rank` is dead: there will be a view without it.

@@ -37,88 +37,7 @@ void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std:
   if (empty) std::memset(out, 0, count * size_of(dtype));
 }
 
-std::string list(const std::map<Rank, Cell>& cells, const Core& core) {
-  std::vector<std::string> words;
-  for (const auto& [rank, cell] : cells) words.push_back(std::to_string(core.own(rank)));
-  return words.empty() ? "none" : join_words(words);
-}
-
 }  // namespace
-
-// A rank's part: control, the cell of its own tensor, a cell per source.
-Window::State::State(std::shared_ptr<Core> given, std::string called, MutableBlock block, Exchange around,
-                     const WindowOptions& chosen)
-    : core(std::move(given)), name(std::move(called)), tensor(block), neighbors(std::move(around)), options(chosen) {
-  bytes_exposed = 64 + Cell::control_bytes(core->members.size(), 1) +
-                  neighbors.sources.size() * Cell::control_bytes(2, 2);
-  memory = core->fabric->expose(bytes_exposed);
-}
-
-void Window::State::free() {
-  for (auto* cells : {&slots, &outlets, &tensors}) {
-    for (auto& [rank, cell] : *cells) cell.withdraw();
-    cells->clear();
-  }
-  core->fabric->withdraw(memory, bytes_exposed);
-}
-
-WindowControl& Window::State::control(Rank global_rank) const {
-  return *reinterpret_cast<WindowControl*>(core->fabric->exposed(global_rank, parts.at(global_rank)));
-}
-
-void Window::State::connect(const std::vector<std::int64_t>& everybody) {
-  const std::size_t bytes = ConstBlock(tensor).bytes();
-  const std::size_t own_cell = Cell::control_bytes(core->members.size(), 1);
-  const std::size_t slot_cell = Cell::control_bytes(2, 2);
-  // Of each: member, memory, number of sources, sources.
-  std::map<Rank, std::vector<Rank>> sources_of;
-  for (std::size_t i = 0; i < everybody.size();) {
-    const auto rank = static_cast<Rank>(everybody[i]);
-    parts[rank] = static_cast<std::uint64_t>(everybody[i + 1]);
-    const auto count = static_cast<std::size_t>(everybody[i + 2]);
-    for (std::size_t k = 0; k < count; ++k) sources_of[rank].push_back(static_cast<Rank>(everybody[i + 3 + k]));
-    i += 3 + count;
-  }
-  const Rank self = core->self();
-  for (const auto& [rank, part] : parts) {
-    std::byte* base = core->fabric->exposed(rank, part);
-    // The owner writes, everybody reads.
-    std::vector<Rank> parties = {rank};
-    for (const Rank member : core->members)
-      if (member != rank) parties.push_back(member);
-    const auto me = static_cast<std::size_t>(std::find(parties.begin(), parties.end(), self) - parties.begin());
-    tensors.emplace(rank, Cell(core->fabric, base + 64, parties, 1, me, bytes));
-    for (std::size_t k = 0; k < sources_of[rank].size(); ++k) {
-      const Rank source = sources_of[rank][k];
-      std::byte* cell = base + 64 + own_cell + k * slot_cell;
-      if (rank == self) slots.emplace(source, Cell(core->fabric, cell, {rank, source}, 2, 0, bytes));
-      if (source == self) outlets.emplace(rank, Cell(core->fabric, cell, {rank, source}, 2, 1, bytes));
-    }
-  }
-  if (!options.zero)
-    for (auto& [source, cell] : slots)
-      cell.replace([&](const Content& fresh) {
-        copy_bytes(fresh.data, tensor.data, bytes);
-        *fresh.p = p;
-      });
-  publish_own();
-}
-
-void Window::State::publish_own() {
-  if (!options.readable) return;
-  tensors.at(core->self()).replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
-    *fresh.p = p;
-  });
-}
-
-void Window::State::check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells,
-                                    const char* what) const {
-  for (const auto& [rank, weight] : weights)
-    if (cells.count(core->global(rank, name)) == 0)
-      throw InvalidArgument(
-          fmt::format("{}: rank {} is not one of this window's {}: {}", name, rank, what, list(cells, *core)));
-}
 
 void Window::deposit(const std::optional<Weights>& given, double self_weight, bool add) {
   State& state = *state_;
@@ -176,7 +95,8 @@ void Window::get(const std::optional<Weights>& given) {
     }
     const Cell::Held theirs = state.tensors.at(rank).look();
     if (!theirs)
-      throw InvalidArgument(fmt::format("{}: rank {} made this window not readable", state.name, state.core->own(rank)));
+      throw InvalidArgument(
+          fmt::format("{}: rank {} made this window not readable", state.name, state.core->own(rank)));
     cell.replace([&](const Content& fresh) {
       const Term term{theirs.data(), weight};
       weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
@@ -187,7 +107,8 @@ void Window::get(const std::optional<Weights>& given) {
 
 void Window::update(bool reset) {
   Weights weights;
-  for (const Source& source : state_->neighbors.sources) weights[state_->core->own(source.rank)] = source.weight;
+  for (const Source& source : state_->neighbors.sources)
+    weights[state_->core->own(source.rank)] = source.weight;
   update(state_->neighbors.self_weight, weights, reset);
 }
 
@@ -218,7 +139,8 @@ void Window::update_into(MutableBlock out, double self_weight, const Weights& we
   State& state = *state_;
   if (out.dtype != state.tensor.dtype || out.count != state.tensor.count)
     throw InvalidArgument(fmt::format("{}: the window has {} x {}, the output {} x {}", state.name,
-                                      state.tensor.count, starling::name(state.tensor.dtype), out.count, starling::name(out.dtype)));
+                                      state.tensor.count, starling::name(state.tensor.dtype), out.count,
+                                      starling::name(out.dtype)));
   const MutableBlock tensor = state.tensor;
   const double p = state.p;
   const bool readable = std::exchange(state.options.readable, false);
@@ -294,8 +216,8 @@ Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : st
           holder.compare_exchange_strong(there, mine, std::memory_order_acquire))
         break;  // nobody will give it back
       if (Clock::now() > until) {
-        const std::string text = fmt::format("{}: rank {} has held the mutex of rank {} for longer than the timeout",
-                                             state_->name, by, rank);
+        const std::string text = fmt::format(
+            "{}: rank {} has held the mutex of rank {} for longer than the timeout", state_->name, by, rank);
         for (const Rank taken : held_) state_->control(taken).holder.store(0, std::memory_order_release);
         throw TimedOut(text);
       }

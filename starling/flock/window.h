@@ -19,9 +19,9 @@ struct WindowOptions {
 };
 
 /// Memory that others may put into, add to or get from at any time: the target need not be in any call, and a
-/// stopped or dead rank delays nobody. Every rank has a tensor of its own and one slot per in-neighbour of the
-/// schedule it was made with. What is put is seen whole or not at all, with a push-sum scalar p (1 at first) that
-/// moves with the same weights.
+/// stopped or dead rank delays nobody. Every rank has a tensor of its own and one slot per in-neighbour of
+/// the schedule it was made with. What is put is seen whole or not at all, with a push-sum scalar p (1 at
+/// first) that moves with the same weights.
 ///
 ///     auto window = flock.win_create(x, "x");
 ///     window.put();         // x into the slots that my out-neighbours keep for me
@@ -35,22 +35,22 @@ class Window {
 
   using Weights = std::map<Rank, double>;
 
-  /// Writes the tensor times a weight (1 unless given) into the destinations' slots; then the tensor and p are
-  /// multiplied by self_weight.
+  /// Writes the tensor times a weight (1 unless given) into the destinations' slots; then the tensor and p
+  /// are multiplied by self_weight.
   void put(const std::optional<Weights>& destinations = {}, double self_weight = 1);
   /// Adds it to what is there.
   void accumulate(const std::optional<Weights>& destinations = {}, double self_weight = 1);
   /// Fetches the sources' tensors, as of their last update, times a weight (1 unless given), into my slots.
   void get(const std::optional<Weights>& sources = {});
 
-  /// tensor <- self_weight * tensor + the sum of weight * slot, and p likewise; the schedule's weights unless both are
-  /// given. `reset` empties the slots.
+  /// tensor <- self_weight * tensor + the sum of weight * slot, and p likewise; the schedule's weights unless
+  /// both are given. `reset` empties the slots.
   void update(bool reset = false);
   void update(double self_weight, const Weights& sources, bool reset = false);
   /// The same into `out`, the tensor and p stay.
   void update_into(MutableBlock out, double self_weight, const Weights& sources, bool reset = false);
-  /// Adds everything up and empties the slots: nothing is lost and nothing counted twice, whatever the others do
-  /// meanwhile.
+  /// Adds everything up and empties the slots: nothing is lost and nothing counted twice, whatever the others
+  /// do meanwhile.
   void update_then_collect();
 
   /// How often a slot was written since the last update.
@@ -60,8 +60,8 @@ class Window {
   std::vector<Rank> sources() const;
   std::vector<Rank> destinations() const;
 
-  /// Holds the mutexes of these ranks' windows until dropped. One that a dead rank held is free. Waits at most the
-  /// flock's timeout, then throws TimedOut, which names the holder.
+  /// Holds the mutexes of these ranks' windows until dropped. One that a dead rank held is free. Waits at
+  /// most the flock's timeout, then throws TimedOut, which names the holder.
   class Mutex {
    public:
     Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks);

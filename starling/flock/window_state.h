@@ -35,12 +35,12 @@ struct Window::State {
   double p = 1;
 
   std::size_t bytes_exposed = 0;
-  std::uint64_t memory = 0;                   // this rank's part
-  std::map<Rank, std::uint64_t> parts;        // everybody's
-  std::map<Rank, Cell> slots;                 // by source: here
-  std::map<Rank, Cell> outlets;               // by destination: there
-  std::map<Rank, Cell> tensors;               // of everybody, for get
-  std::map<Rank, std::uint64_t> seen;         // deposits at the last update
+  std::uint64_t memory = 0;             // this rank's part
+  std::map<Rank, std::uint64_t> parts;  // everybody's
+  std::map<Rank, Cell> slots;           // by source: here
+  std::map<Rank, Cell> outlets;         // by destination: there
+  std::map<Rank, Cell> tensors;         // of everybody, for get
+  std::map<Rank, std::uint64_t> seen;   // deposits at the last update
 };
 
 }  // namespace starling

@@ -27,7 +27,8 @@ TEST_P(WindowTest, PutsAreAveragedByUpdates) {
     flock.barrier();
     for (const Rank source : window.sources()) require(window.version(source) == 1, "version");
     window.update();
-    for (const Rank source : window.sources()) require(window.version(source) == 0, "version after an update");
+    for (const Rank source : window.sources())
+      require(window.version(source) == 0, "version after an update");
     const Exchange exchange = make_schedule("ring", n)->exchange(0, flock.rank());
     double expected = exchange.self_weight * flock.rank();
     for (const Source& source : exchange.sources) expected += source.weight * source.rank;
@@ -84,8 +85,8 @@ TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
 }
 
 TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
-  // Everybody gives away random shares of x and p to random neighbours while others do the same; nothing is lost
-  // and nothing counted twice, whatever the interleaving.
+  // Everybody gives away random shares of x and p to random neighbours while others do the same; nothing is
+  // lost and nothing counted twice, whatever the interleaving.
   run([](Flock& flock) {
     flock.set_schedule("exponential");
     const Rank n = flock.size();
@@ -108,7 +109,8 @@ TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
     require(x[0] == x[250], "torn");
     flock.allreduce(total);
     const double mass = n * (n + 1) / 2.0;
-    require(std::abs(total[0] - mass) < 1e-9 && std::abs(total[1] - mass) < 1e-9, fmt::format("x: {}", total[0]));
+    require(std::abs(total[0] - mass) < 1e-9 && std::abs(total[1] - mass) < 1e-9,
+            fmt::format("x: {}", total[0]));
     require(std::abs(total[2] - n) < 1e-9, fmt::format("p: {}", total[2]));
   });
 }
@@ -167,24 +169,29 @@ TEST_P(WindowTest, MistakesSayWhatIsValid) {
     std::vector<std::int32_t> whole(3);
     Window window = flock.win_create(x, "x", {.readable = false});
     Window integers = flock.win_create(whole, "integers");
-    require(message_of<InvalidArgument>([&] { window.put(Window::Weights{{flock.rank(), 1.0}}); })
-                    .find("is not one of this window's destinations: ") != std::string::npos,
+    require(message_of<InvalidArgument>([&] {
+              window.put(Window::Weights{{flock.rank(), 1.0}});
+            }).find("is not one of this window's destinations: ") != std::string::npos,
             "destination");
     if (flock.size() > 1) {
-      require(message_of<InvalidArgument>([&] { window.get(); }).find("not readable") != std::string::npos, "get");
-      require(message_of<InvalidArgument>([&] { integers.put(Window::Weights{{integers.destinations()[0], 0.5}}); })
-                      .find("no weights but 0 and 1") != std::string::npos,
+      require(message_of<InvalidArgument>([&] { window.get(); }).find("not readable") != std::string::npos,
+              "get");
+      require(message_of<InvalidArgument>([&] {
+                integers.put(Window::Weights{{integers.destinations()[0], 0.5}});
+              }).find("no weights but 0 and 1") != std::string::npos,
               "integers");
     }
     flock.set_schedule("od-equidyn(seed=1)");
-    if (flock.size() > 2) require(message_of<InvalidArgument>([&] { flock.win_create(x, "random"); }).find("new neighbours") !=
-                std::string::npos,
-            "random");
+    if (flock.size() > 2)
+      require(message_of<InvalidArgument>([&] { flock.win_create(x, "random"); }).find("new neighbours") !=
+                  std::string::npos,
+              "random");
     flock.barrier();
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, WindowTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, WindowTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
+                         launch_name);
 
 /// Needs processes.
 class WindowMishapTest : public FlockTest {};

@@ -1,0 +1,95 @@
+#include "starling/flock/relay.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "starling/flock/flock.h"
+#include "starling/flock/relay_sum.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+namespace {
+
+constexpr Step kMostTrees = 8;
+
+// A relay needs n - 1 undirected edges that connect everybody, in every round.
+void check_tree(const Schedule& schedule, Step round) {
+  const Rank n = schedule.size();
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("a relay needs a tree; {} on {} ranks {}", schedule.name(), n, why));
+  };
+  std::size_t links = 0;
+  std::vector<std::vector<Rank>> around(static_cast<std::size_t>(n));
+  for (Rank rank = 0; rank < n; ++rank) {
+    const Exchange exchange = schedule.exchange(round, rank);
+    if (exchange.group.size() > 1) refuse("takes group means");
+    for (const Source& source : exchange.sources)
+      around[static_cast<std::size_t>(rank)].push_back(source.rank);
+    links += exchange.sources.size();
+  }
+  std::vector<bool> reached(static_cast<std::size_t>(n));
+  std::vector<Rank> open = {0};
+  std::size_t found = 0;
+  reached[0] = true;
+  while (!open.empty()) {
+    const Rank rank = open.back();
+    open.pop_back();
+    ++found;
+    for (const Rank next : around[static_cast<std::size_t>(rank)]) {
+      const auto& back = around[static_cast<std::size_t>(next)];
+      if (std::find(back.begin(), back.end(), rank) == back.end()) refuse("has an edge of one direction");
+      if (reached[static_cast<std::size_t>(next)]) continue;
+      reached[static_cast<std::size_t>(next)] = true;
+      open.push_back(next);
+    }
+  }
+  if (found != static_cast<std::size_t>(n)) refuse("is not connected");
+  if (links != 2 * (static_cast<std::size_t>(n) - 1)) refuse("has a cycle");
+}
+
+}  // namespace
+
+Relay Flock::relay(const std::string& tree, Name name, const RelayOptions& options) {
+  if (options.missing == Missing::reference && options.patience != std::chrono::nanoseconds::max())
+    throw InvalidArgument(fmt::format(
+        "{}: a reference cannot stand in for messages that were dropped; use Missing::counts", name.text()));
+  const SchedulePtr schedule = make_schedule(tree, size());
+  if (schedule->random() || schedule->period() < 1 || schedule->period() > kMostTrees)
+    throw InvalidArgument(fmt::format("a relay needs one tree, or a few in turn; {} is neither", schedule->name()));
+  for (Step round = 0; round < schedule->period(); ++round) check_tree(*schedule, round);
+  auto state = std::make_shared<Relay::State>();
+  state->core = core_;
+  state->topic = &core_->topic(name);
+  core_->set_course(state->course, schedule);
+  state->options = options;
+  return Relay(state);
+}
+
+std::int64_t Relay::contributors() const {
+  return state_->contributors;
+}
+
+Piece Relay::piece_between(ConstBlock in, MutableBlock out) const {
+  if (in.dtype != out.dtype || in.count != out.count)
+    throw InvalidArgument(fmt::format("{}: the input has {} x {}, the output {} x {}", state_->topic->text,
+                                      in.count, name(in.dtype), out.count, name(out.dtype)));
+  return {in, out.data, 0};
+}
+
+Pending Relay::start(const Piece& block) {
+  State& state = *state_;
+  if (!is_floating(block.in.dtype))
+    throw InvalidArgument(fmt::format("{}: an average of {} is not one; use a floating type", state.topic->text,
+                                      name(block.in.dtype)));
+  if (const auto current = state.current.lock(); current && !current->ended())
+    throw InvalidArgument(fmt::format("{}: the relay's last step has not ended yet", state.topic->text));
+  state.core->hub->enter();
+  Core::Turn turn;
+  state.core->next_turn(state.course, turn);
+  auto operation = std::make_shared<RelaySum>(state_, std::move(turn), block);
+  state.current = operation;
+  operation->start();
+  return Pending(operation);
+}
+
+}  // namespace starling

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "starling/flock/block.h"
+#include "starling/flock/name.h"
+#include "starling/flock/pending.h"
+
+namespace starling {
+
+/// What stands in for blocks that have not arrived yet, or were dropped, in the average of a relay.
+enum class Missing {
+  counts,     // nothing: divide by what is there
+  reference,  // the block of this rank's first call; not where messages may be dropped
+  own,        // this rank's own block of this step
+};
+
+struct RelayOptions {
+  Missing missing = Missing::counts;
+  /// A message that has not come by then is dropped; it counts as zero, with count 0. A message that a later one
+  /// has overtaken is dropped anyway.
+  std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
+};
+
+/// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its other
+/// neighbours told it a step before, so that everybody sees the sum of all blocks, of rank j as it was
+/// max(0, hops - 1) steps ago. A handle; copies share everything. One call at a time.
+///
+/// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block.
+///
+///     auto relay = flock.relay("chain");
+///     relay.average(x);   // x <- the average of everybody's latest known block
+class Relay {
+ public:
+  struct State;
+  explicit Relay(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  template <WritableRange T>
+  T average(T&& x) {
+    const MutableBlock block = mutable_block(x);
+    start({block, block.data, 0}).wait();
+    return std::forward<T>(x);
+  }
+  /// The input must stay as it is until the next call.
+  template <ElementRange In, WritableRange Out>
+  [[nodiscard]] Pending average_nonblocking(const In& in, Out&& out) {
+    return start(piece_between(const_block(in), mutable_block(out)));
+  }
+  /// How many blocks were in the last result.
+  std::int64_t contributors() const;
+
+  Pending start(const Piece& block);
+
+ private:
+  Piece piece_between(ConstBlock in, MutableBlock out) const;
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace starling

@@ -1,0 +1,158 @@
+#include "starling/flock/window_state.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include "starling/flock/flock.h"
+#include "starling/kernel/copy.h"
+
+namespace starling {
+namespace {
+
+std::string list(const std::map<Rank, Cell>& cells, const Core& core) {
+  std::vector<std::string> words;
+  for (const auto& [rank, cell] : cells) words.push_back(std::to_string(core.own(rank)));
+  return words.empty() ? "none" : join_words(words);
+}
+
+}  // namespace
+
+// A rank's part: control, the cell of its own tensor, a cell per source.
+Window::State::State(std::shared_ptr<Core> given, std::string called, MutableBlock block, Exchange around,
+                     const WindowOptions& chosen)
+    : core(std::move(given)),
+      name(std::move(called)),
+      tensor(block),
+      neighbors(std::move(around)),
+      options(chosen) {
+  bytes_exposed = 64 + Cell::control_bytes(core->members.size(), 1) +
+                  neighbors.sources.size() * Cell::control_bytes(2, 2);
+  memory = core->fabric->expose(bytes_exposed);
+}
+
+void Window::State::free() {
+  for (auto* cells : {&slots, &outlets, &tensors}) {
+    for (auto& [rank, cell] : *cells) cell.withdraw();
+    cells->clear();
+  }
+  core->fabric->withdraw(memory, bytes_exposed);
+}
+
+WindowControl& Window::State::control(Rank global_rank) const {
+  return *reinterpret_cast<WindowControl*>(core->fabric->exposed(global_rank, parts.at(global_rank)));
+}
+
+void Window::State::connect(const std::vector<std::int64_t>& everybody) {
+  const std::size_t bytes = ConstBlock(tensor).bytes();
+  const std::size_t own_cell = Cell::control_bytes(core->members.size(), 1);
+  const std::size_t slot_cell = Cell::control_bytes(2, 2);
+  // Of each: member, memory, number of sources, sources.
+  std::map<Rank, std::vector<Rank>> sources_of;
+  for (std::size_t i = 0; i < everybody.size();) {
+    const auto rank = static_cast<Rank>(everybody[i]);
+    parts[rank] = static_cast<std::uint64_t>(everybody[i + 1]);
+    const auto count = static_cast<std::size_t>(everybody[i + 2]);
+    for (std::size_t k = 0; k < count; ++k)
+      sources_of[rank].push_back(static_cast<Rank>(everybody[i + 3 + k]));
+    i += 3 + count;
+  }
+  const Rank self = core->self();
+  for (const auto& [rank, part] : parts) {
+    std::byte* base = core->fabric->exposed(rank, part);
+    // The owner writes, everybody reads.
+    std::vector<Rank> parties = {rank};
+    for (const Rank member : core->members)
+      if (member != rank) parties.push_back(member);
+    const auto me =
+        static_cast<std::size_t>(std::find(parties.begin(), parties.end(), self) - parties.begin());
+    tensors.emplace(rank, Cell(core->fabric, base + 64, parties, 1, me, bytes));
+    for (std::size_t k = 0; k < sources_of[rank].size(); ++k) {
+      const Rank source = sources_of[rank][k];
+      std::byte* cell = base + 64 + own_cell + k * slot_cell;
+      if (rank == self) slots.emplace(source, Cell(core->fabric, cell, {rank, source}, 2, 0, bytes));
+      if (source == self) outlets.emplace(rank, Cell(core->fabric, cell, {rank, source}, 2, 1, bytes));
+    }
+  }
+  if (!options.zero)
+    for (auto& [source, cell] : slots)
+      cell.replace([&](const Content& fresh) {
+        copy_bytes(fresh.data, tensor.data, bytes);
+        *fresh.p = p;
+      });
+  publish_own();
+}
+
+void Window::State::publish_own() {
+  if (!options.readable) return;
+  tensors.at(core->self()).replace([&](const Content& fresh) {
+    copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
+    *fresh.p = p;
+  });
+}
+
+void Window::State::check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells,
+                                    const char* what) const {
+  for (const auto& [rank, weight] : weights)
+    if (cells.count(core->global(rank, name)) == 0)
+      throw InvalidArgument(fmt::format("{}: rank {} is not one of this window's {}: {}", name, rank, what,
+                                        list(cells, *core)));
+}
+
+// The sources and destinations of a whole period; weights where every step has the same.
+Exchange Flock::all_neighbors() const {
+  const SchedulePtr schedule = this->schedule();
+  if (schedule->random())
+    throw InvalidArgument(fmt::format("win_create: {} draws new neighbours all the time", schedule->name()));
+  std::map<Rank, double> sources;
+  std::set<Rank> destinations;
+  const Step period = std::max<Step>(1, schedule->period());
+  for (Step step = 0; step < period; ++step) {
+    const Exchange exchange = schedule->exchange(step, rank());
+    for (std::int64_t i = 0; i < exchange.group.size(); ++i)
+      if (exchange.group[i] != rank()) {
+        sources[exchange.group[i]] = 0;
+        destinations.insert(exchange.group[i]);
+      }
+    for (const Source& source : exchange.sources) sources[source.rank] = period == 1 ? source.weight : 0;
+    for (const Destination& destination : exchange.destinations) destinations.insert(destination.rank);
+  }
+  const bool weighted =
+      std::all_of(sources.begin(), sources.end(), [](const auto& one) { return one.second != 0; });
+  const double share = 1.0 / static_cast<double>(sources.size() + 1);
+  Exchange all;
+  all.self_weight = weighted ? schedule->exchange(0, rank()).self_weight : share;
+  for (const auto& [source, weight] : sources)
+    all.hear(core_->global(source, "win_create"), weighted ? weight : share);
+  for (const Rank destination : destinations) all.tell(core_->global(destination, "win_create"));
+  return all;
+}
+
+Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions& options) {
+  const Exchange neighbors = all_neighbors();
+  const std::string called(name.text());
+  auto state = std::make_shared<Window::State>(core_, called, tensor, neighbors, options);
+  std::vector<std::int64_t> shapes = {static_cast<std::int64_t>(tensor.count),
+                                      static_cast<std::int64_t>(tensor.dtype)};
+  std::vector<std::int64_t> card = {core_->self(), static_cast<std::int64_t>(state->memory),
+                                    static_cast<std::int64_t>(neighbors.sources.size())};
+  for (const Source& source : neighbors.sources) card.push_back(source.rank);
+  const auto everybodys = allgather(shapes, called + "/shape");
+  for (std::size_t i = 0; i < everybodys.size(); i += 2)
+    if (everybodys[i] != shapes[0] || everybodys[i + 1] != shapes[1])
+      throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
+                                 rank(), tensor.count, starling::name(tensor.dtype), i / 2, everybodys[i],
+                                 starling::name(static_cast<DType>(everybodys[i + 1]))));
+  state->connect(allgather(card, called + "/window"));
+  barrier(called + "/ready");  // every slot has its first value
+  return Window(state);
+}
+
+void Flock::win_free(Window&& window) {
+  const std::string called = window.name();
+  barrier(called + "/done");
+  Window(std::move(window)).release();
+  barrier(called + "/free");
+}
+
+}  // namespace starling

@@ -1,0 +1,186 @@
+#include "starling/flock/relay.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <queue>
+
+#include "flock/deaths.h"
+#include "flock/flock_fixture.h"
+#include "starling/fabric/faulty/faulty.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+namespace {
+
+// Hops from one rank to all others on a round of a schedule.
+std::vector<Step> hops_from(const Schedule& schedule, Step round, Rank from) {
+  std::vector<Step> hops(static_cast<std::size_t>(schedule.size()), -1);
+  std::queue<Rank> open;
+  open.push(from);
+  hops[static_cast<std::size_t>(from)] = 0;
+  while (!open.empty()) {
+    const Rank rank = open.front();
+    open.pop();
+    for (const Source& source : schedule.exchange(round, rank).sources) {
+      Step& there = hops[static_cast<std::size_t>(source.rank)];
+      if (there >= 0) continue;
+      there = hops[static_cast<std::size_t>(rank)] + 1;
+      open.push(source.rank);
+    }
+  }
+  return hops;
+}
+
+class RelayTest : public FlockTest {};
+
+// Rank j's block at step t is t + 1 at its own place and 0 elsewhere, so that a sum tells whose block of which step is
+// in it: of max(0, hops - 1) steps ago, or none yet.
+TEST_P(RelayTest, EverybodyIsSeenHopsMinusOneStepsLate) {
+  for (const char* tree : {"chain", "star", "binary-tree", "k-tree(k=3)", "bfs-tree(of=exponential)"})
+    run([tree](Flock& flock) {
+      const auto n = static_cast<std::size_t>(flock.size());
+      Relay relay = flock.relay(tree);
+      const auto hops = hops_from(*make_schedule(tree, flock.size()), 0, flock.rank());
+      for (Step step = 0; step < 20; ++step) {
+        std::vector<double> x(n);
+        x[static_cast<std::size_t>(flock.rank())] = static_cast<double>(step + 1);
+        if (step % 3 == 2) {
+          std::vector<double> out(n);
+          relay.average_nonblocking(x, out).wait();
+          x = out;
+        } else {
+          relay.average(x);
+        }
+        std::int64_t count = 0;
+        std::vector<double> expected(n);
+        for (std::size_t j = 0; j < n; ++j) {
+          const Step then = step - std::max<Step>(0, hops[j] - 1);
+          if (then < 0) continue;
+          expected[j] = static_cast<double>(then + 1);
+          ++count;
+        }
+        require(relay.contributors() == count, "contributors");
+        for (std::size_t j = 0; j < n; ++j)
+          require(std::abs(x[j] - expected[j] / static_cast<double>(count)) < 1e-12,
+                  fmt::format("{} step {} of rank {}: {}", tree, step, j, x[j] * static_cast<double>(count)));
+      }
+    });
+}
+
+TEST_P(RelayTest, TwoTreesCarryHalfTheBlockEach) {
+  run([](Flock& flock) {
+    const auto n = static_cast<std::size_t>(flock.size());
+    Relay relay = flock.relay("double-binary-trees");
+    const auto schedule = make_schedule("double-binary-trees", flock.size());
+    const auto first = hops_from(*schedule, 0, flock.rank());
+    const auto second = hops_from(*schedule, 1, flock.rank());
+    for (Step step = 0; step < 12; ++step) {
+      std::vector<double> x(2 * n);  // each half has a place for everybody
+      x[static_cast<std::size_t>(flock.rank())] = x[n + static_cast<std::size_t>(flock.rank())] =
+          static_cast<double>(step + 1);
+      relay.average(x);
+      for (std::size_t half = 0; half < 2; ++half) {
+        const auto& hops = half == 0 || schedule->period() == 1 ? first : second;
+        double count = 0;
+        for (const Step away : hops) count += step >= std::max<Step>(0, away - 1) ? 1 : 0;
+        for (std::size_t j = 0; j < n; ++j) {
+          const Step then = step - std::max<Step>(0, hops[j] - 1);
+          require(std::abs(x[half * n + j] - static_cast<double>(std::max<Step>(0, then + 1)) / count) < 1e-12,
+                  fmt::format("half {} step {}", half, step));
+        }
+      }
+    }
+  });
+}
+
+TEST_P(RelayTest, WhatIsMissingIsFilledByTheRuleOfChoice) {
+  run([](Flock& flock) {
+    const double n = flock.size();
+    const auto hops = hops_from(*make_schedule("chain", flock.size()), 0, flock.rank());
+    double there = 0;
+    double sum = 0;
+    for (std::size_t j = 0; j < hops.size(); ++j)
+      if (hops[j] <= 1) {  // what the first step sees
+        there += 1;
+        sum += 10.0 * static_cast<double>(j);
+      }
+    const double mine = 10.0 * flock.rank();
+    for (const Missing rule : {Missing::counts, Missing::own, Missing::reference}) {
+      Relay relay = flock.relay("chain", fmt::format("rule {}", static_cast<int>(rule)), {.missing = rule});
+      std::vector<double> x = {mine};
+      relay.average(x);
+      const double expected = rule == Missing::counts ? sum / there : (sum + (n - there) * mine) / n;
+      require(std::abs(x[0] - expected) < 1e-12, "first step");
+      // In the second step `own` takes the new block, `reference` the first one; with the same input they agree.
+      std::vector<double> y = {mine + 100};
+      relay.average(y);
+      require(std::isfinite(y[0]), "second step");
+    }
+  });
+}
+
+TEST_P(RelayTest, EqualBlocksStayEqualWhateverIsDropped) {
+  const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
+    Faults faults;
+    faults.seed = 11;
+    faults.drop = 0.1;
+    Flock flock(make_faulty(fabric, faults));
+    flock.set_timeout(20s);
+    Relay relay = flock.relay("binary-tree", "relay", {.patience = 5ms});
+    std::vector<double> x = {3.0};
+    for (Step step = 0; step < 60; ++step) {
+      relay.average(x);
+      require(std::abs(x[0] - 3) < 1e-9, "an average of equal blocks");
+      require(relay.contributors() >= 1 && relay.contributors() <= flock.size(), "contributors");
+    }
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+}
+
+TEST_P(RelayTest, OnlyTrees) {
+  run([](Flock& flock) {
+    if (flock.size() < 3) return;
+    require(message_of<InvalidArgument>([&] { flock.relay("ring"); }).find("has a cycle") != std::string::npos, "ring");
+    require(message_of<InvalidArgument>([&] { flock.relay("od-equidyn"); }).find("needs one tree") != std::string::npos,
+            "changing");
+    require(message_of<InvalidArgument>([&] {
+              flock.relay("chain", "x", {.missing = Missing::reference, .patience = 1ms});
+            }).find("reference") != std::string::npos,
+            "reference");
+    std::vector<std::int32_t> whole(3);
+    require(message_of<InvalidArgument>([&] { flock.relay("chain").average(whole); }).find("int32") !=
+                std::string::npos,
+            "integers");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, RelayTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Sixteen, RelayTest, testing::Values(Launch{&launchers()[0], 16}), launch_name);
+
+TEST(RelayDeathTest, TheSurvivorsBuildAnotherTree) {
+  for (const char* tree : {"chain", "star", "binary-tree"}) {
+    DeathRun run(5, {.kill_at_post = {{1, 37}}}, 0);
+    run.run([tree](const std::shared_ptr<Fabric>& fabric) {
+      Flock flock(fabric);
+      flock.on_loss(OnLoss::reweight);
+      flock.set_timeout(std::chrono::seconds(20));
+      Relay relay = flock.relay(tree);
+      for (Step step = 0; step < 200; ++step) {
+        std::vector<double> x(5);
+        x[static_cast<std::size_t>(flock.rank())] = 1;
+        relay.average(x);
+        double sum = 0;
+        for (const double value : x) sum += value;
+        require(std::abs(sum - 1) < 1e-12, "not an average");
+        if (step < 190) continue;
+        require(relay.contributors() == 4, fmt::format("{} contributors", relay.contributors()));
+        for (std::size_t j = 0; j < 5; ++j) require(std::abs(x[j] - (j == 1 ? 0 : 0.25)) < 1e-12, "weights");
+      }
+    });
+    for (const Rank rank : {0, 2, 3, 4}) EXPECT_TRUE(run.end(rank).ok) << tree << ": " << run.end(rank).message;
+  }
+}
+
+}  // namespace
+}  // namespace starling
