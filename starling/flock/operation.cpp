@@ -59,6 +59,7 @@ void Operation::finish() {
 
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
+  failed(error_);
   for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation, !awaited.settled);
   finish();
 }
@@ -134,6 +135,7 @@ void Operation::check_losses() {
     switch (lose(awaited_[i])) {
       case Loss::raise:
         raise_known_deadlock(*core_, waiting_since_);  // whose other ranks may have left
+        find_cause();
         throw PeerLost(rank, topic_.text, step_);
       case Loss::without:
         awaited_[i].settled = true;
