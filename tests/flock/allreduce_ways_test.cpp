@@ -144,7 +144,8 @@ TEST(AllreduceWaysDeathTest, SurvivorsAgreeOrAllRaise) {
             try {
               flock.allreduce(x);
             } catch (const PeerLost& lost) {
-              require(!reweight && lost.peer() == 2, lost.what());
+              // Of rank 2, or, for who had got through this one, of somebody who has left because of it.
+              require(!reweight && !fabric->alive(lost.peer()), lost.what());
               return;
             }
             require(x[0] == 4 || x[0] == 5, "contributors");
