@@ -126,7 +126,8 @@ AllreduceWay allreduce_way(std::string_view text) {
   throw InvalidArgument(fmt::format("'{}' is no way to all-reduce; valid are {}", text, join_words(names)));
 }
 
-std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n, std::size_t count) {
+std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n,
+                                       std::size_t count) {
   if (n == 1) return {};
   switch (way) {
     case AllreduceWay::ring:

@@ -19,8 +19,8 @@ std::string name(AllreduceWay way);
 /// Throws InvalidArgument that lists the valid names.
 AllreduceWay allreduce_way(std::string_view name);
 
-/// What one of n members does in one round of an all-reduce of `count` elements: sends first, then what it receives
-/// is added to its own elements, or replaces them.
+/// What one of n members does in one round of an all-reduce of `count` elements: sends first, then what it
+/// receives is added to its own elements, or replaces them.
 struct ReduceRound {
   struct Transfer {
     std::size_t peer;  // member, by place

@@ -45,7 +45,8 @@ void StagedReduce::start_round() {
     post_numbered(message, head, members()[send.peer]);
   }
   for (const auto& receive : round.receives) {
-    Expectation expected = numbered(expectation_of(0, members()[receive.peer], dtype_, receive.end - receive.begin));
+    Expectation expected =
+        numbered(expectation_of(0, members()[receive.peer], dtype_, receive.end - receive.begin));
     expected.detail_means = Detail::layout;
     expected.detail = layout_hash(what, pieces_);
     expected.later_phase = round_ > 0;

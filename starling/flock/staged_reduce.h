@@ -6,11 +6,12 @@
 
 namespace starling {
 
-/// An all-reduce by rounds of messages between pairs. Elements of two bytes travel as float32 and are rounded once, at
-/// the end.
+/// An all-reduce by rounds of messages between pairs. Elements of two bytes travel as float32 and are rounded
+/// once, at the end.
 class StagedReduce final : public Collective {
  public:
-  StagedReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction, AllreduceWay way);
+  StagedReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
+               AllreduceWay way);
 
  private:
   void begin() override;

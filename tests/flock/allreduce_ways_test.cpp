@@ -53,7 +53,8 @@ std::vector<std::vector<double>> play(AllreduceWay way, std::size_t n, std::size
       moved = true;
     }
   }
-  for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(at[i], rounds[i].size()) << name(way) << ": member " << i << " hangs";
+  for (std::size_t i = 0; i < n; ++i)
+    EXPECT_EQ(at[i], rounds[i].size()) << name(way) << ": member " << i << " hangs";
   for (const auto& [pair, queue] : on_the_way) EXPECT_TRUE(queue.empty()) << "a message that nobody takes";
   return values;
 }
@@ -106,7 +107,8 @@ TEST_P(AllreduceWaysTest, EveryWayReducesEveryTypeToTheSameBitsEverywhere) {
         std::vector<double> sum(count);
         for (std::size_t i = 0; i < count; ++i) {
           x[i] = std::sin(1.0F + static_cast<float>(flock.rank()) + static_cast<float>(i));
-          for (Rank r = 0; r < n; ++r) sum[i] += std::sin(1.0F + static_cast<float>(r) + static_cast<float>(i));
+          for (Rank r = 0; r < n; ++r)
+            sum[i] += std::sin(1.0F + static_cast<float>(r) + static_cast<float>(i));
         }
         flock.average(x);
         for (std::size_t i = 0; i < count; ++i) require(std::abs(x[i] - sum[i] / n) < 1e-6, "average");
@@ -154,8 +156,8 @@ TEST(AllreduceWaysDeathTest, SurvivorsAgreeOrAllRaise) {
           require(reweight, "the dead were not missed");
         });
         for (const Rank rank : {0, 1, 3, 4})
-          EXPECT_TRUE(run.end(rank).ok) << name(way) << " reweight " << reweight << " post " << post << ": rank " << rank
-                                        << ": " << run.end(rank).message;
+          EXPECT_TRUE(run.end(rank).ok) << name(way) << " reweight " << reweight << " post " << post
+                                        << ": rank " << rank << ": " << run.end(rank).message;
       }
 }
 
