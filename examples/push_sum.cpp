@@ -1,10 +1,11 @@
-// Asynchronous average: nobody ever waits. Each rank gives half of what it has to its neighbours, whenever it likes,
-// and x / p comes to the mean of all on every rank.
+// Asynchronous average: nobody ever waits. Each rank gives half of what it has to its neighbours, whenever it
+// likes, and x / p comes to the mean of all on every rank.
 //     starling run -n 4 -- example_push_sum
 #include <chrono>
 #include <cmath>
 #include <iostream>
 #include <starling/starling.h>
+#include <thread>
 
 int main() {
   auto flock = starling::join();
@@ -12,10 +13,11 @@ int main() {
   auto window = flock.win_create(x, "x", {.zero = true});
 
   const auto neighbors = window.destinations();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-  while (std::chrono::steady_clock::now() < until) {
+  for (int k = 0; k < 300; ++k) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // something to compute
     starling::Window::Weights shares;
-    for (const starling::Rank neighbor : neighbors) shares[neighbor] = 0.5 / static_cast<double>(neighbors.size());
+    for (const starling::Rank neighbor : neighbors)
+      shares[neighbor] = 0.5 / static_cast<double>(neighbors.size());
     if (!neighbors.empty()) window.accumulate(shares, 0.5);  // adds to their slots, keeps a half
     window.update_then_collect();                            // takes in whatever has come by now
   }
