@@ -117,9 +117,11 @@ void RelaySum::proceed() {
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
     const std::size_t neighbors = lanes_[tree].neighbors.size();
     finish_lane(lanes_[tree], rest.first(neighbors));
-    // The messages stay where they were written until the next step has passed them on.
+    // The messages stay where they were written until the next step has passed them on; a leaf has nobody to
+    // pass them on to.
     for (Awaited& awaited : rest.first(neighbors))
-      if (awaited.arrival) state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);
+      if (awaited.arrival && neighbors > 1)
+        state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);
     rest = rest.subspan(neighbors);
   }
   finish();

@@ -217,6 +217,7 @@ std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
 
 std::vector<std::shared_ptr<Fabric>> local_threads(Rank size, const LocalOptions& options) {
   local::Regions regions;
+  regions.reserve(static_cast<std::size_t>(size));
   for (Rank r = 0; r < size; ++r) regions.push_back(local::make_region(r, size));
   std::vector<std::shared_ptr<Fabric>> fabrics;
   for (Rank r = 0; r < size; ++r)
