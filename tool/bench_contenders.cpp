@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <csignal>
 #include <ctime>
 #include <fmt/format.h>
 #include <sstream>
@@ -258,6 +259,47 @@ double idle_share(double sleep_seconds, const std::vector<int>& cpus) {
     const double used = processor_seconds() - before;
     return std::vector{used /
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  });
+  return by_rank[0].at(0);
+}
+
+double stopped_share(double stop_seconds, const std::vector<int>& cpus) {
+  Work work;
+  work.ranks = 3;
+  work.cpus = cpus;
+  const std::string job = launch::random_token();
+  const auto by_rank = run_ranks(work.ranks, 1, kLimit, [&](int rank, const auto& /*meet*/) {
+    using Clock = std::chrono::steady_clock;
+    Flock flock = join(job, work, rank);
+    flock.set_schedule("complete");
+    std::vector<float> x(250'000, 1.0F);
+    Window window = flock.win_create(x, "bench");
+    const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
+    const auto step_seconds = [&](double duration) {
+      std::vector<double> steps;
+      const auto start = Clock::now();
+      for (auto now = start; now - start < std::chrono::duration<double>(duration);) {
+        window.put();
+        window.update();
+        const auto then = Clock::now();
+        steps.push_back(std::chrono::duration<double>(then - now).count());
+        now = then;
+      }
+      return median(steps);
+    };
+    flock.barrier();
+    if (rank > 0) {
+      step_seconds(2 * stop_seconds);
+      flock.barrier();
+      return std::vector<double>{};
+    }
+    const double usual = step_seconds(0.9 * stop_seconds);
+    const auto victim = static_cast<pid_t>(pids[2]);
+    kill(victim, SIGSTOP);
+    const double meanwhile = step_seconds(stop_seconds);
+    kill(victim, SIGCONT);
+    flock.barrier();
+    return std::vector{meanwhile / usual};
   });
   return by_rank[0].at(0);
 }
