@@ -143,9 +143,8 @@ void print_table(const std::vector<CommResult>& results, const BenchOptions& opt
   if (any([](const CommResult& result) { return result.speed_against(Contender::gloo).has_value(); }))
     table.footnote("gloo: its all-reduce of the same bytes.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::stopped; }))
-    std::cout
-        << "a rank is stopped: how long a window put and update of 1 MB takes the others meanwhile, of their "
-           "usual time.\n";
+    table.footnote(
+        "a rank is stopped: the others' window put and update of 1 MB meanwhile, of its usual time.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::idle; }))
     table.footnote("waiting: the processor time of a rank whose peer sleeps.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::start_up; }))
