@@ -127,13 +127,15 @@ TEST(FlockTimeline, TellsEveryKindOfOperation) {
   const json events = merged(folder.path("t"));
   const auto kinds = [&](const std::string& name) {
     std::multiset<std::string> found;
-    for (const json& event : slices(events, name)[0]) found.insert(event.at("cat"));
+    const auto of_all = slices(events, name);
+    for (const json& event : of_all.at(0)) found.insert(event.at("cat"));
     return found;
   };
   EXPECT_EQ(kinds("letter"), (std::multiset<std::string>{"send", "receive"}));
   EXPECT_EQ(kinds("window"), (std::multiset<std::string>{"put", "accumulate", "get", "update"}));
   EXPECT_EQ(slices(events, "big")[0][0].at("args").at("bytes"), 2 * (12 << 20));
-  for (const json& event : slices(events, "window")[0]) {
+  const auto window = slices(events, "window");
+  for (const json& event : window.at(0)) {
     EXPECT_EQ(event.at("args").at("bytes"), 400);
     EXPECT_EQ(event.at("args").at("peers"), json({1}));
   }
