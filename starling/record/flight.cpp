@@ -29,33 +29,6 @@ std::string wall_time() {
 
 }  // namespace
 
-std::uint64_t Flight::begin(const std::string& name, RecordKind kind, Step step) {
-  const std::uint64_t number = next_.fetch_add(1, relaxed);
-  Entry& entry = this->entry(number);
-  entry.number.store(0, relaxed);
-  entry.name.store(&name, relaxed);
-  entry.start.store(coarse_ns(), relaxed);
-  entry.step.store(step, relaxed);
-  entry.kind.store(kind, relaxed);
-  entry.state.store(State::started, relaxed);
-  entry.peer_count.store(0, relaxed);
-  entry.number.store(number + 1, std::memory_order_release);
-  return number;
-}
-
-void Flight::peer(std::uint64_t number, std::uint32_t index, Rank rank) {
-  Entry& entry = this->entry(number);
-  if (entry.number.load(relaxed) != number + 1) return;  // overwritten: it has taken very long
-  if (index < kPeers) entry.peers[index].store(static_cast<std::uint16_t>(std::min(rank, 65'535)), relaxed);
-  entry.peer_count.store(index + 1, relaxed);
-}
-
-void Flight::end(std::uint64_t number, bool failed) {
-  Entry& entry = this->entry(number);
-  if (entry.number.load(relaxed) == number + 1)
-    entry.state.store(failed ? State::failed : State::ended, relaxed);
-}
-
 std::vector<std::string> Flight::lines(std::size_t most) const {
   const std::uint64_t now = coarse_ns();
   const std::uint64_t last = next_.load(relaxed);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "starling/base/types.h"
 #include "starling/record/kind.h"
+#include "starling/record/ticks.h"
 
 namespace starling {
 
@@ -34,7 +36,7 @@ class Flight {
   void dump(const std::string& why);
 
  private:
-  struct Entry {
+  struct alignas(64) Entry {
     std::atomic<std::uint64_t> number{0};  // 1 + the operation's
     std::atomic<const std::string*> name{nullptr};
     std::atomic<std::uint64_t> start{0};  // coarse ns
@@ -52,5 +54,36 @@ class Flight {
   std::atomic<std::uint64_t> dumped_{0};  // when, ns
   std::array<Entry, kKept> entries_;
 };
+
+// Inline, since every operation pays for them.
+
+inline std::uint64_t Flight::begin(const std::string& name, RecordKind kind, Step step) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const std::uint64_t number = next_.fetch_add(1, relaxed);
+  Entry& entry = this->entry(number);
+  entry.number.store(0, relaxed);
+  entry.name.store(&name, relaxed);
+  entry.start.store(coarse_ns(), relaxed);
+  entry.step.store(step, relaxed);
+  entry.kind.store(kind, relaxed);
+  entry.state.store(State::started, relaxed);
+  entry.peer_count.store(0, relaxed);
+  entry.number.store(number + 1, std::memory_order_release);
+  return number;
+}
+
+inline void Flight::peer(std::uint64_t number, std::uint32_t index, Rank rank) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  Entry& entry = this->entry(number);
+  if (entry.number.load(relaxed) != number + 1) return;  // overwritten: it has taken very long
+  if (index < kPeers) entry.peers[index].store(static_cast<std::uint16_t>(std::min(rank, 65'535)), relaxed);
+  entry.peer_count.store(index + 1, relaxed);
+}
+
+inline void Flight::end(std::uint64_t number, bool failed) {
+  Entry& entry = this->entry(number);
+  if (entry.number.load(std::memory_order_relaxed) == number + 1)
+    entry.state.store(failed ? State::failed : State::ended, std::memory_order_relaxed);
+}
 
 }  // namespace starling
