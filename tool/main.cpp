@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   add_simulate(app);
   add_run(app);
   add_bench(app);
+  add_timeline(app);
   try {
     app.parse(keep_program(argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();

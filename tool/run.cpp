@@ -1,9 +1,13 @@
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
 #include <string_view>
 
 #include "starling/base/error.h"
 #include "starling/launch/launcher.h"
 #include "tool/command.h"
+#include "tool/timeline.h"
 
 namespace starling::tool {
 namespace {
@@ -11,6 +15,25 @@ namespace {
 std::vector<std::string>& program_words() {
   static std::vector<std::string> words;
   return words;
+}
+
+// What the ranks will write their timelines to; "" for none.
+std::string timeline_file(const launch::LaunchOptions& options) {
+  constexpr std::string_view kVariable = "STARLING_TIMELINE=";
+  const char* value = std::getenv("STARLING_TIMELINE");
+  std::string file = value == nullptr ? "" : value;
+  for (const std::string& entry : options.environment)
+    if (entry.starts_with(kVariable)) file = entry.substr(kVariable.size());
+  return file;
+}
+
+// The job is over, whatever becomes of its timeline. Programs that join no flock leave none.
+void merge_if_any(const std::string& file) {
+  try {
+    if (!timeline_parts(file).empty()) merge_timeline(file, file);
+  } catch (const Error& error) {
+    std::cerr << "starling: no timeline: " << error.what() << '\n';
+  }
 }
 
 void run(launch::LaunchOptions& options, const CLI::App& command) {
@@ -23,7 +46,11 @@ void run(launch::LaunchOptions& options, const CLI::App& command) {
   }
   if (options.command.empty())
     throw InvalidArgument("no program to run; write it behind --, as in: starling run -n 8 -- ./train");
+  const std::string timeline = timeline_file(options);
+  if (!timeline.empty())
+    for (const std::string& old : timeline_parts(timeline)) std::filesystem::remove(old);
   exit_status() = launch::launch(options);
+  if (!timeline.empty()) merge_if_any(timeline);
 }
 
 }  // namespace
@@ -39,6 +66,7 @@ int keep_program(int argc, char** argv) {
 void add_run(CLI::App& app) {
   auto options = std::make_shared<launch::LaunchOptions>();
   auto on_failure = std::make_shared<std::string>("stop");
+  auto timeline = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("run", "Start a program as n ranks on this machine");
   command->add_option("-n,--ranks", options->ranks, "number of ranks")
       ->required()
@@ -52,6 +80,7 @@ void add_run(CLI::App& app) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
+  command->add_option("--timeline", *timeline, "record all operations and merge them into this trace (JSON)");
   command->add_option("--on-failure", *on_failure, "stop: the other ranks are stopped; continue: they go on")
       ->capture_default_str()
       ->check(CLI::IsMember({"stop", "continue"}));
@@ -61,7 +90,8 @@ void add_run(CLI::App& app) {
       "The exit status is the one of the rank that failed first.\n\n"
       "Examples:\n  starling run -n 8 -- ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
       "python3 -u train.py");
-  command->callback([options, on_failure, command] {
+  command->callback([options, on_failure, timeline, command] {
+    if (!timeline->empty()) options->environment.push_back("STARLING_TIMELINE=" + *timeline);
     options->stop_on_failure = *on_failure == "stop";
     run(*options, *command);
   });

@@ -44,6 +44,7 @@ MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size
 void Collective::post_to_others(const Outgoing& message, const MessageHeader& head) const {
   for (const Rank to : members())
     if (to != core_->self()) core_->fabric->post(message, head, to);
+  trace_.bytes(message.bytes().size() * (members().size() - 1));
 }
 
 Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype,

@@ -1,11 +1,11 @@
 #include "starling/flock/core.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fmt/format.h>
 #include <numeric>
 
 #include "starling/base/error.h"
+#include "starling/record/log.h"
 #include "starling/topology/registry.h"
 #include "starling/topology/relabel.h"
 
@@ -27,7 +27,9 @@ Core::Core(std::shared_ptr<Fabric> given)
       members(everybody(fabric->size())),
       rank(fabric->rank()),
       identity(0),
-      membership(*fabric, members, identity) {}
+      membership(*fabric, members, identity) {
+  log(LogLevel::debug, fmt::format("rank {} has joined a flock of {}", rank, size()));
+}
 
 Core::Core(const Core& parent, std::vector<Rank> part, std::uint64_t given_identity)
     : hub(parent.hub),
@@ -37,7 +39,10 @@ Core::Core(const Core& parent, std::vector<Rank> part, std::uint64_t given_ident
       rank(own(fabric->rank())),
       identity(given_identity),
       membership(*fabric, members, identity),
-      on_loss(parent.on_loss.load()) {}
+      on_loss(parent.on_loss.load()) {
+  if (log_level() == LogLevel::debug)
+    log(LogLevel::debug, fmt::format("rank {} is rank {} of a part of {} ranks", self(), rank, size()));
+}
 
 Rank Core::global(Rank one, std::string_view operation) const {
   if (one < 0 || one >= size())
@@ -102,9 +107,9 @@ const SchedulePtr& Core::schedule_in(Course& course, const View& view) {
     found = relabel(make_schedule(course.schedule->name(), static_cast<Rank>(view.members.size())),
                     view.members, fabric->size());
   } catch (const InvalidArgument& error) {
-    fmt::print(stderr,
-               "starling: rank {} keeps {} with gaps, since over the {} live ranks it is impossible: {}\n",
-               self(), course.schedule->name(), view.members.size(), error.what());
+    log(LogLevel::normal,
+        fmt::format("rank {} keeps {} with gaps, since over the {} live ranks it is impossible: {}", self(),
+                    course.schedule->name(), view.members.size(), error.what()));
     found = whole ? course.schedule : relabel(course.schedule, members, fabric->size());
   }
   return found;

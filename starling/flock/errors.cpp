@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "starling/record/flight.h"
+
 namespace starling {
 
 PeerLost::PeerLost(Rank peer, const std::string& operation, Step step)
@@ -9,5 +11,17 @@ PeerLost::PeerLost(Rank peer, const std::string& operation, Step step)
       peer_(peer),
       operation_(operation),
       step_(step) {}
+
+void dump_losses(Flight& flight, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost& lost) {
+    flight.dump(lost.what());
+  } catch (const TimedOut& late) {
+    flight.dump(late.what());
+  } catch (...) {
+    // Other errors explain themselves.
+  }
+}
 
 }  // namespace starling

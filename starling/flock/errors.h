@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "starling/base/error.h"
@@ -40,5 +41,9 @@ class TimedOut : public Error {
  public:
   using Error::Error;
 };
+
+class Flight;
+/// Where `error` is a PeerLost or a TimedOut, the rank's last operations are told with it.
+void dump_losses(Flight& flight, const std::exception_ptr& error);
 
 }  // namespace starling

@@ -268,6 +268,8 @@ Pending Flock::start_recv(MutableBlock block, Rank from, Name name) {
 void Flock::start_send(ConstBlock block, Rank to, Name name) {
   const Rank peer = core_->global(to, name.text());
   Topic& topic = core_->topic(name);
+  Trace trace(core_->hub->recorder, {topic.text, topic.recorded}, RecordKind::send, 0);
+  trace.peer(peer);
   const Outgoing message = core_->fabric->reserve(block.bytes());
   copy_bytes(message.bytes().data(), block.data, block.bytes());
   MessageHeader header;
@@ -276,6 +278,8 @@ void Flock::start_send(ConstBlock block, Rank to, Name name) {
   header.count = block.count;
   header.dtype = static_cast<std::uint8_t>(block.dtype);
   core_->fabric->post(message, header, peer);
+  trace.bytes(block.bytes());
+  trace.end(false);
 }
 
 }  // namespace starling

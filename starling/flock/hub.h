@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "starling/flock/mailbox.h"
+#include "starling/record/trace.h"
 
 namespace starling {
 
@@ -23,10 +24,12 @@ struct Suspicion {
 /// What all flocks of one rank share: the fabric, the mailbox, and who is at work.
 class Hub {
  public:
-  explicit Hub(std::shared_ptr<Fabric> given) : fabric(std::move(given)), mailbox(fabric) {}
+  explicit Hub(std::shared_ptr<Fabric> given)
+      : fabric(std::move(given)), mailbox(fabric), recorder(fabric->rank(), fabric->size()) {}
 
   const std::shared_ptr<Fabric> fabric;
   Mailbox mailbox;
+  Recorder recorder;
   std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
   std::atomic<bool> many_threads{false};  // more than one has started operations
   std::atomic<bool> told_others{false};   // what this rank waits for

@@ -7,6 +7,7 @@
 
 #include "starling/fabric/local/local.h"
 #include "starling/flock/flock.h"
+#include "starling/record/log.h"
 
 namespace starling {
 namespace {
@@ -45,6 +46,7 @@ std::chrono::nanoseconds read_seconds(std::string_view text) {
 }  // namespace
 
 Flock join() {
+  read_log_level();
   std::optional<std::chrono::nanoseconds> timeout;
   if (const char* text = std::getenv("STARLING_TIMEOUT")) timeout = read_seconds(text);
   const auto bounded = [&](Flock flock) {

@@ -35,7 +35,6 @@ std::string detail_text(Detail means, std::uint64_t detail) {
 std::string kind_text(std::uint16_t kind) {
   constexpr const char* kTexts[] = {"a letter",
                                     "a complaint",
-                                    "a collective given up",
                                     "a neighbour average",
                                     "a neighbour average in parts",
                                     "an all-reduce",
@@ -44,7 +43,8 @@ std::string kind_text(std::uint16_t kind) {
                                     "an all-gather",
                                     "a neighbour all-gather",
                                     "a relay",
-                                    "an all-reduce in rounds"};
+                                    "an all-reduce in rounds",
+                                    "a collective given up"};
   return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
 }
 

@@ -45,6 +45,7 @@ struct Topic {
   std::vector<std::uint64_t> sent;
   std::vector<std::uint64_t> expected;
   std::uint64_t calls = 0;
+  std::uint32_t recorded = 0;  // see RecordName
 };
 
 /// Matching without a coordinator, above all fabrics: sequence numbers per name and pair, the queue of

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/record/log.h"
 
 namespace starling {
 namespace {
@@ -47,6 +48,8 @@ void Membership::learn() {
     ++next.epoch;
     next.first_step = -1;
     std::erase(next.members, static_cast<Rank>(*dead));
+    log(LogLevel::debug, fmt::format("rank {} knows of view {}: rank {} is gone, {} ranks are left",
+                                     fabric_.rank(), next.epoch, *dead, next.members.size()));
     views_.push_back(std::make_shared<View>(std::move(next)));
   }
 }

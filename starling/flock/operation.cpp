@@ -1,13 +1,13 @@
 #include "starling/flock/operation.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fmt/format.h>
 #include <map>
 
 #include "starling/flock/deadlock.h"
 #include "starling/flock/errors.h"
 #include "starling/flock/pending.h"
+#include "starling/record/log.h"
 
 namespace starling {
 namespace {
@@ -17,6 +17,9 @@ constexpr std::chrono::seconds kWarnAfter{5};
 constexpr std::chrono::seconds kSuspectAfter{1};  // then others are told what this rank waits for
 constexpr std::chrono::milliseconds kLookEvery{1};
 constexpr std::chrono::milliseconds kAbsent{500};
+
+static_assert(static_cast<int>(RecordKind::average) == static_cast<int>(MessageKind::average) &&
+              static_cast<int>(RecordKind::relay) == static_cast<int>(MessageKind::relay));
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -50,10 +53,12 @@ MessageHeader Operation::header(DType dtype, std::size_t count) const {
 void Operation::post(const Outgoing& message, MessageHeader header, Rank to) {
   header.sequence = core_->mailbox.next_to(topic_, to);
   core_->fabric->post(message, header, to);
+  trace_.bytes(message.bytes().size());
 }
 
 void Operation::finish() {
   awaited_.clear();  // what was lent goes back
+  trace_.end(error_ != nullptr);
   ended_.store(true, std::memory_order_release);
 }
 
@@ -62,6 +67,7 @@ void Operation::fail(std::exception_ptr error) {
   failed(error_);
   for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation, !awaited.settled);
   finish();
+  dump_losses(core_->hub->recorder.flight, error_);
 }
 
 bool Operation::settle_some(std::size_t first, std::size_t last) {
@@ -72,6 +78,11 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
     auto arrival = core_->mailbox.take(awaited.expectation, topic_.text);
     if (arrival) {
       awaited.arrival = std::move(*arrival);
+      // The parts of a long average all speak of the whole, and may even be lent as a whole.
+      if (kind_ != MessageKind::long_average)
+        trace_.bytes(awaited.arrival.bytes().size());
+      else if (!awaited.expectation.later_phase)
+        trace_.bytes(awaited.expectation.count * size_of(static_cast<DType>(awaited.expectation.dtype)));
       awaited.settled = true;
     } else {
       all = false;
@@ -167,9 +178,9 @@ void Operation::check_time(Wait wait) {
     look_for_deadlock(*core_, expected, topic_.text, waiting_since_, wait == Wait::forever);
   if (waited > kWarnAfter && !warned_) {
     warned_ = true;
-    fmt::print(stderr, "starling: rank {} has waited {:.0f} s for rank {} in {} (step {}); {}\n",
-               core_->self(), seconds(waited), expected.source, topic_.text, step_,
-               what_it_does(*core_, expected.source));
+    log(LogLevel::normal, fmt::format("rank {} has waited {:.0f} s for rank {} in {} (step {}); {}",
+                                      core_->self(), seconds(waited), expected.source, topic_.text, step_,
+                                      what_it_does(*core_, expected.source)));
   }
 }
 
@@ -198,7 +209,9 @@ bool Operation::wait_until(Deadline deadline) {
     core_->hub->advance_in_flight(this);
     if (advance()) return true;
     if (deadline != Deadline::max() && Clock::now() >= deadline) return false;
+    const std::uint64_t asleep = trace_.wait_begins();
     core_->fabric->sleep(ticket, missing_sources(), deadline);
+    trace_.wait_ends(asleep);
     if (advance()) return true;
     look_now_and_then(deadline == Deadline::max() ? Wait::forever : Wait::limited);
   }

@@ -18,7 +18,11 @@ namespace starling {
 class Operation {
  public:
   Operation(MessageKind kind, std::shared_ptr<Core> core, Topic& topic, Step step = 0)
-      : kind_(kind), core_(std::move(core)), topic_(topic), step_(step) {}
+      : kind_(kind),
+        core_(std::move(core)),
+        topic_(topic),
+        step_(step),
+        trace_(core_->hub->recorder, {topic.text, topic.recorded}, static_cast<RecordKind>(kind), step) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -65,7 +69,10 @@ class Operation {
   virtual void reconsider() {}
 
   Expectation expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count) const;
-  void await(const Expectation& expectation) { awaited_.push_back({expectation, {}, false}); }
+  void await(const Expectation& expectation) {
+    awaited_.push_back({expectation, {}, false});
+    trace_.peer(expectation.source, expectation.later_phase);
+  }
   void finish();
 
   MessageHeader header(DType dtype, std::size_t count) const;
@@ -77,6 +84,7 @@ class Operation {
   Topic& topic_;
   Step step_;
   std::vector<Awaited> awaited_;
+  mutable Trace trace_;  // sending changes nothing but this
 
  private:
   bool advance_locked();

@@ -42,6 +42,7 @@ void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std:
 void Window::deposit(const std::optional<Weights>& given, double self_weight, bool add) {
   State& state = *state_;
   if (given) state.check_neighbors(*given, state.outlets, "destinations");
+  Trace trace = state.trace(add ? RecordKind::accumulate : RecordKind::put);
   const MutableBlock& tensor = state.tensor;
   for (auto& [rank, cell] : state.outlets) {
     double weight = 1;
@@ -68,11 +69,15 @@ void Window::deposit(const std::optional<Weights>& given, double self_weight, bo
     } else {
       cell.replace([&](const Content& fresh) { fill(fresh, {}); });
     }
+    trace.peer(rank);
+    trace.bytes(ConstBlock(tensor).bytes());
   }
-  if (self_weight == 1) return;
-  if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);
-  state.p *= self_weight;
-  state.publish_own();
+  if (self_weight != 1) {
+    if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);
+    state.p *= self_weight;
+    state.publish_own();
+  }
+  trace.end(false);
 }
 
 void Window::put(const std::optional<Weights>& destinations, double self_weight) {
@@ -86,6 +91,7 @@ void Window::accumulate(const std::optional<Weights>& destinations, double self_
 void Window::get(const std::optional<Weights>& given) {
   State& state = *state_;
   if (given) state.check_neighbors(*given, state.slots, "sources");
+  Trace trace = state.trace(RecordKind::get);
   for (auto& [rank, cell] : state.slots) {
     double weight = 1;
     if (given) {
@@ -102,7 +108,10 @@ void Window::get(const std::optional<Weights>& given) {
       weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
       *fresh.p = weight * theirs.p();
     });
+    trace.peer(rank);
+    trace.bytes(ConstBlock(state.tensor).bytes());
   }
+  trace.end(false);
 }
 
 void Window::update(bool reset) {
@@ -115,6 +124,7 @@ void Window::update(bool reset) {
 void Window::update(double self_weight, const Weights& weights, bool reset) {
   State& state = *state_;
   state.check_neighbors(weights, state.slots, "sources");
+  Trace trace = state.trace(RecordKind::update);
   // One pass over everything that is there; the slots are held until it is done.
   std::vector<Cell::Held> held;
   std::vector<Term> terms = {{state.tensor.data, self_weight}};
@@ -125,6 +135,8 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
     state.seen[rank] = cell.deposits();
     held.push_back(reset ? cell.take() : cell.look());
     if (!held.back()) continue;
+    trace.peer(rank);
+    trace.bytes(ConstBlock(state.tensor).bytes());
     terms.push_back({held.back().data(), weight});
     p += weight * held.back().p();
   }
@@ -133,6 +145,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
   state.p = p;
   held.clear();
   state.publish_own();
+  trace.end(false);
 }
 
 void Window::update_into(MutableBlock out, double self_weight, const Weights& weights, bool reset) {
@@ -219,6 +232,7 @@ Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : st
         const std::string text = fmt::format(
             "{}: rank {} has held the mutex of rank {} for longer than the timeout", state_->name, by, rank);
         for (const Rank taken : held_) state_->control(taken).holder.store(0, std::memory_order_release);
+        core.hub->recorder.flight.dump(text);
         throw TimedOut(text);
       }
       if (attempt < 8) {

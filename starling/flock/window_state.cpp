@@ -23,6 +23,7 @@ Window::State::State(std::shared_ptr<Core> given, std::string called, MutableBlo
                      const WindowOptions& chosen)
     : core(std::move(given)),
       name(std::move(called)),
+      topic(core->mailbox.topic(name, core->identity)),
       tensor(block),
       neighbors(std::move(around)),
       options(chosen) {

@@ -26,9 +26,12 @@ struct Window::State {
   void free();
   void check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells, const char* what) const;
   WindowControl& control(Rank global_rank) const;
+  /// One call in the records.
+  Trace trace(RecordKind kind) const { return {core->hub->recorder, {topic.text, topic.recorded}, kind, 0}; }
 
   std::shared_ptr<Core> core;
   std::string name;
+  Topic& topic;  // only its name, for the records
   MutableBlock tensor;
   Exchange neighbors;  // ranks of the whole flock
   WindowOptions options;

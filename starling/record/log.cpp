@@ -1,0 +1,49 @@
+#include "starling/record/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <optional>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+std::optional<LogLevel> named_level() {
+  const char* text = std::getenv("STARLING_LOG");
+  const std::string_view word = text == nullptr ? "" : text;
+  if (word.empty() || word == "normal") return LogLevel::normal;
+  if (word == "quiet") return LogLevel::quiet;
+  if (word == "debug") return LogLevel::debug;
+  return {};
+}
+
+// Flocks that were not made by join() never had a bad name refused.
+std::atomic<LogLevel>& level_now() {
+  static std::atomic<LogLevel> level{named_level().value_or(LogLevel::normal)};
+  return level;
+}
+
+}  // namespace
+
+void read_log_level() {
+  const auto level = named_level();
+  if (!level)
+    throw InvalidArgument(
+        fmt::format("STARLING_LOG={} is none of quiet, normal, debug", std::getenv("STARLING_LOG")));
+  level_now() = *level;
+}
+
+LogLevel log_level() {
+  return level_now();
+}
+
+void log(LogLevel level, std::string_view text) {
+  if (level == LogLevel::quiet || level > log_level()) return;
+  const std::string line = fmt::format("starling: {}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);  // whole, so that ranks' lines do not mix
+}
+
+}  // namespace starling

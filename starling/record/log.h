@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+namespace starling {
+
+/// How much the library says on standard error by itself: STARLING_LOG=quiet|normal|debug.
+enum class LogLevel { quiet, normal, debug };
+
+/// Reads STARLING_LOG again; throws InvalidArgument for anything else.
+void read_log_level();
+LogLevel log_level();
+
+/// One line, behind "starling: ", where the level asks for it.
+void log(LogLevel level, std::string_view text);
+
+}  // namespace starling

@@ -1,0 +1,153 @@
+#include "starling/record/timeline.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <new>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "starling/base/error.h"
+#include "starling/record/log.h"
+#include "starling/record/ticks.h"
+
+namespace starling {
+namespace {
+
+constexpr std::uint64_t kRoom = 16'384;           // records, 1 MiB, are given memory at a time
+constexpr std::uint64_t kMostRecords = 1u << 28;  // 16 GiB
+constexpr std::uint64_t kRarely = 1u << 26;       // ticks between two looks at the clock, about 25 ms
+
+// Held for a few stores: a mutex would cost more than what it guards.
+class Turn {
+ public:
+  explicit Turn(std::atomic_flag& busy) : busy_(busy) {
+    while (busy_.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  ~Turn() { busy_.clear(std::memory_order_release); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic_flag& busy_;
+};
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw Error(fmt::format("cannot write the timeline {}: {}", path, std::strerror(errno)));
+}
+
+}  // namespace
+
+Timeline::Timeline(const std::string& path, Rank rank, Rank size, std::uint64_t records)
+    : path_(path), capacity_(records) {
+  if (records < 1 || records > kMostRecords)
+    throw InvalidArgument(fmt::format("a timeline keeps 1 to {} events, not {}", kMostRecords, records));
+  bytes_ = kTimelineRecordsAt + records * sizeof(TimelineRecord);
+  unlink(path.c_str());  // whoever has the old one mapped keeps it
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file_ < 0) refuse(path);
+  void* memory = MAP_FAILED;
+  // What has no disk block behind it would end the process when it is written.
+  const int failed = posix_fallocate(file_, 0, kTimelineRecordsAt);
+  if ((failed == 0 || failed == EOPNOTSUPP) && ftruncate(file_, static_cast<off_t>(bytes_)) == 0)
+    memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (failed != 0 && failed != EOPNOTSUPP) errno = failed;
+  if (memory == MAP_FAILED) {
+    close(file_);
+    refuse(path);
+  }
+  auto* base = static_cast<std::byte*>(memory);
+  header_ = new (base) TimelineHeader{};
+  names_ = reinterpret_cast<TimelineName*>(base + kTimelineNamesAt);
+  ring_ = reinterpret_cast<TimelineRecord*>(base + kTimelineRecordsAt);
+  header_->rank = rank;
+  header_->size = size;
+  header_->pid = getpid();
+  header_->capacity = records;
+  header_->wall_ns = clock_ns(CLOCK_REALTIME);
+  header_->first = {ticks(), steady_ns()};
+  header_->later[0] = header_->first;
+  header_->version = kTimelineVersion;
+  header_->magic = kTimelineMagic;
+  make_room(0);
+}
+
+Timeline::~Timeline() {
+  munmap(header_, bytes_);
+  close(file_);
+}
+
+std::string Timeline::part(const std::string& file, Rank rank) {
+  return fmt::format("{}.{}", file, rank);
+}
+
+std::unique_ptr<Timeline> Timeline::from_environment(Rank rank, Rank size) {
+  const char* file = std::getenv("STARLING_TIMELINE");
+  if (file == nullptr || *file == 0) return nullptr;
+  std::uint64_t records = kDefaultRecords;
+  const char* given = std::getenv("STARLING_TIMELINE_EVENTS");
+  if (given != nullptr && *given != 0) {
+    const std::string_view text = given;
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), records);
+    if (result.ec != std::errc() || result.ptr != text.data() + text.size() || records < 1 ||
+        records > kMostRecords)
+      throw InvalidArgument(fmt::format("STARLING_TIMELINE_EVENTS={} is not a number of events from 1 to {}",
+                                        text, kMostRecords));
+  }
+  return std::make_unique<Timeline>(part(file, rank), rank, size, records);
+}
+
+std::uint16_t Timeline::name(std::string_view text) {
+  const Turn turn(busy_);
+  const std::uint32_t count = header_->names.load(std::memory_order_relaxed);
+  const auto known = numbers_.find(std::string(text));
+  if (known != numbers_.end()) return known->second;
+  constexpr auto kLast = static_cast<std::uint16_t>(kTimelineNames - 1);
+  if (count > kLast) return kLast;
+  if (count == kLast) text = kOtherNames;
+  TimelineName& place = names_[count];
+  std::copy_n(text.data(), std::min(text.size(), place.size()), place.data());
+  header_->names.store(count + 1, std::memory_order_release);
+  if (count < kLast) numbers_.emplace(text, static_cast<std::uint16_t>(count));
+  return static_cast<std::uint16_t>(count);
+}
+
+// Page by page the first lap would cost a fault every 64 records.
+void Timeline::make_room(std::uint64_t index) {
+  const std::uint64_t count = std::min(kRoom, capacity_ - index);
+  const std::size_t at = kTimelineRecordsAt + index * sizeof(TimelineRecord);
+  const std::size_t bytes = count * sizeof(TimelineRecord);
+  const int failed = posix_fallocate(file_, static_cast<off_t>(at), static_cast<off_t>(bytes));
+  if (failed != 0 && failed != EOPNOTSUPP) {
+    full_ = true;
+    log(LogLevel::normal, fmt::format("the timeline {} ends here: {}", path_, std::strerror(failed)));
+    return;
+  }
+  madvise(reinterpret_cast<std::byte*>(header_) + at, bytes, MADV_POPULATE_WRITE);  // older kernels refuse
+  room_ = index + count;
+}
+
+void Timeline::note_time(std::uint64_t now) {
+  const std::uint32_t latest = header_->latest.load(std::memory_order_relaxed);
+  const std::uint64_t before = header_->later[latest].ticks;
+  if (now - before < std::min(kRarely, (before - header_->first.ticks) / 16)) return;
+  header_->later[1 - latest] = {ticks(), steady_ns()};
+  header_->latest.store(1 - latest, std::memory_order_release);
+}
+
+void Timeline::write(const TimelineRecord& record) {
+  const Turn turn(busy_);
+  if (next_ >= room_ && !full_) make_room(next_);
+  if (full_) return;
+  ring_[next_] = record;
+  header_->written.store(++written_, std::memory_order_release);
+  if (++next_ == capacity_) next_ = 0;
+  note_time(record.end);
+}
+
+}  // namespace starling

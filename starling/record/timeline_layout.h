@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "starling/record/kind.h"
+
+// What lies in the file that a rank writes its timeline to: a header, the names, a ring of records. Every
+// store into it leaves the file readable, so that nothing has to be done at the end.
+
+namespace starling {
+
+inline constexpr std::uint64_t kTimelineMagic = 0x656D69744C525453u;  // "STRLtime"
+inline constexpr std::uint32_t kTimelineVersion = 1;
+inline constexpr std::size_t kTimelineNames = 1024;
+inline constexpr std::size_t kTimelineNameBytes = 56;
+inline constexpr std::size_t kTimelinePeers = 6;
+
+struct TimelineHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::int32_t rank;
+  std::int32_t size;
+  std::int32_t pid;
+  std::uint64_t capacity;  // of the ring, in records
+  std::uint64_t wall_ns;   // since 1970, when it began
+
+  /// The same moment on both clocks: at the beginning, and as late as possible, alternately.
+  struct Moment {
+    std::uint64_t ticks;
+    std::uint64_t ns;  // steady
+  };
+  Moment first;
+  std::array<Moment, 2> later;
+  std::atomic<std::uint32_t> latest;   // which of them is whole
+  std::atomic<std::uint32_t> names;    // in the table
+  std::atomic<std::uint64_t> written;  // records ever; the oldest are overwritten
+};
+static_assert(sizeof(TimelineHeader) <= 128);
+inline constexpr std::size_t kTimelineNamesAt = 128;
+
+using TimelineName = std::array<char, kTimelineNameBytes>;  // filled up with zeros
+
+struct TimelineRecord {
+  std::uint64_t start = 0;  // ticks
+  std::uint64_t end = 0;
+  std::uint64_t waited = 0;
+  std::uint64_t bytes = 0;  // sent and received
+  std::int64_t step = 0;
+  float wait_offset = 0;  // from the start to the first wait
+  std::uint16_t name = 0;
+  RecordKind kind = RecordKind::receive;
+  std::uint8_t failed = 0;
+  std::uint32_t peer_count = 0;
+  std::array<std::uint16_t, kTimelinePeers> peers{};  // the first of them
+};
+static_assert(sizeof(TimelineRecord) == 64);
+
+inline constexpr std::size_t kTimelineRecordsAt = 64 << 10;  // pages of their own
+static_assert(kTimelineNamesAt + kTimelineNames * sizeof(TimelineName) <= kTimelineRecordsAt);
+
+}  // namespace starling

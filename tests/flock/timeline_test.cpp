@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <set>
+#include <signal.h>
+#include <sstream>
+#include <thread>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "flock/flock_fixture.h"
+#include "record/folder.h"
+#include "starling/report/timeline_trace.h"
+
+// What flocks write down: timelines, and flights with the errors that want one.
+
+namespace starling {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<RankEnd> processes(Rank size, const FlockBody& body) {
+  const auto& all = launchers();
+  const auto found = std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.processes; });
+  return found->run(size, [&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(40s);
+    body(flock);
+  });
+}
+
+json merged(const std::string& file) {
+  std::ostringstream out;
+  write_chrome_trace(out, read_timeline(file));
+  return json::parse(out.str()).at("traceEvents");
+}
+
+// The slices with this name, by rank.
+std::map<int, std::vector<json>> slices(const json& events, const std::string& name) {
+  std::map<int, std::vector<json>> found;
+  for (const json& event : events)
+    if (event.at("ph") == "X" && event.at("name") == name) found[event.at("pid")].push_back(event);
+  return found;
+}
+
+TEST(FlockTimeline, SurvivesSigkill) {
+  const RecordFolder folder;
+  const Variable on("STARLING_TIMELINE", folder.path("t"));
+  constexpr int kSteps = 30;
+  const auto ends = processes(3, [](Flock& flock) {
+    flock.on_loss(OnLoss::reweight);
+    flock.set_schedule("ring");
+    std::vector<float> x(250, 1);
+    flock.average(x, "first");
+    for (int k = 0; k < kSteps; ++k) {
+      if (flock.rank() == 1 && k == 10) kill(getpid(), SIGKILL);
+      if (flock.rank() == 0 && k == 5) std::this_thread::sleep_for(30ms);
+      flock.neighbor_allreduce(x, "mix");
+    }
+  });
+  EXPECT_EQ(ends[1].signal, SIGKILL);
+  EXPECT_TRUE(ends[0].ok && ends[2].ok) << ends[0].message << ends[2].message;
+
+  const json events = merged(folder.path("t"));
+  std::set<std::string> rows;
+  double last = 0;
+  for (const json& event : events) {
+    if (event.at("name") == "process_name") rows.insert(event.at("args").at("name"));
+    if (event.at("ph") != "X" || event.at("name") == "waiting") continue;
+    EXPECT_GE(event.at("ts").get<double>(), last);
+    last = event.at("ts");
+  }
+  EXPECT_EQ(rows, (std::set<std::string>{"rank 0", "rank 1", "rank 2"}));
+  auto first = slices(events, "first");
+  auto mixes = slices(events, "mix");
+  for (const int rank : {0, 1, 2}) {
+    ASSERT_EQ(first[rank].size(), 1u);
+    EXPECT_EQ(first[rank][0].at("args").at("bytes"), 4 * 1000);  // to and from two others
+    ASSERT_EQ(mixes[rank].size(), rank == 1 ? 10u : 30u);
+    for (int k = 0; k < 10; ++k) {
+      const json& args = mixes[rank][static_cast<std::size_t>(k)].at("args");
+      EXPECT_EQ(args.at("step"), k);
+      EXPECT_EQ(args.at("peers").size(), 2u);
+      EXPECT_EQ(args.at("error"), false);
+      EXPECT_EQ(args.at("bytes"), 4 * 1000);
+    }
+  }
+  // Rank 0 came late to step 5: the others waited for it, as their rows say.
+  for (const int rank : {1, 2}) {
+    const json& late = mixes[rank][5];
+    EXPECT_GT(late.at("args").at("waited_us").get<double>(), 15'000);
+    const auto waits = slices(events, "waiting")[rank];
+    const bool inside = std::any_of(waits.begin(), waits.end(), [&](const json& wait) {
+      return wait.at("dur") == late.at("args").at("waited_us") && wait.at("ts") >= late.at("ts") &&
+             wait.at("ts").get<double>() + wait.at("dur").get<double>() <=
+                 late.at("ts").get<double>() + late.at("dur").get<double>() + 0.01;
+    });
+    EXPECT_TRUE(inside);
+  }
+}
+
+TEST(FlockTimeline, TellsEveryKindOfOperation) {
+  const RecordFolder folder;
+  const Variable on("STARLING_TIMELINE", folder.path("t"));
+  const auto ends = processes(2, [](Flock& flock) {
+    const Rank other = 1 - flock.rank();
+    std::vector<float> x(100, 1);
+    std::vector<float> big(3 << 20, 1);  // in parts
+    auto slow = flock.allreduce_nonblocking(x, x, Reduction::sum, "slow");
+    flock.neighbor_allreduce(big, "big");
+    slow.wait();
+    flock.send(x, other, "letter");
+    flock.recv(x, other, "letter");
+    auto window = flock.win_create(x, "window");
+    window.put();
+    window.accumulate();
+    window.get();
+    window.update();
+    flock.win_free(std::move(window));
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+  const json events = merged(folder.path("t"));
+  const auto kinds = [&](const std::string& name) {
+    std::multiset<std::string> found;
+    const auto of_all = slices(events, name);
+    for (const json& event : of_all.at(0)) found.insert(event.at("cat"));
+    return found;
+  };
+  EXPECT_EQ(kinds("letter"), (std::multiset<std::string>{"send", "receive"}));
+  EXPECT_EQ(kinds("window"), (std::multiset<std::string>{"put", "accumulate", "get", "update"}));
+  EXPECT_EQ(slices(events, "big")[0][0].at("args").at("bytes"), 2 * (12 << 20));
+  const auto window = slices(events, "window");
+  for (const json& event : window.at(0)) {
+    EXPECT_EQ(event.at("args").at("bytes"), 400);
+    EXPECT_EQ(event.at("args").at("peers"), json({1}));
+  }
+  // What overlaps lies on lines of its own.
+  EXPECT_NE(slices(events, "slow")[0][0].at("tid"), slices(events, "big")[0][0].at("tid"));
+}
+
+TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {
+  const RecordFolder folder;
+  const Variable where("STARLING_FLIGHT", folder.path(""));
+  const auto ends = processes(3, [](Flock& flock) {
+    std::vector<float> x(10, 1);
+    flock.average(x, "together");
+    if (flock.rank() == 0) {  // waits for nothing
+      flock.set_timeout(300ms);
+      message_of<TimedOut>([&] { flock.recv(x, 2, "never"); });
+    } else if (flock.rank() == 1) {
+      message_of<PeerLost>([&] { flock.recv(x, 2, "from the dead"); });
+    } else {
+      message_of<InvalidArgument>([&] { flock.recv(x, 7); });
+      std::this_thread::sleep_for(600ms);
+    }
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+  const std::string late = folder.read("flight-0.txt");
+  EXPECT_THAT(late, HasSubstr("never (step 0) waited"));
+  EXPECT_THAT(late, HasSubstr("together (all-reduce, step 0) with ranks 1, 2: ended\n"));
+  EXPECT_THAT(late, HasSubstr("never (receive, step 0) with rank 2: FAILED\n"));
+  const std::string lost = folder.read("flight-1.txt");
+  EXPECT_THAT(lost, HasSubstr("rank 2 is lost"));
+  EXPECT_THAT(lost, HasSubstr("from the dead (receive, step 0) with rank 2: FAILED\n"));
+  EXPECT_EQ(folder.read("flight-2.txt"), "");
+}
+
+TEST(FlockLog, JoiningRefusesUnknownLevels) {
+  const Variable level("STARLING_LOG", "loud");
+  EXPECT_EQ(message_of<InvalidArgument>([] { join(); }), "STARLING_LOG=loud is none of quiet, normal, debug");
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,180 @@
+#include "starling/record/timeline.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <optional>
+#include <thread>
+
+#include "record/folder.h"
+#include "starling/base/error.h"
+#include "starling/record/ticks.h"
+#include "starling/record/timeline_reader.h"
+#include "starling/record/trace.h"
+
+namespace starling {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TimelineRecord record_of(std::uint16_t name, Step step) {
+  TimelineRecord record;
+  record.start = ticks();
+  record.end = record.start;
+  record.name = name;
+  record.step = step;
+  return record;
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TimelineTest, KeepsWhatWasWritten) {
+  const RecordFolder folder;
+  std::optional<Recorder> recorder;
+  {
+    const Variable on("STARLING_TIMELINE", folder.path("t"));
+    recorder.emplace(1, 4);
+  }
+  const std::string text = "sum";
+  std::uint32_t number = 0;
+  const std::uint64_t before = steady_ns();
+  {
+    Trace trace(*recorder, {text, number}, RecordKind::reduction, 7);
+    for (const Rank peer : {3, 0, 2, 0}) trace.peer(peer);
+    trace.bytes(100);
+    const std::uint64_t began = trace.wait_begins();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    trace.wait_ends(began);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    trace.bytes(50);
+    trace.end(false);
+  }
+  { const Trace dropped(*recorder, {text, number}, RecordKind::get, 8); }
+  const std::uint64_t after = steady_ns();
+  // Read while its writer lives: what a killed one leaves behind is the same.
+  const TimelinePart part = read_timeline_part(folder.path("t.1"));
+  EXPECT_EQ(part.rank, 1);
+  EXPECT_EQ(part.size, 4);
+  EXPECT_EQ(part.overwritten, 0u);
+  EXPECT_THAT(part.names, ElementsAre("sum"));
+  ASSERT_EQ(part.events.size(), 2u);
+  const TimelineEvent& event = part.events[0];
+  EXPECT_EQ(event.kind, RecordKind::reduction);
+  EXPECT_EQ(event.step, 7);
+  EXPECT_EQ(event.bytes, 150u);
+  EXPECT_FALSE(event.failed);
+  EXPECT_THAT(event.peers, ElementsAre(3, 0, 2));
+  constexpr std::int64_t kSlack = 1'000'000;
+  EXPECT_GE(event.start, static_cast<std::int64_t>(before) - kSlack);
+  EXPECT_LE(event.end, static_cast<std::int64_t>(after) + kSlack);
+  EXPECT_GE(event.waited, 19'000'000);
+  EXPECT_GE(event.end - event.start - event.waited, 19'000'000);
+  EXPECT_GE(event.wait_start, event.start);
+  EXPECT_LE(event.wait_start + event.waited, event.end);
+  EXPECT_TRUE(part.events[1].failed);
+}
+
+TEST(TimelineTest, TheNewestOverwriteTheOldest) {
+  const RecordFolder folder;
+  for (const int written : {9, 10, 11, 25}) {
+    Timeline timeline(folder.path("t.0"), 0, 1, 10);
+    const std::uint16_t name = timeline.name("x");
+    for (int k = 0; k < written; ++k) timeline.write(record_of(name, k));
+    const TimelinePart part = read_timeline_part(folder.path("t.0"));
+    const int kept = 9;  // the tenth may be half overwritten
+    ASSERT_EQ(part.events.size(), 9u) << written;
+    EXPECT_EQ(part.overwritten, static_cast<std::uint64_t>(written - kept));
+    for (int k = 0; k < kept; ++k)
+      EXPECT_EQ(part.events[static_cast<std::size_t>(k)].step, written - kept + k);
+  }
+}
+
+TEST(TimelineTest, NamesBeyondTheTableShareOne) {
+  const RecordFolder folder;
+  Timeline timeline(folder.path("t.0"), 0, 1);
+  for (int k = 0; k < 1500; ++k) timeline.write(record_of(timeline.name(fmt::format("name {}", k)), k));
+  const std::string longer(200, 'y');
+  EXPECT_EQ(timeline.name(longer), 1023);
+  EXPECT_EQ(timeline.name("name 5"), 5);
+  const TimelinePart part = read_timeline_part(folder.path("t.0"));
+  ASSERT_EQ(part.names.size(), 1024u);
+  for (std::size_t k = 0; k < 1500; ++k)
+    EXPECT_EQ(part.names[part.events[k].name], k < 1023 ? fmt::format("name {}", k) : "(other names)");
+}
+
+TEST(TimelineTest, LongNamesAreCut) {
+  const RecordFolder folder;
+  Timeline timeline(folder.path("t.0"), 0, 1);
+  timeline.write(record_of(timeline.name(std::string(200, 'y')), 0));
+  EXPECT_THAT(read_timeline_part(folder.path("t.0")).names, ElementsAre(std::string(56, 'y')));
+}
+
+TEST(TimelineTest, ThreadsDoNotLoseEvents) {
+  const RecordFolder folder;
+  Timeline timeline(folder.path("t.0"), 0, 1, 100'000);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const std::uint16_t name = timeline.name(fmt::format("thread {}", t));
+      for (int k = 0; k < 20'000; ++k) timeline.write(record_of(name, k));
+    });
+  for (std::thread& thread : threads) thread.join();
+  const TimelinePart part = read_timeline_part(folder.path("t.0"));
+  ASSERT_EQ(part.events.size(), 80'000u);
+  std::vector<Step> next(4, 0);
+  for (const TimelineEvent& event : part.events) EXPECT_EQ(event.step, next[event.name]++);
+}
+
+TEST(TimelineTest, BadFilesAreNamed) {
+  const RecordFolder folder;
+  { Timeline(folder.path("t.0"), 0, 1, 100).write({}); }
+  const std::string good = folder.read("t.0");
+  const auto complaint = [&](const std::string& text) {
+    folder.write("bad", text);
+    return error_of([&] { read_timeline_part(folder.path("bad")); });
+  };
+  EXPECT_THAT(complaint(good.substr(0, 40)), HasSubstr("bad is no timeline: it is too short"));
+  EXPECT_THAT(complaint(good.substr(0, good.size() - 1)), HasSubstr("is cut off"));
+  EXPECT_THAT(complaint("x" + good.substr(1)), HasSubstr("is no timeline of a rank"));
+  std::string newer = good;
+  newer[8] = 9;
+  EXPECT_THAT(complaint(newer), HasSubstr("is a timeline of version 9; this program reads version 1"));
+  EXPECT_THAT(complaint(good), HasSubstr("is a damaged timeline"));  // an event, and no name
+  EXPECT_THAT(error_of([&] { read_timeline_part(folder.path("none")); }), HasSubstr("No such file"));
+}
+
+TEST(TimelineTest, ARunNamesWhoIsMissing) {
+  const RecordFolder folder;
+  EXPECT_THAT(error_of([&] { read_timeline(folder.path("t")); }), HasSubstr("there is no "));
+  for (const Rank rank : {0, 2}) {
+    Timeline timeline(folder.path(fmt::format("t.{}", rank)), rank, 4);
+    timeline.write(record_of(timeline.name("x"), 0));
+  }
+  folder.write("t.3", std::string(1000, '\0'));  // killed while it began
+  folder.write("t.old", "");
+  const TimelineRun run = read_timeline(folder.path("t"));
+  EXPECT_EQ(run.size, 4);
+  EXPECT_EQ(run.parts.size(), 2u);
+  EXPECT_THAT(run.missing, ElementsAre(1, 3));
+}
+
+TEST(TimelineTest, SettingsAreChecked) {
+  const RecordFolder folder;
+  EXPECT_EQ(Timeline::from_environment(0, 1), nullptr);
+  const Variable on("STARLING_TIMELINE", folder.path("none/t"));
+  EXPECT_THAT(error_of([] { Timeline::from_environment(0, 1); }), HasSubstr("none/t.0: No such file"));
+  const Variable events("STARLING_TIMELINE_EVENTS", "many");
+  EXPECT_THAT(error_of([] { Timeline::from_environment(0, 1); }),
+              HasSubstr("STARLING_TIMELINE_EVENTS=many is not a number of events"));
+}
+
+}  // namespace
+}  // namespace starling

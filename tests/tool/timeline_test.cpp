@@ -1,0 +1,121 @@
+#include "starling/record/timeline.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "starling/record/ticks.h"
+#include "tool/tool_runner.h"
+
+namespace starling {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Two operations of 1 ms on each of these ranks; half of the second one is waiting.
+void write_parts(const Folder& folder, const std::vector<Rank>& ranks, Rank size) {
+  const std::uint64_t begin = ticks();
+  const std::uint64_t clock = steady_ns();
+  while (steady_ns() < clock + 5'000'000) {
+  }
+  const std::uint64_t each = (ticks() - begin) / 5;
+  for (const Rank rank : ranks) {
+    Timeline timeline(folder.path(fmt::format("t.json.{}", rank)), rank, size);
+    TimelineRecord record;
+    record.peer_count = 1;
+    record.peers[0] = 1;
+    record.bytes = 500;
+    for (const char* name : {"first", "second"}) {
+      record.start = ticks();
+      record.end = record.start + each;
+      record.name = timeline.name(name);
+      timeline.write(record);
+      record.waited = each / 2;
+    }
+  }
+}
+
+TEST(TimelineCommand, Merges) {
+  const Folder folder;
+  write_parts(folder, {0, 2}, 3);
+  const ToolRun run = run_tool({"timeline", "merge", folder.path("t.json"), "-o", folder.path("out.json")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.err, StartsWith("starling: of 3 ranks these left no timeline: 1\n"));
+  EXPECT_THAT(run.err, HasSubstr("4 operations of 2 ranks are in " + folder.path("out.json")));
+  const auto events = nlohmann::json::parse(read_file(folder.path("out.json"))).at("traceEvents");
+  int waits = 0, operations = 0;
+  for (const auto& event : events) {
+    if (event.at("ph") != "X") continue;
+    const double duration = event.at("dur");
+    if (event.at("name") == "waiting") {
+      ++waits;
+      EXPECT_GT(duration, 300);
+      EXPECT_LT(duration, 700);
+    } else {
+      ++operations;
+      EXPECT_GT(duration, 600);
+      EXPECT_LT(duration, 1400);
+      EXPECT_EQ(event.at("args").at("bytes"), 500);
+      EXPECT_EQ(event.at("args").at("peers"), nlohmann::json({1}));
+    }
+  }
+  EXPECT_EQ(operations, 4);
+  EXPECT_EQ(waits, 2);
+  EXPECT_EQ(run_tool({"timeline", "merge", folder.path("t.json")}).status, 0);  // into FILE itself
+  EXPECT_EQ(nlohmann::json::parse(read_file(folder.path("t.json"))).at("traceEvents"), events);
+}
+
+TEST(TimelineCommand, SumsUpAndDraws) {
+  const Folder folder;
+  write_parts(folder, {0, 1}, 2);
+  const ToolRun run = run_tool({"timeline", "summary", folder.path("t.json")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(run.out, testing::ContainsRegex("first +2 +0 .* 0 % +1 kB"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("second +2 +0 .* 50 % +1 kB"));
+  EXPECT_EQ(run_tool({"timeline", "draw", folder.path("t.json"), "-o", folder.path("t.svg")}).status, 0);
+  EXPECT_THAT(read_file(folder.path("t.svg")), HasSubstr("second step 0"));
+}
+
+TEST(TimelineCommand, BadInputIsOneLine) {
+  const Folder folder;
+  const auto complaint = [&](const std::string& command) {
+    const ToolRun run = run_tool({"timeline", command, folder.path("t.json")});
+    EXPECT_EQ(run.status, 2);
+    EXPECT_EQ(run.out, "");
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(complaint("merge"), HasSubstr("t.json.0; was the program run with STARLING_TIMELINE="));
+  write_parts(folder, {0}, 1);
+  const std::string good = read_file(folder.path("t.json.0"));
+  folder.write("t.json.0", good.substr(0, 100'000));
+  EXPECT_THAT(complaint("summary"), HasSubstr("t.json.0 is cut off"));
+  folder.write("t.json.0", "hello, this is a text and nothing else");
+  EXPECT_THAT(complaint("merge"), HasSubstr("t.json.0 is no timeline"));
+  folder.write("t.json.0", good);
+  folder.write("t.json.1", good);
+  EXPECT_THAT(complaint("merge"), HasSubstr("t.json.1 is the timeline of rank 0"));
+}
+
+TEST(TimelineCommand, RunMergesByItself) {
+  const Folder folder;
+  write_parts(folder, {7}, 8);  // of an earlier run
+  const ToolRun nothing = run_tool({"run", "-n", "2", "--timeline", folder.path("t.json"), "--", "true"});
+  EXPECT_EQ(nothing.status, 0);
+  EXPECT_EQ(nothing.err, "");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("t.json.7")));
+  write_parts(folder, {0}, 2);
+  std::filesystem::rename(folder.path("t.json.0"), folder.path("made"));
+  const ToolRun run =
+      run_tool({"run", "-n", "2", "--timeline", folder.path("t.json"), "--", "sh", "-c",
+                "[ $STARLING_RANK = 1 ] || cp " + folder.path("made") + " $STARLING_TIMELINE.0"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, HasSubstr("2 operations of 1 ranks are in " + folder.path("t.json")));
+  EXPECT_TRUE(nlohmann::json::accept(read_file(folder.path("t.json"))));
+}
+
+}  // namespace
+}  // namespace starling
