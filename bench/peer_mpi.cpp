@@ -77,6 +77,42 @@ class Neighbors {
   std::vector<float> gathered_;
 };
 
+// A window with room for every source; a fence before and after the puts, then the average.
+class PutAndFence {
+ public:
+  PutAndFence(const Work& work, int rank) : work_(work), rank_(rank), offsets_(source_offsets(work, 0)) {
+    const auto bytes = static_cast<MPI_Aint>(offsets_.size() * work.elements * sizeof(float));
+    MPI_Win_allocate(bytes, sizeof(float), MPI_INFO_NULL, MPI_COMM_WORLD, &slots_, &window_);
+    std::fill(slots_, slots_ + offsets_.size() * work.elements, 0.0F);
+    MPI_Win_fence(0, window_);
+  }
+  ~PutAndFence() { MPI_Win_free(&window_); }
+  PutAndFence(const PutAndFence&) = delete;
+  PutAndFence& operator=(const PutAndFence&) = delete;
+
+  void operator()(std::vector<float>& x) {
+    const int count = static_cast<int>(work_.elements);
+    for (std::size_t k = 0; k < offsets_.size(); ++k)
+      MPI_Put(x.data(), count, MPI_FLOAT, (rank_ - offsets_[k] + work_.ranks) % work_.ranks,
+              static_cast<MPI_Aint>(k * work_.elements), count, MPI_FLOAT, window_);
+    MPI_Win_fence(0, window_);
+    const float weight = 1.0F / static_cast<float>(offsets_.size() + 1);
+    for (std::size_t i = 0; i < work_.elements; ++i) {
+      float sum = x[i];
+      for (std::size_t k = 0; k < offsets_.size(); ++k) sum += slots_[k * work_.elements + i];
+      x[i] = weight * sum;
+    }
+    MPI_Win_fence(0, window_);
+  }
+
+ private:
+  const Work& work_;
+  int rank_;
+  std::vector<int> offsets_;
+  float* slots_ = nullptr;
+  MPI_Win window_ = MPI_WIN_NULL;
+};
+
 void sum_of_all(std::vector<float>& x) {
   MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -92,6 +128,10 @@ std::vector<double> measure(const Work& work, int rank, Operate operate) {
 
 std::vector<double> measure(const Work& work, int rank) {
   if (work.operation == Operation::allreduce) return measure(work, rank, sum_of_all);
+  if (work.operation == Operation::window_step) {
+    PutAndFence window(work, rank);
+    return measure(work, rank, [&](std::vector<float>& x) { window(x); });
+  }
   if (work.operation == Operation::one_peer) {
     OnePeer one_peer(work, rank);
     return measure(work, rank, [&](std::vector<float>& x) { one_peer(x); });

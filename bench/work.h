@@ -21,9 +21,13 @@ enum class Operation {
   one_peer,     // average with the one neighbour of the one-peer exponential graph's step
   exponential,  // average with all neighbours of the static exponential graph
   allreduce,    // the sum of all
+  window_put,   // into the windows of the static exponential graph's neighbours, who do nothing
+  window_step,  // the same, and the average with what is in one's own window
+  relay,        // an average along a chain
 };
 
-inline constexpr std::string_view kOperationNames[] = {"one-peer", "exponential", "allreduce"};
+inline constexpr std::string_view kOperationNames[] = {"one-peer",   "exponential", "allreduce",
+                                                       "window-put", "window-step", "relay"};
 
 struct Work {
   Operation operation = Operation::one_peer;

@@ -43,6 +43,8 @@ std::vector<CommCase> chosen_cases(const BenchOptions& options) {
 
 double measure(const CommCase& what, Contender contender, bool quick) {
   switch (what.kind) {
+    case CommCase::Kind::stopped:
+      return stopped_share(quick ? 0.2 : 1, what.work.cpus);
     case CommCase::Kind::idle:
       return idle_share(quick ? 0.2 : 1, what.work.cpus);
     case CommCase::Kind::start_up:
@@ -105,7 +107,8 @@ std::string ours_text(const CommResult& result) {
   const std::vector<double>& values = result.of(result.ours());
   if (values.empty()) return "-";
   const double value = median(values);
-  return result.what.kind == CommCase::Kind::idle ? percent_text(value, 2) : human_time(value);
+  const bool share = result.what.kind == CommCase::Kind::idle || result.what.kind == CommCase::Kind::stopped;
+  return share ? percent_text(value, 2) : human_time(value);
 }
 
 std::string met_text(const std::optional<bool>& met) {
@@ -139,6 +142,9 @@ void print_table(const std::vector<CommResult>& results, const BenchOptions& opt
     table.footnote("ceiling: the same reads and writes on private memory, without waiting for anybody.");
   if (any([](const CommResult& result) { return result.speed_against(Contender::gloo).has_value(); }))
     table.footnote("gloo: its all-reduce of the same bytes.");
+  if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::stopped; }))
+    table.footnote(
+        "a rank is stopped: the others' window put and update of 1 MB meanwhile, of its usual time.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::idle; }))
     table.footnote("waiting: the processor time of a rank whose peer sleeps.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::start_up; }))

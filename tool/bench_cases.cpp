@@ -87,7 +87,13 @@ std::vector<CommCase> comm_cases(const std::vector<int>& cpus, bool quick) {
   for (const int ranks : {2, 4})
     list.add("allreduce", Operation::allreduce, ranks, 100 * kMegabyte, {starling, mpi, gloo},
              {.mpi = 1, .gloo = 1.3});
+  list.add("window put", Operation::window_put, 4, 16 * kMegabyte, {starling, ceiling}, {.ceiling = 1 / 1.5});
+  list.add("window put+update", Operation::window_step, 4, 16 * kMegabyte, {starling, ceiling, mpi},
+           {.ceiling = 0.9});
+  list.add("relay", Operation::relay, 2, 16 * kMegabyte, {starling, ceiling}, {.ceiling = 0.9});
+  list.add("relay", Operation::relay, 4, 16 * kMegabyte, {starling, ceiling}, {.ceiling = 0.9});
   list.add("waiting", CommCase::Kind::idle, 2, 0.02);
+  list.add("a rank is stopped", CommCase::Kind::stopped, 3, 1.5);
   list.add("start-up", CommCase::Kind::start_up, 16, 0.5);
   return list.take();
 }
@@ -106,8 +112,8 @@ std::string CommCase::bars_text() const {
   if (bars.mpi > 0) parts.push_back(fmt::format("{}x MPI", bars.mpi));
   if (bars.gloo > 0) parts.push_back(fmt::format("{}x gloo", bars.gloo));
   if (bars.most > 0)
-    parts.push_back(kind == Kind::idle ? fmt::format("under {:.0f} %", bars.most * 100)
-                                       : "under " + human_time(bars.most));
+    parts.push_back(kind != Kind::start_up ? fmt::format("under {:.0f} %", bars.most * 100)
+                                           : "under " + human_time(bars.most));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -17,7 +17,7 @@ struct Bars {
 };
 
 struct CommCase {
-  enum class Kind { operation, idle, start_up };
+  enum class Kind { operation, idle, stopped, start_up };
 
   std::string name;
   Kind kind = Kind::operation;

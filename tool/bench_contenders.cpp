@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <csignal>
 #include <ctime>
 #include <fmt/format.h>
 #include <sstream>
@@ -73,6 +74,59 @@ std::vector<double> be_starling(const std::string& job, const Work& work, int ra
 
 // A program that writes its next values straight into outgoing memory. What it computes is not communication,
 // so after the first step, which shows that the result is right, it writes one element a page.
+std::vector<double> be_window(const std::string& job, const Work& work, int rank) {
+  Flock flock = join(job, work, rank);
+  std::vector<float> x(work.elements, bench::start_value(rank));
+  Window window = flock.win_create(x, "bench", {.zero = true, .readable = false});
+  return time_batches(
+      work, [&] { flock.barrier(); },
+      [&] {
+        window.put();
+        if (work.operation == Operation::window_step) window.update();
+      });
+}
+
+std::vector<double> be_relay(const std::string& job, const Work& work, int rank) {
+  Flock flock = join(job, work, rank);
+  std::vector<float> x(work.elements, bench::start_value(rank));
+  Relay relay = flock.relay("chain");
+  return time_batches(
+      work, [&] { flock.barrier(); }, [&] { relay.average(x); });
+}
+
+// Puts: a copy for every neighbour. An update, or a step of a relay: what they read and write besides.
+std::vector<double> be_other_ceiling(const Work& work, int rank, const std::function<void()>& meet) {
+  take_place(work, rank);
+  const bool relays = work.operation == Operation::relay;
+  const std::size_t ends = rank == 0 || rank + 1 == work.ranks ? 1 : 2;
+  const std::size_t d = relays ? std::min(ends, static_cast<std::size_t>(work.ranks - 1))
+                               : bench::source_offsets(work, 0).size();
+  std::vector<float> x(work.elements, 1.0F);
+  std::vector<std::vector<float>> outgoing(d, x);
+  const std::vector<std::vector<float>> heard(d, x);
+  const std::vector<std::vector<float>> before(d, x);
+  const double weight = 1.0 / static_cast<double>(d + 1);
+  constexpr std::size_t kChunk = 16'384;  // elements: what the relay takes at a time
+  return time_batches(work, meet, [&] {
+    if (relays) {
+      for (std::size_t done = 0; done < work.elements; done += kChunk)
+        for (std::size_t to = 0; to < d; ++to) {
+          std::vector<Term> terms = {{x.data() + done, 1}};
+          for (std::size_t k = 0; k < d; ++k)
+            if (k != to) terms.push_back({before[k].data() + done, 1});
+          combine(DType::float32, outgoing[to].data() + done, terms, std::min(kChunk, work.elements - done),
+                  Store::cached);
+        }
+    } else {
+      for (std::vector<float>& slot : outgoing) copy_bytes(slot.data(), x.data(), x.size() * sizeof(float));
+    }
+    if (work.operation == Operation::window_put) return;
+    std::vector<Term> terms = {{x.data(), weight}};
+    for (const std::vector<float>& block : heard) terms.push_back({block.data(), weight});
+    combine(DType::float32, x.data(), terms, x.size());
+  });
+}
+
 std::vector<double> be_zero_copy(const std::string& job, const Work& work, int rank) {
   constexpr std::size_t kPage = 4096 / sizeof(float);
   Flock flock = join(job, work, rank);
@@ -112,6 +166,15 @@ std::vector<double> run_own(Contender contender, const Work& work) {
   const std::string job = launch::random_token();
   return slowest(run_ranks(work.ranks, static_cast<std::size_t>(work.batches), kLimit,
                            [&](int rank, const std::function<void()>& meet) {
+                             const bool window = work.operation == Operation::window_put ||
+                                                 work.operation == Operation::window_step;
+                             if (contender == Contender::starling && window)
+                               return be_window(job, work, rank);
+                             if (contender == Contender::starling && work.operation == Operation::relay)
+                               return be_relay(job, work, rank);
+                             if (contender == Contender::ceiling &&
+                                 (window || work.operation == Operation::relay))
+                               return be_other_ceiling(work, rank, meet);
                              if (contender == Contender::starling) return be_starling(job, work, rank);
                              if (contender == Contender::zero_copy) return be_zero_copy(job, work, rank);
                              return be_ceiling(work, rank, contender == Contender::zero_copy_ceiling, meet);
@@ -196,6 +259,47 @@ double idle_share(double sleep_seconds, const std::vector<int>& cpus) {
     const double used = processor_seconds() - before;
     return std::vector{used /
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  });
+  return by_rank[0].at(0);
+}
+
+double stopped_share(double stop_seconds, const std::vector<int>& cpus) {
+  Work work;
+  work.ranks = 3;
+  work.cpus = cpus;
+  const std::string job = launch::random_token();
+  const auto by_rank = run_ranks(work.ranks, 1, kLimit, [&](int rank, const auto& /*meet*/) {
+    using Clock = std::chrono::steady_clock;
+    Flock flock = join(job, work, rank);
+    flock.set_schedule("complete");
+    std::vector<float> x(250'000, 1.0F);
+    Window window = flock.win_create(x, "bench");
+    const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
+    const auto step_seconds = [&](double duration) {
+      std::vector<double> steps;
+      const auto start = Clock::now();
+      for (auto now = start; now - start < std::chrono::duration<double>(duration);) {
+        window.put();
+        window.update();
+        const auto then = Clock::now();
+        steps.push_back(std::chrono::duration<double>(then - now).count());
+        now = then;
+      }
+      return median(steps);
+    };
+    flock.barrier();
+    if (rank > 0) {
+      step_seconds(2 * stop_seconds);
+      flock.barrier();
+      return std::vector<double>{};
+    }
+    const double usual = step_seconds(0.9 * stop_seconds);
+    const auto victim = static_cast<pid_t>(pids[2]);
+    kill(victim, SIGSTOP);
+    const double meanwhile = step_seconds(stop_seconds);
+    kill(victim, SIGCONT);
+    flock.barrier();
+    return std::vector{meanwhile / usual};
   });
   return by_rank[0].at(0);
 }

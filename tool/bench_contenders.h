@@ -30,6 +30,9 @@ std::optional<std::string> missing(Contender contender);
 double seconds_per_operation(Contender contender, const bench::Work& work);
 
 /// The processor time that a rank uses while it waits for a peer that sleeps, as a share of that time.
+/// The median time of rank 0's window puts and updates while another rank is stopped, as a share of what it
+/// is otherwise.
+double stopped_share(double stop_seconds, const std::vector<int>& cpus);
 double idle_share(double sleep_seconds, const std::vector<int>& cpus);
 
 /// Seconds from nothing to the end of `starling run -n RANKS -- true`.

@@ -21,11 +21,11 @@ class Outgoing {
   class Owner {
    public:
     virtual ~Owner() = default;
-    virtual void give_back(std::uintptr_t handle) noexcept = 0;
+    virtual void give_back(void* handle) noexcept = 0;
   };
 
   Outgoing() = default;
-  Outgoing(Owner* owner, std::uintptr_t handle, std::span<std::byte> bytes)
+  Outgoing(Owner* owner, void* handle, std::span<std::byte> bytes)
       : owner_(owner), handle_(handle), bytes_(bytes) {}
   Outgoing(Outgoing&& other) noexcept { swap(other); }
   Outgoing& operator=(Outgoing&& other) noexcept {
@@ -39,7 +39,7 @@ class Outgoing {
   std::span<std::byte> bytes() const { return bytes_; }
   explicit operator bool() const { return owner_ != nullptr; }
   /// For fabrics.
-  std::uintptr_t handle() const { return handle_; }
+  void* handle() const { return handle_; }
 
  private:
   void swap(Outgoing& other) noexcept {
@@ -48,7 +48,7 @@ class Outgoing {
     std::swap(bytes_, other.bytes_);
   }
   Owner* owner_ = nullptr;
-  std::uintptr_t handle_ = 0;
+  void* handle_ = nullptr;
   std::span<std::byte> bytes_;
 };
 
@@ -58,11 +58,11 @@ class Arrival {
   class Owner {
    public:
     virtual ~Owner() = default;
-    virtual void done_with(std::uintptr_t handle) noexcept = 0;
+    virtual void done_with(void* handle) noexcept = 0;
   };
 
   Arrival() = default;
-  Arrival(Owner* owner, Rank source, std::uintptr_t handle, const MessageHeader& header,
+  Arrival(Owner* owner, Rank source, void* handle, const MessageHeader& header,
           std::span<const std::byte> bytes)
       : owner_(owner), source_(source), handle_(handle), header_(header), bytes_(bytes) {}
   Arrival(Arrival&& other) noexcept { swap(other); }
@@ -89,7 +89,7 @@ class Arrival {
   }
   Owner* owner_ = nullptr;
   Rank source_ = 0;
-  std::uintptr_t handle_ = 0;
+  void* handle_ = nullptr;
   MessageHeader header_;
   std::span<const std::byte> bytes_;
 };

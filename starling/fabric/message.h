@@ -26,6 +26,7 @@ static_assert(sizeof(MessageHeader) == 56);
 enum class MessageKind : std::uint16_t {
   letter = 0,     // send and recv
   complaint = 1,  // the receiver could not take message (name, sequence); the bytes say why
+  given_up,       // the sender gave collective (name, sequence) up because rank `detail` is lost
   average,        // of neighbours
   long_average,   // the same in parts
   reduction,
@@ -34,6 +35,7 @@ enum class MessageKind : std::uint16_t {
   gathering,
   neighbor_gathering,
   relay,
+  staged_reduction,
 };
 
 /// FNV-1a; equal on every host.

@@ -1,12 +1,15 @@
 #include "starling/flock/collective.h"
 
 #include <algorithm>
+
+#include "starling/flock/errors.h"
 namespace starling {
 namespace {
 
 constexpr std::uint64_t kDecision = 0x636F6D6D6974;
 constexpr std::uint64_t kHave = 1000;  // a phase that no operation uses
 constexpr std::uint64_t kPhases[] = {0, 1, 2, kHave};
+constexpr std::uint64_t kNumbered = 2000;
 
 }  // namespace
 
@@ -21,6 +24,8 @@ void Collective::start() {
 
 void Collective::attempt() {
   awaited_.clear();
+  posted_.clear();
+  awaited_from_.clear();
   complete_ = false;
   view_ = safe_ ? core_->membership.newest() : core_->membership.first();
   place_ = static_cast<std::size_t>(std::find(members().begin(), members().end(), core_->self()) -
@@ -49,6 +54,17 @@ Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType d
   expected.epoch = view_->epoch;
   expected.of_attempt = true;
   expected.later_phase = phase != 0;
+  return expected;
+}
+
+void Collective::post_numbered(const Outgoing& message, MessageHeader head, Rank to) {
+  head.name = phase_name(kNumbered + posted_[to]++);
+  core_->fabric->post(message, head, to);
+  trace_.bytes(message.bytes().size());
+}
+
+Expectation Collective::numbered(Expectation expected) {
+  expected.name = phase_name(kNumbered + awaited_from_[expected.source]++);
   return expected;
 }
 
@@ -85,8 +101,7 @@ void Collective::proceed() {
 
 void Collective::conclude() {
   deliver();
-  if (view_->epoch > 0)
-    for (const std::uint64_t phase : kPhases) core_->mailbox.forget(phase_name(phase), sequence_, kind_);
+  if (view_->epoch > 0) forget_attempts();
   finish();
 }
 
@@ -99,8 +114,41 @@ Operation::Loss Collective::lose(const Awaited& awaited) {
   return Loss::restarted;
 }
 
+void Collective::forget_attempts() const {
+  std::uint64_t most = 0;
+  for (const auto& [rank, count] : awaited_from_) most = std::max(most, count);
+  for (const std::uint64_t phase : kPhases) core_->mailbox.forget(phase_name(phase), sequence_, kind_);
+  for (std::uint64_t number = 0; number < most; ++number)
+    core_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_);
+}
+
+// Not everybody hears from everybody: who needs the lost rank tells those who wait for what it cannot send
+// now.
+void Collective::failed(const std::exception_ptr& error) {
+  if (safe_) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost& lost) {
+    MessageHeader head = header_for(0, DType::uint8, 0);
+    head.kind = static_cast<std::uint16_t>(MessageKind::given_up);
+    head.detail = static_cast<std::uint64_t>(lost.peer());
+    post_to_others(core_->fabric->reserve(0), head);
+  } catch (...) {
+  }
+}
+
+// Who gave up because of a lost rank may have left since.
+void Collective::find_cause() {
+  if (const auto lost = core_->mailbox.given_up(phase_name(0), sequence_))
+    throw PeerLost(*lost, topic_.text, step_);
+}
+
 void Collective::reconsider() {
-  if (!safe_ || ended()) return;
+  if (ended()) return;
+  if (!safe_) {
+    find_cause();
+    return;
+  }
   // Who lacks something may always go on to a newer view: nobody can have delivered without it.
   const bool left_behind = core_->mailbox.newest_epoch(phase_name(0), sequence_, kind_) > view_->epoch ||
                            (!complete_ && core_->membership.newest()->epoch > view_->epoch);

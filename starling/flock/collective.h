@@ -36,6 +36,9 @@ class Collective : public Operation {
   MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
   void post_to_others(const Outgoing& message, const MessageHeader& header) const;
   Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
+  /// For ways on which a pair exchanges several messages: told apart by how many went before.
+  void post_numbered(const Outgoing& message, MessageHeader header, Rank to);
+  Expectation numbered(Expectation expectation);
   /// Moves the arrivals out of the way of the next phase, in the order they were awaited in.
   std::vector<Arrival> take_arrivals();
 
@@ -43,9 +46,12 @@ class Collective : public Operation {
   void proceed() final;
   Loss lose(const Awaited& awaited) final;
   void reconsider() final;
+  void find_cause() final;
+  void failed(const std::exception_ptr& error) final;
   bool others_need_more() const final { return true; }
   void attempt();
   void conclude();
+  void forget_attempts() const;
   /// True for "commit"; the first proposal counts.
   bool decide(bool commit) const;
   std::uint64_t decision_key(std::uint32_t epoch) const;
@@ -53,7 +59,9 @@ class Collective : public Operation {
   std::uint64_t sequence_;
   std::shared_ptr<const View> view_;
   std::size_t place_ = 0;
-  bool safe_;              // agree with the survivors before delivering
+  bool safe_;  // agree with the survivors before delivering
+  std::map<Rank, std::uint64_t> posted_;
+  std::map<Rank, std::uint64_t> awaited_from_;
   bool complete_ = false;  // the result is here, the others' `have` may not be
 };
 

@@ -7,6 +7,7 @@
 
 #include "starling/flock/hub.h"
 #include "starling/flock/membership.h"
+#include "starling/flock/reduce_rounds.h"
 #include "starling/topology/schedule.h"
 
 namespace starling {
@@ -50,6 +51,7 @@ class Core {
   const std::uint64_t identity;
   Membership membership;
   std::atomic<OnLoss> on_loss{OnLoss::raise};
+  std::atomic<AllreduceWay> allreduce_way{AllreduceWay::direct};
 
   Rank self() const { return fabric->rank(); }
   Rank size() const { return static_cast<Rank>(members.size()); }

@@ -7,6 +7,7 @@
 #include "starling/flock/broadcast.h"
 #include "starling/flock/long_average.h"
 #include "starling/flock/reduce_all.h"
+#include "starling/flock/staged_reduce.h"
 #include "starling/kernel/copy.h"
 #include "starling/topology/registry.h"
 
@@ -220,9 +221,12 @@ Pending Flock::start_allreduce(Pieces pieces, Reduction reduction, Name name) {
     if (piece.in.dtype != pieces[0].in.dtype)
       throw InvalidArgument(fmt::format("{}: tensors of one group have one type, not {} and {}", name.text(),
                                         starling::name(pieces[0].in.dtype), starling::name(piece.in.dtype)));
-  return started(
-      core_, std::make_shared<ReduceAll>(core_, core_->topic(name), std::move(pieces), reduction, nullptr),
-      true);
+  Topic& topic = core_->topic(name);
+  if (const AllreduceWay way = core_->allreduce_way; way != AllreduceWay::direct)
+    return started(core_, std::make_shared<StagedReduce>(core_, topic, std::move(pieces), reduction, way),
+                   true);
+  return started(core_, std::make_shared<ReduceAll>(core_, topic, std::move(pieces), reduction, nullptr),
+                 true);
 }
 
 Pending Flock::start_reduce_scatter(ConstBlock in, Room room, Reduction reduction, Name name) {

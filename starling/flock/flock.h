@@ -69,6 +69,10 @@ class Flock {
   /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
 
+  /// How all-reduces go: direct (the default and, on one host, the fastest), ring, doubling, halving or tree.
+  /// Every rank must choose the same.
+  void set_allreduce(const std::string& way) { core_->allreduce_way = allreduce_way(way); }
+
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
   void on_loss(OnLoss policy) { core_->on_loss = policy; }
   /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).

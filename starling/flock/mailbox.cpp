@@ -35,6 +35,7 @@ std::string detail_text(Detail means, std::uint64_t detail) {
 std::string kind_text(std::uint16_t kind) {
   constexpr const char* kTexts[] = {"a letter",
                                     "a complaint",
+                                    "a collective given up",
                                     "a neighbour average",
                                     "a neighbour average in parts",
                                     "an all-reduce",
@@ -42,7 +43,8 @@ std::string kind_text(std::uint16_t kind) {
                                     "a broadcast",
                                     "an all-gather",
                                     "a neighbour all-gather",
-                                    "a relay"};
+                                    "a relay",
+                                    "an all-reduce in rounds"};
   return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
 }
 
@@ -109,6 +111,11 @@ std::string Mailbox::text_of(std::uint64_t name) const {
 void Mailbox::keep(Arrival arrival) {
   const MessageHeader& header = arrival.header();
   const Key key{header.name, header.sequence};
+  if (header.kind == static_cast<std::uint16_t>(MessageKind::given_up)) {
+    if (given_up_.size() > kQuarrels) given_up_.erase(given_up_.begin());
+    given_up_[{header.name, header.sequence}] = static_cast<Rank>(header.detail);
+    return;
+  }
   if (header.kind != static_cast<std::uint16_t>(MessageKind::complaint)) {
     if (!unwanted_.empty()) {
       const auto found = unwanted_.find({arrival.source(), header.name, header.sequence});
@@ -169,6 +176,7 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::str
     const MessageHeader& header = arrival->header();
     const bool wanted = header.name == expected.name && header.sequence == expected.sequence &&
                         header.kind != static_cast<std::uint16_t>(MessageKind::complaint) &&
+                        header.kind != static_cast<std::uint16_t>(MessageKind::given_up) &&
                         (!expected.of_attempt || header.epoch == expected.epoch);
     if (wanted) break;
     keep(std::move(*arrival));
@@ -254,6 +262,13 @@ void Mailbox::raise_complaints() {
   const std::string text = std::move(complaints_.front().text);
   complaints_.erase(complaints_.begin());
   throw Mismatch(text);
+}
+
+std::optional<Rank> Mailbox::given_up(std::uint64_t name, std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = given_up_.find({name, sequence});
+  if (found == given_up_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::uint32_t Mailbox::newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const {

@@ -87,6 +87,9 @@ class Mailbox {
   /// way.
   bool overtaken(const Expectation& expectation) const;
 
+  /// The lost rank because of which a member gave this collective up, if one did.
+  std::optional<Rank> given_up(std::uint64_t name, std::uint64_t sequence) const;
+
   /// The highest epoch among early messages (name, sequence): somebody has gone on to a later attempt.
   std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const;
   /// Drops early messages (name, sequence): remains of attempts that failed.
@@ -124,6 +127,7 @@ class Mailbox {
   std::vector<Complaint> complaints_;
   std::atomic<bool> complained_{false};
   std::map<std::tuple<Rank, std::uint64_t, std::uint64_t>, MessageKind> unwanted_;  // source, name, number
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Rank> given_up_;                // name, number
   std::deque<std::pair<Rank, Key>> quarrels_;  // the last that this rank complained about itself
 };
 

@@ -19,7 +19,8 @@ constexpr std::chrono::milliseconds kLookEvery{1};
 constexpr std::chrono::milliseconds kAbsent{500};
 
 static_assert(static_cast<int>(RecordKind::average) == static_cast<int>(MessageKind::average) &&
-              static_cast<int>(RecordKind::relay) == static_cast<int>(MessageKind::relay));
+              static_cast<int>(RecordKind::staged_reduction) ==
+                  static_cast<int>(MessageKind::staged_reduction));
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -64,6 +65,7 @@ void Operation::finish() {
 
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
+  failed(error_);
   for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation, !awaited.settled);
   finish();
   dump_losses(core_->hub->recorder.flight, error_);
@@ -145,6 +147,7 @@ void Operation::check_losses() {
     switch (lose(awaited_[i])) {
       case Loss::raise:
         raise_known_deadlock(*core_, waiting_since_);  // whose other ranks may have left
+        find_cause();
         throw PeerLost(rank, topic_.text, step_);
       case Loss::without:
         awaited_[i].settled = true;

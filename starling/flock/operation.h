@@ -61,6 +61,10 @@ class Operation {
   virtual Loss lose(const Awaited& awaited);
   /// Others wait for what this rank sends in a later phase: a complaint about something else must not end it.
   virtual bool others_need_more() const { return false; }
+  /// A source is lost: throws where that has a cause which the user should hear of instead.
+  virtual void find_cause() {}
+  /// The operation has failed: others may have to know.
+  virtual void failed(const std::exception_ptr&) {}
   /// Called now and then while nothing comes.
   virtual void reconsider() {}
 

@@ -55,7 +55,8 @@ Relay Flock::relay(const std::string& tree, Name name, const RelayOptions& optio
         "{}: a reference cannot stand in for messages that were dropped; use Missing::counts", name.text()));
   const SchedulePtr schedule = make_schedule(tree, size());
   if (schedule->random() || schedule->period() < 1 || schedule->period() > kMostTrees)
-    throw InvalidArgument(fmt::format("a relay needs one tree, or a few in turn; {} is neither", schedule->name()));
+    throw InvalidArgument(
+        fmt::format("a relay needs one tree, or a few in turn; {} is neither", schedule->name()));
   for (Step round = 0; round < schedule->period(); ++round) check_tree(*schedule, round);
   auto state = std::make_shared<Relay::State>();
   state->core = core_;
@@ -79,8 +80,8 @@ Piece Relay::piece_between(ConstBlock in, MutableBlock out) const {
 Pending Relay::start(const Piece& block) {
   State& state = *state_;
   if (!is_floating(block.in.dtype))
-    throw InvalidArgument(fmt::format("{}: an average of {} is not one; use a floating type", state.topic->text,
-                                      name(block.in.dtype)));
+    throw InvalidArgument(fmt::format("{}: an average of {} is not one; use a floating type",
+                                      state.topic->text, name(block.in.dtype)));
   if (const auto current = state.current.lock(); current && !current->ended())
     throw InvalidArgument(fmt::format("{}: the relay's last step has not ended yet", state.topic->text));
   state.core->hub->enter();

@@ -19,13 +19,13 @@ enum class Missing {
 
 struct RelayOptions {
   Missing missing = Missing::counts;
-  /// A message that has not come by then is dropped; it counts as zero, with count 0. A message that a later one
-  /// has overtaken is dropped anyway.
+  /// A message that has not come by then is dropped; it counts as zero, with count 0. A message that a later
+  /// one has overtaken is dropped anyway.
   std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
 };
 
-/// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its other
-/// neighbours told it a step before, so that everybody sees the sum of all blocks, of rank j as it was
+/// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its
+/// other neighbours told it a step before, so that everybody sees the sum of all blocks, of rank j as it was
 /// max(0, hops - 1) steps ago. A handle; copies share everything. One call at a time.
 ///
 /// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block.

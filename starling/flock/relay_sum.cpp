@@ -42,16 +42,16 @@ void RelaySum::start() {
   state_->heard.clear();
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
     for (const Rank neighbor : lanes_[tree].neighbors) {
-      Expectation expected = expectation(neighbor, core_->mailbox.next_from(topic_, neighbor), block_.in.dtype,
-                                         lanes_[tree].count);
+      Expectation expected = expectation(neighbor, core_->mailbox.next_from(topic_, neighbor),
+                                         block_.in.dtype, lanes_[tree].count);
       expected.any_detail = true;  // how many blocks are in it
       expected.epoch = turn_.epoch;
       await(expected);
     }
 }
 
-// To each neighbour: this rank's block and what the others said last. A part of the cache at a time, so that every
-// block is read once however many neighbours there are.
+// To each neighbour: this rank's block and what the others said last. A part of the cache at a time, so that
+// every block is read once however many neighbours there are.
 void RelaySum::post_messages(std::size_t tree) {
   const Lane& lane = lanes_[tree];
   const std::size_t element = size_of(block_.in.dtype);
@@ -117,9 +117,10 @@ void RelaySum::proceed() {
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
     const std::size_t neighbors = lanes_[tree].neighbors.size();
     finish_lane(lanes_[tree], rest.first(neighbors));
-    // The messages stay where they were written until the next step has passed them on.
+    // The messages stay where they were written until the next step has passed them on; a leaf has nobody to
+    // pass them on to.
     for (Awaited& awaited : rest.first(neighbors))
-      if (awaited.arrival)
+      if (awaited.arrival && neighbors > 1)
         state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);
     rest = rest.subspan(neighbors);
   }

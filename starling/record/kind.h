@@ -5,11 +5,11 @@
 
 namespace starling {
 
-/// What a record is of. Up to `relay` the numbers are those of MessageKind.
+/// What a record is of. Up to `staged_reduction` the numbers are those of MessageKind.
 enum class RecordKind : std::uint8_t {
   receive = 0,
   send = 1,
-  average,
+  average = 3,
   long_average,
   reduction,
   scattered_reduction,
@@ -17,6 +17,7 @@ enum class RecordKind : std::uint8_t {
   gathering,
   neighbor_gathering,
   relay,
+  staged_reduction,
   put = 64,  // of windows, as those that follow
   accumulate,
   get,
@@ -33,6 +34,7 @@ constexpr std::string_view name(RecordKind kind) {
     case RecordKind::long_average:
       return "neighbour average";
     case RecordKind::reduction:
+    case RecordKind::staged_reduction:
       return "all-reduce";
     case RecordKind::scattered_reduction:
       return "reduce-scatter";

@@ -34,8 +34,8 @@ std::vector<Step> hops_from(const Schedule& schedule, Step round, Rank from) {
 
 class RelayTest : public FlockTest {};
 
-// Rank j's block at step t is t + 1 at its own place and 0 elsewhere, so that a sum tells whose block of which step is
-// in it: of max(0, hops - 1) steps ago, or none yet.
+// Rank j's block at step t is t + 1 at its own place and 0 elsewhere, so that a sum tells whose block of
+// which step is in it: of max(0, hops - 1) steps ago, or none yet.
 TEST_P(RelayTest, EverybodyIsSeenHopsMinusOneStepsLate) {
   for (const char* tree : {"chain", "star", "binary-tree", "k-tree(k=3)", "bfs-tree(of=exponential)"})
     run([tree](Flock& flock) {
@@ -86,8 +86,9 @@ TEST_P(RelayTest, TwoTreesCarryHalfTheBlockEach) {
         for (const Step away : hops) count += step >= std::max<Step>(0, away - 1) ? 1 : 0;
         for (std::size_t j = 0; j < n; ++j) {
           const Step then = step - std::max<Step>(0, hops[j] - 1);
-          require(std::abs(x[half * n + j] - static_cast<double>(std::max<Step>(0, then + 1)) / count) < 1e-12,
-                  fmt::format("half {} step {}", half, step));
+          require(
+              std::abs(x[half * n + j] - static_cast<double>(std::max<Step>(0, then + 1)) / count) < 1e-12,
+              fmt::format("half {} step {}", half, step));
         }
       }
     }
@@ -112,7 +113,8 @@ TEST_P(RelayTest, WhatIsMissingIsFilledByTheRuleOfChoice) {
       relay.average(x);
       const double expected = rule == Missing::counts ? sum / there : (sum + (n - there) * mine) / n;
       require(std::abs(x[0] - expected) < 1e-12, "first step");
-      // In the second step `own` takes the new block, `reference` the first one; with the same input they agree.
+      // In the second step `own` takes the new block, `reference` the first one; with the same input they
+      // agree.
       std::vector<double> y = {mine + 100};
       relay.average(y);
       require(std::isfinite(y[0]), "second step");
@@ -141,8 +143,11 @@ TEST_P(RelayTest, EqualBlocksStayEqualWhateverIsDropped) {
 TEST_P(RelayTest, OnlyTrees) {
   run([](Flock& flock) {
     if (flock.size() < 3) return;
-    require(message_of<InvalidArgument>([&] { flock.relay("ring"); }).find("has a cycle") != std::string::npos, "ring");
-    require(message_of<InvalidArgument>([&] { flock.relay("od-equidyn"); }).find("needs one tree") != std::string::npos,
+    require(
+        message_of<InvalidArgument>([&] { flock.relay("ring"); }).find("has a cycle") != std::string::npos,
+        "ring");
+    require(message_of<InvalidArgument>([&] { flock.relay("od-equidyn"); }).find("needs one tree") !=
+                std::string::npos,
             "changing");
     require(message_of<InvalidArgument>([&] {
               flock.relay("chain", "x", {.missing = Missing::reference, .patience = 1ms});
@@ -155,7 +160,8 @@ TEST_P(RelayTest, OnlyTrees) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, RelayTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, RelayTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
+                         launch_name);
 INSTANTIATE_TEST_SUITE_P(Sixteen, RelayTest, testing::Values(Launch{&launchers()[0], 16}), launch_name);
 
 TEST(RelayDeathTest, TheSurvivorsBuildAnotherTree) {
@@ -178,7 +184,8 @@ TEST(RelayDeathTest, TheSurvivorsBuildAnotherTree) {
         for (std::size_t j = 0; j < 5; ++j) require(std::abs(x[j] - (j == 1 ? 0 : 0.25)) < 1e-12, "weights");
       }
     });
-    for (const Rank rank : {0, 2, 3, 4}) EXPECT_TRUE(run.end(rank).ok) << tree << ": " << run.end(rank).message;
+    for (const Rank rank : {0, 2, 3, 4})
+      EXPECT_TRUE(run.end(rank).ok) << tree << ": " << run.end(rank).message;
   }
 }
 

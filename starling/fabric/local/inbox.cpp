@@ -30,14 +30,13 @@ std::optional<Arrival> Inbox::poll(Rank source) {
     at.head.store(&at.chunk->entries[at.next].payload, std::memory_order_release);
     if (index == kEntries) continue;
     const MessageHeader& header = chunk->entries[index].header;
-    return Arrival(this, source, reinterpret_cast<std::uintptr_t>(&chunk->released[index]), header,
-                   {theirs.at(offset), header.bytes});
+    return Arrival(this, source, &chunk->released[index], header, {theirs.at(offset), header.bytes});
   }
 }
 
-void Inbox::done_with(std::uintptr_t handle) noexcept {
+void Inbox::done_with(void* handle) noexcept {
   if (!ours_()) return;  // the parent still reads it
-  reinterpret_cast<std::atomic<std::uint8_t>*>(handle)->store(1, std::memory_order_release);
+  static_cast<std::atomic<std::uint8_t>*>(handle)->store(1, std::memory_order_release);
 }
 
 }  // namespace starling::local

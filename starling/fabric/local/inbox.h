@@ -30,7 +30,7 @@ class Inbox final : public Arrival::Owner {
     std::size_t next = 0;
   };
 
-  void done_with(std::uintptr_t handle) noexcept override;
+  void done_with(void* handle) noexcept override;
   Place& place(Rank source) const { return places_[static_cast<std::size_t>(source)]; }
 
   const Regions& regions_;

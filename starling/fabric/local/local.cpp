@@ -203,6 +203,7 @@ std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
   auto own = local::make_region(rank, size);
   local::Meeting meeting = local::meet(job, rank, size, own->descriptor(), options.join_timeout);
   local::Regions regions;
+  regions.reserve(meeting.descriptors.size());
   for (std::size_t r = 0; r < meeting.descriptors.size(); ++r) {
     if (static_cast<Rank>(r) == rank) {
       close(meeting.descriptors[r]);
@@ -217,6 +218,7 @@ std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
 
 std::vector<std::shared_ptr<Fabric>> local_threads(Rank size, const LocalOptions& options) {
   local::Regions regions;
+  regions.reserve(static_cast<std::size_t>(size));
   for (Rank r = 0; r < size; ++r) regions.push_back(local::make_region(r, size));
   std::vector<std::shared_ptr<Fabric>> fabrics;
   for (Rank r = 0; r < size; ++r)

@@ -42,7 +42,7 @@ Outgoing Outbox::reserve(std::size_t bytes) {
   slot->offset = offset;
   slot->bytes = bytes;
   slot->held = true;
-  return {this, reinterpret_cast<std::uintptr_t>(slot), {region_.at(offset), bytes}};
+  return {this, slot, {region_.at(offset), bytes}};
 }
 
 std::uint64_t Outbox::expose(std::size_t bytes) {
@@ -61,7 +61,7 @@ bool Outbox::post(const Outgoing& message, const MessageHeader& header, Rank to)
   const std::lock_guard lock(mutex_);
   Line& line = lines_[static_cast<std::size_t>(to)];
   if (line.dead) return false;
-  auto* slot = reinterpret_cast<Slot*>(message.handle());
+  auto* slot = static_cast<Slot*>(message.handle());
   if (line.next == kEntries) {
     Chunk* chunk = fresh_chunk(line);
     const auto offset = reinterpret_cast<std::byte*>(chunk) - region_.at(0);
@@ -115,9 +115,9 @@ std::uint64_t Outbox::allocate(std::size_t bytes) {
   return offset;
 }
 
-void Outbox::give_back(std::uintptr_t handle) noexcept {
+void Outbox::give_back(void* handle) noexcept {
   const std::lock_guard lock(mutex_);
-  auto* slot = reinterpret_cast<Slot*>(handle);
+  auto* slot = static_cast<Slot*>(handle);
   slot->held = false;
   if (slot->claims.empty()) free_slot(slot);
 }

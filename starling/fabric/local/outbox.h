@@ -48,7 +48,7 @@ class Outbox final : public Outgoing::Owner {
     bool dead = false;
   };
 
-  void give_back(std::uintptr_t handle) noexcept override;
+  void give_back(void* handle) noexcept override;
   std::uint64_t allocate(std::size_t bytes);
   Chunk* fresh_chunk(Line& line);
   bool reclaim_slot(Slot& slot);

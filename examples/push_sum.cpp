@@ -1,0 +1,31 @@
+// Asynchronous average: nobody ever waits. Each rank gives half of what it has to its neighbours, whenever it
+// likes, and x / p comes to the mean of all on every rank.
+//     starling run -n 4 -- example_push_sum
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <starling/starling.h>
+#include <thread>
+
+int main() {
+  auto flock = starling::join();
+  std::vector<double> x = {static_cast<double>(flock.rank())};
+  auto window = flock.win_create(x, "x", {.zero = true});
+
+  const auto neighbors = window.destinations();
+  for (int k = 0; k < 300; ++k) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // something to compute
+    starling::Window::Weights shares;
+    for (const starling::Rank neighbor : neighbors)
+      shares[neighbor] = 0.5 / static_cast<double>(neighbors.size());
+    if (!neighbors.empty()) window.accumulate(shares, 0.5);  // adds to their slots, keeps a half
+    window.update_then_collect();                            // takes in whatever has come by now
+  }
+
+  flock.barrier();
+  window.update_then_collect();
+  const double mean = (flock.size() - 1) / 2.0;
+  const double found = x[0] / window.p();
+  if (flock.rank() == 0) std::cout << "x / p is " << found << ", the mean is " << mean << '\n';
+  return std::abs(found - mean) < 0.1 ? 0 : 1;
+}

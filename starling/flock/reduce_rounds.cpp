@@ -1,0 +1,147 @@
+#include "starling/flock/reduce_rounds.h"
+
+#include <bit>
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+using Rounds = std::vector<ReduceRound>;
+
+constexpr AllreduceWay kWays[] = {AllreduceWay::direct, AllreduceWay::ring, AllreduceWay::doubling,
+                                  AllreduceWay::halving, AllreduceWay::tree};
+
+std::size_t cut(std::size_t count, std::size_t part, std::size_t parts) {
+  return count * part / parts;
+}
+
+Rounds ring(std::size_t place, std::size_t n, std::size_t count) {
+  Rounds rounds;
+  const std::size_t right = (place + 1) % n;
+  const std::size_t left = (place + n - 1) % n;
+  const auto slice = [&](std::size_t peer, std::size_t part, bool add) {
+    part %= n;
+    return ReduceRound::Transfer{peer, cut(count, part, n), cut(count, part + 1, n), add};
+  };
+  for (std::size_t s = 0; s + 1 < n; ++s)
+    rounds.push_back({{slice(right, place + n - s, false)}, {slice(left, place + 2 * n - s - 1, true)}});
+  for (std::size_t s = 0; s + 1 < n; ++s)
+    rounds.push_back({{slice(right, place + 1 + n - s, false)}, {slice(left, place + n - s, false)}});
+  return rounds;
+}
+
+// What does not fit a power of two is folded onto the first members before, and told the result after.
+template <typename Core>
+Rounds folded(std::size_t place, std::size_t n, std::size_t count, const Core& core) {
+  const std::size_t p = std::bit_floor(n);
+  const std::size_t rest = n - p;
+  Rounds rounds;
+  if (place >= p) return {{{{place - p, 0, count}}, {}}, {{}, {{place - p, 0, count, false}}}};
+  if (place < rest) rounds.push_back({{}, {{place + p, 0, count, true}}});
+  core(p, rounds);
+  if (place < rest) rounds.push_back({{{place + p, 0, count}}, {}});
+  return rounds;
+}
+
+Rounds doubling(std::size_t place, std::size_t n, std::size_t count) {
+  return folded(place, n, count, [&](std::size_t p, Rounds& rounds) {
+    for (std::size_t bit = 1; bit < p; bit *= 2)
+      rounds.push_back({{{place ^ bit, 0, count}}, {{place ^ bit, 0, count, true}}});
+  });
+}
+
+Rounds halving(std::size_t place, std::size_t n, std::size_t count) {
+  return folded(place, n, count, [&](std::size_t p, Rounds& rounds) {
+    // Parts [low, high) of p are this member's to reduce; each round it gives one half away.
+    std::size_t low = 0;
+    std::size_t high = p;
+    std::vector<std::pair<std::size_t, std::size_t>> kept = {{low, high}};
+    for (std::size_t bit = p / 2; bit >= 1; bit /= 2) {
+      const std::size_t middle = (low + high) / 2;
+      const bool upper = (place & bit) != 0;
+      const auto [mine_low, mine_high] = upper ? std::pair{middle, high} : std::pair{low, middle};
+      const auto [give_low, give_high] = upper ? std::pair{low, middle} : std::pair{middle, high};
+      rounds.push_back({{{place ^ bit, cut(count, give_low, p), cut(count, give_high, p)}},
+                        {{place ^ bit, cut(count, mine_low, p), cut(count, mine_high, p), true}}});
+      low = mine_low;
+      high = mine_high;
+      kept.emplace_back(low, high);
+    }
+    // And back: what is reduced spreads over the same halves.
+    for (std::size_t bit = 1; bit < p; bit *= 2) {
+      const auto mine = kept.back();
+      kept.pop_back();
+      const auto whole = kept.back();
+      const auto other = mine.first == whole.first ? std::pair{mine.second, whole.second}
+                                                   : std::pair{whole.first, mine.first};
+      rounds.push_back({{{place ^ bit, cut(count, mine.first, p), cut(count, mine.second, p)}},
+                        {{place ^ bit, cut(count, other.first, p), cut(count, other.second, p), false}}});
+    }
+  });
+}
+
+// A binomial tree with the first member at its root.
+Rounds tree(std::size_t place, std::size_t n, std::size_t count) {
+  Rounds rounds;
+  std::size_t bit = 1;
+  for (; bit < n; bit *= 2) {
+    if ((place & bit) != 0) {
+      rounds.push_back({{{place - bit, 0, count}}, {}});
+      rounds.push_back({{}, {{place - bit, 0, count, false}}});
+      break;
+    }
+    if (place + bit < n) rounds.push_back({{}, {{place + bit, 0, count, true}}});
+  }
+  for (bit /= 2; bit >= 1; bit /= 2)
+    if (place + bit < n) rounds.push_back({{{place + bit, 0, count}}, {}});
+  return rounds;
+}
+
+}  // namespace
+
+std::string name(AllreduceWay way) {
+  switch (way) {
+    case AllreduceWay::direct:
+      return "direct";
+    case AllreduceWay::ring:
+      return "ring";
+    case AllreduceWay::doubling:
+      return "doubling";
+    case AllreduceWay::halving:
+      return "halving";
+    case AllreduceWay::tree:
+      return "tree";
+  }
+  return "way " + std::to_string(static_cast<int>(way));
+}
+
+AllreduceWay allreduce_way(std::string_view text) {
+  std::vector<std::string> names;
+  for (const AllreduceWay way : kWays) {
+    if (name(way) == text) return way;
+    names.push_back(name(way));
+  }
+  throw InvalidArgument(fmt::format("'{}' is no way to all-reduce; valid are {}", text, join_words(names)));
+}
+
+std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n,
+                                       std::size_t count) {
+  if (n == 1) return {};
+  switch (way) {
+    case AllreduceWay::ring:
+      return ring(place, n, count);
+    case AllreduceWay::doubling:
+      return doubling(place, n, count);
+    case AllreduceWay::halving:
+      return halving(place, n, count);
+    case AllreduceWay::tree:
+      return tree(place, n, count);
+    case AllreduceWay::direct:
+      break;
+  }
+  throw InvalidArgument("the direct way has no rounds");
+}
+
+}  // namespace starling

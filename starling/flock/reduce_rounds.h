@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling {
+
+/// Ways to an all-reduce. All give the same bits on every rank; different ways may differ in the last one.
+enum class AllreduceWay {
+  direct,    // everybody reads everybody's memory: the fastest on one host
+  ring,      // 2 (n - 1) rounds of 1/n each: the fewest bytes over slow links
+  doubling,  // log2 n rounds of everything: the fewest rounds
+  halving,   // 2 log2 n rounds, as few bytes as the ring
+  tree,      // up to one rank and down again: the fewest messages
+};
+
+std::string name(AllreduceWay way);
+/// Throws InvalidArgument that lists the valid names.
+AllreduceWay allreduce_way(std::string_view name);
+
+/// What one of n members does in one round of an all-reduce of `count` elements: sends first, then what it
+/// receives is added to its own elements, or replaces them.
+struct ReduceRound {
+  struct Transfer {
+    std::size_t peer;  // member, by place
+    std::size_t begin;
+    std::size_t end;
+    bool add = false;  // of what is received
+  };
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+};
+
+/// The rounds of a way that goes by messages (not direct), for the member at `place`.
+std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n, std::size_t count);
+
+}  // namespace starling

@@ -1,0 +1,84 @@
+#include "starling/flock/staged_reduce.h"
+
+#include "starling/kernel/convert.h"
+#include "starling/kernel/copy.h"
+
+namespace starling {
+namespace {
+
+DType travelling(DType dtype) {
+  return is_floating(dtype) && size_of(dtype) == 2 ? DType::float32 : dtype;
+}
+
+}  // namespace
+
+StagedReduce::StagedReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
+                           AllreduceWay way)
+    : Collective(MessageKind::staged_reduction, std::move(core), topic),
+      pieces_(std::move(pieces)),
+      reduction_(reduction),
+      way_(way),
+      count_(total_count(pieces_)),
+      dtype_(travelling(pieces_[0].in.dtype)) {}
+
+void StagedReduce::begin() {
+  work_.resize(count_ * size_of(dtype_));
+  std::size_t at = 0;
+  for (const Piece& piece : pieces_) {
+    convert(piece.in.dtype, piece.in.data, dtype_, work(at), piece.in.count);
+    at += piece.in.count;
+  }
+  rounds_ = reduce_rounds(way_, place(), members().size(), count_);
+  round_ = 0;
+  if (!rounds_.empty()) start_round();
+}
+
+void StagedReduce::start_round() {
+  const std::uint64_t what = static_cast<std::uint64_t>(reduction_) * 16 + static_cast<std::uint64_t>(way_);
+  const ReduceRound& round = rounds_[round_];
+  for (const auto& send : round.sends) {
+    const std::size_t count = send.end - send.begin;
+    const Outgoing message = core_->fabric->reserve(count * size_of(dtype_));
+    copy_bytes(message.bytes().data(), work(send.begin), count * size_of(dtype_));
+    MessageHeader head = header_for(0, dtype_, count);
+    head.detail = layout_hash(what, pieces_);
+    post_numbered(message, head, members()[send.peer]);
+  }
+  for (const auto& receive : round.receives) {
+    Expectation expected =
+        numbered(expectation_of(0, members()[receive.peer], dtype_, receive.end - receive.begin));
+    expected.detail_means = Detail::layout;
+    expected.detail = layout_hash(what, pieces_);
+    expected.later_phase = round_ > 0;
+    await(expected);
+  }
+}
+
+bool StagedReduce::go_on() {
+  if (rounds_.empty()) return true;
+  std::size_t next = 0;
+  for (const auto& receive : rounds_[round_].receives) {
+    const Arrival& arrival = awaited_[next++].arrival;
+    if (receive.add) {
+      reduce(reduction_, dtype_, work(receive.begin), arrival.bytes().data(), receive.end - receive.begin);
+    } else {
+      copy_bytes(work(receive.begin), arrival.bytes().data(), arrival.bytes().size());
+    }
+  }
+  awaited_.clear();
+  if (++round_ == rounds_.size()) return true;
+  start_round();
+  return false;
+}
+
+void StagedReduce::deliver() {
+  if (reduction_ == Reduction::average && count_ > 0)
+    scale(dtype_, work_.data(), 1.0 / static_cast<double>(members().size()), count_);
+  std::size_t at = 0;
+  for (const Piece& piece : pieces_) {
+    convert(dtype_, work(at), piece.in.dtype, piece.out, piece.in.count);
+    at += piece.in.count;
+  }
+}
+
+}  // namespace starling

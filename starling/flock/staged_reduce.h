@@ -1,0 +1,34 @@
+#pragma once
+
+#include "starling/flock/collective.h"
+#include "starling/flock/reduce_rounds.h"
+#include "starling/kernel/reduce.h"
+
+namespace starling {
+
+/// An all-reduce by rounds of messages between pairs. Elements of two bytes travel as float32 and are rounded
+/// once, at the end.
+class StagedReduce final : public Collective {
+ public:
+  StagedReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
+               AllreduceWay way);
+
+ private:
+  void begin() override;
+  bool go_on() override;
+  void deliver() override;
+
+  std::byte* work(std::size_t element) { return work_.data() + element * size_of(dtype_); }
+  void start_round();
+
+  Pieces pieces_;
+  Reduction reduction_;
+  AllreduceWay way_;
+  std::size_t count_;
+  DType dtype_;  // of what travels
+  std::vector<std::byte> work_;
+  std::vector<ReduceRound> rounds_;
+  std::size_t round_ = 0;
+};
+
+}  // namespace starling
