@@ -60,6 +60,7 @@ Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType d
 void Collective::post_numbered(const Outgoing& message, MessageHeader head, Rank to) {
   head.name = phase_name(kNumbered + posted_[to]++);
   core_->fabric->post(message, head, to);
+  trace_.bytes(message.bytes().size());
 }
 
 Expectation Collective::numbered(Expectation expected) {

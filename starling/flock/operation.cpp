@@ -19,7 +19,8 @@ constexpr std::chrono::milliseconds kLookEvery{1};
 constexpr std::chrono::milliseconds kAbsent{500};
 
 static_assert(static_cast<int>(RecordKind::average) == static_cast<int>(MessageKind::average) &&
-              static_cast<int>(RecordKind::relay) == static_cast<int>(MessageKind::relay));
+              static_cast<int>(RecordKind::staged_reduction) ==
+                  static_cast<int>(MessageKind::staged_reduction));
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();

@@ -37,6 +37,18 @@ class Turn {
   std::atomic_flag& busy_;
 };
 
+// Both clocks at once: a process that was interrupted in between tries again.
+TimelineHeader::Moment both_clocks() {
+  constexpr std::uint64_t kClose = 1000;  // ticks
+  TimelineHeader::Moment moment{};
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    moment.ticks = ticks();
+    moment.ns = steady_ns();
+    if (ticks() - moment.ticks < kClose) break;
+  }
+  return moment;
+}
+
 [[noreturn]] void refuse(const std::string& path) {
   throw Error(fmt::format("cannot write the timeline {}: {}", path, std::strerror(errno)));
 }
@@ -70,7 +82,7 @@ Timeline::Timeline(const std::string& path, Rank rank, Rank size, std::uint64_t 
   header_->pid = getpid();
   header_->capacity = records;
   header_->wall_ns = clock_ns(CLOCK_REALTIME);
-  header_->first = {ticks(), steady_ns()};
+  header_->first = both_clocks();
   header_->later[0] = header_->first;
   header_->version = kTimelineVersion;
   header_->magic = kTimelineMagic;
@@ -136,7 +148,7 @@ void Timeline::note_time(std::uint64_t now) {
   const std::uint32_t latest = header_->latest.load(std::memory_order_relaxed);
   const std::uint64_t before = header_->later[latest].ticks;
   if (now - before < std::min(kRarely, (before - header_->first.ticks) / 16)) return;
-  header_->later[1 - latest] = {ticks(), steady_ns()};
+  header_->later[1 - latest] = both_clocks();
   header_->latest.store(1 - latest, std::memory_order_release);
 }
 
