@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -153,6 +154,38 @@ TEST_P(ConformanceTest, WhatWasPostedBeforeLeavingArrives) {
       return;
     }
     throw Error("a message from nowhere");
+  });
+}
+
+TEST_P(ConformanceTest, ExposedMemoryIsSharedByAll) {
+  run([](Fabric& fabric) {
+    // Everybody exposes a place for each rank, tells where, and writes into everybody's.
+    const auto size = static_cast<std::size_t>(fabric.size());
+    const std::uint64_t memory = fabric.expose(size * 8);
+    const auto place = [&](Rank owner, std::uint64_t where, Rank writer) {
+      auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(fabric.exposed(owner, where));
+      return words + writer;
+    };
+    for (Rank r = 0; r < fabric.size(); ++r)
+      require(place(fabric.rank(), memory, r)->load() == 0, "exposed memory is not zero");
+    for (Rank to = 0; to < fabric.size(); ++to)
+      if (to != fabric.rank()) send(fabric, to, {memory});
+    for (Rank from = 0; from < fabric.size(); ++from) {
+      std::uint64_t theirs = memory;
+      if (from != fabric.rank()) {
+        const Arrival arrival = receive(fabric, from);
+        std::memcpy(&theirs, arrival.bytes().data(), 8);
+      }
+      place(from, theirs, fabric.rank())->store(static_cast<std::uint64_t>(fabric.rank()) + 100);
+    }
+    for (Rank to = 0; to < fabric.size(); ++to)
+      if (to != fabric.rank()) send(fabric, to, {1});  // written
+    for (Rank from = 0; from < fabric.size(); ++from) {
+      if (from != fabric.rank()) receive(fabric, from);
+      require(place(fabric.rank(), memory, from)->load() == static_cast<std::uint64_t>(from) + 100,
+              "not written");
+    }
+    fabric.withdraw(memory, size * 8);
   });
 }
 
