@@ -101,7 +101,10 @@ void LongAverage::combine_part(std::size_t index) {
     }
   }
   terms[0].weight = own;
-  combine(block_.in.dtype, static_cast<std::byte*>(block_.out) + offset, terms, count);
+  // Elsewhere the result goes past the cache, as that of one long call would.
+  const bool in_place = block_.out == block_.in.data;
+  combine(block_.in.dtype, static_cast<std::byte*>(block_.out) + offset, terms, count,
+          in_place ? Store::cached : Store::streaming);
   if (index + 1 == parts_ && core_->observed()) {
     StepRecord record{step_, turn_.epoch, turn_.exchange};
     record.exchange.self_weight = own;
