@@ -7,6 +7,18 @@ endif()
 if(STARLING_WERROR)
   target_compile_options(starling_flags INTERFACE -Werror)
 endif()
+
+# starling_with_torch(TARGET): torch's headers cost ten seconds per file, so they are compiled once, ahead. ccache then needs to be told
+# that this is fine.
+function(starling_with_torch target)
+  target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/starling/train/torch_version.h)
+  if(CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+                                               "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${CCACHE}")
+  endif()
+endfunction()
+
 if(STARLING_SANITIZE)
   target_compile_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)

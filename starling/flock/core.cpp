@@ -65,16 +65,16 @@ Topic& Core::topic(const Name& name) {
   return mailbox.topic(name, identity);
 }
 
-void Core::set_course(Course& course, SchedulePtr schedule) {
+void Core::set_course(Course& course, const SchedulePtr& schedule, Course::Blocks blocks) {
   if (schedule->size() != size())
     throw InvalidArgument(
         fmt::format("{} is for {} ranks, this flock has {}", schedule->name(), schedule->size(), size()));
-  if (schedule->mixing() == Mixing::two_block)
+  if (blocks == Course::Blocks::one && schedule->mixing() == Mixing::two_block)
     throw InvalidArgument(fmt::format(
         "{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one",
         schedule->name()));
   const std::lock_guard lock(mutex_);
-  course = {schedule, hash_name(schedule->name()), 0, {}};
+  course = {schedule, hash_name(schedule->name()), 0, {}, 0, 0};
 }
 
 SchedulePtr Core::schedule_of(const Course& course) const {
@@ -123,7 +123,25 @@ void Core::next_turn(Course& course, Turn& turn) {
   const auto view = reweighting() ? membership.start(number) : membership.first();
   turn.epoch = view->epoch;
   turn.over = schedule_in(course, *view);
-  turn.over->exchange(turn.step, self(), turn.exchange);
+  if (course.epoch != view->epoch) {
+    course.epoch = view->epoch;
+    // The two blocks of CECA are exact from the first round of a period only.
+    if (course.schedule->mixing() == Mixing::two_block) course.origin = turn.step;
+  }
+  turn.over->exchange(turn.step - course.origin, self(), turn.exchange);
+}
+
+void Core::set_step(Course& course, Step step) {
+  const std::lock_guard lock(mutex_);
+  course.step = step;
+}
+
+Exchange Core::peek(Course& course) {
+  const std::lock_guard lock(mutex_);
+  const auto view = reweighting() ? membership.at(started_) : membership.first();
+  const bool anew = course.epoch != view->epoch && course.schedule->mixing() == Mixing::two_block;
+  const Step origin = anew ? course.step : course.origin;
+  return schedule_in(course, *view)->exchange(course.step - origin, self());
 }
 
 void Core::observe(StepObserver observer) {

@@ -28,10 +28,15 @@ using StepObserver = std::function<void(const StepRecord&)>;
 
 /// A schedule on its way: which step comes next.
 struct Course {
+  /// Whether a schedule of two blocks per rank (CECA) may be taken.
+  enum class Blocks { one, any };
+
   SchedulePtr schedule;  // over the flock's own ranks
   std::uint64_t hash = 0;
   Step step = 0;
   std::map<std::uint32_t, SchedulePtr> in_view;  // by epoch, over the ranks of the whole flock
+  std::uint32_t epoch = 0;                       // of the last step
+  Step origin = 0;                               // where a two-block schedule began its period anew
 };
 
 /// What the handles of one flock and its operations share. Operations speak of ranks of the whole flock,
@@ -63,11 +68,14 @@ class Core {
   Rank own(Rank global_rank) const;
   Topic& topic(const Name& name);
 
-  void set_course(Course& course, SchedulePtr schedule);
+  void set_course(Course& course, const SchedulePtr& schedule, Course::Blocks blocks = Course::Blocks::one);
   SchedulePtr schedule_of(const Course& course) const;
   /// The schedule as it holds now: over the live members, once a view has changed it.
   SchedulePtr schedule_now();
   Step step_of(const Course& course) const;
+  void set_step(Course& course, Step step);
+  /// What this rank would do in the next step if nobody died.
+  Exchange peek(Course& course);
 
   Course main;      // of neighbour operations
   Course machines;  // of hierarchical ones

@@ -15,6 +15,7 @@
 #include "starling/flock/neighbor_average.h"
 #include "starling/flock/pending.h"
 #include "starling/flock/relay.h"
+#include "starling/flock/rounds.h"
 #include "starling/flock/slot.h"
 #include "starling/flock/window.h"
 #include "starling/kernel/reduce.h"
@@ -112,6 +113,7 @@ class Flock {
   Slot<E> outgoing(std::size_t count) {
     return Slot<E>(core_->fabric, core_->fabric->reserve(count * sizeof(E)));
   }
+  Outgoing outgoing_bytes(std::size_t bytes) const { return core_->fabric->reserve(bytes); }
   /// Zero-copy: out <- w_self slot + sum of w_j x_j.
   template <typename E, WritableRange Out>
   void neighbor_allreduce(Slot<E>&& slot, Out&& out, Name name = "neighbor_allreduce") {
@@ -174,6 +176,9 @@ class Flock {
   /// Sums along a tree (chain, binary-tree, star, bfs-tree ...) that take a step per hop and no collective:
   /// see relay.h. Made by every rank.
   Relay relay(const std::string& tree, Name name = "relay", const RelayOptions& options = {});
+
+  /// Exchanges of a schedule whose combining is the caller's: see rounds.h. Made by every rank.
+  Rounds rounds(const SchedulePtr& schedule, Name name = "rounds") { return {core_, schedule, name}; }
 
   // Collectives of everybody alive.
 

@@ -43,6 +43,13 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const
   }
 }
 
+NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces,
+                                 Outgoing mine, bool lanes)
+    : NeighborAverage(std::move(core), topic, std::move(turn), std::move(pieces), std::move(mine)) {
+  lending_ = true;
+  lanes_ = lanes;
+}
+
 void NeighborAverage::start() {
   if (!has_phases()) {
     start_mix();
@@ -64,7 +71,8 @@ Outgoing NeighborAverage::packed() const {
 }
 
 void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) const {
-  MessageHeader head = header(pieces_[0].in.dtype, total_count(pieces_));
+  MessageHeader head =
+      header(pieces_[0].in.dtype, lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
   head.name = topic.hash;
   head.sequence = number;
   head.detail = detail_;
@@ -74,7 +82,8 @@ void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to,
 }
 
 void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t number) {
-  Expectation expected = expectation(source, number, pieces_[0].in.dtype, total_count(pieces_));
+  Expectation expected = expectation(source, number, pieces_[0].in.dtype,
+                                     lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
   expected.name = topic.hash;
   expected.detail_means = detail_means_;
   expected.detail = detail_;
@@ -107,8 +116,7 @@ void NeighborAverage::start_group() {
 void NeighborAverage::finish_group() {
   in_group_ = false;
   if (turn_.exchange.sources.empty() && turn_.exchange.destinations.empty()) {
-    combine_pieces(members_, nullptr);
-    finish();
+    conclude(members_);
     return;
   }
   Outgoing mean = core_->fabric->reserve(message_bytes(pieces_));
@@ -122,6 +130,10 @@ void NeighborAverage::finish_group() {
 void NeighborAverage::start_mix() {
   Mailbox& mailbox = core_->mailbox;
   const auto& [sources, destinations] = std::tie(turn_.exchange.sources, turn_.exchange.destinations);
+  if (lanes_) {
+    start_lanes();
+    return;
+  }
   if (!mine_ && !destinations.empty() && scales_.empty()) mine_ = packed();
   for (std::size_t i = 0; i < destinations.size(); ++i) {
     const Rank to = destinations[i].rank;
@@ -137,6 +149,27 @@ void NeighborAverage::start_mix() {
            numbers_from_.empty() ? mailbox.next_from(topic_, sources[i].rank) : numbers_from_[i]);
 }
 
+// A message carries a or b. Who hears both from one sender gets a first.
+void NeighborAverage::start_lanes() {
+  Mailbox& mailbox = core_->mailbox;
+  for (const Lane lane : {Lane::a, Lane::b}) {
+    const Piece& piece = pieces_[lane == Lane::a ? 0 : 1];
+    Outgoing message;
+    for (const Destination& destination : turn_.exchange.destinations) {
+      if (destination.lane != lane) continue;
+      if (!message) {
+        message = core_->fabric->reserve(piece.in.bytes());
+        copy_bytes(message.bytes().data(), piece.in.data, piece.in.bytes());
+      }
+      send(message, topic_, destination.rank, mailbox.next_to(topic_, destination.rank));
+    }
+  }
+  auto& sources = turn_.exchange.sources;
+  std::stable_sort(sources.begin(), sources.end(),
+                   [](const Source& left, const Source& right) { return left.lane < right.lane; });
+  for (const Source& source : sources) expect(topic_, source.rank, mailbox.next_from(topic_, source.rank));
+}
+
 Outgoing NeighborAverage::scaled(double factor) const {
   Outgoing message = packed();
   for (const Piece& piece : pieces_)
@@ -144,40 +177,74 @@ Outgoing NeighborAverage::scaled(double factor) const {
   return message;
 }
 
-// In the order of the group where there is one, so that every member gets the same bits.
-void NeighborAverage::combine_pieces(const Exchange& exchange, std::byte* message) {
-  double own = exchange.self_weight;
+double NeighborAverage::own_weight(const Exchange& exchange, bool into_b) const {
+  double own = into_b ? exchange.self_weight_b : exchange.self_weight;
   for (std::size_t i = 0; i < awaited_.size(); ++i)
-    if (!awaited_[i].arrival) own += exchange.sources[i].weight;  // a missing source's weight stays here
+    if (!awaited_[i].arrival) own += into_b ? exchange.sources[i].weight_b : exchange.sources[i].weight;
+  return own;
+}
+
+// In the order of the group where there is one, so that every member gets the same bits.
+std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_t index) const {
+  const Piece& piece = pieces_[index];
+  const bool group = &exchange == &members_;
+  const bool into_b = lanes_ && index == 1 && !group;
+  const std::size_t offset = lanes_ && !group ? 0 : piece.offset;
   std::vector<Term> terms;
-  for (const Piece& piece : pieces_) {
-    void* out = message == nullptr ? piece.out : message + piece.offset;
-    if (awaited_.empty() && own == 1) {
-      if (out != piece.in.data && piece.in.count > 0) std::memmove(out, piece.in.data, piece.in.bytes());
-      continue;
-    }
-    terms.clear();
-    bool placed = false;
-    const auto place_own = [&] {
-      if (!std::exchange(placed, true)) terms.push_back({piece.in.data, own});
-    };
-    const bool group = &exchange == &members_;
-    if (!group) place_own();
-    for (std::size_t i = 0; i < awaited_.size(); ++i) {
-      if (i == own_place_) place_own();
-      if (awaited_[i].arrival)
-        terms.push_back({awaited_[i].arrival.bytes().data() + piece.offset, exchange.sources[i].weight});
-    }
-    place_own();
-    combine(piece.in.dtype, out, terms, piece.in.count);
+  bool placed = false;
+  const auto place_own = [&] {
+    if (!std::exchange(placed, true)) terms.push_back({piece.in.data, own_weight(exchange, into_b)});
+  };
+  if (!group) place_own();
+  for (std::size_t i = 0; i < awaited_.size(); ++i) {
+    if (group && i == own_place_) place_own();
+    if (!awaited_[i].arrival) continue;
+    const Source& source = exchange.sources[i];
+    const double weight = into_b ? source.weight_b : source.weight;
+    terms.push_back({awaited_[i].arrival.bytes().data() + offset, weight});
   }
+  place_own();
+  return terms;
+}
+
+void NeighborAverage::combine_pieces(const Exchange& exchange, std::byte* message) {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    void* out = message == nullptr ? piece.out : message + piece.offset;
+    const std::vector<Term> terms = terms_of(exchange, i);
+    if (terms.size() == 1 && terms[0].weight == 1) {
+      if (out != piece.in.data && piece.in.count > 0) std::memmove(out, piece.in.data, piece.in.bytes());
+    } else {
+      combine(piece.in.dtype, out, terms, piece.in.count);
+    }
+  }
+  record_step(exchange);
+}
+
+void NeighborAverage::record_step(const Exchange& exchange) {
   if (!scheduled_ || !core_->observed()) return;
   StepRecord record{step_, turn_.epoch, exchange};
   record.exchange.group = {};
-  record.exchange.self_weight = own;
+  record.exchange.self_weight = own_weight(exchange, false);
   std::size_t i = 0;
   std::erase_if(record.exchange.sources, [&](const Source&) { return !awaited_[i++].arrival; });
   core_->record(record);
+}
+
+void NeighborAverage::conclude(const Exchange& exchange) {
+  if (!lending_) {
+    combine_pieces(exchange, nullptr);
+    finish();
+    return;
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) terms_.push_back(terms_of(exchange, i));
+  record_step(exchange);
+  finish_lending();
+}
+
+void NeighborAverage::give_back() {
+  if (!ended() && has_phases()) wait_until(Deadline::max());  // others need what this rank still has to send
+  drop();
 }
 
 void NeighborAverage::proceed() {
@@ -185,8 +252,7 @@ void NeighborAverage::proceed() {
     finish_group();
     return;
   }
-  combine_pieces(turn_.exchange, nullptr);
-  finish();
+  conclude(turn_.exchange);
 }
 
 }  // namespace starling

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "starling/flock/operation.h"
+#include "starling/kernel/combine.h"
 
 namespace starling {
 
@@ -24,8 +25,17 @@ class NeighborAverage final : public Operation {
   NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights, bool symmetric,
                   Pieces pieces, Outgoing mine);
 
+  /// Whose combining is the caller's, with terms(). `lanes`: the pieces are blocks a and b of a two-block
+  /// schedule, and a message carries one of them.
+  NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces, Outgoing mine,
+                  bool lanes);
+
   /// Sends; must be called once.
   void start();
+  /// Once it has ended well: what makes the result of a piece, lent until give_back().
+  std::span<const Term> terms(std::size_t piece) const { return terms_[piece]; }
+  void give_back();
+  std::uint32_t epoch() const { return turn_.epoch; }
   bool has_phases() const { return turn_.exchange.group.size() > 1; }
 
  private:
@@ -35,8 +45,14 @@ class NeighborAverage final : public Operation {
   void start_group();
   void finish_group();
   void start_mix();
+  void start_lanes();
   /// Into the pieces' own places, or into a message.
   void combine_pieces(const Exchange& exchange, std::byte* message);
+  std::vector<Term> terms_of(const Exchange& exchange, std::size_t piece) const;
+  /// This rank's weight with those of missing sources.
+  double own_weight(const Exchange& exchange, bool into_b) const;
+  void record_step(const Exchange& exchange);
+  void conclude(const Exchange& exchange);
   void send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) const;
   void expect(const Topic& topic, Rank source, std::uint64_t number);
   Outgoing packed() const;
@@ -47,8 +63,11 @@ class NeighborAverage final : public Operation {
   Detail detail_means_ = Detail::none;
   std::uint64_t detail_ = 0;
   Pieces pieces_;
-  Outgoing mine_;               // posted, and perhaps where the pieces lie
-  std::vector<double> scales_;  // of destinations, where not all are 1
+  Outgoing mine_;  // posted, and perhaps where the pieces lie
+  bool lending_ = false;
+  bool lanes_ = false;
+  std::vector<std::vector<Term>> terms_;  // by piece
+  std::vector<double> scales_;            // of destinations, where not all are 1
   bool in_group_ = false;
   Exchange members_;           // the group's mean as an exchange
   std::size_t own_place_ = 0;  // in the group

@@ -59,6 +59,18 @@ void Operation::post(const Outgoing& message, MessageHeader header, Rank to) {
 
 void Operation::finish() {
   awaited_.clear();  // what was lent goes back
+  finish_lending();
+}
+
+void Operation::drop() {
+  const std::lock_guard lock(mutex_);
+  for (const Awaited& awaited : awaited_)
+    if (!awaited.settled) core_->mailbox.refuse(awaited.expectation);
+  if (!ended()) return finish();
+  awaited_.clear();
+}
+
+void Operation::finish_lending() {
   trace_.end(error_ != nullptr);
   ended_.store(true, std::memory_order_release);
 }

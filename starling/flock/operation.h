@@ -74,6 +74,10 @@ class Operation {
     trace_.peer(expectation.source, expectation.later_phase);
   }
   void finish();
+  /// Ends it, but keeps what has arrived until drop().
+  void finish_lending();
+  /// Gives back what has arrived; what has not is not waited for any more.
+  void drop();
 
   MessageHeader header(DType dtype, std::size_t count) const;
   /// Posts under the topic's own count for `to`.

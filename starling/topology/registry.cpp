@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <mutex>
-#include <numeric>
 
+#include "starling/base/closest.h"
 #include "starling/base/error.h"
 #include "starling/topology/family/list.h"
 
@@ -25,21 +25,6 @@ Registry& registry() {
   return instance;
 }
 
-// Letters to change, add or drop (Levenshtein).
-std::size_t edit_distance(const std::string& left, const std::string& right) {
-  std::vector<std::size_t> row(right.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < right.size(); ++j) {
-      const std::size_t change = diagonal + (left[i] == right[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({change, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 Family find_family(const std::string& name) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
@@ -47,13 +32,7 @@ Family find_family(const std::string& name) {
     if (family.name == name) return family;
   std::vector<std::string> names;
   for (const Family& family : all.families) names.push_back(family.name);
-  const auto closest =
-      std::min_element(names.begin(), names.end(), [&](const std::string& left, const std::string& right) {
-        return edit_distance(left, name) < edit_distance(right, name);
-      });
-  const std::string hint =
-      edit_distance(*closest, name) <= 2 ? fmt::format(" (did you mean {}?)", *closest) : "";
-  throw InvalidArgument(fmt::format("unknown topology '{}'{}; valid are {}", name, hint, join_words(names)));
+  throw InvalidArgument(unknown_name("topology", name, names));
 }
 
 std::vector<Parameter> all_parameters(const Family& family) {

@@ -1,0 +1,296 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "starling/kernel/update.cpp"
+#include "starling/kernel/update.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <vector>
+
+#include "starling/kernel/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace starling {
+namespace HWY_NAMESPACE {
+
+// A multiply and an add, each rounded on its own.
+template <class V>
+HWY_INLINE V times_plus(V a, V b, V c) {
+  return hn::Add(hn::Mul(a, b), c);
+}
+
+// The loop that all updates share: what to do with (y, g) is the rule's.
+template <typename T, std::size_t kTerms, typename Rule>
+void stride_through(const Stride& stride, const Rule& rule) {
+  std::array<const T*, kTerms> from{};
+  std::array<T, kTerms> weight{};
+  for (std::size_t t = 0; t < kTerms; ++t) {
+    from[t] = static_cast<const T*>(stride.from[t].data);
+    weight[t] = static_cast<T>(stride.from[t].weight);
+  }
+  const auto* gradient = static_cast<const T*>(stride.gradient);
+  const auto scale = static_cast<T>(stride.gradient_scale);
+  auto* x = static_cast<T*>(stride.x);
+  auto* copy = static_cast<T*>(stride.copy);
+  const auto one_vector = [&](auto d, std::size_t i) HWY_ATTR {
+    auto y = hn::LoadU(d, from[0] + i);
+    // A block of its own is taken as it is.
+    if (kTerms > 1 || weight[0] != T(1)) y = hn::Mul(hn::Set(d, weight[0]), y);
+    for (std::size_t t = 1; t < kTerms; ++t)
+      y = hn::Add(y, hn::Mul(hn::Set(d, weight[t]), hn::LoadU(d, from[t] + i)));
+    const auto next = rule(d, i, y, hn::Mul(hn::Set(d, scale), hn::LoadU(d, gradient + i)));
+    hn::StoreU(next, d, x + i);
+    if (copy != nullptr) hn::StoreU(next, d, copy + i);
+  };
+  const hn::ScalableTag<T> d;
+  const hn::CappedTag<T, 1> one;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= stride.count; i += lanes) one_vector(d, i);
+  for (; i < stride.count; ++i) one_vector(one, i);
+}
+
+template <typename T, typename Rule>
+void stride_with(const Stride& stride, const Rule& rule) {
+  switch (stride.from.size()) {
+    case 1:
+      return stride_through<T, 1>(stride, rule);
+    case 2:
+      return stride_through<T, 2>(stride, rule);
+    case 3:
+      return stride_through<T, 3>(stride, rule);
+    default:
+      return stride_through<T, 4>(stride, rule);
+  }
+}
+
+template <typename T>
+struct SgdStep {
+  T lr, momentum, kept, weight_decay;
+  bool nesterov, first;
+  T* m;
+
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V operator()(D d, std::size_t i, V y, V g) const {
+    if (weight_decay != 0) g = times_plus(hn::Set(d, weight_decay), y, g);
+    if (m != nullptr) {
+      const V before = hn::LoadU(d, m + i);
+      const V now = first ? g : times_plus(hn::Set(d, momentum), before, hn::Mul(hn::Set(d, kept), g));
+      hn::StoreU(now, d, m + i);
+      g = nesterov ? times_plus(hn::Set(d, momentum), now, g) : now;
+    }
+    return hn::Sub(y, hn::Mul(hn::Set(d, lr), g));
+  }
+};
+
+template <typename T>
+struct AdamNumbers {
+  T beta1, rest1, beta2, rest2, eps, weight_decay, shrink, step_size, root;
+  bool decoupled;
+
+  AdamNumbers(const AdamRule& rule, long t)
+      : beta1(static_cast<T>(rule.beta1)),
+        rest1(static_cast<T>(1 - rule.beta1)),
+        beta2(static_cast<T>(rule.beta2)),
+        rest2(static_cast<T>(1 - rule.beta2)),
+        eps(static_cast<T>(rule.eps)),
+        weight_decay(static_cast<T>(rule.weight_decay)),
+        shrink(static_cast<T>(1 - rule.lr * rule.weight_decay)),
+        step_size(static_cast<T>(rule.lr / (1 - std::pow(rule.beta1, static_cast<double>(t))))),
+        root(static_cast<T>(std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(t))))),
+        decoupled(rule.decoupled) {}
+
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE void decay(D d, V& y, V& g) const {
+    if (weight_decay == 0) return;
+    if (decoupled)
+      y = hn::Mul(hn::Set(d, shrink), y);
+    else
+      g = times_plus(hn::Set(d, weight_decay), y, g);
+  }
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V first_moment(D d, V before, V g) const {
+    return times_plus(hn::Set(d, beta1), before, hn::Mul(hn::Set(d, rest1), g));
+  }
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V second_moment(D d, V before, V g) const {
+    return times_plus(hn::Set(d, beta2), before, hn::Mul(hn::Mul(hn::Set(d, rest2), g), g));
+  }
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V moved(D d, V y, V m, V v) const {
+    const V denominator = hn::Add(hn::Div(hn::Sqrt(v), hn::Set(d, root)), hn::Set(d, eps));
+    return hn::Sub(y, hn::Mul(hn::Set(d, step_size), hn::Div(m, denominator)));
+  }
+};
+
+template <typename T>
+struct AdamStep {
+  AdamNumbers<T> numbers;
+  T* m;
+  T* v;
+
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V operator()(D d, std::size_t i, V y, V g) const {
+    numbers.decay(d, y, g);
+    const V first = numbers.first_moment(d, hn::LoadU(d, m + i), g);
+    const V second = numbers.second_moment(d, hn::LoadU(d, v + i), g);
+    hn::StoreU(first, d, m + i);
+    hn::StoreU(second, d, v + i);
+    return numbers.moved(d, y, first, second);
+  }
+};
+
+template <typename T>
+struct AccumAdamStep {
+  AdamNumbers<T> numbers;
+  T share;  // 1 / s
+  bool fold;
+  T* m;
+  T* v;
+  T* sum;
+
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V operator()(D d, std::size_t i, V y, V g) const {
+    numbers.decay(d, y, g);
+    const V kept_first = hn::LoadU(d, m + i);
+    const V kept_second = hn::LoadU(d, v + i);
+    const V gathered = times_plus(hn::Set(d, share), g, hn::LoadU(d, sum + i));
+    if (fold) {
+      hn::StoreU(numbers.first_moment(d, kept_first, gathered), d, m + i);
+      hn::StoreU(numbers.second_moment(d, kept_second, gathered), d, v + i);
+    }
+    hn::StoreU(fold ? hn::Zero(d) : gathered, d, sum + i);
+    return numbers.moved(d, y, numbers.first_moment(d, kept_first, g),
+                         numbers.second_moment(d, kept_second, g));
+  }
+};
+
+template <typename T>
+void sgd_as(const Stride& stride, const SgdRule& rule, void* m, bool first) {
+  stride_with<T>(stride, SgdStep<T>{static_cast<T>(rule.lr), static_cast<T>(rule.momentum),
+                                    static_cast<T>(1 - rule.dampening), static_cast<T>(rule.weight_decay),
+                                    rule.nesterov, first, rule.momentum != 0 ? static_cast<T*>(m) : nullptr});
+}
+void sgd_here(bool wide, const Stride& stride, const SgdRule& rule, void* m, bool first) {
+  wide ? sgd_as<double>(stride, rule, m, first) : sgd_as<float>(stride, rule, m, first);
+}
+
+template <typename T>
+void adam_as(const Stride& stride, const AdamRule& rule, void* m, void* v, long t) {
+  stride_with<T>(stride, AdamStep<T>{{rule, t}, static_cast<T*>(m), static_cast<T*>(v)});
+}
+void adam_here(bool wide, const Stride& stride, const AdamRule& rule, void* m, void* v, long t) {
+  wide ? adam_as<double>(stride, rule, m, v, t) : adam_as<float>(stride, rule, m, v, t);
+}
+
+template <typename T>
+void accum_adam_as(const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum, long t, long s,
+                   bool fold) {
+  stride_with<T>(stride, AccumAdamStep<T>{{rule, t},
+                                          static_cast<T>(1 / static_cast<double>(s)),
+                                          fold,
+                                          static_cast<T*>(m),
+                                          static_cast<T*>(v),
+                                          static_cast<T*>(sum)});
+}
+void accum_adam_here(bool wide, const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum,
+                     long t, long s, bool fold) {
+  wide ? accum_adam_as<double>(stride, rule, m, v, sum, t, s, fold)
+       : accum_adam_as<float>(stride, rule, m, v, sum, t, s, fold);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace starling
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace starling {
+namespace {
+
+bool wide(DType dtype, const char* kernel) {
+  if (dtype != DType::float32 && dtype != DType::float64)
+    throw InvalidArgument(std::string(kernel) + ": parameters are float32 or float64, not " + name(dtype));
+  return dtype == DType::float64;
+}
+
+// Four terms at most: a longer sum is added up in `x` first, piece by piece through the cache.
+template <typename Kernel>
+void in_few_terms(DType dtype, const Stride& stride, const Kernel& kernel) {
+  if (stride.from.empty()) throw InvalidArgument("an update needs something to start from");
+  constexpr std::size_t kMostTerms = 4;
+  if (stride.from.size() <= kMostTerms) return kernel(stride, std::size_t{0});
+  constexpr std::size_t kPieceElements = 4096;
+  const std::size_t element = size_of(dtype);
+  for (std::size_t begin = 0; begin < stride.count; begin += kPieceElements) {
+    Stride piece = stride;
+    piece.count = std::min(kPieceElements, stride.count - begin);
+    const auto at = [&](auto* pointer) { return pointer == nullptr ? nullptr : pointer + begin * element; };
+    std::vector<Term> terms(stride.from.begin(), stride.from.end());
+    for (Term& term : terms) term.data = at(static_cast<const std::byte*>(term.data));
+    piece.gradient = at(static_cast<const std::byte*>(stride.gradient));
+    piece.x = at(static_cast<std::byte*>(stride.x));
+    piece.copy = at(static_cast<std::byte*>(stride.copy));
+    combine(dtype, piece.x, terms, piece.count, Store::cached);
+    const Term whole{piece.x, 1};
+    piece.from = {&whole, 1};
+    kernel(piece, begin * element);
+  }
+}
+
+void* offset(void* state, std::size_t bytes) {
+  return state == nullptr ? nullptr : static_cast<std::byte*>(state) + bytes;
+}
+
+}  // namespace
+
+void sgd_update(DType dtype, const Stride& stride, const SgdRule& rule, void* m, bool first) {
+  const bool is_wide = wide(dtype, "sgd");
+  static constexpr decltype(&HWY_STATIC_DISPATCH(sgd_here)) kTable[] = STARLING_TARGETS_OF(sgd_here);
+  in_few_terms(dtype, stride, [&](const Stride& piece, std::size_t at) {
+    choose(kTable)(is_wide, piece, rule, offset(m, at), first);
+  });
+}
+
+void adam_update(DType dtype, const Stride& stride, const AdamRule& rule, void* m, void* v, long t) {
+  const bool is_wide = wide(dtype, "adam");
+  static constexpr decltype(&HWY_STATIC_DISPATCH(adam_here)) kTable[] = STARLING_TARGETS_OF(adam_here);
+  in_few_terms(dtype, stride, [&](const Stride& piece, std::size_t at) {
+    choose(kTable)(is_wide, piece, rule, offset(m, at), offset(v, at), t);
+  });
+}
+
+void accum_adam_update(DType dtype, const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum,
+                       long t, long s, bool fold) {
+  const bool is_wide = wide(dtype, "accum-adam");
+  static constexpr decltype(&HWY_STATIC_DISPATCH(accum_adam_here)) kTable[] =
+      STARLING_TARGETS_OF(accum_adam_here);
+  in_few_terms(dtype, stride, [&](const Stride& piece, std::size_t at) {
+    choose(kTable)(is_wide, piece, rule, offset(m, at), offset(v, at), offset(sum, at), t, s, fold);
+  });
+}
+
+namespace {
+
+// Eight sums at once, which the compiler turns into vectors: the order does not depend on their length.
+template <typename T>
+double squares_of(const T* data, std::size_t count) {
+  std::array<double, 8> sums{};
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (std::size_t k = 0; k < 8; ++k)
+      sums[k] += static_cast<double>(data[i + k]) * static_cast<double>(data[i + k]);
+  for (; i < count; ++i) sums[i % 8] += static_cast<double>(data[i]) * static_cast<double>(data[i]);
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
+}  // namespace
+
+double sum_of_squares(DType dtype, const void* data, std::size_t count) {
+  return wide(dtype, "sum of squares") ? squares_of(static_cast<const double*>(data), count)
+                                       : squares_of(static_cast<const float*>(data), count);
+}
+
+}  // namespace starling
+#endif

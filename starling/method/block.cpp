@@ -1,0 +1,112 @@
+#include "starling/method/block.h"
+
+#include <algorithm>
+
+#include "starling/kernel/convert.h"
+
+namespace starling {
+
+double read_number(ConstBlock block) {
+  if (block.dtype == DType::float64) return *static_cast<const double*>(block.data);
+  float value = 0;
+  convert(block.dtype, block.data, DType::float32, &value, 1);
+  return value;
+}
+
+void write_number(MutableBlock block, double value) {
+  if (block.dtype == DType::float64) {
+    *static_cast<double*>(block.data) = value;
+    return;
+  }
+  const auto rounded = static_cast<float>(value);
+  convert(DType::float32, &rounded, block.dtype, block.data, 1);
+}
+
+Block::Block(std::string name_, MutableBlock x_, MutableBlock gradient_, std::vector<Segment> segments_,
+             UpdatePtr update_, ChannelPtr channel_)
+    : name(std::move(name_)),
+      x(x_),
+      gradient(gradient_),
+      segments(std::move(segments_)),
+      local_update(std::move(update_)),
+      channel(std::move(channel_)) {}
+
+void Block::apply(std::span<const Term> from, const void* direction, MutableBlock out, void* copy) {
+  const Stride stride{from, direction, gradient_scale, out.data, copy, out.count};
+  if (skipped)
+    copy_through(dtype(), stride);
+  else
+    local_update->apply(stride, segments);
+}
+
+void Block::update_along(ConstBlock direction) {
+  const Term own{x.data, 1};
+  apply({&own, 1}, direction.data, x, nullptr);
+}
+
+void Block::update_as(MutableBlock out) {
+  const Term own{x.data, 1};
+  apply({&own, 1}, gradient.data, out, nullptr);
+}
+
+void Block::activate() {
+  for (Segment& segment : segments) segment.active = true;
+}
+
+void Block::mix(std::initializer_list<MutableBlock> vectors) {
+  channel->mix(pieces_of(std::vector<MutableBlock>(vectors)));
+}
+
+void Block::update_and_mix() {
+  void* next = channel->outgoing(x.count * size_of(dtype()));
+  if (next == nullptr) {
+    update();
+    mix(x);
+    return;
+  }
+  update_as({dtype(), next, x.count});
+  channel->mix_outgoing(x);
+}
+
+void Block::update_from_shared() {
+  const std::span<const Term> from = channel->shared(x);
+  void* next = channel->outgoing(x.count * size_of(dtype()));
+  apply(from, gradient.data, x, next);
+  channel->shared_done();
+  if (next != nullptr) channel->keep_for_share();
+}
+
+Block::State& Block::find_state(const std::string& key, DType dtype, std::size_t count) {
+  const auto found =
+      std::find_if(states_.begin(), states_.end(), [&](const State& s) { return s.key == key; });
+  if (found != states_.end()) return *found;
+  State& made = states_.emplace_back();
+  made.key = key;
+  made.bytes.resize(count * size_of(dtype));
+  made.block = {dtype, made.bytes.data(), count};
+  return made;
+}
+
+MutableBlock Block::state(const std::string& key) {
+  return find_state(key, dtype(), count()).block;
+}
+
+MutableBlock Block::scalar(const std::string& key) {
+  return find_state(key, dtype(), 1).block;
+}
+
+std::span<double> Block::numbers(const std::string& key, std::size_t count, double initial) {
+  const std::size_t before = states_.size();
+  const State& state = find_state(key, DType::float64, count);
+  const std::span<double> values(static_cast<double*>(state.block.data), count);
+  if (states_.size() > before) std::fill(values.begin(), values.end(), initial);
+  return values;
+}
+
+std::vector<NamedState> Block::states() {
+  std::vector<NamedState> all;
+  for (const State& state : states_) all.push_back({state.key, state.block});
+  return all;
+}
+
+}  // namespace starling

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "starling/base/types.h"
+#include "starling/flock/block.h"
+#include "starling/kernel/combine.h"
+#include "starling/kernel/reduce.h"
+#include "starling/topology/exchange.h"
+#include "starling/topology/schedule.h"
+
+namespace starling {
+
+/// What a method can ask of the others for one block. Nothing here waits but wait(): what was started is in
+/// its place afterwards. A flock is behind it, or the simulator.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  virtual Rank rank() const = 0;
+  virtual Rank size() const = 0;
+
+  /// Each piece's out <- the weighted average of the neighbours' in, in the next round of the schedule. They
+  /// travel as one message; of a two-block schedule they are a and b.
+  virtual void mix(Pieces pieces) = 0;
+  /// The next round's exchange of x, whose combining is left to shared(): x as it will have to stay until
+  /// then.
+  virtual void share(ConstBlock x) = 0;
+  /// After wait(): the summands of x's average. `out` may be used to compute them; it is x's own memory.
+  virtual std::span<const Term> shared(MutableBlock out) = 0;
+  /// Gives back what shared() lent.
+  virtual void shared_done() = 0;
+
+  /// Memory that neighbours read, for the next block to be written to; null where a block is sent in another
+  /// shape than it has here.
+  virtual void* outgoing(std::size_t bytes) = 0;
+  /// outgoing() was filled with what x is now, so that share() need not copy it.
+  virtual void keep_for_share() = 0;
+  /// x is not what was kept for share() any more.
+  virtual void forget_kept() = 0;
+  /// out <- the weighted average of what was written to outgoing() and what the neighbours sent.
+  virtual void mix_outgoing(MutableBlock out) = 0;
+
+  /// Everybody's reduced values, in place.
+  virtual void reduce(Pieces pieces, Reduction reduction) = 0;
+  /// One step of a relay along the schedule's tree.
+  virtual void relay(Piece piece) = 0;
+  virtual void send(Pieces pieces, Rank to) = 0;
+  virtual void receive(Pieces pieces, Rank from) = 0;
+  virtual void broadcast(Pieces pieces, Rank root) = 0;
+
+  /// Something was started and has not been waited for.
+  virtual bool busy() const = 0;
+  virtual bool ready() = 0;
+  virtual void wait() = 0;
+
+  /// What the next round is going to be.
+  virtual Exchange next() const = 0;
+  virtual SchedulePtr schedule() const = 0;
+  /// Of the view that the last round was done in.
+  virtual std::uint32_t epoch() const = 0;
+  virtual Step round() const = 0;
+  virtual void set_round(Step round) = 0;
+  /// Seconds in wait() so far.
+  virtual double waited() const = 0;
+};
+using ChannelPtr = std::unique_ptr<Channel>;
+
+}  // namespace starling

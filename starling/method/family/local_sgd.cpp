@@ -1,0 +1,39 @@
+#include "starling/method/family/list.h"
+
+namespace starling::methods {
+namespace {
+
+/// Local steps; every tau-th is followed by the mean of all models.
+class LocalSgd : public Method {
+ public:
+  explicit LocalSgd(Step tau) : tau_(tau) {}
+
+  void adapt(Block& block) override {
+    block.update();
+    if ((block.step + 1) % tau_ == 0) block.channel->reduce({Block::in_place(block.x)}, Reduction::average);
+  }
+
+  bool needs_schedule() const override { return false; }
+
+ private:
+  Step tau_;
+};
+
+}  // namespace
+
+MethodFamily allreduce_model() {
+  return {"allreduce-model", "everybody steps alone, then takes the mean model", {}, [](const Parameters&) {
+            return std::make_shared<LocalSgd>(1);
+          }};
+}
+
+MethodFamily local_sgd() {
+  return {"local-sgd",
+          "local steps; every tau-th step ends in the mean of all models (FedAvg)",
+          {{"tau", "8", "steps between means"}},
+          [](const Parameters& given) {
+            return std::make_shared<LocalSgd>(given.integer("tau", 1, 1'000'000'000));
+          }};
+}
+
+}  // namespace starling::methods

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "starling/flock/flock.h"
+#include "starling/method/channel.h"
+
+namespace starling {
+
+/// How a block talks on a flock.
+struct ChannelOptions {
+  /// Null for methods that follow none.
+  SchedulePtr schedule;
+  /// What averages travel as: float32, or float16 or bfloat16 of parameters in float32.
+  DType message = DType::float32;
+  /// counts, reference or own: the schedule is a tree to relay along.
+  std::string relay_rule;
+};
+
+/// Made by every rank, under the same name.
+ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const ChannelOptions& options);
+
+}  // namespace starling

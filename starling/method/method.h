@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "starling/method/block.h"
+#include "starling/topology/schedule.h"
+
+namespace starling {
+
+/// What a method is made for.
+struct MethodSetting {
+  Rank size = 1;
+  Rank ranks_per_machine = 1;
+};
+
+/// How blocks, updates and neighbours' blocks become the next blocks. One object serves all blocks of a rank:
+/// what lasts from step to step lives in the block. For every block and step the driver calls
+///
+///     begin(b)          x is final, its gradient not yet there: what is started here overlaps the
+///     computation gradient(b)       the gradient is there, perhaps in the middle of backward; x must not
+///     change gradient_done(b)  what gradient(b) started has arrived: the time to say what the gradient
+///     stands for adapt(b)          everything started above has arrived, and gradients have been clipped
+///     combine(b)        what was started since has arrived; again for as long as it starts something
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  virtual void begin(Block&) {}
+  virtual void gradient(Block&) {}
+  virtual void gradient_done(Block&) {}
+  virtual void adapt(Block& block) = 0;
+  virtual void combine(Block&) {}
+  /// Somebody has died since the last step: the next rounds are others.
+  virtual void view_changed(Block&) {}
+
+  /// What to evaluate and to save.
+  virtual MutableBlock model(Block& block) const { return block.x; }
+
+  /// The topology that the method follows when this one is asked for.
+  virtual std::string topology(const std::string& asked, const MethodSetting&) const { return asked; }
+  /// Throws InvalidArgument, naming topologies that work, where the schedule does not.
+  virtual void check(const Schedule& schedule) const;
+  /// Whether its steps use the schedule at all.
+  virtual bool needs_schedule() const { return true; }
+  /// A local optimizer of its own, from the settings of the user's; null: the user's.
+  virtual UpdatePtr make_update(DType, std::size_t /*count*/, std::size_t /*segments*/, const Hypers&) const {
+    return nullptr;
+  }
+  /// Which local optimizer it needs: "adam", or any when empty.
+  virtual std::string needs_optimizer() const { return {}; }
+  /// What travels are averages whose weights do not sum to one, so that messages cannot be rounded.
+  virtual bool needs_exact_messages() const { return false; }
+  /// The relay's rule for what has not arrived yet; empty unless it relays.
+  virtual std::string relay_rule() const { return {}; }
+};
+using MethodPtr = std::shared_ptr<Method>;
+
+}  // namespace starling

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "starling/base/parameters.h"
+#include "starling/flock/block.h"
+#include "starling/kernel/update.h"
+
+namespace starling {
+
+/// A run of a block whose elements share settings, such as one tensor.
+struct Segment {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+  std::size_t group = 0;  // of settings
+  bool active = true;     // has a gradient in this step; what has none is not updated
+};
+
+/// The settings of a local optimizer, as torch names them; which of them count depends on the optimizer.
+struct Hyper {
+  double lr = 0.01;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+/// One per group of segments. Shared: whoever owns the settings may change them between steps.
+using Hypers = std::shared_ptr<std::vector<Hyper>>;
+
+/// Something of an optimizer or a method that lasts from step to step.
+struct NamedState {
+  std::string name;
+  MutableBlock data;
+};
+
+/// The local optimizer of one block: (block, gradient) -> the block after its step.
+class Update {
+ public:
+  virtual ~Update() = default;
+  /// The stride speaks of the whole block: y = the sum of `from`; x <- y + U(y, g) where a segment is active,
+  /// x <- y elsewhere; also to `copy` where given.
+  virtual void apply(const Stride& stride, std::span<const Segment> segments) = 0;
+  /// Everything it remembers, to be saved or overwritten.
+  virtual std::vector<NamedState> state() { return {}; }
+};
+using UpdatePtr = std::unique_ptr<Update>;
+
+/// x <- y, without any update.
+void copy_through(DType dtype, const Stride& stride);
+/// The part of a stride from element `begin` on.
+Stride part_of(DType dtype, const Stride& stride, std::size_t begin, std::size_t count,
+               std::vector<Term>& terms);
+
+UpdatePtr make_sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
+UpdatePtr make_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled);
+/// AccumAdam, or AccumAdamW where `decoupled`; moments take up the mean gradient of every s steps.
+UpdatePtr make_accum_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled,
+                          long s);
+
+/// A local optimizer by name, for blocks that are not torch's: sgd, momentum, nesterov, adam, adamw.
+struct OptimizerFamily {
+  std::string name;
+  std::string summary;
+  std::vector<Parameter> parameters;
+  Hyper (*hyper)(const Parameters&);
+  UpdatePtr (*make)(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
+};
+const std::vector<OptimizerFamily>& optimizer_families();
+
+/// `parse_optimizer("adamw(lr=0.001)")`: its settings and how to make one. Throws listing what is valid.
+struct Optimizer {
+  Hyper hyper;
+  UpdatePtr (*make)(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
+};
+Optimizer parse_optimizer(std::string_view text);
+
+}  // namespace starling

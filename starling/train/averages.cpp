@@ -1,0 +1,153 @@
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <sstream>
+
+#include "starling/base/error.h"
+#include "starling/train/trainer_state.h"
+
+// What the flock does with whole models: start, compare, evaluate.
+namespace starling {
+namespace {
+
+MutableBlock block_of(const torch::Tensor& tensor) {
+  return {dtype_of_tensor(tensor), tensor.data_ptr(), static_cast<std::size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+std::vector<torch::Tensor> Trainer::State::floating_buffers() const {
+  std::vector<torch::Tensor> all;
+  for (const torch::Tensor& buffer : module.buffers())
+    if (buffer.defined() && buffer.is_floating_point()) all.push_back(buffer);
+  return all;
+}
+
+void Trainer::State::broadcast_parameters(Rank root) {
+  const torch::NoGradGuard no_grad;
+  std::vector<MutableBlock> blocks;
+  for (const Bucket& bucket : buckets) blocks.push_back(bucket.x_block());
+  flock.broadcast_group(blocks, root, Name(options.name + "/parameters"));
+  for (torch::Tensor& buffer : module.buffers()) {
+    if (!buffer.defined()) continue;
+    torch::Tensor bytes = buffer.contiguous();
+    const MutableBlock raw{DType::uint8, bytes.data_ptr(), bytes.nbytes()};
+    flock.start_broadcast({{raw, raw.data, 0}}, root, Name(options.name + "/buffers")).wait();
+    buffer.copy_(bytes);
+  }
+  parameters_changed();
+}
+
+void Trainer::State::broadcast_optimizer_state(Rank root) {
+  std::string text;
+  if (flock.rank() == root) {
+    local.export_state(parameters, updates());
+    std::ostringstream out;
+    torch::save(optimizer, out);
+    text = out.str();
+  }
+  const Name name(options.name + "/optimizer");
+  std::vector<std::int64_t> length = {static_cast<std::int64_t>(text.size())};
+  flock.broadcast(length, root, name);
+  text.resize(static_cast<std::size_t>(length[0]));
+  flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), root, name);
+  if (flock.rank() == root) return;
+  std::istringstream in(text);
+  torch::load(optimizer, in);
+  local.read_settings();
+  local.import_state(parameters, updates());
+}
+
+double Trainer::State::consensus_distance() {
+  const torch::NoGradGuard no_grad;
+  std::vector<double> squares = {0};
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const MutableBlock model = averaged ? buckets[b].x_block() : driver->method().model((*driver)[b]);
+    const torch::Tensor own =
+        torch::from_blob(model.data, {static_cast<std::int64_t>(model.count)}, buckets[b].x.options());
+    const torch::Tensor mean = own.clone();
+    const MutableBlock block = block_of(mean);
+    flock.start_allreduce({{block, block.data, 0}}, Reduction::average, Name(options.name + "/mean")).wait();
+    squares[0] += (own - mean).to(torch::kFloat64).square().sum().item<double>();
+  }
+  flock.allreduce(squares, Reduction::average, Name(options.name + "/distance"));
+  return std::sqrt(squares[0]);
+}
+
+void Trainer::State::average() {
+  if (averaged)
+    throw InvalidArgument("the parameters are the flock's average already: revert it or keep it first");
+  const torch::NoGradGuard no_grad;
+  own_models.clear();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const Bucket& bucket = buckets[b];
+    own_models.push_back(bucket.x.clone());
+    const MutableBlock model = driver->method().model((*driver)[b]);
+    const MutableBlock x = bucket.x_block();
+    if (model.data != x.data) std::memcpy(x.data, model.data, bucket.x.nbytes());
+    flock.start_allreduce({{x, x.data, 0}}, Reduction::average, Name(options.name + "/average")).wait();
+  }
+  own_buffers.clear();
+  for (const torch::Tensor& buffer : floating_buffers()) own_buffers.push_back(buffer.clone());
+  average_buffers();
+  averaged = true;
+}
+
+void Trainer::State::average_buffers() {
+  if (options.buffers == "local") return;
+  for (torch::Tensor& buffer : floating_buffers()) {
+    torch::Tensor flat = buffer.contiguous();
+    const MutableBlock block = block_of(flat);
+    const Pieces pieces = {{block, block.data, 0}};
+    const Name name(options.name + "/average buffers");
+    if (options.buffers == "broadcast")
+      flock.start_broadcast(pieces, flock.view().members.front(), name).wait();
+    else
+      flock.start_allreduce(pieces, Reduction::average, name).wait();
+    if (!flat.is_same(buffer)) buffer.copy_(flat);
+  }
+}
+
+void Trainer::State::revert() {
+  if (!averaged) return;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    std::memcpy(buckets[b].x.data_ptr(), own_models[b].data_ptr(), buckets[b].x.nbytes());
+  const auto buffers = floating_buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) torch::Tensor(buffers[i]).copy_(own_buffers[i]);
+  own_models.clear();
+  own_buffers.clear();
+  averaged = false;
+}
+
+void Trainer::broadcast_parameters(Rank root) {
+  state_->broadcast_parameters(root);
+}
+void Trainer::broadcast_optimizer_state(Rank root) {
+  state_->broadcast_optimizer_state(root);
+}
+double Trainer::consensus_distance() {
+  return state_->consensus_distance();
+}
+
+Trainer::Averaged Trainer::global_average() {
+  state_->average();
+  return Averaged(*this);
+}
+
+void Trainer::Averaged::revert() {
+  if (trainer_ != nullptr) trainer_->state_->revert();
+  trainer_ = nullptr;
+}
+
+void Trainer::Averaged::keep() {
+  if (trainer_ == nullptr) return;
+  Trainer::State& state = *trainer_->state_;
+  state.own_models.clear();
+  state.own_buffers.clear();
+  state.averaged = false;
+  state.parameters_changed();
+  trainer_ = nullptr;
+}
+
+}  // namespace starling

@@ -1,0 +1,140 @@
+#include "starling/train/bucket.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <unordered_map>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+// Every parameter begins a cache line, as torch's own allocations do; the gap is part of it.
+constexpr std::size_t kAlignment = 64;
+
+std::size_t padded(const torch::Tensor& tensor) {
+  const std::size_t line = kAlignment / tensor.element_size();
+  return (static_cast<std::size_t>(tensor.numel()) + line - 1) / line * line;
+}
+
+void check(const Placed& placed) {
+  const torch::Tensor& parameter = placed.parameter;
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("parameter {} {}", placed.name, why));
+  };
+  if (!parameter.device().is_cpu())
+    refuse(fmt::format("is on {}; parameters are trained in CPU memory", parameter.device().str()));
+  if (parameter.layout() != torch::kStrided) refuse("is sparse; only dense parameters can be trained");
+  if (!parameter.is_leaf()) refuse("is computed from other tensors; only leaves can be trained");
+  dtype_of_tensor(parameter);
+}
+
+torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed) {
+  return flat.narrow(0, static_cast<std::int64_t>(placed.offset), placed.parameter.numel())
+      .view(placed.parameter.sizes());
+}
+
+}  // namespace
+
+DType dtype_of_tensor(const torch::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case torch::kFloat64:
+      return DType::float64;
+    case torch::kFloat32:
+      return DType::float32;
+    case torch::kFloat16:
+      return DType::float16;
+    case torch::kBFloat16:
+      return DType::bfloat16;
+    default:
+      throw InvalidArgument(
+          fmt::format("a tensor of {} cannot be averaged; float32, float64, float16 and bfloat16 can",
+                      torch::toString(tensor.scalar_type())));
+  }
+}
+
+MutableBlock Bucket::x_block() const {
+  return {dtype_of_tensor(x), x.data_ptr(), static_cast<std::size_t>(x.numel())};
+}
+MutableBlock Bucket::gradient_block() const {
+  return {dtype_of_tensor(gradient), gradient.data_ptr(), static_cast<std::size_t>(gradient.numel())};
+}
+
+std::vector<Segment> Bucket::segments(const std::vector<Placed>& all) const {
+  std::vector<Segment> result;
+  for (const std::size_t index : parameters)
+    result.push_back({all[index].offset, padded(all[index].parameter), all[index].group, true});
+  return result;
+}
+
+std::vector<Placed> trained_parameters(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  std::unordered_map<torch::TensorImpl*, Placed> trained;
+  std::vector<torch::TensorImpl*> order;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const auto& group = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (!group[i].requires_grad()) continue;  // frozen
+      const Placed placed{fmt::format("{} of the optimizer's group {}", i, g), group[i], {}, g, 0, 0, 0};
+      if (trained.emplace(group[i].unsafeGetTensorImpl(), placed).second)
+        order.push_back(group[i].unsafeGetTensorImpl());
+    }
+  }
+  // The module's order, then what the optimizer has beside.
+  std::vector<Placed> result;
+  const auto take = [&](torch::TensorImpl* tensor, const std::string& name) {
+    const auto found = trained.find(tensor);
+    if (found == trained.end()) return;
+    if (!name.empty()) found->second.name = name;
+    result.push_back(found->second);
+    trained.erase(found);
+  };
+  for (const auto& item : module.named_parameters()) take(item.value().unsafeGetTensorImpl(), item.key());
+  for (torch::TensorImpl* tensor : order) take(tensor, "");
+  if (result.empty())
+    throw InvalidArgument("the optimizer has no parameter that wants a gradient; there is nothing to train");
+  for (const Placed& placed : result) check(placed);
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
+std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) {
+  std::vector<Bucket> buckets;
+  std::vector<std::size_t> filled;            // elements, by bucket
+  std::unordered_map<int, std::size_t> open;  // by type: the bucket that still has room
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Placed& placed = parameters[i];
+    const int type = static_cast<int>(placed.parameter.scalar_type());
+    if (!open.contains(type)) {
+      open[type] = buckets.size();
+      buckets.emplace_back();
+      filled.push_back(0);
+    }
+    placed.bucket = open[type];
+    Bucket& bucket = buckets[placed.bucket];
+    placed.segment = bucket.parameters.size();
+    placed.offset = filled[placed.bucket];
+    bucket.parameters.push_back(i);
+    filled[placed.bucket] += padded(placed.parameter);
+    if (filled[placed.bucket] * placed.parameter.element_size() >= bytes) open.erase(type);
+  }
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    Bucket& bucket = buckets[b];
+    const auto options = torch::TensorOptions(parameters[bucket.parameters[0]].parameter.dtype());
+    bucket.x = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
+    bucket.gradient = torch::zeros_like(bucket.x);
+    for (const std::size_t i : bucket.parameters) {
+      Placed& placed = parameters[i];
+      const torch::Tensor place = view_at(bucket.x, placed);
+      place.copy_(placed.parameter);
+      placed.parameter.set_data(place);
+      placed.gradient = view_at(bucket.gradient, placed);
+      // What was computed before is not lost.
+      if (placed.parameter.grad().defined()) placed.gradient.copy_(placed.parameter.grad());
+      placed.parameter.mutable_grad() = placed.gradient;
+    }
+  }
+  return buckets;
+}
+
+}  // namespace starling

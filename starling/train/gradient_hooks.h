@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "starling/train/bucket.h"
+
+namespace starling {
+
+/// Calls back, in C++ and on whatever thread runs backward, when a parameter's gradient has been accumulated.
+class GradientHooks {
+ public:
+  using Callback = std::function<void(std::size_t parameter)>;
+
+  GradientHooks(const std::vector<Placed>& parameters, const Callback& callback);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+ private:
+  struct Hook {
+    std::shared_ptr<torch::autograd::Node> accumulator;  // kept: a parameter only refers to it weakly
+    std::uintptr_t key;
+  };
+  std::vector<Hook> hooks_;
+};
+
+}  // namespace starling

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace starling {
+
+/// How a Trainer trains. Every rank gives the same.
+struct TrainerOptions {
+  std::string method = "dsgd-awc";
+  std::string topology = "one-peer-exponential";
+  std::uint64_t seed = 0;  // of random topologies
+
+  /// Parameters travel in buckets of at least so many megabytes, in the order backward produces their
+  /// gradients.
+  double bucket_mb = 4;
+  /// What averages travel as: float32, float16 or bfloat16. Parameters and optimizers stay in float32.
+  std::string message = "float32";
+
+  /// Calls of backward() per step(). Only the last one communicates.
+  int accumulation = 1;
+  /// Gradients longer than this (all of them as one vector, in the 2-norm) are scaled down to it; 0: never.
+  double clip_norm = 0;
+  /// Updates and sends each bucket inside backward, as soon as its gradients are complete. No clipping, no
+  /// loss scaling.
+  bool eager = false;
+  /// What scale() multiplies losses by at first; 0: no scaling. A step whose gradients overflow is skipped
+  /// and halves it, 2000 good steps in a row double it.
+  double loss_scale = 0;
+
+  /// Buffers (batch-norm statistics) are every rank's own in training. In global_average() they are averaged,
+  /// "broadcast" from rank 0, or stay "local".
+  std::string buffers = "average";
+
+  /// "raise": who needs a dead rank throws PeerLost; "reweight": training goes on among the survivors.
+  std::string on_loss = "raise";
+  /// Everybody starts with rank 0's parameters and buffers.
+  bool broadcast_at_start = true;
+  /// Tells trainers of one flock apart that live at the same time.
+  std::string name = "trainer";
+};
+
+}  // namespace starling

@@ -1,0 +1,318 @@
+#include "starling/train/trainer.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "starling/base/closest.h"
+#include "starling/base/error.h"
+#include "starling/kernel/reduce.h"
+#include "starling/method/flock_channel.h"
+#include "starling/method/registry.h"
+#include "starling/train/trainer_state.h"
+
+namespace starling {
+namespace {
+
+constexpr int kGoodStepsToDouble = 2000;
+
+template <typename T>
+T choose_word(const std::string& option, const std::string& word,
+              const std::vector<std::pair<std::string, T>>& valid) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : valid) {
+    if (name == word) return value;
+    names.push_back(name);
+  }
+  throw InvalidArgument(unknown_name(option, word, names));
+}
+
+DType message_type(const TrainerOptions& options) {
+  return choose_word<DType>(
+      "message type", options.message,
+      {{"float32", DType::float32}, {"float16", DType::float16}, {"bfloat16", DType::bfloat16}});
+}
+
+OnLoss loss_policy(const TrainerOptions& options) {
+  return choose_word<OnLoss>("on_loss", options.on_loss,
+                             {{"raise", OnLoss::raise}, {"reweight", OnLoss::reweight}});
+}
+
+void check(const TrainerOptions& options) {
+  const auto need = [](bool good, const std::string& text) {
+    if (!good) throw InvalidArgument(text);
+  };
+  need(options.bucket_mb > 0,
+       fmt::format("bucket_mb = {}: a bucket holds more than nothing", options.bucket_mb));
+  need(options.accumulation >= 1,
+       fmt::format("accumulation = {}: a step takes at least one backward()", options.accumulation));
+  need(options.clip_norm >= 0, fmt::format("clip_norm = {} is negative", options.clip_norm));
+  need(options.loss_scale >= 0, fmt::format("loss_scale = {} is negative", options.loss_scale));
+  need(!options.eager || options.clip_norm == 0,
+       "eager and clip_norm exclude each other: eager updates a bucket before the others' gradients are "
+       "known");
+  need(!options.eager || options.loss_scale == 0,
+       "eager and loss_scale exclude each other: eager updates a bucket before an overflow can be seen");
+  choose_word<int>("buffers", options.buffers, {{"average", 0}, {"broadcast", 0}, {"local", 0}});
+}
+
+// Which optimizer a method needs is a matter of its moments.
+void check(const Method& method, const std::string& name, const std::string& native) {
+  const std::string needed = method.needs_optimizer();
+  if (!needed.empty() && native.rfind(needed, 0) != 0)
+    throw InvalidArgument(
+        fmt::format("{} needs torch::optim::Adam or AdamW (without amsgrad) for its settings", name));
+}
+
+}  // namespace
+
+Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Optimizer& optimizer_,
+                      TrainerOptions options_)
+    : flock(std::move(flock_)),
+      module(module_),
+      optimizer(optimizer_),
+      options(std::move(options_)),
+      local(optimizer_) {
+  check(options);
+  const DType message = message_type(options);
+  const OnLoss policy = loss_policy(options);
+  const MethodPtr method = make_method(options.method);
+  check(*method, options.method, local.native());
+  if (message != DType::float32 && method->needs_exact_messages())
+    throw InvalidArgument(
+        fmt::format("{} averages with weights that do not sum to one, which rounding to {} would spoil; use "
+                    "float32 messages",
+                    options.method, options.message));
+  const SchedulePtr schedule = schedule_for(flock, *method, options.topology, options.seed);
+  parameters = trained_parameters(module, optimizer);
+  if (policy == OnLoss::reweight) flock.on_loss(policy);
+
+  buckets = flatten(parameters, static_cast<std::size_t>(options.bucket_mb * 1e6));
+  std::vector<std::unique_ptr<Block>> blocks;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const std::string name = fmt::format("{}/{}", options.name, b);
+    const MutableBlock x = buckets[b].x_block();
+    UpdatePtr update = method->make_update(x.dtype, x.count, buckets[b].parameters.size(), local.hypers());
+    if (!update) update = local.make_update(parameters, buckets[b]);
+    blocks.push_back(std::make_unique<Block>(
+        name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
+        make_flock_channel(flock, name, {schedule, message, method->relay_rule()})));
+  }
+  driver.emplace(method, std::move(blocks));
+  accumulations.assign(parameters.size(), 0);
+  versions.assign(parameters.size(), 0);
+  for (const Bucket& bucket : buckets) incomplete.push_back(bucket.parameters.size());
+  loss_scale = options.loss_scale == 0 ? 1 : options.loss_scale;
+  local.import_state(parameters, updates());
+  if (options.broadcast_at_start) broadcast_parameters(0);
+  parameters_changed();
+  hooks = std::make_unique<GradientHooks>(parameters, [this](std::size_t i) { accumulated(i); });
+}
+
+std::vector<Update*> Trainer::State::updates() {
+  std::vector<Update*> all;
+  for (std::size_t b = 0; b < driver->size(); ++b) all.push_back((*driver)[b].local_update.get());
+  return all;
+}
+
+void Trainer::State::parameters_changed() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
+  for (std::size_t b = 0; b < driver->size(); ++b) (*driver)[b].channel->forget_kept();
+}
+
+// What is kept in outgoing memory for the next exchange must be what the parameters are.
+void Trainer::State::notice_changes() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].parameter._version() == versions[i]) continue;
+    versions[i] = parameters[i].parameter._version();
+    (*driver)[parameters[i].bucket].channel->forget_kept();
+  }
+}
+
+void Trainer::State::zero_grad() {
+  // Whoever zeroed gradients in his own way may have made new ones.
+  for (Placed& placed : parameters)
+    if (placed.parameter.grad().unsafeGetTensorImpl() != placed.gradient.unsafeGetTensorImpl())
+      placed.parameter.mutable_grad() = placed.gradient;
+  for (const Bucket& bucket : buckets) std::memset(bucket.gradient.data_ptr(), 0, bucket.gradient.nbytes());
+  std::fill(accumulations.begin(), accumulations.end(), 0);
+  for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
+  notice_changes();
+  driver->begin();
+}
+
+// Called by backward.
+void Trainer::State::accumulated(std::size_t i) {
+  const std::lock_guard lock(mutex);
+  const Placed& placed = parameters[i];
+  if (placed.parameter.grad().defined() && placed.parameter.grad().layout() != torch::kStrided)
+    throw InvalidArgument(
+        fmt::format("the gradient of {} is sparse, which cannot be averaged; use a dense one "
+                    "(Embedding: sparse = false)",
+                    placed.name));
+  const int count = ++accumulations[i];
+  if (count > options.accumulation)
+    throw InvalidArgument(fmt::format(
+        "backward() has computed the gradient of {} {} times since zero_grad(), but accumulation is {}; say "
+        "how many there are per step",
+        placed.name, count, options.accumulation));
+  if (count < options.accumulation || --incomplete[placed.bucket] > 0) return;
+  adopt_gradients(placed.bucket);
+  if (options.eager)
+    driver->finish_early(placed.bucket);
+  else if (options.loss_scale == 0)
+    driver->gradient(placed.bucket);
+}
+
+// A gradient that is not the view it was (after zero_grad with set_to_none) is taken into it; what has no
+// gradient in this step is not updated.
+void Trainer::State::adopt_gradients(std::size_t bucket) {
+  const torch::NoGradGuard no_grad;
+  for (const std::size_t i : buckets[bucket].parameters) {
+    Placed& placed = parameters[i];
+    (*driver)[bucket].segments[placed.segment].active = accumulations[i] > 0;
+    const torch::Tensor& current = placed.parameter.grad();
+    if (current.unsafeGetTensorImpl() == placed.gradient.unsafeGetTensorImpl()) continue;
+    if (current.defined())
+      placed.gradient.copy_(current);
+    else
+      placed.gradient.zero_();
+    placed.parameter.mutable_grad() = placed.gradient;
+  }
+}
+
+bool Trainer::State::step() {
+  if (averaged)
+    throw InvalidArgument("step() while the parameters are the flock's average: revert it or keep it first");
+  local.read_settings();
+  {
+    const std::lock_guard lock(mutex);
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      if (incomplete[b] > 0) adopt_gradients(b);
+  }
+  const bool good = measure_gradients();
+  finish_step();
+  return good;
+}
+
+// Clips, and finds overflows; false when this rank does not update.
+bool Trainer::State::measure_gradients() {
+  if (options.clip_norm == 0 && options.loss_scale == 0) return true;
+  // With a loss scale no bucket has been sent yet: methods that send gradients send them unscaled.
+  if (options.loss_scale != 0) {
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      starling::scale(dtype_of_tensor(buckets[b].gradient), buckets[b].gradient.data_ptr(), 1 / loss_scale,
+                      static_cast<std::size_t>(buckets[b].gradient.numel()));
+  }
+  driver->gradients();
+  double squares = 0;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const Block& block = (*driver)[b];
+    const torch::Tensor& gradient = buckets[b].gradient;
+    const bool wide = block.dtype() == DType::float32 || block.dtype() == DType::float64;
+    const double sum = wide ? sum_of_squares(block.dtype(), block.gradient.data, block.count())
+                            : gradient.to(torch::kFloat64).square().sum().item<double>();
+    squares += sum * block.gradient_scale * block.gradient_scale;
+  }
+  gradient_norm = std::sqrt(squares);
+  if (options.loss_scale != 0 && !std::isfinite(gradient_norm)) {
+    loss_scale = std::max(loss_scale / 2, 1.0);
+    good_steps = 0;
+    for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
+    return false;
+  }
+  if (options.loss_scale != 0 && ++good_steps == kGoodStepsToDouble) {
+    loss_scale *= 2;
+    good_steps = 0;
+  }
+  if (options.clip_norm > 0 && gradient_norm > options.clip_norm)
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      (*driver)[b].gradient_scale *= options.clip_norm / (gradient_norm + 1e-6);
+  return true;
+}
+
+void Trainer::State::finish_step() {
+  const torch::NoGradGuard no_grad;
+  driver->finish();
+  std::fill(accumulations.begin(), accumulations.end(), 0);
+  for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
+  if (epoch_left > 0) --epoch_left;
+  // Autograd shall notice if a graph outlives the parameters it was computed with.
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool by_hand = parameters[i].parameter._version() != versions[i] && !local.native().empty();
+    if (by_hand) (*driver)[parameters[i].bucket].channel->forget_kept();
+    parameters[i].parameter.unsafeGetTensorImpl()->bump_version();
+    versions[i] = parameters[i].parameter._version();
+  }
+  if (options.eager) driver->begin();
+}
+
+void Trainer::State::skip() {
+  zero_grad();
+  for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
+  finish_step();
+}
+
+Trainer::Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                 TrainerOptions options)
+    : state_(std::make_unique<State>(std::move(flock), module, optimizer, std::move(options))) {}
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+
+void Trainer::zero_grad() {
+  state_->zero_grad();
+}
+torch::Tensor Trainer::scale(const torch::Tensor& loss) const {
+  return state_->options.loss_scale == 0 ? loss : loss * state_->loss_scale;
+}
+bool Trainer::step() {
+  return state_->step();
+}
+void Trainer::skip() {
+  state_->skip();
+}
+
+std::int64_t Trainer::begin_epoch(std::int64_t batches) {
+  if (batches < 0) throw InvalidArgument(fmt::format("an epoch of {} batches", batches));
+  std::vector<std::int64_t> most = {batches};
+  state_->flock.allreduce(most, Reduction::max, Name(state_->options.name + "/epoch"));
+  state_->epoch_left = most[0];
+  return most[0];
+}
+void Trainer::finish_epoch() {
+  while (state_->epoch_left > 0) skip();
+}
+
+Step Trainer::steps() const {
+  return state_->driver->step();
+}
+double Trainer::loss_scale() const {
+  return state_->loss_scale;
+}
+double Trainer::gradient_norm() const {
+  return state_->gradient_norm;
+}
+double Trainer::waited() const {
+  return state_->driver->waited();
+}
+std::size_t Trainer::buckets() const {
+  return state_->buckets.size();
+}
+std::size_t Trainer::parameter_count() const {
+  std::size_t count = 0;
+  for (const Placed& placed : state_->parameters) count += static_cast<std::size_t>(placed.parameter.numel());
+  return count;
+}
+Flock& Trainer::flock() {
+  return state_->flock;
+}
+void Trainer::export_optimizer_state() {
+  state_->local.export_state(state_->parameters, state_->updates());
+}
+void Trainer::import_optimizer_state() {
+  state_->local.import_state(state_->parameters, state_->updates());
+}
+void Trainer::parameters_changed() {
+  state_->parameters_changed();
+}
+
+}  // namespace starling

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <memory>
+
+#include "starling/flock/flock.h"
+#include "starling/train/options.h"
+#include "starling/train/torch_version.h"
+
+namespace starling {
+
+/// Binds a method to a libtorch module and its optimizer.
+///
+///     auto flock = starling::join();
+///     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+///     starling::Trainer trainer(flock, *net, sgd, {.method = "dsgd-awc"});
+///     for (auto& batch : *loader) {
+///       trainer.zero_grad();
+///       loss(net->forward(batch.data), batch.target).backward();
+///       trainer.step();
+///     }
+///
+/// The parameters move into flat memory once, when the trainer is made, and change only in step() (or, with
+/// `eager`, inside backward). Not thread-safe; every rank makes the same calls.
+class Trainer {
+ public:
+  Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+          TrainerOptions options = {});
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+
+  /// Zeroes the gradients and lets what needs no gradient begin, such as the average of the neighbours'
+  /// models.
+  void zero_grad();
+  /// The loss times the loss scale; call backward() on it.
+  torch::Tensor scale(const torch::Tensor& loss) const;
+  /// Ends the step: updates and averages. False when this rank's update was skipped because of an overflow.
+  bool step();
+  /// Takes part in a step without an update of its own: an empty batch, an overflow.
+  void skip();
+
+  /// Before an epoch: this rank has so many batches. Returns how many steps everybody is going to take: the
+  /// most that anybody has batches.
+  std::int64_t begin_epoch(std::int64_t batches);
+  /// After a rank's last batch: keeps answering the others until they have finished, too.
+  void finish_epoch();
+
+  /// Steps so far.
+  Step steps() const;
+  double loss_scale() const;
+  /// The 2-norm of the last step's gradients before clipping; needs clip_norm or loss_scale.
+  double gradient_norm() const;
+  /// Seconds spent waiting for others, so far.
+  double waited() const;
+  std::size_t buckets() const;
+  std::size_t parameter_count() const;
+  Flock& flock();
+
+  void broadcast_parameters(Rank root = 0);
+  void broadcast_optimizer_state(Rank root = 0);
+  /// Natively updated optimizers (SGD, Adam, AdamW) keep their state in the trainer. Before the optimizer is
+  /// saved: writes it there; after it was loaded: reads it.
+  void export_optimizer_state();
+  void import_optimizer_state();
+  /// The parameters were changed by hand. (In-place operations of torch are noticed without.)
+  void parameters_changed();
+
+  /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.
+  double consensus_distance();
+
+  /// The mean model, in place of this rank's own until this goes.
+  class [[nodiscard]] Averaged {
+   public:
+    explicit Averaged(Trainer& trainer) : trainer_(&trainer) {}
+    Averaged(Averaged&& other) noexcept : trainer_(std::exchange(other.trainer_, nullptr)) {}
+    ~Averaged() { revert(); }
+    /// Everybody gets its own model back.
+    void revert();
+    /// The mean model stays.
+    void keep();
+
+   private:
+    Trainer* trainer_;
+  };
+  /// A collective. Buffers as the options say.
+  Averaged global_average();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace starling

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "starling/method/driver.h"
+#include "starling/train/gradient_hooks.h"
+#include "starling/train/torch_update.h"
+#include "starling/train/trainer.h"
+
+namespace starling {
+
+/// What a Trainer is made of.
+struct Trainer::State {
+  State(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer, TrainerOptions options);
+
+  // trainer.cpp
+  void zero_grad();
+  bool step();
+  void skip();
+  void accumulated(std::size_t parameter);
+  void adopt_gradients(std::size_t bucket);
+  bool measure_gradients();
+  void finish_step();
+  std::vector<Update*> updates();
+  void parameters_changed();
+  void notice_changes();
+
+  // averages.cpp
+  void broadcast_parameters(Rank root);
+  void broadcast_optimizer_state(Rank root);
+  double consensus_distance();
+  void average();
+  void revert();
+  void average_buffers();
+  std::vector<torch::Tensor> floating_buffers() const;
+
+  Flock flock;
+  torch::nn::Module& module;
+  torch::optim::Optimizer& optimizer;
+  TrainerOptions options;
+  TorchOptimizer local;
+  std::vector<Placed> parameters;
+  std::vector<Bucket> buckets;
+  std::optional<Driver> driver;
+
+  std::mutex mutex;                     // backward may run on several threads
+  std::vector<int> accumulations;       // by parameter: backward()s since the last step
+  std::vector<std::size_t> incomplete;  // by bucket: parameters without their gradient
+  std::vector<std::int64_t> versions;   // of the parameters after the last step
+  double loss_scale = 0;
+  int good_steps = 0;
+  double gradient_norm = 0;
+  std::int64_t epoch_left = 0;  // steps
+
+  std::vector<torch::Tensor> own_models;  // while averaged
+  std::vector<torch::Tensor> own_buffers;
+  bool averaged = false;
+
+  std::unique_ptr<GradientHooks> hooks;  // last: they call into this
+};
+
+}  // namespace starling
