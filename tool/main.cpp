@@ -5,6 +5,7 @@
 #include "starling/base/error.h"
 #include "starling/version.h"
 #include "tool/command.h"
+#include "tool/hand_over.h"
 
 int main(int argc, char** argv) {
   using namespace starling::tool;
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.get_formatter()->column_width(34);
   remember_command_line(argc, argv);
+  remember_arguments(argv);
   add_topo(app);
   add_compare(app);
   add_simulate(app);

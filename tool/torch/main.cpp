@@ -1,0 +1,41 @@
+#include <csignal>
+#include <exception>
+#include <iostream>
+
+#include "starling/version.h"
+#include "tool/torch/bench_worker.h"
+#include "tool/torch/command.h"
+
+// The part of the command `starling` that needs libtorch, which takes a while to load.
+int main(int argc, char** argv) {
+  using namespace starling::tool;
+  std::signal(SIGPIPE, SIG_IGN);  // workers may go first
+  CLI::App app("Starling: one model, many workers, a few neighbours each.", "starling");
+  app.set_version_flag("--version", "starling " STARLING_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  remember_command_line(argc, argv);
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine against what we promise");
+  bench->require_subcommand(1);
+  add_bench_training(*bench);
+  add_bench_scaling(*bench);
+
+  std::string work;
+  int threads = 1;
+  CLI::App* worker = app.add_subcommand("worker", "one rank of a training benchmark")->group("");
+  worker->add_option("work", work)->required();
+  worker->add_option("threads", threads)->required();
+  worker->callback([&] { be_training_worker(work, threads); });
+  try {
+    app.parse(argc, argv);
+    std::cout.flush();
+    return exit_status();
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::cerr << "starling: " << error.what() << "; see --help\n";
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "starling: " << error.what() << '\n';
+    return 2;
+  }
+}
