@@ -184,7 +184,7 @@ std::vector<double> run_own(Contender contender, const Work& work) {
 // Ranks pin themselves as ours do. Spinning is what MPI does best with a core per rank, yielding without.
 std::vector<std::string> mpi_command(const Work& work) {
   const bool crowded = static_cast<std::size_t>(work.ranks) > work.cpus.size();
-  std::vector<std::string> words = {in_path("mpirun").value(),
+  std::vector<std::string> words = {launch::in_path("mpirun").value(),
                                     "-n",
                                     std::to_string(work.ranks),
                                     "--oversubscribe",
@@ -204,7 +204,7 @@ std::vector<double> run_peer(Contender contender, Work work) {
       contender == Contender::mpi ? mpi_command(work) : std::vector{beside_us("starling_peer_gloo").value()};
   const std::vector<std::string> arguments = to_arguments(work);
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const ProgramRun run = run_program(words, work.cpus, kLimit);
+  const launch::ProgramRun run = run_successfully(words, work.cpus, kLimit);
   std::istringstream numbers(run.out);
   std::vector<double> batches;
   for (double seconds = 0; numbers >> seconds;) batches.push_back(seconds);
@@ -228,7 +228,7 @@ std::string to_string(Contender contender) {
 }
 
 std::optional<std::string> missing(Contender contender) {
-  if (contender == Contender::mpi && (!beside_us("starling_peer_mpi") || !in_path("mpirun")))
+  if (contender == Contender::mpi && (!beside_us("starling_peer_mpi") || !launch::in_path("mpirun")))
     return "no Open MPI to compare with; ./run bench installs it";
   if (contender == Contender::gloo && !beside_us("starling_peer_gloo"))
     return "no gloo to compare with; ./run bench installs it";
@@ -305,7 +305,7 @@ double stopped_share(double stop_seconds, const std::vector<int>& cpus) {
 }
 
 double start_up_seconds(int ranks) {
-  return run_program({own_path(), "run", "-n", std::to_string(ranks), "--", "true"}, {}, kLimit).seconds;
+  return run_successfully({own_path(), "run", "-n", std::to_string(ranks), "--", "true"}, {}, kLimit).seconds;
 }
 
 bool single_copy_allowed() {

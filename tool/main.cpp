@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   add_run(app);
   add_bench(app);
   add_timeline(app);
+  add_data(app);
   try {
     app.parse(keep_program(argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();

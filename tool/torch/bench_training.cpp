@@ -58,6 +58,15 @@ struct Times {
   std::vector<double> waiting;
 };
 
+// Debian's torch belongs to Debian's python, which need not be the first one in PATH.
+std::string python_with_torch() {
+  for (const auto& candidate : {launch::in_path("python3"), std::optional<std::string>("/usr/bin/python3")})
+    if (candidate && launch::run_program({*candidate, "-c", "import torch.distributed"}, 60s).succeeded())
+      return *candidate;
+  throw Error(
+      "no python3 here has torch, so there is no DDP to compare with (Debian: python3-torch); see --alone");
+}
+
 std::vector<std::string> one_thread(int threads) {
   const std::string n = std::to_string(threads);
   return {"OMP_NUM_THREADS=" + n, "OPENBLAS_NUM_THREADS=" + n};
@@ -74,8 +83,7 @@ class Arena {
         cpus_, one_thread(threads));
     names_ = {kAlone, kOurs, kAllreduce};
     if (!options.peers) return;
-    const auto python = in_path("python3");
-    if (!python) throw Error("python3 is not there, and so is no DDP to compare with; see --alone");
+    const std::string python = python_with_torch();
     const std::string batch = std::to_string(training_work(what.work).batch);
     for (const double megabytes : kBucketSizes) {
       const std::vector<std::string> words = {*python,     "-c",  std::string(embedded::peer_ddp()),

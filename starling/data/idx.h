@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "starling/data/dataset.h"
+
+namespace starling {
+
+/// An array of bytes in the IDX format of MNIST: two zero bytes, the type of the elements, the number of
+/// dimensions, the dimensions as big-endian 32-bit numbers, the elements with the last dimension fastest.
+struct IdxArray {
+  std::vector<std::size_t> dimensions;
+  std::vector<std::uint8_t> values;
+};
+
+/// Reads a file, plain or gzip, of exactly that many dimensions. What is cut off, too long or something else
+/// is refused with an Error that names the file, what was found and what is valid.
+IdxArray read_idx(const std::filesystem::path& path, std::size_t dimensions);
+
+/// What MNIST and its relatives have in common: train-images-idx3-ubyte, train-labels-idx1-ubyte and the same
+/// for t10k, all of them plain or with .gz behind.
+struct IdxSet {
+  std::string name;
+  ImageShape shape;
+  int classes = 10;
+  float mean = 0;
+  float deviation = 1;
+};
+
+/// The names of the files of a split, without a folder: images, then labels.
+struct IdxNames {
+  std::string images;
+  std::string labels;
+};
+IdxNames idx_names(Split split);
+
+Dataset load_idx(const IdxSet& set, Split split, const std::filesystem::path& folder);
+
+}  // namespace starling

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "starling/data/registry.h"
+
+namespace starling {
+
+/// `mnist`: 60,000 + 10,000 handwritten digits of 28 x 28 (LeCun, Cortes, Burges).
+DataSource mnist_source();
+
+}  // namespace starling

@@ -1,0 +1,228 @@
+#include "starling/data/partition.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "starling/base/error.h"
+#include "starling/base/spec.h"
+
+namespace starling {
+namespace {
+
+constexpr std::uint64_t kMostDraws = 20'000;
+constexpr double kLeastAlpha = 1e-4;
+constexpr double kMostAlpha = 1e6;
+
+void check_workers(std::size_t count, Rank n) {
+  if (n < 1) throw InvalidArgument(fmt::format("samples are dealt to at least one worker, not n = {}", n));
+  if (count < static_cast<std::size_t>(n))
+    throw InvalidArgument(fmt::format("{} samples cannot be dealt to {} workers", count, n));
+  if (count > UINT32_MAX) throw InvalidArgument(fmt::format("{} samples are more than 2^32 - 1", count));
+}
+
+// Marsaglia and Tsang, for shapes from 1 on. Smaller ones come from shape + 1 times a power of a uniform
+// number, which is far below the smallest double for an alpha such as 0.01; hence the logarithm.
+double log_gamma_draw(double shape, Random& random) {
+  if (shape < 1) return log_gamma_draw(shape + 1, random) + std::log(1 - random.uniform()) / shape;
+  const double d = shape - 1.0 / 3;
+  const double c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = random.normal();
+    const double root = 1 + c * x;
+    if (root <= 0) continue;
+    const double v = root * root * root;
+    if (std::log(1 - random.uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return std::log(d * v);
+  }
+}
+
+// Splits `count` in proportion to exp(weight) over the workers with room; `given` is added to.
+void split(std::size_t count, const std::vector<double>& weights, const std::vector<bool>& has_room,
+           std::vector<std::size_t>& given) {
+  double most = -INFINITY;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (has_room[i]) most = std::max(most, weights[i]);
+  std::vector<double> sums(weights.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    sums[i] = sum += has_room[i] ? std::exp(weights[i] - most) : 0;
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    // The last with room has the whole sum, so the last cut is `count` itself.
+    const auto cut =
+        sums[i] == sum ? count : static_cast<std::size_t>(sums[i] / sum * static_cast<double>(count));
+    given[i] += cut - before;
+    before = cut;
+  }
+}
+
+using Shares = std::vector<std::vector<std::size_t>>;  // [class][worker]
+
+// One draw, by the original rule: full workers take no more, but the one before they were full may be large.
+Shares draw_shares(const std::vector<std::size_t>& class_sizes, std::size_t n, std::size_t count,
+                   double alpha, Random& random) {
+  Shares shares;
+  std::vector<std::size_t> sizes(n, 0);
+  std::vector<double> weights(n);
+  std::vector<bool> has_room(n);
+  for (const std::size_t class_size : class_sizes) {
+    auto& share = shares.emplace_back(n, 0);
+    for (double& weight : weights) weight = log_gamma_draw(alpha, random);
+    if (class_size == 0) continue;
+    for (std::size_t i = 0; i < n; ++i) has_room[i] = sizes[i] * n < count;
+    split(class_size, weights, has_room, share);
+    for (std::size_t i = 0; i < n; ++i) sizes[i] += share[i];
+  }
+  return shares;
+}
+
+// One draw with a firm limit for everybody; what is left over is split again among those with room.
+Shares draw_equal_shares(const std::vector<std::size_t>& class_sizes, std::size_t n, std::size_t count,
+                         double alpha, Random& random) {
+  Shares shares;
+  std::vector<std::size_t> room(n);
+  for (std::size_t i = 0; i < n; ++i) room[i] = count / n + (i < count % n ? 1 : 0);
+  std::vector<double> weights(n);
+  std::vector<bool> has_room(n);
+  for (const std::size_t class_size : class_sizes) {
+    auto& share = shares.emplace_back(n, 0);
+    for (double& weight : weights) weight = log_gamma_draw(alpha, random);
+    for (std::size_t left = class_size; left > 0;) {
+      for (std::size_t i = 0; i < n; ++i) has_room[i] = room[i] > 0;
+      std::vector<std::size_t> more(n, 0);
+      split(left, weights, has_room, more);
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t taken = std::min(more[i], room[i]);
+        share[i] += taken;
+        room[i] -= taken;
+        left -= taken;
+      }
+    }
+  }
+  return shares;
+}
+
+std::size_t smallest_shard(const Shares& shares, std::size_t n) {
+  std::size_t smallest = SIZE_MAX;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::size_t size = 0;
+    for (const auto& share : shares) size += share[i];
+    smallest = std::min(smallest, size);
+  }
+  return smallest;
+}
+
+const PartitionKind& find_kind(const Spec& spec) {
+  std::vector<std::string> names;
+  for (const PartitionKind& kind : partition_kinds()) {
+    if (!spec.is_list && kind.name == spec.word) return kind;
+    names.push_back(kind.name);
+  }
+  throw InvalidArgument(
+      fmt::format("unknown partition '{}'; valid are {}", spec.to_string(), join_words(names)));
+}
+
+Parameters read_parameters(const Spec& spec, const PartitionKind& kind, std::uint64_t seed) {
+  auto declared = kind.parameters;
+  declared.push_back({"seed", std::to_string(seed), "of the draws"});
+  return {spec, declared};
+}
+
+}  // namespace
+
+std::vector<Shard> iid_partition(std::size_t count, Rank n, std::uint64_t seed) {
+  check_workers(count, n);
+  std::vector<std::uint32_t> samples(count);
+  std::iota(samples.begin(), samples.end(), 0U);
+  Random random(seed, 0, stream::kPartition);
+  shuffle(samples, random);
+  std::vector<Shard> shards;
+  auto begin = samples.begin();
+  const auto workers = static_cast<std::size_t>(n);
+  for (std::size_t i = 0; i < workers; ++i) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(count / workers + (i < count % workers ? 1 : 0));
+    shards.emplace_back(begin, end);
+    std::sort(shards.back().begin(), shards.back().end());
+    begin = end;
+  }
+  return shards;
+}
+
+std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Rank n, double alpha,
+                                       std::uint64_t seed, ShardSize size) {
+  check_workers(labels.size(), n);
+  if (!(alpha >= kLeastAlpha && alpha <= kMostAlpha))
+    throw InvalidArgument(
+        fmt::format("dirichlet: alpha={} is not valid; expected {} to {}", alpha, kLeastAlpha, kMostAlpha));
+  const std::size_t count = labels.size();
+  const auto workers = static_cast<std::size_t>(n);
+  std::vector<std::vector<std::uint32_t>> classes(256);
+  for (std::size_t i = 0; i < count; ++i) classes[labels[i]].push_back(static_cast<std::uint32_t>(i));
+  std::erase_if(classes, [](const auto& samples) { return samples.empty(); });
+  std::vector<std::size_t> class_sizes;
+  for (const auto& samples : classes) class_sizes.push_back(samples.size());
+
+  Shares shares;
+  std::uint64_t draw = 0;
+  do {
+    if (++draw > kMostDraws)
+      throw Error(fmt::format(
+          "dirichlet(alpha={}): in {} draws, no split of {} samples of {} classes over {} workers gave "
+          "everybody half of the average; take a larger alpha, fewer workers, or equal=yes",
+          alpha, kMostDraws, count, classes.size(), n));
+    Random random(seed, draw, stream::kPartition);
+    shares = (size == ShardSize::equal ? draw_equal_shares : draw_shares)(class_sizes, workers, count, alpha,
+                                                                          random);
+  } while (size == ShardSize::at_least_half && 2 * workers * smallest_shard(shares, workers) < count);
+
+  std::vector<Shard> shards(workers);
+  Random order(seed, 0, stream::kPartition);
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    shuffle(classes[c], order);
+    auto begin = classes[c].begin();
+    for (std::size_t i = 0; i < workers; ++i) {
+      const auto end = begin + static_cast<std::ptrdiff_t>(shares[c][i]);
+      shards[i].insert(shards[i].end(), begin, end);
+      begin = end;
+    }
+  }
+  for (Shard& shard : shards) std::sort(shard.begin(), shard.end());
+  return shards;
+}
+
+const std::vector<PartitionKind>& partition_kinds() {
+  static const std::vector<PartitionKind> kinds = {
+      {"iid",
+       "at random, equal sizes",
+       {},
+       [](const Parameters& parameters, std::span<const std::uint8_t> labels, Rank n) {
+         return iid_partition(labels.size(), n, parameters.seed());
+       }},
+      {"dirichlet",
+       "classes unequally spread, the more so the smaller alpha",
+       {{"alpha", "", "how even: 100 is like iid, 0.01 is a class or two per worker"},
+        {"equal", "no", "shards of equal size"}},
+       [](const Parameters& parameters, std::span<const std::uint8_t> labels, Rank n) {
+         return dirichlet_partition(labels, n, parameters.number("alpha", kLeastAlpha, kMostAlpha),
+                                    parameters.seed(),
+                                    parameters.yes("equal") ? ShardSize::equal : ShardSize::at_least_half);
+       }}};
+  return kinds;
+}
+
+std::string partition_name(std::string_view text, std::uint64_t seed) {
+  Spec spec = parse_spec(text);
+  if (!read_parameters(spec, find_kind(spec), seed).given("seed"))
+    spec.arguments.push_back({"seed", Spec{std::to_string(seed), false, {}}});
+  return spec.to_string();
+}
+
+std::vector<Shard> make_partition(std::string_view text, std::span<const std::uint8_t> labels, Rank n,
+                                  std::uint64_t seed) {
+  const Spec spec = parse_spec(text);
+  const PartitionKind& kind = find_kind(spec);
+  return kind.make(read_parameters(spec, kind, seed), labels, n);
+}
+
+}  // namespace starling

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "starling/base/parameters.h"
+#include "starling/data/shard.h"
+
+// Who trains on what. Every sample goes to exactly one of n workers; equal arguments give equal shards,
+// everywhere.
+
+namespace starling {
+
+/// At random; the sizes differ by at most one.
+std::vector<Shard> iid_partition(std::size_t count, Rank n, std::uint64_t seed);
+
+/// How dirichlet_partition looks after the sizes.
+enum class ShardSize {
+  at_least_half,  // drawn again until the smallest shard has at least half of the average
+  equal,          // they differ by at most one: what a full worker would get goes on to the others
+};
+
+/// For each class the workers' shares are drawn from a symmetric Dirichlet distribution, where a worker that
+/// has its fair share of samples gets no more. The lower alpha, the fewer classes a worker sees; a large one
+/// is like iid. Throws Error where no draw gives everybody half of the average: few classes, many workers and
+/// a small alpha, for which there is ShardSize::equal.
+std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Rank n, double alpha,
+                                       std::uint64_t seed, ShardSize size = ShardSize::at_least_half);
+
+/// A way to split that the grammar knows.
+struct PartitionKind {
+  std::string name;
+  std::string summary;
+  std::vector<Parameter> parameters;  // besides seed=
+  std::function<std::vector<Shard>(const Parameters&, std::span<const std::uint8_t> labels, Rank n)> make;
+};
+const std::vector<PartitionKind>& partition_kinds();
+
+/// The text with its seed filled in, `dirichlet(alpha=0.1,seed=7)`: equal names mean equal splits. A seed= in
+/// the text wins. Throws InvalidArgument listing what is valid.
+std::string partition_name(std::string_view text, std::uint64_t seed);
+
+/// `make_partition("dirichlet(alpha=0.1)", data.labels, 8, seed)`.
+std::vector<Shard> make_partition(std::string_view text, std::span<const std::uint8_t> labels, Rank n,
+                                  std::uint64_t seed);
+
+}  // namespace starling

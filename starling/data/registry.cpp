@@ -1,0 +1,72 @@
+#include "starling/data/registry.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
+#include "starling/data/mnist.h"
+#include "starling/data/synthetic.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "" when it is not set or relative, which the XDG rules say to ignore.
+fs::path folder_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && fs::path(value).is_absolute() ? fs::path(value) : fs::path();
+}
+
+const DataSource& find(const Spec& spec) {
+  std::vector<std::string> names;
+  for (const DataSource& source : data_sources()) {
+    if (!spec.is_list && source.name == spec.word) return source;
+    names.push_back(source.name);
+  }
+  throw InvalidArgument(
+      fmt::format("unknown data set '{}'; valid are {}", spec.to_string(), join_words(names)));
+}
+
+}  // namespace
+
+const std::vector<DataSource>& data_sources() {
+  static const std::vector<DataSource> sources = {
+      mnist_source(),
+      synthetic_source(),
+  };
+  return sources;
+}
+
+const DataSource& find_data_source(std::string_view text) {
+  return find(parse_spec(text));
+}
+
+fs::path data_folder(const std::string& name) {
+  // Ours may be relative: whoever sets it knows from where.
+  if (const char* own = std::getenv("STARLING_DATA"); own != nullptr && *own != '\0')
+    return fs::path(own) / name;
+  if (const fs::path cache = folder_variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache / "starling" / name;
+  if (const fs::path home = folder_variable("HOME"); !home.empty())
+    return home / ".cache" / "starling" / name;
+  throw Error("no place for data sets: set STARLING_DATA to a folder (XDG_CACHE_HOME and HOME are not set)");
+}
+
+Dataset load(std::string_view text, Split split, const fs::path& folder) {
+  const Spec spec = parse_spec(text);
+  const DataSource& source = find(spec);
+  const Parameters parameters(spec, source.parameters);
+  if (source.recipe)
+    return source.load(parameters, split, folder.empty() ? data_folder(source.name) : folder);
+  if (!folder.empty()) throw InvalidArgument(fmt::format("{} is generated and has no folder", source.name));
+  return source.load(parameters, split, folder);
+}
+
+FetchResult fetch(const DataSource& source, const fs::path& folder,
+                  const std::function<void(const std::string&)>& tell) {
+  if (!source.recipe) throw InvalidArgument(fmt::format("{} is generated and has no files", source.name));
+  return fetch(source.name, *source.recipe, folder.empty() ? data_folder(source.name) : folder, tell);
+}
+
+}  // namespace starling

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "starling/data/registry.h"
+
+namespace starling {
+
+/// Images that nobody took: each of ten classes is a smooth random pattern, seen shifted, stronger or weaker,
+/// behind a smooth veil and noise. Small convolutional networks learn it from a few thousand images; a linear
+/// classifier does not. Integer arithmetic: the same bytes on every platform.
+struct SyntheticOptions {
+  std::uint64_t seed = 1;  // of the patterns and of the images
+  std::size_t train = 4000;
+  std::size_t test = 1000;
+};
+
+/// 28 x 28, grey. The two splits have the same patterns and no image in common.
+Dataset make_synthetic(Split split, const SyntheticOptions& options = {});
+
+/// `synthetic(seed=1, train=4000, test=1000)`.
+DataSource synthetic_source();
+
+}  // namespace starling
