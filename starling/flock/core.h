@@ -8,6 +8,7 @@
 #include "starling/flock/hub.h"
 #include "starling/flock/membership.h"
 #include "starling/flock/reduce_rounds.h"
+#include "starling/flock/window.h"
 #include "starling/topology/schedule.h"
 
 namespace starling {
@@ -63,7 +64,7 @@ class Core {
   Rank own(Rank global_rank) const;
   Topic& topic(const Name& name);
 
-  void set_course(Course& course, SchedulePtr schedule);
+  void set_course(Course& course, const SchedulePtr& schedule);
   SchedulePtr schedule_of(const Course& course) const;
   /// The schedule as it holds now: over the live members, once a view has changed it.
   SchedulePtr schedule_now();
@@ -82,6 +83,13 @@ class Core {
   };
   void next_turn(Course& course, Turn& turn);
 
+  /// Windows by name, from their making until they are freed: who made one need not keep the handle. These
+  /// throw InvalidArgument, which lists the names there are.
+  void check_new_window(const std::string& name) const;
+  void add_window(const std::string& name, std::shared_ptr<Window::State> window);
+  std::shared_ptr<Window::State> window(std::string_view name) const;
+  void forget_window(const std::string& name);
+
   /// How many flocks of exactly these members this rank has made before.
   std::uint64_t count_flocks(const std::vector<Rank>& of);
 
@@ -91,10 +99,12 @@ class Core {
 
  private:
   const SchedulePtr& schedule_in(Course& course, const View& view);
+  std::string window_names() const;
 
   mutable std::mutex mutex_;  // of the courses and of what follows
   Step started_ = 0;          // scheduled operations since joining, whatever the schedule
   std::map<std::vector<Rank>, std::uint64_t> flocks_;
+  std::map<std::string, std::shared_ptr<Window::State>, std::less<>> windows_;
   StepObserver observer_;
   std::atomic<bool> observed_{false};
 };
