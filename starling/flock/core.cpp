@@ -144,6 +144,39 @@ Exchange Core::peek(Course& course) {
   return schedule_in(course, *view)->exchange(course.step - origin, self());
 }
 
+std::string Core::window_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, window] : windows_) names.push_back(name);
+  return names.empty() ? "none" : join_words(names);
+}
+
+void Core::check_new_window(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  if (windows_.contains(name))
+    throw InvalidArgument(fmt::format(
+        "win_create: there is a window '{}' already; free it first or choose a name that is not one of: {}",
+        name, window_names()));
+}
+
+void Core::add_window(const std::string& name, std::shared_ptr<Window::State> window) {
+  const std::lock_guard lock(mutex_);
+  windows_[name] = std::move(window);
+}
+
+std::shared_ptr<Window::State> Core::window(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = windows_.find(name);
+  if (found == windows_.end())
+    throw InvalidArgument(
+        fmt::format("there is no window '{}' in this flock; there are: {}", name, window_names()));
+  return found->second;
+}
+
+void Core::forget_window(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  windows_.erase(name);
+}
+
 void Core::observe(StepObserver observer) {
   const std::lock_guard lock(mutex_);
   observed_ = static_cast<bool>(observer);

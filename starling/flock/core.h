@@ -8,6 +8,7 @@
 #include "starling/flock/hub.h"
 #include "starling/flock/membership.h"
 #include "starling/flock/reduce_rounds.h"
+#include "starling/flock/window.h"
 #include "starling/topology/schedule.h"
 
 namespace starling {
@@ -90,6 +91,13 @@ class Core {
   };
   void next_turn(Course& course, Turn& turn);
 
+  /// Windows by name, from their making until they are freed: who made one need not keep the handle. These
+  /// throw InvalidArgument, which lists the names there are.
+  void check_new_window(const std::string& name) const;
+  void add_window(const std::string& name, std::shared_ptr<Window::State> window);
+  std::shared_ptr<Window::State> window(std::string_view name) const;
+  void forget_window(const std::string& name);
+
   /// How many flocks of exactly these members this rank has made before.
   std::uint64_t count_flocks(const std::vector<Rank>& of);
 
@@ -99,10 +107,12 @@ class Core {
 
  private:
   const SchedulePtr& schedule_in(Course& course, const View& view);
+  std::string window_names() const;
 
   mutable std::mutex mutex_;  // of the courses and of what follows
   Step started_ = 0;          // scheduled operations since joining, whatever the schedule
   std::map<std::vector<Rank>, std::uint64_t> flocks_;
+  std::map<std::string, std::shared_ptr<Window::State>, std::less<>> windows_;
   StepObserver observer_;
   std::atomic<bool> observed_{false};
 };

@@ -59,7 +59,7 @@ class Flock {
 
   /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set
   /// the same, between the same operations; the schedule begins at its step 0.
-  void set_schedule(SchedulePtr schedule) { core_->set_course(core_->main, std::move(schedule)); }
+  void set_schedule(const SchedulePtr& schedule) { core_->set_course(core_->main, schedule); }
   void set_schedule(const std::string& spec);
   SchedulePtr schedule() const { return core_->schedule_of(core_->main); }
   /// What the schedule has become: over the live members, once a death has changed it.
@@ -282,14 +282,17 @@ class Flock {
   // One-sided: see window.h.
 
   /// A collective. The slots are of the schedule's neighbours, in all its steps. `x` must live as long as the
-  /// window.
+  /// window, which is until win_free or the end of the flock; until then the name is taken.
   template <WritableRange T>
   Window win_create(T& x, Name name, const WindowOptions& options = {}) {
     return create_window(mutable_block(x), name, options);
   }
   Window create_window(MutableBlock tensor, Name name, const WindowOptions& options);
+  /// The window of this name, from its making until it is freed.
+  Window window(Name name) const;
   /// A collective that gives a window's memory back; no copy of it may be used afterwards.
   void win_free(Window&& window);
+  void win_free(Name name) { win_free(window(name)); }
 
   // Point to point. Sending never waits.
 

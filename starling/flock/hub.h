@@ -25,11 +25,11 @@ struct Suspicion {
 class Hub {
  public:
   explicit Hub(std::shared_ptr<Fabric> given)
-      : fabric(std::move(given)), mailbox(fabric), recorder(fabric->rank(), fabric->size()) {}
+      : recorder(given->rank(), given->size()), fabric(std::move(given)), mailbox(fabric) {}
 
+  Recorder recorder;
   const std::shared_ptr<Fabric> fabric;
   Mailbox mailbox;
-  Recorder recorder;
   std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
   std::atomic<bool> many_threads{false};  // more than one has started operations
   std::atomic<bool> told_others{false};   // what this rank waits for

@@ -26,8 +26,7 @@ constexpr LauncherVariables kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT"},
 };
 
-Rank read_rank(const char* variable) {
-  const std::string_view text = std::getenv(variable);
+Rank read_rank(const char* variable, std::string_view text) {
   Rank value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   if (result.ec != std::errc() || result.ptr != text.data() + text.size())
@@ -56,12 +55,15 @@ Flock join() {
   LocalOptions options;
   if (timeout) options.join_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(*timeout);
   for (const LauncherVariables& variables : kLaunchers) {
-    if (std::getenv(variables.rank) == nullptr || std::getenv(variables.size) == nullptr) continue;
+    const char* rank = std::getenv(variables.rank);
+    const char* size = std::getenv(variables.size);
+    if (rank == nullptr || size == nullptr) continue;
     const char* job = std::getenv(variables.job);
     if (job == nullptr)
       throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
                                         variables.rank, variables.job));
-    return bounded(Flock(join_local(job, read_rank(variables.rank), read_rank(variables.size), options)));
+    return bounded(
+        Flock(join_local(job, read_rank(variables.rank, rank), read_rank(variables.size, size), options)));
   }
   return bounded(Flock(local_threads(1).front()));
 }

@@ -22,13 +22,17 @@ struct RelayOptions {
   /// A message that has not come by then is dropped; it counts as zero, with count 0. A message that a later
   /// one has overtaken is dropped anyway.
   std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
+  /// How a schedule of several trees divides the block: every second element to each of two (a layer's
+  /// elements then travel over both), or halves in one piece. Every rank must choose the same.
+  bool contiguous = false;
 };
 
 /// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its
 /// other neighbours told it a step before, so that everybody sees the sum of all blocks, of rank j as it was
 /// max(0, hops - 1) steps ago. A handle; copies share everything. One call at a time.
 ///
-/// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block.
+/// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block: the even
+/// and the odd elements, unless RelayOptions asks for contiguous parts.
 ///
 ///     auto relay = flock.relay("chain");
 ///     relay.average(x);   // x <- the average of everybody's latest known block

@@ -1,14 +1,56 @@
 #include "starling/flock/relay_sum.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
+#include "starling/flock/errors.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
+#include "starling/kernel/deal.h"
 
 namespace starling {
 namespace {
 
 constexpr std::size_t kInCache = 64 << 10;  // bytes
+// Sorting takes little at a time: the next lines are then on their way while these are being summed.
+constexpr std::size_t kSorted = 2 << 10;
+
+// A message tells how many blocks are in it, and which trees and lanes its sender uses.
+constexpr std::uint64_t kCounts = std::uint64_t{1} << 32;
+
+std::uint64_t contributors_in(const Arrival& arrival) {
+  return arrival.header().detail % kCounts;
+}
+
+/// A part of a block in the cache, the elements of each tree together.
+class Sorted {
+ public:
+  Sorted(std::size_t trees, DType dtype) : element_(size_of(dtype)), rows_(kSorted / element_ / trees) {
+    memory_.resize(trees * rows_ * element_);
+    for (std::size_t tree = 0; tree < trees; ++tree)
+      parts_.push_back(memory_.data() + tree * rows_ * element_);
+  }
+
+  std::size_t room() const { return rows_ * parts_.size(); }
+  std::byte* operator[](std::size_t tree) const { return parts_[tree]; }
+  void read(const void* block, std::size_t from, std::size_t count) const {
+    deal(parts_, static_cast<const std::byte*>(block) + from * element_, count, element_);
+  }
+  void write(void* block, std::size_t from, std::size_t count) const {
+    undeal(static_cast<std::byte*>(block) + from * element_, parts_, count, element_);
+  }
+
+ private:
+  std::size_t element_;
+  std::size_t rows_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> parts_;
+};
+
+// How many of `count` elements dealt to `trees` one gets.
+std::size_t share(std::size_t count, std::size_t tree, std::size_t trees) {
+  return (count + trees - 1 - tree) / trees;
+}
 
 }  // namespace
 
@@ -18,13 +60,31 @@ RelaySum::RelaySum(std::shared_ptr<Relay::State> state, Core::Turn turn, const P
       turn_(std::move(turn)),
       block_(block) {
   const auto trees = static_cast<std::size_t>(turn_.over->period());
-  const std::size_t count = block_.in.count;
   for (std::size_t tree = 0; tree < trees; ++tree) {
-    Lane lane{count * tree / trees, count * (tree + 1) / trees - count * tree / trees, {}};
+    lanes_.push_back(lane_of(tree, trees));
     const Exchange exchange = turn_.over->exchange(static_cast<Step>(tree), core_->self());
-    for (const Source& source : exchange.sources) lane.neighbors.push_back(source.rank);
-    lanes_.push_back(std::move(lane));
+    for (const Source& source : exchange.sources) lanes_.back().neighbors.push_back(source.rank);
   }
+}
+
+RelaySum::Lane RelaySum::lane_of(std::size_t tree, std::size_t trees) const {
+  const std::size_t count = block_.in.count;
+  if (!state_->options.contiguous) return {0, share(count, tree, trees), {}};
+  const std::size_t first = count * tree / trees;
+  return {first, count * (tree + 1) / trees - first, {}};
+}
+
+std::uint64_t RelaySum::layout() const {
+  return (turn_.schedule + (state_->options.contiguous ? 1 : 0)) % kCounts;
+}
+
+// Other trees mostly have other neighbours, but other lanes may have the same lengths.
+void RelaySum::check_layout() const {
+  for (const Awaited& one : awaited_)
+    if (one.arrival && one.arrival.header().detail / kCounts != layout())
+      throw Mismatch(fmt::format(
+          "{}: rank {} relays over other trees, or divides blocks among them in another way, than rank {}",
+          topic_.text, one.expectation.source, core_->self()));
 }
 
 void RelaySum::start() {
@@ -38,7 +98,7 @@ void RelaySum::start() {
     state_->reference.resize(bytes);
     copy_bytes(state_->reference.data(), block_.in.data, bytes);
   }
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree) post_messages(tree);
+  post_messages();
   state_->heard.clear();
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
     for (const Rank neighbor : lanes_[tree].neighbors) {
@@ -50,75 +110,139 @@ void RelaySum::start() {
     }
 }
 
-// To each neighbour: this rank's block and what the others said last. A part of the cache at a time, so that
-// every block is read once however many neighbours there are.
-void RelaySum::post_messages(std::size_t tree) {
-  const Lane& lane = lanes_[tree];
-  const std::size_t element = size_of(block_.in.dtype);
-  std::vector<Outgoing> messages;
-  std::vector<std::vector<Term>> terms(lane.neighbors.size());
-  std::vector<std::uint64_t> counts(lane.neighbors.size(), 1);
-  for (std::size_t to = 0; to < lane.neighbors.size(); ++to) {
-    messages.push_back(core_->fabric->reserve(lane.count * element));
-    terms[to].push_back({input(lane), 1});
-    for (const auto& [from, arrival] : state_->heard) {
-      if (from.first != tree || from.second == lane.neighbors[to]) continue;
-      terms[to].push_back({arrival.bytes().data(), 1});
-      counts[to] += arrival.header().detail;
+/// To a neighbour: this rank's block and what the others said last.
+struct RelaySum::Letter {
+  Outgoing message;
+  std::vector<const std::byte*> heard = {};
+  std::uint64_t count = 1;
+
+  void write(DType dtype, const void* own, std::size_t from, std::size_t count_now,
+             std::vector<Term>& terms) const {
+    const std::size_t offset = from * size_of(dtype);
+    terms.assign(1, {own, 1});
+    for (const std::byte* data : heard) terms.push_back({data + offset, 1});
+    combine(dtype, message.bytes().data() + offset, terms, count_now, Store::cached);
+  }
+};
+
+std::vector<std::vector<RelaySum::Letter>> RelaySum::letters() const {
+  std::vector<std::vector<Letter>> all(lanes_.size());
+  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+    for (const Rank neighbor : lanes_[tree].neighbors) {
+      Letter letter{core_->fabric->reserve(lanes_[tree].count * size_of(block_.in.dtype))};
+      for (const auto& [from, arrival] : state_->heard) {
+        if (from.first != tree || from.second == neighbor) continue;
+        letter.heard.push_back(arrival.bytes().data());
+        letter.count += contributors_in(arrival);
+      }
+      all[tree].push_back(std::move(letter));
     }
-  }
-  const std::size_t chunk = kInCache / element;
-  std::vector<Term> part;
-  for (std::size_t done = 0; done < lane.count; done += chunk) {
-    const std::size_t now = std::min(chunk, lane.count - done);
-    for (std::size_t to = 0; to < messages.size(); ++to) {
-      part = terms[to];
-      for (Term& term : part) term.data = static_cast<const std::byte*>(term.data) + done * element;
-      combine(block_.in.dtype, messages[to].bytes().data() + done * element, part, now, Store::cached);
-    }
-  }
-  for (std::size_t to = 0; to < messages.size(); ++to) {
-    MessageHeader head = header(block_.in.dtype, lane.count);
-    head.detail = counts[to];
-    head.epoch = turn_.epoch;
-    post(messages[to], head, lane.neighbors[to]);
-  }
+  return all;
 }
 
-const std::byte* RelaySum::input(const Lane& lane) const {
-  return static_cast<const std::byte*>(block_.in.data) + lane.begin * size_of(block_.in.dtype);
+// A part of the cache at a time, so that every block is read once however many neighbours and trees there
+// are.
+void RelaySum::post_messages() {
+  const DType dtype = block_.in.dtype;
+  const auto all = letters();
+  std::vector<Term> terms;
+  if (dealt()) {
+    const Sorted own(lanes_.size(), dtype);
+    for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
+      const std::size_t now = std::min(own.room(), block_.in.count - done);
+      own.read(block_.in.data, done, now);
+      for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+        for (const Letter& letter : all[tree])
+          letter.write(dtype, own[tree], done / lanes_.size(), share(now, tree, lanes_.size()), terms);
+    }
+  } else {
+    const std::size_t chunk = kInCache / size_of(dtype);
+    for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+      for (std::size_t done = 0; done < lanes_[tree].count; done += chunk)
+        for (const Letter& letter : all[tree])
+          letter.write(dtype, element(block_.in.data, lanes_[tree].first + done), done,
+                       std::min(chunk, lanes_[tree].count - done), terms);
+  }
+  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+    for (std::size_t to = 0; to < all[tree].size(); ++to) {
+      MessageHeader head = header(dtype, lanes_[tree].count);
+      head.detail = layout() * kCounts + all[tree][to].count;
+      head.epoch = turn_.epoch;
+      post(all[tree][to].message, head, lanes_[tree].neighbors[to]);
+    }
 }
 
-void RelaySum::finish_lane(const Lane& lane, std::span<Awaited> awaited) {
+RelaySum::Mixture RelaySum::mixture(std::span<Awaited> awaited) {
   const auto n = static_cast<std::int64_t>(core_->membership.at_epoch(turn_.epoch)->members.size());
-  const std::size_t offset = lane.begin * size_of(block_.in.dtype);
+  Mixture mix;
   std::int64_t count = 1;
-  std::vector<Term> terms = {{input(lane), 1}};
   for (const Awaited& one : awaited)
     if (one.arrival) {
-      terms.push_back({one.arrival.bytes().data(), 1});
-      count += static_cast<std::int64_t>(one.arrival.header().detail);
+      mix.heard.push_back(one.arrival.bytes().data());
+      count += static_cast<std::int64_t>(contributors_in(one.arrival));
     }
-  const std::int64_t of = state_->options.missing == Missing::counts ? count : n;
-  for (Term& term : terms) term.weight = 1.0 / static_cast<double>(of);
+  const Missing missing = state_->options.missing;
+  mix.weight = mix.self_weight = 1.0 / static_cast<double>(missing == Missing::counts ? count : n);
   if (const std::int64_t gap = n - count; gap > 0) {
-    const double share = static_cast<double>(gap) / static_cast<double>(n);
-    if (state_->options.missing == Missing::own) terms[0].weight += share;
-    if (state_->options.missing == Missing::reference)
-      terms.push_back({state_->reference.data() + offset, share});
+    const double rest = static_cast<double>(gap) / static_cast<double>(n);
+    if (missing == Missing::own) mix.self_weight += rest;
+    if (missing == Missing::reference) mix.reference_weight = rest;
   }
-  combine(block_.in.dtype, static_cast<std::byte*>(block_.out) + offset, terms, lane.count);
   state_->contributors = std::min(state_->contributors, count);
+  return mix;
+}
+
+void RelaySum::combine_lanes(const std::vector<Mixture>& mixtures) {
+  for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
+    const Lane& lane = lanes_[tree];
+    const Mixture& mix = mixtures[tree];
+    if (lane.count == 0) continue;
+    std::vector<Term> terms = {{element(block_.in.data, lane.first), mix.self_weight}};
+    for (const std::byte* data : mix.heard) terms.push_back({data, mix.weight});
+    if (mix.reference_weight > 0)
+      terms.push_back({element(state_->reference.data(), lane.first), mix.reference_weight});
+    std::byte* out = static_cast<std::byte*>(block_.out) + lane.first * size_of(block_.in.dtype);
+    combine(block_.in.dtype, out, terms, lane.count);
+  }
+}
+
+void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
+  const std::size_t trees = lanes_.size();
+  const Sorted own(trees, block_.in.dtype);
+  const Sorted reference(trees, block_.in.dtype);
+  const bool refers = std::any_of(mixtures.begin(), mixtures.end(),
+                                  [](const Mixture& mix) { return mix.reference_weight > 0; });
+  std::vector<Term> terms;
+  for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
+    const std::size_t now = std::min(own.room(), block_.in.count - done);
+    own.read(block_.in.data, done, now);
+    if (refers) reference.read(state_->reference.data(), done, now);
+    for (std::size_t tree = 0; tree < trees; ++tree) {
+      const Mixture& mix = mixtures[tree];
+      terms.assign(1, {own[tree], mix.self_weight});
+      for (const std::byte* data : mix.heard) terms.push_back({element(data, done / trees), mix.weight});
+      if (mix.reference_weight > 0) terms.push_back({reference[tree], mix.reference_weight});
+      combine(block_.in.dtype, own[tree], terms, share(now, tree, trees), Store::cached);
+    }
+    own.write(block_.out, done, now);
+  }
 }
 
 void RelaySum::proceed() {
+  check_layout();
   state_->contributors = core_->size();
+  std::vector<Mixture> mixtures;
   std::span<Awaited> rest = awaited_;
+  for (const Lane& lane : lanes_) {
+    mixtures.push_back(mixture(rest.first(lane.neighbors.size())));
+    rest = rest.subspan(lane.neighbors.size());
+  }
+  dealt() ? combine_dealt(mixtures) : combine_lanes(mixtures);
+  // The messages stay where they were written until the next step has passed them on; a leaf has nobody to
+  // pass them on to.
+  rest = awaited_;
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
     const std::size_t neighbors = lanes_[tree].neighbors.size();
-    finish_lane(lanes_[tree], rest.first(neighbors));
-    // The messages stay where they were written until the next step has passed them on; a leaf has nobody to
-    // pass them on to.
     for (Awaited& awaited : rest.first(neighbors))
       if (awaited.arrival && neighbors > 1)
         state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);

@@ -36,13 +36,34 @@ class RelaySum final : public Operation {
 
   /// The part of the block that goes over one tree.
   struct Lane {
-    std::size_t begin;  // elements
+    std::size_t first;  // in the block, where lanes are contiguous
     std::size_t count;
     std::vector<Rank> neighbors;
   };
-  void post_messages(std::size_t tree);
-  void finish_lane(const Lane& lane, std::span<Awaited> awaited);
-  const std::byte* input(const Lane& lane) const;
+  Lane lane_of(std::size_t tree, std::size_t trees) const;
+  /// Whether the lanes take elements in turn.
+  bool dealt() const { return lanes_.size() > 1 && !state_->options.contiguous; }
+  const std::byte* element(const void* block, std::size_t index) const {
+    return static_cast<const std::byte*>(block) + index * size_of(block_.in.dtype);
+  }
+  /// What messages tell of trees and lanes, so that all mean the same.
+  std::uint64_t layout() const;
+  void check_layout() const;
+
+  struct Letter;
+  std::vector<std::vector<Letter>> letters() const;
+  void post_messages();
+
+  /// How a lane's result is made of what is there.
+  struct Mixture {
+    std::vector<const std::byte*> heard;
+    double self_weight = 0;
+    double weight = 0;
+    double reference_weight = 0;
+  };
+  Mixture mixture(std::span<Awaited> awaited);
+  void combine_lanes(const std::vector<Mixture>& mixtures);
+  void combine_dealt(const std::vector<Mixture>& mixtures);
 
   std::shared_ptr<Relay::State> state_;
   Core::Turn turn_;

@@ -99,7 +99,9 @@ void Window::get(const std::optional<Weights>& given) {
       if (found == given->end()) continue;
       weight = found->second;
     }
-    const Cell::Held theirs = state.tensors.at(rank).look();
+    const auto tensor = state.tensors.find(rank);
+    const Cell::Held theirs = tensor == state.tensors.end() ? Cell::Held() : tensor->second.look();
+    if (!theirs && !state.core->fabric->alive(rank)) continue;  // lost before it had a tensor here
     if (!theirs)
       throw InvalidArgument(
           fmt::format("{}: rank {} made this window not readable", state.name, state.core->own(rank)));
@@ -214,7 +216,14 @@ std::vector<Rank> Window::destinations() const {
 Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : state_(std::move(state)) {
   using Clock = std::chrono::steady_clock;
   Core& core = *state_->core;
-  for (Rank& rank : ranks) rank = core.global(rank, state_->name);
+  for (Rank& rank : ranks) {
+    const Rank found = core.global(rank, state_->name);
+    if (!state_->parts.contains(found))
+      throw InvalidArgument(
+          fmt::format("{}: rank {} has no part in this window, since it was lost before the window was made",
+                      state_->name, rank));
+    rank = found;
+  }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   const auto mine = static_cast<std::uint32_t>(core.self()) + 1;

@@ -19,9 +19,9 @@ std::string list(const std::map<Rank, Cell>& cells, const Core& core) {
 }  // namespace
 
 // A rank's part: control, the cell of its own tensor, a cell per source.
-Window::State::State(std::shared_ptr<Core> given, std::string called, MutableBlock block, Exchange around,
+Window::State::State(Core& given, std::string called, MutableBlock block, Exchange around,
                      const WindowOptions& chosen)
-    : core(std::move(given)),
+    : core(&given),
       name(std::move(called)),
       topic(core->mailbox.topic(name, core->identity)),
       tensor(block),
@@ -132,26 +132,39 @@ Exchange Flock::all_neighbors() const {
 Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions& options) {
   const Exchange neighbors = all_neighbors();
   const std::string called(name.text());
-  auto state = std::make_shared<Window::State>(core_, called, tensor, neighbors, options);
-  std::vector<std::int64_t> shapes = {static_cast<std::int64_t>(tensor.count),
-                                      static_cast<std::int64_t>(tensor.dtype)};
+  core_->check_new_window(called);
+  auto state = std::make_shared<Window::State>(*core_, called, tensor, neighbors, options);
+  const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
+                                           static_cast<std::int64_t>(tensor.dtype)};
   std::vector<std::int64_t> card = {core_->self(), static_cast<std::int64_t>(state->memory),
                                     static_cast<std::int64_t>(neighbors.sources.size())};
   for (const Source& source : neighbors.sources) card.push_back(source.rank);
-  const auto everybodys = allgather(shapes, called + "/shape");
-  for (std::size_t i = 0; i < everybodys.size(); i += 2)
-    if (everybodys[i] != shapes[0] || everybodys[i + 1] != shapes[1])
+  const auto everybodys = allgather(shape, called + "/shape");
+  for (std::size_t i = 0; i < everybodys.size(); i += 3)
+    if (everybodys[i + 1] != shape[1] || everybodys[i + 2] != shape[2])
       throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
-                                 rank(), tensor.count, starling::name(tensor.dtype), i / 2, everybodys[i],
-                                 starling::name(static_cast<DType>(everybodys[i + 1]))));
+                                 rank(), tensor.count, starling::name(tensor.dtype), everybodys[i],
+                                 everybodys[i + 1], starling::name(static_cast<DType>(everybodys[i + 2]))));
   state->connect(allgather(card, called + "/window"));
   barrier(called + "/ready");  // every slot has its first value
-  return Window(state);
+  core_->add_window(called, state);
+  return window(name);
+}
+
+// A handle keeps the core alive, which keeps the state.
+Window Flock::window(Name name) const {
+  struct Kept {
+    std::shared_ptr<Core> core;
+    std::shared_ptr<Window::State> state;
+  };
+  auto kept = std::make_shared<Kept>(Kept{core_, core_->window(name.text())});
+  return Window(std::shared_ptr<Window::State>(kept, kept->state.get()));
 }
 
 void Flock::win_free(Window&& window) {
   const std::string called = window.name();
   barrier(called + "/done");
+  core_->forget_window(called);
   Window(std::move(window)).release();
   barrier(called + "/free");
 }

@@ -16,8 +16,7 @@ struct WindowControl {
 /// This rank's part of a window, and its ways into the others'.
 struct Window::State {
   /// Exposes this rank's part; `connect` follows when everybody has.
-  State(std::shared_ptr<Core> core, std::string name, MutableBlock tensor, Exchange neighbors,
-        const WindowOptions& options);
+  State(Core& core, std::string name, MutableBlock tensor, Exchange neighbors, const WindowOptions& options);
 
   /// memory[r]: what the r-th member of the flock calls its part.
   void connect(const std::vector<std::int64_t>& memory);
@@ -29,7 +28,7 @@ struct Window::State {
   /// One call in the records.
   Trace trace(RecordKind kind) const { return {core->hub->recorder, {topic.text, topic.recorded}, kind, 0}; }
 
-  std::shared_ptr<Core> core;
+  Core* core;  // which keeps this; handles keep both
   std::string name;
   Topic& topic;  // only its name, for the records
   MutableBlock tensor;

@@ -71,7 +71,7 @@ std::map<long, std::string> numbered(const std::string& file) {
     const std::string rest = name.substr(stem.size());
     if (rest.empty() || rest.size() > 9 || rest.find_first_not_of("0123456789") != std::string::npos)
       continue;
-    found[std::strtol(rest.c_str(), nullptr, 10)] = file + "." + rest;
+    found[std::strtol(rest.c_str(), nullptr, 10)] = fmt::format("{}.{}", file, rest);
   }
   return found;
 }

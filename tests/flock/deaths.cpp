@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <initializer_list>
 #include <numeric>
@@ -46,6 +47,11 @@ void signal_later(unsigned microseconds, std::initializer_list<int> signals) {
 }
 
 }  // namespace
+
+unsigned soak_runs() {
+  const char* text = std::getenv("STARLING_SOAK");
+  return text == nullptr ? 6 : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+}
 
 struct DeathRun::Log {
   std::atomic<std::size_t> rows;

@@ -10,6 +10,9 @@
 
 namespace starling {
 
+/// How many runs a soak takes: a few in the everyday tests, STARLING_SOAK=200 in `./run soak`.
+unsigned soak_runs();
+
 /// What happens to the ranks of a run.
 struct Mishaps {
   std::map<Rank, std::uint64_t> kill_at_post = {};  // SIGKILL before the k-th post, counted from 0

@@ -69,28 +69,95 @@ TEST_P(RelayTest, EverybodyIsSeenHopsMinusOneStepsLate) {
 }
 
 TEST_P(RelayTest, TwoTreesCarryHalfTheBlockEach) {
-  run([](Flock& flock) {
-    const auto n = static_cast<std::size_t>(flock.size());
-    Relay relay = flock.relay("double-binary-trees");
-    const auto schedule = make_schedule("double-binary-trees", flock.size());
-    const auto first = hops_from(*schedule, 0, flock.rank());
-    const auto second = hops_from(*schedule, 1, flock.rank());
-    for (Step step = 0; step < 12; ++step) {
-      std::vector<double> x(2 * n);  // each half has a place for everybody
-      x[static_cast<std::size_t>(flock.rank())] = x[n + static_cast<std::size_t>(flock.rank())] =
-          static_cast<double>(step + 1);
-      relay.average(x);
-      for (std::size_t half = 0; half < 2; ++half) {
-        const auto& hops = half == 0 || schedule->period() == 1 ? first : second;
-        double count = 0;
-        for (const Step away : hops) count += step >= std::max<Step>(0, away - 1) ? 1 : 0;
-        for (std::size_t j = 0; j < n; ++j) {
-          const Step then = step - std::max<Step>(0, hops[j] - 1);
-          require(
-              std::abs(x[half * n + j] - static_cast<double>(std::max<Step>(0, then + 1)) / count) < 1e-12,
-              fmt::format("half {} step {}", half, step));
+  for (const bool contiguous : {false, true})
+    run([contiguous](Flock& flock) {
+      const auto n = static_cast<std::size_t>(flock.size());
+      Relay relay = flock.relay("double-binary-trees", "relay", {.contiguous = contiguous});
+      const auto schedule = make_schedule("double-binary-trees", flock.size());
+      const auto first = hops_from(*schedule, 0, flock.rank());
+      const auto second = hops_from(*schedule, 1, flock.rank());
+      // Each half has a place for everybody; one of the two is an element longer.
+      const auto place = [&](std::size_t half, std::size_t rank) {
+        return contiguous ? half * n + rank : 2 * rank + half;
+      };
+      for (Step step = 0; step < 12; ++step) {
+        std::vector<double> x(2 * n + 1);
+        for (const std::size_t half : {0U, 1U})
+          x[place(half, static_cast<std::size_t>(flock.rank()))] = static_cast<double>(step + 1);
+        relay.average(x);
+        for (const std::size_t half : {0U, 1U}) {
+          const auto& hops = half == 0 || schedule->period() == 1 ? first : second;
+          double count = 0;
+          for (const Step away : hops) count += step >= std::max<Step>(0, away - 1) ? 1 : 0;
+          for (std::size_t j = 0; j < n; ++j) {
+            const Step then = step - std::max<Step>(0, hops[j] - 1);
+            require(std::abs(x[place(half, j)] - static_cast<double>(std::max<Step>(0, then + 1)) / count) <
+                        1e-12,
+                    fmt::format("half {} step {}", half, step));
+          }
         }
+        require(x[2 * n] == 0, "the last element");
       }
+    });
+}
+
+// Evens and odds give the bits that halves give when the block is sorted into evens and odds before; longer
+// than a part of the cache, in every type, with every rule.
+template <typename E>
+void compare_layouts(Flock& flock, Missing rule) {
+  constexpr std::size_t kHalf = 20'003;
+  const std::string name = fmt::format("{} {}", sizeof(E), static_cast<int>(rule));
+  Relay dealt = flock.relay("double-binary-trees", name + " dealt", {.missing = rule});
+  Relay halves = flock.relay("double-binary-trees", name + " halves", {.missing = rule, .contiguous = true});
+  for (unsigned step = 0; step < 5; ++step) {
+    std::vector<E> x(2 * kHalf);
+    std::vector<E> y(2 * kHalf);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto value = static_cast<E>(0.1 * static_cast<double>((i * 7 + step * 31) % 1009) + flock.rank());
+      x[i] = value;
+      y[i % 2 * kHalf + i / 2] = value;
+    }
+    const std::vector<E> before = x;
+    std::vector<E> out(x.size());
+    if (step % 2 == 0) {
+      dealt.average(x);
+    } else {
+      dealt.average_nonblocking(x, out).wait();
+      require(x == before, "the input");
+      x = out;
+    }
+    halves.average(y);
+    require(dealt.contributors() == halves.contributors(), "contributors");
+    for (std::size_t i = 0; i < x.size(); ++i)
+      require(x[i] == y[i % 2 * kHalf + i / 2], fmt::format("{}: step {}, element {}", name, step, i));
+  }
+}
+
+TEST_P(RelayTest, EvensAndOddsHaveTheBitsOfHalves) {
+  if (GetParam().size == 1) GTEST_SKIP() << "one rank has one tree";
+  run([](Flock& flock) {
+    for (const Missing rule : {Missing::counts, Missing::own, Missing::reference}) {
+      compare_layouts<float>(flock, rule);
+      compare_layouts<double>(flock, rule);
+    }
+  });
+}
+
+TEST_P(RelayTest, WhoDividesBlocksInAnotherWayIsTold) {
+  if (GetParam().size == 1) GTEST_SKIP() << "nobody to disagree with";
+  run([](Flock& flock) {
+    Relay relay = flock.relay("double-binary-trees", "relay", {.contiguous = flock.rank() == 0});
+    const auto schedule = make_schedule("double-binary-trees", flock.size());
+    bool disagrees = flock.rank() == 0;
+    for (const Step round : {0, 1})
+      for (const Source& source : schedule->exchange(round, flock.rank()).sources)
+        disagrees = disagrees || source.rank == 0;
+    std::vector<double> x(6, 1.0);
+    if (disagrees) {
+      const std::string text = message_of<Mismatch>([&] { relay.average(x); });
+      require(text.find("divides blocks among them in another way") != std::string::npos, text);
+    } else {
+      relay.average(x);
     }
   });
 }

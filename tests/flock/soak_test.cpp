@@ -7,22 +7,17 @@
 #include "flock/deaths.h"
 #include "starling/flock/flock.h"
 
-// SIGKILL and SIGSTOP at random moments: a few runs in the everyday tests, STARLING_SOAK=200 in `./run soak`.
+// SIGKILL and SIGSTOP at random moments.
 
 namespace starling {
 namespace {
-
-unsigned runs() {
-  const char* text = std::getenv("STARLING_SOAK");
-  return text == nullptr ? 6 : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
-}
 
 TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
   const std::vector<std::string> specs = {
       "exponential", "one-peer-exponential",    "ring", "od-equidyn(seed=3)",
       "base(k=1)",   "random-matching(seed=1)", "star", "grid"};
   unsigned killed = 0;
-  for (unsigned seed = 0; seed < runs(); ++seed) {
+  for (unsigned seed = 0; seed < soak_runs(); ++seed) {
     std::mt19937 random(seed);
     const auto n = static_cast<Rank>(2 + random() % 7);
     const auto moment = [&] { return static_cast<unsigned>(random() % 15'000); };

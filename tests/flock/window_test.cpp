@@ -162,6 +162,62 @@ TEST_P(WindowTest, AMutexIsHeldByOne) {
   });
 }
 
+TEST_P(WindowTest, AreFoundAndFreedByName) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<double> x = {1};
+    std::vector<double> y = {2};
+    const auto refused = [](const std::string& part, const std::function<void()>& body) {
+      const std::string text = message_of<InvalidArgument>(body);
+      require(text.find(part) != std::string::npos, text);
+    };
+    refused("there is no window 'x' in this flock; there are: none", [&] { flock.window("x"); });
+    flock.win_create(x, "x");  // nobody keeps the handle
+    Window second = flock.win_create(y, "y");
+    refused("there is no window 'z' in this flock; there are: x, y", [&] { flock.window("z"); });
+    refused("there is no window 'z'", [&] { flock.win_free("z"); });
+    refused("a window 'x' already; free it first or choose a name that is not one of: x, y",
+            [&] { flock.win_create(y, "x"); });
+    // It is the same window.
+    flock.window("x").set_p(3);
+    require(flock.window("x").p() == 3 && second.p() == 1, "p");
+    flock.window("x").put();
+    flock.barrier();
+    for (const Rank source : flock.window("x").sources())
+      require(flock.window("x").version(source) == 1, "version");
+    flock.win_free("x");
+    refused("there are: y", [&] { flock.window("x"); });
+    Window again = flock.win_create(x, "x", {.zero = true});  // of the old one nothing is left
+    again.update_then_collect();
+    require(x[0] == 1 && again.p() == 1, "a new window");
+    // A part of a flock has names of its own.
+    Flock part = flock.split(0);
+    part.win_create(y, "x").set_p(7);
+    require(flock.window("x").p() == 1 && part.window("x").p() == 7, "another flock's");
+    flock.win_free(std::move(second));
+    flock.win_free("x");
+    refused("there are: none", [&] { flock.window("y"); });
+  });
+}
+
+TEST_P(WindowTest, AHandleKeepsItsFlock) {
+  run([](Flock& flock) {
+    std::vector<double> x = {1.0 * flock.rank()};
+    const auto made = [&] {
+      Flock part = flock.split(0);
+      return part.win_create(x, "x", {.zero = true});
+    };
+    Window window = made();
+    window.accumulate();
+    flock.barrier();
+    window.update_then_collect();
+    double expected = flock.rank();
+    for (const Rank source : window.sources()) expected += source;
+    require(x[0] == expected, "after its flock's last handle");
+    flock.barrier();
+  });
+}
+
 TEST_P(WindowTest, MistakesSayWhatIsValid) {
   run([](Flock& flock) {
     flock.set_schedule("ring");

@@ -1,0 +1,210 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <stdexcept>
+#include <sys/mman.h>
+
+#include "flock/deaths.h"
+#include "flock/flock_fixture.h"
+
+// Windows under SIGKILL and SIGSTOP at random moments: nothing is lost or counted twice among the living,
+// what the dead gave is there whole or not at all, mutexes come free, and nobody hangs.
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kMostRanks = 8;
+
+/// What one rank has done, in memory that outlives it.
+struct Account {
+  std::atomic<std::int64_t> begun[kMostRanks];      // given to each, counted before
+  std::atomic<std::int64_t> given[kMostRanks];      // and after
+  std::atomic<std::int64_t> collected[kMostRanks];  // from each, in the end
+  std::atomic<std::int64_t> rounds;
+  std::atomic<Rank> inside;  // rank + 1 of who holds the mutex of this one
+};
+
+class Ledger {
+ public:
+  Ledger() {
+    void* memory = mmap(nullptr, sizeof(Account) * kMostRanks, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("mmap");
+    accounts_ = static_cast<Account*>(memory);
+  }
+  ~Ledger() { munmap(accounts_, sizeof(Account) * kMostRanks); }
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  Account& operator[](Rank rank) const { return accounts_[rank]; }
+
+ private:
+  Account* accounts_;
+};
+
+/// One rank's part. What rank i gives travels in element i of every row, so that the receiver knows whose it
+/// is, and as p.
+class Trader {
+ public:
+  Trader(Flock& flock, const Ledger& ledger, const std::map<Rank, unsigned>& doomed, unsigned seed)
+      : flock_(flock),
+        ledger_(ledger),
+        doomed_(doomed),
+        random_(seed * 100 + static_cast<unsigned>(flock.rank())),
+        n_(static_cast<std::size_t>(flock.size())),
+        rows_(1 + seed * 37 % 400),
+        purse_(n_ * rows_),
+        news_(n_ * rows_),
+        seen_(n_ * rows_),
+        last_heard_(n_),
+        give_(flock.win_create(purse_, "give", {.zero = true, .readable = seed % 2 == 0})),
+        tell_(flock.win_create(news_, "tell")) {}
+
+  void trade() {
+    const std::vector<void (Trader::*)()> deeds = {&Trader::give, &Trader::give, &Trader::collect,
+                                                   &Trader::tell, &Trader::hear, &Trader::lock_two};
+    const auto until = std::chrono::steady_clock::now() + 40ms;
+    while (std::chrono::steady_clock::now() < until) {
+      (this->*deeds[random_() % deeds.size()])();
+      ++mine().rounds;
+    }
+  }
+
+  /// When everybody alive has given what it gives.
+  void settle() {
+    collect();
+    std::int64_t sum = 0;
+    for (std::size_t giver = 0; giver < n_; ++giver) {
+      mine().collected[giver] = purse_[giver];
+      sum += purse_[giver];
+    }
+    require(give_.p() == 1 + static_cast<double>(sum), fmt::format("p is {}, not 1 + {}", give_.p(), sum));
+    for (Rank rank = 0; rank < flock_.size(); ++rank) lock({rank});
+  }
+
+ private:
+  Account& mine() const { return ledger_[flock_.rank()]; }
+  Rank draw() { return static_cast<Rank>(random_() % n_); }
+
+  void give() {
+    const auto destinations = give_.destinations();
+    if (destinations.empty()) return;
+    const Rank to = destinations[random_() % destinations.size()];
+    const auto amount = static_cast<std::int64_t>(1 + random_() % 9);
+    const std::vector<std::int64_t> own = purse_;
+    const double p = give_.p();
+    for (std::size_t i = 0; i < purse_.size(); ++i)
+      purse_[i] = i % n_ == static_cast<std::size_t>(flock_.rank()) ? amount : 0;
+    give_.set_p(static_cast<double>(amount));
+    mine().begun[to] += amount;
+    give_.accumulate(Window::Weights{{to, 1}});
+    mine().given[to] += amount;
+    purse_ = own;
+    give_.set_p(p);
+  }
+
+  void collect() {
+    give_.update_then_collect();
+    for (std::size_t i = 0; i < purse_.size(); ++i) require(purse_[i] == purse_[i % n_], "torn amounts");
+  }
+
+  void tell() {
+    std::fill(news_.begin(), news_.end(), news_[0] + 1);
+    tell_.put();
+  }
+
+  void hear() {
+    for (const Rank source : tell_.sources()) {
+      tell_.update_into(mutable_block(seen_), 0, {{source, 1}});
+      for (const std::int64_t value : seen_) require(value == seen_[0], "torn news");
+      std::int64_t& last = last_heard_[static_cast<std::size_t>(source)];
+      require(seen_[0] >= last, "old news after new");
+      last = seen_[0];
+    }
+  }
+
+  void lock_two() { lock({draw(), draw()}); }
+
+  void lock(const std::set<Rank>& ranks) {
+    try {
+      const auto held = give_.mutex({ranks.begin(), ranks.end()});
+      for (const Rank rank : ranks) {
+        const Rank before = ledger_[rank].inside.exchange(flock_.rank() + 1);
+        require(before == 0 || doomed_.contains(before - 1),
+                fmt::format("ranks {} and {} both hold a mutex", before - 1, flock_.rank()));
+      }
+      for (const Rank rank : ranks) ledger_[rank].inside = 0;
+    } catch (const InvalidArgument& error) {
+      // Of a rank that was lost before there was a window.
+      if (std::string(error.what()).find("has no part in this window") == std::string::npos) throw;
+      require(std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return doomed_.contains(rank); }),
+              error.what());
+    }
+  }
+
+  Flock& flock_;
+  const Ledger& ledger_;
+  const std::map<Rank, unsigned>& doomed_;
+  std::mt19937 random_;
+  std::size_t n_;
+  std::size_t rows_;
+  std::vector<std::int64_t> purse_;
+  std::vector<std::int64_t> news_;
+  std::vector<std::int64_t> seen_;
+  std::vector<std::int64_t> last_heard_;
+  Window give_;
+  Window tell_;
+};
+
+void check_accounts(const DeathRun& run, const Ledger& ledger) {
+  const std::vector<Rank> alive = run.survivors();
+  for (const Rank rank : alive) {
+    ASSERT_TRUE(run.end(rank).ok) << "rank " << rank << ": " << run.end(rank).message;
+    for (Rank giver = 0; giver < run.size(); ++giver) {
+      const std::int64_t collected = ledger[rank].collected[giver];
+      const std::int64_t begun = ledger[giver].begun[rank];
+      const std::int64_t given = ledger[giver].given[rank];
+      EXPECT_GE(collected, given) << giver << " to " << rank;
+      EXPECT_LE(collected, begun) << giver << " to " << rank;
+      const bool lives = std::find(alive.begin(), alive.end(), giver) != alive.end();
+      EXPECT_TRUE(!lives || begun == given);
+    }
+  }
+}
+
+TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
+  unsigned killed = 0;
+  std::int64_t rounds = 0;
+  for (unsigned seed = 0; seed < soak_runs(); ++seed) {
+    std::mt19937 random(seed);
+    const auto n = static_cast<Rank>(2 + random() % (kMostRanks - 1));
+    const auto draw = [&] { return static_cast<Rank>(random() % static_cast<unsigned>(n)); };
+    Mishaps mishaps;
+    mishaps.kill_after[draw()] = static_cast<unsigned>(random() % 40'000);
+    if (n > 3 && random() % 2 == 0) mishaps.kill_after[draw()] = static_cast<unsigned>(random() % 40'000);
+    if (random() % 2 == 0) mishaps.stop_after[draw()] = static_cast<unsigned>(random() % 40'000);
+    const std::string spec = random() % 2 == 0 ? "complete" : "exponential";
+    const Ledger ledger;
+    DeathRun run(n, mishaps, 0);
+    run.run([&](const std::shared_ptr<Fabric>& fabric) {
+      Flock flock(fabric);
+      flock.on_loss(OnLoss::reweight);
+      flock.set_timeout(30s);
+      flock.set_schedule(spec);
+      Trader trader(flock, ledger, mishaps.kill_after, seed);
+      trader.trade();
+      flock.barrier();
+      trader.settle();
+    });
+    SCOPED_TRACE(fmt::format("seed {}: {} on {} ranks", seed, spec, n));
+    ASSERT_NO_FATAL_FAILURE(check_accounts(run, ledger));
+    ASSERT_FALSE(testing::Test::HasFailure());
+    killed += static_cast<unsigned>(static_cast<std::size_t>(n) - run.survivors().size());
+    for (Rank rank = 0; rank < n; ++rank) rounds += ledger[rank].rounds;
+  }
+  EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
+  EXPECT_GT(rounds, 0);
+}
+
+}  // namespace
+}  // namespace starling
