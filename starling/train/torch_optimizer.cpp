@@ -1,0 +1,30 @@
+#include "starling/train/torch_optimizer.h"
+
+#include "starling/method/update.h"
+
+namespace starling {
+
+std::unique_ptr<torch::optim::Optimizer> make_torch_optimizer(std::string_view text,
+                                                              const std::vector<torch::Tensor>& parameters) {
+  const Hyper hyper = parse_optimizer(text).hyper;
+  const std::string name = parse_spec(text).word;
+  const auto betas = std::make_tuple(hyper.beta1, hyper.beta2);
+  if (name == "adam")
+    return std::make_unique<torch::optim::Adam>(
+        parameters,
+        torch::optim::AdamOptions(hyper.lr).betas(betas).eps(hyper.eps).weight_decay(hyper.weight_decay));
+  if (name == "adamw")
+    return std::make_unique<torch::optim::AdamW>(
+        parameters,
+        torch::optim::AdamWOptions(hyper.lr).betas(betas).eps(hyper.eps).weight_decay(hyper.weight_decay));
+  return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(hyper.lr)
+                                                             .momentum(hyper.momentum)
+                                                             .nesterov(hyper.nesterov)
+                                                             .weight_decay(hyper.weight_decay));
+}
+
+void set_learning_rate(torch::optim::Optimizer& optimizer, double lr) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
+}
+
+}  // namespace starling
