@@ -31,9 +31,7 @@ std::vector<Shard> deal_again(std::vector<Shard> shards, std::span<const Rank> d
       orphans.insert(orphans.end(), shards[rank].begin(), shards[rank].end());
       shards[rank].clear();
     }
-  // By number first: who died before whom must not matter. Then at random, for order in a file may mean
-  // something, such as classes one after the other.
-  std::sort(orphans.begin(), orphans.end());
+  // At random, for order in a file may mean something, such as classes one after the other.
   Random random(seed, orphans.size(), stream::kDealAgain);
   shuffle(orphans, random);
   for (std::size_t dealt = 0; dealt < orphans.size();)
