@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   add_run(app);
   add_bench(app);
   add_timeline(app);
+  add_torch_command(app, "demo", "Train LeNet on MNIST: neighbours against all-reduce");
   add_data(app);
   try {
     app.parse(keep_program(argc, argv), argv);

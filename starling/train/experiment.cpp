@@ -94,7 +94,7 @@ class Run {
       last_.epoch = epoch + static_cast<double>(step) / static_cast<double>(steps);
       set_learning_rate(*optimizer_, lr_ * rate_factor(experiment_, last_.epoch));
       one_step(sampler_.next(size));
-      if (step + 1 < steps && (step + 1) % every == 0) {
+      if ((step + 1) % every == 0 && step + 1 + every / 2 < steps) {
         last_.epoch = epoch + static_cast<double>(step + 1) / static_cast<double>(steps);
         tell();
       }

@@ -86,7 +86,7 @@ class Arena {
     const std::string python = python_with_torch();
     const std::string batch = std::to_string(training_work(what.work).batch);
     for (const double megabytes : kBucketSizes) {
-      const std::vector<std::string> words = {*python,     "-c",  std::string(embedded::peer_ddp()),
+      const std::vector<std::string> words = {python,     "-c",  std::string(embedded::peer_ddp()),
                                               what.work,   batch, std::to_string(megabytes),
                                               threads_text};
       names_.push_back(fmt::format("DDP {:.0f} MB", megabytes));
