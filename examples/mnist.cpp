@@ -1,0 +1,71 @@
+// LeNet on MNIST, first for one process; the three lines marked with (*) make it a flock.
+//
+//     build/release/bin/starling run -n 4 -- build/release/bin/example_mnist
+//
+// Another data set as the first argument (synthetic needs no files), the number of epochs as the second.
+#include <cstdio>
+#include <cstdlib>
+
+#include "starling/data/partition.h"
+#include "starling/data/registry.h"
+#include "starling/train/batches.h"
+#include "starling/train/trainer.h"
+
+struct Net : torch::nn::Module {
+  torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 6, 5).padding(2)},
+      conv2{torch::nn::Conv2dOptions(6, 16, 5)};
+  torch::nn::Linear fc1{400, 120}, fc2{120, 10};
+
+  Net() {
+    register_module("conv1", conv1);
+    register_module("conv2", conv2);
+    register_module("fc1", fc1);
+    register_module("fc2", fc2);
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    const auto x = torch::max_pool2d(torch::relu(conv1(images)), 2);
+    return fc2(torch::relu(fc1(torch::max_pool2d(torch::relu(conv2(x)), 2).flatten(1))));
+  }
+};
+
+int main(int argc, char** argv) {
+  const char* name = argc > 1 ? argv[1] : "mnist";
+  const int epochs = argc > 2 ? std::atoi(argv[2]) : 1;
+  torch::set_num_threads(1);
+  const auto data = starling::load(name, starling::Split::train);
+  const auto test = starling::load(name, starling::Split::test);
+
+  auto flock = starling::join();  // (*) a flock of one when nobody launched several
+  Net net;
+  torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+  starling::Trainer trainer(flock, net, sgd, {.topology = "one-peer-exponential"});  // (*)
+
+  // Every worker has its own share of the images.
+  const auto shards = starling::iid_partition(data.size(), flock.size(), 1);
+  starling::ShardSampler sampler(shards[static_cast<std::size_t>(flock.rank())], flock.rank(), 1);
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    trainer.begin_epoch(static_cast<std::int64_t>(sampler.batches(32)));
+    sampler.start(epoch);
+    for (auto samples = sampler.next(32); !samples.empty(); samples = sampler.next(32)) {
+      const auto [images, labels] = starling::make_batch(data, samples);
+      trainer.zero_grad();
+      torch::nn::functional::cross_entropy(net.forward(images), labels).backward();
+      trainer.step();  // (*) instead of sgd.step()
+    }
+    trainer.finish_epoch();  // who had fewer images answers the others until they are through
+
+    const torch::NoGradGuard no_grad;
+    const double distance = trainer.consensus_distance();
+    const auto mean_model = trainer.global_average();  // until the end of this scope
+    std::int64_t right = 0;
+    for (std::uint32_t i = 0; i < test.size(); i += 500) {
+      std::vector<std::uint32_t> samples;
+      for (std::uint32_t k = i; k < std::min<std::size_t>(i + 500, test.size()); ++k) samples.push_back(k);
+      const auto [images, labels] = starling::make_batch(test, samples);
+      right += net.forward(images).argmax(1).eq(labels).sum().item<std::int64_t>();
+    }
+    if (flock.rank() == 0)
+      std::printf("epoch %d: %.2f %% of the test images are right; the models are %.3f apart\n", epoch + 1,
+                  100.0 * static_cast<double>(right) / static_cast<double>(test.size()), distance);
+  }
+}

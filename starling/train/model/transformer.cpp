@@ -1,0 +1,82 @@
+#include "starling/train/model/transformer.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+/// Attention, then two dense layers; each behind a norm, each added to what came in.
+class Layer final : public torch::nn::Module {
+ public:
+  explicit Layer(const TransformerSetting& setting)
+      : heads_(setting.heads),
+        norm1_(torch::nn::LayerNormOptions({setting.width})),
+        norm2_(torch::nn::LayerNormOptions({setting.width})),
+        queries_keys_values_(setting.width, 3 * setting.width),
+        merge_(setting.width, setting.width),
+        up_(setting.width, 4 * setting.width),
+        down_(4 * setting.width, setting.width) {
+    register_module("norm1", norm1_);
+    register_module("norm2", norm2_);
+    register_module("queries_keys_values", queries_keys_values_);
+    register_module("merge", merge_);
+    register_module("up", up_);
+    register_module("down", down_);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor seen = x + attend(norm1_(x));
+    return seen + down_(torch::gelu(up_(norm2_(seen))));
+  }
+
+ private:
+  torch::Tensor attend(const torch::Tensor& x) {
+    const auto batch = x.size(0), length = x.size(1), width = x.size(2);
+    const auto parts =
+        queries_keys_values_(x).view({batch, length, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+    const auto future = torch::ones({length, length}, torch::kBool).triu(1);
+    const auto scores =
+        parts[0].matmul(parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(width / heads_));
+    const auto looks =
+        torch::softmax(scores.masked_fill(future, -std::numeric_limits<float>::infinity()), -1);
+    return merge_(looks.matmul(parts[2]).transpose(1, 2).reshape({batch, length, width}));
+  }
+
+  std::int64_t heads_;
+  torch::nn::LayerNorm norm1_, norm2_;
+  torch::nn::Linear queries_keys_values_, merge_, up_, down_;
+};
+
+}  // namespace
+
+TransformerImpl::TransformerImpl(const TransformerSetting& setting)
+    : setting_(setting),
+      symbol_(setting.symbols, setting.width),
+      place_(setting.context, setting.width),
+      norm_(torch::nn::LayerNormOptions({setting.width})),
+      head_(setting.width, setting.symbols) {
+  if (setting.width % setting.heads != 0)
+    throw InvalidArgument(fmt::format("a transformer of width {} cannot have {} heads: they share it equally",
+                                      setting.width, setting.heads));
+  register_module("symbol", symbol_);
+  register_module("place", place_);
+  for (std::int64_t i = 0; i < setting.layers; ++i) layers_->push_back(std::make_shared<Layer>(setting));
+  register_module("layers", layers_);
+  register_module("norm", norm_);
+  register_module("head", head_);
+}
+
+torch::Tensor TransformerImpl::forward(const torch::Tensor& symbols) {
+  const std::int64_t length = symbols.size(1);
+  if (length > setting_.context)
+    throw InvalidArgument(
+        fmt::format("{} symbols are more than the context of {}", length, setting_.context));
+  torch::Tensor x = symbol_(symbols) + place_(torch::arange(length));
+  for (const auto& layer : *layers_) x = std::static_pointer_cast<Layer>(layer)->forward(x);
+  return head_(norm_(x));
+}
+
+}  // namespace starling

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "starling/train/torch_version.h"
+
+namespace starling {
+
+struct TransformerSetting {
+  std::int64_t symbols = 256;  // of the alphabet
+  std::int64_t context = 64;   // symbols that it looks back
+  std::int64_t width = 64;
+  std::int64_t heads = 4;
+  std::int64_t layers = 2;
+};
+
+/// A language model of characters: from a batch of symbols (batch x length) to the logits of the symbol after
+/// each (batch x length x symbols). Attention looks back only.
+class TransformerImpl : public torch::nn::Module {
+ public:
+  explicit TransformerImpl(const TransformerSetting& setting);
+  torch::Tensor forward(const torch::Tensor& symbols);
+
+ private:
+  TransformerSetting setting_;
+  torch::nn::Embedding symbol_, place_;
+  torch::nn::ModuleList layers_;
+  torch::nn::LayerNorm norm_;
+  torch::nn::Linear head_;
+};
+TORCH_MODULE(Transformer);
+
+}  // namespace starling
