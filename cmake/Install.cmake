@@ -9,6 +9,12 @@ if(STARLING_TOOL)
   endif()
 endif()
 set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/Starling)
+# find_package(Starling COMPONENTS torch) also finds libtorch; without, nobody needs it.
+if(TARGET starling_torch)
+  set_target_properties(starling_torch PROPERTIES EXPORT_NAME torch)
+  install(TARGETS starling_torch EXPORT StarlingTorchTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT StarlingTorchTargets NAMESPACE Starling:: DESTINATION ${destination})
+endif()
 install(EXPORT StarlingTargets NAMESPACE Starling:: DESTINATION ${destination})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/StarlingConfig.cmake.in ${PROJECT_BINARY_DIR}/StarlingConfig.cmake
                               INSTALL_DESTINATION ${destination})

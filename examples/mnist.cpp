@@ -28,7 +28,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const char* name = argc > 1 ? argv[1] : "mnist";
   const int epochs = argc > 2 ? std::atoi(argv[2]) : 1;
   torch::set_num_threads(1);
@@ -68,4 +68,7 @@ int main(int argc, char** argv) {
       std::printf("epoch %d: %.2f %% of the test images are right; the models are %.3f apart\n", epoch + 1,
                   100.0 * static_cast<double>(right) / static_cast<double>(test.size()), distance);
   }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }
