@@ -3,6 +3,8 @@
 // Everything a program needs.
 #include "starling/base/error.h"
 #include "starling/flock/flock.h"
+#include "starling/method/driver.h"
+#include "starling/method/registry.h"
 #include "starling/simulate/consensus.h"
 #include "starling/topology/analysis.h"
 #include "starling/topology/matrix.h"

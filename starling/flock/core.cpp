@@ -134,6 +134,7 @@ void Core::next_turn(Course& course, Turn& turn) {
 void Core::set_step(Course& course, Step step) {
   const std::lock_guard lock(mutex_);
   course.step = step;
+  course.origin = std::min(course.origin, step);
 }
 
 Exchange Core::peek(Course& course) {

@@ -76,6 +76,7 @@ class Flock {
 
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
   void on_loss(OnLoss policy) { core_->on_loss = policy; }
+  OnLoss on_loss() const { return core_->on_loss; }
   /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).
   View view() const;
   /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two

@@ -70,6 +70,11 @@ std::int64_t Relay::contributors() const {
   return state_->contributors;
 }
 
+void Relay::set_reference(ConstBlock block) {
+  const auto* bytes = static_cast<const std::byte*>(block.data);
+  state_->reference.assign(bytes, bytes + block.bytes());
+}
+
 Piece Relay::piece_between(ConstBlock in, MutableBlock out) const {
   if (in.dtype != out.dtype || in.count != out.count)
     throw InvalidArgument(fmt::format("{}: the input has {} x {}, the output {} x {}", state_->topic->text,

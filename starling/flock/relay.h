@@ -13,7 +13,7 @@ namespace starling {
 /// What stands in for blocks that have not arrived yet, or were dropped, in the average of a relay.
 enum class Missing {
   counts,     // nothing: divide by what is there
-  reference,  // the block of this rank's first call; not where messages may be dropped
+  reference,  // set_reference()'s block, or this rank's first; not where messages may be dropped
   own,        // this rank's own block of this step
 };
 
@@ -52,6 +52,8 @@ class Relay {
   [[nodiscard]] Pending average_nonblocking(const In& in, Out&& out) {
     return start(piece_between(const_block(in), mutable_block(out)));
   }
+  /// What Missing::reference fills with until somebody dies, by whom the relay starts anew; copied.
+  void set_reference(ConstBlock block);
   /// How many blocks were in the last result.
   std::int64_t contributors() const;
 

@@ -91,6 +91,7 @@ void RelaySum::start() {
   // Over the live members there are other trees: what was said on the old ones says nothing about them.
   if (state_->epoch != turn_.epoch) {
     state_->heard.clear();
+    state_->reference.clear();  // what was at the start is far away by now
     state_->epoch = turn_.epoch;
   }
   const std::size_t bytes = block_.in.bytes();

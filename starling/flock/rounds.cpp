@@ -12,8 +12,12 @@ Exchanging& Exchanging::operator=(Exchanging&& other) noexcept {
 
 Exchanging::~Exchanging() {
   if (!operation_) return;
-  // The pieces are read only to be sent, which has happened: nobody needs to wait.
-  operation_->give_back();
+  // The pieces are read only to be sent, which has happened: nobody needs to wait but in a group.
+  try {
+    operation_->give_back();
+  } catch (...) {
+    // Only a forked child, which has nothing to wait for, gets here.
+  }
 }
 
 bool Exchanging::ready() {

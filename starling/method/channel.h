@@ -47,7 +47,10 @@ class Channel {
   virtual void reduce(Pieces pieces, Reduction reduction) = 0;
   /// One step of a relay along the schedule's tree.
   virtual void relay(Piece piece) = 0;
+  /// What stands in for blocks that have not been relayed yet, by the rule of that name; copied.
+  virtual void set_reference(ConstBlock x) = 0;
   virtual void send(Pieces pieces, Rank to) = 0;
+  /// From the dead nothing comes where the others go on: the pieces stay as they are.
   virtual void receive(Pieces pieces, Rank from) = 0;
   virtual void broadcast(Pieces pieces, Rank root) = 0;
 

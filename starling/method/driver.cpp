@@ -15,6 +15,11 @@ Driver::Driver(MethodPtr method, std::vector<std::unique_ptr<Block>> blocks)
 void Driver::set_step(Step step) {
   step_ = step;
   for (const auto& block : blocks_) block->channel->set_round(step);
+  parameters_changed();
+}
+
+void Driver::parameters_changed() {
+  for (const auto& block : blocks_) block->channel->forget_kept();
 }
 
 void Driver::begin() {
@@ -92,12 +97,34 @@ SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::st
   return schedule;
 }
 
+namespace {
+
+// What the method cannot do with these parameters, messages or local optimizer.
+void check(const Method& method, const DriverOptions& options, DType parameters) {
+  if (parameters != DType::float32 && parameters != DType::float64)
+    throw InvalidArgument(fmt::format("drive: parameters are float32 or float64, not {}", name(parameters)));
+  const std::string needed = method.needs_optimizer();
+  if (!needed.empty() && options.optimizer.rfind(needed, 0) != 0)
+    throw InvalidArgument(fmt::format("{} needs {} or {}w for its settings, not {}", options.method, needed,
+                                      needed, options.optimizer));
+  if (options.message == DType::float32) return;
+  if (method.needs_exact_messages())
+    throw InvalidArgument(fmt::format("{} cannot take {} messages: {}; use float32", options.method,
+                                      name(options.message), method.exact_messages_because()));
+  if (parameters != DType::float32)
+    throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
+                                      name(parameters), name(options.message)));
+}
+
+}  // namespace
+
 Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options) {
   if (x.count != gradient.count || x.dtype != gradient.dtype)
     throw InvalidArgument(fmt::format("drive: x has {} x {}, its gradient {} x {}", x.count, name(x.dtype),
                                       gradient.count, name(gradient.dtype)));
   const MethodPtr method = make_method(options.method);
   const Optimizer optimizer = parse_optimizer(options.optimizer);
+  check(*method, options, x.dtype);
   const auto hypers = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
   UpdatePtr update = method->make_update(x.dtype, x.count, 1, hypers);
   if (!update) update = optimizer.make(x.dtype, x.count, 1, hypers);

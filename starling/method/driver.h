@@ -18,7 +18,10 @@ class Driver {
   Driver(MethodPtr method, std::vector<std::unique_ptr<Block>> blocks);
 
   Step step() const { return step_; }
+  /// As after so many steps, on every rank; x may be another.
   void set_step(Step step);
+  /// Somebody else has written to x since the last step: what was kept of it to be sent is not x any more.
+  void parameters_changed();
   std::size_t size() const { return blocks_.size(); }
   Block& operator[](std::size_t i) { return *blocks_[i]; }
   Method& method() { return *method_; }

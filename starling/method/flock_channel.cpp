@@ -1,6 +1,8 @@
 #include "starling/method/flock_channel.h"
 
+#include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 #include <optional>
 
 #include "starling/base/error.h"
@@ -107,27 +109,31 @@ class FlockChannel final : public Channel {
   }
 
   void relay(Piece piece) override { pending_.push_back(relay_->start(piece)); }
+  void set_reference(ConstBlock x) override { relay_->set_reference(x); }
 
   void send(Pieces pieces, Rank to) override {
     for (const Piece& piece : pieces) flock_.start_send(piece.in, to, Name(name_ + "/letter"));
   }
   void receive(Pieces pieces, Rank from) override {
     for (const Piece& piece : pieces)
-      pending_.push_back(
+      letters_.push_back(
           flock_.start_recv({piece.in.dtype, piece.out, piece.in.count}, from, Name(name_ + "/letter")));
   }
   void broadcast(Pieces pieces, Rank root) override {
     pending_.push_back(flock_.start_broadcast(std::move(pieces), root, Name(name_ + "/broadcast")));
   }
 
-  bool busy() const override { return !jobs_.empty() || !pending_.empty() || (shared_ && !shared_arrived_); }
+  bool busy() const override {
+    return !jobs_.empty() || !pending_.empty() || !letters_.empty() || (shared_ && !shared_arrived_);
+  }
 
   bool ready() override {
     if (shared_ && !shared_arrived_ && !shared_.ready()) return false;
     for (Job& job : jobs_)
       if (!job.exchange.ready()) return false;
-    for (Pending& one : pending_)
-      if (!one.ready()) return false;
+    for (std::vector<Pending>* all : {&pending_, &letters_})
+      for (Pending& one : *all)
+        if (!one.ready()) return false;
     return true;
   }
 
@@ -139,9 +145,12 @@ class FlockChannel final : public Channel {
     }
     std::vector<Job> jobs;
     std::vector<Pending> pending;
+    std::vector<Pending> letters;
     std::swap(jobs, jobs_);
     std::swap(pending, pending_);
+    std::swap(letters, letters_);
     for (Pending& one : pending) one.wait();
+    for (Pending& one : letters) wait_for_letter(one);
     for (Job& job : jobs) finish(job);
     lengthen();
   }
@@ -213,11 +222,20 @@ class FlockChannel final : public Channel {
     lengthen_.clear();
   }
 
+  void wait_for_letter(Pending& one) const {
+    try {
+      one.wait();
+    } catch (const PeerLost&) {
+      if (flock_.on_loss() != OnLoss::reweight) throw;
+    }
+  }
+
   void wait_measured() {
     const auto from = std::chrono::steady_clock::now();
     if (shared_ && !shared_arrived_) shared_.wait();
     for (Job& job : jobs_) job.exchange.wait();
-    for (Pending& one : pending_) one.wait_for(std::chrono::nanoseconds::max());
+    for (Pending& one : pending_) one.wait();
+    for (Pending& one : letters_) wait_for_letter(one);
     waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
   }
 
@@ -228,6 +246,7 @@ class FlockChannel final : public Channel {
   std::optional<Relay> relay_;
   std::vector<Job> jobs_;
   std::vector<Pending> pending_;
+  std::vector<Pending> letters_;  // to be received
   Exchanging shared_;
   bool shared_arrived_ = false;
   const void* shared_from_ = nullptr;  // where x went in fewer bits
@@ -242,6 +261,21 @@ class FlockChannel final : public Channel {
 
 }  // namespace
 
+namespace {
+
+// A mean within a group that is passed on would be rounded on the way.
+bool has_two_phases(const Schedule& schedule) {
+  constexpr Step kMostSteps = 1024;
+  const Step steps = std::clamp<Step>(schedule.period(), 1, kMostSteps);
+  for (Step step = 0; step < steps; ++step) {
+    const Exchange exchange = schedule.exchange(step, 0);
+    if (exchange.group.size() > 1 && !exchange.sources.empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const ChannelOptions& options) {
   if (options.message != DType::float32 && options.message != DType::float16 &&
       options.message != DType::bfloat16)
@@ -250,6 +284,10 @@ ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const
   if (options.message != DType::float32 && !options.relay_rule.empty())
     throw InvalidArgument("relayed sums would gather the rounding of " + starling::name(options.message) +
                           " messages; use float32");
+  if (options.message != DType::float32 && options.schedule && has_two_phases(*options.schedule))
+    throw InvalidArgument(
+        fmt::format("{} passes on means within groups, which {} messages would round; use float32",
+                    options.schedule->name(), starling::name(options.message)));
   return std::make_unique<FlockChannel>(flock, name, options);
 }
 

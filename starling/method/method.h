@@ -17,11 +17,11 @@ struct MethodSetting {
 /// How blocks, updates and neighbours' blocks become the next blocks. One object serves all blocks of a rank:
 /// what lasts from step to step lives in the block. For every block and step the driver calls
 ///
-///     begin(b)          x is final, its gradient not yet there: what is started here overlaps the
-///     computation gradient(b)       the gradient is there, perhaps in the middle of backward; x must not
-///     change gradient_done(b)  what gradient(b) started has arrived: the time to say what the gradient
-///     stands for adapt(b)          everything started above has arrived, and gradients have been clipped
-///     combine(b)        what was started since has arrived; again for as long as it starts something
+/// - begin(b): x is final, its gradient not yet there: what is started here overlaps the computation;
+/// - gradient(b): the gradient is there, perhaps in the middle of backward; x must not change;
+/// - gradient_done(b): what gradient(b) started has arrived: the time to say what the gradient stands for;
+/// - adapt(b): everything started above has arrived, and gradients have been clipped;
+/// - combine(b): what was started since has arrived; again for as long as it starts something.
 class Method {
  public:
   virtual ~Method() = default;
@@ -49,8 +49,9 @@ class Method {
   }
   /// Which local optimizer it needs: "adam", or any when empty.
   virtual std::string needs_optimizer() const { return {}; }
-  /// What travels are averages whose weights do not sum to one, so that messages cannot be rounded.
-  virtual bool needs_exact_messages() const { return false; }
+  /// Why messages cannot travel in fewer bits than the parameters have; empty where they can.
+  virtual std::string exact_messages_because() const { return {}; }
+  bool needs_exact_messages() const { return !exact_messages_because().empty(); }
   /// The relay's rule for what has not arrived yet; empty unless it relays.
   virtual std::string relay_rule() const { return {}; }
 };

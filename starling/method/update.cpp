@@ -142,6 +142,8 @@ const Parameter kLr{"lr", "0.01", "step size"};
 const Parameter kDecay{"weight_decay", "0", "of the parameters, per step"};
 const Parameter kMomentum{"momentum", "0.9", "share of the last direction that is kept"};
 
+constexpr double kMostMemory = 0.999999999;  // with 1 the first moments would never fill
+
 Hyper sgd_hyper(const Parameters& given) {
   Hyper hyper;
   hyper.lr = given.number("lr", 0, 1e6);
@@ -160,8 +162,8 @@ Hyper nesterov_hyper(const Parameters& given) {
 }
 Hyper adam_hyper(const Parameters& given) {
   Hyper hyper = sgd_hyper(given);
-  hyper.beta1 = given.number("beta1", 0, 1);
-  hyper.beta2 = given.number("beta2", 0, 1);
+  hyper.beta1 = given.number("beta1", 0, kMostMemory);
+  hyper.beta2 = given.number("beta2", 0, kMostMemory);
   hyper.eps = given.number("eps", 0, 1);
   return hyper;
 }

@@ -11,14 +11,16 @@ class GradientTracking : public Method {
     const MutableBlock y = block.state("y");
     const MutableBlock old = block.state("old gradient");
     const auto begun = block.numbers("begun");
-    const double scale = block.skipped ? 0 : block.gradient_scale;
-    // A step without a gradient is one whose gradient has not changed.
-    if (!block.skipped || begun[0] == 0) {
-      const Term now{block.gradient.data, scale};
-      const Term followed[] = {{y.data, begun[0]}, now, {old.data, -begun[0]}};
+    // A step without a gradient is one whose gradient has not changed: what lies there may not even be
+    // numbers.
+    const Term now = block.skipped ? Term{old.data, 1} : Term{block.gradient.data, block.gradient_scale};
+    if (begun[0] == 0) {
+      starling::combine(block.dtype(), y.data, {&now, 1}, block.count());
+    } else if (!block.skipped) {
+      const Term followed[] = {{y.data, 1}, now, {old.data, -1}};
       starling::combine(block.dtype(), y.data, followed, block.count());
-      starling::combine(block.dtype(), old.data, {&now, 1}, block.count());
     }
+    if (!block.skipped) starling::combine(block.dtype(), old.data, {&now, 1}, block.count());
     begun[0] = 1;
     block.gradient_scale = 1;
     block.activate();

@@ -14,6 +14,7 @@ class LocalSgd : public Method {
   }
 
   bool needs_schedule() const override { return false; }
+  std::string exact_messages_because() const override { return "it would round the models themselves"; }
 
  private:
   Step tau_;

@@ -19,16 +19,24 @@ class ParameterServer : public Method {
       block.channel->send(message(block.gradient, had_gradient.data()), kServer);
       return;
     }
-    for (Rank rank = 1; rank < size; ++rank)
+    for (Rank rank = 1; rank < size; ++rank) {
+      had_gradient[static_cast<std::size_t>(rank)] = 0;  // the dead send nothing
       block.channel->receive(message(gradient_of(block, rank), had_gradient.data() + rank), rank);
+    }
+  }
+
+  // The server's gradient is everybody's from here on, also for clipping.
+  void gradient_done(Block& block) override {
+    if (block.channel->rank() == kServer) gather(block);
   }
 
   void adapt(Block& block) override {
-    if (block.channel->rank() == kServer) serve(block);
+    if (block.channel->rank() == kServer) block.update();
     block.channel->broadcast({Block::in_place(block.x)}, kServer);
   }
 
   bool needs_schedule() const override { return false; }
+  std::string exact_messages_because() const override { return "its letters travel as they are"; }
 
  private:
   static MutableBlock gradient_of(Block& block, Rank rank) {
@@ -38,7 +46,7 @@ class ParameterServer : public Method {
     return pieces_of(std::vector<MutableBlock>{gradient, {DType::float64, had_gradient, 1}});
   }
 
-  static void serve(Block& block) {
+  static void gather(Block& block) {
     const Rank size = block.channel->size();
     const auto had_gradient = block.numbers("had gradient", static_cast<std::size_t>(size));
     if (had_gradient[0] == 0) std::memset(block.gradient.data, 0, block.count() * size_of(block.dtype()));
@@ -52,7 +60,6 @@ class ParameterServer : public Method {
     block.skipped = contributors == 0;
     if (!block.skipped) block.gradient_scale /= contributors;
     block.activate();
-    block.update();
   }
 };
 

@@ -30,7 +30,7 @@ class PushSum : public Method {
 
   void combine(Block& block) override {
     const double p = block.numbers("p", 1, 1)[0];
-    if (!(p > 0)) return;  // who has given everything away keeps its last estimate
+    if (!(p > 0)) return;  // who has given everything away goes on from its own step
     const Term u{block.state("u").data, 1 / p};
     starling::combine(block.dtype(), block.x.data, {&u, 1}, block.count());
   }
@@ -38,7 +38,9 @@ class PushSum : public Method {
   void check(const Schedule& schedule) const override {
     if (schedule.mixing() == Mixing::two_block) Method::check(schedule);
   }
-  bool needs_exact_messages() const override { return true; }
+  std::string exact_messages_because() const override {
+    return "it averages with weights that do not sum to one, which rounding would spoil";
+  }
 };
 
 }  // namespace

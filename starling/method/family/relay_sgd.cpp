@@ -9,12 +9,20 @@ class RelaySgd : public Method {
  public:
   explicit RelaySgd(std::string missing) : missing_(std::move(missing)) {}
 
+  void begin(Block& block) override {
+    if (missing_ != "reference") return;
+    const auto begun = block.numbers("begun");
+    if (begun[0] == 0) block.channel->set_reference(block.x);
+    begun[0] = 1;
+  }
+
   void adapt(Block& block) override {
     block.update();
     block.channel->relay(Block::in_place(block.x));
   }
 
   std::string relay_rule() const override { return missing_; }
+  std::string exact_messages_because() const override { return "relayed sums would gather the rounding"; }
 
  private:
   std::string missing_;

@@ -1,0 +1,329 @@
+#include "starling/kernel/update.h"
+
+#include <cmath>
+#include <functional>
+#include <gmock/gmock.h>
+#include <optional>
+
+#include "blocks.h"
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+using testing::HasSubstr;
+using Exact = long double;
+
+constexpr std::size_t kNone = 1000;
+
+/// Everything an update reads, and what it wrote. State: m, v and sum, of whom a kernel uses what it needs.
+template <typename T>
+struct Numbers {
+  std::vector<std::vector<T>> from;
+  std::vector<double> weights;
+  std::vector<T> gradient, m, v, sum, x, copy;
+
+  Numbers(std::size_t terms, std::size_t count, std::uint64_t seed) {
+    Random random(seed, 7, 7);
+    const auto draw = [&](double low, double high) {
+      std::vector<T> values(count);
+      for (T& value : values) value = static_cast<T>(low + random.uniform() * (high - low));
+      return values;
+    };
+    for (std::size_t t = 0; t < terms; ++t) {
+      from.push_back(draw(-2, 2));
+      weights.push_back(terms == 1 && seed % 2 == 0 ? 1
+                                                    : (t == 1 ? -0.3 : 1.0 / (2.0 + static_cast<double>(t))));
+    }
+    gradient = draw(-1, 1);
+    m = draw(-1, 1);
+    v = draw(0.1, 1);
+    sum = draw(-0.5, 0.5);
+  }
+};
+
+struct Layout {
+  std::size_t alias = kNone;  // x is this summand
+  bool copy = true;
+  double gradient_scale = 1;
+};
+
+/// The same numbers at odd places in memory.
+template <typename T>
+struct Placement {
+  std::vector<Placed<T>> from;
+  std::vector<Term> terms;
+  Placed<T> gradient, m, v, sum, separate, copy;
+
+  explicit Placement(const Numbers<T>& start)
+      : gradient(start.gradient, 3),
+        m(start.m, 5),
+        v(start.v, 7),
+        sum(start.sum, 1),
+        separate(start.gradient.size(), 9),
+        copy(start.gradient.size(), 11) {
+    for (std::size_t t = 0; t < start.from.size(); ++t) from.emplace_back(start.from[t], t + 1);
+    for (std::size_t t = 0; t < start.from.size(); ++t) terms.push_back({from[t].data(), start.weights[t]});
+  }
+};
+
+template <typename T>
+using Kernel = std::function<void(const Stride& stride, T* m, T* v, T* sum)>;
+
+/// What is left after a kernel; throws when it wrote where it must not.
+template <typename T>
+Numbers<T> after(const Numbers<T>& start, const Layout& layout, const Kernel<T>& kernel) {
+  Placement<T> placed(start);
+  Placed<T>& x = layout.alias < placed.from.size() ? placed.from[layout.alias] : placed.separate;
+  const Stride stride{placed.terms,
+                      placed.gradient.data(),
+                      layout.gradient_scale,
+                      x.data(),
+                      layout.copy ? placed.copy.data() : nullptr,
+                      start.gradient.size()};
+  kernel(stride, placed.m.data(), placed.v.data(), placed.sum.data());
+  Numbers<T> end = start;
+  end.x = x.values();
+  end.m = placed.m.values();
+  end.v = placed.v.values();
+  end.sum = placed.sum.values();
+  end.copy = placed.copy.values();
+  bool inside = true;
+  for (Placed<T>* one : {&placed.gradient, &placed.m, &placed.v, &placed.sum, &x, &placed.copy})
+    inside = inside && one->guards_stand();
+  if (!inside) throw Error("wrote outside");
+  if (!same_blocks(placed.gradient.values(), start.gradient)) throw Error("changed the gradient");
+  for (std::size_t t = 0; t < start.from.size(); ++t)
+    if (t != layout.alias && !same_blocks(placed.from[t].values(), start.from[t]))
+      throw Error("changed a summand");
+  if (layout.copy && !same_blocks(end.copy, end.x)) throw Error("the copy differs");
+  return end;
+}
+
+/// One element's step, in more digits than the kernels have.
+struct Element {
+  Exact y, g, m, v, sum;
+};
+using Rule = std::function<Exact(Element& e)>;  // returns x, changes m, v and sum
+
+template <typename T>
+testing::AssertionResult close(T value, Exact expected, const char* what, std::size_t i) {
+  const Exact allowed = 32 * static_cast<Exact>(std::numeric_limits<T>::epsilon()) * (1 + std::abs(expected));
+  if (std::abs(static_cast<Exact>(value) - expected) <= allowed) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << what << "[" << i << "] is " << value << " instead of "
+                                     << static_cast<double>(expected);
+}
+
+template <typename T>
+testing::AssertionResult follows(const Numbers<T>& start, const Numbers<T>& end, double scale,
+                                 const Rule& rule) {
+  for (std::size_t i = 0; i < end.x.size(); ++i) {
+    Element e{0, static_cast<Exact>(scale) * start.gradient[i], start.m[i], start.v[i], start.sum[i]};
+    for (std::size_t t = 0; t < start.from.size(); ++t)
+      e.y += static_cast<Exact>(start.weights[t]) * start.from[t][i];
+    const Exact x = rule(e);
+    for (const auto& result : {close(end.x[i], x, "x", i), close(end.m[i], e.m, "m", i),
+                               close(end.v[i], e.v, "v", i), close(end.sum[i], e.sum, "sum", i)})
+      if (!result) return result;
+  }
+  return testing::AssertionSuccess();
+}
+
+template <typename T>
+testing::AssertionResult same_bits(const Numbers<T>& left, const Numbers<T>& right) {
+  for (const auto& result : {same_blocks(left.x, right.x), same_blocks(left.m, right.m),
+                             same_blocks(left.v, right.v), same_blocks(left.sum, right.sum)})
+    if (!result) return result;
+  return testing::AssertionSuccess();
+}
+
+class UpdateTest : public EveryTarget {
+ protected:
+  /// 1 to 6 terms, many lengths and layouts: near the rule, and the same bits as the plainest instructions.
+  template <typename T>
+  void check(const Kernel<T>& kernel, const Rule& rule) {
+    std::uint64_t seed = 0;
+    for (std::size_t terms = 1; terms <= 6; ++terms)
+      for (const std::size_t count : {0U, 1U, 3U, 7U, 17U, 71U, terms < 4 ? 301U : 8193U}) {
+        const Numbers<T> start(terms, count, ++seed);
+        for (const Layout& layout : {Layout{}, Layout{0, true, 0.375}, Layout{terms - 1, false, -1.5}}) {
+          use_target(GetParam());
+          const Numbers<T> end = after<T>(start, layout, kernel);
+          ASSERT_TRUE(follows(start, end, layout.gradient_scale, rule))
+              << name(dtype_of<T>) << ", " << terms << " terms of " << count << ", x is term "
+              << layout.alias;
+          use_target(Target::baseline);
+          ASSERT_TRUE(same_bits(end, after<T>(start, layout, kernel))) << terms << " terms of " << count;
+        }
+      }
+  }
+
+  void check(const std::function<void(DType, const Stride&, void*, void*, void*)>& kernel, const Rule& rule) {
+    check<float>(
+        [&](const Stride& s, float* m, float* v, float* sum) { kernel(DType::float32, s, m, v, sum); }, rule);
+    check<double>(
+        [&](const Stride& s, double* m, double* v, double* sum) { kernel(DType::float64, s, m, v, sum); },
+        rule);
+  }
+};
+STARLING_ON_EVERY_TARGET(UpdateTest);
+
+TEST_P(UpdateTest, SgdWithAndWithoutMomentum) {
+  for (const SgdRule& rule :
+       {SgdRule{0.1, 0, 0, 0, false}, SgdRule{0.1, 0, 0, 0.05, false}, SgdRule{0.05, 0.9, 0, 0, false},
+        SgdRule{0.05, 0.8, 0.25, 0.1, false}, SgdRule{0.05, 0.9, 0, 0.1, true}})
+    for (const bool first : {false, true})
+      check(
+          [&](DType dtype, const Stride& s, void* m, void*, void*) { sgd_update(dtype, s, rule, m, first); },
+          [&](Element& e) {
+            Exact d = e.g + rule.weight_decay * e.y;
+            if (rule.momentum != 0) {
+              e.m = first ? d : rule.momentum * e.m + (1 - rule.dampening) * d;
+              d = rule.nesterov ? d + rule.momentum * e.m : e.m;
+            }
+            return e.y - rule.lr * d;
+          });
+}
+
+// Weight decay of either kind, and Adam's step from moments.
+Exact decayed(const AdamRule& rule, Element& e) {
+  if (!rule.decoupled) e.g += rule.weight_decay * e.y;
+  return rule.decoupled ? (1 - static_cast<Exact>(rule.lr) * rule.weight_decay) * e.y : e.y;
+}
+Exact adam_step(const AdamRule& rule, Exact m, Exact v, long t) {
+  const Exact mean = m / (1 - std::pow(static_cast<Exact>(rule.beta1), t));
+  const Exact square = v / (1 - std::pow(static_cast<Exact>(rule.beta2), t));
+  return rule.lr * mean / (std::sqrt(square) + rule.eps);
+}
+
+const std::vector<AdamRule> kAdamRules = {
+    {0.01, 0.9, 0.999, 1e-8, 0, false}, {0.1, 0.8, 0.95, 1e-3, 0.1, false}, {0.1, 0.7, 0.9, 1e-2, 0.2, true}};
+
+TEST_P(UpdateTest, AdamAndAdamW) {
+  for (const AdamRule& rule : kAdamRules)
+    for (const long t : {1L, 2L, 40L})
+      check([&](DType dtype, const Stride& s, void* m, void* v,
+                void*) { adam_update(dtype, s, rule, m, v, t); },
+            [&](Element& e) {
+              const Exact y = decayed(rule, e);
+              e.m = rule.beta1 * e.m + (1 - static_cast<Exact>(rule.beta1)) * e.g;
+              e.v = rule.beta2 * e.v + (1 - static_cast<Exact>(rule.beta2)) * e.g * e.g;
+              return y - adam_step(rule, e.m, e.v, t);
+            });
+}
+
+TEST_P(UpdateTest, AccumAdamKeepsItsMomentsBetweenFolds) {
+  for (const AdamRule& rule : kAdamRules)
+    for (const bool fold : {false, true})
+      check([&](DType dtype, const Stride& s, void* m, void* v,
+                void* sum) { accum_adam_update(dtype, s, rule, m, v, sum, 3, 4, fold); },
+            [&](Element& e) {
+              const Exact y = decayed(rule, e);
+              const Exact rest1 = 1 - static_cast<Exact>(rule.beta1);
+              const Exact rest2 = 1 - static_cast<Exact>(rule.beta2);
+              const Exact x = y - adam_step(rule, rule.beta1 * e.m + rest1 * e.g,
+                                            rule.beta2 * e.v + rest2 * e.g * e.g, 3);
+              e.sum += e.g / 4;
+              if (fold) {
+                e.m = rule.beta1 * e.m + rest1 * e.sum;
+                e.v = rule.beta2 * e.v + rest2 * e.sum * e.sum;
+                e.sum = 0;
+              }
+              return x;
+            });
+}
+
+TEST_P(UpdateTest, AccumAdamOfSingleStepsIsAdamBitForBit) {
+  for (const AdamRule& rule : kAdamRules) {
+    Numbers<float> plain(2, 333, 5);
+    plain.sum.assign(333, 0);
+    Numbers<float> accumulated = plain;
+    for (long t = 1; t <= 20; ++t) {
+      plain = after<float>(plain, {}, [&](const Stride& s, float* m, float* v, float*) {
+        adam_update(DType::float32, s, rule, m, v, t);
+      });
+      accumulated = after<float>(accumulated, {}, [&](const Stride& s, float* m, float* v, float* sum) {
+        accum_adam_update(DType::float32, s, rule, m, v, sum, t, 1, true);
+      });
+      ASSERT_TRUE(same_bits(plain, accumulated)) << "step " << t;
+      plain.from[0] = plain.x;
+      accumulated.from[0] = accumulated.x;
+    }
+  }
+}
+
+TEST_P(UpdateTest, SplittingTheRangeChangesNoBit) {
+  const Numbers<double> start(5, 5000, 3);
+  const Kernel<double> whole = [](const Stride& s, double* m, double* v, double*) {
+    adam_update(DType::float64, s, kAdamRules[1], m, v, 2);
+  };
+  const Kernel<double> parts = [&](const Stride& s, double* m, double* v, double* sum) {
+    for (std::size_t begin = 0; begin < s.count; begin += 613) {
+      Stride part = s;
+      std::vector<Term> terms(s.from.begin(), s.from.end());
+      for (Term& term : terms) term.data = static_cast<const double*>(term.data) + begin;
+      part.from = terms;
+      part.gradient = static_cast<const double*>(s.gradient) + begin;
+      part.x = static_cast<double*>(s.x) + begin;
+      part.copy = static_cast<double*>(s.copy) + begin;
+      part.count = std::min<std::size_t>(613, s.count - begin);
+      whole(part, m + begin, v + begin, sum + begin);
+    }
+  };
+  EXPECT_TRUE(same_bits(after<double>(start, {}, whole), after<double>(start, {}, parts)));
+}
+
+// A block of its own may be anything; multiplied by one it would stay so, but -0 and NaN must not be touched.
+TEST_P(UpdateTest, AStepOfNothingReturnsTheBlockItself) {
+  const auto odd = odd_numbers<float>(1000, 4);
+  const std::vector<float> gradient(1000, 0.0F);
+  const Term own{odd.data(), 1};
+  std::vector<float> x(1000);
+  sgd_update(DType::float32, {{&own, 1}, gradient.data(), 1, x.data(), nullptr, 1000}, {}, nullptr, false);
+  EXPECT_TRUE(same_blocks(x, odd));
+}
+
+TEST_P(UpdateTest, SumOfSquares) {
+  for (const std::size_t count : {0U, 1U, 7U, 8U, 9U, 1003U, 65'537U}) {
+    const Numbers<double> numbers(1, count, count);
+    std::vector<float> narrow(numbers.gradient.begin(), numbers.gradient.end());
+    Exact wide_sum = 0;
+    Exact narrow_sum = 0;
+    for (const double value : numbers.gradient) wide_sum += static_cast<Exact>(value) * value;
+    for (const float value : narrow) narrow_sum += static_cast<Exact>(value) * value;
+    EXPECT_NEAR(sum_of_squares(DType::float64, numbers.gradient.data(), count), static_cast<double>(wide_sum),
+                1e-13 * static_cast<double>(1 + wide_sum));
+    const double found = sum_of_squares(DType::float32, narrow.data(), count);
+    EXPECT_NEAR(found, static_cast<double>(narrow_sum), 1e-13 * static_cast<double>(1 + narrow_sum));
+    use_target(Target::baseline);
+    EXPECT_EQ(found, sum_of_squares(DType::float32, narrow.data(), count));
+    use_target(GetParam());
+  }
+  const std::vector<float> large(3, 1e30F);  // whose squares are not floats
+  EXPECT_NEAR(sum_of_squares(DType::float32, large.data(), 3) / 3e60, 1, 1e-6);
+}
+
+TEST(UpdateErrorTest, OtherTypesAreRefusedByName) {
+  float x = 0;
+  const Term own{&x, 1};
+  const Stride stride{{&own, 1}, &x, 1, &x, nullptr, 1};
+  const auto refusal = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  EXPECT_THAT(refusal([&] { sgd_update(DType::float16, stride, {}, nullptr, false); }),
+              HasSubstr("sgd: parameters are float32 or float64, not float16"));
+  EXPECT_THAT(refusal([&] { adam_update(DType::int32, stride, {}, &x, &x, 1); }), HasSubstr("int32"));
+  EXPECT_THAT(refusal([&] { accum_adam_update(DType::bfloat16, stride, {}, &x, &x, &x, 1, 1, true); }),
+              HasSubstr("bfloat16"));
+  EXPECT_THAT(refusal([&] { sum_of_squares(DType::int64, &x, 0); }), HasSubstr("int64"));
+  EXPECT_THAT(refusal([&] { sgd_update(DType::float32, {}, {}, nullptr, false); }),
+              HasSubstr("something to start from"));
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,188 @@
+#include <cmath>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "flock/deaths.h"
+#include "method/on_flock.h"
+
+// A rank is killed in the middle of training, and the others go on.
+
+namespace starling {
+namespace {
+
+constexpr Rank kRanks = 4;
+constexpr Rank kVictim = 2;
+
+/// The optimum of those who are left.
+Vector optimum_of_survivors(const Problem& problem) {
+  Vector best(problem.count);
+  for (std::size_t k = 0; k < problem.count; ++k) {
+    Number weights = 0;
+    for (Rank rank = 0; rank < problem.n; ++rank) {
+      if (rank == kVictim) continue;
+      best[k] += static_cast<Number>(problem.curvature(rank, k)) * problem.minimum(rank, k);
+      weights += problem.curvature(rank, k);
+    }
+    best[k] /= weights;
+  }
+  return best;
+}
+
+struct DeathCase {
+  std::string method;
+  std::string topology;
+  double near;  // how far from the survivors' optimum it may end
+  std::string optimizer = "sgd(lr=0.1)";
+};
+
+void PrintTo(const DeathCase& one, std::ostream* out) {
+  *out << one.method << " on " << one.topology;
+}
+
+using AtTheEnd = std::function<void(Flock& flock, Driver& driver, const std::vector<double>& x)>;
+
+/// `steps` steps of all; `check` runs on every survivor afterwards.
+DeathRun& train(DeathRun& run, const DeathCase& one, Step steps, const AtTheEnd& check) {
+  run.run([&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_loss(OnLoss::reweight);
+    flock.set_timeout(std::chrono::seconds(20));
+    const Problem problem{.n = kRanks, .equal_starts = true};
+    auto x = problem.start_of<double>(flock.rank());
+    std::vector<double> gradient(x.size());
+    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                          {.method = one.method, .topology = one.topology, .optimizer = one.optimizer});
+    for (Step step = 0; step < steps; ++step) {
+      driver.begin();
+      problem.gradient(flock.rank(), x.data(), gradient.data());
+      driver.finish();
+    }
+    check(flock, driver, x);
+  });
+  return run;
+}
+
+void expect_survivors(const DeathRun& run, const DeathCase& one) {
+  EXPECT_EQ(run.end(kVictim).signal, SIGKILL);
+  for (Rank rank = 0; rank < kRanks; ++rank)
+    EXPECT_TRUE(rank == kVictim || run.end(rank).ok) << one.method << ": " << run.end(rank).message;
+}
+
+class MethodDeathTest : public testing::TestWithParam<DeathCase> {};
+
+TEST_P(MethodDeathTest, TheSurvivorsGoOnToAnOptimumOfTheirOwn) {
+  for (const std::uint64_t kill_at_post : {0U, 17U, 50U}) {
+    DeathRun run(kRanks, {.kill_at_post = {{kVictim, kill_at_post}}}, 0);
+    train(run, GetParam(), 700, [&](Flock& flock, Driver& driver, const std::vector<double>&) {
+      require(flock.view().members.size() == 3, "members");
+      const Vector best = optimum_of_survivors({.n = kRanks});
+      const auto* model = static_cast<const double*>(driver.method().model(driver[0]).data);
+      for (std::size_t k = 0; k < best.size(); ++k)
+        require(std::abs(model[k] - static_cast<double>(best[k])) < GetParam().near,
+                fmt::format("ends at {}, {} from the survivors' optimum", model[k],
+                            std::abs(model[k] - static_cast<double>(best[k]))));
+    });
+    expect_survivors(run, GetParam());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MethodDeathTest,
+    testing::Values(DeathCase{"allreduce", "ring", 1e-9}, DeathCase{"parameter-server", "ring", 1e-9},
+                    DeathCase{"gradient-tracking", "exponential", 1e-9},
+                    DeathCase{"gradient-tracking", "one-peer-exponential", 1e-9},
+                    DeathCase{"relay-sgd", "chain", 1e-9},
+                    DeathCase{"relay-sgd(missing=own)", "binary-tree", 1e-9},
+                    DeathCase{"relay-sgd(missing=reference)", "star", 1e-9},
+                    DeathCase{"allreduce-model", "ring", 0.1}, DeathCase{"local-sgd(tau=4)", "ring", 0.3},
+                    DeathCase{"dsgd-atc", "one-peer-exponential", 0.3}, DeathCase{"dsgd-atc", "ceca", 0.3},
+                    DeathCase{"dsgd-awc", "exponential", 0.3}, DeathCase{"gossip-pga(h=3)", "ring", 0.3},
+                    DeathCase{"hierarchical", "ring", 0.3}, DeathCase{"push-sum", "exponential", 0.3},
+                    DeathCase{"dadam", "exponential", 1, "adam(lr=0.02)"},
+                    DeathCase{"accum-adam(s=2)", "exponential", 1, "adam(lr=0.02)"},
+                    DeathCase{"accum-adamw(s=2)", "exponential", 1, "adamw(lr=0.02)"}),
+    [](const testing::TestParamInfo<DeathCase>& test) {
+      std::string name = test.param.method + "_" + test.param.topology;
+      for (char& letter : name)
+        if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+      return name;
+    });
+
+// What the dead held of y is lost: it is the sum of the survivors' gradients again.
+TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
+  const DeathCase one{"gradient-tracking", "exponential", 0};
+  DeathRun run(kRanks, {.kill_at_post = {{kVictim, 23}}}, 0);
+  train(run, one, 30, [](Flock& flock, Driver& driver, const std::vector<double>& x) {
+    const auto sum_of = [&](const char* state) {
+      std::vector<double> sum(x.size());
+      std::memcpy(sum.data(), driver[0].state(state).data, x.size() * sizeof(double));
+      return flock.allreduce(sum, Reduction::sum, state);
+    };
+    const std::vector<double> y = sum_of("y");
+    const std::vector<double> g = sum_of("old gradient");
+    for (std::size_t k = 0; k < y.size(); ++k)
+      require(std::abs(y[k] - g[k]) < 1e-12, fmt::format("sum of y is {}, of g {}", y[k], g[k]));
+  });
+  expect_survivors(run, one);
+}
+
+// Without steps a period of CECA is an exact average, also of the survivors.
+TEST(CecaDeathTest, ThePeriodBeginsAnew) {
+  DeathRun run(5, {.kill_at_post = {{kVictim, 20}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_loss(OnLoss::reweight);
+    flock.set_timeout(std::chrono::seconds(20));
+    std::vector<double> x = {1};
+    std::vector<double> gradient = {0};
+    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                          {.method = "dsgd-atc", .topology = "ceca", .optimizer = "sgd(lr=1)"});
+    for (Step step = 0; step < 40; ++step) driver.finish();
+    // An increment in any round, and two periods without: all hold its mean.
+    require(flock.view().members.size() == 4, "the view");
+    gradient = {-1.0 * flock.rank()};
+    driver.finish();
+    gradient = {0};
+    for (int step = 0; step < 4; ++step) driver.finish();
+    const double model = static_cast<const double*>(driver.method().model(driver[0]).data)[0];
+    for (const double other : flock.allgather(std::vector{model}))
+      require(std::abs(other - 1 - (0 + 1 + 3 + 4) / 4.0) < 1e-12, fmt::format("{}", other));
+  });
+  EXPECT_EQ(run.end(kVictim).signal, SIGKILL);
+  for (const Rank rank : {0, 1, 3, 4}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
+}
+
+TEST(MethodDeathsTest, WithoutTheServerNobodyGoesOn) {
+  DeathRun run(3, {.kill_at_post = {{0, 20}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_loss(OnLoss::reweight);
+    flock.set_timeout(std::chrono::seconds(20));
+    std::vector<float> x(3), gradient(3);
+    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient), {.method = "parameter-server"});
+    for (int step = 0; step < 1000; ++step) driver.finish();
+  });
+  for (const Rank rank : {1, 2})
+    EXPECT_NE(run.end(rank).message.find("rank 0 is lost"), std::string::npos) << run.end(rank).message;
+}
+
+TEST(MethodDeathsTest, WithoutReweightingEveryMethodNamesTheDead) {
+  for (const char* method : {"allreduce", "dsgd-awc", "dsgd-atc", "gradient-tracking", "relay-sgd",
+                             "push-sum", "parameter-server"}) {
+    DeathRun run(3, {.kill_at_post = {{2, 20}}}, 0);
+    run.run([&](const std::shared_ptr<Fabric>& fabric) {
+      Flock flock(fabric);
+      flock.set_timeout(std::chrono::seconds(20));
+      std::vector<float> x(3), gradient(3);
+      Driver driver =
+          drive(flock, mutable_block(x), mutable_block(gradient), {.method = method, .topology = "star"});
+      for (int step = 0; step < 1000; ++step) driver.finish();
+    });
+    EXPECT_NE(run.end(0).message.find("rank 2 is lost"), std::string::npos)
+        << method << ": " << run.end(0).message;
+    EXPECT_FALSE(run.end(1).ok) << method;
+  }
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,188 @@
+#include <cmath>
+#include <gmock/gmock.h>
+
+#include "method/dense.h"
+#include "method/on_flock.h"
+
+// Every method against the dense computation, step by step.
+
+namespace starling {
+namespace {
+
+struct Case {
+  std::string method;  // with its parameters
+  DenseSetting dense;
+};
+
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.method << " on " << one.dense.topology;
+}
+
+struct LocalCase {
+  std::string text;
+  LocalRule rule;
+};
+
+std::vector<LocalCase> local_cases() {
+  return {{"sgd(lr=0.2,weight_decay=0.05)", {.kind = "sgd", .lr = 0.2, .weight_decay = 0.05}},
+          {"momentum(lr=0.1,momentum=0.7)", {.kind = "sgd", .lr = 0.1, .momentum = 0.7}},
+          {"nesterov(lr=0.1,momentum=0.6,weight_decay=0.1)",
+           {.kind = "sgd", .lr = 0.1, .momentum = 0.6, .nesterov = true, .weight_decay = 0.1}},
+          {"adam(lr=0.05,beta1=0.8,beta2=0.95,eps=0.001,weight_decay=0.1)",
+           {.kind = "adam", .lr = 0.05, .weight_decay = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 0.001}},
+          {"adamw(lr=0.05,beta1=0.8,beta2=0.95,eps=0.001,weight_decay=0.1)",
+           {.kind = "adam",
+            .lr = 0.05,
+            .weight_decay = 0.1,
+            .decoupled = true,
+            .beta1 = 0.8,
+            .beta2 = 0.95,
+            .eps = 0.001}}};
+}
+
+// Which local optimizers a method takes, and what it makes of them.
+std::vector<LocalCase> local_cases_of(const std::string& method) {
+  std::vector<LocalCase> all = local_cases();
+  const bool accumulates = method.rfind("accum-adam", 0) == 0;
+  if (method != "dadam" && !accumulates) return all;
+  all.erase(all.begin(), all.begin() + 3);
+  if (!accumulates) return all;
+  all.resize(1);  // the moments' settings are the same
+  all[0].rule.kind = "accum";
+  all[0].rule.decoupled = method.rfind("accum-adamw", 0) == 0;
+  all[0].rule.s = method.find("s=4") == std::string::npos ? 1 : 4;
+  return all;
+}
+
+template <typename T>
+testing::AssertionResult same_models(const Trajectory<T>& found, Dense& dense, Number tolerance) {
+  for (Step step = 0; step < found.steps; ++step) {
+    dense.run_step(step);
+    for (Rank rank = 0; rank < found.problem.n; ++rank) {
+      const std::vector<T> x = found.at(rank, step);
+      const Vector& expected = dense.model(rank);
+      Number scale = 0;
+      for (const Number value : expected) scale = std::max(scale, std::abs(value));
+      for (std::size_t k = 0; k < x.size(); ++k)
+        if (!(std::abs(static_cast<Number>(x[k]) - expected[k]) <= tolerance * scale))
+          return testing::AssertionFailure()
+                 << "step " << step << " rank " << rank << " element " << k << ": " << x[k] << " instead of "
+                 << static_cast<double>(expected[k]);
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+class MethodsTest : public testing::TestWithParam<Case> {
+ protected:
+  static bool possible(Rank n) {
+    const std::string& topology = GetParam().dense.topology;
+    return topology != "ceca-1p" || n % 2 == 0 || n == 1;
+  }
+  template <typename T>
+  static void check(Rank n, const LocalCase& local, Number tolerance,
+                    const std::function<bool(Rank, Step)>& skips) {
+    MethodRun run;
+    run.problem = {.n = n};
+    run.options = {
+        .method = GetParam().method, .topology = GetParam().dense.topology, .optimizer = local.text};
+    run.skips = skips;
+    const auto dense = make_dense(GetParam().dense, run.problem, local.rule);
+    dense->skips = skips;
+    EXPECT_TRUE(same_models(trajectory<T>(run), *dense, tolerance)) << local.text << ", " << n << " ranks";
+  }
+  static void check_both(Rank n, const LocalCase& local, const std::function<bool(Rank, Step)>& skips) {
+    check<double>(n, local, 1e-10L, skips);
+    check<float>(n, local, 1e-5L, skips);
+  }
+};
+
+TEST_P(MethodsTest, FollowsItsEquations) {
+  for (const Rank n : {1, 2, 4, 5})
+    for (const LocalCase& local : local_cases_of(GetParam().method))
+      if (possible(n)) check_both(n, local, [](Rank, Step) { return false; });
+}
+
+// Gradients of skipped steps are not even numbers.
+TEST_P(MethodsTest, WhoSkipsAStepTakesPartUnchanged) {
+  const std::function<bool(Rank, Step)> patterns[] = {
+      [](Rank rank, Step step) { return (rank + step) % 3 == 0; },
+      [](Rank, Step step) { return step < 2 || step == 7; },  // nobody has a gradient
+  };
+  for (const Rank n : {1, 4, 5})
+    for (const auto& skips : patterns)
+      if (possible(n)) check_both(n, local_cases_of(GetParam().method)[0], skips);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all = {
+      {"allreduce", {"allreduce", "exponential"}},
+      {"allreduce-model", {"allreduce-model", "exponential"}},
+      {"parameter-server", {"parameter-server", "exponential"}},
+      {"local-sgd(tau=3)", {"local-sgd", "exponential", 3}},
+      {"gossip-pga(h=3)", {"gossip-pga", "ring", 3}},
+      {"gossip-pga(h=4)", {"gossip-pga", "one-peer-exponential", 4}},
+      {"gossip-pga(h=5)", {"gossip-pga", "ceca", 5}},
+      {"hierarchical", {"hierarchical", "complete"}},  // all on one machine: the mean
+      {"dadam", {"dadam", "ring"}},
+      {"accum-adam", {"accum-adam", "exponential"}},
+      {"accum-adam(s=4)", {"accum-adam", "ring"}},
+      {"accum-adamw(s=4)", {"accum-adamw", "one-peer-exponential"}},
+  };
+  for (const char* topology : {"ring", "one-peer-exponential", "complete", "star", "od-equidyn(seed=3)",
+                               "base(k=1)", "ceca", "ceca(k=2)", "ceca-1p"})
+    all.push_back({"dsgd-atc", {"dsgd-atc", topology}});
+  for (const char* topology : {"ring", "exponential", "one-peer-exponential", "complete", "star",
+                               "ou-equidyn(seed=5)", "periodic(ring,h=3)"})
+    all.push_back({"dsgd-awc", {"dsgd-awc", topology}});
+  for (const char* topology : {"ring", "one-peer-exponential", "complete"})
+    all.push_back({"gradient-tracking", {"gradient-tracking", topology}});
+  for (const char* topology : {"ring", "star(weights=push)", "chain(weights=push)", "fold-unfold"})
+    all.push_back({"push-sum", {"push-sum", topology}});
+  for (const char* missing : {"counts", "reference", "own"})
+    for (const char* topology : {"chain", "binary-tree", "star", "double-binary-trees"})
+      all.push_back({fmt::format("relay-sgd(missing={})", missing), {"relay-sgd", topology, 1, missing}});
+  return all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& test) {
+  std::string name = test.param.method + "_" + test.param.dense.topology;
+  for (char& letter : name)
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MethodsTest, testing::ValuesIn(cases()), case_name);
+
+TEST(MethodsListTest, EveryMethodOfTheRegistryIsHere) {
+  for (const MethodFamily& family : method_families()) {
+    bool found = family.name.rfind("test-", 0) == 0 || family.name == "alone";  // registered by tests
+    for (const Case& one : cases()) found = found || one.dense.method == family.name;
+    EXPECT_TRUE(found) << family.name;
+  }
+}
+
+// Two machines of two: the mean within, an exchange between, all weights a quarter.
+TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighboursBetween) {
+  setenv("STARLING_RANKS_PER_MACHINE", "2", 1);
+  for (const Rank n : {4, 6}) {
+    MethodRun run;
+    run.problem = {.n = n};
+    run.options = {.method = "hierarchical", .topology = "ring", .optimizer = "sgd(lr=0.2)"};
+    const auto found = trajectory<double>(run);
+    // W = ring over machines, each entry shared by two: with 2 or 3 machines that is everybody's mean.
+    const auto dense = make_dense({"dsgd-atc", "complete"}, run.problem, {.kind = "sgd", .lr = 0.2});
+    EXPECT_TRUE(same_models(found, *dense, 1e-10L)) << n;
+  }
+  MethodRun run;
+  run.problem = {.n = 8};
+  run.options = {.method = "hierarchical", .topology = "one-peer-exponential", .optimizer = "sgd(lr=0.2)"};
+  const auto found = trajectory<double>(run);
+  const auto outer = make_dense({"dsgd-atc", "hierarchical(outer=one-peer-exponential,local=2)"}, run.problem,
+                                {.kind = "sgd", .lr = 0.2});
+  EXPECT_TRUE(same_models(found, *outer, 1e-10L));
+  unsetenv("STARLING_RANKS_PER_MACHINE");
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,221 @@
+#include <cmath>
+#include <gmock/gmock.h>
+
+#include "method/dense.h"
+#include "method/on_flock.h"
+#include "starling/topology/registry.h"
+
+// What must hold whatever the numbers are.
+
+namespace starling {
+namespace {
+
+MethodRun run_of(const std::string& method, const std::string& topology, const std::string& optimizer,
+                 Rank n) {
+  MethodRun run;
+  run.problem = {.n = n};
+  run.options = {.method = method, .topology = topology, .optimizer = optimizer};
+  return run;
+}
+
+template <typename T>
+Number distance(const std::vector<T>& x, const Vector& to) {
+  Number largest = 0;
+  for (std::size_t k = 0; k < x.size(); ++k)
+    largest = std::max(largest, std::abs(static_cast<Number>(x[k]) - to[k]));
+  return largest;
+}
+
+TEST(MethodPropertyTest, WithoutStepsDoublyStochasticMixingKeepsTheMeanAndAgrees) {
+  const std::pair<const char*, const char*> cases[] = {{"dsgd-atc", "ring"},
+                                                       {"dsgd-atc", "base(k=1)"},
+                                                       {"dsgd-awc", "exponential"},
+                                                       {"dsgd-awc", "one-peer-exponential"},
+                                                       {"gossip-pga(h=5)", "one-peer-exponential"},
+                                                       {"local-sgd(tau=7)", "ring"},
+                                                       {"allreduce-model", "ring"},
+                                                       {"gradient-tracking", "ring"},
+                                                       {"hierarchical", "ring"},
+                                                       {"dsgd-atc", "ceca"}};
+  for (const auto& [method, topology] : cases)
+    for (const Rank n : {2, 4, 5}) {
+      MethodRun run = run_of(method, topology, "sgd(lr=0)", n);
+      run.steps = 140;
+      const auto wide = trajectory<double>(run);
+      const auto narrow = trajectory<float>(run);
+      for (Rank rank = 0; rank < n; ++rank) {
+        EXPECT_LT(distance(wide.last(rank), wide.mean(true)), 1e-13L)
+            << method << " on " << topology << ", " << n;
+        EXPECT_LT(distance(narrow.last(rank), wide.mean(true)), 2e-6L) << method << " on " << topology;
+      }
+    }
+}
+
+TEST(MethodPropertyTest, RelayKeepsEqualStartsEqual) {
+  for (const char* tree : {"chain", "binary-tree", "star", "double-binary-trees"})
+    for (const char* missing : {"counts", "reference", "own"}) {
+      MethodRun run = run_of(fmt::format("relay-sgd(missing={})", missing), tree, "sgd(lr=0)", 5);
+      run.problem.equal_starts = true;
+      const auto found = trajectory<double>(run);
+      for (Rank rank = 0; rank < 5; ++rank)
+        EXPECT_LT(distance(found.last(rank), run.problem.start_of<Number>(0)), 1e-14L)
+            << tree << " " << missing;
+    }
+}
+
+TEST(MethodPropertyTest, PushSumKeepsTheSumOfItsScalars) {
+  for (const char* topology : {"star(weights=push)", "chain(weights=push)", "fold-unfold", "ring"}) {
+    const auto ends = launchers()[0].run(5, [&](const std::shared_ptr<Fabric>& fabric) {
+      Flock flock(fabric);
+      std::vector<float> x(3, 1.0F * static_cast<float>(flock.rank()));
+      std::vector<float> gradient(3);
+      Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                            {.method = "push-sum", .topology = topology, .optimizer = "sgd(lr=0.1)"});
+      for (int step = 0; step < 90; ++step) {
+        driver.finish();
+        double sum = 0;
+        for (const double p : flock.allgather(std::vector{driver[0].numbers("p")[0]})) sum += p;
+        require(std::abs(sum - 5) < 1e-12, fmt::format("sum(p) = {}", sum));
+      }
+      require(std::abs(x[0] - 2) < 1e-3, fmt::format("{}: {} is not the mean of the starts", topology, x[0]));
+    });
+    for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << topology << ": " << end.message;
+  }
+}
+
+// With lr = 0.1 and 600 steps everybody has converged; where to is the question.
+TEST(MethodPropertyTest, BiasCorrectedMethodsReachTheOptimumWithAConstantStep) {
+  const std::pair<const char*, const char*> cases[] = {{"gradient-tracking", "ring"},
+                                                       {"gradient-tracking", "one-peer-exponential"},
+                                                       {"relay-sgd", "chain"},
+                                                       {"relay-sgd(missing=own)", "binary-tree"},
+                                                       {"relay-sgd", "double-binary-trees"},
+                                                       {"allreduce", "ring"}};
+  for (const auto& [method, topology] : cases) {
+    MethodRun run = run_of(method, topology, "sgd(lr=0.1)", 5);
+    // allreduce keeps whatever differs at the start
+    run.problem.equal_starts = std::string(method) == "allreduce";
+    run.steps = 900;
+    const auto found = trajectory<double>(run);
+    for (Rank rank = 0; rank < 5; ++rank)
+      EXPECT_LT(distance(found.last(rank), run.problem.optimum()), 1e-10L) << method << " on " << topology;
+  }
+}
+
+// The fixed point of DSGD is that of a linear map: x = W(x - lr A(x - c)), or x = W x - lr A(x - c).
+TEST(MethodPropertyTest, DsgdStaysAtItsKnownBias) {
+  const Rank n = 5;
+  const Number lr = 0.1L;
+  for (const std::string method : {"dsgd-atc", "dsgd-awc"}) {
+    MethodRun run = run_of(method, "ring", "sgd(lr=0.1)", n);
+    run.steps = 900;
+    const auto found = trajectory<double>(run);
+    const Matrix w = matrix_of(*make_schedule("ring", n), 0);
+    // Gauss-Seidel on (I - W + lr (W) A) x = lr (W) A c, one coordinate at a time.
+    for (std::size_t k = 0; k < run.problem.count; ++k) {
+      Matrix system(5, Vector(6));
+      for (std::size_t i = 0; i < 5; ++i)
+        for (std::size_t j = 0; j < 5; ++j) {
+          const Number same = i == j ? 1 : 0;
+          const Number spread = method == "dsgd-atc" ? w[i][j] : same;
+          const Number a = run.problem.curvature(static_cast<Rank>(j), k);
+          system[i][j] = same - w[i][j] + lr * spread * a;
+          system[i][5] += lr * spread * a * run.problem.minimum(static_cast<Rank>(j), k);
+        }
+      for (std::size_t pivot = 0; pivot < 5; ++pivot)
+        for (std::size_t i = 0; i < 5; ++i) {
+          const Number factor = i == pivot ? 0 : system[i][pivot] / system[pivot][pivot];
+          for (std::size_t j = 0; j < 6; ++j) system[i][j] -= factor * system[pivot][j];
+        }
+      for (std::size_t i = 0; i < 5; ++i)
+        EXPECT_NEAR(found.last(static_cast<Rank>(i))[k], static_cast<double>(system[i][5] / system[i][i]),
+                    1e-10)
+            << method;
+    }
+    EXPECT_GT(distance(found.last(0), run.problem.optimum()), 1e-3L) << method << " has no bias";
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> one_of_each() {
+  return {{"allreduce", "ring"},
+          {"allreduce-model", "ring"},
+          {"parameter-server", "ring"},
+          {"dsgd-atc", "one-peer-exponential"},
+          {"dsgd-atc", "ceca"},
+          {"dsgd-awc", "exponential"},
+          {"gossip-pga(h=3)", "ring"},
+          {"local-sgd(tau=3)", "ring"},
+          {"hierarchical", "ring"},
+          {"gradient-tracking", "ring"},
+          {"push-sum", "fold-unfold"},
+          {"relay-sgd", "binary-tree"},
+          {"dadam", "ring"},
+          {"accum-adam(s=3)", "ring"},
+          {"accum-adamw(s=3)", "ring"}};
+}
+
+TEST(MethodPropertyTest, SplittingIntoBlocksChangesNoBit) {
+  for (const auto& [method, topology] : one_of_each()) {
+    MethodRun run = run_of(method, topology, "adam(lr=0.05)", 4);
+    run.problem.count = 50;
+    const auto whole = trajectory<float>(run);
+    for (const std::size_t parts : {1U, 2U, 5U}) {
+      run.parts = parts;
+      EXPECT_EQ(trajectory<float>(run).values, whole.values) << method << " in " << parts << " parts";
+    }
+  }
+}
+
+TEST(MethodPropertyTest, TheFabricChangesNoBit) {
+  for (const auto& [method, topology] : one_of_each()) {
+    MethodRun run = run_of(method, topology, "adamw(lr=0.05)", 4);
+    const auto threads = trajectory<float>(run);
+    for (const Launcher& launcher : launchers()) {
+      run.launcher = &launcher;
+      EXPECT_EQ(trajectory<float>(run).values, threads.values) << method << " on " << launcher.name;
+    }
+  }
+}
+
+// Messages lose digits, the models and their mean do not.
+TEST(ShortMessageTest, TheMeanIsKeptToTheRoundingOfFloat32) {
+  const std::pair<const char*, const char*> cases[] = {{"dsgd-atc", "ring"},
+                                                       {"dsgd-awc", "ring"},
+                                                       {"dsgd-awc", "complete"},
+                                                       {"gossip-pga(h=3)", "ring"},
+                                                       {"gradient-tracking", "ring"}};
+  for (const auto& [method, topology] : cases)
+    for (const DType message : {DType::bfloat16, DType::float16}) {
+      MethodRun run = run_of(method, topology, "sgd(lr=0)", 4);
+      run.options.message = message;
+      run.steps = 200;
+      const auto found = trajectory<float>(run);
+      EXPECT_LT(distance(found.mean(false), found.mean(true)), 2e-6L) << method << " " << name(message);
+      // They have come as near to each other as the messages can say.
+      const Number near = message == DType::bfloat16 ? 2e-2L : 2e-3L;
+      for (Rank rank = 0; rank < 4; ++rank)
+        EXPECT_LT(distance(found.last(rank), found.mean(true)), near) << method << " on " << topology;
+      EXPECT_GT(distance(found.last(0), found.mean(true)), 1e-7L) << method << ": messages were not short";
+    }
+}
+
+TEST(ShortMessageTest, GradientsAreAveragedToTheRoundingOfTheMessages) {
+  MethodRun run = run_of("allreduce", "ring", "sgd(lr=0.1)", 4);
+  const auto exact = trajectory<float>(run);
+  run.options.message = DType::bfloat16;
+  const auto rounded = trajectory<float>(run);
+  const std::vector<float> reference = exact.last(2);
+  const Number off = distance(rounded.last(2), Vector(reference.begin(), reference.end()));
+  EXPECT_LT(off, 1e-2L);
+  EXPECT_GT(off, 1e-6L);
+}
+
+TEST(ShortMessageTest, CecaOfShortMessagesComesNear) {
+  MethodRun run = run_of("dsgd-atc", "ceca", "sgd(lr=0)", 5);
+  run.options.message = DType::bfloat16;
+  const auto found = trajectory<float>(run);
+  for (Rank rank = 0; rank < 5; ++rank) EXPECT_LT(distance(found.last(rank), found.mean(true)), 4e-2L);
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+
+#include "method/on_flock.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// What drive() says to these options on five ranks; the same on all.
+template <typename T = float>
+std::string refusal(const DriverOptions& options, Rank n = 5) {
+  std::string said;
+  const auto ends = launchers()[0].run(n, [&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    std::vector<T> x(3);
+    std::vector<T> gradient(3);
+    const std::string message = message_of<InvalidArgument>(
+        [&] { drive(flock, mutable_block(x), mutable_block(gradient), options); });
+    if (flock.rank() == 0) said = message;
+  });
+  for (const RankEnd& end : ends)
+    if (!end.ok) return end.message;
+  return said;
+}
+
+TEST(MethodRefusalTest, TopologiesThatAMethodCannotFollow) {
+  for (const char* method : {"dsgd-awc", "gradient-tracking", "push-sum", "dadam", "accum-adam"})
+    EXPECT_THAT(
+        refusal({.method = method, .topology = "ceca", .optimizer = "adam"}),
+        HasSubstr("ceca mixes two blocks per rank, which only dsgd-atc can; base(k=1) is exact with one"))
+        << method;
+  for (const char* method : {"dsgd-awc", "dsgd-atc", "gradient-tracking", "gossip-pga", "relay-sgd"})
+    EXPECT_THAT(
+        refusal({.method = method, .topology = "chain(weights=push)"}),
+        AllOf(HasSubstr("chain"), HasSubstr("only keeps sums, which needs push-sum; ring, exponential and")))
+        << method;
+  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ring"}),
+              HasSubstr("a relay needs a tree; ring on 5 ranks has a cycle"));
+  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "od-equidyn"}),
+              HasSubstr("a relay needs one tree"));
+  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ceca"}), HasSubstr("which only dsgd-atc can"));
+  EXPECT_THAT(refusal({.method = "dsgd-atc", .topology = "ceca-1p"}), HasSubstr("n = 5 is odd"));
+}
+
+TEST(MethodRefusalTest, NamesThatNobodyKnows) {
+  EXPECT_THAT(refusal({.method = "dsdg-awc"}), HasSubstr("did you mean dsgd-awc?"));
+  EXPECT_THAT(refusal({.topology = "rng"}), HasSubstr("did you mean ring?"));
+  EXPECT_THAT(refusal({.optimizer = "adamm"}),
+              AllOf(HasSubstr("optimizer"), HasSubstr("adamw"), HasSubstr("nesterov")));
+  EXPECT_THAT(refusal({.optimizer = "[sgd]"}), HasSubstr("valid are sgd, momentum, nesterov, adam, adamw"));
+}
+
+TEST(MethodRefusalTest, ParametersOutOfRange) {
+  EXPECT_THAT(refusal({.method = "gossip-pga(h=0)"}), HasSubstr("h"));
+  EXPECT_THAT(refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
+  EXPECT_THAT(refusal({.method = "accum-adam(s=0)", .optimizer = "adam"}), HasSubstr("s"));
+  EXPECT_THAT(refusal({.method = "accum-adamw(t=3)", .optimizer = "adam"}), HasSubstr("t"));
+  EXPECT_THAT(refusal({.method = "relay-sgd(missing=zero)"}), HasSubstr("counts, reference"));
+  EXPECT_THAT(refusal({.method = "dsgd-awc(ring)"}), HasSubstr("dsgd-awc"));
+  EXPECT_THAT(refusal({.optimizer = "sgd(lr=-1)"}), HasSubstr("lr"));
+  EXPECT_THAT(refusal({.optimizer = "sgd(momentum=0.9)"}), HasSubstr("momentum"));
+  EXPECT_THAT(refusal({.optimizer = "momentum(momentum=1.5)"}), HasSubstr("momentum"));
+  EXPECT_THAT(refusal({.optimizer = "adam(eps=-1)"}), HasSubstr("eps"));
+  // 1 would divide by zero.
+  EXPECT_THAT(refusal({.optimizer = "adam(beta1=1)"}), HasSubstr("beta1"));
+  EXPECT_THAT(refusal({.optimizer = "adamw(beta2=1)"}), HasSubstr("beta2"));
+}
+
+TEST(MethodRefusalTest, OptimizersWithoutMoments) {
+  for (const char* method : {"dadam", "accum-adam", "accum-adamw(s=2)"})
+    EXPECT_THAT(refusal({.method = method, .optimizer = "sgd"}),
+                AllOf(HasSubstr(method), HasSubstr("needs adam or adamw"), HasSubstr("sgd")));
+}
+
+TEST(MethodRefusalTest, ShortMessagesWhereTheyWouldSpoilTheResult) {
+  for (const DType message : {DType::bfloat16, DType::float16}) {
+    const auto refused = [&](const char* method, const char* topology) {
+      return refusal({.method = method, .topology = topology, .message = message});
+    };
+    const auto use_float32 = AllOf(HasSubstr(name(message)), HasSubstr("use float32"));
+    EXPECT_THAT(refused("push-sum", "ring"), AllOf(HasSubstr("push-sum"), use_float32));
+    EXPECT_THAT(refused("relay-sgd", "chain"), AllOf(HasSubstr("relay"), use_float32));
+    EXPECT_THAT(refused("local-sgd", "ring"), AllOf(HasSubstr("local-sgd"), use_float32));
+    EXPECT_THAT(refused("allreduce-model", "ring"), use_float32);
+    EXPECT_THAT(refused("parameter-server", "ring"), AllOf(HasSubstr("parameter-server"), use_float32));
+  }
+  EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = DType::bfloat16}, 6),
+              AllOf(HasSubstr("hierarchical"), HasSubstr("bfloat16"), HasSubstr("float32")));
+  EXPECT_THAT(refusal({.message = DType::int8}), HasSubstr("float32, float16 or bfloat16, not int8"));
+  EXPECT_THAT(refusal<double>({.message = DType::bfloat16}),
+              AllOf(HasSubstr("float64"), HasSubstr("bfloat16")));
+}
+
+TEST(MethodRefusalTest, BlocksThatDoNotFit) {
+  EXPECT_THAT(refusal<Half>({}), HasSubstr("float32 or float64, not float16"));
+  const auto ends = launchers()[0].run(1, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    std::vector<float> x(3), short_one(2);
+    std::vector<double> wide(3);
+    require(message_of<InvalidArgument>([&] {
+              drive(flock, mutable_block(x), mutable_block(short_one), {});
+            }) == "drive: x has 3 x float32, its gradient 2 x float32",
+            "count");
+    require(message_of<InvalidArgument>([&] {
+              drive(flock, mutable_block(x), mutable_block(wide), {});
+            }).find("3 x float64") != std::string::npos,
+            "type");
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+}
+
+}  // namespace
+}  // namespace starling
