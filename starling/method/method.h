@@ -34,6 +34,9 @@ class Method {
   /// Somebody has died since the last step: the next rounds are others.
   virtual void view_changed(Block&) {}
 
+  /// The owner has put other values into x: what the method derived from it follows.
+  virtual void x_replaced(Block&) {}
+
   /// What to evaluate and to save.
   virtual MutableBlock model(Block& block) const { return block.x; }
 
@@ -49,7 +52,9 @@ class Method {
   }
   /// Which local optimizer it needs: "adam", or any when empty.
   virtual std::string needs_optimizer() const { return {}; }
-  /// What travels are averages whose weights do not sum to one, so that messages cannot be rounded.
+  /// gradient() tells others, so that a gradient cannot be taken back.
+  virtual bool sends_gradients() const { return false; }
+  /// Rounded messages would spoil what it computes.
   virtual bool needs_exact_messages() const { return false; }
   /// The relay's rule for what has not arrived yet; empty unless it relays.
   virtual std::string relay_rule() const { return {}; }

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "starling/method/family/list.h"
 
 namespace starling::methods {
@@ -11,7 +13,9 @@ class GradientTracking : public Method {
     const MutableBlock y = block.state("y");
     const MutableBlock old = block.state("old gradient");
     const auto begun = block.numbers("begun");
-    const double scale = block.skipped ? 0 : block.gradient_scale;
+    // An overflow times nothing is no number.
+    if (block.skipped) std::memset(block.gradient.data, 0, block.count() * size_of(block.dtype()));
+    const double scale = block.gradient_scale;
     // A step without a gradient is one whose gradient has not changed.
     if (!block.skipped || begun[0] == 0) {
       const Term now{block.gradient.data, scale};

@@ -13,6 +13,8 @@ class LocalSgd : public Method {
     if ((block.step + 1) % tau_ == 0) block.channel->reduce({Block::in_place(block.x)}, Reduction::average);
   }
 
+  // A mean of rounded models would leave nobody with more than the rounded bits.
+  bool needs_exact_messages() const override { return true; }
   bool needs_schedule() const override { return false; }
 
  private:

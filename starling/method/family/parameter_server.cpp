@@ -23,11 +23,17 @@ class ParameterServer : public Method {
       block.channel->receive(message(gradient_of(block, rank), had_gradient.data() + rank), rank);
   }
 
+  void gradient_done(Block& block) override {
+    if (block.channel->rank() == kServer) add_up(block);
+  }
+
   void adapt(Block& block) override {
-    if (block.channel->rank() == kServer) serve(block);
+    if (block.channel->rank() == kServer) block.update();
     block.channel->broadcast({Block::in_place(block.x)}, kServer);
   }
 
+  bool sends_gradients() const override { return true; }
+  bool needs_exact_messages() const override { return true; }  // letters travel as they are
   bool needs_schedule() const override { return false; }
 
  private:
@@ -38,7 +44,8 @@ class ParameterServer : public Method {
     return pieces_of(std::vector<MutableBlock>{gradient, {DType::float64, had_gradient, 1}});
   }
 
-  static void serve(Block& block) {
+  // The server's gradient becomes everybody's mean, so that it can be clipped.
+  static void add_up(Block& block) {
     const Rank size = block.channel->size();
     const auto had_gradient = block.numbers("had gradient", static_cast<std::size_t>(size));
     if (had_gradient[0] == 0) std::memset(block.gradient.data, 0, block.count() * size_of(block.dtype()));
@@ -52,7 +59,6 @@ class ParameterServer : public Method {
     block.skipped = contributors == 0;
     if (!block.skipped) block.gradient_scale /= contributors;
     block.activate();
-    block.update();
   }
 };
 
