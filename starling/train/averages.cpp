@@ -2,6 +2,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <sstream>
+#include <unordered_set>
 
 #include "starling/base/error.h"
 #include "starling/train/trainer_state.h"
@@ -44,12 +45,18 @@ void Trainer::State::broadcast_parameters(Rank root) {
   std::vector<MutableBlock> blocks;
   for (const Bucket& bucket : buckets) blocks.push_back(bucket.x_block());
   flock.broadcast_group(blocks, root, Name(options.name + "/parameters"));
-  for (torch::Tensor& buffer : module.buffers()) {
-    if (!buffer.defined()) continue;
-    torch::Tensor bytes = buffer.contiguous();
+  // Frozen parameters are part of the model, too.
+  std::unordered_set<torch::TensorImpl*> trained;
+  for (const Placed& placed : parameters) trained.insert(placed.parameter.unsafeGetTensorImpl());
+  std::vector<torch::Tensor> rest = module.buffers();
+  for (const torch::Tensor& parameter : module.parameters())
+    if (!trained.contains(parameter.unsafeGetTensorImpl())) rest.push_back(parameter);
+  for (torch::Tensor& tensor : rest) {
+    if (!tensor.defined()) continue;
+    torch::Tensor bytes = tensor.contiguous();
     const MutableBlock raw{DType::uint8, bytes.data_ptr(), bytes.nbytes()};
-    flock.start_broadcast({{raw, raw.data, 0}}, root, Name(options.name + "/buffers")).wait();
-    if (!bytes.is_same(buffer)) buffer.copy_(bytes);
+    flock.start_broadcast({{raw, raw.data, 0}}, root, Name(options.name + "/rest of the module")).wait();
+    if (!bytes.is_same(tensor)) tensor.copy_(bytes);
   }
   driver->restart();
   parameters_changed();
