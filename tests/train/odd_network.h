@@ -36,7 +36,7 @@ class OddNetwork final : public Network {
 };
 
 inline void forget_gradients(torch::nn::Module& module) {
-  for (torch::Tensor& parameter : module.parameters()) parameter.mutable_grad() = {};
+  for (torch::Tensor& parameter : module.parameters()) parameter.mutable_grad() = torch::Tensor();
 }
 
 /// Both ranks of a flock of two, with plain torch: what a rank of it compares itself with.
