@@ -31,6 +31,24 @@ void Driver::begin() {
   }
 }
 
+bool Driver::withdraw_gradients() {
+  if (adapted_ > 0 || (told_ > 0 && method_->sends_gradients())) return false;
+  complete_.assign(blocks_.size(), false);
+  told_ = done_ = 0;
+  return true;
+}
+
+void Driver::restart() {
+  for (const auto& block : blocks_) {
+    block->channel->wait();
+    block->channel->shared_done();
+    block->channel->forget_kept();
+    if (block->channel->round() > step_) block->channel->set_round(step_);
+    method_->x_replaced(*block);
+  }
+  begun_ = false;
+}
+
 void Driver::gradient(std::size_t i) {
   begin();
   complete_[i] = true;

@@ -28,6 +28,12 @@ class Driver {
 
   /// Starts what needs no gradient. finish() does it if nobody has.
   void begin();
+  bool begun() const { return begun_; }
+  /// Forgets the gradients of this step, before others come. False when some have been used already.
+  bool withdraw_gradients();
+  /// Everybody's x was replaced, by all ranks between the same steps: what was begun with the old ones is
+  /// begun anew, and the methods' own blocks follow.
+  void restart();
   /// Block i's gradient is complete. Blocks may be told in any order; they start in theirs, so that all ranks
   /// agree.
   void gradient(std::size_t i);

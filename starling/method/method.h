@@ -34,6 +34,9 @@ class Method {
   /// Somebody has died since the last step: the next rounds are others.
   virtual void view_changed(Block&) {}
 
+  /// The owner has put other values into x: what the method derived from it follows.
+  virtual void x_replaced(Block&) {}
+
   /// What to evaluate and to save.
   virtual MutableBlock model(Block& block) const { return block.x; }
 
@@ -52,6 +55,8 @@ class Method {
   /// Why messages cannot travel in fewer bits than the parameters have; empty where they can.
   virtual std::string exact_messages_because() const { return {}; }
   bool needs_exact_messages() const { return !exact_messages_because().empty(); }
+  /// gradient() tells others, so that a gradient cannot be taken back.
+  virtual bool sends_gradients() const { return false; }
   /// The relay's rule for what has not arrived yet; empty unless it relays.
   virtual std::string relay_rule() const { return {}; }
 };

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <sstream>
+#include <unordered_set>
 
 #include "starling/base/error.h"
 #include "starling/train/trainer_state.h"
@@ -16,6 +17,22 @@ MutableBlock block_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
+// Ranks that would not understand each other are told so at once, all of them.
+void Trainer::State::agree_on(const std::string& settings) {
+  const std::string line = settings + "\n";
+  const auto all =
+      flock.allgather(std::vector<std::uint8_t>(line.begin(), line.end()), Name(options.name + "/settings"));
+  std::istringstream in(std::string(all.begin(), all.end()));
+  std::string first;
+  std::getline(in, first);
+  Rank place = 1;  // among the living
+  for (std::string other; std::getline(in, other); ++place)
+    if (other != first)
+      throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has {}; rank {} has {}",
+                                        flock.view().members[0], first,
+                                        flock.view().members[static_cast<std::size_t>(place)], other));
+}
+
 std::vector<torch::Tensor> Trainer::State::floating_buffers() const {
   std::vector<torch::Tensor> all;
   for (const torch::Tensor& buffer : module.buffers())
@@ -28,13 +45,20 @@ void Trainer::State::broadcast_parameters(Rank root) {
   std::vector<MutableBlock> blocks;
   for (const Bucket& bucket : buckets) blocks.push_back(bucket.x_block());
   flock.broadcast_group(blocks, root, Name(options.name + "/parameters"));
-  for (torch::Tensor& buffer : module.buffers()) {
-    if (!buffer.defined()) continue;
-    torch::Tensor bytes = buffer.contiguous();
+  // Frozen parameters are part of the model, too.
+  std::unordered_set<torch::TensorImpl*> trained;
+  for (const Placed& placed : parameters) trained.insert(placed.parameter.unsafeGetTensorImpl());
+  std::vector<torch::Tensor> rest = module.buffers();
+  for (const torch::Tensor& parameter : module.parameters())
+    if (!trained.contains(parameter.unsafeGetTensorImpl())) rest.push_back(parameter);
+  for (torch::Tensor& tensor : rest) {
+    if (!tensor.defined()) continue;
+    torch::Tensor bytes = tensor.contiguous();
     const MutableBlock raw{DType::uint8, bytes.data_ptr(), bytes.nbytes()};
-    flock.start_broadcast({{raw, raw.data, 0}}, root, Name(options.name + "/buffers")).wait();
-    buffer.copy_(bytes);
+    flock.start_broadcast({{raw, raw.data, 0}}, root, Name(options.name + "/rest of the module")).wait();
+    if (!bytes.is_same(tensor)) tensor.copy_(bytes);
   }
+  driver->restart();
   parameters_changed();
 }
 
@@ -52,6 +76,7 @@ void Trainer::State::broadcast_optimizer_state(Rank root) {
   text.resize(static_cast<std::size_t>(length[0]));
   flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), root, name);
   if (flock.rank() == root) return;
+  optimizer.state().clear();
   std::istringstream in(text);
   torch::load(optimizer, in);
   local.read_settings();
@@ -146,6 +171,7 @@ void Trainer::Averaged::keep() {
   state.own_models.clear();
   state.own_buffers.clear();
   state.averaged = false;
+  state.driver->restart();
   state.parameters_changed();
   trainer_ = nullptr;
 }

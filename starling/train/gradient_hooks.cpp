@@ -9,8 +9,8 @@ class Accumulated final : public torch::autograd::FunctionPostHook {
       : callback_(std::move(callback)), parameter_(parameter) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    callback_(parameter_);
+                                            const torch::autograd::variable_list& inputs) override {
+    callback_(parameter_, inputs[0]);
     return outputs;
   }
 

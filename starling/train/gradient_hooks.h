@@ -11,7 +11,8 @@ namespace starling {
 /// Calls back, in C++ and on whatever thread runs backward, when a parameter's gradient has been accumulated.
 class GradientHooks {
  public:
-  using Callback = std::function<void(std::size_t parameter)>;
+  /// `part` is what was added to the parameter's gradient.
+  using Callback = std::function<void(std::size_t parameter, const torch::Tensor& part)>;
 
   GradientHooks(const std::vector<Placed>& parameters, const Callback& callback);
   ~GradientHooks();

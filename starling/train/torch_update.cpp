@@ -125,11 +125,20 @@ std::int64_t& steps_of(const std::vector<NamedState>& state, const Placed& place
   return static_cast<std::int64_t*>(state[0].data.data)[placed.segment];
 }
 
+// As if it had never been updated.
+void forget(const std::vector<NamedState>& state, const Placed& placed) {
+  steps_of(state, placed) = 0;
+  for (std::size_t i = 1; i < state.size(); ++i) part(state, state[i].name, placed).zero_();
+}
+
 template <typename State>
 void export_adam(State& to, const std::vector<NamedState>& state, const Placed& placed) {
   to.step(steps_of(state, placed));
   to.exp_avg(part(state, "m", placed).clone());
   to.exp_avg_sq(part(state, "v", placed).clone());
+  // AccumAdam's third vector rests where amsgrad, which is not native, has its own.
+  const torch::Tensor sum = part(state, "sum", placed);
+  if (sum.defined()) to.max_exp_avg_sq(sum.clone());
 }
 
 template <typename State>
@@ -137,6 +146,8 @@ void import_adam(const State& from, const std::vector<NamedState>& state, const 
   steps_of(state, placed) = from.step();
   part(state, "m", placed).copy_(from.exp_avg());
   part(state, "v", placed).copy_(from.exp_avg_sq());
+  const torch::Tensor sum = part(state, "sum", placed);
+  if (sum.defined() && from.max_exp_avg_sq().defined()) sum.copy_(from.max_exp_avg_sq());
 }
 
 }  // namespace
@@ -198,7 +209,11 @@ void TorchOptimizer::import_state(const std::vector<Placed>& all, const std::vec
   for (const Placed& placed : all) {
     const auto found = optimizer_.state().find(state_key(placed.parameter));
     const auto state = updates[placed.bucket]->state();
-    if (found == optimizer_.state().end() || state.empty()) continue;
+    if (state.empty()) continue;
+    if (found == optimizer_.state().end()) {
+      forget(state, placed);
+      continue;
+    }
     if (native_ == "adam") {
       import_adam(static_cast<const torch::optim::AdamParamState&>(*found->second), state, placed);
     } else if (native_ == "adamw") {

@@ -1,5 +1,6 @@
 #include "starling/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@ namespace starling {
 namespace {
 
 constexpr int kGoodStepsToDouble = 2000;
+constexpr double kLargestBucket = 1e6;  // a terabyte
 
 template <typename T>
 T choose_word(const std::string& option, const std::string& word,
@@ -41,12 +43,15 @@ void check(const TrainerOptions& options) {
   const auto need = [](bool good, const std::string& text) {
     if (!good) throw InvalidArgument(text);
   };
-  need(options.bucket_mb > 0,
-       fmt::format("bucket_mb = {}: a bucket holds more than nothing", options.bucket_mb));
+  need(options.bucket_mb > 0 && options.bucket_mb <= kLargestBucket,
+       fmt::format("bucket_mb = {}: a bucket holds more than nothing and at most {:g}", options.bucket_mb,
+                   kLargestBucket));
   need(options.accumulation >= 1,
        fmt::format("accumulation = {}: a step takes at least one backward()", options.accumulation));
-  need(options.clip_norm >= 0, fmt::format("clip_norm = {} is negative", options.clip_norm));
-  need(options.loss_scale >= 0, fmt::format("loss_scale = {} is negative", options.loss_scale));
+  need(options.clip_norm >= 0 && std::isfinite(options.clip_norm),
+       fmt::format("clip_norm = {}: a length, or 0 for no clipping", options.clip_norm));
+  need(options.loss_scale >= 0 && std::isfinite(options.loss_scale),
+       fmt::format("loss_scale = {}: a factor, or 0 for no scaling", options.loss_scale));
   need(!options.eager || options.clip_norm == 0,
        "eager and clip_norm exclude each other: eager updates a bucket before the others' gradients are "
        "known");
@@ -79,14 +84,18 @@ Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Op
   check(*method, options.method, local.native());
   if (message != DType::float32 && method->needs_exact_messages())
     throw InvalidArgument(
-        fmt::format("{} averages with weights that do not sum to one, which rounding to {} would spoil; use "
-                    "float32 messages",
-                    options.method, options.message));
+        fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
+                    options.method, options.message, method->exact_messages_because()));
   const SchedulePtr schedule = schedule_for(flock, *method, options.topology, options.seed);
   parameters = trained_parameters(module, optimizer);
   if (policy == OnLoss::reweight) flock.on_loss(policy);
 
   buckets = flatten(parameters, static_cast<std::size_t>(options.bucket_mb * 1e6));
+  std::string settings = fmt::format("{} on {} (seed {}), {} messages, on_loss {}; blocks of", options.method,
+                                     options.topology, options.seed, options.message, options.on_loss);
+  for (const Bucket& bucket : buckets)
+    settings += fmt::format(" {} {}", bucket.x.numel(), torch::toString(bucket.x.scalar_type()));
+  agree_on(settings);
   std::vector<std::unique_ptr<Block>> blocks;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const std::string name = fmt::format("{}/{}", options.name, b);
@@ -105,7 +114,8 @@ Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Op
   local.import_state(parameters, updates());
   if (options.broadcast_at_start) broadcast_parameters(0);
   parameters_changed();
-  hooks = std::make_unique<GradientHooks>(parameters, [this](std::size_t i) { accumulated(i); });
+  hooks = std::make_unique<GradientHooks>(
+      parameters, [this](std::size_t i, const torch::Tensor& part) { accumulated(i, part); });
 }
 
 std::vector<Update*> Trainer::State::updates() {
@@ -116,19 +126,42 @@ std::vector<Update*> Trainer::State::updates() {
 
 void Trainer::State::parameters_changed() {
   for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
-  for (std::size_t b = 0; b < driver->size(); ++b) (*driver)[b].channel->forget_kept();
-}
-
-// What is kept in outgoing memory for the next exchange must be what the parameters are.
-void Trainer::State::notice_changes() {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].parameter._version() == versions[i]) continue;
-    versions[i] = parameters[i].parameter._version();
-    (*driver)[parameters[i].bucket].channel->forget_kept();
+  for (std::size_t b = 0; b < driver->size(); ++b) {
+    (*driver)[b].channel->forget_kept();
+    driver->method().x_replaced((*driver)[b]);
   }
 }
 
+// What is kept for the next exchange, in outgoing memory or by the method, must be what the parameters are.
+void Trainer::State::notice_changes() {
+  std::vector<bool> changed(buckets.size(), false);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::int64_t version = parameters[i].parameter._version();
+    if (version != std::exchange(versions[i], version)) changed[parameters[i].bucket] = true;
+  }
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (!changed[b]) continue;
+    (*driver)[b].channel->forget_kept();
+    driver->method().x_replaced((*driver)[b]);
+  }
+}
+
+// The first thing of a step, whoever comes first: zero_grad(), backward or step().
+void Trainer::State::begin() {
+  if (averaged)
+    throw InvalidArgument("a step while the parameters are the flock's average: revert it or keep it first");
+  if (driver->begun()) return;
+  local.read_settings();
+  notice_changes();
+  driver->begin();
+}
+
 void Trainer::State::zero_grad() {
+  const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
+  if (!fresh && !driver->withdraw_gradients())
+    throw InvalidArgument(fmt::format(
+        "zero_grad() between backward() and step(): {} has used the gradients already; end the step first",
+        options.eager ? "eager" : options.method));
   // Whoever zeroed gradients in his own way may have made new ones.
   for (Placed& placed : parameters)
     if (placed.parameter.grad().unsafeGetTensorImpl() != placed.gradient.unsafeGetTensorImpl())
@@ -136,15 +169,15 @@ void Trainer::State::zero_grad() {
   for (const Bucket& bucket : buckets) std::memset(bucket.gradient.data_ptr(), 0, bucket.gradient.nbytes());
   std::fill(accumulations.begin(), accumulations.end(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
-  notice_changes();
-  driver->begin();
+  begin();
 }
 
 // Called by backward.
-void Trainer::State::accumulated(std::size_t i) {
+void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
   const std::lock_guard lock(mutex);
+  const torch::NoGradGuard no_grad;
   const Placed& placed = parameters[i];
-  if (placed.parameter.grad().defined() && placed.parameter.grad().layout() != torch::kStrided)
+  if (part.defined() && part.layout() != torch::kStrided)
     throw InvalidArgument(
         fmt::format("the gradient of {} is sparse, which cannot be averaged; use a dense one "
                     "(Embedding: sparse = false)",
@@ -156,6 +189,7 @@ void Trainer::State::accumulated(std::size_t i) {
         "how many there are per step",
         placed.name, count, options.accumulation));
   if (count < options.accumulation || --incomplete[placed.bucket] > 0) return;
+  begin();
   adopt_gradients(placed.bucket);
   if (options.eager)
     driver->finish_early(placed.bucket);
@@ -181,21 +215,36 @@ void Trainer::State::adopt_gradients(std::size_t bucket) {
 }
 
 bool Trainer::State::step() {
-  if (averaged)
-    throw InvalidArgument("step() while the parameters are the flock's average: revert it or keep it first");
+  return end_step(false);
+}
+
+void Trainer::State::skip() {
+  begin();
+  const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
+  if (fresh) zero_grad();
+  if (!fresh && options.eager)
+    throw InvalidArgument("skip() after backward(): eager has updated already; skip() takes its place");
+  // Where gradients have been sent already, they count.
+  for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
+  end_step(true);
+}
+
+bool Trainer::State::end_step(bool skipping) {
+  begin();
   local.read_settings();
+  if (!options.eager) notice_changes();
   {
     const std::lock_guard lock(mutex);
     for (std::size_t b = 0; b < buckets.size(); ++b)
       if (incomplete[b] > 0) adopt_gradients(b);
   }
-  const bool good = measure_gradients();
+  const bool good = measure_gradients(skipping);
   finish_step();
   return good;
 }
 
 // Clips, and finds overflows; false when this rank does not update.
-bool Trainer::State::measure_gradients() {
+bool Trainer::State::measure_gradients(bool skipping) {
   if (options.clip_norm == 0 && options.loss_scale == 0) return true;
   // With a loss scale no bucket has been sent yet: methods that send gradients send them unscaled.
   if (options.loss_scale != 0) {
@@ -220,13 +269,13 @@ bool Trainer::State::measure_gradients() {
     for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
     return false;
   }
-  if (options.loss_scale != 0 && ++good_steps == kGoodStepsToDouble) {
+  if (options.loss_scale != 0 && !skipping && ++good_steps == kGoodStepsToDouble) {
     loss_scale *= 2;
     good_steps = 0;
   }
-  if (options.clip_norm > 0 && gradient_norm > options.clip_norm)
+  if (options.clip_norm > 0)
     for (std::size_t b = 0; b < buckets.size(); ++b)
-      (*driver)[b].gradient_scale *= options.clip_norm / (gradient_norm + 1e-6);
+      (*driver)[b].gradient_scale *= std::min(1.0, options.clip_norm / (gradient_norm + 1e-6));
   return true;
 }
 
@@ -238,18 +287,9 @@ void Trainer::State::finish_step() {
   if (epoch_left > 0) --epoch_left;
   // Autograd shall notice if a graph outlives the parameters it was computed with.
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const bool by_hand = parameters[i].parameter._version() != versions[i] && !local.native().empty();
-    if (by_hand) (*driver)[parameters[i].bucket].channel->forget_kept();
     parameters[i].parameter.unsafeGetTensorImpl()->bump_version();
     versions[i] = parameters[i].parameter._version();
   }
-  if (options.eager) driver->begin();
-}
-
-void Trainer::State::skip() {
-  zero_grad();
-  for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
-  finish_step();
 }
 
 Trainer::Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
@@ -284,6 +324,11 @@ void Trainer::finish_epoch() {
 
 Step Trainer::steps() const {
   return state_->driver->step();
+}
+void Trainer::set_steps(Step steps) {
+  if (steps < 0) throw InvalidArgument(fmt::format("set_steps({}): steps count from 0", steps));
+  state_->driver->restart();
+  state_->driver->set_step(steps);
 }
 double Trainer::loss_scale() const {
   return state_->loss_scale;

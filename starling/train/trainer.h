@@ -46,6 +46,8 @@ class Trainer {
 
   /// Steps so far.
   Step steps() const;
+  /// A run that was saved goes on: as after so many steps. Every rank says the same, between two steps.
+  void set_steps(Step steps);
   double loss_scale() const;
   /// The 2-norm of the last step's gradients before clipping; needs clip_norm or loss_scale.
   double gradient_norm() const;

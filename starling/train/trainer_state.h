@@ -16,17 +16,20 @@ struct Trainer::State {
 
   // trainer.cpp
   void zero_grad();
+  void begin();
   bool step();
   void skip();
-  void accumulated(std::size_t parameter);
+  bool end_step(bool skipping);
+  void accumulated(std::size_t parameter, const torch::Tensor& part);
   void adopt_gradients(std::size_t bucket);
-  bool measure_gradients();
+  bool measure_gradients(bool skipping);
   void finish_step();
   std::vector<Update*> updates();
   void parameters_changed();
   void notice_changes();
 
   // averages.cpp
+  void agree_on(const std::string& settings);
   void broadcast_parameters(Rank root);
   void broadcast_optimizer_state(Rank root);
   double consensus_distance();

@@ -24,6 +24,7 @@ class Allreduce : public Method {
 
   void adapt(Block& block) override { block.update(); }
 
+  bool sends_gradients() const override { return true; }
   bool needs_schedule() const override { return false; }
 };
 

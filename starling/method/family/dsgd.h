@@ -10,6 +10,7 @@ class DsgdAtc : public Method {
  public:
   void adapt(Block& block) override;
   void combine(Block& block) override;
+  void x_replaced(Block& block) override;
   MutableBlock model(Block& block) const override;
   void check(const Schedule& schedule) const override;
 

@@ -61,6 +61,11 @@ void DsgdAtc::combine(Block& block) {
   }
 }
 
+void DsgdAtc::x_replaced(Block& block) {
+  if (block.channel->schedule()->mixing() != Mixing::two_block) return;
+  copy_bytes(block.state("other").data, block.x.data, block.count() * size_of(block.dtype()));
+}
+
 MutableBlock DsgdAtc::model(Block& block) const {
   const SchedulePtr schedule = block.channel->schedule();
   const bool x_is_b = schedule->mixing() == Mixing::two_block && block.numbers("ceca", 2)[1] != 0;

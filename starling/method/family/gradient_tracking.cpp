@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "starling/method/family/list.h"
 
 namespace starling::methods {

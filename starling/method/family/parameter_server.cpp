@@ -35,6 +35,7 @@ class ParameterServer : public Method {
     block.channel->broadcast({Block::in_place(block.x)}, kServer);
   }
 
+  bool sends_gradients() const override { return true; }
   bool needs_schedule() const override { return false; }
   std::string exact_messages_because() const override { return "its letters travel as they are"; }
 

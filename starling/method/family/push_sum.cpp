@@ -35,6 +35,11 @@ class PushSum : public Method {
     starling::combine(block.dtype(), block.x.data, {&u, 1}, block.count());
   }
 
+  void x_replaced(Block& block) override {
+    const Term z{block.x.data, block.numbers("p", 1, 1)[0]};
+    starling::combine(block.dtype(), block.state("u").data, {&z, 1}, block.count());
+  }
+
   void check(const Schedule& schedule) const override {
     if (schedule.mixing() == Mixing::two_block) Method::check(schedule);
   }

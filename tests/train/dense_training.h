@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "starling/topology/schedule.h"
+#include "train/networks.h"
+
+namespace starling::training {
+
+/// A training run as the specification has it.
+struct DenseRun {
+  std::string method;
+  std::string topology;
+  Rank size = 1;
+  std::string network = "mlp";
+  std::string optimizer = "sgd";
+  Step steps = 5;
+  bool equal_start = false;
+};
+
+/// All ranks played in one process with whole vectors, matrices and autograd: the models after the run.
+std::vector<torch::Tensor> train_densely(const DenseRun& run);
+
+/// The weights of one step as a matrix: row i hears column j.
+torch::Tensor weights_at(const Schedule& schedule, Step step);
+
+}  // namespace starling::training

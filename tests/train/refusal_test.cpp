@@ -1,0 +1,134 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/trained.h"
+
+// Every bad configuration says what is wrong and what would be right.
+namespace starling::training {
+namespace {
+
+using testing::HasSubstr;
+
+// The message of a trainer that cannot be made, in a flock of `size`.
+std::string refusal(const TrainerOptions& options, const std::string& optimizer = "sgd", Rank size = 1) {
+  const auto ends = ends_on("local_threads", size, [&](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
+    const std::string text =
+        message_of<InvalidArgument>([&] { const Trainer trainer(flock, *network, *local, options); });
+    throw Error(text);
+  });
+  return ends[0].message;
+}
+
+TEST(Refusal, OfUnknownWords) {
+  EXPECT_THAT(refusal({.method = "dsgd-acw"}), AllOf(HasSubstr("dsgd-acw"), HasSubstr("dsgd-awc")));
+  EXPECT_THAT(refusal({.topology = "rang"}), AllOf(HasSubstr("rang"), HasSubstr("ring")));
+  EXPECT_THAT(refusal({.message = "float61"}), AllOf(HasSubstr("float61"), HasSubstr("float16")));
+  EXPECT_THAT(refusal({.buffers = "averaged"}), AllOf(HasSubstr("averaged"), HasSubstr("broadcast")));
+  EXPECT_THAT(refusal({.on_loss = "rise"}), AllOf(HasSubstr("rise"), HasSubstr("raise")));
+  EXPECT_THAT(refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
+  EXPECT_THAT(refusal({.method = "relay-sgd(missing=zero)", .topology = "chain"}), HasSubstr("missing"));
+}
+
+TEST(Refusal, OfNumbersOutOfRange) {
+  const double nan = std::nan("");
+  for (const double megabytes : {0.0, -1.0, nan, HUGE_VAL})
+    EXPECT_THAT(refusal({.bucket_mb = megabytes}), HasSubstr("bucket_mb")) << megabytes;
+  for (const int accumulation : {0, -3})
+    EXPECT_THAT(refusal({.accumulation = accumulation}), HasSubstr("accumulation")) << accumulation;
+  for (const double norm : {-1.0, nan, HUGE_VAL})
+    EXPECT_THAT(refusal({.clip_norm = norm}), HasSubstr("clip_norm")) << norm;
+  for (const double scale : {-1.0, nan, HUGE_VAL})
+    EXPECT_THAT(refusal({.loss_scale = scale}), HasSubstr("loss_scale")) << scale;
+}
+
+TEST(Refusal, OfWhatExcludesEachOther) {
+  EXPECT_THAT(refusal({.clip_norm = 1, .eager = true}), HasSubstr("eager and clip_norm exclude each other"));
+  EXPECT_THAT(refusal({.eager = true, .loss_scale = 1}),
+              HasSubstr("eager and loss_scale exclude each other"));
+  for (const char* method : {"dadam", "accum-adam", "accum-adamw(s=2)"})
+    for (const char* optimizer : {"sgd", "rmsprop", "amsgrad"})
+      EXPECT_THAT(refusal({.method = method}, optimizer), HasSubstr("needs torch::optim::Adam or AdamW"));
+  for (const char* method : {"dsgd-awc", "gradient-tracking", "push-sum"})
+    EXPECT_THAT(refusal({.method = method, .topology = "ceca"}, "sgd", 4),
+                AllOf(HasSubstr("ceca"), HasSubstr("dsgd-atc")));
+  EXPECT_THAT(refusal({.method = "dsgd-awc", .topology = "fold-unfold"}, "sgd", 6), HasSubstr("push-sum"));
+  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ring"}, "sgd", 4), HasSubstr("tree"));
+  for (const char* method : {"push-sum", "allreduce-model", "local-sgd", "parameter-server"})
+    EXPECT_THAT(refusal({.method = method, .message = "bfloat16"}),
+                AllOf(HasSubstr(method), HasSubstr("bfloat16 would round"), HasSubstr("float32")));
+  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "chain", .message = "float16"}),
+              HasSubstr("use float32"));
+}
+
+std::string refusal_of(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  return ends_on("local_threads", 1,
+                 [&](Flock& flock) {
+                   throw Error(message_of<InvalidArgument>(
+                       [&] { const Trainer trainer(flock, module, optimizer, {}); }));
+                 })[0]
+      .message;
+}
+
+TEST(Refusal, OfModulesAndOptimizers) {
+  const NetworkPtr network = make_network("mlp");
+  torch::optim::LBFGS lbfgs(network->parameters());
+  EXPECT_THAT(refusal_of(*network, lbfgs), AllOf(HasSubstr("LBFGS"), HasSubstr("SGD")));
+
+  for (torch::Tensor& parameter : network->parameters()) parameter.set_requires_grad(false);
+  torch::optim::SGD frozen(network->parameters(), 0.1);
+  EXPECT_THAT(refusal_of(*network, frozen), HasSubstr("nothing to train"));
+
+  torch::nn::Linear complex(2, 2);
+  complex->to(torch::kComplexFloat);
+  torch::optim::SGD sgd(complex->parameters(), 0.1);
+  EXPECT_THAT(refusal_of(*complex, sgd), HasSubstr("cannot be averaged"));
+}
+
+TEST(Refusal, OfEpochsAndStepsBelowZero) {
+  on_ranks(1, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {});
+    require(message_of<InvalidArgument>([&] { trainer.begin_epoch(-1); }).find("-1") != std::string::npos,
+            "epoch");
+    require(message_of<InvalidArgument>([&] { trainer.set_steps(-2); }).find("-2") != std::string::npos,
+            "steps");
+  });
+}
+
+// Every rank learns of it, at once, whatever it has itself.
+TEST(Refusal, OfRanksThatDoNotTrainAlike) {
+  const auto expect = [](const char* what, const std::function<void(Flock&)>& body, const char* hint) {
+    for (const char* launcher : {"local_threads", "local_processes"}) {
+      const auto from = std::chrono::steady_clock::now();
+      const auto ends = ends_on(launcher, 4, body);
+      EXPECT_LT(std::chrono::steady_clock::now() - from, 10s) << what;
+      for (const RankEnd& end : ends)
+        EXPECT_THAT(end.message, AllOf(HasSubstr("do not train alike"), HasSubstr("rank 2"), HasSubstr(hint)))
+            << what;
+    }
+  };
+  const auto make = [](Flock& flock, const char* kind, const TrainerOptions& options) {
+    const NetworkPtr network = make_network(kind);
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    const Trainer trainer(flock, *network, sgd, options);
+  };
+  expect(
+      "models", [&](Flock& flock) { make(flock, flock.rank() == 2 ? "conv" : "mlp", {}); }, "Double");
+  expect(
+      "methods",
+      [&](Flock& flock) { make(flock, "mlp", {.method = flock.rank() == 2 ? "dsgd-atc" : "dsgd-awc"}); },
+      "dsgd-atc");
+  expect(
+      "topologies",
+      [&](Flock& flock) { make(flock, "mlp", {.topology = flock.rank() == 2 ? "ring" : "complete"}); },
+      "ring");
+  expect(
+      "buckets", [&](Flock& flock) { make(flock, "mlp", {.bucket_mb = flock.rank() == 2 ? 1e-5 : 1.0}); },
+      "blocks");
+}
+
+}  // namespace
+}  // namespace starling::training
