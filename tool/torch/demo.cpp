@@ -105,7 +105,7 @@ void train(Contender& contender, const Options& options) {
   experiment.method = contender.method;
   experiment.topology = contender.topology;
   // The generated images are fewer and easier to overshoot on.
-  experiment.optimizer = options.data == "mnist" ? "momentum(lr=0.05)" : "momentum(lr=0.02)";
+  experiment.optimizer = options.data.rfind("synthetic", 0) != 0 ? "momentum(lr=0.05)" : "momentum(lr=0.02)";
   experiment.warmup = 0.2;
   experiment.epochs = options.epochs;
   experiment.seed = options.seed;

@@ -1,0 +1,142 @@
+#include "starling/train/experiment.h"
+
+#include <csignal>
+#include <gtest/gtest.h>
+
+#include "flock/flock_fixture.h"
+#include "starling/base/error.h"
+#include "starling/train/torch_version.h"
+
+namespace starling {
+namespace {
+
+Experiment small_experiment() {
+  Experiment experiment;
+  experiment.data = "synthetic(train=2000,test=500)";
+  experiment.optimizer = "momentum(lr=0.02)";
+  experiment.epochs = 5;
+  experiment.batch = 16;
+  experiment.reports = 4;
+  return experiment;
+}
+
+const Launcher& processes() {
+  for (const Launcher& launcher : launchers())
+    if (launcher.processes) return launcher;
+  throw Error("no fabric between processes");
+}
+
+// Runs it in four processes and returns how they ended; a body throws what it does not like.
+std::vector<RankEnd> run_four(const Experiment& experiment,
+                              const std::function<void(Flock&, const Report&)>& watch,
+                              const std::function<void(const Report&)>& at_end) {
+  return processes().run(4, [&](const std::shared_ptr<Fabric>& fabric) {
+    torch::set_num_threads(1);
+    Flock flock(fabric);
+    flock.set_timeout(60s);
+    const Reporter reporter = [&](const Report& report) { watch(flock, report); };
+    at_end(run_experiment(flock, experiment, reporter));
+  });
+}
+
+TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
+  const Experiment experiment = small_experiment();
+  const auto ends = run_four(
+      experiment,
+      [&](Flock& flock, const Report& report) {
+        require(report.workers == 4 && report.loss > 0 && report.images_per_second > 0,
+                "a report lacks something");
+        // What one rank reports, all do.
+        std::vector<double> values = {report.loss, report.consensus_distance, report.test_accuracy};
+        const auto all = flock.allgather(values, "test");
+        for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == values[i % 3], "reports differ");
+      },
+      [](const Report& last) {
+        require(last.epoch == 5 && last.test_accuracy > 0.9,
+                "it has not learnt: " + std::to_string(last.test_accuracy));
+      });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+}
+
+TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
+  Experiment experiment = small_experiment();
+  experiment.on_loss = "reweight";
+  const auto ends = run_four(
+      experiment,
+      [](Flock& flock, const Report& report) {
+        if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
+      },
+      [](const Report& last) {
+        require(last.workers == 3, "the dead are not counted");
+        // Three epochs of the whole data in 16s by three workers: 42 steps each, after two of 32.
+        require(last.step == 2 * 32 + 3 * 42,
+                "the shard was not dealt out again: " + std::to_string(last.step));
+        require(last.test_accuracy > 0.9, "it has not learnt: " + std::to_string(last.test_accuracy));
+      });
+  EXPECT_EQ(ends[2].signal, SIGKILL);
+  for (const std::size_t rank : {0, 1, 3}) EXPECT_TRUE(ends[rank].ok) << ends[rank].message;
+}
+
+TEST(Experiment, ByDefaultADeathEndsItByName) {
+  const auto ends = run_four(
+      small_experiment(),
+      [](Flock& flock, const Report& report) {
+        if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
+      },
+      [](const Report&) {});
+  for (const std::size_t rank : {0, 1, 3}) {
+    EXPECT_FALSE(ends[rank].ok);
+    EXPECT_NE(ends[rank].message.find("rank"), std::string::npos) << ends[rank].message;
+  }
+}
+
+TEST(Experiment, IsTheSameWithTheSameSeed) {
+  Experiment experiment = small_experiment();
+  experiment.epochs = 1;
+  std::vector<std::vector<double>> losses(2);
+  for (auto& run : losses) {
+    const auto fabric_run = [&](const std::shared_ptr<Fabric>& fabric) {
+      Flock flock(fabric);
+      run_experiment(flock, experiment, [&](const Report& report) {
+        if (flock.rank() == 0) run.push_back(report.loss);
+      });
+    };
+    for (const Launcher& launcher : launchers())
+      if (!launcher.processes) {
+        launcher.run(1, fabric_run);
+        break;
+      }
+  }
+  ASSERT_FALSE(losses[0].empty());
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(Experiment, RefusesWhatItCannotTrain) {
+  const auto refusal = [](Experiment experiment) {
+    std::string text;
+    for (const Launcher& launcher : launchers())
+      if (!launcher.processes) {
+        text = launcher
+                   .run(1,
+                        [&](const std::shared_ptr<Fabric>& fabric) {
+                          Flock flock(fabric);
+                          run_experiment(flock, experiment, [](const Report&) {});
+                        })[0]
+                   .message;
+        break;
+      }
+    return text;
+  };
+  Experiment experiment = small_experiment();
+  experiment.model = "lenett";
+  EXPECT_NE(refusal(experiment).find("did you mean lenet?"), std::string::npos) << refusal(experiment);
+  experiment = small_experiment();
+  experiment.batch = 0;
+  EXPECT_NE(refusal(experiment).find("batch"), std::string::npos);
+  experiment = small_experiment();
+  experiment.optimizer = "adamm";
+  EXPECT_NE(refusal(experiment).find("did you mean adam"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace starling
