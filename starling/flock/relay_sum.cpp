@@ -31,11 +31,13 @@ void RelaySum::start() {
   // Over the live members there are other trees: what was said on the old ones says nothing about them.
   if (state_->epoch != turn_.epoch) {
     state_->heard.clear();
-    state_->reference.clear();  // what was at the start is far away by now
+    state_->filled = true;  // what was at the start is far away by now
     state_->epoch = turn_.epoch;
   }
   const std::size_t bytes = block_.in.bytes();
-  if (state_->options.missing == Missing::reference && state_->reference.empty() && bytes > 0) {
+  if (state_->filled) state_->reference = {};
+  if (state_->options.missing == Missing::reference && !state_->filled && state_->reference.empty() &&
+      bytes > 0) {
     state_->reference.resize(bytes);
     copy_bytes(state_->reference.data(), block_.in.data, bytes);
   }
@@ -104,9 +106,12 @@ void RelaySum::finish_lane(const Lane& lane, std::span<Awaited> awaited) {
   for (Term& term : terms) term.weight = 1.0 / static_cast<double>(of);
   if (const std::int64_t gap = n - count; gap > 0) {
     const double share = static_cast<double>(gap) / static_cast<double>(n);
-    if (state_->options.missing == Missing::own) terms[0].weight += share;
-    if (state_->options.missing == Missing::reference)
+    // Once everybody has been heard, only the dead are missing, and the start is no stand-in for them.
+    const bool reference = state_->options.missing == Missing::reference && !state_->filled;
+    if (reference)
       terms.push_back({state_->reference.data() + offset, share});
+    else if (state_->options.missing != Missing::counts)
+      terms[0].weight += share;
   }
   combine(block_.in.dtype, static_cast<std::byte*>(block_.out) + offset, terms, lane.count);
   state_->contributors = std::min(state_->contributors, count);
@@ -125,6 +130,7 @@ void RelaySum::proceed() {
         state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);
     rest = rest.subspan(neighbors);
   }
+  if (state_->contributors == core_->size()) state_->filled = true;
   finish();
 }
 
