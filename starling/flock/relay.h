@@ -52,7 +52,7 @@ class Relay {
   [[nodiscard]] Pending average_nonblocking(const In& in, Out&& out) {
     return start(piece_between(const_block(in), mutable_block(out)));
   }
-  /// What Missing::reference fills with until somebody dies, by whom the relay starts anew; copied.
+  /// What Missing::reference fills with until everybody has been heard once, or somebody dies; copied.
   void set_reference(ConstBlock block);
   /// How many blocks were in the last result.
   std::int64_t contributors() const;

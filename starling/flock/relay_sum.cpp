@@ -91,11 +91,13 @@ void RelaySum::start() {
   // Over the live members there are other trees: what was said on the old ones says nothing about them.
   if (state_->epoch != turn_.epoch) {
     state_->heard.clear();
-    state_->reference.clear();  // what was at the start is far away by now
+    state_->filled = true;  // what was at the start is far away by now
     state_->epoch = turn_.epoch;
   }
   const std::size_t bytes = block_.in.bytes();
-  if (state_->options.missing == Missing::reference && state_->reference.empty() && bytes > 0) {
+  if (state_->filled) state_->reference = {};
+  if (state_->options.missing == Missing::reference && !state_->filled && state_->reference.empty() &&
+      bytes > 0) {
     state_->reference.resize(bytes);
     copy_bytes(state_->reference.data(), block_.in.data, bytes);
   }
@@ -186,8 +188,11 @@ RelaySum::Mixture RelaySum::mixture(std::span<Awaited> awaited) {
   mix.weight = mix.self_weight = 1.0 / static_cast<double>(missing == Missing::counts ? count : n);
   if (const std::int64_t gap = n - count; gap > 0) {
     const double rest = static_cast<double>(gap) / static_cast<double>(n);
-    if (missing == Missing::own) mix.self_weight += rest;
-    if (missing == Missing::reference) mix.reference_weight = rest;
+    // Once everybody has been heard, only the dead are missing, and the start is no stand-in for them.
+    if (missing == Missing::reference && !state_->filled)
+      mix.reference_weight = rest;
+    else if (missing != Missing::counts)
+      mix.self_weight += rest;
   }
   state_->contributors = std::min(state_->contributors, count);
   return mix;
@@ -249,6 +254,7 @@ void RelaySum::proceed() {
         state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);
     rest = rest.subspan(neighbors);
   }
+  if (state_->contributors == core_->size()) state_->filled = true;
   finish();
 }
 

@@ -18,6 +18,7 @@ struct Relay::State {
   /// By tree and neighbour: the last message, still where it was written.
   std::map<std::pair<std::size_t, Rank>, Arrival> heard;
   std::vector<std::byte> reference;
+  bool filled = false;  // everybody has been heard once: the reference has served
   std::int64_t contributors = 0;
   std::weak_ptr<Operation> current;
 };

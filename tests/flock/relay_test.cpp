@@ -256,5 +256,28 @@ TEST(RelayDeathTest, TheSurvivorsBuildAnotherTree) {
   }
 }
 
+// The blocks grow by one a step, so that an old reference would show.
+TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
+  DeathRun run(5, {.kill_at_post = {{4, 150}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_loss(OnLoss::reweight);
+    flock.set_timeout(std::chrono::seconds(20));
+    Relay relay = flock.relay("chain", "relay", {.missing = Missing::reference});
+    const std::vector<double> start = {-100};
+    relay.set_reference(const_block(start));
+    bool filled = false;
+    for (Step step = 0; step < 400; ++step) {
+      std::vector<double> x = {static_cast<double>(step)};
+      relay.average(x);
+      filled = filled || (step == 0 && x[0] < -10);
+      require(step < 5 || x[0] > static_cast<double>(step) - 5, fmt::format("{} at step {}", x[0], step));
+    }
+    require(filled, "what was set is not what was filled with");
+    require(flock.view().members.size() == 4, "nobody died");
+  });
+  for (const Rank rank : {0, 1, 2, 3}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
+}
+
 }  // namespace
 }  // namespace starling

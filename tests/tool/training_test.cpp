@@ -67,7 +67,7 @@ TEST(BenchScalingCommand, CountsImagesOfMethodsOnTopologies) {
 }
 
 TEST(BenchScalingCommand, TellsWhatAMethodRefuses) {
-  const ToolRun run = run_tool({"bench", "scaling", "--workers", "2", "--rounds", "1", "--methods",
+  const ToolRun run = run_tool({"bench", "scaling", "--workers", "3", "--rounds", "1", "--methods",
                                 "relay-sgd", "--topologies", "ring"});
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.err, HasSubstr("needs a tree"));
