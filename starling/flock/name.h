@@ -7,7 +7,8 @@
 
 namespace starling {
 
-/// What an operation is called. Operations of the same name meet in the order in which they were started.
+/// What an operation is called. Operations of the same name meet in the order in which they were started. It
+/// views the text: for arguments, not to be kept.
 class Name {
  public:
   constexpr Name(const char* text) : Name(std::string_view(text)) {}              // NOLINT: a word is a name

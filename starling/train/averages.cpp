@@ -70,7 +70,7 @@ void Trainer::State::broadcast_optimizer_state(Rank root) {
     torch::save(optimizer, out);
     text = out.str();
   }
-  const Name name(options.name + "/optimizer");
+  const std::string name = options.name + "/optimizer";
   std::vector<std::int64_t> length = {static_cast<std::int64_t>(text.size())};
   flock.broadcast(length, root, name);
   text.resize(static_cast<std::size_t>(length[0]));
@@ -124,7 +124,7 @@ void Trainer::State::average_buffers() {
     torch::Tensor flat = buffer.contiguous();
     const MutableBlock block = block_of(flat);
     const Pieces pieces = {{block, block.data, 0}};
-    const Name name(options.name + "/average buffers");
+    const std::string name = options.name + "/average buffers";
     if (options.buffers == "broadcast")
       flock.start_broadcast(pieces, flock.view().members.front(), name).wait();
     else

@@ -12,9 +12,9 @@ namespace {
 
 Experiment small_experiment() {
   Experiment experiment;
-  experiment.data = "synthetic(train=2000,test=500)";
+  experiment.data = "synthetic(train=4000,test=500)";
   experiment.optimizer = "momentum(lr=0.02)";
-  experiment.epochs = 5;
+  experiment.epochs = 4;
   experiment.batch = 16;
   experiment.reports = 4;
   return experiment;
@@ -52,7 +52,7 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
         for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == values[i % 3], "reports differ");
       },
       [](const Report& last) {
-        require(last.epoch == 5 && last.test_accuracy > 0.9,
+        require(last.epoch == 4 && last.test_accuracy > 0.9,
                 "it has not learnt: " + std::to_string(last.test_accuracy));
       });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
@@ -68,8 +68,8 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
       },
       [](const Report& last) {
         require(last.workers == 3, "the dead are not counted");
-        // Three epochs of the whole data in 16s by three workers: 42 steps each, after two of 32.
-        require(last.step == 2 * 32 + 3 * 42,
+        // Two epochs of the whole data by three workers, 84 batches each, after two of 63.
+        require(last.step == 2 * 63 + 2 * 84,
                 "the shard was not dealt out again: " + std::to_string(last.step));
         require(last.test_accuracy > 0.9, "it has not learnt: " + std::to_string(last.test_accuracy));
       });
