@@ -216,6 +216,26 @@ TEST(State, TheMeanModelCanBeKept) {
   });
 }
 
+// A round that had begun with the old models is done again with the new ones, not left out.
+TEST(State, KeepingTheMeanDoesNotShiftTheRounds) {
+  on_ranks(4, [](Flock& flock) {
+    const auto run = [&](bool begun, const std::string& name) {
+      const NetworkPtr network = make_network("mlp", flock.rank());
+      torch::optim::SGD sgd(network->parameters(), 0.1);
+      Trainer trainer(flock, *network, sgd, {.name = name});
+      for (Step t = 0; t < 5; ++t) {
+        if (t == 3) {
+          if (begun) trainer.zero_grad();
+          trainer.global_average().keep();
+        }
+        train_step(trainer, *network, flock.rank(), t);
+      }
+      return flat_parameters(*network).clone();
+    };
+    require_equal(run(true, "begun"), run(false, "between"), "after five steps");
+  });
+}
+
 TEST(State, NoStepWhileTheParametersAreTheMean) {
   on_ranks(2, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp", flock.rank());
