@@ -15,6 +15,36 @@ MutableBlock block_of(const torch::Tensor& tensor) {
   return {dtype_of_tensor(tensor), tensor.data_ptr(), static_cast<std::size_t>(tensor.numel())};
 }
 
+std::string key_of_group(std::size_t group) {
+  return "settings of group " + std::to_string(group);
+}
+
+std::string saved(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    torch::serialize::OutputArchive settings(archive.compilation_unit());
+    optimizer.param_groups()[g].options().serialize(settings);
+    archive.write(key_of_group(g), settings);
+  }
+  std::ostringstream out;
+  archive.save_to(out);
+  return out.str();
+}
+
+void restore(torch::optim::Optimizer& optimizer, const std::string& text) {
+  std::istringstream in(text);
+  torch::serialize::InputArchive archive;
+  archive.load_from(in);
+  optimizer.state().clear();
+  optimizer.load(archive);
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    torch::serialize::InputArchive settings;
+    archive.read(key_of_group(g), settings);
+    optimizer.param_groups()[g].options().serialize(settings);
+  }
+}
+
 }  // namespace
 
 // Ranks that would not understand each other are told so at once, all of them.
@@ -42,6 +72,7 @@ std::vector<torch::Tensor> Trainer::State::floating_buffers() const {
 
 void Trainer::State::broadcast_parameters(Rank root) {
   const torch::NoGradGuard no_grad;
+  notice_changes();
   std::vector<MutableBlock> blocks;
   for (const Bucket& bucket : buckets) blocks.push_back(bucket.x_block());
   flock.broadcast_group(blocks, root, Name(options.name + "/parameters"));
@@ -62,29 +93,36 @@ void Trainer::State::broadcast_parameters(Rank root) {
   parameters_changed();
 }
 
+// Memory and settings; torch::load alone restores the memory only.
 void Trainer::State::broadcast_optimizer_state(Rank root) {
+  constexpr std::int64_t kCannotBeSaved = -1;
   std::string text;
+  std::vector<std::int64_t> length = {0};
   if (flock.rank() == root) {
     local.export_state(parameters, updates());
-    std::ostringstream out;
-    torch::save(optimizer, out);
-    text = out.str();
+    try {
+      text = saved(optimizer);
+      length[0] = static_cast<std::int64_t>(text.size());
+    } catch (const c10::Error&) {
+      length[0] = kCannotBeSaved;
+    }
   }
   const std::string name = options.name + "/optimizer";
-  std::vector<std::int64_t> length = {static_cast<std::int64_t>(text.size())};
-  flock.broadcast(length, root, name);
+  flock.broadcast(length, root, Name(name));
+  if (length[0] == kCannotBeSaved)
+    throw InvalidArgument(
+        "broadcast_optimizer_state: the optimizer or its options do not implement save() and serialize()");
   text.resize(static_cast<std::size_t>(length[0]));
-  flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), root, name);
+  flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), root, Name(name));
   if (flock.rank() == root) return;
-  optimizer.state().clear();
-  std::istringstream in(text);
-  torch::load(optimizer, in);
+  restore(optimizer, text);
   local.read_settings();
   local.import_state(parameters, updates());
 }
 
 double Trainer::State::consensus_distance() {
   const torch::NoGradGuard no_grad;
+  if (!averaged) notice_changes();
   std::vector<double> squares = {0};
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const MutableBlock model = averaged ? buckets[b].x_block() : driver->method().model((*driver)[b]);
@@ -103,6 +141,7 @@ void Trainer::State::average() {
   if (averaged)
     throw InvalidArgument("the parameters are the flock's average already: revert it or keep it first");
   const torch::NoGradGuard no_grad;
+  notice_changes();
   own_models.clear();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const Bucket& bucket = buckets[b];
@@ -126,9 +165,9 @@ void Trainer::State::average_buffers() {
     const Pieces pieces = {{block, block.data, 0}};
     const std::string name = options.name + "/average buffers";
     if (options.buffers == "broadcast")
-      flock.start_broadcast(pieces, flock.view().members.front(), name).wait();
+      flock.start_broadcast(pieces, flock.view().members.front(), Name(name)).wait();
     else
-      flock.start_allreduce(pieces, Reduction::average, name).wait();
+      flock.start_allreduce(pieces, Reduction::average, Name(name)).wait();
     if (!flat.is_same(buffer)) buffer.copy_(flat);
   }
 }

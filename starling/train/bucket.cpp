@@ -74,7 +74,7 @@ std::vector<Placed> trained_parameters(torch::nn::Module& module, torch::optim::
     const auto& group = optimizer.param_groups()[g].params();
     for (std::size_t i = 0; i < group.size(); ++i) {
       if (!group[i].requires_grad()) continue;  // frozen
-      const Placed placed{fmt::format("{} of the optimizer's group {}", i, g), group[i], {}, g, 0, 0, 0};
+      const Placed placed{fmt::format("{} of the optimizer's group {}", i, g), group[i], {}, {}, g, 0, 0, 0};
       if (trained.emplace(group[i].unsafeGetTensorImpl(), placed).second)
         order.push_back(group[i].unsafeGetTensorImpl());
     }
@@ -125,9 +125,9 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) 
     bucket.gradient = torch::zeros_like(bucket.x);
     for (const std::size_t i : bucket.parameters) {
       Placed& placed = parameters[i];
-      const torch::Tensor place = view_at(bucket.x, placed);
-      place.copy_(placed.parameter);
-      placed.parameter.set_data(place);
+      placed.place = view_at(bucket.x, placed);
+      placed.place.copy_(placed.parameter);
+      placed.parameter.set_data(placed.place);
       placed.gradient = view_at(bucket.gradient, placed);
       // What was computed before is not lost.
       if (placed.parameter.grad().defined()) placed.gradient.copy_(placed.parameter.grad());

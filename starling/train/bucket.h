@@ -13,6 +13,7 @@ namespace starling {
 struct Placed {
   std::string name;
   torch::Tensor parameter;
+  torch::Tensor place;     // the view that the parameter's data are
   torch::Tensor gradient;  // the view that parameter.grad() is
   std::size_t group = 0;   // of the optimizer
   std::size_t bucket = 0;

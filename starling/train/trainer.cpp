@@ -114,8 +114,8 @@ Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Op
   local.import_state(parameters, updates());
   if (options.broadcast_at_start) broadcast_parameters(0);
   parameters_changed();
-  hooks = std::make_unique<GradientHooks>(
-      parameters, [this](std::size_t i, const torch::Tensor& part) { accumulated(i, part); });
+  hooks_lost = true;
+  renew_hooks();
 }
 
 std::vector<Update*> Trainer::State::updates() {
@@ -132,10 +132,37 @@ void Trainer::State::parameters_changed() {
   }
 }
 
+// Loading a module gives its parameters other memory, and other gradient accumulators.
+void Trainer::State::bring_home(std::size_t i) {
+  const Placed& placed = parameters[i];
+  torch::Tensor parameter = placed.parameter;
+  if (parameter.data_ptr() == placed.place.data_ptr()) return;
+  if (parameter.sizes() != placed.place.sizes() || parameter.dtype() != placed.place.dtype())
+    throw InvalidArgument(
+        fmt::format("parameter {} has become another: sizes and types stay as they are when the trainer is "
+                    "made",
+                    placed.name));
+  const torch::NoGradGuard no_grad;
+  torch::Tensor(placed.place).copy_(parameter);
+  parameter.set_data(placed.place);
+  parameter.unsafeGetTensorImpl()->bump_version();
+  // Nobody has told whether it has a gradient.
+  accumulations[i] = std::max(accumulations[i], 1);
+  hooks_lost = true;
+}
+
+void Trainer::State::renew_hooks() {
+  if (!hooks_lost) return;
+  hooks_lost = false;
+  hooks = std::make_unique<GradientHooks>(
+      parameters, [this](std::size_t i, const torch::Tensor& part) { accumulated(i, part); });
+}
+
 // What is kept for the next exchange, in outgoing memory or by the method, must be what the parameters are.
 void Trainer::State::notice_changes() {
   std::vector<bool> changed(buckets.size(), false);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    bring_home(i);
     const std::int64_t version = parameters[i].parameter._version();
     if (version != std::exchange(versions[i], version)) changed[parameters[i].bucket] = true;
   }
@@ -162,6 +189,8 @@ void Trainer::State::zero_grad() {
     throw InvalidArgument(fmt::format(
         "zero_grad() between backward() and step(): {} has used the gradients already; end the step first",
         options.eager ? "eager" : options.method));
+  begin();
+  renew_hooks();
   // Whoever zeroed gradients in his own way may have made new ones.
   for (Placed& placed : parameters)
     if (placed.parameter.grad().unsafeGetTensorImpl() != placed.gradient.unsafeGetTensorImpl())
@@ -169,7 +198,6 @@ void Trainer::State::zero_grad() {
   for (const Bucket& bucket : buckets) std::memset(bucket.gradient.data_ptr(), 0, bucket.gradient.nbytes());
   std::fill(accumulations.begin(), accumulations.end(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
-  begin();
 }
 
 // Called by backward.
@@ -219,8 +247,8 @@ bool Trainer::State::step() {
 }
 
 void Trainer::State::skip() {
-  begin();
   const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
+  begin();
   if (fresh) zero_grad();
   if (!fresh && options.eager)
     throw InvalidArgument("skip() after backward(): eager has updated already; skip() takes its place");
@@ -233,6 +261,7 @@ bool Trainer::State::end_step(bool skipping) {
   begin();
   local.read_settings();
   if (!options.eager) notice_changes();
+  renew_hooks();
   {
     const std::lock_guard lock(mutex);
     for (std::size_t b = 0; b < buckets.size(); ++b)
@@ -354,6 +383,7 @@ void Trainer::export_optimizer_state() {
   state_->local.export_state(state_->parameters, state_->updates());
 }
 void Trainer::import_optimizer_state() {
+  state_->local.read_settings();
   state_->local.import_state(state_->parameters, state_->updates());
 }
 void Trainer::parameters_changed() {

@@ -27,6 +27,8 @@ struct Trainer::State {
   std::vector<Update*> updates();
   void parameters_changed();
   void notice_changes();
+  void bring_home(std::size_t parameter);
+  void renew_hooks();
 
   // averages.cpp
   void agree_on(const std::string& settings);
@@ -51,6 +53,7 @@ struct Trainer::State {
   std::vector<int> accumulations;       // by parameter: backward()s since the last step
   std::vector<std::size_t> incomplete;  // by bucket: parameters without their gradient
   std::vector<std::int64_t> versions;   // of the parameters after the last step
+  bool hooks_lost = false;  // parameters were loaded
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "train/trained.h"
 
@@ -29,6 +30,7 @@ constexpr double kParameters = 4.0 * kWidth * kWidth;  // bytes
 
 // Copies of the parameters that the Trainer and the fabric add to plain training of two workers.
 double extra_copies(Flock& flock, const std::string& optimizer, const TrainerOptions& options) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // what is freed goes back, so that it can be measured
   torch::nn::Linear layer(torch::nn::LinearOptions(kWidth, kWidth).bias(false));
   const auto step = [&](const auto& zero, const auto& end) {
     for (int k = 0; k < 6; ++k) {

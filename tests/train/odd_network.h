@@ -14,6 +14,7 @@ class OddNetwork final : public Network {
     for (torch::Tensor& parameter : parameters())
       parameter.copy_(scattered(parameter.sizes(), 50 * start + k++));
     frozen_->weight.copy_(scattered({4, 4}, equally_frozen ? 999 : 999 + start));
+    frozen_->bias.zero_();
     for (torch::Tensor& parameter : frozen_->parameters()) parameter.set_requires_grad(false);
   }
 

@@ -54,9 +54,52 @@ TEST(State, BroadcastOfTheOptimizers) {
       trainer.broadcast_parameters(1);
       trainer.broadcast_optimizer_state(1);
       for (Step t = 3; t < 6; ++t) train_step(trainer, *network, 0, t);
-      require(trainer.consensus_distance() == 0,
+      require(trainer.consensus_distance() < 1e-14,
               fmt::format("{}: {}", optimizer, trainer.consensus_distance()));
       require(local->param_groups()[0].options().get_lr() == 0.003, "the rate");
+    });
+}
+
+TEST(State, BroadcastOfAnOptimizerThatCannotBeSavedIsAnErrorEverywhere) {
+  on_ranks(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    Softened local(network->parameters());
+    Trainer trainer(flock, *network, local, {});
+    const std::string text = message_of<InvalidArgument>([&] { trainer.broadcast_optimizer_state(); });
+    require(text.find("do not implement save()") != std::string::npos, text);
+  });
+}
+
+// Loading moves parameters to other memory behind the trainer's back.
+TEST(State, AModuleLoadedInMidTrainingIsTrainedOn) {
+  for (const bool own_zero : {false, true})
+    on_ranks(2, [&](Flock& flock) {
+      const auto run = [&](bool load, const std::string& name) {
+        const NetworkPtr network = make_network("mlp", flock.rank());
+        torch::optim::SGD sgd(network->parameters(), 0.1);
+        Trainer trainer(flock, *network, sgd, {.name = name});
+        for (Step t = 0; t < 4; ++t) {
+          if (t == 2 && load) {
+            std::stringstream text;
+            torch::serialize::OutputArchive out;
+            make_network("mlp", 9)->save(out);
+            out.save_to(text);
+            torch::serialize::InputArchive in;
+            in.load_from(text);
+            network->load(in);
+          } else if (t == 2) {
+            set_parameters(*network, flat_parameters(*make_network("mlp", 9)));
+          }
+          if (own_zero)
+            network->zero_grad();
+          else
+            trainer.zero_grad();
+          loss_of(*network, flock.rank(), t).backward();
+          trainer.step();
+        }
+        return flat_parameters(*network).clone();
+      };
+      require_equal(run(true, "loaded"), run(false, "copied"), fmt::format("own zero_grad: {}", own_zero));
     });
 }
 
@@ -170,6 +213,26 @@ TEST(State, TheMeanModelCanBeKept) {
     averaged.keep();
     for (int k = 0; k < 3; ++k) trainer.skip();
     require_close(flat_parameters(*network), mean, "ceca", 1e-14);
+  });
+}
+
+// A round that had begun with the old models is done again with the new ones, not left out.
+TEST(State, KeepingTheMeanDoesNotShiftTheRounds) {
+  on_ranks(4, [](Flock& flock) {
+    const auto run = [&](bool begun, const std::string& name) {
+      const NetworkPtr network = make_network("mlp", flock.rank());
+      torch::optim::SGD sgd(network->parameters(), 0.1);
+      Trainer trainer(flock, *network, sgd, {.name = name});
+      for (Step t = 0; t < 5; ++t) {
+        if (t == 3) {
+          if (begun) trainer.zero_grad();
+          trainer.global_average().keep();
+        }
+        train_step(trainer, *network, flock.rank(), t);
+      }
+      return flat_parameters(*network).clone();
+    };
+    require_equal(run(true, "begun"), run(false, "between"), "after five steps");
   });
 }
 
