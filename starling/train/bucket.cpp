@@ -14,7 +14,8 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t padded(const torch::Tensor& tensor) {
   const std::size_t line = kAlignment / tensor.element_size();
-  return (static_cast<std::size_t>(tensor.numel()) + line - 1) / line * line;
+  // An empty one has a line, too, so that no bucket is empty.
+  return std::max<std::size_t>(1, (static_cast<std::size_t>(tensor.numel()) + line - 1) / line) * line;
 }
 
 void check(const Placed& placed) {

@@ -17,13 +17,12 @@ using torch::optim::SGDOptions;
 /// Runs the user's optimizer on the parameters of one bucket.
 class ForeignUpdate final : public Update {
  public:
-  ForeignUpdate(torch::optim::Optimizer& optimizer, std::vector<Placed> parameters)
-      : optimizer_(optimizer), parameters_(std::move(parameters)) {}
+  ForeignUpdate(torch::optim::Optimizer& optimizer, torch::Tensor x, std::vector<Placed> parameters)
+      : optimizer_(optimizer), x_(std::move(x)), parameters_(std::move(parameters)) {}
 
   void apply(const Stride& stride, std::span<const Segment> segments) override {
-    const DType dtype = dtype_of_tensor(parameters_[0].parameter);
-    auto* own =
-        static_cast<std::byte*>(parameters_[0].parameter.data_ptr()) - parameters_[0].offset * size_of(dtype);
+    const DType dtype = dtype_of_tensor(x_);
+    void* own = x_.data_ptr();
     Stride into_own = stride;
     into_own.x = own;
     into_own.copy = nullptr;
@@ -68,6 +67,7 @@ class ForeignUpdate final : public Update {
   }
 
   torch::optim::Optimizer& optimizer_;
+  torch::Tensor x_;  // the bucket's
   std::vector<Placed> parameters_;
 };
 
@@ -177,7 +177,7 @@ UpdatePtr TorchOptimizer::make_update(const std::vector<Placed>& all, const Buck
     return make_adam(x.dtype, x.count, segments, hypers_, native_ == "adamw");
   std::vector<Placed> parameters;
   for (const std::size_t i : bucket.parameters) parameters.push_back(all[i]);
-  return std::make_unique<ForeignUpdate>(optimizer_, std::move(parameters));
+  return std::make_unique<ForeignUpdate>(optimizer_, bucket.x, std::move(parameters));
 }
 
 void TorchOptimizer::export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) const {
