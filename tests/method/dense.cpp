@@ -345,7 +345,7 @@ class DenseRelay : public Dense {
       Message all{y[i], 1};
       for (const std::size_t j : around[i]) add(all, said[{j, i}].sum, said[{j, i}].count);
       const Number size = static_cast<Number>(n());
-      for (std::size_t k = problem_.count * tree / trees; k < problem_.count * (tree + 1) / trees; ++k) {
+      for (std::size_t k = tree; k < problem_.count; k += trees) {  // even and odd ones
         const Number filled = missing_ == "own" ? y[i][k] : reference_[i][k];
         x[i][k] =
             missing_ == "counts" ? all.sum[k] / all.count : (all.sum[k] + (size - all.count) * filled) / size;
