@@ -77,7 +77,7 @@ def main():
     torch.manual_seed(1)
     make, shape, classes = MODELS[name]
     net = DistributedDataParallel(make(), bucket_cap_mb=bucket_mb)
-    sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    sgd = torch.optim.SGD(net.parameters(), lr=1e-5, momentum=0.9)
     torch.manual_seed(100 + dist.get_rank())
     images, labels = torch.randn(batch, *shape), torch.randint(classes, (batch,))
     for line in sys.stdin:

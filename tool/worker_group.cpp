@@ -29,6 +29,11 @@ std::pair<Fd, Fd> make_pipe() {
 
 }  // namespace
 
+std::vector<std::string> training_environment(int threads) {
+  return {fmt::format("OMP_NUM_THREADS={}", threads), fmt::format("OPENBLAS_NUM_THREADS={}", threads),
+          "MALLOC_TRIM_THRESHOLD_=4000000000", "MALLOC_MMAP_THRESHOLD_=4000000000"};
+}
+
 WorkerGroup::WorkerGroup(const std::string& name, const std::vector<std::string>& words, Rank ranks,
                          const std::vector<int>& cpus, const std::vector<std::string>& environment)
     : name_(name) {

@@ -61,9 +61,8 @@ std::vector<Point> measure(const Options& options, int workers, Progress& progre
   const std::vector<int> cpus = launch::allowed_cpus();
   const int threads = std::max(1, static_cast<int>(cpus.size()) / workers);
   const TrainingWork& work = training_work(options.work);
-  WorkerGroup group(
-      "starling", {own_path(), "worker", options.work, std::to_string(threads)}, workers, cpus,
-      {fmt::format("OMP_NUM_THREADS={}", threads), fmt::format("OPENBLAS_NUM_THREADS={}", threads)});
+  WorkerGroup group("starling", {own_path(), "worker", options.work, std::to_string(threads)}, workers, cpus,
+                    training_environment(threads));
   std::vector<Point> points = {{"alone", "-", workers, {}, {}}};
   for (const std::string& method : options.methods) {
     if (!follows_topology(method)) {

@@ -67,11 +67,6 @@ std::string python_with_torch() {
       "no python3 here has torch, so there is no DDP to compare with (Debian: python3-torch); see --alone");
 }
 
-std::vector<std::string> one_thread(int threads) {
-  const std::string n = std::to_string(threads);
-  return {"OMP_NUM_THREADS=" + n, "OPENBLAS_NUM_THREADS=" + n};
-}
-
 class Arena {
  public:
   Arena(const Case& what, const Options& options) : cpus_(launch::allowed_cpus()) {
@@ -80,18 +75,18 @@ class Arena {
     const std::string threads_text = std::to_string(threads);
     ours_ = std::make_unique<WorkerGroup>(
         "starling", std::vector<std::string>{own_path(), "worker", what.work, threads_text}, what.ranks,
-        cpus_, one_thread(threads));
+        cpus_, training_environment(threads));
     names_ = {kAlone, kOurs, kAllreduce};
     if (!options.peers) return;
     const std::string python = python_with_torch();
     const std::string batch = std::to_string(training_work(what.work).batch);
     for (const double megabytes : kBucketSizes) {
-      const std::vector<std::string> words = {python,     "-c",  std::string(embedded::peer_ddp()),
+      const std::vector<std::string> words = {python,      "-c",  std::string(embedded::peer_ddp()),
                                               what.work,   batch, std::to_string(megabytes),
                                               threads_text};
       names_.push_back(fmt::format("DDP {:.0f} MB", megabytes));
-      peers_.push_back(
-          std::make_unique<WorkerGroup>(names_.back(), words, what.ranks, cpus_, one_thread(threads)));
+      peers_.push_back(std::make_unique<WorkerGroup>(names_.back(), words, what.ranks, cpus_,
+                                                     training_environment(threads)));
     }
   }
 

@@ -13,6 +13,10 @@
 namespace starling::tool {
 namespace {
 
+// Next to no learning: a network that has learnt its one batch by heart computes with denormal numbers, which
+// are slow.
+constexpr double kLr = 1e-5;
+
 // A network with its optimizer, and a trainer unless it trains alone.
 class Contender {
  public:
@@ -21,7 +25,7 @@ class Contender {
     torch::manual_seed(1);
     net_ = make_model(work.model, {work.channels, work.height, work.width, work.classes});
     sgd_ =
-        std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+        std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(kLr).momentum(0.9));
     if (who != "alone")
       trainer_ = std::make_unique<Trainer>(flock, *net_, *sgd_,
                                            TrainerOptions{.method = who, .topology = topology, .name = name});

@@ -111,7 +111,7 @@ void train(Contender& contender, const Options& options) {
   experiment.seed = options.seed;
   const int threads = std::max(1, static_cast<int>(launch::allowed_cpus().size()) / options.workers);
   WorkerGroup group(contender.name, experiment_command(experiment, threads), options.workers,
-                    launch::allowed_cpus(), {fmt::format("OPENBLAS_NUM_THREADS={}", threads)});
+                    launch::allowed_cpus(), training_environment(threads));
   Live live;
   while (const auto line = group.line_of(0, 600s)) {
     contender.reports.push_back(read_report(*line));
