@@ -25,10 +25,13 @@ void Driver::parameters_changed() {
 void Driver::begin() {
   if (begun_) return;
   begun_ = true;
-  for (const auto& block : blocks_) {
-    block->step = step_;
-    method_->begin(*block);
-  }
+  for (; ahead_ < blocks_.size(); ++ahead_) begin_block(*blocks_[ahead_], step_);
+  ahead_ = 0;
+}
+
+void Driver::begin_block(Block& block, Step step) {
+  block.step = step;
+  method_->begin(block);
 }
 
 bool Driver::withdraw_gradients() {
@@ -79,20 +82,31 @@ void Driver::adapt_next() {
 
 void Driver::finish_early(std::size_t i) {
   gradient(i);
-  while (adapted_ < told_ && blocks_[adapted_]->channel->ready()) adapt_next();
+  while (adapted_ < told_ && blocks_[adapted_]->channel->ready()) {
+    adapt_next();
+    // In order, so that all ranks agree; a block that is still being averaged is not final.
+    if (ahead_ + 1 != adapted_ || blocks_[ahead_]->channel->busy()) continue;
+    Block& block = *blocks_[ahead_++];
+    end_block(block);
+    begin_block(block, step_ + 1);
+  }
+}
+
+void Driver::end_block(Block& block) {
+  block.gradient_scale = 1;
+  block.skipped = false;
 }
 
 void Driver::finish() {
   for (std::size_t i = told_; i < blocks_.size(); ++i) gradient(i);
   begin();  // of no blocks
   while (adapted_ < blocks_.size()) adapt_next();
-  for (const auto& block : blocks_) {
-    while (block->channel->busy()) {
-      block->channel->wait();
-      method_->combine(*block);
+  for (std::size_t i = ahead_; i < blocks_.size(); ++i) {
+    while (blocks_[i]->channel->busy()) {
+      blocks_[i]->channel->wait();
+      method_->combine(*blocks_[i]);
     }
-    block->gradient_scale = 1;
-    block->skipped = false;
+    end_block(*blocks_[i]);
   }
   complete_.assign(blocks_.size(), false);
   told_ = done_ = adapted_ = 0;

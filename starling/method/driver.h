@@ -39,7 +39,8 @@ class Driver {
   void gradient(std::size_t i);
   /// All gradients are complete, and what the method does with them (an average) is done: the time to clip.
   void gradients();
-  /// Updates block i, in the middle of backward, if the blocks before it are done and nothing is missing.
+  /// Updates block i, in the middle of backward, if the blocks before it are done and nothing is missing. A
+  /// block that is final then begins its next step.
   void finish_early(std::size_t i);
   /// The rest of the step: x is the next one when it returns.
   void finish();
@@ -48,6 +49,8 @@ class Driver {
   double waited() const;
 
  private:
+  void begin_block(Block& block, Step step);
+  static void end_block(Block& block);
   void adapt_next();
   void gradient_done(std::size_t blocks);
 
@@ -59,6 +62,7 @@ class Driver {
   std::size_t told_ = 0;        // blocks whose gradient the method has seen
   std::size_t done_ = 0;        // blocks whose gradient is what the method makes of it
   std::size_t adapted_ = 0;     // blocks
+  std::size_t ahead_ = 0;       // blocks whose next step has begun
 };
 
 /// What a driver of a program's own vectors is made from.

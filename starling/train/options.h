@@ -21,8 +21,8 @@ struct TrainerOptions {
   int accumulation = 1;
   /// Gradients longer than this (all of them as one vector, in the 2-norm) are scaled down to it; 0: never.
   double clip_norm = 0;
-  /// Updates each bucket inside backward, as soon as its gradients are complete, and sends what the method
-  /// sends after an update. No clipping, no loss scaling.
+  /// Updates each bucket inside backward, as soon as its gradients are complete, and sends it on. No
+  /// clipping, no loss scaling.
   bool eager = false;
   /// What scale() multiplies losses by at first; 0: no scaling. A step whose gradients overflow is skipped
   /// and halves it, 2000 good steps in a row double it.

@@ -177,10 +177,26 @@ void Trainer::State::notice_changes() {
 void Trainer::State::begin() {
   if (averaged)
     throw InvalidArgument("a step while the parameters are the flock's average: revert it or keep it first");
+  if (std::exchange(sent_ahead, false)) {
+    local.read_settings();
+    check_unchanged();
+  }
   if (driver->begun()) return;
   local.read_settings();
   notice_changes();
   driver->begin();
+}
+
+// What eager has sent cannot be taken back by one rank alone.
+void Trainer::State::check_unchanged() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    bring_home(i);
+    if (parameters[i].parameter._version() == versions[i]) continue;
+    throw InvalidArgument(
+        fmt::format("parameter {} was changed by hand, but eager has sent the parameters inside backward; "
+                    "every rank calls parameters_changed() after such a change, or trains without eager",
+                    parameters[i].name));
+  }
 }
 
 void Trainer::State::zero_grad() {
@@ -319,6 +335,8 @@ void Trainer::State::finish_step() {
     parameters[i].parameter.unsafeGetTensorImpl()->bump_version();
     versions[i] = parameters[i].parameter._version();
   }
+  if (options.eager) driver->begin();
+  sent_ahead = options.eager;
 }
 
 Trainer::Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
@@ -387,6 +405,7 @@ void Trainer::import_optimizer_state() {
   state_->local.import_state(state_->parameters, state_->updates());
 }
 void Trainer::parameters_changed() {
+  if (state_->options.eager) state_->driver->restart();
   state_->parameters_changed();
 }
 

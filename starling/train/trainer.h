@@ -63,7 +63,8 @@ class Trainer {
   /// saved: writes it there; after it was loaded: reads it.
   void export_optimizer_state();
   void import_optimizer_state();
-  /// The parameters were changed by hand. (In-place operations of torch are noticed without.)
+  /// The parameters were changed by hand. (In-place operations of torch are noticed without, unless training
+  /// is eager; then this is a collective.)
   void parameters_changed();
 
   /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.

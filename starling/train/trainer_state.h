@@ -27,6 +27,7 @@ struct Trainer::State {
   std::vector<Update*> updates();
   void parameters_changed();
   void notice_changes();
+  void check_unchanged();
   void bring_home(std::size_t parameter);
   void renew_hooks();
 
@@ -53,7 +54,8 @@ struct Trainer::State {
   std::vector<int> accumulations;       // by parameter: backward()s since the last step
   std::vector<std::size_t> incomplete;  // by bucket: parameters without their gradient
   std::vector<std::int64_t> versions;   // of the parameters after the last step
-  bool hooks_lost = false;  // parameters were loaded
+  bool hooks_lost = false;              // parameters were loaded
+  bool sent_ahead = false;              // by eager, since the last step
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;

@@ -117,6 +117,22 @@ TEST(Parameters, GroupsWithTheirOwnSettingsAndSchedules) {
       });
 }
 
+TEST(Parameters, ChangedByHandAfterEagerHasSentThemIsAnError) {
+  on_ranks(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {.eager = true});
+    train_step(trainer, *network, flock.rank(), 0);
+    {
+      const torch::NoGradGuard no_grad;
+      network->parameters()[2].mul_(2);
+    }
+    const std::string text = message_of<InvalidArgument>([&] { trainer.zero_grad(); });
+    require(text.find("was changed by hand, but eager has sent") != std::string::npos, text);
+    require(text.find("parameters_changed()") != std::string::npos, text);
+  });
+}
+
 // Between steps, with torch's in-place operations; whoever zeroes the gradients.
 TEST(Parameters, ChangedByHandAreWhatTravelsNext) {
   for (const char* method : {"dsgd-awc", "dsgd-atc", "push-sum"})
@@ -135,6 +151,7 @@ TEST(Parameters, ChangedByHandAreWhatTravelsNext) {
             };
             for (Step t = 0; t < 4; ++t) {
               if (t > 1) change(*network, flock.rank());
+              if (t > 1 && eager) trainer.parameters_changed();
               if (own_zero)
                 forget_gradients(*network);
               else
