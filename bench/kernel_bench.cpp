@@ -7,7 +7,9 @@
 
 #include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
+#include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
+#include "starling/kernel/update.h"
 
 // The kernels beside what the memory can do, in turns, so that a noisy moment hits both. `bytes/s` counts
 // every block that is read or written once. `of_copy`: that over the bytes/s of memcpy on blocks of the same
@@ -93,6 +95,40 @@ void reduce_blocks(benchmark::State& state, DType dtype, Reduction reduction) {
   });
 }
 
+// What a training step does with a block: the average with a neighbour's, the optimizer, and a copy for the
+// next exchange; in one pass beside the same in three. `of_copy` as above, for one pass.
+void update_block(benchmark::State& state, bool adam) {
+  const auto count = static_cast<std::size_t>(state.range(0)) / sizeof(float);
+  const std::vector<float> half(count, 0.5F);
+  std::vector<float> x = half, theirs = half, gradient = half, m = half, v = half, copy = half;
+  const Term terms[] = {{x.data(), 0.5}, {theirs.data(), 0.5}};
+  const Term own[] = {{x.data(), 1}};
+  const auto update = [&](std::span<const Term> from, float* also) {
+    const Stride stride{from, gradient.data(), 1, x.data(), also, count};
+    if (adam)
+      adam_update(DType::float32, stride, {}, m.data(), v.data(), 10);
+    else
+      sgd_update(DType::float32, stride, {.lr = 1e-6, .momentum = 0.9}, m.data(), false);
+  };
+  std::vector<double> fused, passes, copies;
+  for (auto _ : state) {
+    copies.push_back(seconds_of([&] { std::memcpy(copy.data(), theirs.data(), count * sizeof(float)); }));
+    fused.push_back(seconds_of([&] { update(terms, copy.data()); }));
+    passes.push_back(seconds_of([&] {
+      combine(DType::float32, x.data(), terms, count);
+      update(own, nullptr);
+      copy_bytes(copy.data(), x.data(), count * sizeof(float));
+    }));
+    state.SetIterationTime(fused.back());
+  }
+  const double moved = adam ? 9 : 7;  // blocks read and written
+  const double time = median(fused);
+  state.counters["bytes/s"] = benchmark::Counter(moved * static_cast<double>(state.range(0)) / time,
+                                                 benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);
+  state.counters["of_copy"] = moved / time / (2 / median(copies));
+  state.counters["over_three_passes"] = median(passes) / time;
+}
+
 template <typename Function, typename... Arguments>
 void enlist(const std::string& name, Function function, Arguments... arguments) {
   benchmark::RegisterBenchmark(name.c_str(), function, arguments...)
@@ -120,6 +156,8 @@ const bool kEnlisted = [] {
   enlist("reduce/float32/max", reduce_blocks, DType::float32, Reduction::max);
   enlist("reduce/bfloat16/sum", reduce_blocks, DType::bfloat16, Reduction::sum);
   enlist("reduce/int32/sum", reduce_blocks, DType::int32, Reduction::sum);
+  enlist("update/sgd", update_block, false);
+  enlist("update/adam", update_block, true);
   return true;
 }();
 

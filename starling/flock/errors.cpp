@@ -6,8 +6,9 @@
 
 namespace starling {
 
-PeerLost::PeerLost(Rank peer, const std::string& operation, Step step)
-    : Error(fmt::format("rank {} is lost: {} (step {}) needed it", peer, operation, step)),
+PeerLost::PeerLost(Rank peer, const std::string& operation, Step step, Rank first)
+    : Error(fmt::format("rank {} is lost: {} (step {}) needed it{}", peer, operation, step,
+                        first == peer ? "" : fmt::format("; rank {} was lost first", first))),
       peer_(peer),
       operation_(operation),
       step_(step) {}

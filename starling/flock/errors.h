@@ -11,7 +11,9 @@ namespace starling {
 /// A peer that an operation needed has died or left.
 class PeerLost : public Error {
  public:
-  PeerLost(Rank peer, const std::string& operation, Step step);
+  PeerLost(Rank peer, const std::string& operation, Step step) : PeerLost(peer, operation, step, peer) {}
+  /// `first` was lost before it, which is perhaps why `peer` left.
+  PeerLost(Rank peer, const std::string& operation, Step step, Rank first);
 
   Rank peer() const { return peer_; }
   const std::string& operation() const { return operation_; }

@@ -144,6 +144,12 @@ std::vector<Rank> Operation::missing_sources() {
   return missing;
 }
 
+// Who loses a peer usually leaves, too, and so on: everybody names the one that was lost first.
+Rank Operation::first_loss(Rank lost) const {
+  constexpr std::uint64_t kFirstLoss = 0x6C6F7373;
+  return static_cast<Rank>(core_->fabric->board().agree(register_key(kFirstLoss, 0), lost));
+}
+
 // A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
 // its death.
 void Operation::check_losses() {
@@ -160,7 +166,7 @@ void Operation::check_losses() {
       case Loss::raise:
         raise_known_deadlock(*core_, waiting_since_);  // whose other ranks may have left
         find_cause();
-        throw PeerLost(rank, topic_.text, step_);
+        throw PeerLost(rank, topic_.text, step_, first_loss(rank));
       case Loss::without:
         awaited_[i].settled = true;
         break;

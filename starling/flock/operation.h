@@ -96,6 +96,7 @@ class Operation {
   void look_around(Wait wait);
   void look_now_and_then(Wait wait);
   void check_losses();
+  Rank first_loss(Rank lost) const;
   void check_time(Wait wait);
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
