@@ -85,9 +85,8 @@ class DeathTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(DeathTest, EndsEverybodyWithItsName) {
   SharedReport report;
-  const auto ends = ends_on("local_processes", 4, [&](Flock& flock) {
-    work(flock, {.method = GetParam()}, true, report);
-  });
+  const auto ends =
+      ends_on("local_processes", 4, [&](Flock& flock) { work(flock, {.method = GetParam()}, true, report); });
   for (Rank r = 0; r < 4; ++r) {
     const RankEnd& end = ends[static_cast<std::size_t>(r)];
     if (r == kVictim) {
