@@ -90,8 +90,10 @@ std::vector<CommCase> comm_cases(const std::vector<int>& cpus, bool quick) {
   list.add("window put", Operation::window_put, 4, 16 * kMegabyte, {starling, ceiling}, {.ceiling = 1 / 1.5});
   list.add("window put+update", Operation::window_step, 4, 16 * kMegabyte, {starling, ceiling, mpi},
            {.ceiling = 0.9});
-  list.add("relay", Operation::relay, 2, 16 * kMegabyte, {starling, ceiling}, {.ceiling = 0.9});
-  list.add("relay", Operation::relay, 4, 16 * kMegabyte, {starling, ceiling}, {.ceiling = 0.9});
+  for (const std::size_t megabytes : {16, 100})
+    for (const int ranks : {2, 4})
+      list.add("relay", Operation::relay, ranks, megabytes * kMegabyte, {starling, ceiling},
+               {.ceiling = 0.9});
   list.add("waiting", CommCase::Kind::idle, 2, 0.02);
   list.add("a rank is stopped", CommCase::Kind::stopped, 3, 1.5);
   list.add("start-up", CommCase::Kind::start_up, 16, 0.5);

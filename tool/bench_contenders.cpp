@@ -103,26 +103,27 @@ std::vector<double> be_other_ceiling(const Work& work, int rank, const std::func
                                : bench::source_offsets(work, 0).size();
   std::vector<float> x(work.elements, 1.0F);
   std::vector<std::vector<float>> outgoing(d, x);
-  const std::vector<std::vector<float>> heard(d, x);
-  const std::vector<std::vector<float>> before(d, x);
+  // What was heard is as fresh as what was sent, or it would stay in the cache as no message does.
+  std::vector<std::vector<float>> before = outgoing;
   const double weight = 1.0 / static_cast<double>(d + 1);
   constexpr std::size_t kChunk = 16'384;  // elements: what the relay takes at a time
   return time_batches(work, meet, [&] {
     if (relays) {
+      std::swap(outgoing, before);
       for (std::size_t done = 0; done < work.elements; done += kChunk)
         for (std::size_t to = 0; to < d; ++to) {
           std::vector<Term> terms = {{x.data() + done, 1}};
           for (std::size_t k = 0; k < d; ++k)
             if (k != to) terms.push_back({before[k].data() + done, 1});
           combine(DType::float32, outgoing[to].data() + done, terms, std::min(kChunk, work.elements - done),
-                  Store::cached);
+                  Store::streaming);
         }
     } else {
       for (std::vector<float>& slot : outgoing) copy_bytes(slot.data(), x.data(), x.size() * sizeof(float));
     }
     if (work.operation == Operation::window_put) return;
     std::vector<Term> terms = {{x.data(), weight}};
-    for (const std::vector<float>& block : heard) terms.push_back({block.data(), weight});
+    for (const std::vector<float>& block : outgoing) terms.push_back({block.data(), weight});
     combine(DType::float32, x.data(), terms, x.size());
   });
 }

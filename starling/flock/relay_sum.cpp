@@ -12,6 +12,8 @@ namespace starling {
 namespace {
 
 constexpr std::size_t kInCache = 64 << 10;  // bytes
+// A message so long is in nobody's cache any more when it is read.
+constexpr std::size_t kPastTheCache = std::size_t{4} << 20;
 // Sorting takes little at a time: the next lines are then on their way while these are being summed.
 constexpr std::size_t kSorted = 2 << 10;
 
@@ -124,7 +126,8 @@ struct RelaySum::Letter {
     const std::size_t offset = from * size_of(dtype);
     terms.assign(1, {own, 1});
     for (const std::byte* data : heard) terms.push_back({data + offset, 1});
-    combine(dtype, message.bytes().data() + offset, terms, count_now, Store::cached);
+    combine(dtype, message.bytes().data() + offset, terms, count_now,
+            message.bytes().size() < kPastTheCache ? Store::cached : Store::streaming);
   }
 };
 
