@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "starling/base/types.h"
+
+// The log of a training run: `metrics.jsonl`, one JSON object per line, written as the run goes.
+//
+//     out << to_line(header) << std::flush;
+//     out << to_line(report) << std::flush;   // again and again
+//     out << to_line(RunEnd{939, 30.1}) << std::flush;
+//
+// Numbers that are not finite are written as null and read as NaN.
+
+namespace starling {
+
+/// One setting of an experiment, its value as text: `0.2`, `true`, `mnist`.
+struct RunSetting {
+  std::string name;
+  std::string value;
+
+  friend bool operator==(const RunSetting&, const RunSetting&) = default;
+};
+
+/// The first line: what was run, by what, on what.
+struct RunHeader {
+  std::string starling;  // versions
+  std::string torch;
+  std::string date;     // 2026-11-15
+  std::string command;  // the exact command line
+  std::string machine;
+  int workers = 0;
+  std::int64_t parameters = 0;  // of one model
+  /// Everything that decides what is trained, and nothing else: runs with equal settings except the seed are
+  /// repetitions of each other.
+  std::vector<RunSetting> experiment = {};
+
+  /// "" where there is no such setting.
+  std::string setting(std::string_view name) const;
+  /// `lr` of the optimizer; nothing where it gives none.
+  std::optional<double> learning_rate() const;
+  /// The optimizer without its `lr`: what is left when learning rates are compared.
+  std::string optimizer_family() const;
+};
+
+/// What is known after some steps.
+struct RunReport {
+  Step step = 0;
+  double epoch = 0;          // 1.5: in the middle of the second
+  double seconds = 0;        // of training so far
+  double loss = 0;           // mean over the ranks since the last report
+  double learning_rate = 0;  // now
+  double images_per_second = 0;
+  double consensus_distance = 0;
+  std::uint64_t bytes_sent = 0;  // payload that all ranks together sent so far
+  // Seconds so far, mean over the ranks; about `seconds` together.
+  double computing = 0;
+  double waiting = 0;
+  double combining = 0;
+  int workers = 0;      // alive
+  int taking_part = 0;  // in the step
+  // At the end of an epoch: the mean model on the test data, and the ranks' own models.
+  std::optional<double> test_accuracy = {};  // 0 to 1
+  std::optional<double> test_loss = {};
+  std::optional<double> local_accuracy = {};  // mean over the ranks
+  std::optional<double> local_accuracy_least = {};
+  std::optional<double> local_accuracy_most = {};
+};
+
+/// The run went on from a checkpoint of `step`; what was reported beyond it is void. `seconds` and
+/// `bytes_sent` of later reports go on from the checkpoint's.
+struct RunResume {
+  Step step = 0;
+  std::string command = {};
+  std::string date = {};
+  std::string reset = {};  // what could not be taken from the checkpoint, in words
+};
+
+/// A worker died.
+struct RunLoss {
+  Step step = 0;
+  Rank rank = 0;
+};
+
+/// The last line of a run that finished.
+struct RunEnd {
+  Step step = 0;
+  double seconds = 0;
+};
+
+/// Each is a whole line, newline included.
+std::string to_line(const RunHeader& header);
+std::string to_line(const RunReport& report);
+std::string to_line(const RunResume& resume);
+std::string to_line(const RunLoss& loss);
+std::string to_line(const RunEnd& end);
+
+struct RunLog {
+  std::string path = {};  // where it was read
+  RunHeader header = {};
+  std::vector<RunReport> reports = {};  // without the void ones
+  std::vector<RunResume> resumes = {};
+  std::vector<RunLoss> lost = {};
+  std::optional<RunEnd> end = {};
+  bool cut_off = false;  // killed while it wrote; that line is left out
+
+  bool finished() const { return end.has_value(); }
+  /// The last report with a test accuracy, or null.
+  const RunReport* last_evaluation() const;
+};
+
+/// Throws Error naming the file, the line and what is wrong there. Keys and kinds of lines that are not known
+/// are passed over.
+RunLog read_run_log(const std::string& path);
+
+/// Removes what a killed run left of a line, so that a resumed one may append. False where the file ended
+/// with a whole line and stays as it is.
+bool mend_run_log(const std::string& path);
+
+}  // namespace starling

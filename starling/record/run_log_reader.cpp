@@ -1,0 +1,230 @@
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+#include "starling/record/run_log.h"
+
+namespace starling {
+namespace {
+
+using Json = nlohmann::ordered_json;  // settings keep their order
+
+std::string dumped(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : dumped(value);
+}
+
+/// One line of a log, for messages that say where.
+class Line {
+ public:
+  Line(const std::string& path, std::size_t number, std::string_view text)
+      : path_(path), number_(number), json_(Json::parse(text, nullptr, /*allow_exceptions=*/false)) {}
+
+  bool is_object() const { return json_.is_object(); }
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error(fmt::format("{}:{}: {}", path_, number_, why));
+  }
+
+  void read(const char* key, std::string& to) const { to = as<std::string>(key, "a text"); }
+  void read(const char* key, int& to) const { to = whole<int>(key, 0, std::numeric_limits<int>::max()); }
+  void read(const char* key, Step& to) const { to = whole<Step>(key, 0, std::numeric_limits<Step>::max()); }
+  void read(const char* key, std::uint64_t& to) const {
+    to = whole<std::uint64_t>(key, 0, std::numeric_limits<std::uint64_t>::max());
+  }
+  void read(const char* key, double& to) const {
+    to = at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(key, "a number");
+  }
+  /// Leaves `to` as it is where the key is missing.
+  template <typename T>
+  void read_if_there(const char* key, T& to) const {
+    if (json_.contains(key)) read(key, to);
+  }
+  void read_if_there(const char* key, std::optional<double>& to) const {
+    if (json_.contains(key)) read(key, to.emplace());
+  }
+
+  const Json& at(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) fail(fmt::format("the key \"{}\" is missing", key));
+    return *found;
+  }
+
+  [[noreturn]] void wrong(const char* key, const char* wanted) const {
+    fail(fmt::format("\"{}\" should be {}, not {}", key, wanted, dumped(at(key))));
+  }
+
+ private:
+  template <typename T>
+  T as(const char* key, const char* wanted) const {
+    const Json& value = at(key);
+    if (std::is_same_v<T, std::string> ? !value.is_string() : !value.is_number()) wrong(key, wanted);
+    return value.get<T>();
+  }
+
+  template <typename T>
+  T whole(const char* key, T least, T most) const {
+    const Json& value = at(key);
+    // A count that went through a program without integers: 1.5e9 or 3.0.
+    if (value.is_number_float()) {
+      const double number = value.get<double>();
+      if (number == std::floor(number) && number >= 0 && number < 9e15 && number <= static_cast<double>(most))
+        return static_cast<T>(number);
+    } else if (value.is_number_unsigned()) {
+      const auto number = value.get<std::uint64_t>();
+      if (number >= static_cast<std::uint64_t>(least) && number <= static_cast<std::uint64_t>(most))
+        return static_cast<T>(number);
+    }
+    wrong(key, "a whole number from 0 on");
+  }
+
+  const std::string& path_;
+  std::size_t number_;
+  Json json_;
+};
+
+RunHeader header_of(const Line& line) {
+  RunHeader header;
+  line.read("starling", header.starling);
+  line.read("command", header.command);
+  line.read("workers", header.workers);
+  line.read_if_there("torch", header.torch);
+  line.read_if_there("date", header.date);
+  line.read_if_there("machine", header.machine);
+  line.read_if_there("parameters", header.parameters);
+  const Json& experiment = line.at("experiment");
+  if (!experiment.is_object()) line.wrong("experiment", "an object of settings");
+  for (const auto& [name, value] : experiment.items()) header.experiment.push_back({name, text_of(value)});
+  return header;
+}
+
+void read_report(RunLog& log, const Line& line) {
+  RunReport report;
+  line.read("step", report.step);
+  line.read("epoch", report.epoch);
+  line.read("seconds", report.seconds);
+  line.read("loss", report.loss);
+  line.read("learning_rate", report.learning_rate);
+  line.read("images_per_second", report.images_per_second);
+  line.read("consensus_distance", report.consensus_distance);
+  line.read("bytes_sent", report.bytes_sent);
+  line.read("computing", report.computing);
+  line.read("waiting", report.waiting);
+  line.read("combining", report.combining);
+  line.read("workers", report.workers);
+  line.read("taking_part", report.taking_part);
+  line.read_if_there("test_accuracy", report.test_accuracy);
+  line.read_if_there("test_loss", report.test_loss);
+  line.read_if_there("local_accuracy", report.local_accuracy);
+  line.read_if_there("local_accuracy_least", report.local_accuracy_least);
+  line.read_if_there("local_accuracy_most", report.local_accuracy_most);
+  log.reports.push_back(report);
+}
+
+void read_resume(RunLog& log, const Line& line) {
+  RunResume resume;
+  line.read("step", resume.step);
+  line.read("command", resume.command);
+  line.read_if_there("date", resume.date);
+  line.read_if_there("reset", resume.reset);
+  std::erase_if(log.reports, [&](const RunReport& report) { return report.step > resume.step; });
+  std::erase_if(log.lost, [&](const RunLoss& loss) { return loss.step > resume.step; });
+  log.end.reset();
+  log.resumes.push_back(resume);
+}
+
+void read_loss(RunLog& log, const Line& line) {
+  RunLoss loss;
+  line.read("step", loss.step);
+  line.read("rank", loss.rank);
+  log.lost.push_back(loss);
+}
+
+void read_end(RunLog& log, const Line& line) {
+  line.read("step", log.end.emplace().step);
+  line.read("seconds", log.end->seconds);
+}
+
+void read_second_header(RunLog& log, const Line& line) {
+  line.fail("a second run begins here; one file holds one run, which began in " + log.path + ":1");
+}
+
+using LineReader = std::function<void(RunLog&, const Line&)>;
+
+const std::map<std::string, LineReader>& line_readers() {
+  static const std::map<std::string, LineReader> readers = {{"report", read_report},
+                                                            {"resume", read_resume},
+                                                            {"loss_of_rank", read_loss},
+                                                            {"end", read_end},
+                                                            {"run", read_second_header}};
+  return readers;
+}
+
+std::string contents(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw Error(fmt::format("cannot read {}: it is a folder", path));
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::string text;
+  if (in) text.assign(std::istreambuf_iterator<char>(in), {});
+  if (!in) throw Error(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return text;
+}
+
+}  // namespace
+
+RunLog read_run_log(const std::string& path) {
+  const std::string text = contents(path);
+  RunLog log;
+  log.path = path;
+  std::size_t number = 0;
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t newline = std::min(text.find('\n', start), text.size());
+    const Line line(path, ++number, std::string_view(text).substr(start, newline - start));
+    start = newline + 1;
+    if (!line.is_object()) {
+      log.cut_off = newline == text.size();
+      if (log.cut_off && number > 1) break;
+      line.fail("this is no JSON object; a run's log has one per line");
+    }
+    std::string kind;
+    line.read("kind", kind);
+    if (number == 1) {
+      if (kind != "run")
+        line.fail("the first line of a run's log is of the kind \"run\", not \"" + kind + "\"");
+      log.header = header_of(line);
+    } else if (const auto reader = line_readers().find(kind); reader != line_readers().end()) {
+      reader->second(log, line);
+    }
+  }
+  if (number == 0) throw Error(path + " is empty; a run's log begins with a line of the kind \"run\"");
+  return log;
+}
+
+bool mend_run_log(const std::string& path) {
+  const std::string text = contents(path);
+  const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is none
+  if (whole == text.size()) return false;
+  if (Json::accept(text.substr(whole))) {  // all of it but the newline
+    std::ofstream(path, std::ios::binary | std::ios::app) << '\n';
+  } else {
+    std::filesystem::resize_file(path, whole);
+  }
+  return true;
+}
+
+}  // namespace starling
