@@ -1,0 +1,63 @@
+#include "starling/train/image_task.h"
+
+#include <fmt/format.h>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/data/partition.h"
+#include "starling/train/batches.h"
+#include "starling/train/judge.h"
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kJudgedAtOnce = 250;
+
+class ImageTask final : public Task {
+ public:
+  ImageTask(Dataset train, Dataset test) : train_(std::move(train)), test_(std::move(test)) {
+    train_.check();
+    test_.check();
+    if (train_.shape != test_.shape || train_.classes != test_.classes)
+      throw InvalidArgument(
+          fmt::format("{}: its training and test images differ in shape or classes", train_.name));
+  }
+
+  std::size_t size(Split split) const override {
+    return split == Split::train ? train_.size() : test_.size();
+  }
+
+  std::vector<Shard> partition(const std::string& text, int workers, std::uint64_t seed) const override {
+    return make_partition(text, train_.labels, workers, seed);
+  }
+
+  ModelPtr make_model(const std::string& text) const override {
+    return starling::make_model(text, {.channels = static_cast<std::int64_t>(train_.shape.channels),
+                                       .height = static_cast<std::int64_t>(train_.shape.height),
+                                       .width = static_cast<std::int64_t>(train_.shape.width),
+                                       .classes = train_.classes});
+  }
+
+  torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
+    const Batch batch = make_batch(train_, samples);
+    return torch::nn::functional::cross_entropy(model.forward(batch.images), batch.labels);
+  }
+
+  Judged judge(Model& model, std::span<const std::uint32_t> samples) const override {
+    return judge_in_parts(samples, kJudgedAtOnce, [&](std::span<const std::uint32_t> part) {
+      const Batch batch = make_batch(test_, part);
+      return judge_logits(model.forward(batch.images), batch.labels);
+    });
+  }
+
+ private:
+  Dataset train_, test_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_image_task(Dataset train, Dataset test) {
+  return std::make_unique<ImageTask>(std::move(train), std::move(test));
+}
+
+}  // namespace starling
