@@ -1,13 +1,12 @@
 #include "starling/base/atomic_file.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <stdlib.h>
-#include <string>
-#include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "starling/base/error.h"
 
@@ -24,41 +23,58 @@ bool write_all(int file, std::span<const std::uint8_t> bytes) {
   return true;
 }
 
-// A rename is on the disk when its folder is.
-bool sync_folder(const std::filesystem::path& folder) {
-  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return false;
-  const bool synced = fsync(file) == 0 || errno == EINVAL;  // some file systems cannot, and need not
-  close(file);
-  return synced;
+[[noreturn]] void fail_to_write(const std::filesystem::path& path) {
+  throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
 }
 
-mode_t usual_mode() {
-  const mode_t mask = umask(0);
-  umask(mask);
-  return 0666 & ~mask;
-}
+constexpr mode_t kMode = 0666;  // less what the umask takes away
 
 }  // namespace
 
+AtomicFile::AtomicFile(std::filesystem::path path, const std::string& mark) : path_(std::move(path)) {
+  static std::atomic<unsigned> count{0};
+  do {
+    temporary_ = path_;
+    temporary_ += mark.empty() ? fmt::format(".part-{}-{}", getpid(), count++) : ".part-" + mark;
+    file_ =
+        open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (mark.empty() ? O_EXCL : O_TRUNC), kMode);
+  } while (file_ < 0 && errno == EEXIST);  // left by a process that had our number
+  if (file_ < 0) fail();
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) close(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void AtomicFile::sync() {
+  if (!synced_ && fsync(file_) != 0) fail();
+  synced_ = true;
+}
+
+void AtomicFile::commit() {
+  sync();
+  if (close(std::exchange(file_, -1)) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+  temporary_.clear();
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+void AtomicFile::fail() const {
+  fail_to_write(path_);
+}
+
 void write_atomically(const std::filesystem::path& path, std::span<const std::uint8_t> bytes) {
-  const auto fail = [&] {
-    throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
-  };
-  std::string temporary = path.string() + ".part-XXXXXX";
-  const int file = mkostemp(temporary.data(), O_CLOEXEC);
-  if (file < 0) fail();
-  const bool synced = fchmod(file, usual_mode()) == 0 && write_all(file, bytes) && fsync(file) == 0;
-  const int reason = errno;
-  const bool closed = close(file) == 0;
-  if (!synced) errno = reason;
-  if (!synced || !closed || rename(temporary.c_str(), path.c_str()) != 0) {
-    const int kept = errno;
-    unlink(temporary.c_str());
-    errno = kept;
-    fail();
-  }
-  if (!sync_folder(path.has_parent_path() ? path.parent_path() : ".")) fail();
+  AtomicFile file(path);
+  if (!write_all(file.descriptor(), bytes)) file.fail();
+  file.commit();
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) fail_to_write(folder);
+  const bool synced = fsync(file) == 0 || errno == EINVAL;  // some file systems cannot, and need not
+  close(file);
+  if (!synced) fail_to_write(folder);
 }
 
 }  // namespace starling

@@ -3,11 +3,41 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace starling {
+
+/// A file that appears whole or not at all: it is written beside its place, synced, and renamed there. One
+/// that was not committed is removed. Everything throws Error with the system's reason.
+class AtomicFile {
+ public:
+  /// Writes to `path` + ".part-" + `mark`, whatever was there; without a mark, to a name nobody else has.
+  explicit AtomicFile(std::filesystem::path path, const std::string& mark = {});
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// To write to.
+  int descriptor() const { return file_; }
+  /// All bytes are on the disk when this returns; commit() does that, too.
+  void sync();
+  /// Puts the file in its place and syncs the folder.
+  void commit();
+  /// Throws "cannot write <path>: " and the reason in errno.
+  [[noreturn]] void fail() const;
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int file_ = -1;
+  bool synced_ = false;
+};
 
 /// Writes a whole file beside `path`, syncs it and renames it there: whatever happens in between, `path` is
 /// the old file or the new one, never a part. Throws Error with the system's reason; nothing is left then.
 void write_atomically(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
+
+/// What was created, renamed or removed in `folder` is on the disk when this returns. Throws Error.
+void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace starling

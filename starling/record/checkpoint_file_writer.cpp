@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <limits>
+#include <set>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "starling/base/atomic_file.h"
+#include "starling/base/checksum.h"
+#include "starling/base/error.h"
+#include "starling/record/checkpoint_file.h"
+#include "starling/record/checkpoint_layout.h"
+#include "starling/record/checkpoint_phase.h"
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kChunk = 1 << 20;  // is still in the cache when it is written, right after its checksum
+constexpr std::array<std::byte, kCheckpointAlignment> kZeros{};
+
+// Small pieces are gathered, so that a thousand biases do not cost a thousand calls.
+class Gather {
+ public:
+  Gather(const AtomicFile& file, std::uint64_t offset) : file_(file), offset_(offset) {}
+
+  void add(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;
+    pieces_.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
+    waiting_ += bytes.size();
+    if (waiting_ >= kChunk || pieces_.size() == kMost) flush();
+  }
+
+  void flush() {
+    std::size_t first = 0;
+    while (first < pieces_.size()) {
+      const ssize_t count = pwritev(file_.descriptor(), &pieces_[first],
+                                    static_cast<int>(pieces_.size() - first), static_cast<off_t>(offset_));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) file_.fail();
+      offset_ += static_cast<std::uint64_t>(count);
+      auto done = static_cast<std::size_t>(count);
+      for (; first < pieces_.size() && done >= pieces_[first].iov_len; ++first)
+        done -= pieces_[first].iov_len;
+      if (done == 0) continue;
+      pieces_[first].iov_base = static_cast<std::byte*>(pieces_[first].iov_base) + done;
+      pieces_[first].iov_len -= done;
+    }
+    pieces_.clear();
+    waiting_ = 0;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 512;  // systems take 1024
+
+  const AtomicFile& file_;
+  std::uint64_t offset_;
+  std::vector<iovec> pieces_;
+  std::size_t waiting_ = 0;
+};
+
+// Checksums have a fixed width, so the table is as long before they are known as after.
+std::string table_text(const Labels& labels, std::span<const StatePart> parts,
+                       std::span<const std::uint64_t> checksums) {
+  nlohmann::json table = {{"labels", nlohmann::json::array()}, {"parts", nlohmann::json::array()}};
+  for (const auto& [label, text] : labels) table["labels"].push_back({label, text});
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    table["parts"].push_back({{"name", parts[i].name},
+                              {"type", parts[i].type},
+                              {"bytes", parts[i].bytes.size()},
+                              {"checksum", checksum_text(checksums[i])}});
+  try {
+    std::string text = table.dump();
+    text.resize(checkpoint_aligned(text.size()), ' ');
+    return text;
+  } catch (const nlohmann::json::exception& error) {
+    throw InvalidArgument(
+        fmt::format("labels and names of parts in a checkpoint must be UTF-8: {}", error.what()));
+  }
+}
+
+void refuse_equal_names(std::span<const StatePart> parts) {
+  std::set<std::string_view> names;
+  for (const StatePart& part : parts)
+    if (!names.insert(part.name).second)
+      throw InvalidArgument(fmt::format("two parts of a checkpoint are called '{}'", part.name));
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+CheckpointFileMark write_checkpoint_file(const std::filesystem::path& path, const Labels& labels,
+                                         std::span<const StatePart> parts, const std::string& mark) {
+  refuse_equal_names(parts);
+  std::vector<std::uint64_t> checksums(parts.size());
+  std::string table = table_text(labels, parts, checksums);
+  if (table.size() > std::numeric_limits<std::uint32_t>::max())
+    throw InvalidArgument(fmt::format("{}: labels and names of parts take {} bytes; 4 GiB is the most",
+                                      path.string(), table.size()));
+  CheckpointHead head;
+  head.table_bytes = static_cast<std::uint32_t>(table.size());
+  head.file_bytes = sizeof(head) + table.size();
+  for (const StatePart& part : parts) head.file_bytes += checkpoint_aligned(part.bytes.size());
+
+  AtomicFile file(path, mark);
+  checkpoint_reached(CheckpointPhase::opened);
+  Gather out(file, sizeof(head) + table.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Checksum checksum;
+    for (auto rest = parts[i].bytes; !rest.empty();) {
+      const auto chunk = rest.first(std::min(rest.size(), kChunk));
+      checksum.add(chunk);
+      out.add(chunk);
+      rest = rest.subspan(chunk.size());
+    }
+    const std::size_t bytes = parts[i].bytes.size();
+    const auto zeros = std::span(kZeros).first(checkpoint_aligned(bytes) - bytes);
+    checksums[i] = checksum.add(zeros).value();
+    out.add(zeros);
+    if (i == parts.size() / 2) checkpoint_reached(CheckpointPhase::half_written);
+  }
+  out.flush();
+
+  table = table_text(labels, parts, checksums);
+  head.table_checksum = checksum_of(bytes_of(table));
+  head.checksum = checksum_of(std::as_bytes(std::span(&head, 1)).first(kCheckpointHeadChecked));
+  Gather front(file, 0);
+  front.add(std::as_bytes(std::span(&head, 1)));
+  front.add(bytes_of(table));
+  front.flush();
+  checkpoint_reached(CheckpointPhase::written);
+  file.sync();
+  checkpoint_reached(CheckpointPhase::synced);
+  file.commit();
+  checkpoint_reached(CheckpointPhase::renamed);
+  return {head.file_bytes, head.checksum};
+}
+
+}  // namespace starling
