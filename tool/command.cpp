@@ -19,6 +19,11 @@ std::string& stored_command_line() {
   return line;
 }
 
+std::vector<std::string>& stored_arguments() {
+  static std::vector<std::string> words;
+  return words;
+}
+
 // As a shell would take it back.
 std::string shell_quoted(const std::string& word) {
   constexpr std::string_view kPlain =
@@ -38,11 +43,18 @@ int& exit_status() {
 
 void remember_command_line(int argc, char** argv) {
   stored_command_line() = "starling";
-  for (int i = 1; i < argc; ++i) stored_command_line() += ' ' + shell_quoted(argv[i]);
+  for (int i = 1; i < argc; ++i) {
+    stored_command_line() += ' ' + shell_quoted(argv[i]);
+    stored_arguments().emplace_back(argv[i]);
+  }
 }
 
 const std::string& command_line() {
   return stored_command_line();
+}
+
+const std::vector<std::string>& own_arguments() {
+  return stored_arguments();
 }
 
 CLI::Validator whole_number() {

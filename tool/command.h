@@ -27,6 +27,8 @@ int& exit_status();
 /// The command line as typed, for reports.
 void remember_command_line(int argc, char** argv);
 const std::string& command_line();
+/// Its words behind the program's name.
+const std::vector<std::string>& own_arguments();
 
 /// For seeds: -1 would silently become 2^64 - 1.
 CLI::Validator whole_number();

@@ -22,6 +22,8 @@ int main(int argc, char** argv) {
   add_bench(app);
   add_timeline(app);
   add_torch_command(app, "demo", "Train LeNet on MNIST: neighbours against all-reduce");
+  add_torch_command(app, "train", "Train a model on many workers, with checkpoints and reports");
+  add_torch_command(app, "sweep", "Train with every combination of settings, and compare them");
   add_data(app);
   try {
     app.parse(keep_program(argc, argv), argv);

@@ -42,9 +42,13 @@ MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size
 }
 
 void Collective::post_to_others(const Outgoing& message, const MessageHeader& head) const {
+  post_to_others(message, head, message.bytes().size() * (members().size() - 1));
+}
+
+void Collective::post_to_others(const Outgoing& message, const MessageHeader& head, std::size_t bytes) const {
   for (const Rank to : members())
     if (to != core_->self()) core_->fabric->post(message, head, to);
-  trace_.bytes(message.bytes().size() * (members().size() - 1));
+  sent(bytes);
 }
 
 Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype,
@@ -60,7 +64,7 @@ Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType d
 void Collective::post_numbered(const Outgoing& message, MessageHeader head, Rank to) {
   head.name = phase_name(kNumbered + posted_[to]++);
   core_->fabric->post(message, head, to);
-  trace_.bytes(message.bytes().size());
+  sent(message.bytes().size());
 }
 
 Expectation Collective::numbered(Expectation expected) {

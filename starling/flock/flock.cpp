@@ -279,6 +279,7 @@ void Flock::start_send(ConstBlock block, Rank to, Name name) {
   header.dtype = static_cast<std::uint8_t>(block.dtype);
   core_->fabric->post(message, header, peer);
   trace.bytes(block.bytes());
+  core_->hub->bytes_sent += block.bytes();
   trace.end(false);
 }
 

@@ -67,6 +67,10 @@ class Flock {
   /// The step that the next scheduled operation takes, from 0.
   Step step() const { return core_->step_of(core_->main); }
 
+  /// The bytes that this rank's operations have sent so far, headers not counted: a block to two neighbours
+  /// counts twice. Of all-reduces, what has to cross the network.
+  std::uint64_t bytes_sent() const { return core_->hub->bytes_sent; }
+
   /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
 
@@ -363,5 +367,7 @@ class Flock {
 /// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or
 /// makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
 Flock join();
+/// How many ranks a launcher has started this process among; nothing where there is no launcher.
+std::optional<Rank> launched_ranks();
 
 }  // namespace starling

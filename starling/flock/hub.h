@@ -31,6 +31,7 @@ class Hub {
   const std::shared_ptr<Fabric> fabric;
   Mailbox mailbox;
   std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
+  std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<bool> many_threads{false};  // more than one has started operations
   std::atomic<bool> told_others{false};   // what this rank waits for
   Suspicion suspicion;                    // only the one thread that uses the flock looks here

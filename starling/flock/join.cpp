@@ -44,6 +44,13 @@ std::chrono::nanoseconds read_seconds(std::string_view text) {
 
 }  // namespace
 
+std::optional<Rank> launched_ranks() {
+  for (const LauncherVariables& variables : kLaunchers)
+    if (std::getenv(variables.rank) != nullptr)
+      if (const char* size = std::getenv(variables.size)) return read_rank(variables.size, size);
+  return std::nullopt;
+}
+
 Flock join() {
   read_log_level();
   std::optional<std::chrono::nanoseconds> timeout;

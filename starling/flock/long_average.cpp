@@ -39,7 +39,7 @@ void LongAverage::start() {
     numbers_from_.push_back(core_->mailbox.next_from(topic_, source.rank));
   for (const Destination& destination : turn_.exchange.destinations)
     numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
-  trace_.bytes(block_.in.bytes() * numbers_to_.size());
+  sent(block_.in.bytes() * numbers_to_.size());
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {
       Expectation expected =

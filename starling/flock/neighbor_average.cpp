@@ -78,7 +78,7 @@ void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to,
   head.detail = detail_;
   head.epoch = turn_.epoch;
   core_->fabric->post(message, head, to);
-  trace_.bytes(message.bytes().size());
+  sent(message.bytes().size());
 }
 
 void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t number) {

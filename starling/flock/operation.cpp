@@ -54,7 +54,7 @@ MessageHeader Operation::header(DType dtype, std::size_t count) const {
 void Operation::post(const Outgoing& message, MessageHeader header, Rank to) {
   header.sequence = core_->mailbox.next_to(topic_, to);
   core_->fabric->post(message, header, to);
-  trace_.bytes(message.bytes().size());
+  sent(message.bytes().size());
 }
 
 void Operation::finish() {

@@ -88,6 +88,12 @@ class Operation {
   Topic& topic_;
   Step step_;
   std::vector<Awaited> awaited_;
+  /// So many bytes have gone to others.
+  void sent(std::size_t bytes) const {
+    trace_.bytes(bytes);
+    core_->hub->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
   mutable Trace trace_;  // sending changes nothing but this
 
  private:

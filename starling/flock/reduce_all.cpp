@@ -69,7 +69,8 @@ void ReduceAll::begin() {
   copy_in({mine.end, count_}, to + mine.begin * size_of(dtype_));
   MessageHeader head = header_for(0, dtype_, count_);
   head.detail = layout_hash(static_cast<std::uint64_t>(reduction_), pieces_);
-  post_to_others(message, head);
+  // Of a sliced one everybody reads its own slice only.
+  post_to_others(message, head, sliced_ ? message.bytes().size() : message.bytes().size() * (n - 1));
   for (const Rank member : members()) {
     if (member == core_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype_, count_);

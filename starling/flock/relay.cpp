@@ -75,6 +75,22 @@ void Relay::set_reference(ConstBlock block) {
   state_->reference.assign(bytes, bytes + block.bytes());
 }
 
+Relay::Memory Relay::memory() const {
+  Memory memory{{}, state_->reference, state_->filled};
+  for (const auto& [from, heard] : state_->heard)
+    memory.messages.push_back(
+        {from.first, from.second, heard.blocks, {heard.bytes().begin(), heard.bytes().end()}});
+  return memory;
+}
+
+void Relay::remember(Memory memory) {
+  state_->heard.clear();
+  for (Memory::Message& message : memory.messages)
+    state_->heard[{message.tree, message.neighbor}] = {{}, std::move(message.sum), message.blocks};
+  state_->reference = std::move(memory.reference);
+  state_->filled = memory.filled;
+}
+
 Piece Relay::piece_between(ConstBlock in, MutableBlock out) const {
   if (in.dtype != out.dtype || in.count != out.count)
     throw InvalidArgument(fmt::format("{}: the input has {} x {}, the output {} x {}", state_->topic->text,

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "starling/flock/block.h"
 #include "starling/flock/name.h"
@@ -39,6 +40,22 @@ struct RelayOptions {
 class Relay {
  public:
   struct State;
+
+  /// What a relay remembers between two steps, to be saved: the messages that the next step passes on.
+  struct Memory {
+    struct Message {
+      std::size_t tree = 0;
+      Rank neighbor = 0;
+      std::uint64_t blocks = 0;  // in the sum
+      std::vector<std::byte> sum;
+    };
+    std::vector<Message> messages;
+    std::vector<std::byte> reference;
+    bool filled = false;  // everybody has been heard once: the reference has served
+  };
+  Memory memory() const;
+  void remember(Memory memory);
+
   explicit Relay(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   template <WritableRange T>

@@ -136,10 +136,13 @@ std::vector<std::vector<RelaySum::Letter>> RelaySum::letters() const {
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
     for (const Rank neighbor : lanes_[tree].neighbors) {
       Letter letter{core_->fabric->reserve(lanes_[tree].count * size_of(block_.in.dtype))};
-      for (const auto& [from, arrival] : state_->heard) {
+      for (const auto& [from, heard] : state_->heard) {
         if (from.first != tree || from.second == neighbor) continue;
-        letter.heard.push_back(arrival.bytes().data());
-        letter.count += contributors_in(arrival);
+        if (heard.bytes().size() != letter.message.bytes().size())
+          throw InvalidArgument(fmt::format("{}: what rank {} said has {} bytes, this block {}", topic_.text,
+                                            from.second, heard.bytes().size(), letter.message.bytes().size()));
+        letter.heard.push_back(heard.bytes().data());
+        letter.count += heard.blocks;
       }
       all[tree].push_back(std::move(letter));
     }
@@ -254,7 +257,10 @@ void RelaySum::proceed() {
     const std::size_t neighbors = lanes_[tree].neighbors.size();
     for (Awaited& awaited : rest.first(neighbors))
       if (awaited.arrival && neighbors > 1)
-        state_->heard[{tree, awaited.expectation.source}] = std::move(awaited.arrival);
+      {
+        const std::uint64_t blocks = contributors_in(awaited.arrival);
+        state_->heard[{tree, awaited.expectation.source}] = {std::move(awaited.arrival), {}, blocks};
+      }
     rest = rest.subspan(neighbors);
   }
   if (state_->contributors == core_->size()) state_->filled = true;

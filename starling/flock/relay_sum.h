@@ -15,8 +15,15 @@ struct Relay::State {
   RelayOptions options;
 
   std::uint32_t epoch = 0;
-  /// By tree and neighbour: the last message, still where it was written.
-  std::map<std::pair<std::size_t, Rank>, Arrival> heard;
+  struct Heard {
+    Arrival arrival;                  // still where it was written
+    std::vector<std::byte> restored;  // or from a checkpoint
+    std::uint64_t blocks = 0;
+
+    std::span<const std::byte> bytes() const { return arrival ? arrival.bytes() : std::span(restored); }
+  };
+  /// By tree and neighbour: the last message.
+  std::map<std::pair<std::size_t, Rank>, Heard> heard;
   std::vector<std::byte> reference;
   bool filled = false;  // everybody has been heard once: the reference has served
   std::int64_t contributors = 0;

@@ -71,6 +71,7 @@ void Window::deposit(const std::optional<Weights>& given, double self_weight, bo
     }
     trace.peer(rank);
     trace.bytes(ConstBlock(tensor).bytes());
+    state.core->hub->bytes_sent += ConstBlock(tensor).bytes();
   }
   if (self_weight != 1) {
     if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);

@@ -103,13 +103,13 @@ void Job::start_ranks() {
   plan.files = takeover_.old_files();
   members_.reserve(static_cast<std::size_t>(options_.ranks));
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
-    Pipe out = make_pipe();
-    Pipe err = make_pipe();
+    Pipe out = options_.share_output ? Pipe{} : make_pipe();
+    Pipe err = options_.share_output ? Pipe{} : make_pipe();
     plan.environment = rank_environment(environment_, rank, options_.ranks).entries();
     if (options_.bind) plan.cpus = share_of_cpus(cpus_, rank, options_.ranks);
     plan.input = rank == 0 ? STDIN_FILENO : nothing.get();
-    plan.output = out.write_end.get();
-    plan.error = err.write_end.get();
+    plan.output = options_.share_output ? STDOUT_FILENO : out.write_end.get();
+    plan.error = options_.share_output ? STDERR_FILENO : err.write_end.get();
     const pid_t pid = start_child(plan);
     Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     epoll_event event{};

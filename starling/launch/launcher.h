@@ -13,6 +13,7 @@ struct LaunchOptions {
   std::vector<std::string> command;      // program and arguments
   std::vector<std::string> environment;  // NAME=VALUE, beside this process's own
   bool bind = false;                     // pin every rank to its share of the CPUs
+  bool share_output = false;             // ranks write to our own streams, without prefixes
   std::string log_dir;                   // rank-K.log files go there; empty: none
   std::optional<double> timeout;         // seconds
   bool stop_on_failure = true;

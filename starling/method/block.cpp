@@ -1,7 +1,9 @@
 #include "starling/method/block.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
+#include "starling/base/error.h"
 #include "starling/kernel/convert.h"
 
 namespace starling {
@@ -89,6 +91,14 @@ Block::State& Block::find_state(const std::string& key, DType dtype, std::size_t
 
 MutableBlock Block::state(const std::string& key) {
   return find_state(key, dtype(), count()).block;
+}
+
+MutableBlock Block::make_state(const std::string& key, DType type, std::size_t elements) {
+  const MutableBlock made = find_state(key, type, elements).block;
+  if (made.dtype != type || made.count != elements)
+    throw InvalidArgument(fmt::format("{}: {} has {} x {}, not {} x {}", name, key, made.count,
+                                      starling::name(made.dtype), elements, starling::name(type)));
+  return made;
 }
 
 MutableBlock Block::scalar(const std::string& key) {

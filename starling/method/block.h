@@ -56,6 +56,8 @@ class Block {
   /// Numbers of float64 that last.
   std::span<double> numbers(const std::string& key, std::size_t count = 1, double initial = 0);
   std::vector<NamedState> states();
+  /// One of them, as it was saved: what the method has not asked for yet is made.
+  MutableBlock make_state(const std::string& key, DType type, std::size_t elements);
 
   // With the others; in place when the driver has waited.
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "starling/base/types.h"
@@ -12,6 +13,12 @@
 #include "starling/topology/schedule.h"
 
 namespace starling {
+
+/// Something that a channel itself remembers from step to step.
+struct ChannelMemory {
+  std::string name;
+  std::vector<std::byte> bytes;
+};
 
 /// What a method can ask of the others for one block. Nothing here waits but wait(): what was started is in
 /// its place afterwards. A flock is behind it, or the simulator.
@@ -66,6 +73,9 @@ class Channel {
   virtual std::uint32_t epoch() const = 0;
   virtual Step round() const = 0;
   virtual void set_round(Step round) = 0;
+  /// What it remembers between two steps (a relay its messages), and that again.
+  virtual std::vector<ChannelMemory> memory() const { return {}; }
+  virtual void remember(const std::vector<ChannelMemory>& /*memory*/) {}
   /// Seconds in wait() so far.
   virtual double waited() const = 0;
 };

@@ -1,7 +1,9 @@
 #include "starling/method/flock_channel.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstring>
 #include <fmt/format.h>
 #include <optional>
 
@@ -15,6 +17,42 @@ namespace {
 Missing missing_rule(const std::string& name) {
   if (name == "reference") return Missing::reference;
   return name == "own" ? Missing::own : Missing::counts;
+}
+
+// A relay's memory, a message each: tree, neighbour and number of blocks, then the sum.
+using Head = std::array<std::uint64_t, 3>;
+
+std::vector<ChannelMemory> pack(const Relay::Memory& memory) {
+  std::vector<ChannelMemory> packed;
+  for (const Relay::Memory::Message& message : memory.messages) {
+    const Head head = {message.tree, static_cast<std::uint64_t>(message.neighbor), message.blocks};
+    ChannelMemory one{fmt::format("message/{}/{}", message.tree, message.neighbor), {}};
+    one.bytes.resize(sizeof head + message.sum.size());
+    std::memcpy(one.bytes.data(), head.data(), sizeof head);
+    copy_bytes(one.bytes.data() + sizeof head, message.sum.data(), message.sum.size());
+    packed.push_back(std::move(one));
+  }
+  if (!memory.reference.empty()) packed.push_back({"reference", memory.reference});
+  if (memory.filled) packed.push_back({"filled", {}});
+  return packed;
+}
+
+Relay::Memory unpack(const std::vector<ChannelMemory>& packed) {
+  Relay::Memory memory;
+  for (const ChannelMemory& one : packed) {
+    if (one.name == "reference") {
+      memory.reference = one.bytes;
+    } else if (one.name == "filled") {
+      memory.filled = true;
+    } else {
+      Head head{};
+      if (one.bytes.size() < sizeof head) throw Error(one.name + " is too short for a relay's message");
+      std::memcpy(head.data(), one.bytes.data(), sizeof head);
+      memory.messages.push_back(
+          {head[0], static_cast<Rank>(head[1]), head[2], {one.bytes.begin() + sizeof head, one.bytes.end()}});
+    }
+  }
+  return memory;
 }
 
 // A block as it travels in fewer bits: it lies in outgoing memory, converted.
@@ -161,6 +199,13 @@ class FlockChannel final : public Channel {
   Step round() const override { return options_.schedule && !relay_ ? rounds_.step() : 0; }
   void set_round(Step round) override {
     if (options_.schedule && !relay_) rounds_.set_step(round);
+  }
+  std::vector<ChannelMemory> memory() const override {
+    if (!relay_) return {};
+    return pack(relay_->memory());
+  }
+  void remember(const std::vector<ChannelMemory>& memory) override {
+    if (relay_) relay_->remember(unpack(memory));
   }
   double waited() const override { return waited_; }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "starling/base/error.h"
+#include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer_state.h"
 
 // What the flock does with whole models: start, compare, evaluate.
@@ -13,36 +14,6 @@ namespace {
 
 MutableBlock block_of(const torch::Tensor& tensor) {
   return {dtype_of_tensor(tensor), tensor.data_ptr(), static_cast<std::size_t>(tensor.numel())};
-}
-
-std::string key_of_group(std::size_t group) {
-  return "settings of group " + std::to_string(group);
-}
-
-std::string saved(const torch::optim::Optimizer& optimizer) {
-  torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    torch::serialize::OutputArchive settings(archive.compilation_unit());
-    optimizer.param_groups()[g].options().serialize(settings);
-    archive.write(key_of_group(g), settings);
-  }
-  std::ostringstream out;
-  archive.save_to(out);
-  return out.str();
-}
-
-void restore(torch::optim::Optimizer& optimizer, const std::string& text) {
-  std::istringstream in(text);
-  torch::serialize::InputArchive archive;
-  archive.load_from(in);
-  optimizer.state().clear();
-  optimizer.load(archive);
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    torch::serialize::InputArchive settings;
-    archive.read(key_of_group(g), settings);
-    optimizer.param_groups()[g].options().serialize(settings);
-  }
 }
 
 }  // namespace
@@ -101,7 +72,7 @@ void Trainer::State::broadcast_optimizer_state(Rank root) {
   if (flock.rank() == root) {
     local.export_state(parameters, updates());
     try {
-      text = saved(optimizer);
+      text = saved_optimizer(optimizer);
       length[0] = static_cast<std::int64_t>(text.size());
     } catch (const c10::Error&) {
       length[0] = kCannotBeSaved;
@@ -115,7 +86,7 @@ void Trainer::State::broadcast_optimizer_state(Rank root) {
   text.resize(static_cast<std::size_t>(length[0]));
   flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), root, Name(name));
   if (flock.rank() == root) return;
-  restore(optimizer, text);
+  restore_optimizer(optimizer, text);
   local.read_settings();
   local.import_state(parameters, updates());
 }

@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fmt/format.h>
+#include <iostream>
 #include <numbers>
 #include <numeric>
 
 #include "starling/base/error.h"
-#include "starling/data/partition.h"
-#include "starling/data/registry.h"
 #include "starling/method/update.h"
-#include "starling/train/batches.h"
-#include "starling/train/model/model.h"
+#include "starling/train/experiment_checkpoint.h"
+#include "starling/train/task.h"
 #include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer.h"
+#include "starling/version.h"
 
 namespace starling {
 namespace {
@@ -41,160 +42,304 @@ std::vector<Rank> agreed_dead(Flock& flock) {
   return ranks;
 }
 
+std::vector<std::uint32_t> numbers_from(std::size_t first, std::size_t last) {
+  std::vector<std::uint32_t> all(last - first);
+  std::iota(all.begin(), all.end(), static_cast<std::uint32_t>(first));
+  return all;
+}
+
+void check(const Experiment& experiment) {
+  const auto need = [](bool good, const std::string& text) {
+    if (!good) throw InvalidArgument(text);
+  };
+  need(experiment.batch >= 1, fmt::format("batch = {}: a batch has at least one sample", experiment.batch));
+  need(experiment.epochs >= 1, fmt::format("epochs = {}: train for at least one", experiment.epochs));
+  need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
+       fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup, experiment.epochs));
+  need(experiment.reports >= 0, fmt::format("reports = {}: 0 or more per epoch", experiment.reports));
+  need(experiment.local_test >= 0, fmt::format("local_test = {}: 0 or more samples", experiment.local_test));
+}
+
 class Run {
  public:
-  Run(Flock& flock, const Experiment& experiment, const Reporter& report)
+  Run(Flock& flock, const Experiment& experiment, const Reporter& report, const CheckpointOptions& checkpoints)
       : flock_(flock),
-        experiment_(experiment),
+        experiment_((check(experiment), experiment)),
         report_(report),
-        train_(load(experiment.data, Split::train)),
-        test_(load(experiment.data, Split::test)),
-        shards_(make_partition(experiment.partition, train_.labels, flock.size(), experiment.seed)),
+        task_(make_task(experiment.data)),
+        shards_(task_->partition(experiment.partition, flock.size(), experiment.seed)),
         sampler_(shards_[static_cast<std::size_t>(flock.rank())], flock.rank(), experiment.seed),
-        lr_(parse_optimizer(experiment.optimizer).hyper.lr) {
-    if (experiment.batch < 1) throw InvalidArgument("a batch has at least one image");
+        lr_(parse_optimizer(experiment.optimizer).hyper.lr),
+        every_(checkpoints.every),
+        checkpoints_(flock, experiment_, checkpoints) {
     torch::manual_seed(experiment.seed);
-    model_ = make_model(experiment.model, {static_cast<std::int64_t>(train_.shape.channels),
-                                           static_cast<std::int64_t>(train_.shape.height),
-                                           static_cast<std::int64_t>(train_.shape.width), train_.classes});
+    model_ = task_->make_model(experiment.model);
     optimizer_ = make_torch_optimizer(experiment.optimizer, model_->parameters());
     trainer_ = std::make_unique<Trainer>(flock, *model_, *optimizer_,
                                          TrainerOptions{.method = experiment.method,
                                                         .topology = experiment.topology,
                                                         .seed = experiment.seed,
+                                                        .message = experiment.message,
+                                                        .accumulation = experiment.accumulation,
+                                                        .clip_norm = experiment.clip_norm,
+                                                        .eager = experiment.eager,
                                                         .on_loss = experiment.on_loss});
     last_.workers = flock.size();
+    before_ = flock.bytes_sent();
   }
 
-  Report run() {
-    for (int epoch = 0; epoch < experiment_.epochs; ++epoch) {
-      if (epoch > 0) deal_for_the_dead();
-      train_epoch(epoch);
-      evaluate();
+  RunReport run() {
+    if (const auto resumed = checkpoints_.resume(*trainer_)) {
+      position_ = resumed->position;
+      last_ = position_.totals;
+      last_.workers = flock_.size();
+      // As much as then, not counting what making the trainer took.
+      carried_ = position_.bytes;
+      saved_ = std::floor(last_.epoch / every_ + 1e-9);
+      report_(RunResume{trainer_->steps(), {}, {}, resumed->reset});
+    } else {
+      report_(header());
     }
-    return last_;
+    for (; position_.epoch < experiment_.epochs && !diverged_; ++position_.epoch, position_.step = 0) {
+      if (position_.epoch > 0) deal_for_the_dead();
+      train_epoch();
+      evaluate();
+      if (due(position_.epoch + 1.0)) {
+        RunPosition next = position_;
+        ++next.epoch;
+        next.step = 0;
+        save(next);
+      }
+    }
+    if (!evaluated_.test_accuracy) {
+      begin_ = Clock::now();
+      evaluate();  // resumed behind its end
+    }
+    checkpoints_.finish();
+    tell_problem();
+    report_(RunEnd{trainer_->steps(), last_.seconds});
+    return evaluated_;
   }
 
  private:
+  RunHeader header() const {
+    RunHeader header;
+    header.starling = STARLING_VERSION;
+    header.torch = TORCH_VERSION;
+    header.workers = flock_.size();
+    header.parameters = static_cast<std::int64_t>(trainer_->parameter_count());
+    header.experiment = settings_of(experiment_);
+    return header;
+  }
+
   void deal_for_the_dead() {
     const std::vector<Rank> dead = agreed_dead(flock_);
     last_.workers = flock_.size() - static_cast<int>(dead.size());
-    if (dead.size() == dead_) return;
-    dead_ = dead.size();
+    for (const Rank rank : dead)
+      if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end()) report_(RunLoss{trainer_->steps(), rank});
+    if (dead.size() == dead_.size()) return;
+    dead_ = dead;
     sampler_.replace(deal_again(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
   }
 
-  void train_epoch(int epoch) {
-    sampler_.start(epoch);
-    const auto size = static_cast<std::size_t>(experiment_.batch);
+  void train_epoch() {
+    const std::size_t size =
+        static_cast<std::size_t>(experiment_.batch) * static_cast<std::size_t>(experiment_.accumulation);
+    sampler_.start(position_.epoch, std::min(static_cast<std::size_t>(position_.step) * size, sampler_.shard().size()));
     const std::int64_t steps = trainer_->begin_epoch(static_cast<std::int64_t>(sampler_.batches(size)));
     const std::int64_t every = std::max<std::int64_t>(1, steps / std::max(1, experiment_.reports));
     begin_ = Clock::now();
-    for (std::int64_t step = 0; step < steps; ++step) {
-      last_.epoch = epoch + static_cast<double>(step) / static_cast<double>(steps);
-      set_learning_rate(*optimizer_, lr_ * rate_factor(experiment_, last_.epoch));
-      one_step(sampler_.next(size));
-      if ((step + 1) % every == 0 && step + 1 + every / 2 < steps) {
-        last_.epoch = epoch + static_cast<double>(step + 1) / static_cast<double>(steps);
-        tell();
-      }
+    while (position_.step < steps && !diverged_) {
+      set_rate(position_.epoch + static_cast<double>(position_.step) / static_cast<double>(steps));
+      one_step();
+      ++position_.step;
+      const double epoch = position_.epoch + static_cast<double>(position_.step) / static_cast<double>(steps);
+      last_.epoch = epoch;
+      const bool at_end = position_.step + every / 2 >= steps;
+      if (experiment_.reports > 0 && position_.step % every == 0 && !at_end) tell();
+      if (position_.step < steps && due(epoch)) save(position_);
     }
-    last_.epoch = epoch + 1;
+    last_.epoch = position_.epoch + 1;
+  }
+
+  void set_rate(double epoch) {
+    last_.learning_rate = lr_ * rate_factor(experiment_, epoch);
+    set_learning_rate(*optimizer_, last_.learning_rate);
   }
 
   // Who has no more data keeps answering.
-  void one_step(std::span<const std::uint32_t> samples) {
-    if (samples.empty()) {
-      trainer_->skip();
-      return;
-    }
-    const Batch batch = make_batch(train_, samples);
+  void one_step() {
+    const auto size = static_cast<std::size_t>(experiment_.batch);
+    bool any = false;
     trainer_->zero_grad();
-    const torch::Tensor loss =
-        torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
-    loss.backward();
-    trainer_->step();
-    loss_ += loss.item<double>();
-    ++losses_;
-    images_ += static_cast<double>(samples.size());
+    for (int k = 0; k < experiment_.accumulation; ++k) {
+      const auto samples = sampler_.next(size);
+      if (samples.empty()) break;
+      torch::Tensor loss = task_->loss(*model_, samples);
+      loss_ += loss.item<double>();
+      ++losses_;
+      images_ += static_cast<double>(samples.size());
+      if (experiment_.accumulation > 1) loss = loss / experiment_.accumulation;
+      loss.backward();
+      any = true;
+    }
+    if (any) {
+      trainer_->step();
+      ++taken_;
+    } else {
+      trainer_->skip();
+    }
   }
 
   // Sums over the ranks, which all of them report.
   void summarise() {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    const double waited = trainer_->waited();
-    std::vector<double> sums = {loss_, losses_, images_, (waited - waited_) / std::max(seconds, 1e-9)};
+    const double waited = trainer_->waited() - waited_;
+    const double combined = trainer_->combined() - combined_;
+    std::vector<double> sums = {loss_,
+                                losses_,
+                                images_,
+                                waited,
+                                combined,
+                                std::max(0.0, seconds - waited - combined),
+                                static_cast<double>(carried_ + flock_.bytes_sent() - before_ - uncounted_),
+                                taken_ > 0 ? 1.0 : 0.0};
+    const std::uint64_t sent = flock_.bytes_sent();
     flock_.allreduce(sums, Reduction::sum, "experiment/report");
     last_.step = trainer_->steps();
     last_.seconds += seconds;
     last_.loss = sums[0] / std::max(1.0, sums[1]);
     last_.images_per_second = sums[2] / std::max(seconds, 1e-9);
-    last_.waiting = sums[3] / last_.workers;
+    last_.waiting += sums[3] / last_.workers;
+    last_.combining += sums[4] / last_.workers;
+    last_.computing += sums[5] / last_.workers;
+    last_.bytes_sent = static_cast<std::uint64_t>(sums[6]);
+    last_.taking_part = static_cast<int>(sums[7]);
     last_.consensus_distance = trainer_->consensus_distance();
-    waited_ = waited;
+    diverged_ = !std::isfinite(last_.loss);
+    waited_ += waited;
+    combined_ += combined;
     loss_ = losses_ = images_ = 0;
+    taken_ = 0;
+    uncounted_ += flock_.bytes_sent() - sent;
   }
 
   void tell() {
     summarise();
-    last_.test_accuracy = -1;
+    tell_problem();
     report_(last_);
     begin_ = Clock::now();
   }
 
-  // The mean model; every rank looks at its part of the test images.
+  // Training goes on without its checkpoints, but not in silence.
+  void tell_problem() {
+    if (const auto problem = checkpoints_.problem())
+      std::cerr << fmt::format("starling: rank {}: {}\n", flock_.rank(), *problem) << std::flush;
+  }
+
+  // The mean model, of which every rank judges its part of the test samples, and each rank's own.
   void evaluate() {
     summarise();
-    const torch::NoGradGuard no_grad;
-    const auto average = trainer_->global_average();
-    model_->eval();
+    const std::uint64_t sent = flock_.bytes_sent();
     const View view = flock_.view();
-    const auto place =
-        std::find(view.members.begin(), view.members.end(), flock_.rank()) - view.members.begin();
-    const auto parts = static_cast<std::ptrdiff_t>(view.members.size());
-    const auto count = static_cast<std::ptrdiff_t>(test_.size());
-    std::vector<std::uint32_t> mine(
-        static_cast<std::size_t>(count * (place + 1) / parts - count * place / parts));
-    std::iota(mine.begin(), mine.end(), static_cast<std::uint32_t>(count * place / parts));
-    std::vector<double> sums = {0, 0, 0};  // right, loss, images
-    constexpr std::size_t kBatch = 250;
-    for (std::size_t i = 0; i < mine.size(); i += kBatch) {
-      const Batch batch = make_batch(test_, std::span(mine).subspan(i, std::min(kBatch, mine.size() - i)));
-      const torch::Tensor logits = model_->forward(batch.images);
-      sums[0] += logits.argmax(1).eq(batch.labels).sum().item<double>();
-      sums[1] +=
-          torch::nn::functional::cross_entropy(
-              logits, batch.labels, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
-              .item<double>();
-      sums[2] += static_cast<double>(batch.labels.size(0));
+    const auto place = static_cast<std::size_t>(
+        std::find(view.members.begin(), view.members.end(), flock_.rank()) - view.members.begin());
+    const std::size_t count = task_->size(Split::test);
+    const std::size_t parts = view.members.size();
+    model_->eval();
+    double local = 0;
+    const std::size_t judged = std::min(count, static_cast<std::size_t>(experiment_.local_test));
+    if (judged > 0) {
+      const Task::Judged own = task_->judge(*model_, numbers_from(0, judged));
+      local = own.right / own.count;
+    }
+    std::vector<double> sums = {0, 0, 0, local, 1};
+    {
+      const auto average = trainer_->global_average();
+      const Task::Judged mean =
+          task_->judge(*model_, numbers_from(count * place / parts, count * (place + 1) / parts));
+      sums[0] = mean.right;
+      sums[1] = mean.loss;
+      sums[2] = mean.count;
     }
     model_->train();
     flock_.allreduce(sums, Reduction::sum, "experiment/evaluation");
-    last_.test_accuracy = sums[0] / sums[2];
-    last_.test_loss = sums[1] / sums[2];
-    report_(last_);
+    RunReport report = last_;
+    report.test_accuracy = sums[0] / sums[2];
+    report.test_loss = sums[1] / sums[2];
+    if (judged > 0) {
+      std::vector<double> extremes = {local, -local};
+      flock_.allreduce(extremes, Reduction::max, "experiment/local");
+      report.local_accuracy = sums[3] / sums[4];
+      report.local_accuracy_most = extremes[0];
+      report.local_accuracy_least = -extremes[1];
+    }
+    tell_problem();
+    report_(report);
+    evaluated_ = report;
+    uncounted_ += flock_.bytes_sent() - sent;
+  }
+
+  // Whether a checkpoint falls into the step that ended at this point.
+  bool due(double epoch) {
+    const double number = std::floor(epoch / every_ + 1e-9);
+    if (number <= saved_) return false;
+    saved_ = number;
+    return true;
+  }
+
+  void save(const RunPosition& where) {
+    RunPosition position = where;
+    position.totals = last_;
+    position.totals.seconds += position.step > 0 ? std::chrono::duration<double>(Clock::now() - begin_).count() : 0;
+    position.bytes = carried_ + flock_.bytes_sent() - before_ - uncounted_;
+    checkpoints_.save(*trainer_, position);
   }
 
   Flock& flock_;
   const Experiment& experiment_;
   const Reporter& report_;
-  Dataset train_, test_;
+  std::unique_ptr<Task> task_;
   std::vector<Shard> shards_;
   ShardSampler sampler_;
   double lr_;
   ModelPtr model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<Trainer> trainer_;
-  std::size_t dead_ = 0;
-  Report last_;
+  double every_;
+  ExperimentCheckpoints checkpoints_;
+  double saved_ = 0;  // checkpoints that were due
+  std::vector<Rank> dead_;
+  RunPosition position_;
+  RunReport last_;
+  RunReport evaluated_;
+  bool diverged_ = false;
   Clock::time_point begin_{};
-  double waited_ = 0, loss_ = 0, losses_ = 0, images_ = 0;
+  double waited_ = 0, combined_ = 0, loss_ = 0, losses_ = 0, images_ = 0;
+  int taken_ = 0;  // steps with data, since the last report
+  // Bytes: of this rank before the run, of reports and evaluations, and of the run before it was resumed.
+  std::uint64_t before_ = 0, uncounted_ = 0, carried_ = 0;
 };
+
+template <typename T>
+std::string text_of(const T& value) {
+  return fmt::format("{}", value);
+}
 
 }  // namespace
 
-Report run_experiment(Flock& flock, const Experiment& experiment, const Reporter& report) {
-  return Run(flock, experiment, report).run();
+std::vector<RunSetting> settings_of(const Experiment& experiment) {
+  std::vector<RunSetting> all;
+  visit_settings(experiment, [&](const char* name, const auto& value, const char*) {
+    const std::string_view key = name;
+    if (key != "reports" && key != "local_test") all.push_back({name, text_of(value)});
+  });
+  return all;
+}
+
+RunReport run_experiment(Flock& flock, const Experiment& experiment, const Reporter& report,
+                         const CheckpointOptions& checkpoints) {
+  return Run(flock, experiment, report, checkpoints).run();
 }
 
 }  // namespace starling

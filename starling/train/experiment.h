@@ -1,9 +1,12 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <variant>
 
 #include "starling/flock/flock.h"
+#include "starling/record/run_log.h"
 
 namespace starling {
 
@@ -21,25 +24,56 @@ struct Experiment {
   bool cosine = true;  // it falls to zero along a cosine afterwards; else it stays
   std::uint64_t seed = 1;
   std::string on_loss = "raise";
-  int reports = 10;  // per epoch, beside the evaluation at its end
+  std::string message = "float32";
+  int accumulation = 1;
+  double clip_norm = 0;
+  bool eager = false;
+  int reports = 10;      // per epoch, beside the evaluation at its end
+  int local_test = 500;  // test samples that every rank judges its own model by
 };
 
-/// What is known after some steps; the same on every rank.
-struct Report {
-  Step step = 0;
-  double epoch = 0;              // 1.5: in the middle of the second
-  double seconds = 0;            // of training, without evaluations
-  double loss = 0;               // mean over the ranks since the last report
-  double images_per_second = 0;  // of all ranks together
-  double consensus_distance = 0;
-  double waiting = 0;         // share of the ranks' time spent waiting for others
-  double test_accuracy = -1;  // of the mean model, at the end of an epoch; -1: not evaluated
-  double test_loss = 0;
-  int workers = 0;  // alive
-};
-using Reporter = std::function<void(const Report&)>;
+/// Calls visit(name, member, what it means) for every setting: one list for command lines, files and logs.
+template <typename E, typename Visit>
+void visit_settings(E& e, Visit&& visit) {
+  visit("data", e.data, "what is learned: mnist, fashion-mnist, cifar10, synthetic, text:FILE");
+  visit("model", e.model, "lenet, mlp, resnet20, vgg11, transformer; with settings, as in mlp(width=512)");
+  visit("method", e.method, "how models meet; see docs/methods.md");
+  visit("topology", e.topology, "who talks to whom; see starling topo");
+  visit("optimizer", e.optimizer, "sgd, momentum, nesterov, adam, adamw; with settings, as in adamw(lr=0.001)");
+  visit("partition", e.partition, "how the samples are dealt: iid, dirichlet(0.1), equal");
+  visit("batch", e.batch, "samples per worker and step");
+  visit("epochs", e.epochs, "passes over the data");
+  visit("warmup", e.warmup, "epochs in which the learning rate rises from zero");
+  visit("cosine", e.cosine, "whether it falls to zero along a cosine afterwards");
+  visit("seed", e.seed, "of the start, the split and the order");
+  visit("on_loss", e.on_loss, "a worker dies: raise (everybody stops) or reweight (the others go on)");
+  visit("message", e.message, "what models travel as: float32, float16, bfloat16");
+  visit("accumulation", e.accumulation, "batches per step");
+  visit("clip_norm", e.clip_norm, "gradients longer than this are scaled down to it; 0: never");
+  visit("eager", e.eager, "whether layers are updated and sent inside backward");
+  visit("reports", e.reports, "reports per epoch, beside the evaluation at its end");
+  visit("local_test", e.local_test, "test samples by which every worker's own model is judged, too; 0: none");
+}
 
-/// Trains; `report` is called on every rank. Returns the last evaluation.
-Report run_experiment(Flock& flock, const Experiment& experiment, const Reporter& report);
+/// Those that decide what is trained, as text.
+std::vector<RunSetting> settings_of(const Experiment& experiment);
+
+struct CheckpointOptions {
+  std::filesystem::path folder;  // empty: no checkpoints
+  double every = 1;              // epochs between them; parts of epochs, too
+  int keep = 3;                  // the last ones
+  /// Go on from the newest one, or from the one of this step. Where there is none, from the start.
+  bool resume = false;
+  std::optional<Step> resume_step = {};
+};
+
+/// What happens in a run, in the words of its log.
+using RunEvent = std::variant<RunHeader, RunReport, RunResume, RunLoss, RunEnd>;
+using Reporter = std::function<void(const RunEvent&)>;
+
+/// Trains. `report` is called on every rank, with the same everywhere; the header's command and date are the
+/// caller's to fill in. Returns the last evaluation.
+RunReport run_experiment(Flock& flock, const Experiment& experiment, const Reporter& report,
+                         const CheckpointOptions& checkpoints = {});
 
 }  // namespace starling

@@ -1,5 +1,7 @@
 #include "starling/train/torch_optimizer.h"
 
+#include <sstream>
+
 #include "starling/method/update.h"
 
 namespace starling {
@@ -25,6 +27,40 @@ std::unique_ptr<torch::optim::Optimizer> make_torch_optimizer(std::string_view t
 
 void set_learning_rate(torch::optim::Optimizer& optimizer, double lr) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
+}
+
+namespace {
+
+std::string key_of_group(std::size_t group) {
+  return "settings of group " + std::to_string(group);
+}
+
+}  // namespace
+
+std::string saved_optimizer(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    torch::serialize::OutputArchive settings(archive.compilation_unit());
+    optimizer.param_groups()[g].options().serialize(settings);
+    archive.write(key_of_group(g), settings);
+  }
+  std::ostringstream out;
+  archive.save_to(out);
+  return out.str();
+}
+
+void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& text) {
+  std::istringstream in(text);
+  torch::serialize::InputArchive archive;
+  archive.load_from(in);
+  optimizer.state().clear();
+  optimizer.load(archive);
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    torch::serialize::InputArchive settings;
+    archive.read(key_of_group(g), settings);
+    optimizer.param_groups()[g].options().serialize(settings);
+  }
 }
 
 }  // namespace starling

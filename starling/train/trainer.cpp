@@ -200,6 +200,7 @@ void Trainer::State::check_unchanged() {
 }
 
 void Trainer::State::zero_grad() {
+  const Stopwatch::Running running(inside);
   const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
   if (!fresh && !driver->withdraw_gradients())
     throw InvalidArgument(fmt::format(
@@ -219,6 +220,7 @@ void Trainer::State::zero_grad() {
 // Called by backward.
 void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
   const std::lock_guard lock(mutex);
+  const Stopwatch::Running running(inside);
   const torch::NoGradGuard no_grad;
   const Placed& placed = parameters[i];
   if (part.defined() && part.layout() != torch::kStrided)
@@ -263,6 +265,7 @@ bool Trainer::State::step() {
 }
 
 void Trainer::State::skip() {
+  const Stopwatch::Running running(inside);
   const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
   begin();
   if (fresh) zero_grad();
@@ -274,6 +277,7 @@ void Trainer::State::skip() {
 }
 
 bool Trainer::State::end_step(bool skipping) {
+  const Stopwatch::Running running(inside);
   begin();
   local.read_settings();
   if (!options.eager) notice_changes();
@@ -386,6 +390,9 @@ double Trainer::gradient_norm() const {
 double Trainer::waited() const {
   return state_->driver->waited();
 }
+double Trainer::combined() const {
+  return std::max(0.0, state_->inside.seconds() - waited());
+}
 std::size_t Trainer::buckets() const {
   return state_->buckets.size();
 }
@@ -403,6 +410,15 @@ void Trainer::export_optimizer_state() {
 void Trainer::import_optimizer_state() {
   state_->local.read_settings();
   state_->local.import_state(state_->parameters, state_->updates());
+}
+void Trainer::save(SavedParts& parts) {
+  state_->save(parts);
+}
+void Trainer::restore(const CheckpointFile& file) {
+  state_->restore(file);
+}
+void Trainer::restore_mean(const std::vector<std::filesystem::path>& files) {
+  state_->restore_mean(files);
 }
 void Trainer::parameters_changed() {
   if (state_->options.eager) state_->driver->restart();

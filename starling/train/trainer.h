@@ -1,12 +1,17 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "starling/flock/flock.h"
 #include "starling/train/options.h"
 #include "starling/train/torch_version.h"
 
 namespace starling {
+
+class CheckpointFile;
+class SavedParts;
 
 /// Binds a method to a libtorch module and its optimizer.
 ///
@@ -53,6 +58,8 @@ class Trainer {
   double gradient_norm() const;
   /// Seconds spent waiting for others, so far.
   double waited() const;
+  /// Seconds spent updating, averaging and sending, so far, without the waiting.
+  double combined() const;
   std::size_t buckets() const;
   std::size_t parameter_count() const;
   Flock& flock();
@@ -66,6 +73,16 @@ class Trainer {
   /// The parameters were changed by hand. (In-place operations of torch are noticed without, unless training
   /// is eager; then this is a collective.)
   void parameters_changed();
+
+  /// Everything that this rank needs to go on from here, between two steps: parameters, buffers, optimizer,
+  /// what the method remembers, torch's random generator, the step. Valid until the next step begins.
+  void save(SavedParts& parts);
+  /// As it was when the file was written, on every rank from its own file; nothing of what follows differs
+  /// by a bit from what would have followed then. Throws Error when the file does not fit, and names why.
+  void restore(const CheckpointFile& file);
+  /// The mean of other ranks' models, where there are more or fewer ranks than there were. Optimizer, method
+  /// and random generator begin anew; the step is the files'.
+  void restore_mean(const std::vector<std::filesystem::path>& files);
 
   /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.
   double consensus_distance();

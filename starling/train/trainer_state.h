@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <optional>
 
@@ -9,6 +10,32 @@
 #include "starling/train/trainer.h"
 
 namespace starling {
+
+/// Sums up the time in calls, the outermost of those within each other.
+class Stopwatch {
+ public:
+  class Running {
+   public:
+    explicit Running(Stopwatch& watch) : watch_(watch) {
+      if (watch_.depth_++ == 0) watch_.since_ = Clock::now();
+    }
+    ~Running() {
+      if (--watch_.depth_ == 0) watch_.seconds_ += std::chrono::duration<double>(Clock::now() - watch_.since_).count();
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    Stopwatch& watch_;
+  };
+  double seconds() const { return seconds_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point since_;
+  double seconds_ = 0;
+  int depth_ = 0;
+};
 
 /// What a Trainer is made of.
 struct Trainer::State {
@@ -30,6 +57,11 @@ struct Trainer::State {
   void check_unchanged();
   void bring_home(std::size_t parameter);
   void renew_hooks();
+
+  // saved_trainer.cpp
+  void save(SavedParts& parts);
+  void restore(const CheckpointFile& file);
+  void restore_mean(const std::vector<std::filesystem::path>& files);
 
   // averages.cpp
   void agree_on(const std::string& settings);
@@ -59,6 +91,7 @@ struct Trainer::State {
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;
+  Stopwatch inside;  // time in here, waiting included
   std::int64_t epoch_left = 0;  // steps
 
   std::vector<torch::Tensor> own_models;  // while averaged

@@ -5,7 +5,6 @@
 #include "starling/version.h"
 #include "tool/torch/bench_worker.h"
 #include "tool/torch/command.h"
-#include "tool/torch/experiment_worker.h"
 
 // The part of the command `starling` that needs libtorch, which takes a while to load.
 int main(int argc, char** argv) {
@@ -22,6 +21,8 @@ int main(int argc, char** argv) {
   add_bench_scaling(*bench);
 
   add_demo(app);
+  add_train(app);
+  add_sweep(app);
 
   // This program's own children.
   std::string work;
@@ -30,10 +31,6 @@ int main(int argc, char** argv) {
   worker->add_option("work", work)->required();
   worker->add_option("threads", threads)->required();
   worker->callback([&] { be_training_worker(work, threads); });
-  CLI::App* experiment = app.add_subcommand("experiment", "one rank of a training run")->group("");
-  experiment->add_option("experiment", work)->required();
-  experiment->add_option("threads", threads)->required();
-  experiment->callback([&] { be_experiment_worker(work, threads); });
   try {
     app.parse(argc, argv);
     std::cout.flush();

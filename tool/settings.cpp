@@ -1,0 +1,142 @@
+#include "tool/settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+
+#include "starling/base/closest.h"
+#include "starling/base/error.h"
+
+namespace starling::tool {
+namespace {
+
+std::string option_name(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+template <typename T>
+bool parse(const std::string& text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+bool read(const std::string& text, std::string& to) {
+  to = text;
+  return true;
+}
+bool read(const std::string& text, bool& to) {
+  if (text != "true" && text != "false") return false;
+  to = text == "true";
+  return true;
+}
+template <typename T>
+bool read(const std::string& text, T& to) {
+  return parse(text, to);
+}
+
+const char* wanted(const std::string*) { return "a text"; }
+const char* wanted(const bool*) { return "true or false"; }
+const char* wanted(const int*) { return "a whole number"; }
+const char* wanted(const std::uint64_t*) { return "a whole number from 0 up"; }
+const char* wanted(const double*) { return "a number"; }
+
+bool fits(const std::string*, const TomlScalar& value) { return std::holds_alternative<std::string>(value); }
+bool fits(const bool*, const TomlScalar& value) { return std::holds_alternative<bool>(value); }
+bool fits(const double*, const TomlScalar& value) {
+  return std::holds_alternative<double>(value) || std::holds_alternative<std::int64_t>(value);
+}
+template <typename Whole>
+bool fits(const Whole*, const TomlScalar& value) {
+  return std::holds_alternative<std::int64_t>(value);
+}
+
+}  // namespace
+
+std::string to_text(const TomlScalar& value) {
+  return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
+}
+
+void Settings::add(const std::string& name, std::string& target, const std::string& help) {
+  settings_.push_back({name, &target, help});
+}
+void Settings::add(const std::string& name, int& target, const std::string& help) {
+  settings_.push_back({name, &target, help});
+}
+void Settings::add(const std::string& name, double& target, const std::string& help) {
+  settings_.push_back({name, &target, help});
+}
+void Settings::add(const std::string& name, bool& target, const std::string& help) {
+  settings_.push_back({name, &target, help});
+}
+void Settings::add(const std::string& name, std::uint64_t& target, const std::string& help) {
+  settings_.push_back({name, &target, help});
+}
+
+void Settings::add_options(CLI::App& command) {
+  for (Setting& setting : settings_) {
+    const std::string option = option_name(setting.name);
+    setting.option = command.add_option_function<std::string>(
+        option, [this, name = setting.name, option](const std::string& text) { set(name, text, option); },
+        setting.help);
+    if (const std::string now = text(setting.name); !now.empty()) setting.option->default_str(now);
+  }
+}
+
+void Settings::read_file(const std::string& path) {
+  for (const TomlEntry& entry : read_toml(path)) {
+    const std::string where = fmt::format("{}, line {}", path, entry.line);
+    demand(entry.key, where);
+    if (entry.list)
+      throw Error(fmt::format("{}: {} takes one value, not a list; lists are for starling sweep", where, entry.key));
+    check_type(entry.key, entry.values[0], where);
+    if (!given(entry.key)) set(entry.key, to_text(entry.values[0]), where);
+  }
+}
+
+void Settings::check_type(const std::string& name, const TomlScalar& value, const std::string& where) const {
+  std::visit(
+      [&](auto* target) {
+        if (!fits(target, value))
+          throw Error(fmt::format("{}: {} = {} is not {}", where, name, to_text(value), wanted(target)));
+      },
+      demand(name, where).target);
+}
+
+void Settings::set(const std::string& name, const std::string& text, const std::string& where) {
+  std::visit(
+      [&](auto* target) {
+        if (!read(text, *target))
+          throw Error(fmt::format("{}: {} = {} is not {}", where, name, text, wanted(target)));
+      },
+      demand(name, where).target);
+}
+
+bool Settings::given(const std::string& name) const {
+  const Setting* setting = find(name);
+  return setting != nullptr && setting->option != nullptr && setting->option->count() > 0;
+}
+
+std::vector<std::string> Settings::names() const {
+  std::vector<std::string> all;
+  for (const Setting& setting : settings_) all.push_back(setting.name);
+  return all;
+}
+
+std::string Settings::text(const std::string& name) const {
+  return std::visit([](const auto* target) { return fmt::format("{}", *target); }, demand(name, name).target);
+}
+
+const Settings::Setting* Settings::find(const std::string& name) const {
+  const auto found = std::find_if(settings_.begin(), settings_.end(),
+                                  [&](const Setting& setting) { return setting.name == name; });
+  return found == settings_.end() ? nullptr : &*found;
+}
+
+const Settings::Setting& Settings::demand(const std::string& name, const std::string& where) const {
+  if (const Setting* setting = find(name)) return *setting;
+  throw Error(where + ": " + unknown_name("key", name, names()));
+}
+
+}  // namespace starling::tool

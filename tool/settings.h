@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace starling::tool {
+
+/// A value of a TOML file.
+using TomlScalar = std::variant<bool, std::int64_t, double, std::string>;
+
+/// One `key = value` of it, or `key = [value, ...]`.
+struct TomlEntry {
+  std::string key;
+  std::size_t line = 0;
+  std::vector<TomlScalar> values;
+  bool list = false;
+};
+
+/// The file's entries in order; tables are flattened to `table.key`, lists of them to `table.0.key`. Throws Error naming file and line.
+std::vector<TomlEntry> read_toml(const std::string& path);
+
+/// As it would be typed on a command line.
+std::string to_text(const TomlScalar& value);
+
+/// What can be set on a command line as `--name VALUE` and in a TOML file as `name = value`; command lines win.
+class Settings {
+ public:
+  void add(const std::string& name, std::string& target, const std::string& help);
+  void add(const std::string& name, int& target, const std::string& help);
+  void add(const std::string& name, double& target, const std::string& help);
+  void add(const std::string& name, bool& target, const std::string& help);
+  void add(const std::string& name, std::uint64_t& target, const std::string& help);
+
+  /// Options of the command, with the targets' present values as defaults.
+  void add_options(CLI::App& command);
+  /// After parsing: the file's values, for what the command line does not give.
+  void read_file(const std::string& path);
+  /// From text, as typed. Throws Error saying what would be valid; `where` comes first in it.
+  void set(const std::string& name, const std::string& text, const std::string& where);
+  /// Of the right type for this name? Throws Error naming `where`, the name and what would be valid.
+  void check_type(const std::string& name, const TomlScalar& value, const std::string& where) const;
+  /// The command line gave it.
+  bool given(const std::string& name) const;
+  bool known(const std::string& name) const { return find(name) != nullptr; }
+  std::vector<std::string> names() const;
+  std::string text(const std::string& name) const;
+
+ private:
+  using Target = std::variant<std::string*, int*, double*, bool*, std::uint64_t*>;
+  struct Setting {
+    std::string name;
+    Target target;
+    std::string help;
+    CLI::Option* option = nullptr;
+  };
+  const Setting* find(const std::string& name) const;
+  const Setting& demand(const std::string& name, const std::string& where) const;
+
+  std::vector<Setting> settings_;
+};
+
+}  // namespace starling::tool

@@ -1,0 +1,224 @@
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fmt/format.h>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/data/registry.h"
+#include "starling/launch/cpus.h"
+#include "starling/launch/program.h"
+#include "starling/report/number_text.h"
+#include "tool/bench_program.h"
+#include "tool/progress.h"
+#include "tool/torch/command.h"
+#include "tool/torch/sweep_plan.h"
+#include "tool/torch/train_settings.h"
+#include "starling/report/training_page.h"
+#include "tool/worker_group.h"
+
+namespace starling::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string config;
+  std::string out = "starling-sweep";
+  int at_once = 0;
+  bool list = false;
+  std::vector<std::pair<std::string, std::vector<std::string>>> values;  // of the command line
+};
+
+bool finished(const fs::path& metrics) {
+  try {
+    return fs::exists(metrics) && read_run_log(metrics.string()).finished();
+  } catch (const Error&) {
+    return false;  // trained again
+  }
+}
+
+/// Trains what is not there yet, several at a time.
+class Sweep {
+ public:
+  Sweep(std::vector<SweepRun> runs, const Options& options)
+      : runs_(std::move(runs)), out_(options.out), cpus_(launch::allowed_cpus()) {
+    at_once_ = options.at_once > 0 ? static_cast<std::size_t>(options.at_once) : cpus_.size();
+  }
+
+  void run() {
+    for (std::size_t i = 0; i < runs_.size(); ++i)
+      if (!finished(metrics(runs_[i]))) open_.push_back(i);
+    std::cout << fmt::format("{} runs, {} of them done already, {} at a time\n", runs_.size(),
+                             runs_.size() - open_.size(), std::min(at_once_, std::max<std::size_t>(1, open_.size())))
+              << std::flush;
+    begin_ = Clock::now();
+    std::vector<std::jthread> threads;
+    for (std::size_t place = 0; place < std::min(at_once_, open_.size()); ++place)
+      threads.emplace_back([this, place] { work(place); });
+    threads.clear();
+    progress_.clear();
+  }
+
+  std::vector<RunLog> logs() const {
+    std::vector<RunLog> all;
+    for (const SweepRun& run : runs_)
+      if (finished(metrics(run))) all.push_back(read_run_log(metrics(run).string()));
+    return all;
+  }
+  const std::vector<std::string>& failures() const { return failures_; }
+
+ private:
+  fs::path metrics(const SweepRun& run) const { return out_ / "runs" / run.folder() / "metrics.jsonl"; }
+
+  void work(std::size_t place) {
+    for (std::size_t next = next_++; next < open_.size(); next = next_++) {
+      const SweepRun& run = runs_[open_[next]];
+      const std::string failure = train(run, place);
+      const std::lock_guard lock(mutex_);
+      ++done_;
+      if (!failure.empty()) failures_.push_back(fmt::format("{}: {}", run.folder(), failure));
+      tell(run, failure);
+    }
+  }
+
+  // A run has one core, or its share of those that no other run has.
+  std::vector<int> cpus_of(std::size_t place) const {
+    if (at_once_ > cpus_.size()) return cpus_;
+    return launch::share_of_cpus(cpus_, static_cast<Rank>(place), static_cast<Rank>(at_once_));
+  }
+
+  std::string train(const SweepRun& run, std::size_t place) const {
+    fs::create_directories(metrics(run).parent_path());
+    std::vector<std::string> words = {own_path(), "train"};
+    const std::vector<std::string> arguments = run.arguments();
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    words.push_back("--metrics=" + metrics(run).string());
+    const launch::ProgramRun ended = launch::run_program(words, std::chrono::hours(24 * 30), cpus_of(place));
+    write_file((metrics(run).parent_path() / "output.txt").string(), ended.out + ended.err);
+    if (finished(metrics(run))) return {};
+    return ended.err.empty() ? "it ended without a word" : ended.err.substr(0, ended.err.find('\n'));
+  }
+
+  void tell(const SweepRun& run, const std::string& failure) {
+    const double took = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const double left = took / static_cast<double>(done_) * static_cast<double>(open_.size() - done_);
+    std::string result = failure.empty() ? "" : "failed: " + failure;
+    if (failure.empty()) {
+      const RunLog log = read_run_log(metrics(run).string());
+      if (const RunReport* end = log.last_evaluation()) result = fmt::format("{:.2f} %", 100 * *end->test_accuracy);
+    }
+    progress_.clear();
+    std::cout << fmt::format("{:>3}/{}  {}  {}\n", done_, open_.size(), describe(run), result) << std::flush;
+    if (done_ < open_.size()) progress_.show(fmt::format("about {} left", human_time(left)));
+  }
+
+  // What differs from run to run.
+  std::string describe(const SweepRun& run) const {
+    std::string text;
+    for (const auto& [name, value] : run.settings)
+      if (std::any_of(runs_.begin(), runs_.end(),
+                      [&, key = name, mine = value](const SweepRun& other) { return other.setting(key) != mine; }))
+        text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+    return text;
+  }
+
+  std::vector<SweepRun> runs_;
+  fs::path out_;
+  std::vector<int> cpus_;
+  std::size_t at_once_;
+  std::vector<std::size_t> open_;
+  std::atomic<std::size_t> next_{0};
+  std::mutex mutex_;
+  std::size_t done_ = 0;
+  std::vector<std::string> failures_;
+  Progress progress_;
+  Clock::time_point begin_{};
+};
+
+// Fetched once, not by every run.
+void fetch_data(const std::vector<SweepRun>& runs) {
+  std::vector<std::string> seen;
+  for (const SweepRun& run : runs) {
+    std::string data = run.setting("data");
+    if (data.empty()) data = Experiment().data;
+    if (data.rfind("text:", 0) == 0 || std::find(seen.begin(), seen.end(), data) != seen.end()) continue;
+    seen.push_back(data);
+    const DataSource& source = find_data_source(data);
+    if (source.recipe) fetch(source, {}, [](const std::string& line) { std::cout << line << std::endl; });
+  }
+}
+
+void run(const Options& options, Settings& known) {
+  SweepFile file;
+  if (!options.config.empty()) file = read_sweep_file(options.config, known);
+  for (const auto& [name, texts] : options.values) {
+    for (const std::string& text : texts) known.set(name, text, "--" + name);
+    const auto replace = [&](SweepValues& values, bool add) {
+      const auto found =
+          std::find_if(values.begin(), values.end(), [&, key = name](const auto& v) { return v.first == key; });
+      if (found != values.end())
+        found->second = texts;
+      else if (add)
+        values.emplace_back(name, texts);
+    };
+    replace(file.common, true);
+    for (SweepValues& one : file.cases) replace(one, false);
+  }
+  for (const char* own : {"metrics", "report", "checkpoint"})
+    for (const auto& [name, texts] : file.common)
+      if (name == own) throw InvalidArgument(fmt::format("{} is the sweep's own: it writes to {}", name, options.out));
+  std::vector<SweepRun> runs = plan_sweep(file.common, file.cases);
+  if (options.list) {
+    for (const SweepRun& one : runs) std::cout << fmt::format("starling train {}\n", fmt::join(one.arguments(), " "));
+    return;
+  }
+  fs::create_directories(options.out);
+  const std::string page = (fs::path(options.out) / "report.html").string();
+  check_writable(page);
+  fetch_data(runs);
+  Sweep sweep(std::move(runs), options);
+  sweep.run();
+  for (const std::string& failure : sweep.failures()) std::cerr << "starling: " << failure << '\n';
+  if (!sweep.failures().empty()) exit_status() = 1;
+  const std::vector<RunLog> logs = sweep.logs();
+  if (logs.empty()) return;
+  write_training_page(logs, "", page);
+  std::cout << "Open " << page << " in a browser.\n";
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto settings = std::make_shared<TrainSettings>();
+  auto known = std::make_shared<Settings>(settings->table());
+  CLI::App* command = app.add_subcommand("sweep", "Train with every combination of settings, and compare them");
+  command->add_option("config", options->config, "a TOML file: settings of starling train, each one or a list");
+  command->add_option("--out", options->out, "logs and the report go into this folder; a second call goes on there")
+      ->capture_default_str();
+  command->add_option("--at-once", options->at_once, "how many runs at a time; 0: as many as there are cores")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--list", options->list, "say what would be run, and run nothing");
+  for (const std::string& name : known->names()) {
+    std::string option = name;
+    std::replace(option.begin(), option.end(), '_', '-');
+    command->add_option_function<std::vector<std::string>>(
+        "--" + option,
+        [options, name](const std::vector<std::string>& texts) { options->values.emplace_back(name, texts); },
+        "values to try, of this setting of starling train");
+  }
+  command->footer(
+      "Every method gets the same learning rates and seeds; of the learning rates, the one with the best mean\n"
+      "accuracy over the seeds counts.\n\n"
+      "Examples:\n"
+      "  starling sweep --topology ring exponential one-peer-exponential --seed 1 2 3 --workers 8 --out mine\n"
+      "  starling sweep table.toml --out table");
+  command->callback([options, known, settings] { run(*options, *known); });
+}
+
+}  // namespace starling::tool

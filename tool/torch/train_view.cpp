@@ -1,0 +1,104 @@
+#include "tool/torch/train_view.h"
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <iostream>
+#include <unistd.h>
+
+#include "starling/base/error.h"
+#include "starling/report/number_text.h"
+#include "tool/command.h"
+#include "tool/machine.h"
+
+namespace starling::tool {
+namespace {
+
+std::string bar(double share) {
+  constexpr int kWidth = 20;
+  const int full = std::clamp(static_cast<int>(std::lround(share * kWidth)), 0, kWidth);
+  return "[" + std::string(static_cast<std::size_t>(full), '=') +
+         std::string(static_cast<std::size_t>(kWidth - full), ' ') + "]";
+}
+
+std::string clock() {
+  return fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
+}
+
+}  // namespace
+
+TrainView::TrainView(const Experiment& experiment, std::string metrics, bool resuming)
+    : epochs_(experiment.epochs),
+      metrics_(std::move(metrics)),
+      resuming_(resuming),
+      terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+void TrainView::show(const RunEvent& event) {
+  std::visit(
+      [&](const auto& one) {
+        auto whole = one;
+        if constexpr (requires { whole.command; }) {
+          whole.command = command_line();
+          whole.date = today();
+        }
+        if constexpr (requires { whole.machine; }) whole.machine = machine_text();
+        write(to_line(whole));
+        print(whole);
+      },
+      event);
+}
+
+void TrainView::write(const std::string& text) {
+  if (metrics_.empty()) return;
+  if (!log_.is_open()) {
+    const bool append = resuming_ && std::filesystem::exists(metrics_);
+    if (append) mend_run_log(metrics_);
+    log_.open(metrics_, append ? std::ios::app : std::ios::trunc);
+  }
+  log_ << text << std::flush;
+  if (!log_) throw Error(fmt::format("cannot write the run's log {}", metrics_));
+}
+
+void TrainView::line(const std::string& text) {
+  progress_.clear();
+  std::cout << (terminal_ ? text : clock() + " " + text) << std::endl;
+}
+
+void TrainView::print(const RunHeader& header) {
+  line(fmt::format("{} on {}: {} workers, {} on {}, {}, {} parameters", header.setting("model"),
+                   header.setting("data"), header.workers, header.setting("method"), header.setting("topology"),
+                   header.setting("optimizer"), header.parameters));
+  resuming_ = true;  // should another rank have to go on with this
+}
+
+void TrainView::print(const RunReport& report) {
+  if (report.test_accuracy) accuracy_ = fmt::format("{:.2f} %", 100 * *report.test_accuracy);
+  std::string text =
+      fmt::format("{} epoch {:5.2f}/{}  loss {:.4f}  accuracy {:>7}  {:6.0f} samples/s  distance {:.4f}  sent {}",
+                  bar(report.epoch / epochs_), report.epoch, epochs_, report.loss, accuracy_,
+                  report.images_per_second, report.consensus_distance,
+                  human_bytes(static_cast<double>(report.bytes_sent)));
+  if (report.taking_part < report.workers)
+    text += fmt::format("  ({} of {} workers took part)", report.taking_part, report.workers);
+  if (terminal_ && !report.test_accuracy)
+    progress_.show(text);
+  else
+    line(text);
+}
+
+void TrainView::print(const RunResume& resume) {
+  line(fmt::format("resumed from the checkpoint of step {}", resume.step));
+  if (!resume.reset.empty()) line(resume.reset);
+}
+
+void TrainView::print(const RunLoss& loss) {
+  line(fmt::format("rank {} was lost; the others go on with its data", loss.rank));
+}
+
+void TrainView::print(const RunEnd& end) {
+  line(fmt::format("done: {} steps in {}", end.step, human_time(end.seconds)));
+}
+
+}  // namespace starling::tool

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <fstream>
+#include <string>
+
+#include "starling/train/experiment.h"
+#include "tool/progress.h"
+
+namespace starling::tool {
+
+/// Shows a run as it goes, and writes its log: a line that moves on a terminal, dated lines in a pipe.
+class TrainView {
+ public:
+  /// `metrics` may be empty. A resumed run's log is gone on with.
+  TrainView(const Experiment& experiment, std::string metrics, bool resuming);
+
+  void show(const RunEvent& event);
+
+ private:
+  void print(const RunHeader& header);
+  void print(const RunReport& report);
+  void print(const RunResume& resume);
+  void print(const RunLoss& loss);
+  void print(const RunEnd& end);
+  void line(const std::string& text);
+  void write(const std::string& text);
+
+  int epochs_;
+  std::string metrics_;
+  bool resuming_;
+  std::ofstream log_;
+  bool terminal_;
+  Progress progress_;
+  std::string accuracy_ = "-";
+};
+
+}  // namespace starling::tool
