@@ -13,16 +13,6 @@
 namespace starling {
 namespace {
 
-bool write_all(int file, std::span<const std::uint8_t> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = write(file, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
 [[noreturn]] void fail_to_write(const std::filesystem::path& path) {
   throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
 }
@@ -47,6 +37,15 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
+void AtomicFile::write(std::span<const std::uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail();
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
 void AtomicFile::sync() {
   if (!synced_ && fsync(file_) != 0) fail();
   synced_ = true;
@@ -65,7 +64,7 @@ void AtomicFile::fail() const {
 
 void write_atomically(const std::filesystem::path& path, std::span<const std::uint8_t> bytes) {
   AtomicFile file(path);
-  if (!write_all(file.descriptor(), bytes)) file.fail();
+  file.write(bytes);
   file.commit();
 }
 

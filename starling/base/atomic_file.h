@@ -17,8 +17,9 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// To write to.
+  /// To write to directly.
   int descriptor() const { return file_; }
+  void write(std::span<const std::uint8_t> bytes);
   /// All bytes are on the disk when this returns; commit() does that, too.
   void sync();
   /// Puts the file in its place and syncs the folder.

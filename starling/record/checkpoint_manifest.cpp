@@ -1,0 +1,91 @@
+#include "starling/record/checkpoint_manifest.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "starling/base/checksum.h"
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr int kVersion = 1;
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& json) {
+  return json.dump(1) + "\n";
+}
+
+std::string checksum_of_text(const Json& json) {
+  const std::string text = text_of(json);
+  return checksum_text(checksum_of(std::as_bytes(std::span(text))));
+}
+
+std::uint64_t parse_checksum(const std::string& text) {
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  return value;
+}
+
+CheckpointInfo info_of(const Json& json) {
+  CheckpointInfo info;
+  info.step = json.at("step");
+  info.number = json.at("number");
+  info.workers = json.at("workers");
+  info.run = json.at("run");
+  for (const auto& label : json.at("labels"))
+    info.labels.emplace_back(label.at(0).get<std::string>(), label.at(1).get<std::string>());
+  for (const auto& file : json.at("files"))
+    info.files.push_back({file.at("rank"),
+                          file.at("name"),
+                          {file.at("bytes"), parse_checksum(file.at("checksum").get<std::string>())}});
+  return info;
+}
+
+}  // namespace
+
+std::string manifest_text(const CheckpointInfo& info) {
+  Json json = {{"starling_checkpoint", kVersion}, {"step", info.step}, {"number", info.number},
+               {"workers", info.workers},         {"run", info.run},   {"labels", Json::array()},
+               {"files", Json::array()}};
+  for (const auto& [label, text] : info.labels) json["labels"].push_back({label, text});
+  for (const auto& file : info.files)
+    json["files"].push_back({{"rank", file.rank},
+                             {"name", file.name},
+                             {"bytes", file.mark.bytes},
+                             {"checksum", checksum_text(file.mark.checksum)}});
+  json["checksum"] = checksum_of_text(json);
+  return text_of(json);
+}
+
+CheckpointInfo read_manifest(const std::filesystem::path& folder) {
+  const auto path = folder / kCheckpointManifest;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  try {
+    Json json = Json::parse(text);
+    const bool as_written = text_of(json) == text;  // spaces count, too
+    const std::string checksum = json.at("checksum");
+    json.erase("checksum");
+    if (!as_written || checksum != checksum_of_text(json))
+      throw Error(fmt::format("{} is corrupt, or was edited", path.string()));
+    if (json.at("starling_checkpoint") != kVersion)
+      throw Error(fmt::format("{} was written by a newer version ({}; this one reads {})", path.string(),
+                              json.at("starling_checkpoint").dump(), kVersion));
+    CheckpointInfo info = info_of(json);
+    info.folder = folder;
+    return info;
+  } catch (const nlohmann::json::exception&) {
+    throw Error(fmt::format("{} is truncated or not a manifest of a checkpoint", path.string()));
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,216 @@
+#include "starling/record/checkpoint_run.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <stdio.h>
+#include <thread>
+
+#include "starling/base/atomic_file.h"
+#include "starling/base/error.h"
+#include "starling/record/checkpoint_manifest.h"
+#include "starling/record/checkpoint_phase.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+}
+
+// Without its manifest it is no checkpoint any more, however little of the rest is removed. What cannot be
+// removed stays for the next time.
+void remove_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove(folder / kCheckpointManifest, ignored);
+  checkpoint_reached(CheckpointPhase::removing);
+  fs::remove_all(folder, ignored);
+}
+
+fs::path failure_note(const fs::path& folder, Rank rank) {
+  return folder / fmt::format("rank-{}.failed", rank);
+}
+
+std::vector<fs::path> step_folders(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (step_of_checkpoint(entry.path().filename().string())) found.push_back(entry.path());
+  return found;
+}
+
+[[noreturn]] void fail_to_rename(const fs::path& from, const fs::path& to) {
+  throw Error(
+      fmt::format("cannot rename {} to {}: {}", from.string(), to.filename().string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+CheckpointRun::CheckpointRun(CheckpointRunOptions options)
+    : options_(std::move(options)), folder_(options_.folder) {
+  if (options_.run.empty() || options_.run.find_first_not_of(kAllowed) != std::string::npos)
+    throw InvalidArgument(
+        fmt::format("the token of a run that writes checkpoints is '{}'; letters, digits, - and _ are valid",
+                    options_.run));
+  if (options_.keep < 1) throw InvalidArgument("checkpoints: keep = 0; keep at least 1");
+  if (options_.workers < 1)
+    throw InvalidArgument(fmt::format("checkpoints: {} workers; there is at least 1", options_.workers));
+}
+
+fs::path CheckpointRun::working_folder(Step step) const {
+  return options_.folder / (checkpoint_name(step) + kCheckpointPart + options_.run);
+}
+
+void CheckpointRun::begin(Step step) const {
+  make_folder(options_.folder);
+  const auto complete = folder_.list();
+  for (const fs::path& found : step_folders(options_.folder)) {
+    const std::string name = found.filename().string();
+    const std::size_t part = name.find(kCheckpointPart);
+    const bool finished = std::ranges::find(complete, found, &CheckpointInfo::folder) != complete.end();
+    if (part == std::string::npos) {
+      if (!fs::exists(found / kCheckpointManifest)) remove_checkpoint(found);
+    } else if (name.substr(part + std::strlen(kCheckpointPart)) != options_.run) {
+      // Killed after the manifest: all that was left to do is the last rename.
+      if (finished)
+        publish(found, *step_of_checkpoint(name));
+      else
+        remove_checkpoint(found);
+    }
+  }
+  make_folder(working_folder(step));
+}
+
+void CheckpointRun::write_rank(Step step, Rank rank, const Labels& labels,
+                               std::span<const StatePart> parts) const {
+  const fs::path folder = working_folder(step);
+  make_folder(folder);
+  Labels all = {{"run", options_.run},
+                {"step", std::to_string(step)},
+                {"rank", std::to_string(rank)},
+                {"workers", std::to_string(options_.workers)}};
+  all.insert(all.end(), labels.begin(), labels.end());
+  write_checkpoint_file(folder / checkpoint_file_name(rank), all, parts, options_.run);
+}
+
+void CheckpointRun::give_up_rank(Step step, Rank rank, const std::string& why) const noexcept {
+  try {
+    std::ofstream(failure_note(working_folder(step), rank)) << why;  // no room even for this: it waits
+  } catch (...) {
+  }
+}
+
+void CheckpointRun::abandon(Step step) const noexcept {
+  try {
+    remove_checkpoint(working_folder(step));
+  } catch (...) {
+  }
+}
+
+void CheckpointRun::await(Step step, Rank member, std::chrono::steady_clock::time_point deadline,
+                          const std::stop_token& stop) const {
+  const fs::path folder = working_folder(step);
+  const fs::path file = folder / checkpoint_file_name(member);
+  const auto give_up = [&](const std::string& why) {
+    throw Error(fmt::format("no checkpoint of step {}: {}", step, why));
+  };
+  std::error_code error;
+  auto pause = std::chrono::milliseconds(1);
+  while (!fs::exists(file, error)) {
+    std::ifstream note(failure_note(folder, member));
+    if (note)
+      give_up(fmt::format("rank {}: {}", member, std::string(std::istreambuf_iterator<char>(note), {})));
+    if (options_.gone && options_.gone(member)) give_up(fmt::format("rank {} is gone", member));
+    if (stop.stop_requested()) give_up(fmt::format("stopped while rank {} had not written its file", member));
+    if (std::chrono::steady_clock::now() >= deadline)
+      give_up(fmt::format("rank {} has not written its file within {:.3g} s", member,
+                          std::chrono::duration<double>(options_.wait).count()));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(50));
+  }
+}
+
+CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members, const Labels& labels,
+                                       std::stop_token stop) const {
+  const fs::path folder = working_folder(step);
+  CheckpointInfo info;
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + options_.wait;
+    for (const Rank member : members) await(step, member, deadline, stop);
+    info = {.step = step,
+            .number = 0,
+            .workers = options_.workers,
+            .run = options_.run,
+            .labels = labels,
+            .files = {},
+            .folder = folder,
+            .problem = {}};
+    for (const Rank member : members) {
+      const std::string name = checkpoint_file_name(member);
+      info.files.push_back({member, name, CheckpointFile(folder / name).mark()});
+    }
+    std::ranges::sort(info.files, {}, &CheckpointInfo::File::rank);
+    for (const CheckpointInfo& other : folder_.list()) info.number = std::max(info.number, other.number + 1);
+    checkpoint_reached(CheckpointPhase::before_manifest);
+    const std::string text = manifest_text(info);
+    AtomicFile manifest(folder / kCheckpointManifest, options_.run);
+    const auto bytes = std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+    manifest.write(bytes);
+    manifest.commit();
+  } catch (...) {
+    abandon(step);
+    throw;
+  }
+  checkpoint_reached(CheckpointPhase::manifest_written);
+  publish(folder, step);
+  info.folder = options_.folder / checkpoint_name(step);
+  checkpoint_reached(CheckpointPhase::published);
+  remove_old(step);
+  checkpoint_reached(CheckpointPhase::removed);
+  return info;
+}
+
+void CheckpointRun::publish(const fs::path& working, Step step) const {
+  const fs::path place = options_.folder / checkpoint_name(step);
+  const fs::path aside = working.string() + "-replaced";
+  if (rename(working.c_str(), place.c_str()) != 0) {
+    if (errno != ENOTEMPTY && errno != EEXIST) fail_to_rename(working, place);
+    // Another run's, which went on from an earlier step. Where folders cannot be exchanged there is a moment
+    // without either; CheckpointFolder then finds them under the names they have.
+    if (renameat2(AT_FDCWD, working.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+      remove_checkpoint(working);
+    } else {
+      if (rename(place.c_str(), aside.c_str()) != 0) fail_to_rename(place, aside);
+      if (rename(working.c_str(), place.c_str()) != 0) fail_to_rename(working, place);
+      remove_checkpoint(aside);
+    }
+  }
+  sync_folder(options_.folder);
+}
+
+void CheckpointRun::remove_old(Step step) const {
+  std::size_t good = 0;
+  for (const CheckpointInfo& info : folder_.list()) {
+    const bool readable = !info.files.empty();  // what we cannot read is not ours to remove
+    if (good >= options_.keep && readable) remove_checkpoint(info.folder);
+    if (info.problem.empty()) ++good;
+  }
+  // This run's unfinished ones: ranks write one after the other, so nobody is at those any more.
+  for (const fs::path& found : step_folders(options_.folder)) {
+    const std::string name = found.filename().string();
+    if (name.ends_with(kCheckpointPart + options_.run) && *step_of_checkpoint(name) <= step)
+      remove_checkpoint(found);
+  }
+}
+
+}  // namespace starling

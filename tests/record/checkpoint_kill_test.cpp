@@ -1,0 +1,142 @@
+#include <csignal>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "record/checkpoint_state.h"
+#include "record/folder.h"
+#include "starling/base/error.h"
+#include "starling/record/checkpoint_phase.h"
+#include "starling/record/checkpoint_writer.h"
+
+// Runs that are killed, each in the folder where the one before it was: what was once complete never is less.
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+std::atomic<int> countdown{0};
+CheckpointPhase deadly = CheckpointPhase::count;
+
+void kill_at_phase(CheckpointPhase phase) {
+  if (phase == deadly && --countdown == 0) raise(SIGKILL);
+}
+
+struct Killed {
+  bool by_hook = false;
+  std::int64_t known = -1;  // the number of the last checkpoint that the run had seen complete
+};
+
+// Two ranks as threads write six checkpoints from `first` on; the pipe tells what is complete.
+void write_checkpoints(const fs::path& folder, const std::string& token, std::size_t keep, Step first,
+                       int pipe) {
+  const CheckpointRunOptions options{folder, token, 2, keep, 10s, {}};
+  CheckpointWriter zero(options, 0);
+  CheckpointWriter one(options, 1);
+  const std::vector<Rank> members = {0, 1};
+  for (Step step = first; step < first + 6; ++step) {
+    const SmallState state(static_cast<int>(step));
+    one.save(step, {}, state.parts(), members);
+    zero.save(step, {}, state.parts(), members);
+    zero.finish();
+    if (zero.last_saved() != step) _exit(3);
+    const std::int64_t number = CheckpointFolder(folder).newest()->number;
+    if (write(pipe, &number, sizeof(number)) != sizeof(number)) _exit(4);
+  }
+}
+
+template <typename Kill>
+Killed run_and_kill(const fs::path& folder, const std::string& token, std::size_t keep, Step first,
+                    const Kill& kill_it) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    checkpoint_hook = kill_at_phase;
+    write_checkpoints(folder, token, keep, first, ends[1]);
+    _exit(0);
+  }
+  close(ends[1]);
+  kill_it(child);
+  Killed killed;
+  for (std::int64_t number = 0; read(ends[0], &number, sizeof(number)) == sizeof(number);)
+    killed.known = number;
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+  killed.by_hook = WIFSIGNALED(status);
+  return killed;
+}
+
+class CheckpointKillTest : public testing::TestWithParam<std::size_t> {
+ protected:
+  // One run more; true when it was killed.
+  template <typename Kill>
+  bool play(const Kill& kill_it) {
+    const CheckpointFolder folder(folder_.path("ck"));
+    const auto before = folder.newest();
+    // Every third run goes back a step, so that it replaces what there is.
+    const Step first = before ? before->step + (++runs_ % 3 == 0 ? 0 : 1) : 0;
+    const Killed killed =
+        run_and_kill(folder.path(), fmt::format("run-{}", runs_), GetParam(), first, kill_it);
+    const std::int64_t known = std::max(before ? before->number : -1, killed.known);
+    const auto newest = folder.newest();
+    if (known >= 0) {
+      EXPECT_TRUE(newest.has_value());
+      EXPECT_GE(newest->number, known);
+      SmallState state(0);
+      folder.open(folder.check(newest->step), 1).read_into(state.places());
+      EXPECT_EQ(state, SmallState(static_cast<int>(newest->step)));
+    }
+    return killed.by_hook;
+  }
+
+  RecordFolder folder_;
+  int runs_ = 0;
+};
+
+TEST_P(CheckpointKillTest, InEveryPhase) {
+  std::mt19937 random(7);
+  for (int phase = 0; phase < static_cast<int>(CheckpointPhase::count); ++phase) {
+    int killed = 0;
+    for (int i = 0; i < 5; ++i) {
+      deadly = static_cast<CheckpointPhase>(phase);
+      countdown = 1 + static_cast<int>(random() % 5);
+      killed += play([](pid_t) {});
+      ASSERT_FALSE(HasFailure()) << "phase " << phase << ", run " << i;
+    }
+    EXPECT_GE(killed, 4) << "phase " << phase;
+  }
+  // A run that nobody kills leaves nothing but what it keeps.
+  deadly = CheckpointPhase::count;
+  EXPECT_FALSE(play([](pid_t) {}));
+  std::size_t folders = 0;
+  for (const auto& entry : fs::directory_iterator(folder_.path("ck"))) {
+    EXPECT_TRUE(fs::exists(entry.path() / "manifest.json")) << entry.path();
+    ++folders;
+  }
+  EXPECT_EQ(folders, GetParam());
+}
+
+TEST_P(CheckpointKillTest, AtAnyMoment) {
+  std::mt19937 random(8);
+  deadly = CheckpointPhase::count;
+  for (int i = 0; i < 40; ++i) {
+    play([&](pid_t child) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 25'000));
+      kill(child, SIGKILL);
+    });
+    ASSERT_FALSE(HasFailure()) << "run " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Keeping, CheckpointKillTest, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace starling

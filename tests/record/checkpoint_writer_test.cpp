@@ -1,0 +1,214 @@
+#include "starling/record/checkpoint_writer.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "record/checkpoint_state.h"
+#include "record/folder.h"
+#include "starling/base/error.h"
+#include "starling/record/checkpoint_phase.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+const std::vector<Rank> kBoth = {0, 1};
+const std::vector<Rank> kAlone = {0};
+
+CheckpointRunOptions options_of(const fs::path& folder, Rank workers) {
+  return {.folder = folder, .run = "a", .workers = workers, .keep = 2, .wait = 10s, .gone = {}};
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> all;
+  for (const auto& entry : fs::directory_iterator(folder)) all.push_back(entry.path().filename().string());
+  std::ranges::sort(all);
+  return all;
+}
+
+SmallState state_in(const CheckpointFolder& folder, Step step, Rank rank) {
+  SmallState state(0);
+  folder.open(folder.find(step), rank).read_into(state.places());
+  return state;
+}
+
+TEST(CheckpointWriterTest, TwoRanksWriteWhatTheyHadWhenTheySaved) {
+  const RecordFolder place;
+  const CheckpointFolder folder(place.path("ck"));
+  CheckpointWriter zero(options_of(folder.path(), 2), 0);
+  CheckpointWriter one(options_of(folder.path(), 2), 1);
+  EXPECT_FALSE(zero.last_saved());
+  for (Step step = 10; step <= 50; step += 10) {
+    SmallState state(static_cast<int>(step));
+    one.save(step, {}, state.parts(), kBoth);
+    zero.save(step, {{"method", "x"}}, state.parts(), kBoth);
+    state.x.assign(50, -1);  // the copy is the writer's
+  }
+  zero.finish();
+  EXPECT_FALSE(zero.busy());
+  EXPECT_EQ(zero.problem(), std::nullopt);
+  EXPECT_EQ(one.problem(), std::nullopt);
+  EXPECT_EQ(zero.last_saved(), 50);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("step-000000040", "step-000000050"));
+  EXPECT_EQ(state_in(folder, 50, 1), SmallState(50));
+  EXPECT_EQ(state_in(folder, 40, 0), SmallState(40));
+  EXPECT_EQ(folder.newest()->labels, (Labels{{"method", "x"}}));
+}
+
+std::atomic<bool> hold{false};
+
+TEST(CheckpointWriterTest, GoesOnWhileTheFileIsWritten) {
+  const RecordFolder place;
+  const CheckpointFolder folder(place.path("ck"));
+  CheckpointWriter writer(options_of(folder.path(), 1), 0);
+  hold = true;
+  checkpoint_hook = [](CheckpointPhase phase) {
+    while (phase == CheckpointPhase::half_written && hold) std::this_thread::sleep_for(1ms);
+  };
+  writer.save(1, {}, SmallState(1).parts(), kAlone);  // returns although the disk has stopped
+  EXPECT_TRUE(writer.busy());
+  std::thread release([] {
+    std::this_thread::sleep_for(30ms);
+    hold = false;
+  });
+  writer.save(2, {}, SmallState(2).parts(), kAlone);
+  EXPECT_FALSE(hold);  // it had waited for the first
+  writer.finish();
+  release.join();
+  checkpoint_hook = nullptr;
+  EXPECT_EQ(state_in(folder, 1, 0), SmallState(1));
+  EXPECT_EQ(state_in(folder, 2, 0), SmallState(2));
+}
+
+TEST(CheckpointWriterTest, TheDestructorFinishes) {
+  const RecordFolder place;
+  {
+    CheckpointWriter writer(options_of(place.path("ck"), 1), 0);
+    writer.save(7, {}, SmallState(7).parts(), kAlone);
+  }
+  EXPECT_EQ(CheckpointFolder(place.path("ck")).check(7).step, 7);
+}
+
+TEST(CheckpointWriterTest, ProblemsAreToldOnceAndTheNextOneWorks) {
+  const RecordFolder place;
+  const fs::path folder = place.path("ck");
+  place.write("ck", "a file in the way");
+  CheckpointWriter zero(options_of(folder, 2), 0);
+  CheckpointWriter one(options_of(folder, 2), 1);
+  const auto save = [&](Step step) {
+    one.save(step, {}, SmallState(1).parts(), kBoth);
+    one.finish();
+    zero.save(step, {}, SmallState(0).parts(), kBoth);
+    zero.finish();
+  };
+  save(1);
+  EXPECT_THAT(zero.problem().value(), HasSubstr("cannot make "));
+  EXPECT_THAT(one.problem().value(), HasSubstr("cannot make "));
+  EXPECT_EQ(zero.problem(), std::nullopt);
+  fs::remove(folder);
+  save(2);
+  EXPECT_EQ(zero.problem(), std::nullopt);
+  EXPECT_EQ(zero.last_saved(), 2);
+
+  // Rank 1 cannot write: rank 0 hears of it at once, not after its patience.
+  fs::create_directories(folder / "step-000000003.part-a/rank-1.state.part-a");
+  save(3);
+  EXPECT_THAT(one.problem().value(), HasSubstr("Is a directory"));
+  EXPECT_THAT(zero.problem().value(), HasSubstr("no checkpoint of step 3: rank 1: cannot write "));
+  EXPECT_THAT(names_in(folder), ElementsAre("step-000000002"));
+  save(4);
+  EXPECT_EQ(CheckpointFolder(folder).newest_good()->step, 4);
+}
+
+TEST(CheckpointWriterTest, RefusesRanksThatAreNone) {
+  const RecordFolder place;
+  EXPECT_THAT(error_of([&] { CheckpointWriter(options_of(place.path("ck"), 2), 2); }),
+              HasSubstr("rank 2 of 2 workers; ranks are 0..1"));
+}
+
+// What a disk without room does; `fill` takes the room away and `relieve` gives it back. Runs in a child.
+template <typename Fill, typename Relieve>
+std::string play_full_disk(const fs::path& folder, const std::string& reason, const Fill& fill,
+                           const Relieve& relieve) {
+  CheckpointWriter writer(options_of(folder, 1), 0);
+  const std::vector<float> large(20'000, 1.5F);
+  const std::vector<StatePart> parts = {state_part<float>("x", large)};
+  const auto save = [&](Step step) {
+    writer.save(step, {}, parts, kAlone);
+    writer.finish();
+    return writer.problem().value_or("");
+  };
+  if (const auto text = save(1); !text.empty()) return "before: " + text;
+  fill();
+  if (const auto text = save(2); text.find(reason) == std::string::npos) return "full: " + text;
+  if (names_in(folder) != std::vector<std::string>{"step-000000001"}) return "leftovers";
+  CheckpointFolder(folder).check(1);
+  relieve();
+  if (const auto text = save(3); !text.empty()) return "after: " + text;
+  return CheckpointFolder(folder).check(3).step == 3 ? "" : "no step 3";
+}
+
+constexpr int kCannotMount = 77;
+
+// Runs `body` in a child, which exits with 0 when it returns "".
+template <typename Body>
+int in_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text;
+    try {
+      text = body();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    if (text == "cannot mount") _exit(kCannotMount);
+    if (!text.empty()) fmt::print(stderr, "{}\n", text);
+    _exit(text.empty() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+TEST(CheckpointWriterTest, AFullDiskCostsThatCheckpointOnly) {
+  const RecordFolder place;
+  const fs::path disk = place.path("disk");
+  fs::create_directories(disk);
+  const int status = in_child([&]() -> std::string {
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return "cannot mount";
+    mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=400k") != 0) return "cannot mount";
+    const auto fill = [&] { std::ofstream(disk / "filler") << std::string(280'000, 'x'); };
+    return play_full_disk(disk / "ck", "No space left on device", fill, [&] { fs::remove(disk / "filler"); });
+  });
+  if (status == kCannotMount) GTEST_SKIP() << "needs a mount namespace";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(CheckpointWriterTest, ALimitOnFileSizesCostsThatCheckpointOnly) {
+  const RecordFolder place;
+  const auto limit = [](rlim_t bytes) {
+    const rlimit both{bytes, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &both);  // the signal that comes with it finds nobody in the writer's thread
+  };
+  const int status = in_child([&] {
+    return play_full_disk(
+        place.path("ck"), "File too large", [&] { limit(50'000); }, [&] { limit(RLIM_INFINITY); });
+  });
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace starling
