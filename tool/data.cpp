@@ -98,6 +98,7 @@ void list_data(bool as_json) {
   }
   for (const Presence& each : all)
     if (!is_here(each)) table.footnote(each.problem);
+  table.footnote("Training also takes text:FILE, any text of your own, with the model `transformer`.");
   std::cout << table.text(colour_wanted());
 }
 
@@ -230,14 +231,15 @@ void run(const DataOptions& options) {
 void add_data(CLI::App& app) {
   auto options = std::make_shared<DataOptions>();
   CLI::App* command = app.add_subcommand("data", "List data sets, fetch one, or see how workers share it");
-  command->add_option("NAME", options->name, "a data set such as mnist or synthetic; none: list them all");
+  command->add_option("NAME", options->name, "a data set such as mnist or cifar10; none: list them all");
   command->add_option("--folder", options->folder,
                       "where its files are or go (default: NAME in $STARLING_DATA, else in "
                       "$XDG_CACHE_HOME/starling, else in ~/.cache/starling)");
   command->add_option("--workers", options->workers, "split the training images, and show who gets what")
       ->check(CLI::Range(1, INT32_MAX));
   command->add_option("--partition", options->partition,
-                      "how: iid or 'dirichlet(alpha=0.1)', with equal=yes for equal sizes (default: iid)");
+                      "how: iid, contiguous or 'dirichlet(alpha=0.1)', with equal=yes for equal sizes "
+                      "(default: iid)");
   command->add_option("--seed", options->seed, "of the split (default: 0)")->check(whole_number());
   command->add_flag("--json", options->json, "for programs");
   command->footer(

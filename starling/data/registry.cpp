@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/data/cifar10.h"
+#include "starling/data/fashion_mnist.h"
 #include "starling/data/mnist.h"
 #include "starling/data/synthetic.h"
 
@@ -33,6 +35,8 @@ const DataSource& find(const Spec& spec) {
 const std::vector<DataSource>& data_sources() {
   static const std::vector<DataSource> sources = {
       mnist_source(),
+      fashion_mnist_source(),
+      cifar10_source(),
       synthetic_source(),
   };
   return sources;

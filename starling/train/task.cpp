@@ -1,11 +1,52 @@
 #include "starling/train/task.h"
 
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "starling/base/closest.h"
+#include "starling/base/error.h"
 #include "starling/data/registry.h"
 #include "starling/train/image_task.h"
+#include "starling/train/text_task.h"
 
 namespace starling {
+namespace {
+
+constexpr std::string_view kText = "text";
+constexpr std::string_view kTextFile = "text:";
+
+const std::vector<Parameter> kTextParameters = {{"file", "", "a text file, plain or gzip"},
+                                                {"block", "64", "characters of a window"}};
+
+// `text:FILE` takes the rest as it is, whatever characters the name of the file has.
+std::optional<Spec> text_spec(const std::string& data) {
+  if (data.starts_with(kTextFile)) {
+    Spec spec{std::string(kText), false, {}};
+    if (data.size() > kTextFile.size())
+      spec.arguments.push_back({"file", Spec{data.substr(kTextFile.size()), false, {}}});
+    return spec;
+  }
+  Spec spec = parse_spec(data);
+  if (spec.word != kText || spec.is_list) return std::nullopt;
+  return spec;
+}
+
+}  // namespace
 
 std::unique_ptr<Task> make_task(const std::string& data) {
+  if (const auto spec = text_spec(data)) {
+    const Parameters given(*spec, kTextParameters);
+    return make_text_task(
+        read_text(given.text("file"), static_cast<std::size_t>(given.integer("block", 1, 1'000'000))));
+  }
+  std::vector<std::string> names;
+  for (const DataSource& source : data_sources()) names.push_back(source.name);
+  const Spec spec = parse_spec(data);
+  if (spec.is_list || std::find(names.begin(), names.end(), spec.word) == names.end()) {
+    names.emplace_back("text:FILE");
+    throw InvalidArgument(unknown_name("data set", spec.to_string(), names));
+  }
   return make_image_task(load(data, Split::train), load(data, Split::test));
 }
 

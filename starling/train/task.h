@@ -39,8 +39,9 @@ class Task {
   virtual Judged judge(Model& model, std::span<const std::uint32_t> samples) const = 0;
 };
 
-/// "mnist", "synthetic(seed=3)", ...: any data set of the registry. Fetches nothing; throws InvalidArgument
-/// listing what is valid, and Error where files are not there.
+/// "mnist", "synthetic(seed=3)", ...: any data set of the registry; "text:FILE" or "text(file=FILE,
+/// block=64)": the characters of a text. Fetches nothing; throws InvalidArgument listing what is valid, and
+/// Error where files are not there.
 std::unique_ptr<Task> make_task(const std::string& data);
 
 }  // namespace starling

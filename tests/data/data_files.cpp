@@ -116,4 +116,51 @@ Bytes idx(const std::vector<std::uint32_t>& dimensions, int modulus) {
   return bytes;
 }
 
+Bytes png(std::size_t width, std::size_t height, const Bytes& pixels) {
+  Bytes file = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+  const auto put = [](Bytes& to, std::size_t number) {
+    for (int shift = 24; shift >= 0; shift -= 8) to.push_back(static_cast<std::uint8_t>(number >> shift));
+  };
+  const auto chunk = [&](const std::string& kind, const Bytes& content) {
+    Bytes checked(kind.begin(), kind.end());
+    checked.insert(checked.end(), content.begin(), content.end());
+    put(file, content.size());
+    file.insert(file.end(), checked.begin(), checked.end());
+    put(file, crc32(0, checked.data(), static_cast<uInt>(checked.size())));
+  };
+  Bytes header;
+  put(header, width);
+  put(header, height);
+  header.insert(header.end(), {8, 2, 0, 0, 0});
+  chunk("IHDR", header);
+  Bytes rows;
+  for (std::size_t y = 0; y < height; ++y) {
+    rows.push_back(static_cast<std::uint8_t>(y % 5));
+    const auto at = [&](std::ptrdiff_t x, std::ptrdiff_t row) {
+      return x < 0 || row < 0
+                 ? 0
+                 : int{pixels[static_cast<std::size_t>(row) * 3 * width + static_cast<std::size_t>(x)]};
+    };
+    for (std::size_t i = 0; i < 3 * width; ++i) {
+      const auto x = static_cast<std::ptrdiff_t>(i), row = static_cast<std::ptrdiff_t>(y);
+      const int left = at(x - 3, row), above = at(x, row - 1), both = at(x - 3, row - 1);
+      const int to_left = std::abs(above - both), to_above = std::abs(left - both),
+                to_both = std::abs(left + above - 2 * both);
+      const int nearest = to_left <= to_above && to_left <= to_both ? left
+                          : to_above <= to_both                     ? above
+                                                                    : both;
+      const int guess[] = {0, left, above, (left + above) / 2, nearest};
+      rows.push_back(static_cast<std::uint8_t>(at(x, row) - guess[y % 5]));
+    }
+  }
+  Bytes packed(compressBound(rows.size()));
+  uLongf size = packed.size();
+  if (compress(packed.data(), &size, rows.data(), rows.size()) != Z_OK) throw std::runtime_error("compress");
+  const auto middle = packed.begin() + static_cast<std::ptrdiff_t>(size / 2);
+  chunk("IDAT", Bytes(packed.begin(), middle));
+  chunk("IDAT", Bytes(middle, packed.begin() + static_cast<std::ptrdiff_t>(size)));
+  chunk("IEND", {});
+  return file;
+}
+
 }  // namespace starling

@@ -53,6 +53,9 @@ Bytes tar(const std::map<std::string, Bytes>& members);
 /// An IDX file of bytes; values count up from 0 and start again at `modulus`.
 Bytes idx(const std::vector<std::uint32_t>& dimensions, int modulus = 256);
 
+/// A PNG file, RGB, whose rows use all five filters by turns.
+Bytes png(std::size_t width, std::size_t height, const Bytes& pixels);
+
 /// What f() throws, as text; "" when it throws nothing.
 template <typename F>
 std::string message_of(F&& f) {

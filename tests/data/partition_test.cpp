@@ -209,7 +209,7 @@ TEST(PartitionGrammarTest, MistakesAreNamed) {
   const auto refusal = [&](const std::string& text) {
     return message_of([&] { make_partition(text, labels, 4, 0); });
   };
-  EXPECT_EQ(refusal("even"), "unknown partition 'even'; valid are iid, dirichlet");
+  EXPECT_EQ(refusal("even"), "unknown partition 'even'; valid are iid, contiguous, dirichlet");
   EXPECT_THAT(refusal("dirichlet"), HasSubstr("dirichlet needs alpha="));
   EXPECT_THAT(refusal("dirichlet(beta=1)"), HasSubstr("dirichlet has no parameter 'beta'"));
   EXPECT_EQ(refusal("dirichlet(alpha=0)"),
@@ -217,6 +217,21 @@ TEST(PartitionGrammarTest, MistakesAreNamed) {
   EXPECT_THAT(refusal("dirichlet(alpha=1,equal=maybe)"), HasSubstr("expected one of yes, no"));
   EXPECT_THAT(refusal("iid("), HasSubstr("cannot read \"iid(\""));
   EXPECT_THAT(refusal("[iid]"), HasSubstr("unknown partition '[iid]'"));
+}
+
+TEST(ContiguousTest, PiecesInOrder) {
+  const auto shards = contiguous_partition(11, 4);
+  EXPECT_EQ(shards, (std::vector<Shard>{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9, 10}}));
+  EXPECT_EQ(make_partition("contiguous", labels_of(11, 3), 4, 5), shards);
+  EXPECT_EQ(partition_name("contiguous", 5), "contiguous");
+  EXPECT_THAT(message_of([] { make_partition("contiguous(seed=1)", 11, 4, 5); }), HasSubstr("it takes none"));
+  EXPECT_THAT(message_of([] { contiguous_partition(3, 4); }), HasSubstr("cannot be dealt to 4 workers"));
+}
+
+TEST(PartitionTest, SamplesWithoutLabels) {
+  EXPECT_EQ(make_partition("iid", 50, 4, 7), iid_partition(50, 4, 7));
+  EXPECT_EQ(message_of([] { make_partition("dirichlet(alpha=1)", 50, 4, 7); }),
+            "dirichlet splits by class, and these samples have none; valid are iid, contiguous");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(DataRegistryTest, FindsByName) {
   EXPECT_EQ(find_data_source("mnist").name, "mnist");
   EXPECT_EQ(find_data_source("synthetic(seed=2)").name, "synthetic");
   EXPECT_EQ(message_of([] { find_data_source("minst"); }),
-            "unknown data set 'minst'; valid are mnist, synthetic");
+            "unknown data set 'minst'; valid are mnist, fashion-mnist, cifar10, synthetic");
   EXPECT_THAT(message_of([] { load("mnist(seed=1)", Split::train, "/"); }),
               HasSubstr("mnist has no parameter 'seed'"));
 }
@@ -67,29 +67,57 @@ TEST(MnistTest, SaysHowToGetIt) {
                              HasSubstr("`starling data mnist` fetches it")));
 }
 
-TEST(MnistTest, TheRealOneWhereItIsHere) {
+TEST(FashionMnistTest, SaysHowToGetIt) {
+  const DataFolder folder;
+  const Variable own("STARLING_DATA", folder.path().string());
+  EXPECT_THAT(message_of([] { load("fashion-mnist", Split::train); }),
+              testing::AllOf(HasSubstr((folder.path() / "fashion-mnist").string()),
+                             HasSubstr("train-images-idx3-ubyte"),
+                             HasSubstr("`starling data fashion-mnist` fetches it")));
+}
+
+// What was fetched is what it is said to be: digests, sizes, classes, the mean and the deviation.
+class RealData : public testing::TestWithParam<std::string> {};
+
+TEST_P(RealData, WhereItIsHere) {
+  const DataSource& source = find_data_source(GetParam());
   try {
-    load("mnist", Split::test);
+    load(GetParam(), Split::test);
   } catch (const Error& error) {
     GTEST_SKIP() << error.what();
   }
-  for (const DataFile& file : find_data_source("mnist").recipe->files)
-    EXPECT_EQ(state_of(file, data_folder("mnist")), FileState::good) << file.name;
-  const Dataset train = load("mnist", Split::train);
-  EXPECT_EQ(train.size(), 60'000u);
-  EXPECT_EQ(load("mnist", Split::test).size(), 10'000u);
-  EXPECT_THAT(count_classes(train.labels, 10),
-              testing::ElementsAre(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949));
-  double sum = 0;
-  double squares = 0;
-  for (const std::uint8_t pixel : train.images) {
-    sum += pixel / 255.0;
-    squares += pixel / 255.0 * pixel / 255.0;
+  for (const DataFile& file : source.recipe->files)
+    EXPECT_EQ(state_of(file, data_folder(GetParam())), FileState::good) << file.name;
+  const Dataset train = load(GetParam(), Split::train);
+  EXPECT_THAT(source.summary, HasSubstr(std::to_string(train.size()) + " to train"));
+  EXPECT_EQ(load(GetParam(), Split::test).size(), 10'000u);
+  if (GetParam() == "mnist") {
+    EXPECT_THAT(count_classes(train.labels, 10),
+                testing::ElementsAre(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949));
+  } else {
+    EXPECT_THAT(count_classes(train.labels, 10), testing::Each(train.size() / 10));
   }
-  const auto count = static_cast<double>(train.images.size());
-  EXPECT_NEAR(sum / count, train.mean[0], 1e-4);
-  EXPECT_NEAR(std::sqrt(squares / count - sum / count * sum / count), train.deviation[0], 1e-4);
+  const std::size_t plane = train.shape.height * train.shape.width;
+  for (std::size_t channel = 0; channel < train.shape.channels; ++channel) {
+    double sum = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < train.size(); ++i)
+      for (const std::uint8_t pixel : train.image(i).subspan(channel * plane, plane)) {
+        sum += pixel / 255.0;
+        squares += pixel / 255.0 * pixel / 255.0;
+      }
+    const auto count = static_cast<double>(train.size() * plane);
+    EXPECT_NEAR(sum / count, train.mean[channel], 1e-4);
+    EXPECT_NEAR(std::sqrt(squares / count - sum / count * sum / count), train.deviation[channel], 1e-4);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, RealData, testing::Values("mnist", "fashion-mnist", "cifar10"),
+                         [](const auto& set) {
+                           std::string name = set.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace starling

@@ -19,7 +19,7 @@ using testing::StartsWith;
 class DataCommandTest : public testing::Test {
  protected:
   DataCommandTest() {
-    for (const std::string name : {"npm", "curl"}) {
+    for (const std::string name : {"npm", "apt-get", "curl"}) {
       const std::string path =
           folder.write(name, "#!/bin/sh\necho no network for " + name + " >&2\nexit 1\n");
       std::filesystem::permissions(path, std::filesystem::perms::owner_all);
@@ -35,17 +35,21 @@ TEST_F(DataCommandTest, ListsWhatIsHereAndWhatIsNot) {
   const ToolRun run = run_tool({"data"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("\nmnist "), HasSubstr("not in " + folder.path("data/mnist")),
-                             HasSubstr("`starling data mnist` fetches it"), HasSubstr("\nsynthetic ")));
+                             HasSubstr("`starling data mnist` fetches it"), HasSubstr("\nfashion-mnist "),
+                             HasSubstr("\ncifar10 "), HasSubstr("cifar-10-binary.tar.gz"),
+                             HasSubstr("\nsynthetic "), HasSubstr("text:FILE")));
   const json list = run_tool({"data", "--json"}).json();
   ASSERT_EQ(list.size(), data_sources().size());
   EXPECT_EQ(list[0].at("name"), "mnist");
   EXPECT_EQ(list[0].at("here"), false);
   EXPECT_EQ(list[0].at("folder"), folder.path("data/mnist"));
-  EXPECT_EQ(list[1].at("name"), "synthetic");
-  EXPECT_EQ(list[1].at("here"), true);
-  EXPECT_TRUE(list[1].at("folder").is_null());
-  EXPECT_EQ(list[1].at("train"), 4000);
-  EXPECT_EQ(list[1].at("shape"), json({1, 28, 28}));
+  EXPECT_THAT(list[2].at("problem").get<std::string>(), HasSubstr("data_batch_1.bin"));
+  const json& generated = list.back();
+  EXPECT_EQ(generated.at("name"), "synthetic");
+  EXPECT_EQ(generated.at("here"), true);
+  EXPECT_TRUE(generated.at("folder").is_null());
+  EXPECT_EQ(generated.at("train"), 4000);
+  EXPECT_EQ(generated.at("shape"), json({1, 28, 28}));
 }
 
 TEST_F(DataCommandTest, ExplainsItselfWithoutANetwork) {
@@ -103,13 +107,14 @@ TEST_F(DataCommandTest, MistakesAreNamed) {
     EXPECT_EQ(run.out, "");
     return run.err;
   };
-  EXPECT_EQ(refusal({"data", "minst"}), "starling: unknown data set 'minst'; valid are mnist, synthetic\n");
+  EXPECT_EQ(refusal({"data", "minst"}),
+            "starling: unknown data set 'minst'; valid are mnist, fashion-mnist, cifar10, synthetic\n");
   EXPECT_THAT(refusal({"data", "--workers", "3"}), HasSubstr("need a data set"));
   EXPECT_THAT(refusal({"data", "synthetic", "--partition", "iid"}), HasSubstr("say how many --workers"));
   EXPECT_THAT(refusal({"data", "synthetic", "--folder", "x"}), HasSubstr("it has no --folder"));
   EXPECT_THAT(refusal({"data", "synthetic", "--workers", "0"}), HasSubstr("--workers"));
   EXPECT_THAT(refusal({"data", "synthetic", "--workers", "2", "--partition", "even"}),
-              HasSubstr("unknown partition 'even'; valid are iid, dirichlet"));
+              HasSubstr("unknown partition 'even'; valid are iid, contiguous, dirichlet"));
 }
 
 // The files as they would come from somebody else, by hand.

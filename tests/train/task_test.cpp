@@ -12,6 +12,7 @@
 namespace starling {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::vector<std::uint32_t> first_samples(std::size_t count) {
@@ -106,7 +107,9 @@ TEST(ImageTask, RefusesSplitsThatDoNotBelongTogether) {
 }
 
 TEST(MakeTask, NamesWhatIsValid) {
-  EXPECT_THAT(refusal([] { make_task("synthetik"); }), HasSubstr("synthetic"));
+  EXPECT_THAT(refusal([] { make_task("synthetik"); }),
+              AllOf(HasSubstr("did you mean synthetic?"), HasSubstr("mnist"), HasSubstr("text:FILE")));
+  EXPECT_THAT(refusal([] { make_task("synthetic(size=5)"); }), HasSubstr("no parameter 'size'"));
 }
 
 }  // namespace

@@ -18,12 +18,18 @@ class Model : public torch::nn::Module {
 };
 using ModelPtr = std::shared_ptr<Model>;
 
+/// What a batch is: images (count x channels x height x width, to count x classes logits), or windows of a
+/// text (count x length numbers of characters, to count x length x classes).
+enum class ModelInput { images, text };
+
 /// What a model is made for.
 struct ModelSetting {
   std::int64_t channels = 1;
   std::int64_t height = 28;
   std::int64_t width = 28;
-  std::int64_t classes = 10;
+  std::int64_t classes = 10;  // of a text: its characters
+  ModelInput input = ModelInput::images;
+  std::int64_t length = 64;  // of a text's windows
 };
 
 struct ModelFamily {
@@ -31,10 +37,11 @@ struct ModelFamily {
   std::string summary;
   std::vector<Parameter> parameters;
   std::function<ModelPtr(const Parameters&, const ModelSetting&)> make;
+  ModelInput input = ModelInput::images;  // what it takes
 };
 
-/// `make_model("mlp(layers=8, width=1024)", setting)`; throws InvalidArgument listing what is valid. Its
-/// start is drawn from torch's generator: seed that first.
+/// `make_model("mlp(layers=8, width=1024)", setting)`; throws InvalidArgument listing what is valid, for the
+/// setting's input as well. Its start is drawn from torch's generator: seed that first.
 ModelPtr make_model(std::string_view text, const ModelSetting& setting);
 const std::vector<ModelFamily>& model_families();
 
@@ -42,5 +49,7 @@ const std::vector<ModelFamily>& model_families();
 ModelFamily lenet_family();
 ModelFamily mlp_family();
 ModelFamily resnet20_family();
+ModelFamily transformer_family();
+ModelFamily vgg11_family();
 
 }  // namespace starling

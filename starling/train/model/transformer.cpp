@@ -79,4 +79,28 @@ torch::Tensor TransformerImpl::forward(const torch::Tensor& symbols) {
   return head_(norm_(x));
 }
 
+ModelFamily transformer_family() {
+  return {"transformer",
+          "a language model of characters, looking back only",
+          {{"layers", "2", "how many"},
+           {"width", "64", "of its layers"},
+           {"heads", "4", "of each layer, which share the width"},
+           {"block", "auto", "how many characters it looks back: those of a window of the text"}},
+          [](const Parameters& given, const ModelSetting& setting) {
+            const std::int64_t block = given.optional_integer("block", 1, 1'000'000).value_or(setting.length);
+            if (block < setting.length)
+              throw InvalidArgument(fmt::format(
+                  "transformer(block={}) cannot see a whole window of {} characters; take block={} or "
+                  "more, or shorter windows: text(file=FILE, block={})",
+                  block, setting.length, setting.length, block));
+            return std::make_shared<TransformerImpl>(
+                TransformerSetting{.symbols = setting.classes,
+                                   .context = block,
+                                   .width = given.integer("width", 1, 1'000'000),
+                                   .heads = given.integer("heads", 1, 1'000'000),
+                                   .layers = given.integer("layers", 1, 1000)});
+          },
+          ModelInput::text};
+}
+
 }  // namespace starling

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "starling/train/torch_version.h"
+#include "starling/train/model/model.h"
 
 namespace starling {
 
@@ -14,10 +14,10 @@ struct TransformerSetting {
 
 /// A language model of characters: from a batch of symbols (batch x length) to the logits of the symbol after
 /// each (batch x length x symbols). Attention looks back only.
-class TransformerImpl : public torch::nn::Module {
+class TransformerImpl : public Model {
  public:
   explicit TransformerImpl(const TransformerSetting& setting);
-  torch::Tensor forward(const torch::Tensor& symbols);
+  torch::Tensor forward(const torch::Tensor& symbols) override;
 
  private:
   TransformerSetting setting_;

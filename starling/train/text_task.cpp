@@ -1,0 +1,68 @@
+#include "starling/train/text_task.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "starling/data/partition.h"
+#include "starling/train/judge.h"
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kCharactersAtOnce = 16384;
+
+class TextTask final : public Task {
+ public:
+  explicit TextTask(TextWindows text) : text_(std::move(text)) {}
+
+  std::size_t size(Split split) const override { return text_.size(split); }
+
+  std::vector<Shard> partition(const std::string& text, int workers, std::uint64_t seed) const override {
+    return make_partition(text, text_.size(Split::train), workers, seed);
+  }
+
+  ModelPtr make_model(const std::string& text) const override {
+    return starling::make_model(text, {.classes = static_cast<std::int64_t>(text_.alphabet().size()),
+                                       .input = ModelInput::text,
+                                       .length = static_cast<std::int64_t>(text_.block())});
+  }
+
+  torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
+    const auto [logits, answers] = predict(model, Split::train, samples);
+    return torch::nn::functional::cross_entropy(logits, answers);
+  }
+
+  Judged judge(Model& model, std::span<const std::uint32_t> samples) const override {
+    const std::size_t most = std::max<std::size_t>(1, kCharactersAtOnce / text_.block());
+    return judge_in_parts(samples, most, [&](std::span<const std::uint32_t> part) {
+      const auto [logits, answers] = predict(model, Split::test, part);
+      return judge_logits(logits, answers);
+    });
+  }
+
+ private:
+  // Logits (characters x alphabet) and the characters that were to be foretold.
+  std::pair<torch::Tensor, torch::Tensor> predict(Model& model, Split split,
+                                                  std::span<const std::uint32_t> samples) const {
+    const auto count = static_cast<std::int64_t>(samples.size());
+    const auto length = static_cast<std::int64_t>(text_.block()) + 1;
+    torch::Tensor windows = torch::empty({count, length}, torch::kLong);
+    auto* to = windows.data_ptr<std::int64_t>();
+    for (const std::uint32_t sample : samples) {
+      const auto window = text_.window(split, sample);
+      to = std::copy(window.begin(), window.end(), to);
+    }
+    const torch::Tensor logits = model.forward(windows.narrow(1, 0, length - 1));
+    return {logits.flatten(0, 1), windows.narrow(1, 1, length - 1).flatten()};
+  }
+
+  TextWindows text_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_text_task(TextWindows text) {
+  return std::make_unique<TextTask>(std::move(text));
+}
+
+}  // namespace starling

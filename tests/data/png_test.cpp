@@ -1,0 +1,49 @@
+#include "starling/data/png.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/data_files.h"
+
+namespace starling {
+namespace {
+
+using testing::HasSubstr;
+
+Bytes some_pixels(std::size_t count) {
+  Bytes pixels(count);
+  for (std::size_t i = 0; i < count; ++i) pixels[i] = static_cast<std::uint8_t>(i * i * 31 + i / 7);
+  return pixels;
+}
+
+TEST(PngTest, ReadsEveryFilter) {
+  const Bytes pixels = some_pixels(7 * 11 * 3);
+  const RgbImage image = read_png(png(7, 11, pixels), "image");
+  EXPECT_EQ(image.width, 7u);
+  EXPECT_EQ(image.height, 11u);
+  EXPECT_EQ(image.pixels, pixels);
+}
+
+TEST(PngTest, EveryTruncationIsRefused) {
+  const Bytes whole = png(3, 6, some_pixels(54));
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_THAT(message_of([&] { read_png(std::span(whole).first(size), "image"); }), HasSubstr("image: "))
+        << size;
+}
+
+TEST(PngTest, DamagedAndForeignFilesAreRefused) {
+  const Bytes whole = png(3, 6, some_pixels(54));
+  const auto refusal = [&](std::size_t at) {
+    Bytes other = whole;
+    other[at] ^= 1;
+    return message_of([&] { read_png(other, "image"); });
+  };
+  EXPECT_EQ(refusal(1), "image: it is not a PNG file");
+  EXPECT_EQ(refusal(45), "image: it is damaged: a checksum is wrong");
+  // Every bit counts.
+  for (std::size_t at = 0; at < whole.size(); ++at) EXPECT_NE(refusal(at), "") << at;
+  EXPECT_EQ(message_of([] { read_png(png(0, 0, {}), "image"); }), "image: it has no pixels");
+}
+
+}  // namespace
+}  // namespace starling
