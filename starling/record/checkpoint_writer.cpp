@@ -117,17 +117,18 @@ void CheckpointWriter::work(const std::stop_token& stop) {
 }
 
 void CheckpointWriter::write(const std::stop_token& stop) {
+  const bool completes = !members_.empty() && rank_ == members_.front();
   try {
-    if (rank_ == 0) run_.begin(step_);
+    if (completes) run_.begin(step_);
     run_.write_rank(step_, rank_, labels_, parts_);
   } catch (const std::exception& error) {
-    if (rank_ == 0)
+    if (completes)
       run_.abandon(step_);
     else
       run_.give_up_rank(step_, rank_, error.what());
     throw;
   }
-  if (rank_ == 0) run_.complete(step_, members_, labels_, stop);
+  if (completes) run_.complete(step_, members_, labels_, stop);
 }
 
 }  // namespace starling

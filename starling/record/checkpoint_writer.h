@@ -18,7 +18,6 @@ namespace starling {
 /// nothing else; the next save() tries again. For one thread of the owner's, except where said.
 class CheckpointWriter {
  public:
-  /// The first checkpoint is completed by rank 0's writer, and so are all others.
   CheckpointWriter(CheckpointRunOptions options, Rank rank);
   /// Waits for a checkpoint that is being written, but for other ranks' files only a few seconds.
   ~CheckpointWriter();
@@ -27,7 +26,7 @@ class CheckpointWriter {
 
   /// Copies the parts and returns; from then on they may change. There is memory for one copy, which is kept:
   /// when the last checkpoint is still being written, this first waits for it. `members` are the ranks that
-  /// write this step; only rank 0 looks at them.
+  /// write this step; the first of them completes it.
   void save(Step step, const Labels& labels, std::span<const StatePart> parts, std::span<const Rank> members);
 
   /// Whether a checkpoint is being written; save() would wait. From any thread.
