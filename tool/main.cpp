@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   add_timeline(app);
   add_torch_command(app, "demo", "Train LeNet on MNIST: neighbours against all-reduce");
   add_data(app);
+  add_report(app);
   try {
     app.parse(keep_program(argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();
