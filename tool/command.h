@@ -16,6 +16,7 @@ void add_run(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_timeline(CLI::App& app);
 void add_data(CLI::App& app);
+void add_report(CLI::App& app);
 
 /// `starling run ... -- program`: keeps what is behind the dashes from the parser, byte for byte.
 /// Returns the number of words before them.

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   add_torch_command(app, "train", "Train a model on many workers, with checkpoints and reports");
   add_torch_command(app, "sweep", "Train with every combination of settings, and compare them");
   add_data(app);
+  add_report(app);
   try {
     app.parse(keep_program(argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();

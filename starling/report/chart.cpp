@@ -94,4 +94,23 @@ void write_chart(JsonWriter& json, const LineChart& chart) {
   json.end_array().end_object();
 }
 
+void write_chart(JsonWriter& json, const BarChart& chart) {
+  json.begin_object();
+  json.member("title", chart.title).member("xLabel", chart.x_label).member("rows", chart.rows);
+  json.key("parts").begin_array();
+  for (const BarChart::Part& part : chart.parts) {
+    if (part.values.size() != chart.rows.size())
+      throw InvalidArgument(fmt::format("part '{}' of a bar chart has {} values for {} rows", part.name,
+                                        part.values.size(), chart.rows.size()));
+    std::vector<double> values = part.values;
+    for (double& value : values)
+      if (!std::isfinite(value)) value = 0;
+    json.begin_object(JsonWriter::Layout::one_line)
+        .member("name", part.name)
+        .member("values", values)
+        .end_object();
+  }
+  json.end_array().end_object();
+}
+
 }  // namespace starling

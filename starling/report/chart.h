@@ -24,6 +24,19 @@ struct LineChart {
   bool markers = false;   // a dot at every point, for sweeps with few
 };
 
+/// Stacked bars, one per row, for what adds up: seconds of computing and waiting, say.
+struct BarChart {
+  /// One colour of the stack; a value per row.
+  struct Part {
+    std::string name;
+    std::vector<double> values = {};
+  };
+  std::string title = {}, x_label = {};
+  std::vector<std::string> rows = {};
+  std::vector<Part> parts = {};
+  std::string note = {};
+};
+
 /// At most `most` points that look like all of them: the first, the last, and in each stretch of the axis the
 /// lowest and the highest. Drops what an axis cannot show: values that are not finite, x <= 0 or y < 0 on a
 /// logarithmic one.
@@ -32,5 +45,8 @@ Series decimated(const Series& series, bool log_x, bool log_y, std::size_t most)
 /// What the page's script draws; see page_script.cpp. Throws InvalidArgument for series with x and y of
 /// different lengths.
 void write_chart(JsonWriter& json, const LineChart& chart);
+
+/// Throws InvalidArgument for a part that has not one value per row. What is not finite counts as zero.
+void write_chart(JsonWriter& json, const BarChart& chart);
 
 }  // namespace starling

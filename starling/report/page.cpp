@@ -1,5 +1,6 @@
 #include "starling/report/page.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <sstream>
 
@@ -24,6 +25,14 @@ std::string palette_script() {
     json.begin_object().member("light", colour.light).member("dark", colour.dark).end_object();
   json.end_array();
   return "const palette = " + text.str() + ";\n";
+}
+
+template <typename Chart>
+std::string data_of(const Chart& chart) {
+  std::ostringstream data;
+  JsonWriter json(data, JsonWriter::Layout::lines, /*digits=*/10);
+  write_chart(json, chart);
+  return data.str();
 }
 
 }  // namespace
@@ -53,11 +62,18 @@ Page& Page::table(const Table& table) {
     const char* side = table.align_of(column) == Align::right ? " class=\"right\"" : "";
     return fmt::format("<{0}{1}>{2}</{0}>", tag, side, escape_markup(text));
   };
-  body_ += "<div class=\"card\"><div class=\"table\"><table>\n";
+  constexpr std::size_t kMany = 8;  // columns
+  body_ += table.columns().size() > kMany ? "<div class=\"card\"><div class=\"table dense\"><table>\n"
+                                          : "<div class=\"card\"><div class=\"table\"><table>\n";
   if (!table.title().empty()) body_ += fmt::format("<caption>{}</caption>\n", escape_markup(table.title()));
-  body_ += "<thead><tr>";
-  for (std::size_t c = 0; c < table.columns().size(); ++c) body_ += cell("th", c, table.columns()[c].header);
-  body_ += "</tr></thead>\n<tbody>\n";
+  const auto named = [](const Column& column) { return !column.header.empty(); };
+  if (std::any_of(table.columns().begin(), table.columns().end(), named)) {
+    body_ += "<thead><tr>";
+    for (std::size_t c = 0; c < table.columns().size(); ++c)
+      body_ += cell("th", c, table.columns()[c].header);
+    body_ += "</tr></thead>\n";
+  }
+  body_ += "<tbody>\n";
   for (std::size_t r = 0; r < table.rows().size(); ++r) {
     body_ += table.has_rule_above(r) ? "<tr class=\"ruled\">" : "<tr>";
     for (std::size_t c = 0; c < table.columns().size(); ++c) body_ += cell("td", c, table.rows()[r][c]);
@@ -70,23 +86,56 @@ Page& Page::table(const Table& table) {
   return *this;
 }
 
-Page& Page::chart(const LineChart& chart) {
-  std::ostringstream data;
-  JsonWriter json(data, JsonWriter::Layout::lines, /*digits=*/10);
-  write_chart(json, chart);
+Page& Page::folded(const std::string& summary, const Table& content) {
+  body_ += fmt::format("<details class=\"fold\"><summary>{}</summary>\n", escape_markup(summary));
+  table(content);
+  body_ += "</details>\n";
+  return *this;
+}
+
+Page& Page::code(const std::string& text) {
+  body_ += fmt::format("<pre class=\"card code\"><code>{}</code></pre>\n", escape_markup(text));
+  return *this;
+}
+
+// One data script per view; `height` of 0 is the style sheet's.
+void Page::figure(const std::string& title, const std::string& note, const std::vector<std::string>& data,
+                  double height) {
   body_ += fmt::format(
       "<figure class=\"card chart\" id=\"chart-{}\">\n<div class=\"chart-head\"><h3>{}</h3>"
-      "<button type=\"button\" class=\"save\" title=\"the points as a CSV file\">CSV</button></div>\n"
-      "<div class=\"canvas\"><canvas role=\"img\" aria-label=\"{}\"></canvas></div>\n<ul "
-      "class=\"legend\"></ul>\n",
-      ++charts_, escape_markup(chart.title), escape_markup(chart.title));
-  if (!chart.note.empty()) body_ += fmt::format("<figcaption>{}</figcaption>\n", escape_markup(chart.note));
+      "<button type=\"button\" class=\"save\" title=\"the points as a CSV file\">CSV</button></div>\n",
+      ++charts_, escape_markup(title));
+  if (data.size() > 1) body_ += "<div class=\"views\" role=\"group\" aria-label=\"against\"></div>\n";
+  body_ +=
+      fmt::format("<div class=\"canvas\"{}><canvas role=\"img\" aria-label=\"{}\"></canvas></div>\n",
+                  height > 0 ? fmt::format(" style=\"height:{:.0f}px\"", height) : "", escape_markup(title));
+  body_ += "<ul class=\"legend\"></ul>\n";
+  if (!note.empty()) body_ += fmt::format("<figcaption>{}</figcaption>\n", escape_markup(note));
   body_ +=
       "<noscript><p class=\"missing\">This chart is drawn by a script inside this file; please allow scripts "
       "to see "
       "it.</p></noscript>\n";
-  body_ += "<script type=\"application/json\" class=\"chart-data\">" + escape_script_json(data.str()) +
-           "</script>\n</figure>\n";
+  for (const std::string& view : data)
+    body_ +=
+        "<script type=\"application/json\" class=\"chart-data\">" + escape_script_json(view) + "</script>\n";
+  body_ += "</figure>\n";
+}
+
+Page& Page::chart(const LineChart& chart) {
+  figure(chart.title, chart.note, {data_of(chart)}, 0);
+  return *this;
+}
+
+Page& Page::chart(const BarChart& chart) {
+  constexpr double kAround = 70, kRow = 46;  // pixels: the axis below, and a bar with its room
+  figure(chart.title, chart.note, {data_of(chart)}, kAround + kRow * static_cast<double>(chart.rows.size()));
+  return *this;
+}
+
+Page& Page::charts(const std::string& title, const std::vector<LineChart>& views) {
+  std::vector<std::string> data;
+  for (const LineChart& view : views) data.push_back(data_of(view));
+  figure(title, views.empty() ? "" : views.front().note, data, 0);
   return *this;
 }
 

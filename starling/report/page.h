@@ -42,13 +42,23 @@ class Page {
   /// Key figures side by side.
   Page& facts(const std::vector<Fact>& facts);
   Page& table(const Table& table);
+  /// A table behind a line to click on.
+  Page& folded(const std::string& summary, const Table& table);
+  /// A command line, say: as it is, in a box.
+  Page& code(const std::string& text);
   Page& chart(const LineChart& chart);
+  Page& chart(const BarChart& chart);
+  /// The same lines against different x, one at a time: buttons named by the x labels choose.
+  Page& charts(const std::string& title, const std::vector<LineChart>& views);
   /// One picture at full width, several side by side where there is room.
   Page& pictures(const std::vector<Picture>& pictures);
 
   std::string html(const Provenance& provenance) const;
 
  private:
+  void figure(const std::string& title, const std::string& note, const std::vector<std::string>& data,
+              double height);
+
   std::string title_;
   std::string subtitle_;
   std::string body_;

@@ -97,14 +97,15 @@ std::string_view page_script() {
       type: logarithmic ? "logarithmic" : "linear",
       title: {display: label !== "", text: label},
       grid: {drawTicks: false},
-      ticks: {padding: 8, maxRotation: 0, autoSkip: !logarithmic, callback: logarithmic ? logLabel : short}
+      ticks: {padding: 8, maxRotation: 0, includeBounds: false, autoSkip: !logarithmic, callback: logarithmic ? logLabel : short}
     };
     if (logarithmic)
       Object.assign(options, {bounds: "data", afterDataLimits: logLimits, afterBuildTicks: logTicks});
     return options;
   }
 
-  function paint(chart) {
+  // Colours of the theme; a change of the theme draws anew.
+  function painted(chart) {
     const ink = variable("--ink"), quiet = variable("--quiet");
     const line = variable("--line"), paper = variable("--paper");
     chart.data.datasets.forEach((dataset, i) => {
@@ -120,7 +121,7 @@ std::string_view page_script() {
     Object.assign(chart.options.plugins.tooltip, {
       backgroundColor: paper, titleColor: ink, bodyColor: ink, borderColor: line
     });
-    chart.update("none");
+    return chart;
   }
 
   function sample(i, series) {
@@ -128,8 +129,10 @@ std::string_view page_script() {
       ' stroke="' + colourOf(i) + '" stroke-dasharray="' + dashOf(series, i).join(" ") + '"/></svg>';
   }
 
-  function addLegend(figure, data, chart) {
+  // `hidden` outlives the chart: another view of the same lines hides the same ones.
+  function addLegend(figure, data, chart, hidden) {
     const list = figure.querySelector(".legend");
+    list.replaceChildren();
     data.series.forEach((series, i) => {
       const item = document.createElement("li"), button = document.createElement("button");
       button.type = "button";
@@ -140,6 +143,7 @@ std::string_view page_script() {
       const show = (k, on) => {
         chart.setDatasetVisibility(k, on);
         list.children[k].firstChild.setAttribute("aria-pressed", String(on));
+        if (on) hidden.delete(data.series[k].name); else hidden.add(data.series[k].name);
       };
       button.addEventListener("click", () => { show(i, !chart.isDatasetVisible(i)); chart.update("none"); });
       button.addEventListener("dblclick", () => {
@@ -154,18 +158,16 @@ std::string_view page_script() {
       button.addEventListener("mouseenter", () => emphasise(true));
       button.addEventListener("mouseleave", () => emphasise(false));
       item.append(button);
+      item.hidden = series.x.length === 0;
       list.append(item);
+      if (hidden.has(series.name)) show(i, false);
     });
   }
-  function repaintLegend(figure) {
-    figure.querySelectorAll(".legend line").forEach((line, i) => line.setAttribute("stroke", colourOf(i)));
-  }
-
   function saveCsv(data) {
     const quote = text => /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
     const rows = [["series", data.xLabel || "x", data.yLabel || "y"].map(quote).join(",")];
     for (const series of data.series)
-      series.x.forEach((x, k) => rows.push(quote(series.name) + "," + x + "," + series.y[k]));
+      series.x.forEach((x, k) => rows.push(quote(series.name) + "," + quote(String(x)) + "," + series.y[k]));
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([rows.join("\n") + "\n"], {type: "text/csv"}));
     link.download = (data.title || "chart").replace(/[^A-Za-z0-9]+/g, "-").toLowerCase() + ".csv";
@@ -173,18 +175,19 @@ std::string_view page_script() {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  // From the least x to the greatest: a logarithmic axis should not begin with most of an empty decade.
+  // From the least x to the greatest: an axis should not end with empty room. A linear one begins at zero
+  // where that is near.
   function extent(data) {
     const all = data.series.flatMap(series => series.x);
-    const min = Math.min(...all), max = Math.max(...all);
-    return data.logX && min < max ? {min: min, max: max} : {};
+    const min = all.reduce((a, b) => Math.min(a, b), Infinity), max = all.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (!(min < max)) return {};
+    return {min: !data.logX && min > 0 && min <= max / 2 ? 0 : min, max: max};
   }
 
-  function draw(figure) {
-    const data = JSON.parse(figure.querySelector(".chart-data").textContent);
+  function lineChart(data) {
     // An exact zero has no logarithm: it is drawn on the floor of the axis, and the tooltip tells the truth.
     const height = y => data.logY && y < data.floor ? data.floor : y;
-    const chart = new Chart(figure.querySelector("canvas"), {
+    return {
       type: "line",
       data: {
         datasets: data.series.map((series, i) => ({
@@ -220,11 +223,72 @@ std::string_view page_script() {
         }
       },
       plugins: [crosshair]
+    };
+  }
+
+  function barChart(data, width) {
+    const total = row => data.parts.reduce((sum, part) => sum + part.values[row], 0);
+    const across = axisOptions(data.xLabel, false), down = axisOptions("", false);
+    // Long names of rows take several lines where there is little room.
+    const name = row => width < 600 ? data.rows[row].split(" \u00b7 ") : data.rows[row];
+    Object.assign(down, {type: "category", stacked: true, grid: {display: false}});
+    Object.assign(down.ticks, {autoSkip: false, callback: name});
+    return {
+      type: "bar",
+      data: {
+        labels: data.rows,
+        datasets: data.parts.map(part => ({label: part.name, data: part.values, maxBarThickness: 22}))
+      },
+      options: {
+        animation: false,
+        responsive: true,
+        maintainAspectRatio: false,
+        indexAxis: "y",
+        interaction: {mode: "index", axis: "y", intersect: false},
+        scales: {x: Object.assign(across, {stacked: true}), y: down},
+        plugins: {
+          legend: {display: false},
+          tooltip: {
+            borderWidth: 1, padding: 10, boxWidth: 10, boxHeight: 10, boxPadding: 4,
+            callbacks: {
+              label: item => item.dataset.label + ": " + short(item.raw) + " (" +
+                (100 * item.raw / (total(item.dataIndex) || 1)).toFixed(1) + " %)"
+            }
+          }
+        }
+      }
+    };
+  }
+  // Bars as the legend and the CSV file know lines.
+  function withSeries(data) {
+    if (!data.rows) return data;
+    const series = data.parts.map(part => ({name: part.name, x: data.rows, y: part.values}));
+    return Object.assign(data, {series: series, yLabel: data.xLabel, xLabel: data.xLabel});
+  }
+
+  function draw(figure) {
+    const views = [...figure.querySelectorAll(".chart-data")].map(node => withSeries(JSON.parse(node.textContent)));
+    const choices = figure.querySelector(".views"), canvas = figure.querySelector("canvas");
+    const hidden = new Set();
+    let data = null, chart = null;
+    function show(view) {
+      if (chart) chart.destroy();
+      data = views[view];
+      chart = new Chart(canvas, painted(data.rows ? barChart(data, figure.clientWidth) : lineChart(data)));
+      addLegend(figure, data, chart, hidden);
+      chart.update("none");
+      if (choices) [...choices.children].forEach((c, k) => c.setAttribute("aria-pressed", String(k === view)));
+    }
+    if (choices) views.forEach((view, k) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(view.xLabel);
+      button.addEventListener("click", () => show(k));
+      choices.append(button);
     });
-    addLegend(figure, data, chart);
-    paint(chart);
+    show(0);
     figure.querySelector(".save").addEventListener("click", () => saveCsv(data));
-    darkness.addEventListener("change", () => { paint(chart); repaintLegend(figure); });
+    darkness.addEventListener("change", () => show(views.indexOf(data)));
     addEventListener("beforeprint", () => chart.resize());
   }
 

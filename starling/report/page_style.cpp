@@ -36,10 +36,13 @@ section > p, main > p { max-width: 75ch; margin: 0 0 14px; overflow-wrap: anywhe
 .facts dt { color: var(--quiet); font-size: 13px; }
 .facts dd { margin: 2px 0 0; font-size: 20px; font-weight: 600; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
-.table { overflow-x: auto; }
+.table { overflow-x: auto; border-radius: 11px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: 14px 18px 4px; font-weight: 600; font-size: 15px; }
 th, td { padding: 7px 18px; text-align: left; white-space: nowrap; }
+.dense table { font-size: 13px; }
+.dense th, .dense td { padding: 7px 8px; }
+.dense th:first-child, .dense td:first-child { padding-left: 18px; }
 th { color: var(--quiet); font-weight: 600; border-bottom: 1px solid var(--line); }
 .right { text-align: right; }
 tr { background: var(--paper); }
@@ -57,6 +60,10 @@ figure { margin: 0; }
 .chart button:focus-visible { outline: 2px solid var(--accent); }
 .chart-head button { font-size: 12px; color: var(--quiet); padding: 2px 8px; border: 1px solid var(--line); }
 .chart-head button:hover { color: var(--ink); }
+.views { display: inline-flex; gap: 2px; margin-top: 8px; padding: 2px; border: 1px solid var(--line);
+  border-radius: 8px; }
+.views button { padding: 3px 12px; font-size: 13px; color: var(--quiet); }
+.views button[aria-pressed="true"] { background: var(--ground); color: var(--ink); font-weight: 600; }
 .canvas { position: relative; height: 400px; margin-top: 8px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 4px; margin: 8px 0 0; padding: 0; list-style: none; }
 .legend button { display: inline-flex; align-items: center; gap: 7px; padding: 3px 8px; font-size: 13px;
@@ -71,11 +78,14 @@ figcaption { color: var(--quiet); font-size: 13px; margin-top: 8px; overflow-wra
 .picture { margin: 0; overflow: hidden; display: flex; flex-direction: column; }
 .picture svg { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 .picture figcaption { margin-top: auto; padding: 0 18px 14px; }
+.fold { margin: 0 0 18px; }
+.fold summary { cursor: pointer; padding: 4px 0 10px; color: var(--accent); font-size: 15px; }
+.code { padding: 12px 18px; }
 .missing { padding: 12px 18px; color: var(--quiet); }
 footer { margin-top: 40px; padding-bottom: 40px; color: var(--quiet); font-size: 13px; }
-footer code { display: block; margin: 6px 0; padding: 10px 14px; overflow-x: auto; color: var(--ink);
-  background: var(--paper);
-  border: 1px solid var(--line); border-radius: 8px; white-space: pre-wrap; overflow-wrap: anywhere;
+footer code { display: block; margin: 6px 0; padding: 10px 14px; color: var(--ink);
+  background: var(--paper); border: 1px solid var(--line); border-radius: 8px; }
+footer code, .code code { overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere;
   font: 13px/1.5 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; }
 @media (max-width: 600px) {
   header, main, footer { padding-left: 14px; padding-right: 14px; }
@@ -86,6 +96,8 @@ footer code { display: block; margin: 6px 0; padding: 10px 14px; overflow-x: aut
   th, td { padding: 7px 10px; }
   caption, .notes { padding-left: 10px; padding-right: 10px; }
   .facts { grid-template-columns: 1fr 1fr; }
+  .picture { overflow-x: auto; }
+  .picture svg { max-width: none; min-width: 100%; height: auto; max-height: 420px; }
 }
 @media print { body { background: #fff; } .card { break-inside: avoid;
   } .chart-head button { display: none; } }

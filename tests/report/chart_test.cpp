@@ -17,7 +17,8 @@ namespace {
 
 using testing::ElementsAre;
 
-nlohmann::json written(const LineChart& chart) {
+template <typename Chart>
+nlohmann::json written(const Chart& chart) {
   std::ostringstream out;
   JsonWriter json(out);
   write_chart(json, chart);
@@ -107,6 +108,18 @@ TEST(Chart, FloorLiesBelowEverythingPositive) {
 TEST(Chart, LengthsMustAgree) {
   LineChart chart;
   chart.series = {{"s", {1, 2}, {1}}};
+  EXPECT_THROW(written(chart), InvalidArgument);
+}
+
+TEST(Chart, BarsHaveOneValuePerRow) {
+  BarChart chart{"t", "seconds", {"a", "b"}, {{"computing", {1, 2}}, {"waiting", {0.5, std::nan("")}}}};
+  const nlohmann::json data = written(chart);
+  EXPECT_EQ(data["xLabel"], "seconds");
+  EXPECT_EQ(data["rows"], nlohmann::json({"a", "b"}));
+  EXPECT_EQ(data["parts"][0]["name"], "computing");
+  EXPECT_EQ(data["parts"][0]["values"], nlohmann::json({1, 2}));
+  EXPECT_EQ(data["parts"][1]["values"], nlohmann::json({0.5, 0}));
+  chart.parts[1].values.pop_back();
   EXPECT_THROW(written(chart), InvalidArgument);
 }
 

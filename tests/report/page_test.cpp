@@ -49,6 +49,10 @@ Page full_page(const std::string& text) {
   chart.note = text;
   page.paragraph(text).facts({{text, text}});
   page.section(text).table(table).chart(chart).section("two").paragraph(text);
+  page.folded(text, table)
+      .code(text)
+      .charts(text, {chart, chart})
+      .chart(BarChart{text, text, {text}, {{text, {1}}}});
   page.pictures({{topology_svg(ToySchedule(text, 4, 1, toy_ring(4))), text}});
   return page;
 }
@@ -57,8 +61,10 @@ TEST(Page, TagsBalance) {
   const CheckedMarkup body = check_markup(body_of(full_page("plain").html(kProvenance)));
   EXPECT_EQ(body.problem, "");
   EXPECT_EQ(body.count("section"), 2U);
-  EXPECT_EQ(body.count("canvas"), 1U);
-  EXPECT_EQ(body.count("table"), 1U);
+  EXPECT_EQ(body.count("canvas"), 3U);
+  EXPECT_EQ(body.count("table"), 2U);
+  EXPECT_EQ(body.count("details"), 1U);
+  EXPECT_EQ(body.count_class("views"), 1U);
   EXPECT_EQ(body.count("svg"), 1U);
 }
 
@@ -68,9 +74,9 @@ TEST(Page, HostileTextStaysText) {
   EXPECT_EQ(check_markup(body_of(html)).problem, "");
   EXPECT_THAT(html, Not(HasSubstr("<img")));
   EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
-  // The data of the chart, Chart.js and our own script.
-  EXPECT_EQ(occurrences(html, "<script"), 3U);
-  EXPECT_EQ(occurrences(html, "</script"), 3U);
+  // The data of the charts, one with two views, Chart.js and our own script.
+  EXPECT_EQ(occurrences(html, "<script"), 6U);
+  EXPECT_EQ(occurrences(html, "</script"), 6U);
 }
 
 TEST(Page, LoadsNothing) {
@@ -119,6 +125,12 @@ TEST(Page, NumbersStandRight) {
   const std::string html = Page("t").table(table).html(kProvenance);
   EXPECT_THAT(html, HasSubstr("<th>word</th><th class=\"right\">number</th>"));
   EXPECT_THAT(html, HasSubstr("<td>a</td><td class=\"right\">1.5</td>"));
+}
+
+TEST(Page, TablesWithoutHeadersHaveNoHeadLine) {
+  Table table({"", ""});
+  table.row({"a", "b"});
+  EXPECT_THAT(Page("t").table(table).html(kProvenance), Not(HasSubstr("<th")));
 }
 
 TEST(Page, SaysWhereItComesFrom) {

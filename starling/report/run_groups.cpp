@@ -1,0 +1,220 @@
+#include "starling/report/run_groups.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <map>
+
+#include "starling/report/number_text.h"
+
+namespace starling {
+namespace {
+
+bool diverged(const RunLog& run) {
+  if (run.reports.empty()) return false;
+  const RunReport* evaluation = run.last_evaluation();
+  return !std::isfinite(run.reports.back().loss) ||
+         (evaluation != nullptr && !std::isfinite(*evaluation->test_accuracy));
+}
+
+void measure(RunCell& cell) {
+  std::vector<double> values;
+  bool any = false;
+  for (const RunLog* run : cell.runs) {
+    const auto accuracy = final_accuracy(*run);
+    any = any || accuracy;
+    values.push_back(accuracy.value_or(0));
+  }
+  if (!any) return;
+  const double count = static_cast<double>(values.size());
+  double mean = 0;
+  for (const double value : values) mean += value / count;
+  cell.mean = mean;
+  if (values.size() < 2) return;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  cell.deviation = std::sqrt(squares / (count - 1));
+}
+
+void choose(RunGroup& group) {
+  const auto by_rate = [](const RunCell& a, const RunCell& b) { return a.learning_rate < b.learning_rate; };
+  std::stable_sort(group.cells.begin(), group.cells.end(), by_rate);
+  // Means of equal accuracies in another order may differ by rounding.
+  const auto rank = [](const RunCell& cell) { return cell.mean.value_or(-1) + 1e-12; };
+  for (std::size_t i = 0; i < group.cells.size(); ++i)
+    if (rank(group.cells[i]) >= group.best().mean.value_or(-1)) group.chosen = i;
+}
+
+std::string value_of(const std::vector<RunSetting>& settings, const std::string& name) {
+  for (const RunSetting& setting : settings)
+    if (setting.name == name) return setting.value;
+  return "";
+}
+
+// "dsgd-awc" says what it is, "32" does not.
+std::string worded(const std::string& name, const std::string& value) {
+  const bool plain = value.find_first_not_of("0123456789.e+-") == std::string::npos;
+  if (name == "workers") return value + " workers";
+  return plain || value == "true" || value == "false"
+             ? fmt::format("{} {}", name, value.empty() ? "-" : value)
+             : value;
+}
+
+void name_groups(RunTask& task, const std::vector<std::vector<RunSetting>>& settings) {
+  std::vector<std::string> names;
+  for (const auto& of_group : settings)
+    for (const RunSetting& setting : of_group)
+      if (std::find(names.begin(), names.end(), setting.name) == names.end()) names.push_back(setting.name);
+  for (const std::string& name : names) {
+    const auto differs = [&](const auto& one) { return value_of(one, name) != value_of(settings[0], name); };
+    if (std::any_of(settings.begin(), settings.end(), differs)) task.distinct.push_back(name);
+  }
+  if (task.distinct.empty()) task.distinct = {"method", "topology"};
+  for (std::size_t g = 0; g < task.groups.size(); ++g) {
+    for (const std::string& name : task.distinct) {
+      const std::string value = value_of(settings[g], name);
+      task.groups[g].distinct.push_back(value);
+      if (value.empty() && task.groups.size() == 1) continue;
+      task.groups[g].label += (task.groups[g].label.empty() ? "" : " · ") + worded(name, value);
+    }
+  }
+}
+
+// Adds `from` times `share`; what only some runs know is not known of their mean.
+void add(RunReport& to, const RunReport& from, double share) {
+  to.epoch += share * from.epoch;
+  to.seconds += share * from.seconds;
+  to.loss += share * from.loss;
+  to.learning_rate += share * from.learning_rate;
+  to.images_per_second += share * from.images_per_second;
+  to.consensus_distance += share * from.consensus_distance;
+  to.computing += share * from.computing;
+  to.waiting += share * from.waiting;
+  to.combining += share * from.combining;
+  const auto optional = [&](std::optional<double>& sum, const std::optional<double>& value) {
+    sum = sum && value ? std::optional(*sum + share * *value) : std::nullopt;
+  };
+  optional(to.test_accuracy, from.test_accuracy);
+  optional(to.test_loss, from.test_loss);
+  optional(to.local_accuracy, from.local_accuracy);
+  optional(to.local_accuracy_least, from.local_accuracy_least);
+  optional(to.local_accuracy_most, from.local_accuracy_most);
+}
+
+RunReport mean_of(const std::vector<const RunReport*>& reports) {
+  RunReport mean;
+  mean.test_accuracy = mean.test_loss = mean.local_accuracy = 0;
+  mean.local_accuracy_least = mean.local_accuracy_most = 0;
+  mean.step = reports.front()->step;
+  mean.workers = reports.front()->workers;
+  mean.taking_part = reports.front()->taking_part;
+  const double share = 1 / static_cast<double>(reports.size());
+  double bytes = 0;
+  for (const RunReport* report : reports) {
+    add(mean, *report, share);
+    bytes += share * static_cast<double>(report->bytes_sent);
+  }
+  mean.bytes_sent = static_cast<std::uint64_t>(bytes);
+  return mean;
+}
+
+}  // namespace
+
+RunOutcome outcome_of(const RunLog& run) {
+  if (diverged(run)) return RunOutcome::diverged;
+  return run.finished() ? RunOutcome::finished : RunOutcome::unfinished;
+}
+
+std::string to_string(RunOutcome outcome) {
+  return outcome == RunOutcome::finished     ? "finished"
+         : outcome == RunOutcome::unfinished ? "unfinished"
+                                             : "diverged";
+}
+
+std::optional<double> final_accuracy(const RunLog& run) {
+  for (auto report = run.reports.rbegin(); report != run.reports.rend(); ++report)
+    if (report->test_accuracy && std::isfinite(*report->test_accuracy)) return report->test_accuracy;
+  return std::nullopt;
+}
+
+std::size_t RunCell::ended(RunOutcome outcome) const {
+  return static_cast<std::size_t>(std::count_if(
+      runs.begin(), runs.end(), [&](const RunLog* run) { return outcome_of(*run) == outcome; }));
+}
+
+std::vector<RunReport> RunCell::mean_reports() const {
+  if (runs.size() == 1) return runs.front()->reports;
+  std::map<Step, std::vector<const RunReport*>> by_step;
+  for (const RunLog* run : runs)
+    for (const RunReport& report : run->reports) by_step[report.step].push_back(&report);
+  std::vector<RunReport> means;
+  for (const auto& [step, reports] : by_step)
+    if (reports.size() == runs.size()) means.push_back(mean_of(reports));
+  return means;
+}
+
+bool RunTask::compares_learning_rates() const {
+  return std::any_of(groups.begin(), groups.end(), [](const RunGroup& g) { return g.cells.size() > 1; });
+}
+
+std::vector<RunTask::Entry> RunTask::entries() const {
+  std::vector<Entry> shown;
+  if (groups.size() == 1 && groups[0].cells.size() > 1) {
+    for (const RunCell& cell : groups[0].cells)
+      shown.push_back(
+          {cell.learning_rate ? "lr " + compact(*cell.learning_rate) : "no lr", &groups[0], &cell});
+    return shown;
+  }
+  for (const RunGroup& group : groups) shown.push_back({group.label, &group, &group.best()});
+  return shown;
+}
+
+std::vector<RunSetting> group_settings(const RunLog& run) {
+  std::vector<RunSetting> settings;
+  for (const RunSetting& setting : run.header.experiment) {
+    if (setting.name == "seed") continue;
+    const bool optimizer = setting.name == "optimizer";
+    settings.push_back({setting.name, optimizer ? run.header.optimizer_family() : setting.value});
+  }
+  settings.push_back({"workers", std::to_string(run.header.workers)});
+  return settings;
+}
+
+std::vector<RunTask> group_runs(const std::vector<RunLog>& runs) {
+  std::vector<RunTask> tasks;
+  std::vector<std::vector<std::vector<RunSetting>>> settings;  // of each task's groups
+  for (const RunLog& run : runs) {
+    const std::string name = run.header.setting("model") + " on " + run.header.setting("data");
+    const auto task =
+        std::find_if(tasks.begin(), tasks.end(), [&](const RunTask& t) { return t.name == name; });
+    const auto t = static_cast<std::size_t>(task - tasks.begin());
+    if (task == tasks.end()) {
+      tasks.push_back({name, {}, {}});
+      settings.emplace_back();
+    }
+    const auto key = group_settings(run);
+    const auto group = std::find(settings[t].begin(), settings[t].end(), key);
+    const auto g = static_cast<std::size_t>(group - settings[t].begin());
+    if (group == settings[t].end()) {
+      settings[t].push_back(key);
+      tasks[t].groups.emplace_back();
+    }
+    auto& cells = tasks[t].groups[g].cells;
+    const auto rate = run.header.learning_rate();
+    auto cell =
+        std::find_if(cells.begin(), cells.end(), [&](const RunCell& c) { return c.learning_rate == rate; });
+    if (cell == cells.end()) cell = cells.insert(cell, RunCell{{}, rate, {}, {}});
+    cell->runs.push_back(&run);
+  }
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    for (RunGroup& group : tasks[t].groups) {
+      for (RunCell& cell : group.cells) measure(cell);
+      choose(group);
+    }
+    name_groups(tasks[t], settings[t]);
+  }
+  return tasks;
+}
+
+}  // namespace starling

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "starling/report/run_groups.h"
+#include "starling/report/table.h"
+
+namespace starling {
+
+/// "98.97 ± 0.05 %", or "-".
+std::string accuracy_text(const RunCell& cell);
+
+/// One row per entry: accuracy as mean ± sample standard deviation, time, bytes, how time was spent.
+Table training_table(const RunTask& task);
+
+/// Every learning rate of every group, the chosen ones marked.
+Table learning_rate_table(const RunTask& task);
+
+/// One row per run, with its command.
+Table run_table(const std::vector<RunLog>& runs);
+
+/// Settings, versions and machines, with every value that occurs.
+Table settings_table(const std::vector<RunLog>& runs);
+
+/// How the learning rate of each row was chosen, in words.
+std::string learning_rate_rule();
+
+}  // namespace starling
