@@ -21,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t kPass = std::int64_t{1} << 40;  // further than there are epochs
+
 // The learning rate's factor after a share of the run.
 double rate_factor(const Experiment& experiment, double epoch) {
   if (epoch < experiment.warmup) return epoch / experiment.warmup;
@@ -53,6 +55,8 @@ void check(const Experiment& experiment) {
     if (!good) throw InvalidArgument(text);
   };
   need(experiment.batch >= 1, fmt::format("batch = {}: a batch has at least one sample", experiment.batch));
+  need(experiment.uneven == "again" || experiment.uneven == "skip",
+       fmt::format("uneven = {}: again or skip", experiment.uneven));
   need(experiment.epochs >= 1, fmt::format("epochs = {}: train for at least one", experiment.epochs));
   need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
        fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup, experiment.epochs));
@@ -70,6 +74,7 @@ class Run {
         shards_(task_->partition(experiment.partition, flock.size(), experiment.seed)),
         sampler_(shards_[static_cast<std::size_t>(flock.rank())], flock.rank(), experiment.seed),
         lr_(parse_optimizer(experiment.optimizer).hyper.lr),
+        again_(experiment.uneven == "again"),
         every_(checkpoints.every),
         checkpoints_(flock, experiment_, checkpoints) {
     torch::manual_seed(experiment.seed);
@@ -145,8 +150,9 @@ class Run {
   void train_epoch() {
     const std::size_t size =
         static_cast<std::size_t>(experiment_.batch) * static_cast<std::size_t>(experiment_.accumulation);
-    sampler_.start(position_.epoch, std::min(static_cast<std::size_t>(position_.step) * size, sampler_.shard().size()));
-    const std::int64_t steps = trainer_->begin_epoch(static_cast<std::int64_t>(sampler_.batches(size)));
+    begin_shard();
+    for (std::int64_t done = 0; done < position_.step * experiment_.accumulation; ++done) next_samples();
+    const std::int64_t steps = steps_of_epoch(size);
     const std::int64_t every = std::max<std::int64_t>(1, steps / std::max(1, experiment_.reports));
     begin_ = Clock::now();
     while (position_.step < steps && !diverged_) {
@@ -162,6 +168,31 @@ class Run {
     last_.epoch = position_.epoch + 1;
   }
 
+  // As many as the longest shard gives; or, where shorter ones begin again, as one of mean length.
+  std::int64_t steps_of_epoch(std::size_t size) {
+    if (!again_) return trainer_->begin_epoch(static_cast<std::int64_t>(sampler_.batches(size)));
+    std::vector<std::int64_t> sums = {static_cast<std::int64_t>(sampler_.shard().size()), 1};
+    flock_.allreduce(sums, Reduction::sum, "experiment/epoch");
+    const std::int64_t samples = sums[1] * static_cast<std::int64_t>(size);
+    return (sums[0] + samples - 1) / samples;
+  }
+
+  void begin_shard() {
+    pass_ = 0;
+    sampler_.start(position_.epoch);
+  }
+
+  // Of a shard that begins again, the passes of an epoch have orders of their own.
+  std::span<const std::uint32_t> next_samples() {
+    const auto size = static_cast<std::size_t>(experiment_.batch);
+    auto samples = sampler_.next(size);
+    if (samples.empty() && again_ && !sampler_.shard().empty()) {
+      sampler_.start(position_.epoch + ++pass_ * kPass);
+      samples = sampler_.next(size);
+    }
+    return samples;
+  }
+
   void set_rate(double epoch) {
     last_.learning_rate = lr_ * rate_factor(experiment_, epoch);
     set_learning_rate(*optimizer_, last_.learning_rate);
@@ -169,11 +200,10 @@ class Run {
 
   // Who has no more data keeps answering.
   void one_step() {
-    const auto size = static_cast<std::size_t>(experiment_.batch);
     bool any = false;
     trainer_->zero_grad();
     for (int k = 0; k < experiment_.accumulation; ++k) {
-      const auto samples = sampler_.next(size);
+      const auto samples = next_samples();
       if (samples.empty()) break;
       torch::Tensor loss = task_->loss(*model_, samples);
       loss_ += loss.item<double>();
@@ -303,6 +333,8 @@ class Run {
   std::vector<Shard> shards_;
   ShardSampler sampler_;
   double lr_;
+  bool again_;
+  std::int64_t pass_ = 0;  // over this rank's shard in this epoch
   ModelPtr model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<Trainer> trainer_;

@@ -18,6 +18,9 @@ struct Experiment {
   std::string topology = "one-peer-exponential";
   std::string optimizer = "momentum(lr=0.05)";
   std::string partition = "iid";
+  /// Whose shard ends first begins it "again", so that everybody takes part in every step; or "skip"s until
+  /// the longest shard has ended.
+  std::string uneven = "again";
   int batch = 32;  // per worker
   int epochs = 2;
   double warmup = 0;   // epochs in which the learning rate rises from zero
@@ -41,6 +44,7 @@ void visit_settings(E& e, Visit&& visit) {
   visit("topology", e.topology, "who talks to whom; see starling topo");
   visit("optimizer", e.optimizer, "sgd, momentum, nesterov, adam, adamw; with settings, as in adamw(lr=0.001)");
   visit("partition", e.partition, "how the samples are dealt: iid, dirichlet(0.1), equal");
+  visit("uneven", e.uneven, "whose data end first begins them again, or skips until all have ended: again, skip");
   visit("batch", e.batch, "samples per worker and step");
   visit("epochs", e.epochs, "passes over the data");
   visit("warmup", e.warmup, "epochs in which the learning rate rises from zero");
