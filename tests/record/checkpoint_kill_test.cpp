@@ -86,6 +86,7 @@ class CheckpointKillTest : public testing::TestWithParam<std::size_t> {
     const Killed killed =
         run_and_kill(folder.path(), fmt::format("run-{}", runs_), GetParam(), first, kill_it);
     const std::int64_t known = std::max(before ? before->number : -1, killed.known);
+    for (const CheckpointInfo& info : folder.list()) EXPECT_EQ(info.problem, "");
     const auto newest = folder.newest();
     if (known >= 0) {
       EXPECT_TRUE(newest.has_value());
