@@ -51,10 +51,14 @@ void AtomicFile::sync() {
   synced_ = true;
 }
 
-void AtomicFile::commit() {
+void AtomicFile::place() {
   sync();
   if (close(std::exchange(file_, -1)) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) fail();
   temporary_.clear();
+}
+
+void AtomicFile::commit() {
+  place();
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 

@@ -20,8 +20,10 @@ class AtomicFile {
   /// To write to directly.
   int descriptor() const { return file_; }
   void write(std::span<const std::uint8_t> bytes);
-  /// All bytes are on the disk when this returns; commit() does that, too.
+  /// All bytes are on the disk when this returns; place() and commit() do that, too.
   void sync();
+  /// Puts the file in its place; it may be lost with the power until the folder is synced.
+  void place();
   /// Puts the file in its place and syncs the folder.
   void commit();
   /// Throws "cannot write <path>: " and the reason in errno.

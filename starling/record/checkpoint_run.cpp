@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <stdio.h>
 #include <thread>
 
@@ -166,7 +167,7 @@ CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members,
     AtomicFile manifest(folder / kCheckpointManifest, options_.run);
     const auto bytes = std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
     manifest.write(bytes);
-    manifest.commit();
+    manifest.place();
   } catch (...) {
     abandon(step);
     throw;
@@ -183,19 +184,22 @@ CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members,
 void CheckpointRun::publish(const fs::path& working, Step step) const {
   const fs::path place = options_.folder / checkpoint_name(step);
   const fs::path aside = working.string() + "-replaced";
+  std::optional<fs::path> replaced;
   if (rename(working.c_str(), place.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) fail_to_rename(working, place);
     // Another run's, which went on from an earlier step. Where folders cannot be exchanged there is a moment
     // without either; CheckpointFolder then finds them under the names they have.
     if (renameat2(AT_FDCWD, working.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
-      remove_checkpoint(working);
+      replaced = working;
     } else {
       if (rename(place.c_str(), aside.c_str()) != 0) fail_to_rename(place, aside);
       if (rename(working.c_str(), place.c_str()) != 0) fail_to_rename(working, place);
-      remove_checkpoint(aside);
+      replaced = aside;
     }
   }
+  sync_folder(place);  // the manifest
   sync_folder(options_.folder);
+  if (replaced) remove_checkpoint(*replaced);
 }
 
 void CheckpointRun::remove_old(Step step) const {

@@ -86,6 +86,7 @@ class CheckpointKillTest : public testing::TestWithParam<std::size_t> {
     const Killed killed =
         run_and_kill(folder.path(), fmt::format("run-{}", runs_), GetParam(), first, kill_it);
     const std::int64_t known = std::max(before ? before->number : -1, killed.known);
+    for (const CheckpointInfo& info : folder.list()) EXPECT_EQ(info.problem, "");
     const auto newest = folder.newest();
     if (known >= 0) {
       EXPECT_TRUE(newest.has_value());
@@ -97,7 +98,9 @@ class CheckpointKillTest : public testing::TestWithParam<std::size_t> {
     return killed.by_hook;
   }
 
-  RecordFolder folder_;
+  // A kill leaves what was written, synced or not, so memory serves as well as a disk, which would take a
+  // minute.
+  RecordFolder folder_{fs::is_directory("/dev/shm") ? "/dev/shm" : fs::temp_directory_path()};
   int runs_ = 0;
 };
 
@@ -105,13 +108,13 @@ TEST_P(CheckpointKillTest, InEveryPhase) {
   std::mt19937 random(7);
   for (int phase = 0; phase < static_cast<int>(CheckpointPhase::count); ++phase) {
     int killed = 0;
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 8; ++i) {
       deadly = static_cast<CheckpointPhase>(phase);
       countdown = 1 + static_cast<int>(random() % 5);
       killed += play([](pid_t) {});
       ASSERT_FALSE(HasFailure()) << "phase " << phase << ", run " << i;
     }
-    EXPECT_GE(killed, 4) << "phase " << phase;
+    EXPECT_GE(killed, 7) << "phase " << phase;
   }
   // A run that nobody kills leaves nothing but what it keeps.
   deadly = CheckpointPhase::count;
@@ -127,9 +130,9 @@ TEST_P(CheckpointKillTest, InEveryPhase) {
 TEST_P(CheckpointKillTest, AtAnyMoment) {
   std::mt19937 random(8);
   deadly = CheckpointPhase::count;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 60; ++i) {
     play([&](pid_t child) {
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 25'000));
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 5'000));
       kill(child, SIGKILL);
     });
     ASSERT_FALSE(HasFailure()) << "run " << i;

@@ -12,8 +12,8 @@ namespace starling {
 /// A folder of the test's own, gone when it ends.
 class RecordFolder {
  public:
-  RecordFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "starling-record-XXXXXX").string();
+  explicit RecordFolder(const std::filesystem::path& root = std::filesystem::temp_directory_path()) {
+    std::string name = (root / "starling-record-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
     path_ = name;
   }
