@@ -39,10 +39,12 @@ class Stubborn final : public Model {
   }
   torch::Tensor forward(const torch::Tensor& batch) override {
     largest = std::max(largest, batch.size(0));
+    with_gradients = torch::GradMode::is_enabled();
     return torch::one_hot(torch::full({batch.size(0)}, favourite_, torch::kLong), classes_) * lead;
   }
   torch::Tensor lead;
   std::int64_t largest = 0;
+  bool with_gradients = false;
 
  private:
   std::int64_t classes_, favourite_;
@@ -67,6 +69,7 @@ TEST(ImageTask, JudgesEverySampleOnce) {
   EXPECT_EQ(judged.right, threes);
   const double base = std::log(9 + std::exp(1.0));
   EXPECT_NEAR(judged.loss, 611 * base - threes, 1e-2);
+  EXPECT_FALSE(model.with_gradients);
   EXPECT_LT(model.largest, 300) << "memory would grow with the test split";
   EXPECT_EQ(task->judge(model, {}).count, 0);
   EXPECT_THAT(refusal([&] { task->judge(model, std::vector<std::uint32_t>{611}); }),
