@@ -28,13 +28,15 @@ const Launcher& processes() {
 
 // Runs it in four processes and returns how they ended; a body throws what it does not like.
 std::vector<RankEnd> run_four(const Experiment& experiment,
-                              const std::function<void(Flock&, const Report&)>& watch,
-                              const std::function<void(const Report&)>& at_end) {
+                              const std::function<void(Flock&, const RunReport&)>& watch,
+                              const std::function<void(const RunReport&)>& at_end) {
   return processes().run(4, [&](const std::shared_ptr<Fabric>& fabric) {
     torch::set_num_threads(1);
     Flock flock(fabric);
     flock.set_timeout(60s);
-    const Reporter reporter = [&](const Report& report) { watch(flock, report); };
+    const Reporter reporter = [&](const RunEvent& event) {
+      if (const auto* report = std::get_if<RunReport>(&event)) watch(flock, *report);
+    };
     at_end(run_experiment(flock, experiment, reporter));
   });
 }
@@ -43,17 +45,17 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
   const Experiment experiment = small_experiment();
   const auto ends = run_four(
       experiment,
-      [&](Flock& flock, const Report& report) {
+      [&](Flock& flock, const RunReport& report) {
         require(report.workers == 4 && report.loss > 0 && report.images_per_second > 0,
                 "a report lacks something");
         // What one rank reports, all do.
-        std::vector<double> values = {report.loss, report.consensus_distance, report.test_accuracy};
+        std::vector<double> values = {report.loss, report.consensus_distance, report.test_accuracy.value_or(-1)};
         const auto all = flock.allgather(values, "test");
         for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == values[i % 3], "reports differ");
       },
-      [](const Report& last) {
-        require(last.epoch == 4 && last.test_accuracy > 0.9,
-                "it has not learnt: " + std::to_string(last.test_accuracy));
+      [](const RunReport& last) {
+        require(last.epoch == 4 && *last.test_accuracy > 0.9,
+                "it has not learnt: " + std::to_string(*last.test_accuracy));
       });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
@@ -63,15 +65,15 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
   experiment.on_loss = "reweight";
   const auto ends = run_four(
       experiment,
-      [](Flock& flock, const Report& report) {
+      [](Flock& flock, const RunReport& report) {
         if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
       },
-      [](const Report& last) {
+      [](const RunReport& last) {
         require(last.workers == 3, "the dead are not counted");
         // Two epochs of the whole data by three workers, 84 batches each, after two of 63.
         require(last.step == 2 * 63 + 2 * 84,
                 "the shard was not dealt out again: " + std::to_string(last.step));
-        require(last.test_accuracy > 0.9, "it has not learnt: " + std::to_string(last.test_accuracy));
+        require(*last.test_accuracy > 0.9, "it has not learnt: " + std::to_string(*last.test_accuracy));
       });
   EXPECT_EQ(ends[2].signal, SIGKILL);
   for (const std::size_t rank : {0, 1, 3}) EXPECT_TRUE(ends[rank].ok) << ends[rank].message;
@@ -80,10 +82,10 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
 TEST(Experiment, ByDefaultADeathEndsItByName) {
   const auto ends = run_four(
       small_experiment(),
-      [](Flock& flock, const Report& report) {
+      [](Flock& flock, const RunReport& report) {
         if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
       },
-      [](const Report&) {});
+      [](const RunReport&) {});
   for (const std::size_t rank : {0, 1, 3}) {
     EXPECT_FALSE(ends[rank].ok);
     EXPECT_NE(ends[rank].message.find("rank"), std::string::npos) << ends[rank].message;
@@ -97,8 +99,8 @@ TEST(Experiment, IsTheSameWithTheSameSeed) {
   for (auto& run : losses) {
     const auto fabric_run = [&](const std::shared_ptr<Fabric>& fabric) {
       Flock flock(fabric);
-      run_experiment(flock, experiment, [&](const Report& report) {
-        if (flock.rank() == 0) run.push_back(report.loss);
+      run_experiment(flock, experiment, [&](const RunEvent& event) {
+        if (const auto* report = std::get_if<RunReport>(&event)) run.push_back(report->loss);
       });
     };
     for (const Launcher& launcher : launchers())
@@ -120,7 +122,7 @@ TEST(Experiment, RefusesWhatItCannotTrain) {
                    .run(1,
                         [&](const std::shared_ptr<Fabric>& fabric) {
                           Flock flock(fabric);
-                          run_experiment(flock, experiment, [](const Report&) {});
+                          run_experiment(flock, experiment, [](const RunEvent&) {});
                         })[0]
                    .message;
         break;
