@@ -62,6 +62,8 @@ TEST(ReportCommand, FoldersAreSearchedAndNothingCountsTwice) {
   ASSERT_EQ(best.at("runs").size(), 2U);
   EXPECT_EQ(best.at("runs").at(0).at("outcome"), "finished");
   EXPECT_EQ(best.at("runs").at(0).at("bytes_sent"), 640000);
+  EXPECT_NEAR(best.at("runs").at(0).at("test_loss"), 0.19, 1e-12);
+  EXPECT_NEAR(best.at("runs").at(0).at("local_accuracy"), 0.79, 1e-12);
   EXPECT_THAT(read_file(folder.path("page.html")), HasSubstr("81.50 ± 0.71 %"));
 
   const ToolRun both = report(folder, {folder.path("deep"), "--json", folder.path("out.json")});
