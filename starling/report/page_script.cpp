@@ -163,6 +163,7 @@ std::string_view page_script() {
       if (hidden.has(series.name)) show(i, false);
     });
   }
+
   function saveCsv(data) {
     const quote = text => /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
     const rows = [["series", data.xLabel || "x", data.yLabel || "y"].map(quote).join(",")];
