@@ -97,7 +97,7 @@ footer code, .code code { overflow-x: auto; white-space: pre-wrap; overflow-wrap
   caption, .notes { padding-left: 10px; padding-right: 10px; }
   .facts { grid-template-columns: 1fr 1fr; }
   .picture { overflow-x: auto; }
-  .picture svg { max-width: none; min-width: 100%; height: auto; max-height: 420px; }
+  .picture svg { max-width: none; min-width: 100%; height: auto; max-height: 340px; }
 }
 @media print { body { background: #fff; } .card { break-inside: avoid;
   } .chart-head button { display: none; } }
