@@ -96,8 +96,8 @@ footer code, .code code { overflow-x: auto; white-space: pre-wrap; overflow-wrap
   th, td { padding: 7px 10px; }
   caption, .notes { padding-left: 10px; padding-right: 10px; }
   .facts { grid-template-columns: 1fr 1fr; }
-  .picture { overflow-x: auto; }
-  .picture svg { max-width: none; min-width: 100%; height: auto; max-height: 340px; }
+  .wide { overflow-x: auto; }
+  .wide svg { max-width: none; margin: 0; }
 }
 @media print { body { background: #fff; } .card { break-inside: avoid;
   } .chart-head button { display: none; } }
