@@ -71,6 +71,9 @@ void write_run(JsonWriter& json, const RunLog& run) {
   json.begin_object().member("log", run.path).member("seed", run.header.setting("seed"));
   json.member("outcome", to_string(outcome_of(run)));
   write_optional(json, "test_accuracy", final_accuracy(run));
+  const RunReport* evaluation = run.last_evaluation();
+  write_optional(json, "test_loss", evaluation != nullptr ? evaluation->test_loss : std::nullopt);
+  write_optional(json, "local_accuracy", evaluation != nullptr ? evaluation->local_accuracy : std::nullopt);
   if (!run.reports.empty()) {
     const RunReport& last = run.reports.back();
     json.member("step", last.step).member("epoch", last.epoch).member("seconds", last.seconds);

@@ -1,6 +1,7 @@
 #include "starling/report/page.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <sstream>
 
@@ -25,6 +26,14 @@ std::string palette_script() {
     json.begin_object().member("light", colour.light).member("dark", colour.dark).end_object();
   json.end_array();
   return "const palette = " + text.str() + ";\n";
+}
+
+// Several panels in a row: a phone scrolls them rather than make them tiny.
+bool is_wide(const std::string& svg) {
+  constexpr double kWide = 560;  // pixels
+  const std::string attribute = " width=\"";
+  const std::size_t at = svg.find(attribute);
+  return at != std::string::npos && std::strtod(svg.c_str() + at + attribute.size(), nullptr) > kWide;
 }
 
 template <typename Chart>
@@ -142,7 +151,8 @@ Page& Page::charts(const std::string& title, const std::vector<LineChart>& views
 Page& Page::pictures(const std::vector<Picture>& pictures) {
   body_ += pictures.size() == 1 ? "<div class=\"pictures single\">\n" : "<div class=\"pictures\">\n";
   for (const Picture& picture : pictures) {
-    body_ += "<figure class=\"card picture\">\n" + picture.svg;
+    body_ +=
+        fmt::format("<figure class=\"card picture{}\">\n", is_wide(picture.svg) ? " wide" : "") + picture.svg;
     if (!picture.caption.empty())
       body_ += fmt::format("<figcaption>{}</figcaption>\n", escape_markup(picture.caption));
     body_ += "</figure>\n";

@@ -163,9 +163,10 @@ std::string_view page_script() {
       if (hidden.has(series.name)) show(i, false);
     });
   }
+
   function saveCsv(data) {
     const quote = text => /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
-    const rows = [["series", data.xLabel || "x", data.yLabel || "y"].map(quote).join(",")];
+    const rows = [["series", data.rows ? "row" : data.xLabel || "x", data.yLabel || "y"].map(quote).join(",")];
     for (const series of data.series)
       series.x.forEach((x, k) => rows.push(quote(series.name) + "," + quote(String(x)) + "," + series.y[k]));
     const link = document.createElement("a");
@@ -263,7 +264,7 @@ std::string_view page_script() {
   function withSeries(data) {
     if (!data.rows) return data;
     const series = data.parts.map(part => ({name: part.name, x: data.rows, y: part.values}));
-    return Object.assign(data, {series: series, yLabel: data.xLabel, xLabel: data.xLabel});
+    return Object.assign(data, {series: series, yLabel: data.xLabel});
   }
 
   function draw(figure) {

@@ -21,7 +21,7 @@ body {
   margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
 }
-header, main, footer { max-width: 1080px; margin: 0 auto; padding: 0 24px; }
+header, main, footer { max-width: 1140px; margin: 0 auto; padding: 0 24px; }
 header { padding-top: 40px; padding-bottom: 24px; }
 h1 { margin: 0; font-size: 30px; line-height: 1.2; letter-spacing: -0.015em; text-wrap: balance;
   overflow-wrap: anywhere; }
@@ -96,8 +96,8 @@ footer code, .code code { overflow-x: auto; white-space: pre-wrap; overflow-wrap
   th, td { padding: 7px 10px; }
   caption, .notes { padding-left: 10px; padding-right: 10px; }
   .facts { grid-template-columns: 1fr 1fr; }
-  .picture { overflow-x: auto; }
-  .picture svg { max-width: none; min-width: 100%; height: auto; max-height: 420px; }
+  .wide { overflow-x: auto; }
+  .wide svg { max-width: none; margin: 0; }
 }
 @media print { body { background: #fff; } .card { break-inside: avoid;
   } .chart-head button { display: none; } }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iostream>
+#include <limits>
 #include <numbers>
 #include <numeric>
 
@@ -21,7 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kPass = std::int64_t{1} << 40;  // further than there are epochs
+// Far from every epoch: the orders of a shard's passes within one epoch are drawn as those of others.
+constexpr std::int64_t kPass = 1'000'003;
+constexpr std::int64_t kEpochs = std::numeric_limits<std::int32_t>::max();
 
 // The learning rate's factor after a share of the run.
 double rate_factor(const Experiment& experiment, double epoch) {
@@ -187,7 +190,7 @@ class Run {
     const auto size = static_cast<std::size_t>(experiment_.batch);
     auto samples = sampler_.next(size);
     if (samples.empty() && again_ && !sampler_.shard().empty()) {
-      sampler_.start(position_.epoch + ++pass_ * kPass);
+      sampler_.start((position_.epoch + ++pass_ * kPass) % kEpochs);
       samples = sampler_.next(size);
     }
     return samples;

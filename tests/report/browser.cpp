@@ -42,7 +42,10 @@ addEventListener("load", () => {
   document.querySelectorAll("figure.chart").forEach(figure => {
     const buttons = [...figure.querySelectorAll(".views button")];
     if (!buttons.length) look(figure, "only");
-    buttons.forEach(button => { button.click(); look(figure, button.textContent); });
+    buttons.forEach(button => {
+      button.click();
+      look(figure, figure.querySelector(".views [aria-pressed=true]").textContent);
+    });
   });
   say("end");
   parent.postMessage(report.textContent, "*");

@@ -1,6 +1,7 @@
 #include "report/browser.h"
 
 #include <gtest/gtest.h>
+#include <set>
 
 #include "report/toy_runs.h"
 #include "starling/report/training_page.h"
@@ -24,7 +25,9 @@ class Browser : public testing::TestWithParam<BrowserView> {
     EXPECT_EQ(findings.dark, GetParam().dark);
     EXPECT_EQ(findings.width, GetParam().width);
     EXPECT_LE(findings.content_width, findings.width) << "the page scrolls sideways";
+    std::set<std::string> seen;
     for (const auto& drawing : findings.drawings) {
+      EXPECT_TRUE(seen.insert(drawing.name).second) << "no other view behind the button: " << drawing.name;
       EXPECT_GT(drawing.expected, 0) << drawing.name;
       EXPECT_EQ(drawing.found, drawing.expected) << drawing.name;
     }

@@ -127,6 +127,13 @@ TEST(Page, NumbersStandRight) {
   EXPECT_THAT(html, HasSubstr("<td>a</td><td class=\"right\">1.5</td>"));
 }
 
+TEST(Page, WidePicturesScrollOnAPhone) {
+  const std::string html =
+      Page("t").pictures({{"<svg width=\"700\"></svg>"}, {"<svg width=\"400\"></svg>"}}).html(kProvenance);
+  EXPECT_THAT(html, HasSubstr("<figure class=\"card picture wide\">\n<svg width=\"700\">"));
+  EXPECT_THAT(html, HasSubstr("<figure class=\"card picture\">\n<svg width=\"400\">"));
+}
+
 TEST(Page, TablesWithoutHeadersHaveNoHeadLine) {
   Table table({"", ""});
   table.row({"a", "b"});

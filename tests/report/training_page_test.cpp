@@ -75,13 +75,13 @@ TEST(TrainingPage, SweepsHaveTablesAndMeans) {
        {"8 runs of lenet on mnist", "81.50 ± 0.71 %", "2 (2 diverged)", "All learning rates",
         "of equal ones the larger", "Every curve is the mean over runs"})
     EXPECT_THAT(html, HasSubstr(text));
-  // Of the allreduce runs, which follow no topology, nothing is drawn.
   EXPECT_EQ(checked.count("svg"), 1U);
 }
 
 TEST(TrainingPage, EqualModelsHaveNoChartOfDistance) {
   const std::string html = page_of({toy_run({"allreduce"})});
   EXPECT_THAT(html, HasSubstr("their consensus distance is 0"));
+  EXPECT_EQ(check_markup(main_of(html)).count("svg"), 0U);  // nor a topology
   EXPECT_EQ(check_markup(main_of(html)).count("canvas"), 3U);
 }
 

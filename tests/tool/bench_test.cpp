@@ -27,7 +27,7 @@ TEST(BenchCommTest, QuickRunOfEverything) {
   const json bench = json::parse(read_file(folder.path("b.json")));
   EXPECT_EQ(bench.at("rounds"), 1);
   EXPECT_EQ(bench.at("quick"), true);
-  ASSERT_EQ(bench.at("cases").size(), 19u);
+  ASSERT_EQ(bench.at("cases").size(), 21u);
   for (const json& one : bench.at("cases")) {
     SCOPED_TRACE(one.at("label").get<std::string>());
     EXPECT_EQ(one.at("failed"), false) << bench.at("notes");
