@@ -8,8 +8,11 @@
 
 #include "starling/launch/cpus.h"
 #include "starling/report/json.h"
+#include "starling/report/page.h"
 #include "starling/report/table.h"
+#include "starling/version.h"
 #include "tool/bench_program.h"
+#include "tool/machine.h"
 #include "tool/progress.h"
 #include "tool/torch/bench_worker.h"
 #include "tool/torch/command.h"
@@ -28,6 +31,7 @@ struct Options {
   int rounds = 7;
   double seconds = 0.5;
   bool json = false;
+  std::string html;
 };
 
 // Methods that follow no topology are measured once.
@@ -65,6 +69,10 @@ std::vector<Point> measure(const Options& options, int workers, Progress& progre
                     training_environment(threads));
   std::vector<Point> points = {{"alone", "-", workers, {}, {}}};
   for (const std::string& method : options.methods) {
+    if (const std::size_t at = method.find('@'); at != std::string::npos) {
+      points.push_back({method.substr(0, at), method.substr(at + 1), workers, {}, {}});
+      continue;
+    }
     if (!follows_topology(method)) {
       points.push_back({method, "-", workers, {}, {}});
       continue;
@@ -98,7 +106,7 @@ std::vector<Point> measure(const Options& options, int workers, Progress& progre
   return points;
 }
 
-void print(const std::vector<Point>& points, const Options& options) {
+Table table_of(const std::vector<Point>& points, const Options& options) {
   Table table({{"method", Align::left},
                {"topology", Align::left},
                {"n", Align::right},
@@ -122,7 +130,49 @@ void print(const std::vector<Point>& points, const Options& options) {
   table.footnote(
       "alone: every worker for itself, without communication; waiting: for other workers, mean over the "
       "workers");
-  std::cout << table.text(colour_wanted());
+  return table;
+}
+
+// Against the number of workers, a line per method and topology.
+LineChart chart(const std::vector<Point>& points, const std::string& title, const std::string& y_label,
+                double (*value)(const Point& point, double alone)) {
+  LineChart result;
+  result.title = title;
+  result.x_label = "workers";
+  result.y_label = y_label;
+  result.log_x = true;
+  result.markers = true;
+  double alone = 0;
+  for (const Point& point : points) {
+    if (point.method == "alone") alone = Point::mean(point.images_per_second);
+    const std::string name = point.topology == "-" ? point.method : point.method + " on " + point.topology;
+    auto line = std::find_if(result.series.begin(), result.series.end(),
+                             [&](const Series& series) { return series.name == name; });
+    if (line == result.series.end()) line = result.series.insert(line, {name, {}, {}, point.method == "alone"});
+    line->x.push_back(point.workers);
+    line->y.push_back(value(point, alone));
+  }
+  return result;
+}
+
+void write_page(const std::vector<Point>& points, const Options& options) {
+  Page page("Throughput against the number of workers",
+            fmt::format("{} on made-up images, batch {} per worker, {}", options.work,
+                        training_work(options.work).batch, machine_text()));
+  page.section("Images per second")
+      .paragraph("All workers together. Where there are more workers than cores, they share them.")
+      .chart(chart(points, "Images per second", "images/s",
+                   [](const Point& point, double) { return Point::mean(point.images_per_second); }));
+  page.section("Beside no communication")
+      .paragraph("The same steps, every worker for itself, are 100 %.")
+      .chart(chart(points, "Share of the speed without communication", "%", [](const Point& point, double alone) {
+        return 100 * Point::mean(point.images_per_second) / alone;
+      }));
+  page.section("Waiting").chart(
+      chart(points, "Share of the time spent waiting for others", "%",
+            [](const Point& point, double) { return 100 * Point::mean(point.waiting); }));
+  page.section("Figures").table(table_of(points, options));
+  write_file(options.html, page.html({command_line(), STARLING_VERSION, today()}));
 }
 
 void print_json(const std::vector<Point>& points) {
@@ -141,6 +191,7 @@ void print_json(const std::vector<Point>& points) {
 }
 
 void run(const Options& options) {
+  if (!options.html.empty()) check_writable(options.html);
   Progress progress;
   std::vector<Point> all;
   for (const int workers : options.workers) {
@@ -148,7 +199,13 @@ void run(const Options& options) {
     all.insert(all.end(), points.begin(), points.end());
   }
   progress.clear();
-  options.json ? print_json(all) : print(all, options);
+  if (options.json)
+    print_json(all);
+  else
+    std::cout << table_of(all, options).text(colour_wanted());
+  if (options.html.empty()) return;
+  write_page(all, options);
+  if (!options.json) std::cout << "Open " << options.html << " in a browser.\n";
 }
 
 }  // namespace
@@ -160,7 +217,7 @@ void add_bench_scaling(CLI::App& bench) {
   command->add_option("--model", options->work, "lenet, resnet20 or mlp")
       ->check(CLI::IsMember({"lenet", "resnet20", "mlp"}))
       ->capture_default_str();
-  command->add_option("--methods", options->methods, "the methods")->delimiter(';')->capture_default_str();
+  command->add_option("--methods", options->methods, "the methods; METHOD@TOPOLOGY for one that needs its own")->delimiter(';')->capture_default_str();
   command->add_option("--topologies", options->topologies, "for methods that follow one")
       ->delimiter(';')
       ->capture_default_str();
@@ -175,6 +232,7 @@ void add_bench_scaling(CLI::App& bench) {
       ->check(CLI::Range(0.01, 60.0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "for programs");
+  command->add_option("--html", options->html, "also as a page");
   command->footer(
       "Example:\n  starling bench scaling --model mlp --methods 'dsgd-awc;local-sgd(tau=8)' --workers 2,4");
   command->callback([options] { run(*options); });
