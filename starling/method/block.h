@@ -58,6 +58,8 @@ class Block {
   std::vector<NamedState> states();
   /// One of them, as it was saved: what the method has not asked for yet is made.
   MutableBlock make_state(const std::string& key, DType type, std::size_t elements);
+  /// All of them, between two steps: as if the method had not begun.
+  void forget_states() { states_.clear(); }
 
   // With the others; in place when the driver has waited.
 

@@ -26,6 +26,9 @@ class Method {
  public:
   virtual ~Method() = default;
 
+  /// As make_method() was asked for it, so that a checkpoint can tell whose it is.
+  std::string spec;
+
   virtual void begin(Block&) {}
   virtual void gradient(Block&) {}
   virtual void gradient_done(Block&) {}

@@ -32,7 +32,11 @@ MethodPtr make_method(std::string_view text) {
     throw InvalidArgument(fmt::format("expected a method's name, not the list {}", spec.to_string()));
   std::vector<std::string> names;
   for (const MethodFamily& family : method_families()) {
-    if (family.name == spec.word) return family.make(Parameters(spec, family.parameters));
+    if (family.name == spec.word) {
+      MethodPtr made = family.make(Parameters(spec, family.parameters));
+      made->spec = spec.to_string();
+      return made;
+    }
     names.push_back(family.name);
   }
   throw InvalidArgument(unknown_name("method", spec.word, names));

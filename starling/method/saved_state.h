@@ -16,8 +16,8 @@ class SavedParts {
  public:
   void add(const std::string& name, ConstBlock block);
   void add_view(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
-  void add(const std::string& name, const std::vector<std::byte>& bytes);  // copied
-  void add_text(const std::string& name, const std::string& text);         // copied
+  void add_copy(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
+  void add_text(const std::string& name, const std::string& text);  // copied
   void add_number(const std::string& name, double value);
 
   std::span<const StatePart> parts() const { return parts_; }
@@ -31,9 +31,15 @@ class SavedParts {
 /// not in it: it belongs to whoever owns the blocks.
 void save(Driver& driver, SavedParts& parts);
 
+/// Throws Error when the file was written with other blocks, another method, topology, optimizer, rank or
+/// number of ranks, and says which; changes nothing.
+void check_fits(Driver& driver, const CheckpointFile& file);
+
+/// After how many steps the file was written.
+Step saved_step(const CheckpointFile& file);
+
 /// Goes on from there: x is what it was then, and every rank restores the same step. What was on its way when
-/// the state was saved is sent again. Throws Error when the file was written with other blocks, another method
-/// or another optimizer.
+/// the state was saved is sent again. Throws as check_fits() does.
 void restore(Driver& driver, const CheckpointFile& file);
 
 }  // namespace starling

@@ -34,6 +34,8 @@ class Sgd final : public Update {
   Sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers)
       : dtype_(dtype), count_(count), hypers_(std::move(hypers)), steps_(segments, 0) {}
 
+  std::string name() const override { return "sgd"; }
+
   void apply(const Stride& stride, std::span<const Segment> segments) override {
     each_segment(dtype_, stride, segments, [&](std::size_t i, const Segment& segment, const Stride& part) {
       const Hyper& hyper = (*hypers_)[segment.group];
@@ -77,6 +79,8 @@ class Adam final : public Update {
         v_(count * size_of(dtype)),
         steps_(segments, 0) {}
 
+  std::string name() const override { return decoupled_ ? "adamw" : "adam"; }
+
   void apply(const Stride& stride, std::span<const Segment> segments) override {
     each_segment(dtype_, stride, segments, [&](std::size_t i, const Segment& segment, const Stride& part) {
       adam_update(dtype_, part, rule_of((*hypers_)[segment.group], decoupled_), at(m_, dtype_, segment.begin),
@@ -111,6 +115,8 @@ class AccumAdam final : public Update {
         v_(count * size_of(dtype)),
         sum_(count * size_of(dtype)),
         steps_(segments, 0) {}
+
+  std::string name() const override { return decoupled_ ? "accum-adamw" : "accum-adam"; }
 
   void apply(const Stride& stride, std::span<const Segment> segments) override {
     each_segment(dtype_, stride, segments, [&](std::size_t i, const Segment& segment, const Stride& part) {

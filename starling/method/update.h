@@ -43,6 +43,8 @@ struct NamedState {
 class Update {
  public:
   virtual ~Update() = default;
+  /// Which one it is, so that a checkpoint can tell whose it is.
+  virtual std::string name() const = 0;
   /// The stride speaks of the whole block: y = the sum of `from`; x <- y + U(y, g) where a segment is active,
   /// x <- y elsewhere; also to `copy` where given.
   virtual void apply(const Stride& stride, std::span<const Segment> segments) = 0;

@@ -153,13 +153,17 @@ void CheckpointFile::read_into(std::string_view part, std::span<std::byte> bytes
   read_checked(found, bytes);
 }
 
-void CheckpointFile::read_into(std::span<const StatePlace> places) const {
+void CheckpointFile::check(std::span<const StatePlace> places) const {
   for (const StatePlace& place : places) {
     const Part& part = demand(place.name);
     if (part.type != place.type)
       refuse(fmt::format("has {} as {}, but {} is wanted", part.name, part.type, place.type));
     demand_size(part, place.bytes.size());
   }
+}
+
+void CheckpointFile::read_into(std::span<const StatePlace> places) const {
+  check(places);
   for (const StatePlace& place : places) read_checked(demand(place.name), place.bytes);
 }
 

@@ -62,14 +62,16 @@ void check(const Experiment& experiment) {
        fmt::format("uneven = {}: again or skip", experiment.uneven));
   need(experiment.epochs >= 1, fmt::format("epochs = {}: train for at least one", experiment.epochs));
   need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
-       fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup, experiment.epochs));
+       fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup,
+                   experiment.epochs));
   need(experiment.reports >= 0, fmt::format("reports = {}: 0 or more per epoch", experiment.reports));
   need(experiment.local_test >= 0, fmt::format("local_test = {}: 0 or more samples", experiment.local_test));
 }
 
 class Run {
  public:
-  Run(Flock& flock, const Experiment& experiment, const Reporter& report, const CheckpointOptions& checkpoints)
+  Run(Flock& flock, const Experiment& experiment, const Reporter& report,
+      const CheckpointOptions& checkpoints)
       : flock_(flock),
         experiment_((check(experiment), experiment)),
         report_(report),
@@ -93,15 +95,14 @@ class Run {
                                                         .eager = experiment.eager,
                                                         .on_loss = experiment.on_loss});
     last_.workers = flock.size();
-    before_ = flock.bytes_sent();
+    uncounted_ = flock.bytes_sent();
   }
 
   RunReport run() {
-    if (const auto resumed = checkpoints_.resume(*trainer_)) {
+    if (const auto resumed = resume()) {
       position_ = resumed->position;
       last_ = position_.totals;
       last_.workers = flock_.size();
-      // As much as then, not counting what making the trainer took.
       carried_ = position_.bytes;
       saved_ = std::floor(last_.epoch / every_ + 1e-9);
       report_(RunResume{trainer_->steps(), {}, {}, resumed->reset});
@@ -130,6 +131,27 @@ class Run {
   }
 
  private:
+  /// What is sent while this lives is not counted as the training's.
+  class Aside {
+   public:
+    explicit Aside(Run& run) : run_(run), sent_(run.flock_.bytes_sent()) {}
+    ~Aside() { run_.uncounted_ += run_.flock_.bytes_sent() - sent_; }
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    Run& run_;
+    std::uint64_t sent_;
+  };
+
+  std::optional<ExperimentCheckpoints::Resumed> resume() {
+    const Aside aside(*this);
+    return checkpoints_.resume(*trainer_);
+  }
+
+  // Of this rank, in all of the run.
+  std::uint64_t bytes() const { return carried_ + flock_.bytes_sent() - uncounted_; }
+
   RunHeader header() const {
     RunHeader header;
     header.starling = STARLING_VERSION;
@@ -141,10 +163,12 @@ class Run {
   }
 
   void deal_for_the_dead() {
+    const Aside aside(*this);
     const std::vector<Rank> dead = agreed_dead(flock_);
     last_.workers = flock_.size() - static_cast<int>(dead.size());
     for (const Rank rank : dead)
-      if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end()) report_(RunLoss{trainer_->steps(), rank});
+      if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end())
+        report_(RunLoss{trainer_->steps(), rank});
     if (dead.size() == dead_.size()) return;
     dead_ = dead;
     sampler_.replace(deal_again(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
@@ -173,6 +197,7 @@ class Run {
 
   // As many as the longest shard gives; or, where shorter ones begin again, as one of mean length.
   std::int64_t steps_of_epoch(std::size_t size) {
+    const Aside aside(*this);
     if (!again_) return trainer_->begin_epoch(static_cast<std::int64_t>(sampler_.batches(size)));
     std::vector<std::int64_t> sums = {static_cast<std::int64_t>(sampler_.shard().size()), 1};
     flock_.allreduce(sums, Reduction::sum, "experiment/epoch");
@@ -235,9 +260,9 @@ class Run {
                                 waited,
                                 combined,
                                 std::max(0.0, seconds - waited - combined),
-                                static_cast<double>(carried_ + flock_.bytes_sent() - before_ - uncounted_),
+                                static_cast<double>(bytes()),
                                 taken_ > 0 ? 1.0 : 0.0};
-    const std::uint64_t sent = flock_.bytes_sent();
+    const Aside aside(*this);
     flock_.allreduce(sums, Reduction::sum, "experiment/report");
     last_.step = trainer_->steps();
     last_.seconds += seconds;
@@ -254,7 +279,6 @@ class Run {
     combined_ += combined;
     loss_ = losses_ = images_ = 0;
     taken_ = 0;
-    uncounted_ += flock_.bytes_sent() - sent;
   }
 
   void tell() {
@@ -273,7 +297,7 @@ class Run {
   // The mean model, of which every rank judges its part of the test samples, and each rank's own.
   void evaluate() {
     summarise();
-    const std::uint64_t sent = flock_.bytes_sent();
+    const Aside aside(*this);
     const View view = flock_.view();
     const auto place = static_cast<std::size_t>(
         std::find(view.members.begin(), view.members.end(), flock_.rank()) - view.members.begin());
@@ -310,7 +334,6 @@ class Run {
     tell_problem();
     report_(report);
     evaluated_ = report;
-    uncounted_ += flock_.bytes_sent() - sent;
   }
 
   // Whether a checkpoint falls into the step that ended at this point.
@@ -324,8 +347,9 @@ class Run {
   void save(const RunPosition& where) {
     RunPosition position = where;
     position.totals = last_;
-    position.totals.seconds += position.step > 0 ? std::chrono::duration<double>(Clock::now() - begin_).count() : 0;
-    position.bytes = carried_ + flock_.bytes_sent() - before_ - uncounted_;
+    position.totals.seconds +=
+        position.step > 0 ? std::chrono::duration<double>(Clock::now() - begin_).count() : 0;
+    position.bytes = bytes();
     checkpoints_.save(*trainer_, position);
   }
 
@@ -352,8 +376,8 @@ class Run {
   Clock::time_point begin_{};
   double waited_ = 0, combined_ = 0, loss_ = 0, losses_ = 0, images_ = 0;
   int taken_ = 0;  // steps with data, since the last report
-  // Bytes: of this rank before the run, of reports and evaluations, and of the run before it was resumed.
-  std::uint64_t before_ = 0, uncounted_ = 0, carried_ = 0;
+  // Bytes of this rank: before the run, in reports and evaluations; and of the run before it was resumed.
+  std::uint64_t uncounted_ = 0, carried_ = 0;
 };
 
 template <typename T>

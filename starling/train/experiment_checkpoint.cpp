@@ -15,10 +15,14 @@ const char* const kPosition = "position";
 // Everything about where a run is, as numbers in a row.
 std::vector<double> numbers_of(const RunPosition& position) {
   const RunReport& totals = position.totals;
-  return {static_cast<double>(position.epoch), static_cast<double>(position.step),
-          static_cast<double>(position.bytes), totals.epoch,
-          totals.seconds,                      totals.computing,
-          totals.waiting,                      totals.combining,
+  return {static_cast<double>(position.epoch),
+          static_cast<double>(position.step),
+          static_cast<double>(position.bytes),
+          totals.epoch,
+          totals.seconds,
+          totals.computing,
+          totals.waiting,
+          totals.combining,
           static_cast<double>(totals.bytes_sent)};
 }
 
@@ -57,12 +61,17 @@ ExperimentCheckpoints::ExperimentCheckpoints(Flock& flock, const Experiment& exp
                                              const CheckpointOptions& options)
     : flock_(flock), experiment_(experiment), options_(options) {
   if (options.folder.empty()) return;
+  if (!(options.every > 0))
+    throw InvalidArgument(
+        fmt::format("checkpoints every {} epochs: more than 0, parts of epochs, too", options.every));
+  if (options.keep < 1)
+    throw InvalidArgument(fmt::format("checkpoints: keep = {}; keep at least 1", options.keep));
   folder_.emplace(options.folder);
   CheckpointRunOptions run;
   run.folder = options.folder;
   run.run = common_token(flock);
   run.workers = flock.size();
-  run.keep = static_cast<std::size_t>(std::max(1, options.keep));
+  run.keep = static_cast<std::size_t>(options.keep);
   run.gone = [flock](Rank rank) { return !flock.view().has(rank); };
   writer_ = std::make_unique<CheckpointWriter>(std::move(run), flock.rank());
 }
@@ -86,8 +95,9 @@ void ExperimentCheckpoints::check_settings(const Labels& saved, const std::strin
   for (const RunSetting& setting : settings_of(experiment_)) {
     const auto then = find_label(saved, setting.name);
     if (!then || *then == setting.value || may_change(setting.name)) continue;
-    throw Error(fmt::format("{} was written with {} = {}, this run has {}; resume with the same, or train anew in another folder",
-                            where, setting.name, *then, setting.value));
+    throw Error(fmt::format(
+        "{} was written with {} = {}, this run has {}; resume with the same, or train anew in another folder",
+        where, setting.name, *then, setting.value));
   }
 }
 
@@ -96,61 +106,67 @@ std::optional<CheckpointInfo> ExperimentCheckpoints::chosen() const {
   return folder_->newest();
 }
 
-void ExperimentCheckpoints::agree(const std::string& problem) {
-  std::vector<std::int32_t> bad(static_cast<std::size_t>(flock_.size()));
+void ExperimentCheckpoints::agree(const std::string& problem, Step step) {
+  std::vector<std::int64_t> bad(static_cast<std::size_t>(flock_.size()));
   bad[static_cast<std::size_t>(flock_.rank())] = problem.empty() ? 0 : 1;
+  bad.insert(bad.end(), {step, -step});
   flock_.allreduce(bad, Reduction::max, "experiment/resume");
   if (!problem.empty()) throw Error(problem);
-  const auto first = std::find(bad.begin(), bad.end(), 1);
-  if (first != bad.end())
+  const auto first = std::find(bad.begin(), bad.end() - 2, 1);
+  if (first != bad.end() - 2)
     throw Error(fmt::format("rank {} could not resume, so nobody does", first - bad.begin()));
+  if (bad.end()[-2] != -bad.back())
+    throw Error(
+        fmt::format("{}: the ranks see other checkpoints there, the newest of steps {} to {} (-1: none); all "
+                    "of them must see the same folder",
+                    options_.folder.string(), -bad.back(), bad.end()[-2]));
+}
+
+std::string ExperimentCheckpoints::problem_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
 }
 
 std::optional<ExperimentCheckpoints::Resumed> ExperimentCheckpoints::resume(Trainer& trainer) {
   if (!folder_ || !options_.resume) return std::nullopt;
   std::optional<CheckpointInfo> info;
-  std::optional<CheckpointFile> file;
-  std::string problem;
+  std::vector<CheckpointFile> files;
   bool same = true;
-  try {
+  const std::string unreadable = problem_of([&] {
     info = chosen();
-    if (info) {
-      check_settings(info->labels, info->folder.string());
-      same = info->workers == flock_.size() && info->files.size() == static_cast<std::size_t>(flock_.size());
-      if (same) file.emplace(folder_->open(*info, flock_.rank()));
-      if (!same)
-        for (const CheckpointInfo::File& one : info->files) folder_->open(*info, one.rank);
-    }
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  agree(problem);
+    if (!info) return;
+    check_settings(info->labels, info->folder.string());
+    same = info->workers == flock_.size() && info->files.size() == static_cast<std::size_t>(flock_.size());
+    if (same)
+      files.push_back(folder_->open(*info, flock_.rank()));
+    else
+      for (const CheckpointInfo::File& one : info->files) files.push_back(folder_->open(*info, one.rank));
+  });
+  agree(unreadable, info ? info->step : -1);
   if (!info) return std::nullopt;
   Resumed resumed;
-  if (same) {
-    resumed.position = position_from(*file);
-    try {
-      trainer.restore(*file);
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-    agree(problem);
-    return resumed;
-  }
-  std::vector<std::filesystem::path> files;
-  for (const CheckpointInfo::File& one : info->files) files.push_back(info->folder / one.name);
-  try {
-    resumed.position = position_from(CheckpointFile(files[0]));
-    trainer.restore_mean(files);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  agree(problem);
-  // The samples are dealt to others now: the epoch begins again. Bytes go on from the flock's, on one rank.
+  agree(problem_of([&] {
+          resumed.position = position_from(files[0]);
+          if (same)
+            trainer.restore(files[0]);
+          else
+            trainer.restore_mean(files);
+        }),
+        info->step);
+  if (same) return resumed;
+  // The samples are dealt to others now: the epoch begins again. One rank has sent what all had.
   resumed.position.step = 0;
-  resumed.position.bytes = flock_.rank() == 0 ? resumed.position.totals.bytes_sent : 0;
+  resumed.position.totals.epoch = resumed.position.epoch;
+  std::uint64_t bytes = 0;
+  for (const CheckpointFile& file : files) bytes += position_from(file).bytes;
+  resumed.position.bytes = flock_.rank() == 0 ? bytes : 0;
   resumed.reset = fmt::format(
-      "{} files of {} workers, now {}: everybody starts from the mean model; optimizer and method state, random "
+      "{} files of {} workers, now {}: everybody starts from the mean model; optimizer and method state, "
+      "random "
       "generators and the order of the data begin anew, and so does epoch {}",
       files.size(), info->workers, flock_.size(), resumed.position.epoch + 1);
   return resumed;

@@ -13,8 +13,8 @@ namespace starling {
 /// Where a run is, beside what its trainer knows.
 struct RunPosition {
   int epoch = 0;
-  std::int64_t step = 0;  // of the epoch, already done
-  RunReport totals;       // seconds, bytes and so on until here
+  std::int64_t step = 0;    // of the epoch, already done
+  RunReport totals;         // seconds, bytes and so on until here
   std::uint64_t bytes = 0;  // that this rank sent
 };
 
@@ -40,8 +40,10 @@ class ExperimentCheckpoints {
  private:
   void check_settings(const Labels& saved, const std::string& where) const;
   std::optional<CheckpointInfo> chosen() const;
-  /// What one rank cannot do, none does: everybody throws when somebody has a problem.
-  void agree(const std::string& problem);
+  /// What one rank cannot do, none does: everybody throws when somebody has a problem, or another step.
+  void agree(const std::string& problem, Step step);
+  /// What it throws.
+  static std::string problem_of(const std::function<void()>& work);
 
   Flock& flock_;
   const Experiment& experiment_;

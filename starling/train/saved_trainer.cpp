@@ -12,6 +12,8 @@ const std::string kParameters = "parameters/";
 const std::string kBuffers = "buffers/";
 const std::string kOptimizer = "torch optimizer";
 const std::string kGenerator = "torch generator";
+const std::string kLossScale = "loss scale";
+const std::string kGoodSteps = "good steps";
 
 std::string type_name(const torch::Tensor& tensor) {
   return std::string(torch::toString(tensor.scalar_type()));
@@ -30,72 +32,147 @@ std::vector<std::pair<std::string, torch::Tensor>> tensors_of(const torch::nn::M
   return all;
 }
 
-torch::Tensor read_like(const CheckpointFile& file, const std::string& name, const torch::Tensor& like) {
-  torch::Tensor read = torch::empty_like(like, torch::MemoryFormat::Contiguous).detach();
-  file.read_into(name, bytes_of(read));
-  return read;
-}
+/// A module's tensors and the memory that a file is read into: their own, unless they have gaps.
+class Model {
+ public:
+  explicit Model(const torch::nn::Module& module) {
+    for (const auto& [name, tensor] : tensors_of(module)) {
+      torch::Tensor memory = tensor.detach();
+      if (!memory.is_contiguous()) memory = torch::empty_like(memory, torch::MemoryFormat::Contiguous);
+      places.push_back({name, type_name(memory), bytes_of(memory)});
+      tensors.push_back(tensor);
+      memories.push_back(memory);
+    }
+  }
+
+  /// Another model's file may have all of this one's tensors, and more.
+  void check(const CheckpointFile& file) const {
+    file.check(places);
+    for (const auto& part : file.parts()) {
+      if (!part.name.starts_with(kParameters) && !part.name.starts_with(kBuffers)) continue;
+      const auto same = [&](const StatePlace& place) { return place.name == part.name; };
+      if (std::none_of(places.begin(), places.end(), same))
+        throw Error(fmt::format("{} has a part {}, which the model here does not have", file.path().string(),
+                                part.name));
+    }
+  }
+
+  void read(const CheckpointFile& file) {
+    file.read_into(places);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const torch::Tensor own = tensors[i].detach();
+      if (own.data_ptr() == memories[i].data_ptr())
+        own.unsafeGetTensorImpl()->bump_version();
+      else
+        own.copy_(memories[i]);
+    }
+  }
+
+  std::vector<StatePlace> places;
+  std::vector<torch::Tensor> tensors;
+  std::vector<torch::Tensor> memories;
+};
 
 }  // namespace
+
+// Whether torch's own optimizer has something to remember.
+bool Trainer::State::optimizer_remembers() {
+  for (Update* update : updates())
+    if (update->state().empty()) return true;
+  return local.native().empty();
+}
 
 void Trainer::State::save(SavedParts& parts) {
   const torch::NoGradGuard no_grad;
   if (averaged)
-    throw InvalidArgument("a checkpoint while the parameters are the flock's average: revert it or keep it first");
+    throw InvalidArgument(
+        "a checkpoint while the parameters are the flock's average: revert it or keep it first");
+  if (!driver->begun()) notice_changes();
   for (const auto& [name, tensor] : tensors_of(module)) {
     const torch::Tensor whole = tensor.detach().contiguous();
-    if (whole.data_ptr() == tensor.data_ptr()) {
+    if (whole.data_ptr() == tensor.data_ptr())
       parts.add_view(name, type_name(whole), bytes_of(whole));
-    } else {
-      parts.add(name, std::vector<std::byte>(bytes_of(whole).begin(), bytes_of(whole).end()));
-    }
+    else
+      parts.add_copy(name, type_name(whole), bytes_of(whole));
   }
   starling::save(*driver, parts);
-  if (local.native().empty()) parts.add_text(kOptimizer, saved_optimizer(optimizer));
-  parts.add_number("loss scale", loss_scale);
-  parts.add_number("good steps", good_steps);
-  const torch::Tensor generator = at::globalContext().defaultGenerator(torch::kCPU).get_state();
-  parts.add(kGenerator, std::vector<std::byte>(bytes_of(generator).begin(), bytes_of(generator).end()));
+  try {
+    parts.add_text(kOptimizer, saved_optimizer(optimizer, optimizer_remembers()));
+  } catch (const c10::Error&) {
+    throw InvalidArgument(
+        "a checkpoint: the optimizer or its options do not implement save() and serialize()");
+  }
+  parts.add_number(kLossScale, loss_scale);
+  parts.add_number(kGoodSteps, good_steps);
+  at::Generator generator = at::globalContext().defaultGenerator(torch::kCPU);
+  const std::lock_guard lock(generator.mutex());
+  const torch::Tensor drawn = generator.get_state();
+  parts.add_copy(kGenerator, type_name(drawn), bytes_of(drawn));
 }
 
 void Trainer::State::restore(const CheckpointFile& file) {
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors_of(module)) tensor.detach().copy_(read_like(file, name, tensor));
+  if (averaged)
+    throw InvalidArgument("restore while the parameters are the flock's average: revert it or keep it first");
+  for (std::size_t i = 0; i < parameters.size(); ++i) bring_home(i);
+  Model model(module);
+  model.check(file);
+  check_fits(*driver, file);
+  // Which settings an optimizer has decides what it remembers.
+  restore_settings(file);
+  model.read(file);
   starling::restore(*driver, file);
-  if (local.native().empty()) {
-    const std::vector<std::byte> bytes = file.read(kOptimizer);
-    restore_optimizer(optimizer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  }
   double steps = 0;
-  file.read_into("loss scale", std::as_writable_bytes(std::span(&loss_scale, 1)));
-  file.read_into("good steps", std::as_writable_bytes(std::span(&steps, 1)));
+  file.read_into(kLossScale, std::as_writable_bytes(std::span(&loss_scale, 1)));
+  file.read_into(kGoodSteps, std::as_writable_bytes(std::span(&steps, 1)));
   good_steps = static_cast<int>(steps);
   at::Generator generator = at::globalContext().defaultGenerator(torch::kCPU);
-  torch::Tensor generator_state = generator.get_state();
-  file.read_into(kGenerator, bytes_of(generator_state));
-  generator.set_state(generator_state);
+  const std::lock_guard lock(generator.mutex());
+  const torch::Tensor drawn = generator.get_state();
+  file.read_into(kGenerator, bytes_of(drawn));
+  generator.set_state(drawn);
   // What the method remembers was saved with these parameters: nothing has to follow them.
   for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
 }
 
-void Trainer::State::restore_mean(const std::vector<std::filesystem::path>& paths) {
-  const torch::NoGradGuard no_grad;
-  if (paths.empty()) throw InvalidArgument("the mean of no models");
-  std::vector<std::unique_ptr<CheckpointFile>> files;
-  for (const auto& path : paths) files.push_back(std::make_unique<CheckpointFile>(path));
-  for (const auto& [name, tensor] : tensors_of(module)) {
-    torch::Tensor sum = read_like(*files[0], name, tensor);
-    if (sum.is_floating_point()) {
-      sum = sum.to(torch::kFloat64);
-      for (std::size_t i = 1; i < files.size(); ++i) sum += read_like(*files[i], name, tensor).to(torch::kFloat64);
-      sum /= static_cast<double>(files.size());
-    }
-    tensor.detach().copy_(sum);
+void Trainer::State::restore_settings(const CheckpointFile& file) {
+  const std::vector<std::byte> bytes = file.read(kOptimizer);
+  try {
+    restore_optimizer(optimizer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                      optimizer_remembers());
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("{} was written with another optimizer than {}: {}", file.path().string(),
+                            c10::demangle(typeid(optimizer).name()), error.what_without_backtrace()));
   }
-  double step = 0;
-  files[0]->read_into("step", std::as_writable_bytes(std::span(&step, 1)));
+  local.read_settings();
+}
+
+void Trainer::State::restore_mean(std::span<const CheckpointFile> files) {
+  const torch::NoGradGuard no_grad;
+  if (files.empty()) throw InvalidArgument("the mean of no models");
+  if (driver->step() > 0)
+    throw InvalidArgument(fmt::format(
+        "restore_mean after {} steps: optimizer and method are to begin anew; make another trainer",
+        driver->step()));
+  Model model(module);
+  for (const CheckpointFile& file : files) model.check(file);
+  std::vector<torch::Tensor> sums;
+  for (const CheckpointFile& file : files) {
+    model.read(file);
+    for (std::size_t i = 0; i < model.tensors.size(); ++i) {
+      const torch::Tensor own = model.tensors[i].detach();
+      if (sums.size() <= i)
+        sums.push_back(own.is_floating_point() ? own.to(torch::kFloat64, false, true) : own.clone());
+      else if (own.is_floating_point())
+        sums[i] += own.to(torch::kFloat64);
+    }
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].is_floating_point()) sums[i] /= static_cast<double>(files.size());
+    model.tensors[i].detach().copy_(sums[i]);
+  }
   driver->restart();
-  driver->set_step(static_cast<Step>(step));
+  driver->set_step(saved_step(files[0]));
   parameters_changed();
 }
 

@@ -37,9 +37,9 @@ std::string key_of_group(std::size_t group) {
 
 }  // namespace
 
-std::string saved_optimizer(const torch::optim::Optimizer& optimizer) {
+std::string saved_optimizer(const torch::optim::Optimizer& optimizer, bool memory) {
   torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
+  if (memory) optimizer.save(archive);
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     torch::serialize::OutputArchive settings(archive.compilation_unit());
     optimizer.param_groups()[g].options().serialize(settings);
@@ -50,12 +50,14 @@ std::string saved_optimizer(const torch::optim::Optimizer& optimizer) {
   return out.str();
 }
 
-void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& text) {
+void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& text, bool memory) {
   std::istringstream in(text);
   torch::serialize::InputArchive archive;
   archive.load_from(in);
-  optimizer.state().clear();
-  optimizer.load(archive);
+  if (memory) {
+    optimizer.state().clear();
+    optimizer.load(archive);
+  }
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     torch::serialize::InputArchive settings;
     archive.read(key_of_group(g), settings);

@@ -15,8 +15,8 @@ std::unique_ptr<torch::optim::Optimizer> make_torch_optimizer(std::string_view t
 /// Sets the learning rate of every group.
 void set_learning_rate(torch::optim::Optimizer& optimizer, double lr);
 
-/// Its state and settings as text, and back.
-std::string saved_optimizer(const torch::optim::Optimizer& optimizer);
-void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& text);
+/// Its settings and what it remembers (`memory`) as text, and back.
+std::string saved_optimizer(const torch::optim::Optimizer& optimizer, bool memory = true);
+void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& text, bool memory = true);
 
 }  // namespace starling

@@ -20,6 +20,8 @@ class ForeignUpdate final : public Update {
   ForeignUpdate(torch::optim::Optimizer& optimizer, torch::Tensor x, std::vector<Placed> parameters)
       : optimizer_(optimizer), x_(std::move(x)), parameters_(std::move(parameters)) {}
 
+  std::string name() const override { return c10::demangle(typeid(optimizer_).name()); }
+
   void apply(const Stride& stride, std::span<const Segment> segments) override {
     const DType dtype = dtype_of_tensor(x_);
     void* own = x_.data_ptr();

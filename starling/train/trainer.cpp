@@ -417,7 +417,7 @@ void Trainer::save(SavedParts& parts) {
 void Trainer::restore(const CheckpointFile& file) {
   state_->restore(file);
 }
-void Trainer::restore_mean(const std::vector<std::filesystem::path>& files) {
+void Trainer::restore_mean(std::span<const CheckpointFile> files) {
   state_->restore_mean(files);
 }
 void Trainer::parameters_changed() {

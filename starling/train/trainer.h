@@ -1,7 +1,7 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "starling/flock/flock.h"
@@ -77,12 +77,15 @@ class Trainer {
   /// Everything that this rank needs to go on from here, between two steps: parameters, buffers, optimizer,
   /// what the method remembers, torch's random generator, the step. Valid until the next step begins.
   void save(SavedParts& parts);
-  /// As it was when the file was written, on every rank from its own file; nothing of what follows differs
-  /// by a bit from what would have followed then. Throws Error when the file does not fit, and names why.
+  /// As it was when the file was written, on every rank from its own file, the optimizer's settings included;
+  /// nothing of what follows differs by a bit from what would have followed then. Throws Error when the file
+  /// does not fit, names why, and has changed nothing; after other errors (a file that cannot be read) the
+  /// trainer is of no use any more.
   void restore(const CheckpointFile& file);
-  /// The mean of other ranks' models, where there are more or fewer ranks than there were. Optimizer, method
-  /// and random generator begin anew; the step is the files'.
-  void restore_mean(const std::vector<std::filesystem::path>& files);
+  /// The mean of these files' models, where there are more or fewer ranks than there were; of buffers that are
+  /// whole numbers the first file's. Optimizer, method and random generator begin anew, in a trainer that has
+  /// not made a step; the step is the files'.
+  void restore_mean(std::span<const CheckpointFile> files);
 
   /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.
   double consensus_distance();

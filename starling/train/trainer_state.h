@@ -20,7 +20,8 @@ class Stopwatch {
       if (watch_.depth_++ == 0) watch_.since_ = Clock::now();
     }
     ~Running() {
-      if (--watch_.depth_ == 0) watch_.seconds_ += std::chrono::duration<double>(Clock::now() - watch_.since_).count();
+      if (--watch_.depth_ == 0)
+        watch_.seconds_ += std::chrono::duration<double>(Clock::now() - watch_.since_).count();
     }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
@@ -61,7 +62,9 @@ struct Trainer::State {
   // saved_trainer.cpp
   void save(SavedParts& parts);
   void restore(const CheckpointFile& file);
-  void restore_mean(const std::vector<std::filesystem::path>& files);
+  void restore_settings(const CheckpointFile& file);
+  void restore_mean(std::span<const CheckpointFile> files);
+  bool optimizer_remembers();
 
   // averages.cpp
   void agree_on(const std::string& settings);
@@ -91,7 +94,7 @@ struct Trainer::State {
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;
-  Stopwatch inside;  // time in here, waiting included
+  Stopwatch inside;             // time in here, waiting included
   std::int64_t epoch_left = 0;  // steps
 
   std::vector<torch::Tensor> own_models;  // while averaged

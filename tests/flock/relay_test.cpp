@@ -208,6 +208,48 @@ TEST_P(RelayTest, EqualBlocksStayEqualWhateverIsDropped) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
+// A relay that is made anew and given what another remembers, in another job, goes on bit for bit; also while
+// messages of the start are still on their way.
+TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
+  const auto n = static_cast<std::size_t>(GetParam().size);
+  if (GetParam().launcher->processes) GTEST_SKIP() << "what is remembered lies in this process";
+  for (const char* tree : {"chain", "binary-tree", "double-binary-trees"})
+    for (const Missing rule : {Missing::counts, Missing::own, Missing::reference})
+      for (const Step saved : {0, 1, 2, 6}) {
+        std::vector<Relay::Memory> memories(n);
+        std::vector<std::vector<double>> values(n);
+        std::vector<std::vector<double>> straight(n);
+        std::vector<std::vector<double>> resumed(n);
+        const auto steps = [](Relay& relay, std::vector<double>& x, Step from, Step to) {
+          for (Step step = from; step < to; ++step) {
+            for (std::size_t i = 0; i < x.size(); ++i)
+              x[i] = x[i] * 0.9 + 0.1 * static_cast<double>(i * 3 + static_cast<std::size_t>(step));
+            relay.average(x);
+          }
+        };
+        run([&](Flock& flock) {
+          const auto r = static_cast<std::size_t>(flock.rank());
+          Relay relay = flock.relay(tree, "relay", {.missing = rule});
+          std::vector<double> x(7, static_cast<double>(r) + 0.1);
+          relay.set_reference(const_block(x));
+          steps(relay, x, 0, saved);
+          memories[r] = relay.memory();
+          values[r] = x;
+          steps(relay, x, saved, saved + 4);
+          straight[r] = x;
+        });
+        run([&](Flock& flock) {
+          const auto r = static_cast<std::size_t>(flock.rank());
+          Relay relay = flock.relay(tree, "relay", {.missing = rule});
+          relay.set_reference(const_block(std::vector<double>(7, -1e6)));
+          relay.remember(memories[r]);
+          steps(relay, values[r], saved, saved + 4);
+          resumed[r] = values[r];
+        });
+        EXPECT_EQ(straight, resumed) << tree << " from step " << saved;
+      }
+}
+
 TEST_P(RelayTest, OnlyTrees) {
   run([](Flock& flock) {
     if (flock.size() < 3) return;
