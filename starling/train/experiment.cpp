@@ -62,14 +62,16 @@ void check(const Experiment& experiment) {
        fmt::format("uneven = {}: again or skip", experiment.uneven));
   need(experiment.epochs >= 1, fmt::format("epochs = {}: train for at least one", experiment.epochs));
   need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
-       fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup, experiment.epochs));
+       fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup,
+                   experiment.epochs));
   need(experiment.reports >= 0, fmt::format("reports = {}: 0 or more per epoch", experiment.reports));
   need(experiment.local_test >= 0, fmt::format("local_test = {}: 0 or more samples", experiment.local_test));
 }
 
 class Run {
  public:
-  Run(Flock& flock, const Experiment& experiment, const Reporter& report, const CheckpointOptions& checkpoints)
+  Run(Flock& flock, const Experiment& experiment, const Reporter& report,
+      const CheckpointOptions& checkpoints)
       : flock_(flock),
         experiment_((check(experiment), experiment)),
         report_(report),
@@ -103,13 +105,14 @@ class Run {
       last_.workers = flock_.size();
       // As much as then, not counting what making the trainer took.
       carried_ = position_.bytes;
+      before_ = flock_.bytes_sent();
       saved_ = std::floor(last_.epoch / every_ + 1e-9);
       report_(RunResume{trainer_->steps(), {}, {}, resumed->reset});
     } else {
       report_(header());
     }
     for (; position_.epoch < experiment_.epochs && !diverged_; ++position_.epoch, position_.step = 0) {
-      if (position_.epoch > 0) deal_for_the_dead();
+      if (position_.epoch > 0) uncounted([&] { deal_for_the_dead(); });
       train_epoch();
       evaluate();
       if (due(position_.epoch + 1.0)) {
@@ -140,13 +143,28 @@ class Run {
     return header;
   }
 
-  void deal_for_the_dead() {
-    const std::vector<Rank> dead = agreed_dead(flock_);
+  // What is sent here is no part of training.
+  template <typename Talk>
+  void uncounted(Talk&& talk) {
+    const std::uint64_t sent = flock_.bytes_sent();
+    talk();
+    uncounted_ += flock_.bytes_sent() - sent;
+  }
+
+  // Tells of those who were alive until now.
+  void note_dead(const std::vector<Rank>& dead) {
     last_.workers = flock_.size() - static_cast<int>(dead.size());
     for (const Rank rank : dead)
-      if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end()) report_(RunLoss{trainer_->steps(), rank});
-    if (dead.size() == dead_.size()) return;
+      if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end())
+        report_(RunLoss{trainer_->steps(), rank});
     dead_ = dead;
+  }
+
+  void deal_for_the_dead() {
+    const std::vector<Rank> dead = agreed_dead(flock_);
+    note_dead(dead);
+    if (dead.size() == dealt_) return;
+    dealt_ = dead.size();
     sampler_.replace(deal_again(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
   }
 
@@ -155,7 +173,8 @@ class Run {
         static_cast<std::size_t>(experiment_.batch) * static_cast<std::size_t>(experiment_.accumulation);
     begin_shard();
     for (std::int64_t done = 0; done < position_.step * experiment_.accumulation; ++done) next_samples();
-    const std::int64_t steps = steps_of_epoch(size);
+    std::int64_t steps = 0;
+    uncounted([&] { steps = steps_of_epoch(size); });
     const std::int64_t every = std::max<std::int64_t>(1, steps / std::max(1, experiment_.reports));
     begin_ = Clock::now();
     while (position_.step < steps && !diverged_) {
@@ -238,7 +257,14 @@ class Run {
                                 static_cast<double>(carried_ + flock_.bytes_sent() - before_ - uncounted_),
                                 taken_ > 0 ? 1.0 : 0.0};
     const std::uint64_t sent = flock_.bytes_sent();
+    const std::size_t own = sums.size();
+    const View view = flock_.view();
+    for (Rank rank = 0; rank < flock_.size(); ++rank) sums.push_back(view.has(rank) ? 0 : 1);
     flock_.allreduce(sums, Reduction::sum, "experiment/report");
+    std::vector<Rank> dead;
+    for (Rank rank = 0; rank < flock_.size(); ++rank)
+      if (sums[own + static_cast<std::size_t>(rank)] > 0) dead.push_back(rank);
+    note_dead(dead);
     last_.step = trainer_->steps();
     last_.seconds += seconds;
     last_.loss = sums[0] / std::max(1.0, sums[1]);
@@ -324,7 +350,8 @@ class Run {
   void save(const RunPosition& where) {
     RunPosition position = where;
     position.totals = last_;
-    position.totals.seconds += position.step > 0 ? std::chrono::duration<double>(Clock::now() - begin_).count() : 0;
+    position.totals.seconds +=
+        position.step > 0 ? std::chrono::duration<double>(Clock::now() - begin_).count() : 0;
     position.bytes = carried_ + flock_.bytes_sent() - before_ - uncounted_;
     checkpoints_.save(*trainer_, position);
   }
@@ -345,6 +372,7 @@ class Run {
   ExperimentCheckpoints checkpoints_;
   double saved_ = 0;  // checkpoints that were due
   std::vector<Rank> dead_;
+  std::size_t dealt_ = 0;  // whose samples others have
   RunPosition position_;
   RunReport last_;
   RunReport evaluated_;
@@ -352,7 +380,7 @@ class Run {
   Clock::time_point begin_{};
   double waited_ = 0, combined_ = 0, loss_ = 0, losses_ = 0, images_ = 0;
   int taken_ = 0;  // steps with data, since the last report
-  // Bytes: of this rank before the run, of reports and evaluations, and of the run before it was resumed.
+  // Bytes: of this rank before the run, of what is no training, and of the run before it was resumed.
   std::uint64_t before_ = 0, uncounted_ = 0, carried_ = 0;
 };
 

@@ -1,7 +1,9 @@
 #include "starling/train/experiment_checkpoint.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/launch/environment.h"
@@ -15,10 +17,14 @@ const char* const kPosition = "position";
 // Everything about where a run is, as numbers in a row.
 std::vector<double> numbers_of(const RunPosition& position) {
   const RunReport& totals = position.totals;
-  return {static_cast<double>(position.epoch), static_cast<double>(position.step),
-          static_cast<double>(position.bytes), totals.epoch,
-          totals.seconds,                      totals.computing,
-          totals.waiting,                      totals.combining,
+  return {static_cast<double>(position.epoch),
+          static_cast<double>(position.step),
+          static_cast<double>(position.bytes),
+          totals.epoch,
+          totals.seconds,
+          totals.computing,
+          totals.waiting,
+          totals.combining,
           static_cast<double>(totals.bytes_sent)};
 }
 
@@ -43,6 +49,14 @@ bool may_change(const std::string& setting) {
   return setting == "epochs" || setting == "warmup" || setting == "cosine" || setting == "on_loss";
 }
 
+// "" where checkpoints can be written.
+std::string problem_with(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK) != 0) error.assign(errno, std::generic_category());
+  return error ? fmt::format("cannot write checkpoints to {}: {}", folder.string(), error.message()) : "";
+}
+
 std::string common_token(Flock& flock) {
   std::string own = launch::random_token();
   own.resize(32, '0');
@@ -57,6 +71,7 @@ ExperimentCheckpoints::ExperimentCheckpoints(Flock& flock, const Experiment& exp
                                              const CheckpointOptions& options)
     : flock_(flock), experiment_(experiment), options_(options) {
   if (options.folder.empty()) return;
+  agree(problem_with(options.folder));  // now, not after the first epoch
   folder_.emplace(options.folder);
   CheckpointRunOptions run;
   run.folder = options.folder;
@@ -86,8 +101,9 @@ void ExperimentCheckpoints::check_settings(const Labels& saved, const std::strin
   for (const RunSetting& setting : settings_of(experiment_)) {
     const auto then = find_label(saved, setting.name);
     if (!then || *then == setting.value || may_change(setting.name)) continue;
-    throw Error(fmt::format("{} was written with {} = {}, this run has {}; resume with the same, or train anew in another folder",
-                            where, setting.name, *then, setting.value));
+    throw Error(fmt::format(
+        "{} was written with {} = {}, this run has {}; resume with the same, or train anew in another folder",
+        where, setting.name, *then, setting.value));
   }
 }
 
@@ -99,11 +115,12 @@ std::optional<CheckpointInfo> ExperimentCheckpoints::chosen() const {
 void ExperimentCheckpoints::agree(const std::string& problem) {
   std::vector<std::int32_t> bad(static_cast<std::size_t>(flock_.size()));
   bad[static_cast<std::size_t>(flock_.rank())] = problem.empty() ? 0 : 1;
-  flock_.allreduce(bad, Reduction::max, "experiment/resume");
+  flock_.allreduce(bad, Reduction::max, "experiment/checkpoints");
   if (!problem.empty()) throw Error(problem);
   const auto first = std::find(bad.begin(), bad.end(), 1);
   if (first != bad.end())
-    throw Error(fmt::format("rank {} could not resume, so nobody does", first - bad.begin()));
+    throw Error(
+        fmt::format("rank {} has a problem with its checkpoints, so nobody goes on", first - bad.begin()));
 }
 
 std::optional<ExperimentCheckpoints::Resumed> ExperimentCheckpoints::resume(Trainer& trainer) {
@@ -150,7 +167,8 @@ std::optional<ExperimentCheckpoints::Resumed> ExperimentCheckpoints::resume(Trai
   resumed.position.step = 0;
   resumed.position.bytes = flock_.rank() == 0 ? resumed.position.totals.bytes_sent : 0;
   resumed.reset = fmt::format(
-      "{} files of {} workers, now {}: everybody starts from the mean model; optimizer and method state, random "
+      "{} files of {} workers, now {}: everybody starts from the mean model; optimizer and method state, "
+      "random "
       "generators and the order of the data begin anew, and so does epoch {}",
       files.size(), info->workers, flock_.size(), resumed.position.epoch + 1);
   return resumed;
