@@ -156,7 +156,7 @@ void add_train(CLI::App& app) {
                                       "go on from the newest checkpoint, or from the one of this step")
                          ->expected(0, 1)
                          ->default_str(kNewest)
-                         ->type_name("[STEP]")
+                         ->option_text("[STEP]")
                          ->check(CLI::IsMember({kNewest}) | whole_number());
   command->footer(
       "Alone it starts the workers itself; under starling run, mpirun or torchrun it is one of them.\n\n"
