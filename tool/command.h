@@ -17,6 +17,7 @@ void add_bench(CLI::App& app);
 void add_timeline(CLI::App& app);
 void add_data(CLI::App& app);
 void add_report(CLI::App& app);
+void add_info(CLI::App& app);
 
 /// `starling run ... -- program`: keeps what is behind the dashes from the parser, byte for byte.
 /// Returns the number of words before them.
@@ -30,6 +31,9 @@ void remember_command_line(int argc, char** argv);
 const std::string& command_line();
 /// Its words behind the program's name.
 const std::vector<std::string>& own_arguments();
+
+/// A word as a shell would take it back.
+std::string shell_quoted(const std::string& word);
 
 /// For seeds: -1 would silently become 2^64 - 1.
 CLI::Validator whole_number();

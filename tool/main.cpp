@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   add_torch_command(app, "sweep", "Train with every combination of settings, and compare them");
   add_data(app);
   add_report(app);
+  add_info(app);
   try {
     app.parse(keep_program(argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();

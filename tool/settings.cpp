@@ -10,11 +10,6 @@
 namespace starling::tool {
 namespace {
 
-std::string option_name(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
-}
-
 template <typename T>
 bool parse(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
@@ -31,21 +26,63 @@ bool read(const std::string& text, bool& to) {
   to = text == "true";
   return true;
 }
+bool read(const std::string& text, std::optional<double>& to) {
+  return parse(text, to.emplace());
+}
 template <typename T>
 bool read(const std::string& text, T& to) {
   return parse(text, to);
 }
 
-const char* wanted(const std::string*) { return "a text"; }
-const char* wanted(const bool*) { return "true or false"; }
-const char* wanted(const int*) { return "a whole number"; }
-const char* wanted(const std::uint64_t*) { return "a whole number from 0 up"; }
-const char* wanted(const double*) { return "a number"; }
+const char* type_name(const std::string*) {
+  return "TEXT";
+}
+const char* type_name(const bool*) {
+  return "true|false";
+}
+template <typename Number>
+const char* type_name(const Number*) {
+  return "NUMBER";
+}
 
-bool fits(const std::string*, const TomlScalar& value) { return std::holds_alternative<std::string>(value); }
-bool fits(const bool*, const TomlScalar& value) { return std::holds_alternative<bool>(value); }
+std::string as_text(const std::optional<double>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+template <typename T>
+std::string as_text(const T& value) {
+  return fmt::format("{}", value);
+}
+
+const char* wanted(const std::string*) {
+  return "a text";
+}
+const char* wanted(const bool*) {
+  return "true or false";
+}
+const char* wanted(const int*) {
+  return "a whole number";
+}
+const char* wanted(const std::uint64_t*) {
+  return "a whole number from 0 up";
+}
+const char* wanted(const double*) {
+  return "a number";
+}
+const char* wanted(const std::optional<double>*) {
+  return "a number";
+}
+
+bool fits(const std::string*, const TomlScalar& value) {
+  return std::holds_alternative<std::string>(value);
+}
+bool fits(const bool*, const TomlScalar& value) {
+  return std::holds_alternative<bool>(value);
+}
 bool fits(const double*, const TomlScalar& value) {
   return std::holds_alternative<double>(value) || std::holds_alternative<std::int64_t>(value);
+}
+bool fits(const std::optional<double>*, const TomlScalar& value) {
+  return fits(static_cast<double*>(nullptr), value);
 }
 template <typename Whole>
 bool fits(const Whole*, const TomlScalar& value) {
@@ -53,6 +90,11 @@ bool fits(const Whole*, const TomlScalar& value) {
 }
 
 }  // namespace
+
+std::string option_name(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
 
 std::string to_text(const TomlScalar& value) {
   return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
@@ -65,6 +107,9 @@ void Settings::add(const std::string& name, int& target, const std::string& help
   settings_.push_back({name, &target, help});
 }
 void Settings::add(const std::string& name, double& target, const std::string& help) {
+  settings_.push_back({name, &target, help});
+}
+void Settings::add(const std::string& name, std::optional<double>& target, const std::string& help) {
   settings_.push_back({name, &target, help});
 }
 void Settings::add(const std::string& name, bool& target, const std::string& help) {
@@ -80,6 +125,8 @@ void Settings::add_options(CLI::App& command) {
     setting.option = command.add_option_function<std::string>(
         option, [this, name = setting.name, option](const std::string& text) { set(name, text, option); },
         setting.help);
+    setting.option->take_last();  // the last one typed counts
+    setting.option->type_name(std::visit([](auto* target) { return type_name(target); }, setting.target));
     if (const std::string now = text(setting.name); !now.empty()) setting.option->default_str(now);
   }
 }
@@ -89,9 +136,10 @@ void Settings::read_file(const std::string& path) {
     const std::string where = fmt::format("{}, line {}", path, entry.line);
     demand(entry.key, where);
     if (entry.list)
-      throw Error(fmt::format("{}: {} takes one value, not a list; lists are for starling sweep", where, entry.key));
+      throw Error(
+          fmt::format("{}: {} takes one value, not a list; lists are for starling sweep", where, entry.key));
     check_type(entry.key, entry.values[0], where);
-    if (!given(entry.key)) set(entry.key, to_text(entry.values[0]), where);
+    if (from(entry.key) != From::command_line) set(entry.key, to_text(entry.values[0]), where);
   }
 }
 
@@ -105,17 +153,20 @@ void Settings::check_type(const std::string& name, const TomlScalar& value, cons
 }
 
 void Settings::set(const std::string& name, const std::string& text, const std::string& where) {
+  Setting& setting = settings_[static_cast<std::size_t>(&demand(name, where) - settings_.data())];
   std::visit(
       [&](auto* target) {
         if (!read(text, *target))
           throw Error(fmt::format("{}: {} = {} is not {}", where, name, text, wanted(target)));
       },
-      demand(name, where).target);
+      setting.target);
+  setting.where = where;
 }
 
-bool Settings::given(const std::string& name) const {
-  const Setting* setting = find(name);
-  return setting != nullptr && setting->option != nullptr && setting->option->count() > 0;
+Settings::From Settings::from(const std::string& name) const {
+  const Setting& setting = demand(name, name);
+  if (setting.option != nullptr && setting.option->count() > 0) return From::command_line;
+  return setting.where.empty() ? From::nobody : From::file;
 }
 
 std::vector<std::string> Settings::names() const {
@@ -125,17 +176,12 @@ std::vector<std::string> Settings::names() const {
 }
 
 std::string Settings::text(const std::string& name) const {
-  return std::visit([](const auto* target) { return fmt::format("{}", *target); }, demand(name, name).target);
-}
-
-const Settings::Setting* Settings::find(const std::string& name) const {
-  const auto found = std::find_if(settings_.begin(), settings_.end(),
-                                  [&](const Setting& setting) { return setting.name == name; });
-  return found == settings_.end() ? nullptr : &*found;
+  return std::visit([](const auto* target) { return as_text(*target); }, demand(name, name).target);
 }
 
 const Settings::Setting& Settings::demand(const std::string& name, const std::string& where) const {
-  if (const Setting* setting = find(name)) return *setting;
+  for (const Setting& setting : settings_)
+    if (setting.name == name) return setting;
   throw Error(where + ": " + unknown_name("key", name, names()));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,18 +21,24 @@ struct TomlEntry {
   bool list = false;
 };
 
-/// The file's entries in order; tables are flattened to `table.key`, lists of them to `table.0.key`. Throws Error naming file and line.
+/// The file's entries in order; tables are flattened to `table.key`, lists of them to `table.0.key`. Throws
+/// Error naming file and line.
 std::vector<TomlEntry> read_toml(const std::string& path);
+
+/// `clip_norm` -> `--clip-norm`.
+std::string option_name(std::string name);
 
 /// As it would be typed on a command line.
 std::string to_text(const TomlScalar& value);
 
-/// What can be set on a command line as `--name VALUE` and in a TOML file as `name = value`; command lines win.
+/// What can be set on a command line as `--name VALUE` and in a TOML file as `name = value`; command lines
+/// win.
 class Settings {
  public:
   void add(const std::string& name, std::string& target, const std::string& help);
   void add(const std::string& name, int& target, const std::string& help);
   void add(const std::string& name, double& target, const std::string& help);
+  void add(const std::string& name, std::optional<double>& target, const std::string& help);
   void add(const std::string& name, bool& target, const std::string& help);
   void add(const std::string& name, std::uint64_t& target, const std::string& help);
 
@@ -44,21 +50,24 @@ class Settings {
   void set(const std::string& name, const std::string& text, const std::string& where);
   /// Of the right type for this name? Throws Error naming `where`, the name and what would be valid.
   void check_type(const std::string& name, const TomlScalar& value, const std::string& where) const;
-  /// The command line gave it.
-  bool given(const std::string& name) const;
-  bool known(const std::string& name) const { return find(name) != nullptr; }
+  /// Who gave it; the later win.
+  enum class From { nobody, file, command_line };
+  From from(const std::string& name) const;
+  /// "mnist.toml, line 3" or "--lr", for messages.
+  const std::string& where(const std::string& name) const { return demand(name, name).where; }
   std::vector<std::string> names() const;
+  const std::string& help(const std::string& name) const { return demand(name, name).help; }
   std::string text(const std::string& name) const;
 
  private:
-  using Target = std::variant<std::string*, int*, double*, bool*, std::uint64_t*>;
+  using Target = std::variant<std::string*, int*, double*, std::optional<double>*, bool*, std::uint64_t*>;
   struct Setting {
     std::string name;
     Target target;
     std::string help;
     CLI::Option* option = nullptr;
+    std::string where = {};
   };
-  const Setting* find(const std::string& name) const;
   const Setting& demand(const std::string& name, const std::string& where) const;
 
   std::vector<Setting> settings_;

@@ -92,9 +92,12 @@ void Job::on_exit(Rank rank, int status) {
   for (const int which : {0, 1}) member.output.read_some(which, 1 << 20);
   if (!member.ending.failed() || stopping_ || killed_) return;
   failures_.push_back(rank);
-  const char* rest = options_.stop_on_failure ? "stopping the others" : "the others go on";
-  if (living_ > 0 && !just_told())
-    say(fmt::format("rank {} failed ({}); {}", rank, member.ending.text(), rest));
+  const char* rest = living_ == 0               ? ""
+                     : options_.stop_on_failure ? "; stopping the others"
+                                                : "; the others go on";
+  // With our own streams only those who were killed have not told it themselves, and nothing is said again.
+  const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
+  if (news && !just_told()) say(fmt::format("rank {} failed ({}){}", rank, member.ending.text(), rest));
   if (options_.stop_on_failure && living_ > 0) stop();
 }
 
@@ -180,6 +183,7 @@ void Job::report() {
     say(fmt::format("stopped by {}", signal_name(told_to_end_)));
     return;
   }
+  if (options_.share_output) return;
   const auto& lines = first.output.last_lines();
   say(fmt::format("rank {} failed first, {}; {}", failures_.front(), first.ending.text(),
                   lines.empty() ? "it printed nothing" : "its last lines:"));
@@ -211,6 +215,8 @@ void Job::flush() {
 int Job::exit_status() const {
   if (timed_out_) return 124;
   if (second_interrupt_) return 128 + SIGINT;
+  const auto went_well = [](const Member& member) { return !member.ending.failed(); };
+  if (options_.one_is_enough && std::ranges::any_of(members_, went_well)) return 0;
   if (!failures_.empty()) return members_[static_cast<std::size_t>(failures_.front())].ending.exit_status();
   if (broken_pipe_) return 128 + SIGPIPE;
   return out_sink_.error() != 0 ? 1 : 0;

@@ -13,10 +13,11 @@ struct LaunchOptions {
   std::vector<std::string> command;      // program and arguments
   std::vector<std::string> environment;  // NAME=VALUE, beside this process's own
   bool bind = false;                     // pin every rank to its share of the CPUs
-  bool share_output = false;             // ranks write to our own streams, without prefixes
+  bool share_output = false;             // ranks write to our own streams, and say themselves why they fail
   std::string log_dir;                   // rank-K.log files go there; empty: none
   std::optional<double> timeout;         // seconds
   bool stop_on_failure = true;
+  bool one_is_enough = false;  // a job went well if one of its ranks did
   double grace = 5;  // seconds between SIGTERM and SIGKILL
 };
 

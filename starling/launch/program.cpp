@@ -1,7 +1,9 @@
 #include "starling/launch/program.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -40,7 +42,7 @@ bool ends_within(pid_t pid, std::chrono::milliseconds time) {
   const Fd watch(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!watch) return false;
   pollfd end{watch.get(), POLLIN, 0};
-  return poll(&end, 1, static_cast<int>(time.count())) == 1;
+  return poll(&end, 1, static_cast<int>(std::min<std::int64_t>(time.count(), INT_MAX))) == 1;
 }
 
 }  // namespace

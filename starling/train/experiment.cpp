@@ -162,15 +162,21 @@ class Run {
     return header;
   }
 
-  void deal_for_the_dead() {
-    const Aside aside(*this);
-    const std::vector<Rank> dead = agreed_dead(flock_);
+  // Tells of those who were alive until now.
+  void note_dead(const std::vector<Rank>& dead) {
     last_.workers = flock_.size() - static_cast<int>(dead.size());
     for (const Rank rank : dead)
       if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end())
         report_(RunLoss{trainer_->steps(), rank});
-    if (dead.size() == dead_.size()) return;
     dead_ = dead;
+  }
+
+  void deal_for_the_dead() {
+    const Aside aside(*this);
+    const std::vector<Rank> dead = agreed_dead(flock_);
+    note_dead(dead);
+    if (dead.size() == dealt_) return;
+    dealt_ = dead.size();
     sampler_.replace(deal_again(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
   }
 
@@ -263,7 +269,14 @@ class Run {
                                 static_cast<double>(bytes()),
                                 taken_ > 0 ? 1.0 : 0.0};
     const Aside aside(*this);
+    const std::size_t own = sums.size();
+    const View view = flock_.view();
+    for (Rank rank = 0; rank < flock_.size(); ++rank) sums.push_back(view.has(rank) ? 0 : 1);
     flock_.allreduce(sums, Reduction::sum, "experiment/report");
+    std::vector<Rank> dead;
+    for (Rank rank = 0; rank < flock_.size(); ++rank)
+      if (sums[own + static_cast<std::size_t>(rank)] > 0) dead.push_back(rank);
+    note_dead(dead);
     last_.step = trainer_->steps();
     last_.seconds += seconds;
     last_.loss = sums[0] / std::max(1.0, sums[1]);
@@ -369,6 +382,7 @@ class Run {
   ExperimentCheckpoints checkpoints_;
   double saved_ = 0;  // checkpoints that were due
   std::vector<Rank> dead_;
+  std::size_t dealt_ = 0;  // whose samples others have
   RunPosition position_;
   RunReport last_;
   RunReport evaluated_;
@@ -376,7 +390,7 @@ class Run {
   Clock::time_point begin_{};
   double waited_ = 0, combined_ = 0, loss_ = 0, losses_ = 0, images_ = 0;
   int taken_ = 0;  // steps with data, since the last report
-  // Bytes of this rank: before the run, in reports and evaluations; and of the run before it was resumed.
+  // Bytes of this rank: before the run and in what is no training; and of the run before it was resumed.
   std::uint64_t uncounted_ = 0, carried_ = 0;
 };
 

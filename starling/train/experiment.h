@@ -43,7 +43,7 @@ void visit_settings(E& e, Visit&& visit) {
   visit("method", e.method, "how models meet; see docs/methods.md");
   visit("topology", e.topology, "who talks to whom; see starling topo");
   visit("optimizer", e.optimizer, "sgd, momentum, nesterov, adam, adamw; with settings, as in adamw(lr=0.001)");
-  visit("partition", e.partition, "how the samples are dealt: iid, dirichlet(0.1), equal");
+  visit("partition", e.partition, "how the samples are dealt: iid, contiguous, dirichlet(0.1)");
   visit("uneven", e.uneven, "whose data end first begins them again, or skips until all have ended: again, skip");
   visit("batch", e.batch, "samples per worker and step");
   visit("epochs", e.epochs, "passes over the data");

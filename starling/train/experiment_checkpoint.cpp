@@ -1,7 +1,9 @@
 #include "starling/train/experiment_checkpoint.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/launch/environment.h"
@@ -47,6 +49,14 @@ bool may_change(const std::string& setting) {
   return setting == "epochs" || setting == "warmup" || setting == "cosine" || setting == "on_loss";
 }
 
+// "" where checkpoints can be written.
+std::string problem_with(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK) != 0) error.assign(errno, std::generic_category());
+  return error ? fmt::format("cannot write checkpoints to {}: {}", folder.string(), error.message()) : "";
+}
+
 std::string common_token(Flock& flock) {
   std::string own = launch::random_token();
   own.resize(32, '0');
@@ -66,6 +76,7 @@ ExperimentCheckpoints::ExperimentCheckpoints(Flock& flock, const Experiment& exp
         fmt::format("checkpoints every {} epochs: more than 0, parts of epochs, too", options.every));
   if (options.keep < 1)
     throw InvalidArgument(fmt::format("checkpoints: keep = {}; keep at least 1", options.keep));
+  agree(problem_with(options.folder), -1);  // now, not after the first epoch
   folder_.emplace(options.folder);
   CheckpointRunOptions run;
   run.folder = options.folder;
@@ -114,7 +125,7 @@ void ExperimentCheckpoints::agree(const std::string& problem, Step step) {
   if (!problem.empty()) throw Error(problem);
   const auto first = std::find(bad.begin(), bad.end() - 2, 1);
   if (first != bad.end() - 2)
-    throw Error(fmt::format("rank {} could not resume, so nobody does", first - bad.begin()));
+    throw Error(fmt::format("rank {} has a problem with its checkpoints, so nobody goes on", first - bad.begin()));
   if (bad.end()[-2] != -bad.back())
     throw Error(
         fmt::format("{}: the ranks see other checkpoints there, the newest of steps {} to {} (-1: none); all "

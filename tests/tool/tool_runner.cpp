@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <fcntl.h>
 #include <fstream>
 #include <iterator>
 #include <poll.h>
@@ -39,7 +41,7 @@ void drain(int out, int err, ToolRun& run) {
 
 }  // namespace
 
-ToolRun run_tool(const std::vector<std::string>& arguments) {
+StartedTool::StartedTool(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {STARLING_TOOL_PATH};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -47,25 +49,45 @@ ToolRun run_tool(const std::vector<std::string>& arguments) {
   argv.push_back(nullptr);
   std::array<int, 2> out;
   std::array<int, 2> err;
-  if (pipe(out.data()) != 0 || pipe(err.data()) != 0) throw std::runtime_error("pipe");
-  const pid_t child = fork();
-  if (child < 0) throw std::runtime_error("fork");
-  if (child == 0) {
+  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0)
+    throw std::runtime_error("pipe");
+  pid_ = fork();
+  if (pid_ < 0) throw std::runtime_error("fork");
+  if (pid_ == 0) {
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
-    for (const int end : {out[0], out[1], err[0], err[1]}) close(end);
     execv(argv[0], argv.data());
     _exit(127);
   }
   close(out[1]);
   close(err[1]);
+  out_ = out[0];
+  err_ = err[0];
+}
+
+StartedTool::~StartedTool() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  finish();
+}
+
+void StartedTool::signal(int signal) const {
+  kill(pid_, signal);
+}
+
+ToolRun StartedTool::finish() {
   ToolRun run;
-  drain(out[0], err[0], run);
+  drain(out_, err_, run);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
+  pid_ = -1;
   run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return run;
+}
+
+ToolRun run_tool(const std::vector<std::string>& arguments) {
+  return StartedTool(arguments).finish();
 }
 
 Folder::Folder() {

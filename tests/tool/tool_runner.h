@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +18,24 @@ struct ToolRun {
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-/// Runs the real `starling` with these arguments, its output in pipes, and waits for it.
+/// The real `starling` with these arguments, its output in pipes. Killed if nobody waits for it.
+class StartedTool {
+ public:
+  explicit StartedTool(const std::vector<std::string>& arguments);
+  ~StartedTool();
+  StartedTool(const StartedTool&) = delete;
+  StartedTool& operator=(const StartedTool&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int signal) const;
+  ToolRun finish();
+
+ private:
+  pid_t pid_ = -1;
+  int out_ = -1, err_ = -1;
+};
+
+/// Runs it to its end.
 ToolRun run_tool(const std::vector<std::string>& arguments);
 
 /// A folder of the test's own, gone when it ends.

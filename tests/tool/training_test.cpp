@@ -21,7 +21,7 @@ TEST(DemoCommand, TrainsAndWritesAPage) {
               testing::ContainsRegex("one-peer exponential was .* all-reduce, .*[(].* % against .* %[)]"));
   const std::string page = read_file(folder.path("demo.html"));
   for (const char* part :
-       {"Training loss against time", "Test accuracy of the mean model", "Consensus distance", "<svg"})
+       {"Loss against seconds", "Test accuracy of the mean model", "Consensus distance", "<svg"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 

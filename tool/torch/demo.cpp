@@ -11,6 +11,7 @@
 #include "starling/record/run_log.h"
 #include "starling/report/training_page.h"
 #include "tool/bench_program.h"
+#include "tool/last_words.h"
 #include "tool/torch/command.h"
 #include "tool/worker_group.h"
 
@@ -70,18 +71,22 @@ void train(Contender& contender, const Options& options) {
   launch::LaunchOptions job;
   job.ranks = options.workers;
   job.command = {own_path(), "train", "--data", options.data, "--method", contender.method, "--lr", lr};
-  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{
-           {"--warmup", "0.2"},
-           {"--epochs", std::to_string(options.epochs)},
-           {"--seed", std::to_string(options.seed)},
-           {"--threads", std::to_string(threads)},
-           {"--metrics", metrics}}) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--warmup", "0.2"},
+                                                        {"--epochs", std::to_string(options.epochs)},
+                                                        {"--seed", std::to_string(options.seed)},
+                                                        {"--threads", std::to_string(threads)},
+                                                        {"--metrics", metrics}}) {
     job.command.push_back(name);
     job.command.push_back(value);
   }
   job.environment = training_environment(threads);
   job.share_output = true;
-  if (launch::launch(job) != 0) throw Error("the training of " + contender.name + " failed");
+  const LastWords words;
+  job.environment.push_back(words.variable());
+  const int status = launch::launch(job);
+  words.tell();
+  if (status != 0) throw Error("the training of " + contender.name + " failed");
   contender.log = read_run_log(metrics);
 }
 

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   add_train(app);
   add_sweep(app);
 
+  add_about(app);
   // This program's own children.
   std::string work;
   int threads = 1;

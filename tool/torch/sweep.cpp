@@ -5,20 +5,22 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "starling/base/error.h"
-#include "starling/data/registry.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/program.h"
 #include "starling/report/number_text.h"
+#include "starling/report/training_page.h"
+#include "starling/report/training_tables.h"
+#include "starling/version.h"
 #include "tool/bench_program.h"
 #include "tool/progress.h"
 #include "tool/torch/command.h"
+#include "tool/torch/needed_data.h"
 #include "tool/torch/sweep_plan.h"
 #include "tool/torch/train_settings.h"
-#include "starling/report/training_page.h"
-#include "tool/worker_group.h"
 
 namespace starling::tool {
 namespace {
@@ -54,7 +56,8 @@ class Sweep {
     for (std::size_t i = 0; i < runs_.size(); ++i)
       if (!finished(metrics(runs_[i]))) open_.push_back(i);
     std::cout << fmt::format("{} runs, {} of them done already, {} at a time\n", runs_.size(),
-                             runs_.size() - open_.size(), std::min(at_once_, std::max<std::size_t>(1, open_.size())))
+                             runs_.size() - open_.size(),
+                             std::min(at_once_, std::max<std::size_t>(1, open_.size())))
               << std::flush;
     begin_ = Clock::now();
     std::vector<std::jthread> threads;
@@ -81,7 +84,7 @@ class Sweep {
       const std::string failure = train(run, place);
       const std::lock_guard lock(mutex_);
       ++done_;
-      if (!failure.empty()) failures_.push_back(fmt::format("{}: {}", run.folder(), failure));
+      if (!failure.empty()) failures_.push_back(fmt::format("{}: {}", describe(run), failure));
       tell(run, failure);
     }
   }
@@ -101,16 +104,20 @@ class Sweep {
     const launch::ProgramRun ended = launch::run_program(words, std::chrono::hours(24 * 30), cpus_of(place));
     write_file((metrics(run).parent_path() / "output.txt").string(), ended.out + ended.err);
     if (finished(metrics(run))) return {};
-    return ended.err.empty() ? "it ended without a word" : ended.err.substr(0, ended.err.find('\n'));
+    if (ended.err.empty()) return fmt::format("{}, without a word", ended.ending.text());
+    const std::string said = ended.err.substr(0, ended.err.find('\n'));
+    const std::string us = "starling: ";
+    return said.rfind(us, 0) == 0 ? said.substr(us.size()) : said;
   }
 
   void tell(const SweepRun& run, const std::string& failure) {
     const double took = std::chrono::duration<double>(Clock::now() - begin_).count();
     const double left = took / static_cast<double>(done_) * static_cast<double>(open_.size() - done_);
-    std::string result = failure.empty() ? "" : "failed: " + failure;
+    std::string result = failure.empty() ? "" : "failed";
     if (failure.empty()) {
       const RunLog log = read_run_log(metrics(run).string());
-      if (const RunReport* end = log.last_evaluation()) result = fmt::format("{:.2f} %", 100 * *end->test_accuracy);
+      if (const RunReport* end = log.last_evaluation())
+        result = fmt::format("{:.2f} %", 100 * *end->test_accuracy);
     }
     progress_.clear();
     std::cout << fmt::format("{:>3}/{}  {}  {}\n", done_, open_.size(), describe(run), result) << std::flush;
@@ -121,8 +128,9 @@ class Sweep {
   std::string describe(const SweepRun& run) const {
     std::string text;
     for (const auto& [name, value] : run.settings)
-      if (std::any_of(runs_.begin(), runs_.end(),
-                      [&, key = name, mine = value](const SweepRun& other) { return other.setting(key) != mine; }))
+      if (std::any_of(runs_.begin(), runs_.end(), [&, key = name, mine = value](const SweepRun& other) {
+            return other.setting(key) != mine;
+          }))
         text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
     return text;
   }
@@ -142,42 +150,45 @@ class Sweep {
 
 // Fetched once, not by every run.
 void fetch_data(const std::vector<SweepRun>& runs) {
-  std::vector<std::string> seen;
-  for (const SweepRun& run : runs) {
-    std::string data = run.setting("data");
-    if (data.empty()) data = Experiment().data;
-    if (data.rfind("text:", 0) == 0 || std::find(seen.begin(), seen.end(), data) != seen.end()) continue;
-    seen.push_back(data);
-    const DataSource& source = find_data_source(data);
-    if (source.recipe) fetch(source, {}, [](const std::string& line) { std::cout << line << std::endl; });
-  }
+  std::set<std::string> all;
+  for (const SweepRun& run : runs)
+    all.insert(run.setting("data").empty() ? Experiment().data : run.setting("data"));
+  for (const std::string& data : all) fetch_needed_data(data);
 }
 
-void run(const Options& options, Settings& known) {
+// The values of the file, and in their place those of the command line.
+SweepFile read_values(const Options& options, Settings& known) {
   SweepFile file;
   if (!options.config.empty()) file = read_sweep_file(options.config, known);
   for (const auto& [name, texts] : options.values) {
-    for (const std::string& text : texts) known.set(name, text, "--" + name);
-    const auto replace = [&](SweepValues& values, bool add) {
-      const auto found =
-          std::find_if(values.begin(), values.end(), [&, key = name](const auto& v) { return v.first == key; });
-      if (found != values.end())
-        found->second = texts;
-      else if (add)
-        values.emplace_back(name, texts);
-    };
-    replace(file.common, true);
-    for (SweepValues& one : file.cases) replace(one, false);
+    for (const std::string& text : texts) known.set(name, text, option_name(name));
+    put(file.common, name, texts);
+    for (SweepValues& one : file.cases)
+      if (std::any_of(one.begin(), one.end(),
+                      [&, key = name](const auto& value) { return value.first == key; }))
+        put(one, name, texts);
   }
-  for (const char* own : {"metrics", "report", "checkpoint"})
-    for (const auto& [name, texts] : file.common)
-      if (name == own) throw InvalidArgument(fmt::format("{} is the sweep's own: it writes to {}", name, options.out));
-  std::vector<SweepRun> runs = plan_sweep(file.common, file.cases);
+  return file;
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(fmt::format("cannot make the folder {}: {}", folder, error.message()));
+}
+
+void run(const Options& options, Settings& known) {
+  const SweepFile values = read_values(options, known);
+  std::vector<SweepRun> runs = plan_sweep(values.common, values.cases);
   if (options.list) {
-    for (const SweepRun& one : runs) std::cout << fmt::format("starling train {}\n", fmt::join(one.arguments(), " "));
+    for (const SweepRun& one : runs) {
+      std::cout << "starling train";
+      for (const std::string& word : one.arguments()) std::cout << ' ' << shell_quoted(word);
+      std::cout << '\n';
+    }
     return;
   }
-  fs::create_directories(options.out);
+  make_folder(options.out);
   const std::string page = (fs::path(options.out) / "report.html").string();
   check_writable(page);
   fetch_data(runs);
@@ -187,8 +198,10 @@ void run(const Options& options, Settings& known) {
   if (!sweep.failures().empty()) exit_status() = 1;
   const std::vector<RunLog> logs = sweep.logs();
   if (logs.empty()) return;
-  write_training_page(logs, "", page);
-  std::cout << "Open " << page << " in a browser.\n";
+  for (const RunTask& task : group_runs(logs))
+    std::cout << '\n' << training_table(task).text(colour_wanted());
+  write_training_page(logs, "", page, {command_line(), STARLING_VERSION, today()});
+  std::cout << "\nOpen " << page << " in a browser.\n";
 }
 
 }  // namespace
@@ -196,27 +209,35 @@ void run(const Options& options, Settings& known) {
 void add_sweep(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto settings = std::make_shared<TrainSettings>();
-  auto known = std::make_shared<Settings>(settings->table());
-  CLI::App* command = app.add_subcommand("sweep", "Train with every combination of settings, and compare them");
-  command->add_option("config", options->config, "a TOML file: settings of starling train, each one or a list");
-  command->add_option("--out", options->out, "logs and the report go into this folder; a second call goes on there")
+  auto known = std::make_shared<Settings>(settings->training_table());
+  CLI::App* command =
+      app.add_subcommand("sweep", "Train with every combination of settings, and compare them");
+  command->add_option("config", options->config,
+                      "a TOML file: settings of starling train, each one or a list");
+  command
+      ->add_option("--out", options->out,
+                   "logs and the report go into this folder; a second call goes on there")
       ->capture_default_str();
   command->add_option("--at-once", options->at_once, "how many runs at a time; 0: as many as there are cores")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--list", options->list, "say what would be run, and run nothing");
-  for (const std::string& name : known->names()) {
-    std::string option = name;
-    std::replace(option.begin(), option.end(), '_', '-');
-    command->add_option_function<std::vector<std::string>>(
-        "--" + option,
-        [options, name](const std::vector<std::string>& texts) { options->values.emplace_back(name, texts); },
-        "values to try, of this setting of starling train");
-  }
+  for (const std::string& name : known->names())
+    command
+        ->add_option_function<std::vector<std::string>>(
+            option_name(name),
+            [options, name](const std::vector<std::string>& texts) {
+              options->values.emplace_back(name, texts);
+            },
+            known->help(name))
+        ->type_name("VALUE")
+        ->group("Settings of starling train, each with one value or several");
   command->footer(
-      "Every method gets the same learning rates and seeds; of the learning rates, the one with the best mean\n"
+      "Every method gets the same learning rates and seeds; of the learning rates, the one with the best "
+      "mean\n"
       "accuracy over the seeds counts.\n\n"
       "Examples:\n"
-      "  starling sweep --topology ring exponential one-peer-exponential --seed 1 2 3 --workers 8 --out mine\n"
+      "  starling sweep --topology ring exponential one-peer-exponential --seed 1 2 3 --workers 8 --out "
+      "mine\n"
       "  starling sweep table.toml --out table");
   command->callback([options, known, settings] { run(*options, *known); });
 }

@@ -14,15 +14,6 @@ std::uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-void put(SweepValues& values, const std::string& name, std::vector<std::string> texts) {
-  const auto found =
-      std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == name; });
-  if (found == values.end())
-    values.emplace_back(name, std::move(texts));
-  else
-    found->second = std::move(texts);
-}
-
 // The last setting changes fastest.
 void add_product(const SweepValues& values, std::vector<SweepRun>& runs) {
   std::vector<SweepRun> all = {{}};
@@ -36,11 +27,21 @@ void add_product(const SweepValues& values, std::vector<SweepRun>& runs) {
     all = std::move(longer);
   }
   for (SweepRun& run : all)
-    if (std::none_of(runs.begin(), runs.end(), [&](const SweepRun& other) { return other.settings == run.settings; }))
+    if (std::none_of(runs.begin(), runs.end(),
+                     [&](const SweepRun& other) { return other.settings == run.settings; }))
       runs.push_back(std::move(run));
 }
 
 }  // namespace
+
+void put(SweepValues& values, const std::string& name, std::vector<std::string> texts) {
+  const auto found =
+      std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == name; });
+  if (found == values.end())
+    values.emplace_back(name, std::move(texts));
+  else
+    found->second = std::move(texts);
+}
 
 std::string SweepRun::setting(const std::string& name) const {
   for (const auto& [key, text] : settings)
@@ -55,8 +56,9 @@ std::string SweepRun::folder() const {
   for (const auto& [name, text] : sorted) all += name + '=' + text + '\n';
   for (const char* name : {"method", "topology", "seed"}) {
     std::string text = setting(name);
-    std::replace_if(text.begin(), text.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; },
-                    '-');
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; },
+        '-');
     if (!text.empty()) begin += text.substr(0, 24) + '_';
   }
   return fmt::format("{}{:016x}", begin, hash_of(all));
@@ -64,11 +66,7 @@ std::string SweepRun::folder() const {
 
 std::vector<std::string> SweepRun::arguments() const {
   std::vector<std::string> words;
-  for (const auto& [name, text] : settings) {
-    std::string option = name;
-    std::replace(option.begin(), option.end(), '_', '-');
-    words.push_back(fmt::format("--{}={}", option, text));
-  }
+  for (const auto& [name, text] : settings) words.push_back(fmt::format("{}={}", option_name(name), text));
   return words;
 }
 

@@ -1,29 +1,35 @@
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 #include <iostream>
 #include <memory>
+#include <thread>
 
 #include "starling/base/error.h"
-#include "starling/data/registry.h"
+#include "starling/flock/errors.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/launcher.h"
+#include "starling/report/training_page.h"
 #include "starling/train/worker.h"
 #include "tool/bench_program.h"
+#include "tool/last_words.h"
 #include "tool/torch/command.h"
+#include "tool/torch/needed_data.h"
 #include "tool/torch/train_settings.h"
 #include "tool/torch/train_view.h"
-#include "starling/report/training_page.h"
 #include "tool/worker_group.h"
 
 namespace starling::tool {
 namespace {
 
+constexpr const char* kNewest = "newest";
+
 struct Options {
   TrainSettings train;
   Settings settings;
   std::string config;
-  std::string resume;  // "newest", or a step
+  std::string resume;  // kNewest, or a step
   CLI::Option* resumes = nullptr;
 };
 
@@ -33,8 +39,9 @@ CheckpointOptions checkpoint_options(const Options& options) {
   chosen.every = options.train.checkpoint_every;
   chosen.keep = options.train.keep;
   chosen.resume = options.resumes->count() > 0;
-  if (chosen.resume && chosen.folder.empty()) throw InvalidArgument("--resume needs --checkpoint DIR to resume from");
-  if (chosen.resume && options.resume != "newest") chosen.resume_step = std::stoll(options.resume);
+  if (chosen.resume && chosen.folder.empty())
+    throw InvalidArgument("--resume needs --checkpoint DIR to resume from");
+  if (chosen.resume && options.resume != kNewest) chosen.resume_step = std::stoll(options.resume);
   return chosen;
 }
 
@@ -44,10 +51,19 @@ std::string metrics_file(const TrainSettings& train) {
   return std::filesystem::path(train.report).replace_extension(".jsonl").string();
 }
 
-// One of the workers. Everybody hears what happens; the first who is alive tells it.
-void be_worker(const Options& options, const Experiment& experiment) {
+Experiment read_settings(Options& options) {
+  if (!options.config.empty()) options.settings.read_file(options.config);
+  return options.train.complete(options.settings);
+}
+
+// Everybody hears what happens; the first who is alive tells it.
+void train(Flock& flock, Options& options) {
+  const Experiment experiment = read_settings(options);
+  if (options.settings.from("workers") == Settings::From::command_line &&
+      options.train.workers != flock.size())
+    throw InvalidArgument(
+        fmt::format("--workers {}, but the launcher has started {}", options.train.workers, flock.size()));
   const CheckpointOptions checkpoints = checkpoint_options(options);
-  Flock flock = join();
   const int cores = static_cast<int>(launch::allowed_cpus().size());
   prepare_worker(options.train.threads > 0 ? options.train.threads
                                            : std::max(1, cores / static_cast<int>(flock.local_size())));
@@ -66,54 +82,72 @@ void be_worker(const Options& options, const Experiment& experiment) {
   }
 }
 
-// What is wrong with the settings is said once, here, before there are workers.
-void check(const Options& options, const Experiment& experiment) {
-  checkpoint_options(options);
-  for (const std::string& file : {metrics_file(options.train), options.train.report})
-    if (!file.empty()) check_writable(file);
-  if (experiment.data.rfind("text:", 0) == 0) return;
-  const DataSource& source = find_data_source(experiment.data);
-  if (source.recipe) fetch(source, {}, [](const std::string& line) { std::cout << line << std::endl; });
+// What all ranks stumble over is said by one: by who started them, else by rank 0, which has to be the first
+// to go, for launchers name that one.
+void give_up(Rank rank, const std::exception& error) {
+  exit_status() = 2;
+  const bool consequence = dynamic_cast<const PeerLost*>(&error) != nullptr;
+  if (leave_last_words(rank, error.what(), consequence)) return;
+  const bool shared = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+  if (shared && rank != 0)
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  else
+    std::cerr << "starling: " << error.what() << std::endl;
 }
 
-void start_workers(const Options& options, const Experiment& experiment, const std::vector<std::string>& arguments) {
+void be_worker(Options& options) {
+  Flock flock = join();
+  try {
+    train(flock, options);
+  } catch (const std::exception& error) {
+    give_up(flock.rank(), error);
+  }
+}
+
+// What is wrong with the settings is said here, before there are workers, as far as it can be.
+void check(const Options& options, const Experiment& experiment) {
+  checkpoint_options(options);
+  for (const std::string& file : {options.train.report, metrics_file(options.train)})
+    if (!file.empty()) check_writable(file);
+  fetch_needed_data(experiment.data);
+}
+
+void start_workers(const Options& options, const Experiment& experiment) {
   const int cores = static_cast<int>(launch::allowed_cpus().size());
   const int workers = options.train.workers;
+  const LastWords words;
   launch::LaunchOptions job;
   job.ranks = workers;
   job.command = {own_path()};
-  job.command.insert(job.command.end(), arguments.begin(), arguments.end());
-  job.environment = training_environment(options.train.threads > 0 ? options.train.threads
-                                                                    : std::max(1, cores / workers));
+  job.command.insert(job.command.end(), own_arguments().begin(), own_arguments().end());
+  job.environment =
+      training_environment(options.train.threads > 0 ? options.train.threads : std::max(1, cores / workers));
+  job.environment.push_back(words.variable());
+  if (std::getenv("STARLING_LOG") == nullptr) job.environment.emplace_back("STARLING_LOG=quiet");
   job.share_output = true;
-  job.stop_on_failure = experiment.on_loss != "reweight";
-  const int status = launch::launch(job);
-  exit_status() = status;
-  if (status == 0 || job.stop_on_failure) return;
   // Who was lost is no failure of those who went on.
-  const std::string metrics = metrics_file(options.train);
-  if (!metrics.empty() && std::filesystem::exists(metrics) && read_run_log(metrics).finished()) exit_status() = 0;
+  job.stop_on_failure = experiment.on_loss != "reweight";
+  job.one_is_enough = !job.stop_on_failure;
+  exit_status() = launch::launch(job);
+  words.tell();
 }
 
-void run(Options& options, const std::vector<std::string>& arguments) {
-  if (!options.config.empty()) options.settings.read_file(options.config);
-  const Experiment experiment = options.train.complete();
-  const auto ranks = launched_ranks();
-  if (!ranks) {
-    check(options, experiment);
-    start_workers(options, experiment, arguments);
+void run(Options& options) {
+  if (launched_ranks()) {
+    be_worker(options);
     return;
   }
-  if (options.settings.given("workers") && options.train.workers != *ranks)
-    throw InvalidArgument(fmt::format("--workers {}, but the launcher has started {}", options.train.workers, *ranks));
-  be_worker(options, experiment);
+  const Experiment experiment = read_settings(options);
+  check(options, experiment);
+  start_workers(options, experiment);
 }
 
 }  // namespace
 
 void add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Train a model on many workers, with checkpoints and reports");
+  CLI::App* command =
+      app.add_subcommand("train", "Train a model on many workers, with checkpoints and reports");
   options->settings = options->train.table();
   options->settings.add_options(*command);
   command->add_option("--config", options->config, "a TOML file of these settings; the command line wins");
@@ -121,15 +155,16 @@ void add_train(CLI::App& app) {
                          ->add_option("--resume", options->resume,
                                       "go on from the newest checkpoint, or from the one of this step")
                          ->expected(0, 1)
-                         ->default_str("newest")
-                         ->check(CLI::IsMember({"newest"}) | CLI::NonNegativeNumber);
+                         ->default_str(kNewest)
+                         ->option_text("[STEP]")
+                         ->check(CLI::IsMember({kNewest}) | whole_number());
   command->footer(
       "Alone it starts the workers itself; under starling run, mpirun or torchrun it is one of them.\n\n"
       "Examples:\n"
       "  starling train --workers 8 --epochs 3 --report out.html\n"
       "  starling train --config mnist.toml --alpha 0.1 --method gradient-tracking --lr 0.01\n"
       "  starling run -n 8 -- starling train --checkpoint saved --resume");
-  command->callback([options] { run(*options, own_arguments()); });
+  command->callback([options] { run(*options); });
 }
 
 }  // namespace starling::tool

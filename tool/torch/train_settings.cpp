@@ -1,6 +1,7 @@
 #include "tool/torch/train_settings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
@@ -9,20 +10,34 @@
 namespace starling::tool {
 namespace {
 
+bool has_rate(const Spec& optimizer) {
+  return std::any_of(optimizer.arguments.begin(), optimizer.arguments.end(),
+                     [](const Spec::Argument& argument) { return argument.key == "lr"; });
+}
+
 // `momentum` and 0.05 -> `momentum(lr=0.05)`.
-std::string with_rate(const std::string& optimizer, double lr) {
-  Spec spec = parse_spec(optimizer);
-  for (const Spec::Argument& argument : spec.arguments)
-    if (argument.key == "lr")
-      throw InvalidArgument(fmt::format("the optimizer {} has a learning rate of its own, beside lr = {}; give one",
-                                        optimizer, lr));
-  spec.arguments.push_back({"lr", parse_spec(fmt::format("{}", lr))});
-  return spec.to_string();
+std::string with_rate(Spec optimizer, double lr) {
+  std::erase_if(optimizer.arguments, [](const Spec::Argument& argument) { return argument.key == "lr"; });
+  optimizer.arguments.push_back({"lr", parse_spec(fmt::format("{}", lr))});
+  return optimizer.to_string();
+}
+
+// Of two settings that say the same thing, whether the first one counts.
+bool first_counts(const Settings& table, const std::string& first, const std::string& second) {
+  if (table.from(first) != table.from(second)) return table.from(first) > table.from(second);
+  throw InvalidArgument(fmt::format("{} = {} and {} = {} say two things; give one", first, table.text(first),
+                                    second, table.text(second)));
+}
+
+void need_positive(const Settings& table, const std::string& name, const std::optional<double>& value) {
+  if (value && !(*value > 0 && std::isfinite(*value)))
+    throw InvalidArgument(
+        fmt::format("{}: {} = {} is not a number above 0", table.where(name), name, *value));
 }
 
 }  // namespace
 
-Settings TrainSettings::table() {
+Settings TrainSettings::training_table() {
   Settings settings;
   visit_settings(experiment,
                  [&](const char* name, auto& value, const char* help) { settings.add(name, value, help); });
@@ -30,6 +45,11 @@ Settings TrainSettings::table() {
   settings.add("alpha", alpha, "uneven data: the same as --partition dirichlet(ALPHA); small is more uneven");
   settings.add("workers", workers, "processes, where no launcher has started them already");
   settings.add("threads", threads, "of torch, per worker; 0: the cores shared out");
+  return settings;
+}
+
+Settings TrainSettings::table() {
+  Settings settings = training_table();
   settings.add("metrics", metrics, "the run's log goes there (JSON lines); beside the report unless given");
   settings.add("report", report, "the page goes there (HTML)");
   settings.add("checkpoint", checkpoint, "folder of the checkpoints");
@@ -38,17 +58,17 @@ Settings TrainSettings::table() {
   return settings;
 }
 
-Experiment TrainSettings::complete() const {
+Experiment TrainSettings::complete(const Settings& table) const {
   Experiment whole = experiment;
-  if (lr < 0 || alpha < 0) throw InvalidArgument("lr and alpha are positive numbers");
-  const Experiment usual;
-  if (lr > 0) whole.optimizer = with_rate(whole.optimizer == usual.optimizer ? "momentum" : whole.optimizer, lr);
-  if (alpha > 0) {
-    if (whole.partition != usual.partition)
-      throw InvalidArgument(
-          fmt::format("alpha = {} and partition = {} say two things; give one", alpha, whole.partition));
-    whole.partition = fmt::format("dirichlet({})", alpha);
+  need_positive(table, "lr", lr);
+  need_positive(table, "alpha", alpha);
+  if (lr) {
+    const Spec optimizer = parse_spec(whole.optimizer);
+    if (!has_rate(optimizer) || first_counts(table, "lr", "optimizer"))
+      whole.optimizer = with_rate(optimizer, *lr);
   }
+  if (alpha && first_counts(table, "alpha", "partition"))
+    whole.partition = fmt::format("dirichlet({})", *alpha);
   if (workers < 1) throw InvalidArgument(fmt::format("workers = {}: at least one", workers));
   if (threads < 0) throw InvalidArgument(fmt::format("threads = {}: 0 or more", threads));
   if (keep < 1) throw InvalidArgument(fmt::format("keep = {}: at least one checkpoint stays", keep));

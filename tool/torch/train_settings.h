@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "starling/train/experiment.h"
 #include "tool/settings.h"
 
@@ -9,8 +11,8 @@ namespace starling::tool {
 struct TrainSettings {
   Experiment experiment;
   int workers = 4;
-  double lr = 0;     // 0: the optimizer's own
-  double alpha = 0;  // 0: as the partition says
+  std::optional<double> lr;     // in place of the optimizer's own
+  std::optional<double> alpha;  // in place of the partition
   std::string metrics;
   std::string report;
   std::string checkpoint;
@@ -20,8 +22,11 @@ struct TrainSettings {
 
   /// The names and places of all of these.
   Settings table();
-  /// `lr` and `alpha` go into the optimizer and the partition; throws Error where that says two things.
-  Experiment complete() const;
+  /// Of those that say how to train, and not what becomes of the results: what a sweep may vary.
+  Settings training_table();
+  /// `lr` and `alpha` go into the optimizer and the partition. Where that says two things the command line
+  /// wins over the file; throws Error where neither does.
+  Experiment complete(const Settings& table) const;
 };
 
 }  // namespace starling::tool

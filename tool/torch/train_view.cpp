@@ -33,6 +33,7 @@ TrainView::TrainView(const Experiment& experiment, std::string metrics, bool res
     : epochs_(experiment.epochs),
       metrics_(std::move(metrics)),
       resuming_(resuming),
+      what_(experiment.data.starts_with("text") ? "windows" : "images"),
       terminal_(isatty(STDOUT_FILENO) != 0) {}
 
 void TrainView::show(const RunEvent& event) {
@@ -44,18 +45,17 @@ void TrainView::show(const RunEvent& event) {
           whole.date = today();
         }
         if constexpr (requires { whole.machine; }) whole.machine = machine_text();
-        write(to_line(whole));
+        write(to_line(whole), std::is_same_v<decltype(whole), RunHeader>);
         print(whole);
       },
       event);
 }
 
-void TrainView::write(const std::string& text) {
+void TrainView::write(const std::string& text, bool anew) {
   if (metrics_.empty()) return;
   if (!log_.is_open()) {
-    const bool append = resuming_ && std::filesystem::exists(metrics_);
-    if (append) mend_run_log(metrics_);
-    log_.open(metrics_, append ? std::ios::app : std::ios::trunc);
+    if (!anew && std::filesystem::exists(metrics_)) mend_run_log(metrics_);
+    log_.open(metrics_, anew ? std::ios::trunc : std::ios::app);
   }
   log_ << text << std::flush;
   if (!log_) throw Error(fmt::format("cannot write the run's log {}", metrics_));
@@ -68,18 +68,17 @@ void TrainView::line(const std::string& text) {
 
 void TrainView::print(const RunHeader& header) {
   line(fmt::format("{} on {}: {} workers, {} on {}, {}, {} parameters", header.setting("model"),
-                   header.setting("data"), header.workers, header.setting("method"), header.setting("topology"),
-                   header.setting("optimizer"), header.parameters));
-  resuming_ = true;  // should another rank have to go on with this
+                   header.setting("data"), header.workers, header.setting("method"),
+                   header.setting("topology"), header.setting("optimizer"), header.parameters));
+  if (resuming_) line("there is no checkpoint to go on from yet: from the start");
 }
 
 void TrainView::print(const RunReport& report) {
   if (report.test_accuracy) accuracy_ = fmt::format("{:.2f} %", 100 * *report.test_accuracy);
-  std::string text =
-      fmt::format("{} epoch {:5.2f}/{}  loss {:.4f}  accuracy {:>7}  {:6.0f} samples/s  distance {:.4f}  sent {}",
-                  bar(report.epoch / epochs_), report.epoch, epochs_, report.loss, accuracy_,
-                  report.images_per_second, report.consensus_distance,
-                  human_bytes(static_cast<double>(report.bytes_sent)));
+  std::string text = fmt::format(
+      "{} epoch {:5.2f}/{}  loss {:.4f}  accuracy {:>7}  {:6.0f} {}/s  distance {:.4f}  sent {}",
+      bar(report.epoch / epochs_), report.epoch, epochs_, report.loss, accuracy_, report.images_per_second,
+      what_, report.consensus_distance, human_bytes(static_cast<double>(report.bytes_sent)));
   if (report.taking_part < report.workers)
     text += fmt::format("  ({} of {} workers took part)", report.taking_part, report.workers);
   if (terminal_ && !report.test_accuracy)

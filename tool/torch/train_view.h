@@ -11,7 +11,8 @@ namespace starling::tool {
 /// Shows a run as it goes, and writes its log: a line that moves on a terminal, dated lines in a pipe.
 class TrainView {
  public:
-  /// `metrics` may be empty. A resumed run's log is gone on with.
+  /// `metrics` may be empty. Whose first event is not a header goes on with the log that is there: a resumed
+  /// run, or a worker whose predecessor died.
   TrainView(const Experiment& experiment, std::string metrics, bool resuming);
 
   void show(const RunEvent& event);
@@ -23,11 +24,12 @@ class TrainView {
   void print(const RunLoss& loss);
   void print(const RunEnd& end);
   void line(const std::string& text);
-  void write(const std::string& text);
+  void write(const std::string& text, bool anew);
 
   int epochs_;
   std::string metrics_;
   bool resuming_;
+  std::string what_;  // the samples are
   std::ofstream log_;
   bool terminal_;
   Progress progress_;

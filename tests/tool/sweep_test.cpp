@@ -1,0 +1,111 @@
+#include <csignal>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "tool/tool_runner.h"
+#include "tool/training_logs.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::size_t lines_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// When the log of each finished run was last written.
+std::map<std::string, fs::file_time_type> finished_runs(const std::string& folder) {
+  std::map<std::string, fs::file_time_type> times;
+  if (!fs::exists(folder + "/runs")) return times;
+  for (const auto& run : fs::directory_iterator(folder + "/runs")) {
+    const std::string log = run.path() / "metrics.jsonl";
+    if (!of_kind(read_log(log), "end").empty()) times[log] = fs::last_write_time(log);
+  }
+  return times;
+}
+
+std::vector<std::string> small_sweep(const std::string& out, std::vector<std::string> more) {
+  std::vector<std::string> words = {
+      "sweep",     "--data", "synthetic(train=600,test=100)", "--workers", "2", "--epochs", "1", "--out", out,
+      "--reports", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(SweepCommand, ListsWhatItWouldRun) {
+  const ToolRun run = run_tool({"sweep", STARLING_EXAMPLES "/experiments/topologies.toml", "--list"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  // (2 methods x 4 topologies + relay-sgd x 2 + allreduce) x 2 rates x 3 seeds
+  EXPECT_EQ(lines_of(run.out, "starling train "), 66U);
+  EXPECT_THAT(run.out, HasSubstr("'--topology=base(k=1)'"));
+  const ToolRun one = run_tool({"sweep", STARLING_EXAMPLES "/experiments/topologies.toml", "--list", "--lr",
+                                "0.1", "--seed", "7", "--topology", "ring"});
+  EXPECT_EQ(lines_of(one.out, "starling train "), 4U) << one.out;
+  EXPECT_EQ(lines_of(one.out, "--topology=ring"), 4U) << "the command line wins over cases, too";
+  EXPECT_EQ(lines_of(one.out, "--seed=7"), 4U);
+  const ToolRun train = run_tool({"sweep", STARLING_EXAMPLES "/experiments/mnist.toml", "--list"});
+  EXPECT_EQ(lines_of(train.out, "starling train "), 1U) << train.err;
+}
+
+TEST(SweepCommand, NamesLineAndKeyOfMistakes) {
+  const Folder folder;
+  const auto complaint = [&](const std::string& text) {
+    const ToolRun run = run_tool({"sweep", folder.write("s.toml", text), "--list"});
+    EXPECT_EQ(run.status, 2);
+    return run.err;
+  };
+  EXPECT_THAT(complaint("seed = [1, 2]\nmetod = \"x\"\n"), HasSubstr("s.toml, line 2: unknown key 'metod'"));
+  EXPECT_THAT(complaint("seed = [1, \"two\"]\n"),
+              HasSubstr("s.toml, line 1: seed = two is not a whole number"));
+  EXPECT_THAT(complaint("[[case]]\nmethod = \"x\"\nlr = \"y\"\n"),
+              HasSubstr("line 3: lr = y is not a number"));
+  EXPECT_THAT(complaint("[case]\nmethod = \"x\"\n"), HasSubstr("line 2: write [[case]]"));
+  EXPECT_THAT(complaint("report = \"x\"\n"), HasSubstr("line 1: unknown key 'report'"));
+  EXPECT_EQ(run_tool({"sweep", "--out", "/proc/nowhere", "--data", "synthetic"}).status, 2);
+}
+
+TEST(SweepCommand, GoesOnWhereItWasInterrupted) {
+  const Folder folder;
+  const std::string out = folder.path("out");
+  const auto words =
+      small_sweep(out, {"--method", "dsgd-awc", "allreduce", "--seed", "1", "2", "--at-once", "1"});
+  {
+    StartedTool sweep(words);
+    ASSERT_TRUE(eventually([&] { return finished_runs(out).size() >= 2; }));
+    sweep.signal(SIGINT);
+    EXPECT_NE(sweep.finish().status, 0);
+  }
+  const auto before = finished_runs(out);
+  ASSERT_LT(before.size(), 4U) << "it was not interrupted in time";
+  const ToolRun run = run_tool(words);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("4 runs, " + std::to_string(before.size()) + " of them done already"));
+  const auto after = finished_runs(out);
+  EXPECT_EQ(after.size(), 4U);
+  for (const auto& [log, time] : before) EXPECT_EQ(after.at(log), time) << log << " was run again";
+  EXPECT_THAT(run.out, testing::ContainsRegex("\nallreduce +0.05 .*±.* 2\n")) << run.out;
+  const std::string page = read_file(out + "/report.html");
+  for (const char* part : {"allreduce", "dsgd-awc", "±"})
+    EXPECT_TRUE(page.find(part) != std::string::npos) << part;
+}
+
+TEST(SweepCommand, ReportsWhatFailedAndKeepsTheRest) {
+  const Folder folder;
+  const std::string out = folder.path("out");
+  const ToolRun run = run_tool(small_sweep(out, {"--method", "dsgd-awc", "dsgd-xyz"}));
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("starling: method=dsgd-xyz: unknown method 'dsgd-xyz'"));
+  EXPECT_EQ(lines_of(run.err, "\n"), 1U) << run.err;
+  EXPECT_THAT(run.out, testing::ContainsRegex("method=dsgd-xyz +failed"));
+  EXPECT_EQ(finished_runs(out).size(), 1U);
+  EXPECT_TRUE(read_file(out + "/report.html").find("<p>dsgd-awc") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,212 @@
+#include <csignal>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tool/tool_runner.h"
+#include "tool/training_logs.h"
+
+// `starling train` as a user would run it: alone it starts its workers.
+namespace starling {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kData = "synthetic(train=600,test=100)";
+
+ToolRun train(std::vector<std::string> more) {
+  std::vector<std::string> words = {"train", "--data", kData, "--workers", "2", "--epochs", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_tool(words);
+}
+
+std::size_t lines_in(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
+  const Folder folder;
+  const ToolRun run = train({"--report", folder.path("run.html"), "--checkpoint", folder.path("saved"),
+                             "--alpha", "0.5", "--lr", "0.02", "--reports", "5"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(run.out, AllOf(HasSubstr("2 workers, dsgd-awc on one-peer-exponential, momentum(lr=0.02)"),
+                             HasSubstr("images/s"), HasSubstr("done: 10 steps")));
+  EXPECT_THAT(run.out, testing::ContainsRegex("^[0-9][0-9]:[0-9][0-9]:[0-9][0-9] lenet on"));
+  const auto log = read_log(folder.path("run.jsonl"));
+  ASSERT_GE(log.size(), 3U);
+  EXPECT_EQ(log.front().at("kind"), "run");
+  EXPECT_EQ(log.front().at("workers"), 2);
+  EXPECT_EQ(log.front().at("experiment").at("partition"), "dirichlet(0.5)");
+  EXPECT_EQ(log.front().at("experiment").at("optimizer"), "momentum(lr=0.02)");
+  EXPECT_THAT(log.front().at("command"), HasSubstr("--alpha 0.5"));
+  EXPECT_EQ(log.back().at("kind"), "end");
+  const auto reports = of_kind(log, "report");
+  EXPECT_EQ(reports.size(), 5U);
+  for (const char* key :
+       {"loss", "test_accuracy", "test_loss", "local_accuracy", "consensus_distance", "bytes_sent", "waiting",
+        "combining", "computing", "workers", "taking_part", "images_per_second"})
+    EXPECT_TRUE(reports.back().contains(key)) << key;
+  EXPECT_GT(reports.back().at("bytes_sent"), 0);
+  EXPECT_TRUE(read_file(folder.path("run.html")).find("lenet on synthetic(train=600") != std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(folder.path("saved/step-000000010")));
+}
+
+TEST(TrainCommand, DoesTheSameFromAFileAndUnderALauncher) {
+  const Folder folder;
+  ASSERT_EQ(train({"--method", "dsgd-atc", "--topology", "ring", "--batch", "16", "--lr", "0.02", "--metrics",
+                   folder.path("flags.jsonl")})
+                .status,
+            0);
+  const std::string file =
+      folder.write("run.toml", "data = \"" + kData +
+                                   "\"\nworkers = 2\nepochs = 7\nmethod = \"dsgd-atc\"\ntopology = \"ring\"\n"
+                                   "batch = 16\noptimizer = \"momentum\"\nlr = 0.02\n");
+  const ToolRun from_file =
+      run_tool({"train", "--config", file, "--epochs", "1", "--metrics", folder.path("file.jsonl")});
+  ASSERT_EQ(from_file.status, 0) << from_file.err;
+  const ToolRun launched = run_tool({"run", "-n", "2", "--", STARLING_TOOL_PATH, "train", "--config", file,
+                                     "--epochs", "1", "--metrics", folder.path("launched.jsonl")});
+  ASSERT_EQ(launched.status, 0) << launched.err;
+  for (const char* other : {"file.jsonl", "launched.jsonl"}) {
+    EXPECT_EQ(last_result(folder.path(other)), last_result(folder.path("flags.jsonl")));
+    EXPECT_EQ(read_log(folder.path(other)).front().at("experiment"),
+              read_log(folder.path("flags.jsonl")).front().at("experiment"));
+  }
+}
+
+TEST(TrainCommand, LetsTheCommandLineWinWhereTwoSettingsSayTheSame) {
+  const Folder folder;
+  const std::string file =
+      folder.write("run.toml", "partition = \"dirichlet(0.3)\"\noptimizer = \"adam(lr=0.5)\"\n");
+  ASSERT_EQ(
+      train({"--config", file, "--alpha", "5", "--lr", "0.002", "--metrics", folder.path("a.jsonl")}).status,
+      0);
+  const json first = read_log(folder.path("a.jsonl")).front().at("experiment");
+  EXPECT_EQ(first.at("partition"), "dirichlet(5)");
+  EXPECT_EQ(first.at("optimizer"), "adam(lr=0.002)");
+  const std::string other = folder.write("other.toml", "alpha = 0.3\nlr = 0.5\n");
+  ASSERT_EQ(train({"--config", other, "--partition", "iid", "--optimizer", "adam(lr=0.001)", "--metrics",
+                   folder.path("b.jsonl")})
+                .status,
+            0);
+  const json second = read_log(folder.path("b.jsonl")).front().at("experiment");
+  EXPECT_EQ(second.at("partition"), "iid");
+  EXPECT_EQ(second.at("optimizer"), "adam(lr=0.001)");
+}
+
+TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
+  const Folder folder;
+  const auto refuses = [](std::vector<std::string> words, const std::string& why) {
+    const ToolRun run = train(std::move(words));
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_THAT(run.err, AllOf(testing::StartsWith("starling: "), HasSubstr(why)));
+    EXPECT_EQ(lines_in(run.err), 1U) << run.err;
+    EXPECT_EQ(run.out, "");
+  };
+  // Found before there are workers.
+  refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
+  refuses({"--lr", "nan"}, "lr = nan");
+  refuses({"--alpha", "0.1", "--partition", "contiguous"},
+          "alpha = 0.1 and partition = contiguous say two things");
+  refuses({"--report", "/nowhere/x.html"}, "/nowhere/x.html");
+  refuses({"--resume"}, "--checkpoint DIR");
+  refuses({"--config", folder.write("bad.toml", "\nlr = -2.5\n")}, "bad.toml, line 2: lr = -2.5");
+  // Found by all workers, said once.
+  refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
+  refuses({"--batch", "0", "--on-loss", "reweight"}, "batch = 0");
+  refuses({"--checkpoint", "/proc/nowhere"}, "cannot write checkpoints to /proc/nowhere");
+  refuses({"--checkpoint", folder.path("empty"), "--resume", "5"}, "no checkpoint of step 5");
+}
+
+// Long enough to be disturbed: about a second.
+std::vector<std::string> long_run(const std::string& metrics, const std::string& on_loss) {
+  return {"train",     "--data", "synthetic(train=3000,test=200)",
+          "--workers", "3",      "--epochs",
+          "3",         "--lr",   "0.02",
+          "--metrics", metrics,  "--on-loss",
+          on_loss};
+}
+
+void kill_rank(const StartedTool& job, int rank, const std::string& metrics) {
+  ASSERT_TRUE(eventually([&] { return of_kind(read_log(metrics), "report").size() >= 3; }));
+  const pid_t worker = process_of_rank(job.pid(), rank);
+  ASSERT_GT(worker, 0);
+  ASSERT_EQ(kill(worker, SIGKILL), 0);
+}
+
+TEST(TrainCommand, StopsWhenAWorkerDies) {
+  const Folder folder;
+  StartedTool job(long_run(folder.path("m.jsonl"), "raise"));
+  kill_rank(job, 1, folder.path("m.jsonl"));
+  const ToolRun run = job.finish();
+  EXPECT_EQ(run.status, 137);
+  EXPECT_THAT(run.err, HasSubstr("rank 1 failed (SIGKILL); stopping the others"));
+  EXPECT_LE(lines_in(run.err), 2U) << run.err;
+  EXPECT_THAT(of_kind(read_log(folder.path("m.jsonl")), "end"), testing::IsEmpty());
+}
+
+TEST(TrainCommand, GoesOnWithoutTheRankThatWroteTheLog) {
+  const Folder folder;
+  auto words = long_run(folder.path("m.jsonl"), "reweight");
+  for (const char* word : {"--epochs", "1", "--data", "synthetic(train=9000,test=200)"})
+    words.emplace_back(word);
+  StartedTool job(words);
+  kill_rank(job, 0, folder.path("m.jsonl"));
+  const ToolRun run = job.finish();
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("rank 0 failed (SIGKILL); the others go on"), Not(HasSubstr("first"))));
+  const auto log = read_log(folder.path("m.jsonl"));
+  EXPECT_EQ(log.front().at("kind"), "run");
+  EXPECT_EQ(of_kind(log, "run").size(), 1U);
+  const auto lost = of_kind(log, "loss_of_rank");
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].at("rank"), 0);
+  EXPECT_EQ(of_kind(log, "report").back().at("workers"), 2);
+  EXPECT_EQ(log.back().at("kind"), "end");
+}
+
+TEST(TrainCommand, EndsTheSameWhenKilledAndResumed) {
+  const Folder folder;
+  const auto words = [&](const std::string& name) {
+    auto all = long_run(folder.path(name + ".jsonl"), "raise");
+    for (const std::string& word : {std::string("--checkpoint"), folder.path(name),
+                                    std::string("--checkpoint-every"), std::string("0.25")})
+      all.push_back(word);
+    return all;
+  };
+  ASSERT_EQ(run_tool(words("whole")).status, 0);
+  const std::string metrics = folder.path("killed.jsonl");
+  {
+    StartedTool job(words("killed"));
+    ASSERT_TRUE(eventually([&] { return of_kind(read_log(metrics), "report").size() >= 14; }));
+    job.signal(SIGKILL);
+  }
+  ASSERT_THAT(of_kind(read_log(metrics), "end"), testing::IsEmpty()) << "it was not killed in time";
+  // As if it had been killed while it wrote.
+  std::filesystem::resize_file(metrics, std::filesystem::file_size(metrics) - 20);
+  auto again = words("killed");
+  again.emplace_back("--resume");
+  const ToolRun run = run_tool(again);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("resumed from the checkpoint of step"));
+  EXPECT_EQ(of_kind(read_log(metrics), "resume").size(), 1U);
+  EXPECT_EQ(last_result(metrics), last_result(folder.path("whole.jsonl")));
+}
+
+TEST(TrainCommand, BeginsAnewWhereThereIsNothingToResume) {
+  const Folder folder;
+  folder.write("m.jsonl", "{\"kind\":\"run\",\"of\":\"another time\"}\n");
+  const ToolRun run =
+      train({"--checkpoint", folder.path("saved"), "--resume", "--metrics", folder.path("m.jsonl")});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("there is no checkpoint to go on from yet"));
+  EXPECT_EQ(of_kind(read_log(folder.path("m.jsonl")), "run").size(), 1U);
+}
+
+}  // namespace
+}  // namespace starling

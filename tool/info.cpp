@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <iostream>
+#include <optional>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+#include "starling/data/registry.h"
+#include "starling/kernel/target.h"
+#include "starling/launch/cpus.h"
+#include "starling/launch/program.h"
+#include "starling/method/registry.h"
+#include "starling/report/json.h"
+#include "starling/report/number_text.h"
+#include "starling/report/table.h"
+#include "starling/topology/registry.h"
+#include "starling/version.h"
+#include "tool/bench_program.h"
+#include "tool/command.h"
+#include "tool/machine.h"
+
+namespace starling::tool {
+namespace {
+
+// What starling-torch says of itself.
+struct Torch {
+  std::string version;
+  std::size_t models = 0;
+};
+
+struct DataHere {
+  std::string name;
+  std::string folder;
+  bool here = false;
+};
+
+struct Info {
+  std::string compiler = fmt::format("{} {}", STARLING_COMPILER, STARLING_COMPILER_VERSION);
+  std::size_t cores = launch::allowed_cpus().size();
+  double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  std::optional<double> shared_memory, shared_memory_free;
+  std::optional<Torch> torch;
+  std::string torch_problem;
+  std::optional<std::string> mpirun = launch::in_path("mpirun");
+  std::vector<DataHere> data;
+};
+
+void ask_torch(Info& info) {
+  const auto program = beside_us("starling-torch");
+  if (!program) {
+    info.torch_problem = "starling was built without libtorch";
+    return;
+  }
+  try {
+    const auto said = run_successfully({*program, "about"}, {}, std::chrono::seconds(60));
+    const auto about = nlohmann::json::parse(said.out);
+    info.torch = Torch{about.at("torch"), about.at("models").size()};
+  } catch (const std::exception& error) {
+    info.torch_problem = error.what();
+  }
+}
+
+// By their names only: `starling data` reads them.
+bool files_are_there(const Recipe& recipe, const std::filesystem::path& folder) {
+  return std::all_of(recipe.files.begin(), recipe.files.end(), [&](const DataFile& file) {
+    std::error_code ignored;
+    return std::filesystem::exists(folder / file.name, ignored) ||
+           std::filesystem::exists(folder / (file.name + ".gz"), ignored);
+  });
+}
+
+Info look_around() {
+  Info info;
+  struct statvfs shared {};
+  if (statvfs("/dev/shm", &shared) == 0) {
+    info.shared_memory = static_cast<double>(shared.f_blocks) * static_cast<double>(shared.f_frsize);
+    info.shared_memory_free = static_cast<double>(shared.f_bavail) * static_cast<double>(shared.f_frsize);
+  }
+  ask_torch(info);
+  for (const DataSource& source : data_sources()) {
+    if (!source.recipe) continue;
+    const std::filesystem::path folder = data_folder(source.name);
+    info.data.push_back({source.name, folder.string(), files_are_there(*source.recipe, folder)});
+  }
+  return info;
+}
+
+void print(const Info& info) {
+  Table table({{"", Align::left}, {"", Align::left}});
+  table.title("starling " STARLING_VERSION);
+  table.row({"build", fmt::format("{}, {}", STARLING_BUILD_TYPE, info.compiler)});
+  table.row({"kernels", name(current_target())});
+  table.row({"machine", machine_text()});
+  table.row({"memory", human_bytes(info.memory)});
+  table.row({"/dev/shm", !info.shared_memory
+                             ? "is not there: processes cannot exchange blocks"
+                             : fmt::format("{}, {} of it free", human_bytes(*info.shared_memory),
+                                           human_bytes(*info.shared_memory_free))});
+  table.row({"torch", info.torch ? info.torch->version : info.torch_problem});
+  table.row({"mpirun", info.mpirun.value_or("is not in PATH")});
+  table.row({"topologies", std::to_string(topology_families().size())});
+  table.row({"methods", std::to_string(method_families().size())});
+  table.row({"models", info.torch ? std::to_string(info.torch->models) : "-"});
+  for (const DataHere& one : info.data)
+    table.row({one.name, fmt::format("{} {}", one.here ? "in" : "not in", one.folder)});
+  std::cout << table.text(colour_wanted());
+}
+
+void write_json(const Info& info) {
+  JsonWriter json(std::cout);
+  const auto optional = [&](const char* key, const auto& value) {
+    json.key(key);
+    value ? json.value(*value) : json.null();
+  };
+  json.begin_object().member("starling", STARLING_VERSION).member("build", STARLING_BUILD_TYPE);
+  json.member("compiler", info.compiler).member("kernels", name(current_target()));
+  json.member("machine", machine_text()).member("cores", info.cores).member("memory", info.memory);
+  optional("shared_memory", info.shared_memory);
+  optional("shared_memory_free", info.shared_memory_free);
+  optional("torch", info.torch ? std::optional(info.torch->version) : std::nullopt);
+  optional("mpirun", info.mpirun);
+  json.member("topologies", topology_families().size()).member("methods", method_families().size());
+  optional("models", info.torch ? std::optional(info.torch->models) : std::nullopt);
+  json.key("data").begin_array();
+  for (const DataHere& one : info.data)
+    json.begin_object(JsonWriter::Layout::one_line)
+        .member("name", one.name)
+        .member("here", one.here)
+        .member("folder", one.folder)
+        .end_object();
+  json.end_array().end_object();
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("info", "What this build and this machine have, for bug reports");
+  command->add_flag("--json", *as_json, "for programs");
+  command->footer("Examples:\n  starling info\n  starling info --json");
+  command->callback([as_json] { *as_json ? write_json(look_around()) : print(look_around()); });
+}
+
+}  // namespace starling::tool
