@@ -21,7 +21,7 @@ struct CheckpointRunOptions {
   std::chrono::milliseconds wait{60'000};  // how long complete() waits for the other ranks' files
   /// Whether a rank is known to be dead, so that complete() need not wait for it. May be empty; is called
   /// from the thread that completes.
-  std::function<bool(Rank)> gone;
+  std::function<bool(Rank)> gone = {};
 };
 
 /// How the ranks of one run write checkpoints into a folder. Each rank calls write_rank at its own time, rank

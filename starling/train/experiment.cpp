@@ -279,7 +279,8 @@ class Run {
     note_dead(dead);
     last_.step = trainer_->steps();
     last_.seconds += seconds;
-    last_.loss = sums[0] / std::max(1.0, sums[1]);
+    // Of a run that was resumed at its end there is none.
+    last_.loss = sums[1] > 0 ? sums[0] / sums[1] : std::numeric_limits<double>::quiet_NaN();
     last_.images_per_second = sums[2] / std::max(seconds, 1e-9);
     last_.waiting += sums[3] / last_.workers;
     last_.combining += sums[4] / last_.workers;
@@ -287,7 +288,7 @@ class Run {
     last_.bytes_sent = static_cast<std::uint64_t>(sums[6]);
     last_.taking_part = static_cast<int>(sums[7]);
     last_.consensus_distance = trainer_->consensus_distance();
-    diverged_ = !std::isfinite(last_.loss);
+    diverged_ = sums[1] > 0 && !std::isfinite(last_.loss);
     waited_ += waited;
     combined_ += combined;
     loss_ = losses_ = images_ = 0;

@@ -243,6 +243,9 @@ TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
           Relay relay = flock.relay(tree, "relay", {.missing = rule});
           relay.set_reference(const_block(std::vector<double>(7, -1e6)));
           relay.remember(memories[r]);
+          require(relay.memory().filled == memories[r].filled &&
+                      relay.memory().reference == memories[r].reference,
+                  "what it remembers");
           steps(relay, values[r], saved, saved + 4);
           resumed[r] = values[r];
         });

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <fmt/format.h>
 #include <fstream>
@@ -244,6 +245,8 @@ TEST(Resume, FromNothingIsFromTheStart) {
   ASSERT_EQ(again.resumes.size(), 1U);
   EXPECT_EQ(again.end->step, 20);
   EXPECT_EQ(again.reports.back().test_accuracy, log.reports.back().test_accuracy);
+  EXPECT_TRUE(std::isnan(again.reports.back().loss)) << "nothing was trained";
+  EXPECT_EQ(again.reports.back().bytes_sent, log.reports.back().bytes_sent);
 }
 
 TEST(Resume, TheLastOnesAreKept) {
