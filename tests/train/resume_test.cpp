@@ -38,6 +38,7 @@ struct Plan {
   int keep = 3;
   bool resume = false;
   std::optional<Step> from = {};
+  bool folder_goes = false;  // once the run has begun, a file takes its place
 };
 
 /// A folder with the log and the checkpoints of a run.
@@ -74,6 +75,10 @@ struct Place {
     if (flock.rank() == 0) out.open(log_path(), std::ios::app);
     const Reporter reporter = [&](const RunEvent& event) {
       std::visit([&](const auto& one) { out << to_line(one) << std::flush; }, event);
+      if (plan.folder_goes && flock.rank() == 0 && std::holds_alternative<RunHeader>(event)) {
+        std::filesystem::remove_all(checkpoints_path);
+        std::ofstream(checkpoints_path) << "in the way";
+      }
       const auto* report = std::get_if<RunReport>(&event);
       if (report == nullptr || report->epoch < plan.dies) return;
       flock.barrier("test");
@@ -265,17 +270,20 @@ TEST(Resume, NoRoomForCheckpointsIsAWarning) {
   Experiment experiment = tiny_experiment();
   experiment.epochs = 1;
   Place place, plain;
-  place.checkpoints_path = "/proc/no-such-folder/checkpoints";
-  place.finish(experiment, {});
+  place.finish(experiment, {.folder_goes = true});
   plain.finish(experiment, {});
   EXPECT_THAT(place.printed(), HasSubstr("starling: rank 0:"));
-  EXPECT_THAT(place.printed(), HasSubstr("/proc/no-such-folder"));
+  EXPECT_THAT(place.printed(), HasSubstr(place.checkpoints_path));
   ASSERT_TRUE(place.log().finished());
   EXPECT_EQ(place.log().reports.back().test_loss, plain.log().reports.back().test_loss);
   EXPECT_EQ(place.log().reports.back().bytes_sent, plain.log().reports.back().bytes_sent);
 }
 
 TEST(Resume, RefusesCheckpointsThatCannotBe) {
+  Place nowhere;
+  nowhere.checkpoints_path = "/proc/no-such-folder/checkpoints";
+  for (const RankEnd& end : nowhere.run(tiny_experiment(), {}))
+    EXPECT_THAT(end.message, HasSubstr("cannot write checkpoints to /proc/no-such-folder"));
   Place place;
   for (const RankEnd& end : place.run(tiny_experiment(), {.every = 0}))
     EXPECT_THAT(end.message, HasSubstr("every 0"));
