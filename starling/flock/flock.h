@@ -68,7 +68,8 @@ class Flock {
   Step step() const { return core_->step_of(core_->main); }
 
   /// The bytes that this rank's operations have sent so far, headers not counted: a block to two neighbours
-  /// counts twice. Of all-reduces, what has to cross the network.
+  /// counts twice. Long all-reduces count what has to cross the network, 2 (n - 1) / n blocks; short ones
+  /// (up to 32 KiB) go to everybody whole.
   std::uint64_t bytes_sent() const { return core_->hub->bytes_sent; }
 
   /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.

@@ -140,7 +140,8 @@ std::vector<std::vector<RelaySum::Letter>> RelaySum::letters() const {
         if (from.first != tree || from.second == neighbor) continue;
         if (heard.bytes().size() != letter.message.bytes().size())
           throw InvalidArgument(fmt::format("{}: what rank {} said has {} bytes, this block {}", topic_.text,
-                                            from.second, heard.bytes().size(), letter.message.bytes().size()));
+                                            from.second, heard.bytes().size(),
+                                            letter.message.bytes().size()));
         letter.heard.push_back(heard.bytes().data());
         letter.count += heard.blocks;
       }
@@ -256,8 +257,7 @@ void RelaySum::proceed() {
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
     const std::size_t neighbors = lanes_[tree].neighbors.size();
     for (Awaited& awaited : rest.first(neighbors))
-      if (awaited.arrival && neighbors > 1)
-      {
+      if (awaited.arrival && neighbors > 1) {
         const std::uint64_t blocks = contributors_in(awaited.arrival);
         state_->heard[{tree, awaited.expectation.source}] = {std::move(awaited.arrival), {}, blocks};
       }

@@ -18,7 +18,7 @@ struct LaunchOptions {
   std::optional<double> timeout;         // seconds
   bool stop_on_failure = true;
   bool one_is_enough = false;  // a job went well if one of its ranks did
-  double grace = 5;  // seconds between SIGTERM and SIGKILL
+  double grace = 5;            // seconds between SIGTERM and SIGKILL
 };
 
 /// Runs a job of n processes to its end and returns the exit status to leave with: the one of the rank that

@@ -42,9 +42,11 @@ void visit_settings(E& e, Visit&& visit) {
   visit("model", e.model, "lenet, mlp, resnet20, vgg11, transformer; with settings, as in mlp(width=512)");
   visit("method", e.method, "how models meet; see docs/methods.md");
   visit("topology", e.topology, "who talks to whom; see starling topo");
-  visit("optimizer", e.optimizer, "sgd, momentum, nesterov, adam, adamw; with settings, as in adamw(lr=0.001)");
+  visit("optimizer", e.optimizer,
+        "sgd, momentum, nesterov, adam, adamw; with settings, as in adamw(lr=0.001)");
   visit("partition", e.partition, "how the samples are dealt: iid, contiguous, dirichlet(0.1)");
-  visit("uneven", e.uneven, "whose data end first begins them again, or skips until all have ended: again, skip");
+  visit("uneven", e.uneven,
+        "whose data end first begins them again, or skips until all have ended: again, skip");
   visit("batch", e.batch, "samples per worker and step");
   visit("epochs", e.epochs, "passes over the data");
   visit("warmup", e.warmup, "epochs in which the learning rate rises from zero");

@@ -125,7 +125,8 @@ void ExperimentCheckpoints::agree(const std::string& problem, Step step) {
   if (!problem.empty()) throw Error(problem);
   const auto first = std::find(bad.begin(), bad.end() - 2, 1);
   if (first != bad.end() - 2)
-    throw Error(fmt::format("rank {} has a problem with its checkpoints, so nobody goes on", first - bad.begin()));
+    throw Error(
+        fmt::format("rank {} has a problem with its checkpoints, so nobody goes on", first - bad.begin()));
   if (bad.end()[-2] != -bad.back())
     throw Error(
         fmt::format("{}: the ranks see other checkpoints there, the newest of steps {} to {} (-1: none); all "

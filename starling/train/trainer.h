@@ -82,9 +82,9 @@ class Trainer {
   /// does not fit, names why, and has changed nothing; after other errors (a file that cannot be read) the
   /// trainer is of no use any more.
   void restore(const CheckpointFile& file);
-  /// The mean of these files' models, where there are more or fewer ranks than there were; of buffers that are
-  /// whole numbers the first file's. Optimizer, method and random generator begin anew, in a trainer that has
-  /// not made a step; the step is the files'.
+  /// The mean of these files' models, where there are more or fewer ranks than there were; of buffers that
+  /// are whole numbers the first file's. Optimizer, method and random generator begin anew, in a trainer that
+  /// has not made a step; the step is the files'.
   void restore_mean(std::span<const CheckpointFile> files);
 
   /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.

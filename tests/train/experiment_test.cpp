@@ -49,7 +49,8 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
         require(report.workers == 4 && report.loss > 0 && report.images_per_second > 0,
                 "a report lacks something");
         // What one rank reports, all do.
-        std::vector<double> values = {report.loss, report.consensus_distance, report.test_accuracy.value_or(-1)};
+        std::vector<double> values = {report.loss, report.consensus_distance,
+                                      report.test_accuracy.value_or(-1)};
         const auto all = flock.allgather(values, "test");
         for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == values[i % 3], "reports differ");
       },

@@ -228,7 +228,8 @@ TEST(Resume, ADamagedFileIsRefusedEverywhereAndTheOneBeforeOffered) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   EXPECT_THAT(ends[1].message, HasSubstr("is corrupt"));
   EXPECT_THAT(ends[1].message, HasSubstr(fmt::format("resume from that with --resume {}", all[1].step)));
-  for (const std::size_t rank : {0, 2}) EXPECT_THAT(ends[rank].message, HasSubstr("rank 1 has a problem with its checkpoints"));
+  for (const std::size_t rank : {0, 2})
+    EXPECT_THAT(ends[rank].message, HasSubstr("rank 1 has a problem with its checkpoints"));
   place.finish(experiment, {.resume = true, .from = all[1].step});
   expect_same_run(straight.log(), place.log(), "from the one before");
   // Where there is no such step, those that there are.

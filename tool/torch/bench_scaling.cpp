@@ -148,7 +148,8 @@ LineChart chart(const std::vector<Point>& points, const std::string& title, cons
     const std::string name = point.topology == "-" ? point.method : point.method + " on " + point.topology;
     auto line = std::find_if(result.series.begin(), result.series.end(),
                              [&](const Series& series) { return series.name == name; });
-    if (line == result.series.end()) line = result.series.insert(line, {name, {}, {}, point.method == "alone"});
+    if (line == result.series.end())
+      line = result.series.insert(line, {name, {}, {}, point.method == "alone"});
     line->x.push_back(point.workers);
     line->y.push_back(value(point, alone));
   }
@@ -165,9 +166,10 @@ void write_page(const std::vector<Point>& points, const Options& options) {
                    [](const Point& point, double) { return Point::mean(point.images_per_second); }));
   page.section("Beside no communication")
       .paragraph("The same steps, every worker for itself, are 100 %.")
-      .chart(chart(points, "Share of the speed without communication", "%", [](const Point& point, double alone) {
-        return 100 * Point::mean(point.images_per_second) / alone;
-      }));
+      .chart(chart(points, "Share of the speed without communication", "%",
+                   [](const Point& point, double alone) {
+                     return 100 * Point::mean(point.images_per_second) / alone;
+                   }));
   page.section("Waiting").chart(
       chart(points, "Share of the time spent waiting for others", "%",
             [](const Point& point, double) { return 100 * Point::mean(point.waiting); }));
@@ -217,7 +219,10 @@ void add_bench_scaling(CLI::App& bench) {
   command->add_option("--model", options->work, "lenet, resnet20 or mlp")
       ->check(CLI::IsMember({"lenet", "resnet20", "mlp"}))
       ->capture_default_str();
-  command->add_option("--methods", options->methods, "the methods; METHOD@TOPOLOGY for one that needs its own")->delimiter(';')->capture_default_str();
+  command
+      ->add_option("--methods", options->methods, "the methods; METHOD@TOPOLOGY for one that needs its own")
+      ->delimiter(';')
+      ->capture_default_str();
   command->add_option("--topologies", options->topologies, "for methods that follow one")
       ->delimiter(';')
       ->capture_default_str();
