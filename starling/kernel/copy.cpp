@@ -10,8 +10,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;  // the baseline: past the first cache, wider vectors are no faster
 
-// From here on, libc copies with `rep movsb`, which some processors (AMD's Zen 4) run five times slower
-// than plain stores whenever other cores have read the destination.
+// From here on, libc may copy with `rep movsb`, which was seen (AMD's Zen 4, at times) to take five times as
+// long as plain stores into memory that other cores had just read.
 constexpr std::size_t kPlainStores = 2048;
 constexpr std::size_t kPastTheCache = std::size_t{32} << 20;
 

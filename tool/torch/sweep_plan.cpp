@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <span>
 
+#include "starling/base/checksum.h"
 #include "starling/base/error.h"
 
 namespace starling::tool {
 namespace {
-
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 // The last setting changes fastest.
 void add_product(const SweepValues& values, std::vector<SweepRun>& runs) {
@@ -61,7 +57,7 @@ std::string SweepRun::folder() const {
         '-');
     if (!text.empty()) begin += text.substr(0, 24) + '_';
   }
-  return fmt::format("{}{:016x}", begin, hash_of(all));
+  return begin + checksum_text(checksum_of(std::as_bytes(std::span(all))));
 }
 
 std::vector<std::string> SweepRun::arguments() const {
