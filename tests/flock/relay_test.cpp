@@ -144,6 +144,26 @@ TEST_P(RelayTest, EvensAndOddsHaveTheBitsOfHalves) {
   });
 }
 
+// Long messages are written past the cache: a long block has the bits of its parts.
+TEST_P(RelayTest, LongBlocksHaveTheBitsOfTheirParts) {
+  if (GetParam().size > 3) GTEST_SKIP() << "takes too much memory";
+  run([](Flock& flock) {
+    constexpr std::size_t kLong = (std::size_t{4} << 20) / sizeof(float) + 1001;
+    constexpr std::size_t kPart = kLong / 3;
+    Relay whole = flock.relay("chain", "whole");
+    Relay part = flock.relay("chain", "part");
+    for (unsigned step = 0; step < 3; ++step) {
+      std::vector<float> x(kLong);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = 0.1F * static_cast<float>((i * 7 + step * 31) % 1009) + static_cast<float>(flock.rank());
+      std::vector<float> y(x.begin() + kPart, x.begin() + 2 * kPart);
+      whole.average(x);
+      part.average(y);
+      require(std::equal(y.begin(), y.end(), x.begin() + kPart), fmt::format("step {}", step));
+    }
+  });
+}
+
 TEST_P(RelayTest, WhoDividesBlocksInAnotherWayIsTold) {
   if (GetParam().size == 1) GTEST_SKIP() << "nobody to disagree with";
   run([](Flock& flock) {
