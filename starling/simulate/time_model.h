@@ -33,10 +33,10 @@ struct TimeModel {
   double compute = 1e-3;           // seconds of a gradient
   std::vector<double> compute_of;  // by node; those beyond its end take `compute`
   ModelledLink link;
-  Rank ranks_per_host = 1;  // consecutive nodes; links inside a host are `inside`
-  ModelledLink inside;
-  std::vector<LinkRule> rules;        // the last that matches counts, before hosts
-  std::vector<Straggler> stragglers;  // all that match apply, in order
+  Rank ranks_per_host = 1;                // consecutive nodes; links inside a host are `inside`
+  ModelledLink inside = {1e-6, 0.08e-9};  // 100 Gbit/s
+  std::vector<LinkRule> rules;            // the last that matches counts, before hosts
+  std::vector<Straggler> stragglers;      // all that match apply, in order
   std::uint64_t seed = 0;
 
   double compute_seconds(Rank node, Step step) const;
