@@ -37,6 +37,10 @@ TEST(CodecRegistry, RefusesWhatACodecCannotBe) {
   EXPECT_THAT(refusal("fp16(h=3)"), HasSubstr("h"));
   EXPECT_THAT(refusal("uint8(chunk=100)"), HasSubstr("64 or 128"));
   EXPECT_THAT(refusal("uint8(chunk=0)"), HasSubstr("chunk"));
+  EXPECT_THAT(refusal("qsgd(levels=40000)"), HasSubstr("32767"));
+  EXPECT_THAT(refusal("top-k(fraction=0)"), HasSubstr("fraction"));
+  EXPECT_THAT(refusal("random-k(fraction=1.5)"), HasSubstr("fraction"));
+  EXPECT_THAT(refusal("powersgd(rank=0)"), HasSubstr("rank"));
 }
 
 TEST(CodecRegistry, TakesAProgramsOwnCodecOnce) {

@@ -17,7 +17,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 std::vector<float> numbers(std::size_t count, std::uint64_t seed, float from, float to) {
   Random random(seed, 0, 0);
   std::vector<float> values(count);
-  for (float& value : values) value = from + (to - from) * static_cast<float>(random.uniform());
+  for (float& value : values)
+    value = static_cast<float>(from + (double{to} - double{from}) * random.uniform());
   return values;
 }
 
@@ -32,6 +33,7 @@ struct Bagua {
     lb = ub - 255.0F;
   }
   std::uint8_t code(float x) const {
+    if (!std::isfinite(ub)) return 255;
     volatile float scaled = x * s;
     const float q = std::min(std::rint(static_cast<float>(scaled)), ub) - lb;
     return static_cast<std::uint8_t>(std::clamp(q, 0.0F, 255.0F));
