@@ -118,27 +118,30 @@ TEST(QsgdCodec, MatchesItsDefinition) {
     }
 }
 
-TEST(QsgdCodec, IsUnbiasedAndDrawsAnewForEveryKey) {
-  const std::size_t count = 600;
-  const std::vector<float> values = normal_numbers<float>(count, 1);
+TEST(QsgdCodec, IsUnbiasedAndVariesAsChanceWouldHaveIt) {
+  constexpr std::size_t kCount = 512;
+  constexpr int kDraws = 4000;
+  const std::vector<float> values = normal_numbers<float>(kCount, 1);
+  double norm = 0;
+  for (const float value : values) norm += std::pow(static_cast<double>(value), 2);
+  norm = std::sqrt(norm);
   for (const int levels : {1, 7, 127}) {
-    std::vector<double> mean(count), square(count);
-    constexpr int kDraws = 2000;
+    const CodecPtr codec = make_codec("qsgd(levels=" + std::to_string(levels) + ")");
+    std::vector<double> mean(kCount);
     for (int draw = 0; draw < kDraws; ++draw) {
-      const auto back = passed("qsgd(levels=" + std::to_string(levels) + ")", values, {1, 2, draw});
-      for (std::size_t i = 0; i < count; ++i) {
-        mean[i] += static_cast<double>(back[i]) / kDraws;
-        square[i] += static_cast<double>(back[i]) * static_cast<double>(back[i]) / kDraws;
-      }
+      Message message = encoded(*codec, values, {1, 2, draw});
+      const std::vector<float> back = decoded<float>(*codec, message, kCount);
+      for (std::size_t i = 0; i < kCount; ++i) mean[i] += static_cast<double>(back[i]) / kDraws;
     }
-    double deviations = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double error = std::sqrt(std::max(square[i] - mean[i] * mean[i], 1e-12) / kDraws);
-      const double z = (mean[i] - static_cast<double>(values[i])) / error;
-      EXPECT_LT(std::fabs(z), 5) << levels << " levels, element " << i;
-      deviations += z * z / static_cast<double>(count);
+    double squares = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const double step = norm / levels, x = static_cast<double>(values[i]);
+      const double up = std::fabs(x) / step - std::floor(std::fabs(x) / step);
+      const double expected = step * std::sqrt(up * (1 - up) / kDraws);
+      EXPECT_NEAR(mean[i], x, 6 * expected + 4 * step / kDraws) << levels << " levels, element " << i;
+      squares += std::pow((mean[i] - x) / expected, 2) / kCount;
     }
-    EXPECT_NEAR(deviations, 1, 0.25) << levels;  // and no closer than chance would have it
+    EXPECT_NEAR(squares, 1, 0.25) << levels;
   }
 }
 

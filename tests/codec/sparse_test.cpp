@@ -19,7 +19,7 @@ std::vector<float> top_k_reference(const std::vector<float>& values, std::size_t
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
   const auto size = [&](std::size_t i) {
-    return std::isnan(values[i]) ? 2e300 : std::fabs(double{values[i]});
+    return std::isnan(values[i]) ? 2e300 : std::min(1e300, std::fabs(double{values[i]}));
   };
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return size(a) > size(b); });
   std::vector<float> out(values.size());

@@ -142,5 +142,98 @@ TEST_P(QuantizeTest, Uint8OfStrangeValuesIsNaN) {
   }
 }
 
+TEST_P(QuantizeTest, SignsAreBitsAndTheirSumHasOneOrder) {
+  for (std::size_t count = 0; count <= 300; ++count) {
+    std::vector<float> values = numbers(count, count, -1, 1);
+    for (std::size_t i = 0; i < count; i += 7) values[i] = i % 2 == 0 ? 0.0F : -0.0F;
+    std::vector<std::uint8_t> bits((count + 7) / 8);
+    float sums[64] = {};
+    for (std::size_t i = 0; i < count; ++i) {
+      bits[i / 8] = static_cast<std::uint8_t>(bits[i / 8] | ((values[i] < 0 ? 1 : 0) << (i % 8)));
+      sums[i % 64] += std::fabs(values[i]);
+    }
+    double eight[8] = {};
+    for (std::size_t k = 0; k < 64; ++k) eight[k % 8] += static_cast<double>(sums[k]);
+    const double sum =
+        ((eight[0] + eight[4]) + (eight[1] + eight[5])) + ((eight[2] + eight[6]) + (eight[3] + eight[7]));
+    Placed<float> in(values, count % 5);
+    Placed<std::uint8_t> out(bits.size(), count % 3);
+    EXPECT_EQ(pack_signs(in.data(), count, out.data()), sum);
+    EXPECT_TRUE(out.guards_stand());
+    ASSERT_TRUE(same_blocks(out.values(), bits)) << count;
+    std::vector<float> expected(count);
+    for (std::size_t i = 0; i < count; ++i) expected[i] = values[i] < 0 ? -2.5F : 2.5F;
+    for (const std::size_t offset : {0U, 1U, 16U})
+      for (const Store store : {Store::cached, Store::streaming}) {
+        Placed<float> back(count, offset);
+        unpack_signs(out.data(), count, 2.5F, back.data(), store);
+        EXPECT_TRUE(back.guards_stand());
+        ASSERT_TRUE(same_blocks(back.values(), expected)) << count;
+      }
+  }
+}
+
+TEST_P(QuantizeTest, ALongSumOfMagnitudesIsPrecise) {
+  const std::vector<float> values = numbers(300'001, 1, -1, 1);
+  std::vector<std::uint8_t> bits((values.size() + 7) / 8);
+  double exact = 0;
+  for (const float value : values) exact += std::fabs(static_cast<double>(value));
+  EXPECT_NEAR(pack_signs(values.data(), values.size(), bits.data()), exact, 1e-7 * exact);
+}
+
+TEST_P(QuantizeTest, RandomWordsAreThoseOfPhilox) {
+  const std::uint64_t key = 0x123456789ABCDEFU;
+  for (const std::size_t first : {std::size_t{0}, std::size_t{64}, std::size_t{1} << 34})
+    for (const std::size_t count : {0U, 1U, 31U, 32U, 33U, 63U, 64U, 65U, 200U}) {
+      std::vector<std::uint32_t> expected(count), words(count + 1, 7);
+      for (std::size_t e = 0; e < count; ++e) {
+        const std::uint64_t block = (first + e) / 64 * 16 + e % 32 / 2;
+        const auto four =
+            philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0}, key);
+        expected[e] = four[e % 64 / 32 * 2 + e % 2];
+      }
+      random_words(key, first, count, words.data());
+      EXPECT_EQ(words.back(), 7U);
+      words.pop_back();
+      EXPECT_EQ(words, expected) << first << ", " << count;
+    }
+}
+
+template <typename Code>
+void expect_levels(int levels) {
+  for (std::size_t count = 0; count <= 200; count += count < 70 ? 1 : 13) {
+    std::vector<float> values = numbers(count, count, -1, 1);
+    if (count > 3)
+      values[0] = 1, values[1] = -1, values[2] = -0.0F, values[3] = 1.0000001F;  // held to `levels`
+    std::vector<std::uint32_t> words(count);
+    random_words(count, 0, count, words.data());
+    const auto scale = static_cast<float>(levels);
+    std::vector<float> expected(count);
+    Placed<float> in(values, count % 5);
+    Placed<Code> out(count, count % 3);
+    quantize_levels(in.data(), words.data(), count, scale, levels, out.data());
+    EXPECT_TRUE(out.guards_stand());
+    for (std::size_t i = 0; i < count; ++i) {
+      const float scaled = std::fabs(values[i]) * scale;
+      const float drawn = static_cast<float>(words[i] >> 8) * 0x1p-24F;
+      const int level =
+          std::min(static_cast<int>(scaled) + (drawn < scaled - std::floor(scaled) ? 1 : 0), levels);
+      ASSERT_EQ(out.values()[i], static_cast<Code>(values[i] < 0 ? -level : level)) << i << " of " << count;
+      expected[i] = static_cast<float>(out.values()[i]) * 0.3F;
+    }
+    for (const Store store : {Store::cached, Store::streaming}) {
+      Placed<float> back(count, count % 6);
+      dequantize_levels(out.data(), count, 0.3F, back.data(), store);
+      EXPECT_TRUE(back.guards_stand());
+      ASSERT_TRUE(same_blocks(back.values(), expected));
+    }
+  }
+}
+
+TEST_P(QuantizeTest, LevelsAreRoundedAsTheDrawSays) {
+  for (const int levels : {1, 5, 127}) expect_levels<std::int8_t>(levels);
+  for (const int levels : {1, 255, 32767}) expect_levels<std::int16_t>(levels);
+}
+
 }  // namespace
 }  // namespace starling

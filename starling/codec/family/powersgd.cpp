@@ -30,8 +30,8 @@ struct Matrix {
   std::size_t columns;
 };
 
-// Modified Gram-Schmidt on `rank` vectors, in float64. What an earlier vector explains up to rounding becomes
-// zero.
+// Modified Gram-Schmidt on `rank` vectors, in float64. Twice, since what is left of a vector that the earlier
+// ones explain is rounding, which is orthogonal to nothing.
 void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
   const auto product = [&](const float* a, const float* b) {
     double sum = 0;
@@ -41,15 +41,15 @@ void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
   for (std::size_t r = 0; r < rank; ++r) {
     float* vector = vectors + r * length;
     const double before = std::sqrt(product(vector, vector));
-    for (std::size_t e = 0; e < r; ++e) {
-      const float* earlier = vectors + e * length;
+    for (std::size_t e = 0; e < 2 * r; ++e) {
+      const float* earlier = vectors + e % r * length;
       const double along = product(earlier, vector);
       for (std::size_t i = 0; i < length; ++i)
         vector[i] =
             static_cast<float>(static_cast<double>(vector[i]) - along * static_cast<double>(earlier[i]));
     }
     const double norm = std::sqrt(product(vector, vector));
-    const double factor = norm <= 1e-6 * before ? 0 : 1 / norm;  // NaN stays NaN
+    const double factor = norm <= 1e-7 * before ? 0 : 1 / norm;  // NaN stays NaN
     for (std::size_t i = 0; i < length; ++i)
       vector[i] = static_cast<float>(factor * static_cast<double>(vector[i]));
   }
