@@ -14,13 +14,10 @@ namespace HWY_NAMESPACE {
 
 void dot_here(const float* a, const float* b, std::size_t count, float* sums) {
   const hn::CappedTag<float, 16> d;
-  std::size_t i = 0;
-  for (; i + kSums <= count; i += kSums)
-    for (std::size_t k = 0; k < kSums; k += hn::Lanes(d)) {
-      const auto product = hn::Mul(hn::LoadU(d, a + i + k), hn::LoadU(d, b + i + k));
-      hn::StoreU(hn::Add(hn::LoadU(d, sums + k), product), d, sums + k);
-    }
-  for (std::size_t k = 0; i + k < count; ++k) sums[k] += a[i + k] * b[i + k];
+  const std::size_t done = add_to_sums(d, count, sums, [&](std::size_t i) HWY_ATTR {
+    return hn::Mul(hn::LoadU(d, a + i), hn::LoadU(d, b + i));
+  });
+  for (std::size_t i = done; i < count; ++i) sums[i - done] += a[i] * b[i];
 }
 
 }  // namespace HWY_NAMESPACE

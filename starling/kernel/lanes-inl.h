@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "starling/base/dtype.h"
+#include "starling/kernel/sums.h"
 #include "starling/kernel/target.h"
 
 #if defined(__FAST_MATH__)
@@ -253,6 +254,29 @@ HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   for (; i + lanes <= count; i += lanes) store<kWay>(d, f(d, i, Whole()), out + i);
   for (; i < count; ++i) store(one, f(one, i, Whole()), out + i);
   if constexpr (kWay == Way::streaming) hwy::FlushStream();  // before anybody is told that the block is there
+}
+
+/// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns how many elements these
+/// are. d has at most 16 lanes; value(i) are those of elements i and up. Vectors of every length add in the
+/// same order: a pass keeps four of them in registers, and has its own elements.
+template <class D, typename Value>
+HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, float* sums, const Value& value) {
+  const std::size_t lanes = hn::Lanes(d), whole = count / kSums * kSums;
+  for (std::size_t k = 0; k < kSums; k += 4 * lanes) {
+    auto s0 = hn::LoadU(d, sums + k), s1 = hn::LoadU(d, sums + k + lanes);
+    auto s2 = hn::LoadU(d, sums + k + 2 * lanes), s3 = hn::LoadU(d, sums + k + 3 * lanes);
+    for (std::size_t i = k; i < whole; i += kSums) {
+      s0 = hn::Add(s0, value(i));
+      s1 = hn::Add(s1, value(i + lanes));
+      s2 = hn::Add(s2, value(i + 2 * lanes));
+      s3 = hn::Add(s3, value(i + 3 * lanes));
+    }
+    hn::StoreU(s0, d, sums + k);
+    hn::StoreU(s1, d, sums + k + lanes);
+    hn::StoreU(s2, d, sums + k + 2 * lanes);
+    hn::StoreU(s3, d, sums + k + 3 * lanes);
+  }
+  return whole;
 }
 
 }  // namespace HWY_NAMESPACE

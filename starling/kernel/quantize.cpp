@@ -17,8 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace starling {
 namespace HWY_NAMESPACE {
 
-constexpr std::size_t kMostLanes = HWY_MAX_BYTES / sizeof(float);
-
 // Several vectors at once, since a minimum takes longer than it takes to start the next.
 ValueRange value_range_here(const float* in, std::size_t count) {
   constexpr std::size_t kAtOnce = 4;
@@ -44,23 +42,21 @@ ValueRange value_range_here(const float* in, std::size_t count) {
   if (nan) return {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::quiet_NaN()};
   least0 = hn::Min(hn::Min(least0, least1), hn::Min(least2, least3));
   greatest0 = hn::Max(hn::Max(greatest0, greatest1), hn::Max(greatest2, greatest3));
-  HWY_ALIGN float low[kMostLanes], high[kMostLanes];
-  hn::Store(least0, d, low);
-  hn::Store(greatest0, d, high);
-  ValueRange range{*std::min_element(low, low + lanes), *std::max_element(high, high + lanes)};
+  ValueRange range{hn::GetLane(hn::MinOfLanes(d, least0)), hn::GetLane(hn::MaxOfLanes(d, greatest0))};
   for (; i < count; ++i) range = {std::min(range.least, in[i]), std::max(range.greatest, in[i])};
   return {range.least + 0.0F, range.greatest + 0.0F};  // -0 + 0 is +0
 }
 
-// All values are finite here, so that converting to integers is defined.
 void quantize_uint8_here(const float* in, std::size_t count, Uint8Steps steps, std::uint8_t* out) {
   const auto one_vector = [&](auto d, std::size_t i) HWY_ATTR {
-    const hn::RebindToSigned<decltype(d)> di;
+    const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<std::uint8_t, decltype(d)> d8;
     const auto scaled = hn::Round(hn::Mul(hn::LoadU(d, in + i), hn::Set(d, steps.scale)));
     const auto above = hn::Sub(hn::Min(scaled, hn::Set(d, steps.upper)), hn::Set(d, steps.lower));
     const auto held = hn::Min(hn::Max(above, hn::Zero(d)), hn::Set(d, 255.0F));
-    hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, held)), d8, out + i);
+    // 2^23 + q has q in its last bits, which is faster than a conversion.
+    const auto code = hn::BitCast(du, hn::Add(held, hn::Set(d, 0x1p23F)));
+    hn::StoreU(hn::TruncateTo(d8, code), d8, out + i);
   };
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
@@ -82,34 +78,29 @@ void dequantize_uint8_here(const std::uint8_t* in, std::size_t count, Uint8Steps
   map<float>(out, count, one_vector);
 }
 
-// At most as many lanes as a 32-bit word has bits, and as many as fit into 64 sums.
+// At most as many lanes as a 32-bit word has bits.
 using Floats = hn::CappedTag<float, 16>;
 
-// sums[k] += |x| of elements k, k + 64, ...: they lie in memory, so that every length of vectors adds in the
-// same order.
 void pack_signs_here(const float* in, std::size_t count, std::uint8_t* bits, float* sums) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + kSums <= count; i += kSums)
-    for (std::size_t k = 0; k < kSums; k += lanes) {
-      const auto x = hn::LoadU(d, in + i + k);
-      hn::StoreU(hn::Add(hn::LoadU(d, sums + k), hn::Abs(x)), d, sums + k);
-      const auto negative = hn::Lt(x, hn::Zero(d));
-      std::uint8_t* to = bits + (i + k) / 8;
-      if (lanes >= 8) {
-        hn::StoreMaskBits(d, negative, to);
-      } else {
-        std::uint8_t few[8];
-        hn::StoreMaskBits(d, negative, few);
-        *to = static_cast<std::uint8_t>((k % 8 == 0 ? 0 : *to) | (few[0] << (k % 8)));
-      }
+  const std::size_t done = add_to_sums(d, count, sums, [&](std::size_t i) HWY_ATTR {
+    const auto x = hn::LoadU(d, in + i);
+    const auto negative = hn::Lt(x, hn::Zero(d));
+    std::uint8_t* to = bits + i / 8;
+    if (lanes >= 8) {
+      hn::StoreMaskBits(d, negative, to);
+    } else {
+      std::uint8_t few[8];
+      hn::StoreMaskBits(d, negative, few);
+      *to = static_cast<std::uint8_t>((i % 8 == 0 ? 0 : *to) | (few[0] << (i % 8)));
     }
-  for (std::size_t k = 0; i + k < count; ++k) {
-    const float x = in[i + k];
-    sums[k] += std::fabs(x);
-    std::uint8_t& to = bits[(i + k) / 8];
-    to = static_cast<std::uint8_t>((k % 8 == 0 ? 0 : to) | ((x < 0 ? 1 : 0) << (k % 8)));
+    return hn::Abs(x);
+  });
+  for (std::size_t i = done; i < count; ++i) {
+    sums[i - done] += std::fabs(in[i]);
+    bits[i / 8] =
+        static_cast<std::uint8_t>((i % 8 == 0 ? 0 : bits[i / 8]) | ((in[i] < 0 ? 1 : 0) << (i % 8)));
   }
 }
 

@@ -90,30 +90,57 @@ class PowerSgd : public Codec {
   }
 
   void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    const Matrix matrix(shape);
-    const auto* message = reinterpret_cast<const float*>(in);
-    if (whole(matrix)) {
-      if (matrix.count > 0) convert(DType::float32, message, dtype, out, matrix.count);
-      return;
-    }
-    const float* q = message + rank_ * matrix.rows;
-    std::vector<float> scratch(is_wide(dtype) ? matrix.columns : 0);
-    std::vector<Term> terms(rank_);
-    for (std::size_t row = 0; row < matrix.rows; ++row) {
-      for (std::size_t r = 0; r < rank_; ++r)
-        terms[r] = {q + r * matrix.columns, static_cast<double>(message[r * matrix.rows + row])};
-      const std::size_t width = matrix.width(row);
-      float* to = is_wide(dtype) ? scratch.data() : static_cast<float*>(out) + matrix.begin(row);
-      combine(DType::float32, to, terms, width, Store::cached);
-      if (is_wide(dtype))
-        convert(DType::float32, to, dtype, static_cast<double*>(out) + matrix.begin(row), width);
-    }
+    const bool wide = is_wide(dtype);
+    std::vector<float> scratch;
+    for_rows(shape, in, [&](const auto& row_to, std::size_t begin, std::size_t width) {
+      if (!wide) return row_to(static_cast<float*>(out) + begin);
+      scratch.resize(width);
+      row_to(scratch.data());
+      convert(DType::float32, scratch.data(), dtype, static_cast<double*>(out) + begin, width);
+    });
+  }
+
+  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
+                  void* out) const override {
+    const bool wide = is_wide(dtype);
+    std::vector<float> scratch;
+    std::vector<double> widened;
+    for_rows(shape, in, [&](const auto& row_to, std::size_t begin, std::size_t width) {
+      scratch.resize(width);
+      row_to(scratch.data());
+      widened.resize(wide ? width : 0);
+      if (wide) convert(DType::float32, scratch.data(), dtype, widened.data(), width);
+      void* to = static_cast<std::byte*>(out) + begin * size_of(dtype);
+      const Term terms[] = {{to, 1},
+                            {wide ? static_cast<const void*>(widened.data()) : scratch.data(), weight}};
+      combine(dtype, to, terms, width, Store::cached);
+    });
   }
 
  private:
   static constexpr std::size_t kRowsAtOnce = 3;  // with the sum itself, as many terms as combine() does fast
 
   bool whole(const Matrix& matrix) const { return rank_ * (matrix.rows + matrix.columns) >= matrix.count; }
+
+  // Calls body(row_to, begin, width) for every row; row_to(out) writes its elements.
+  template <typename Body>
+  void for_rows(CodecShape shape, const std::byte* in, const Body& body) const {
+    const Matrix matrix(shape);
+    const auto* message = reinterpret_cast<const float*>(in);
+    const float* q = message + rank_ * matrix.rows;
+    const bool as_it_is = whole(matrix);
+    std::vector<Term> terms(rank_);
+    for (std::size_t row = 0; row < matrix.rows; ++row) {
+      const std::size_t begin = matrix.begin(row), width = matrix.width(row);
+      const auto row_to = [&](float* out) {
+        if (as_it_is) return copy_bytes(out, message + begin, width * sizeof(float));
+        for (std::size_t r = 0; r < rank_; ++r)
+          terms[r] = {q + r * matrix.columns, static_cast<double>(message[r * matrix.rows + row])};
+        combine(DType::float32, out, terms, width, Store::cached);
+      };
+      body(row_to, begin, width);
+    }
+  }
 
   // Uniform on -1 .. 1; any direction that is not orthogonal to the largest singular vectors would do.
   std::vector<float> drawn(const Matrix& matrix, std::uint64_t draws) const {
