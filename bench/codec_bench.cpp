@@ -32,11 +32,26 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// At the begin of a cache line, as parameters lie in buckets.
+template <typename T>
+class Aligned {
+ public:
+  explicit Aligned(std::size_t count) : words_(count * sizeof(T) / sizeof(Line) + 1) {}
+  T* data() { return reinterpret_cast<T*>(words_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> words_;
+};
+
 // Without the heavy tail of a logarithm per element: the sum of four uniform numbers is normal enough.
-std::vector<float> numbers(std::size_t count) {
-  std::vector<float> values(count);
+Aligned<float> numbers(std::size_t count) {
+  Aligned<float> values(count);
   std::uint32_t state = 1;
-  for (float& value : values) {
+  for (std::size_t j = 0; j < count; ++j) {
+    float& value = values.data()[j];
     value = -2;
     for (int i = 0; i < 4; ++i) {
       state = state * 1664525 + 1013904223;
@@ -52,10 +67,10 @@ void codec_block(benchmark::State& state, const std::string& spec, Way way) {
   const CodecPtr codec = make_codec(spec);
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const CodecShape shape{bytes / sizeof(float), 0};
-  const std::vector<float> block = numbers(shape.count);
-  std::vector<float> out(shape.count), copy(shape.count);
-  std::vector<std::uint64_t> words(codec->encoded_bytes(DType::float32, shape) / 8);
-  auto* message = reinterpret_cast<std::byte*>(words.data());
+  Aligned<float> block = numbers(shape.count), out(shape.count), copy(shape.count);
+  const std::size_t message_bytes = codec->encoded_bytes(DType::float32, shape);
+  Aligned<std::byte> place(message_bytes);
+  std::byte* message = place.data();
   codec->encode(DType::float32, block.data(), shape, {}, message);
   std::vector<double> times, copies;
   for (auto _ : state) {
@@ -68,7 +83,7 @@ void codec_block(benchmark::State& state, const std::string& spec, Way way) {
     state.SetIterationTime(times.back());
   }
   const auto block_bytes = static_cast<double>(bytes);
-  const double moved = block_bytes * (way == Way::decode_add ? 2 : 1) + static_cast<double>(words.size() * 8);
+  const double moved = block_bytes * (way == Way::decode_add ? 2 : 1) + static_cast<double>(message_bytes);
   const double time = median(times);
   state.counters["of_copy"] = moved / time / (2 * block_bytes / median(copies));
   state.counters["block_bytes/s"] =

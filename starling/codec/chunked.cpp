@@ -8,6 +8,7 @@
 #include "starling/codec/draws.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
+#include "starling/kernel/quantize.h"
 
 namespace starling {
 
@@ -30,6 +31,7 @@ void ChunkedCodec::for_chunks(std::size_t count, Byte* message, const Body& body
   for (std::size_t first = 0; first < count; first += chunk_)
     body(ChunkPlace<Byte>{first, std::min(chunk_, count - first), message + first / chunk_ * header_bytes_,
                           payload + first * bits_ / 8, store});
+  if (store == Store::streaming) finish_streaming();
 }
 
 void ChunkedCodec::encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,

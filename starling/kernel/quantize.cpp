@@ -74,7 +74,7 @@ void dequantize_uint8_here(const std::uint8_t* in, std::size_t count, Uint8Steps
     const auto code = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, in + i)));
     return hn::Div(hn::Add(code, hn::Set(d, steps.lower)), hn::Set(d, steps.scale));
   };
-  if (streaming) return map<float, Way::streaming>(out, count, one_vector);
+  if (streaming) return map<float, Way::unfenced>(out, count, one_vector);
   map<float>(out, count, one_vector);
 }
 
@@ -123,12 +123,11 @@ void unpack_signs_to(const std::uint8_t* bits, std::size_t count, float scale, f
     }
   }
   for (; i < count; ++i) out[i] = (bits[i / 8] >> (i % 8)) % 2 == 0 ? scale : -scale;
-  if constexpr (kWay == Way::streaming) hwy::FlushStream();
 }
 
 void unpack_signs_here(const std::uint8_t* bits, std::size_t count, float scale, float* out, bool streaming) {
   if (streaming && reinterpret_cast<std::uintptr_t>(out) % 64 == 0)
-    return unpack_signs_to<Way::streaming>(bits, count, scale, out);
+    return unpack_signs_to<Way::unfenced>(bits, count, scale, out);
   unpack_signs_to<Way::cached>(bits, count, scale, out);
 }
 
@@ -213,7 +212,7 @@ void dequantize_levels_to(const Code* in, std::size_t count, float step, float* 
     const auto code = hn::PromoteTo(hn::RebindToSigned<decltype(d)>(), hn::LoadU(dcode, in + i));
     return hn::Mul(hn::ConvertTo(d, code), hn::Set(d, step));
   };
-  if (streaming) return map<float, Way::streaming>(out, count, one_vector);
+  if (streaming) return map<float, Way::unfenced>(out, count, one_vector);
   map<float>(out, count, one_vector);
 }
 
@@ -305,6 +304,10 @@ void dequantize_levels(const std::int16_t* in, std::size_t count, float step, fl
   static constexpr decltype(&HWY_STATIC_DISPATCH(dequantize_levels16_here)) kTable[] =
       STARLING_TARGETS_OF(dequantize_levels16_here);
   choose(kTable)(in, count, step, out, store == Store::streaming);
+}
+
+void finish_streaming() {
+  hwy::FlushStream();
 }
 
 }  // namespace starling

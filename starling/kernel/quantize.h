@@ -6,6 +6,7 @@
 #include "starling/kernel/store.h"
 
 // What codecs do with every element. The bits are the same on every instruction set and for every alignment.
+// Chunks are short, so who says Store::streaming also says finish_streaming() after the last of them.
 
 namespace starling {
 
@@ -61,5 +62,8 @@ void dequantize_levels(const std::int8_t* in, std::size_t count, float step, flo
                        Store store = Store::cached);
 void dequantize_levels(const std::int16_t* in, std::size_t count, float step, float* out,
                        Store store = Store::cached);
+
+/// Makes sure that what was streamed is in memory, before anybody is told of it.
+void finish_streaming();
 
 }  // namespace starling
