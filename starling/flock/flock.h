@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/block.h"
 #include "starling/flock/core.h"
 #include "starling/flock/errors.h"
@@ -373,6 +374,8 @@ class Flock {
 /// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or
 /// makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
 Flock join();
+/// The same, with messages that get lost and other faults, to see what a program makes of them.
+Flock join(const Faults& faults);
 /// How many ranks a launcher has started this process among; nothing where there is no launcher.
 std::optional<Rank> launched_ranks();
 
