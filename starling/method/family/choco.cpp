@@ -45,6 +45,7 @@ class Choco : public Method {
     forget(block.state("known"));
     forget(block.state("pull"));
   }
+  std::string works_on() const override { return "ring, torus or exponential"; }
   void check(const Schedule& schedule) const override {
     Method::check(schedule);
     require_fixed_neighbors(schedule, "choco");

@@ -100,8 +100,7 @@ void require_matchings(const Schedule& schedule, const std::string& method) {
       const bool alone = exchange.sources.empty() && exchange.destinations.empty();
       const bool group_of_two = exchange.group.size() == 2 && alone;
       if (group_of_two || (exchange.group.size() <= 1 && (pair || alone))) continue;
-      refuse(method, schedule, "averages with one other rank at a time",
-             "random-matching, ou-equidyn, base(k=1) or hypercube's one-peer-of(hypercube)");
+      refuse(method, schedule, "averages with one other rank at a time", "random-matching or base(k=1)");
     }
 }
 
