@@ -11,11 +11,11 @@ namespace {
 
 struct Case {
   std::string method;  // with its parameters
-  DenseSetting dense;
+  std::string topology;
 };
 
 void PrintTo(const Case& one, std::ostream* out) {
-  *out << one.method << " on " << one.dense.topology;
+  *out << one.method << " on " << one.topology;
 }
 
 struct LocalCase {
@@ -76,7 +76,7 @@ testing::AssertionResult same_models(const Trajectory<T>& found, Dense& dense, N
 class MethodsTest : public testing::TestWithParam<Case> {
  protected:
   static bool possible(Rank n) {
-    const std::string& topology = GetParam().dense.topology;
+    const std::string& topology = GetParam().topology;
     return topology != "ceca-1p" || n % 2 == 0 || n == 1;
   }
   template <typename T>
@@ -84,10 +84,9 @@ class MethodsTest : public testing::TestWithParam<Case> {
                     const std::function<bool(Rank, Step)>& skips) {
     MethodRun run;
     run.problem = {.n = n};
-    run.options = {
-        .method = GetParam().method, .topology = GetParam().dense.topology, .optimizer = local.text};
+    run.options = {.method = GetParam().method, .topology = GetParam().topology, .optimizer = local.text};
     run.skips = skips;
-    const auto dense = make_dense(GetParam().dense, run.problem, local.rule);
+    const auto dense = make_dense({GetParam().method, GetParam().topology}, run.problem, local.rule);
     dense->skips = skips;
     EXPECT_TRUE(same_models(trajectory<T>(run), *dense, tolerance)) << local.text << ", " << n << " ranks";
   }
@@ -116,37 +115,37 @@ TEST_P(MethodsTest, WhoSkipsAStepTakesPartUnchanged) {
 
 std::vector<Case> cases() {
   std::vector<Case> all = {
-      {"allreduce", {"allreduce", "exponential"}},
-      {"allreduce-model", {"allreduce-model", "exponential"}},
-      {"parameter-server", {"parameter-server", "exponential"}},
-      {"local-sgd(tau=3)", {"local-sgd", "exponential", 3}},
-      {"gossip-pga(h=3)", {"gossip-pga", "ring", 3}},
-      {"gossip-pga(h=4)", {"gossip-pga", "one-peer-exponential", 4}},
-      {"gossip-pga(h=5)", {"gossip-pga", "ceca", 5}},
-      {"hierarchical", {"hierarchical", "complete"}},  // all on one machine: the mean
-      {"dadam", {"dadam", "ring"}},
-      {"accum-adam", {"accum-adam", "exponential"}},
-      {"accum-adam(s=4)", {"accum-adam", "ring"}},
-      {"accum-adamw(s=4)", {"accum-adamw", "one-peer-exponential"}},
+      {"allreduce", "exponential"},
+      {"allreduce-model", "exponential"},
+      {"parameter-server", "exponential"},
+      {"local-sgd(tau=3)", "exponential"},
+      {"gossip-pga(h=3)", "ring"},
+      {"gossip-pga(h=4)", "one-peer-exponential"},
+      {"gossip-pga(h=5)", "ceca"},
+      {"hierarchical", "complete"},  // all on one machine: the mean
+      {"dadam", "ring"},
+      {"accum-adam", "exponential"},
+      {"accum-adam(s=4)", "ring"},
+      {"accum-adamw(s=4)", "one-peer-exponential"},
   };
   for (const char* topology : {"ring", "one-peer-exponential", "complete", "star", "od-equidyn(seed=3)",
                                "base(k=1)", "ceca", "ceca(k=2)", "ceca-1p"})
-    all.push_back({"dsgd-atc", {"dsgd-atc", topology}});
+    all.push_back({"dsgd-atc", topology});
   for (const char* topology : {"ring", "exponential", "one-peer-exponential", "complete", "star",
                                "ou-equidyn(seed=5)", "periodic(ring,h=3)"})
-    all.push_back({"dsgd-awc", {"dsgd-awc", topology}});
+    all.push_back({"dsgd-awc", topology});
   for (const char* topology : {"ring", "one-peer-exponential", "complete"})
-    all.push_back({"gradient-tracking", {"gradient-tracking", topology}});
+    all.push_back({"gradient-tracking", topology});
   for (const char* topology : {"ring", "star(weights=push)", "chain(weights=push)", "fold-unfold"})
-    all.push_back({"push-sum", {"push-sum", topology}});
+    all.push_back({"push-sum", topology});
   for (const char* missing : {"counts", "reference", "own"})
     for (const char* topology : {"chain", "binary-tree", "star", "double-binary-trees"})
-      all.push_back({fmt::format("relay-sgd(missing={})", missing), {"relay-sgd", topology, 1, missing}});
+      all.push_back({fmt::format("relay-sgd(missing={})", missing), topology});
   return all;
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& test) {
-  std::string name = test.param.method + "_" + test.param.dense.topology;
+  std::string name = test.param.method + "_" + test.param.topology;
   for (char& letter : name)
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
   return name;
@@ -157,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(All, MethodsTest, testing::ValuesIn(cases()), case_name
 TEST(MethodsListTest, EveryMethodOfTheRegistryIsHere) {
   for (const MethodFamily& family : method_families()) {
     bool found = family.name.rfind("test-", 0) == 0 || family.name == "alone";  // registered by tests
-    for (const Case& one : cases()) found = found || one.dense.method == family.name;
+    for (const Case& one : cases()) found = found || parse_spec(one.method).word == family.name;
     EXPECT_TRUE(found) << family.name;
   }
 }
