@@ -18,29 +18,33 @@ Number as_half(Number value) {
 }
 
 Vector as_uint8(const Vector& vector) {
-  if (vector.empty()) return {};
-  const std::vector<float> x(vector.begin(), vector.end());
-  const auto [least, most] = std::minmax_element(x.begin(), x.end());
-  const float scale = 255.0F / (*most - *least + 1e-7F);
-  const float upper = std::rint(*most * scale);
-  const float lower = upper - 255.0F;
+  constexpr std::size_t kChunk = 2048;
   Vector result;
-  for (const float value : x) {
-    const float level = std::clamp(std::min(std::rint(value * scale), upper) - lower, 0.0F, 255.0F);
-    result.push_back((level + lower) / scale);
+  for (std::size_t begin = 0; begin < vector.size(); begin += kChunk) {
+    std::vector<float> x;
+    for (std::size_t k = begin; k < std::min(begin + kChunk, vector.size()); ++k)
+      x.push_back(static_cast<float>(vector[k]));
+    const auto [least, most] = std::minmax_element(x.begin(), x.end());
+    const float scale = 255.0F / (*most - *least + 1e-7F);
+    const float upper = std::rint(*most * scale);
+    const float lower = upper - 255.0F;
+    for (const float value : x) {
+      const float level = std::clamp(std::min(std::rint(value * scale), upper) - lower, 0.0F, 255.0F);
+      result.push_back((level + lower) / scale);
+    }
   }
   return result;
 }
 
 Vector as_top_k(const Vector& vector, std::size_t k) {
-  std::vector<std::size_t> order(vector.size());
+  const std::vector<float> x(vector.begin(), vector.end());
+  std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
-    return std::abs(vector[left]) > std::abs(vector[right]);
+    return std::abs(x[left]) > std::abs(x[right]);
   });
-  Vector result(vector.size());
-  for (std::size_t place = 0; place < std::min(k, vector.size()); ++place)
-    result[order[place]] = vector[order[place]];
+  Vector result(x.size());
+  for (std::size_t place = 0; place < std::min(k, x.size()); ++place) result[order[place]] = x[order[place]];
   return result;
 }
 

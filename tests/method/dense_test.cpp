@@ -38,7 +38,7 @@ TEST(DenseTest, SpecialCasesEqualEachOther) {
   accumulated.kind = "accum";
   const Twins all[] = {
       {{"choco(codec=identity,gamma=1)", "ring"}, {"dsgd-atc", "ring"}},
-      {{"choco(codec=top-k(k=7),gamma=1)", "exponential"}, {"dsgd-atc", "exponential"}},
+      {{"choco(codec=top-k(k=7),gamma=1)", "exponential"}, {"dsgd-atc", "exponential"}, kSgd, false, 1e-6L},
       {{"choco(codec=fp16,gamma=1)", "ring"}, {"dsgd-atc", "ring"}, kSgd, false, 1e-3L},
       {{"lag(threshold=0)", "ring"}, {"dsgd-atc", "ring"}},
       {{"proxskip(p=1)", "ring"}, {"exact-diffusion", "ring"}},

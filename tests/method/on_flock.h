@@ -33,25 +33,38 @@ class SharedNumbers {
   T* data_;
 };
 
-/// x cut into parts of uneven lengths, each a block of its own.
+/// Where part i of `parts` begins in `count` elements, which are cut into uneven lengths.
+inline std::size_t cut(std::size_t count, std::size_t i, std::size_t parts) {
+  return count * i * i / (parts * parts);
+}
+
+/// x made of parameters of uneven lengths, in `parts` blocks of several parameters each.
 inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gradient,
-                             const DriverOptions& options, std::size_t parts) {
+                             const DriverOptions& options, std::size_t parts, std::size_t parameters = 0) {
+  if (parameters == 0) parameters = parts;
   const MethodPtr method = make_method(options.method);
   const Optimizer optimizer = parse_optimizer(options.optimizer);
   const auto hypers = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
   const SchedulePtr schedule = schedule_for(flock, *method, options.topology, options.seed);
   std::vector<std::unique_ptr<Block>> blocks;
   for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t begin = x.count * part * part / (parts * parts);
-    const std::size_t count = x.count * (part + 1) * (part + 1) / (parts * parts) - begin;
+    const std::size_t first = parameters * part / parts;
+    const std::size_t last = parameters * (part + 1) / parts;
+    const std::size_t begin = cut(x.count, first, parameters);
+    const std::size_t count = cut(x.count, last, parameters) - begin;
+    std::vector<Segment> segments;
+    for (std::size_t p = first; p < last; ++p) {
+      const std::size_t from = cut(x.count, p, parameters);
+      segments.push_back({from - begin, cut(x.count, p + 1, parameters) - from, 0, true});
+    }
     const std::size_t offset = begin * size_of(x.dtype);
     const MutableBlock own{x.dtype, static_cast<std::byte*>(x.data) + offset, count};
     const MutableBlock along{x.dtype, static_cast<std::byte*>(gradient.data) + offset, count};
-    UpdatePtr update = method->make_update(x.dtype, count, 1, hypers);
-    if (!update) update = optimizer.make(x.dtype, count, 1, hypers);
+    UpdatePtr update = method->make_update(x.dtype, count, segments.size(), hypers);
+    if (!update) update = optimizer.make(x.dtype, count, segments.size(), hypers);
     const std::string name = fmt::format("part/{}", part);
     blocks.push_back(std::make_unique<Block>(
-        name, own, along, std::vector<Segment>{{0, count, 0, true}}, std::move(update),
+        name, own, along, std::move(segments), std::move(update),
         make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
   }
   return {method, std::move(blocks)};
@@ -62,7 +75,8 @@ struct MethodRun {
   Problem problem;
   DriverOptions options;
   Step steps = 40;
-  std::size_t parts = 0;  // 0: drive()
+  std::size_t parts = 0;       // 0: drive()
+  std::size_t parameters = 0;  // 0: as many as parts
   const Launcher* launcher = &launchers()[0];
   std::function<bool(Rank, Step)> skips = [](Rank, Step) { return false; };
 };
@@ -102,8 +116,9 @@ Trajectory<T> trajectory(const MethodRun& run) {
     std::vector<T> gradient(problem.count);
     const MutableBlock own = mutable_block(x);
     const MutableBlock along = mutable_block(gradient);
-    Driver driver = run.parts == 0 ? drive(flock, own, along, run.options)
-                                   : drive_in_parts(flock, own, along, run.options, run.parts);
+    Driver driver = run.parts == 0
+                        ? drive(flock, own, along, run.options)
+                        : drive_in_parts(flock, own, along, run.options, run.parts, run.parameters);
     T* out = shared.data() + static_cast<std::size_t>(flock.rank() * run.steps) * problem.count;
     for (Step step = 0; step < run.steps; ++step) {
       driver.begin();
