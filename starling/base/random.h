@@ -82,6 +82,8 @@ inline constexpr std::uint32_t kAnalysis = 8;
 inline constexpr std::uint32_t kPartition = 9;
 inline constexpr std::uint32_t kEpochOrder = 10;
 inline constexpr std::uint32_t kDealAgain = 11;
+inline constexpr std::uint32_t kProxSkip = 15;
+inline constexpr std::uint32_t kPairGossip = 16;
 inline constexpr std::uint32_t kSynthetic = 12;       // three: patterns, training images, test images
 inline constexpr std::uint32_t kFaults = 0x80000000;  // and up: one per pair of ranks
 }  // namespace stream

@@ -5,7 +5,7 @@
 
 #include "flock/flock_fixture.h"
 #include "method/problem.h"
-#include "starling/method/driver.h"
+#include "starling/method/drive.h"
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
 
@@ -66,6 +66,7 @@ inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gr
     blocks.push_back(std::make_unique<Block>(
         name, own, along, std::move(segments), std::move(update),
         make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
+    blocks.back()->hypers = hypers;
   }
   return {method, std::move(blocks)};
 }
