@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "starling/kernel/linear_model.h"
+#include "starling/simulate/objective.h"
+#include "starling/simulate/objective_registry.h"
+
+namespace starling {
+
+/// Every node has samples of its own; f_i is their mean loss under a linear model, plus the regularizer
+/// rho sum_k x_k^2 / (1 + x_k^2), which is not convex.
+class LinearObjective : public Objective {
+ public:
+  struct Options {
+    LinearLoss loss = LinearLoss::logistic;
+    std::uint32_t samples = 1;  // per node
+    std::uint32_t batch = 0;    // drawn per step, with repetition; 0: all
+    double regularizer = 0;
+  };
+  /// `fill(node, s, row)` writes a row of `dim` elements (for the logistic loss multiplied by its label) and
+  /// returns its target. Called node by node, s ascending.
+  LinearObjective(const ObjectiveSetting& setting, const Options& options,
+                  const std::function<double(Rank, std::uint32_t, std::span<float>)>& fill);
+
+  void gradient(Rank node, Step step, std::span<const double> x, std::span<double> out) const override;
+  void gradient(Rank node, Step step, std::span<const float> x, std::span<float> out) const override;
+  void exact_gradient(Rank node, std::span<const double> x, std::span<double> out) const override;
+  double value(std::span<const double> x) const override;
+  /// By a central solver, once. Squares without regularizer are convex; so are logistic losses.
+  std::optional<std::vector<double>> minimiser() const override;
+
+ private:
+  template <typename T>
+  void gradient_of(const LinearSamples& samples, std::size_t count, std::span<const T> x,
+                   std::span<T> out) const;
+  template <typename T>
+  void gradient_in(Rank node, Step step, std::span<const T> x, std::span<T> out) const;
+  LinearSamples samples_of(Rank node) const;
+
+  Options options_;
+  std::uint64_t seed_;
+  std::size_t columns_;  // dim, padded
+  std::size_t padded_;   // samples, padded
+  std::vector<float> data_;
+  std::vector<const float*> rows_;
+  std::vector<double> targets_;
+  std::vector<float> zeros_;
+  mutable std::once_flag solved_;
+  mutable std::vector<double> minimiser_;
+};
+
+}  // namespace starling

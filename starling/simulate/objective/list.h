@@ -1,0 +1,10 @@
+#pragma once
+
+#include "starling/simulate/objective_registry.h"
+
+// Every objective of list.inc is a function `ObjectiveFamily name()` in a file of this folder.
+namespace starling::objectives {
+#define STARLING_OBJECTIVE(name) ObjectiveFamily name();
+#include "starling/simulate/objective/list.inc"
+#undef STARLING_OBJECTIVE
+}  // namespace starling::objectives

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "starling/simulate/time_model.h"
+
+namespace starling::tool {
+
+/// A time model of `nodes` nodes from a TOML file (docs/simulate.md has all keys). Throws Error naming file,
+/// line, key and what would be valid.
+TimeModel read_time_file(const std::string& path, Rank nodes);
+
+}  // namespace starling::tool
