@@ -52,7 +52,11 @@ Vector decoded(const std::string& codec, const Vector& vector) {
   const Spec spec = parse_spec(codec);
   if (spec.word == "identity") return vector;
   if (spec.word == "uint8") return as_uint8(vector);
-  if (spec.word == "top-k") return as_top_k(vector, std::stoul(spec.arguments.at(0).value.word));
+  if (spec.word == "top-k") {
+    const double fraction = std::stod(spec.arguments.at(0).value.word);
+    return as_top_k(vector,
+                    static_cast<std::size_t>(std::ceil(fraction * static_cast<double>(vector.size()))));
+  }
   if (spec.word != "fp16") throw std::invalid_argument("no dense codec " + codec);
   Vector result;
   for (const Number value : vector) result.push_back(as_half(value));

@@ -8,7 +8,7 @@
 
 namespace starling {
 
-/// `identity`, `fp16`, `top-k(k=3)` or `uint8`; all but the first go through float32.
+/// `identity`, `fp16`, `top-k(fraction=0.4)` or `uint8`; all but the first go through float32.
 Vector decoded(const std::string& codec, const Vector& vector);
 
 /// The nearest number of float16, ties to even, of a magnitude below its largest.

@@ -2,6 +2,7 @@
 
 #include "method/dense.h"
 #include "method/dense_codec.h"
+#include "starling/codec/registry.h"
 
 namespace starling {
 namespace {
@@ -73,6 +74,29 @@ class DenseByteGrad : public ByteAverage {
   }
 };
 
+/// Everybody's gradient in levels. The codec is the library's own, for its draws; it has tests of its own.
+class DenseQsgd : public Dense {
+  using Dense::Dense;
+  void step(Step t) override {
+    const CodecPtr codec = make_codec("qsgd(levels=" + setting_.text("levels", "127") + ")");
+    const CodecShape shape{problem_.count, 0};
+    std::vector<std::byte> message(codec->encoded_bytes(DType::float32, shape));
+    std::vector<Vector> there;
+    for (std::size_t i = 0; i < n(); ++i) {
+      if (!takes_part(i)) continue;
+      const Vector g = gradient(i);
+      std::vector<float> values(g.begin(), g.end());
+      codec->encode(DType::float32, values.data(), shape, {.seed = 0, .stream = i, .step = t},
+                    message.data());
+      codec->decode(DType::float32, message.data(), shape, values.data());
+      there.emplace_back(values.begin(), values.end());
+    }
+    if (there.empty()) return;
+    const Vector g = mean_of(there);
+    for (std::size_t i = 0; i < n(); ++i) x[i] = local_[i](x[i], g);
+  }
+};
+
 /// The majority's direction; zero and a tie are positive.
 class DenseSign : public Dense {
   using Dense::Dense;
@@ -134,6 +158,7 @@ DenseTable dense_compressed() {
   return {{"choco", make_dense_as<DenseChoco>},
           {"low-precision-ring", make_dense_as<DenseLowPrecisionRing>},
           {"bytegrad", make_dense_as<DenseByteGrad>},
+          {"qsgd", make_dense_as<DenseQsgd>},
           {"sign-sgd", make_dense_as<DenseSign>},
           {"qadam", make_dense_as<DenseQadam>}};
 }

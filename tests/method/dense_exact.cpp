@@ -46,7 +46,7 @@ class DenseD2 : public OnSchedule {
   std::vector<Vector> c_;
 };
 
-/// y follows the mean of all gradients. Combined after the update (gradient-tracking), or before (DIGing).
+/// y follows the mean of all gradients. Combined after the update (gradient-tracking), or beside it (DIGing).
 class DenseTracking : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -58,9 +58,15 @@ class DenseTracking : public OnSchedule {
       old_[i] = g;
     }
     const Matrix w = round(t);
-    if (setting_.method.word == "diging") x = mixed(w, x);
-    for (std::size_t i = 0; i < n(); ++i) x[i] = updated(i, x[i], y_[i]);
-    if (setting_.method.word == "gradient-tracking") x = mixed(w, x);
+    std::vector<Vector> moved;
+    for (std::size_t i = 0; i < n(); ++i) moved.push_back(updated(i, x[i], y_[i]));
+    if (setting_.method.word == "gradient-tracking") {
+      x = mixed(w, moved);
+    } else {
+      for (std::size_t i = 0; i < n(); ++i) moved[i] = moved[i] - x[i];
+      x = mixed(w, x);
+      for (std::size_t i = 0; i < n(); ++i) x[i] = x[i] + moved[i];
+    }
     y_ = mixed(w, y_);
   }
   std::vector<Vector> y_, old_;

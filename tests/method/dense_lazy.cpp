@@ -28,6 +28,7 @@ class DenseLag : public OnSchedule {
   std::map<std::pair<std::size_t, std::size_t>, Vector> known_;  // what i knows of j
 };
 
+/// The mean of all on `complete`, half a mixing elsewhere.
 class DenseProxSkip : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -36,9 +37,10 @@ class DenseProxSkip : public OnSchedule {
     std::vector<Vector> hat = all_updated();
     for (std::size_t i = 0; i < n(); ++i) hat[i] = hat[i] + h_[i];
     x = hat;
-    constexpr std::uint32_t kStream = 0x70726f78;
-    if (!(Random(0, static_cast<std::uint64_t>(t), kStream).uniform() < static_cast<double>(p))) return;
-    if (setting_.text("global", "false") == "true") {
+    Random bit(static_cast<std::uint64_t>(setting_.steps("seed", 0)), static_cast<std::uint64_t>(t),
+               stream::kProxSkip);
+    if (!(bit.uniform() < static_cast<double>(p))) return;
+    if (setting_.topology == "complete") {
       x = std::vector<Vector>(n(), mean_of(hat));
     } else {
       const std::vector<Vector> heard = mixed(round(rounds_++), hat);

@@ -38,12 +38,16 @@ TEST(DenseTest, SpecialCasesEqualEachOther) {
   accumulated.kind = "accum";
   const Twins all[] = {
       {{"choco(codec=identity,gamma=1)", "ring"}, {"dsgd-atc", "ring"}},
-      {{"choco(codec=top-k(k=7),gamma=1)", "exponential"}, {"dsgd-atc", "exponential"}, kSgd, false, 1e-6L},
+      {{"choco(codec=top-k(fraction=1),gamma=1)", "exponential"},
+       {"dsgd-atc", "exponential"},
+       kSgd,
+       false,
+       1e-6L},
       {{"choco(codec=fp16,gamma=1)", "ring"}, {"dsgd-atc", "ring"}, kSgd, false, 1e-3L},
       {{"lag(threshold=0)", "ring"}, {"dsgd-atc", "ring"}},
       {{"proxskip(p=1)", "ring"}, {"exact-diffusion", "ring"}},
       {{"proxskip(p=0)", "ring"}, {"local-sgd(tau=100)", "ring"}},
-      {{"proxskip(p=1,global=true)", "ring"}, {"d2", "complete"}},
+      {{"proxskip(p=1)", "complete"}, {"d2", "complete"}},
       {{"quasi-global-momentum(mu=0)", "ring"}, {"dsgd-atc", "ring"}},
       {{"noloco(h=3)", "complete"}, {"diloco(h=3)", "ring"}, kAdam, true},
       {{"push-diging", "ring"}, {"gradient-tracking", "ring"}},
@@ -137,7 +141,7 @@ TEST(DenseTest, ExactMethodsReachTheOptimumAndOthersDoNot) {
                       {{"diging", "one-peer-exponential"}, true},
                       {{"push-diging", "star(weights=push)"}, true},
                       {{"proxskip(p=0.5)", "ring"}, true},
-                      {{"proxskip(p=0.5,global=true)", "ring"}, true},
+                      {{"proxskip(p=0.5)", "complete"}, true},
                       {{"relay-sgd", "chain"}, true},
                       {{"relay-sgd(overlap=true)", "binary-tree"}, true},
                       {{"relay-sum-grad", "chain"}, false},
@@ -145,7 +149,7 @@ TEST(DenseTest, ExactMethodsReachTheOptimumAndOthersDoNot) {
                       {{"dsgd-atc", "ring"}, false},
                       {{"push-sum", "ring"}, false},
                       {{"quasi-global-momentum(mu=0.8)", "ring"}, false},
-                      {{"choco(codec=top-k(k=2),gamma=0.3)", "ring"}, false},
+                      {{"choco(codec=top-k(fraction=0.2),gamma=0.3)", "ring"}, false},
                       {{"diloco(h=4)", "ring"}, false},
                       {{"lag(threshold=0.01)", "ring"}, false}};
   for (const End& end : ends) {

@@ -94,6 +94,17 @@ struct Trajectory {
     return std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(problem.count));
   }
   std::vector<T> last(Rank rank) const { return at(rank, steps - 1); }
+  /// Of some elements, as of a smaller problem.
+  Trajectory part(std::size_t first, std::size_t count) const {
+    Trajectory some{problem, steps, {}};
+    some.problem.first += first;
+    some.problem.count = count;
+    for (std::size_t model = 0; model < values.size() / problem.count; ++model) {
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(model * problem.count + first);
+      some.values.insert(some.values.end(), begin, begin + static_cast<std::ptrdiff_t>(count));
+    }
+    return some;
+  }
   /// Of the ranks' last models, or of their starts.
   Vector mean(bool at_start) const {
     Vector sum(problem.count);
