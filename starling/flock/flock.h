@@ -83,6 +83,9 @@ class Flock {
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
   void on_loss(OnLoss policy) { core_->on_loss = policy; }
   OnLoss on_loss() const { return core_->on_loss; }
+  /// With OnLoss::reweight: this rank has seen that another (of the whole flock) is lost, and goes on. The
+  /// operations say so by themselves, but for recv, which raises PeerLost.
+  void go_on_without(Rank lost) const { core_->membership.lost(lost); }
   /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).
   View view() const;
   /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two
@@ -297,6 +300,7 @@ class Flock {
   Window create_window(MutableBlock tensor, Name name, const WindowOptions& options);
   /// The window of this name, from its making until it is freed.
   Window window(Name name) const;
+  bool has_window(const std::string& name) const { return core_->has_window(name); }
   /// A collective that gives a window's memory back; no copy of it may be used afterwards.
   void win_free(Window&& window);
   void win_free(Name name) { win_free(window(name)); }

@@ -55,13 +55,13 @@ bool is_global_mean(const Schedule& schedule) {
 }  // namespace
 
 void require_fixed_symmetric(const Schedule& schedule, const std::string& method) {
-  const std::string instead = "ring, torus, u-equistatic or another static symmetric topology";
+  const std::string instead =
+      "ring, star or another static symmetric topology, or the method gradient-tracking";
   if (schedule.size() == 1) return;
-  if (!is_fixed(schedule))
-    refuse(method, schedule, "needs weights that stay the same in every step",
-           instead + ", or the method gradient-tracking");
+  if (schedule.mixing() != Mixing::average || !is_fixed(schedule))
+    refuse(method, schedule, "needs weights that stay the same in every step", instead);
   if (!is_global_mean(schedule) && !is_symmetric(schedule))
-    refuse(method, schedule, "needs symmetric weights", instead + ", or the method gradient-tracking");
+    refuse(method, schedule, "needs symmetric weights", instead);
 }
 
 void require_fixed_neighbors(const Schedule& schedule, const std::string& method) {
