@@ -3,7 +3,7 @@
 // Everything a program needs.
 #include "starling/base/error.h"
 #include "starling/flock/flock.h"
-#include "starling/method/driver.h"
+#include "starling/method/drive.h"
 #include "starling/method/registry.h"
 #include "starling/simulate/consensus.h"
 #include "starling/topology/analysis.h"

@@ -78,6 +78,12 @@ class Arrival {
   Rank source() const { return source_; }
   const MessageHeader& header() const { return header_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// A fabric that loses messages may tell: only the header has arrived.
+  bool lost() const { return lost_; }
+  void lose() {
+    lost_ = true;
+    bytes_ = {};
+  }
 
  private:
   void swap(Arrival& other) noexcept {
@@ -86,8 +92,10 @@ class Arrival {
     std::swap(handle_, other.handle_);
     std::swap(header_, other.header_);
     std::swap(bytes_, other.bytes_);
+    std::swap(lost_, other.lost_);
   }
   Owner* owner_ = nullptr;
+  bool lost_ = false;
   Rank source_ = 0;
   void* handle_ = nullptr;
   MessageHeader header_;

@@ -54,12 +54,13 @@ std::atomic<std::uint64_t>& Cell::buffer_of(std::size_t writer, std::size_t inde
   return table[writer * (ranks_.size() + 1) + index];
 }
 
-// A line with p, then the bytes.
+// A line with p and the stamp, then the bytes.
 Content Cell::content(std::size_t buffer) const {
   const std::size_t each = ranks_.size() + 1;
   const std::size_t writer = buffer / each;
   std::byte* memory = fabric_->exposed(ranks_[writer], buffer_of(writer, buffer % each).load());
-  return {memory + kLine, reinterpret_cast<double*>(memory)};
+  return {memory + kLine, reinterpret_cast<double*>(memory),
+          reinterpret_cast<std::int64_t*>(memory + sizeof(double))};
 }
 
 std::size_t Cell::free_buffer() {

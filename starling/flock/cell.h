@@ -9,10 +9,11 @@
 
 namespace starling {
 
-/// What a cell contains: bytes, and the push-sum scalar that travels with them.
+/// What a cell contains: bytes, and what travels with them.
 struct Content {
   std::byte* data = nullptr;
-  double* p = nullptr;
+  double* p = nullptr;            // push-sum's scalar
+  std::int64_t* stamp = nullptr;  // the step that the writer was in
 };
 
 /// A value in exposed memory that some ranks (the parties) read and the first few of them (the writers)
@@ -41,6 +42,7 @@ class Cell {
     explicit operator bool() const { return hold_ != nullptr; }
     const std::byte* data() const { return content_.data; }
     double p() const { return *content_.p; }
+    std::int64_t stamp() const { return *content_.stamp; }
 
    private:
     void swap(Held& other) noexcept {

@@ -74,6 +74,7 @@ class Flock {
 
   /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
+  std::chrono::nanoseconds timeout() const { return core_->hub->timeout; }
 
   /// How all-reduces go: direct (the default and, on one host, the fastest), ring, doubling, halving or tree.
   /// Every rank must choose the same.
@@ -357,7 +358,7 @@ class Flock {
   static Pieces checked(Pieces pieces, const Name& name);
   [[noreturn]] static void refuse_alias(const Name& name);
   Flock(const Flock& parent, const std::vector<Rank>& global_ranks);
-  Exchange all_neighbors() const;
+  Exchange all_neighbors(const SchedulePtr& schedule) const;
   Weighted inferred(Weighted weights, const Name& name);
   Weighted global(const Weighted& weights, const Name& name) const;
   Pending start_scheduled(Course& course, Pieces pieces, Outgoing memory, const Name& name);

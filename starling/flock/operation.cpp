@@ -89,7 +89,9 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
     Awaited& awaited = awaited_[i];
     if (awaited.settled) continue;
     auto arrival = core_->mailbox.take(awaited.expectation, topic_.text);
-    if (arrival) {
+    if (arrival && arrival->lost()) {
+      awaited.settled = true;
+    } else if (arrival) {
       awaited.arrival = std::move(*arrival);
       // The parts of a long average all speak of the whole, and may even be lent as a whole.
       if (kind_ != MessageKind::long_average)

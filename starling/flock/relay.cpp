@@ -75,7 +75,13 @@ void Relay::set_reference(ConstBlock block) {
   state_->reference.assign(bytes, bytes + block.bytes());
 }
 
-Relay::Memory Relay::memory() const {
+Relay::Memory Relay::memory() {
+  if (!state_->coming.empty()) {
+    auto arriving = std::make_shared<RelaySum>(state_);
+    arriving->start();
+    arriving->wait_until(Deadline::max());
+    arriving->raise();
+  }
   Memory memory{{}, state_->reference, state_->filled};
   for (const auto& [from, heard] : state_->heard)
     memory.messages.push_back(
@@ -85,6 +91,7 @@ Relay::Memory Relay::memory() const {
 
 void Relay::remember(Memory memory) {
   state_->heard.clear();
+  state_->coming.clear();
   for (Memory::Message& message : memory.messages)
     state_->heard[{message.tree, message.neighbor}] = {{}, std::move(message.sum), message.blocks};
   state_->reference = std::move(memory.reference);

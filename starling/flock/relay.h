@@ -16,6 +16,7 @@ enum class Missing {
   counts,     // nothing: divide by what is there
   reference,  // set_reference()'s block, or this rank's first; not where messages may be dropped
   own,        // this rank's own block of this step
+  zero,       // zeros: the sum of what is there, divided by the number of ranks
 };
 
 struct RelayOptions {
@@ -26,6 +27,9 @@ struct RelayOptions {
   /// How a schedule of several trees divides the block: every second element to each of two (a layer's
   /// elements then travel over both), or halves in one piece. Every rank must choose the same.
   bool contiguous = false;
+  /// What was sent in a step is used in the next, and so travels during the computation between them; rank
+  /// j's block is then seen as it was `hops` steps ago.
+  bool overlap = false;
 };
 
 /// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its
@@ -53,7 +57,8 @@ class Relay {
     std::vector<std::byte> reference;
     bool filled = false;  // everybody has been heard once: the reference has served
   };
-  Memory memory() const;
+  /// With overlap it takes in what is still on its way: every rank asks between the same steps.
+  Memory memory();
   void remember(Memory memory);
 
   explicit Relay(std::shared_ptr<State> state) : state_(std::move(state)) {}

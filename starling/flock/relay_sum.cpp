@@ -69,6 +69,11 @@ RelaySum::RelaySum(std::shared_ptr<Relay::State> state, Core::Turn turn, const P
   }
 }
 
+RelaySum::RelaySum(std::shared_ptr<Relay::State> state)
+    : Operation(MessageKind::relay, state->core, *state->topic),
+      state_(std::move(state)),
+      only_takes_in_(true) {}
+
 RelaySum::Lane RelaySum::lane_of(std::size_t tree, std::size_t trees) const {
   const std::size_t count = block_.in.count;
   if (!state_->options.contiguous) return {0, share(count, tree, trees), {}};
@@ -89,10 +94,40 @@ void RelaySum::check_layout() const {
           topic_.text, one.expectation.source, core_->self()));
 }
 
+Expectation RelaySum::expected_from(Rank neighbor, std::size_t tree) {
+  Expectation expected =
+      expectation(neighbor, core_->mailbox.next_from(topic_, neighbor), block_.in.dtype, lanes_[tree].count);
+  expected.any_detail = true;  // how many blocks are in it
+  expected.epoch = turn_.epoch;
+  return expected;
+}
+
 void RelaySum::start() {
+  if (!only_takes_in_) begin_step();
+  if (!only_takes_in_ && !state_->options.overlap) {
+    post_messages();
+    state_->heard.clear();
+    for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+      for (const Rank neighbor : lanes_[tree].neighbors) {
+        await(expected_from(neighbor, tree));
+        awaited_tree_.push_back(tree);
+      }
+    return;
+  }
+  if (!state_->coming.empty()) state_->heard.clear();
+  for (const Relay::State::Coming& coming : state_->coming) {
+    await(coming.expectation);
+    awaited_tree_.push_back(coming.tree);
+  }
+  state_->coming.clear();
+}
+
+void RelaySum::begin_step() {
   // Over the live members there are other trees: what was said on the old ones says nothing about them.
   if (state_->epoch != turn_.epoch) {
     state_->heard.clear();
+    for (const Relay::State::Coming& coming : state_->coming) core_->mailbox.refuse(coming.expectation);
+    state_->coming.clear();
     state_->filled = true;  // what was at the start is far away by now
     state_->epoch = turn_.epoch;
   }
@@ -103,16 +138,6 @@ void RelaySum::start() {
     state_->reference.resize(bytes);
     copy_bytes(state_->reference.data(), block_.in.data, bytes);
   }
-  post_messages();
-  state_->heard.clear();
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-    for (const Rank neighbor : lanes_[tree].neighbors) {
-      Expectation expected = expectation(neighbor, core_->mailbox.next_from(topic_, neighbor),
-                                         block_.in.dtype, lanes_[tree].count);
-      expected.any_detail = true;  // how many blocks are in it
-      expected.epoch = turn_.epoch;
-      await(expected);
-    }
 }
 
 /// To a neighbour: this rank's block and what the others said last.
@@ -182,15 +207,14 @@ void RelaySum::post_messages() {
     }
 }
 
-RelaySum::Mixture RelaySum::mixture(std::span<Awaited> awaited) {
+RelaySum::Mixture RelaySum::mixture(const std::vector<Said>& said) {
   const auto n = static_cast<std::int64_t>(core_->membership.at_epoch(turn_.epoch)->members.size());
   Mixture mix;
   std::int64_t count = 1;
-  for (const Awaited& one : awaited)
-    if (one.arrival) {
-      mix.heard.push_back(one.arrival.bytes().data());
-      count += static_cast<std::int64_t>(contributors_in(one.arrival));
-    }
+  for (const Said& one : said) {
+    mix.heard.push_back(one.data);
+    count += static_cast<std::int64_t>(one.blocks);
+  }
   const Missing missing = state_->options.missing;
   mix.weight = mix.self_weight = 1.0 / static_cast<double>(missing == Missing::counts ? count : n);
   if (const std::int64_t gap = n - count; gap > 0) {
@@ -198,7 +222,7 @@ RelaySum::Mixture RelaySum::mixture(std::span<Awaited> awaited) {
     // Once everybody has been heard, only the dead are missing, and the start is no stand-in for them.
     if (missing == Missing::reference && !state_->filled)
       mix.reference_weight = rest;
-    else if (missing != Missing::counts)
+    else if (missing == Missing::own || missing == Missing::reference)
       mix.self_weight += rest;
   }
   state_->contributors = std::min(state_->contributors, count);
@@ -241,29 +265,65 @@ void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
   }
 }
 
-void RelaySum::proceed() {
-  check_layout();
+std::vector<std::vector<RelaySum::Said>> RelaySum::said_by_lane() {
+  std::vector<std::vector<Said>> said(lanes_.size());
+  if (state_->options.overlap) {
+    for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+      for (const Rank neighbor : lanes_[tree].neighbors)
+        if (const auto heard = state_->heard.find({tree, neighbor}); heard != state_->heard.end())
+          said[tree].push_back({heard->second.bytes().data(), heard->second.blocks});
+    return said;
+  }
+  for (std::size_t i = 0; i < awaited_.size(); ++i)
+    if (const Arrival& arrival = awaited_[i].arrival)
+      said[awaited_tree_[i]].push_back({arrival.bytes().data(), contributors_in(arrival)});
+  return said;
+}
+
+// The messages stay where they were written until the next step has passed them on.
+void RelaySum::take_in() {
+  for (std::size_t i = 0; i < awaited_.size(); ++i) {
+    Awaited& awaited = awaited_[i];
+    if (!awaited.arrival) continue;
+    const std::uint64_t blocks = contributors_in(awaited.arrival);
+    state_->heard[{awaited_tree_[i], awaited.expectation.source}] = {std::move(awaited.arrival), {}, blocks};
+  }
+}
+
+void RelaySum::combine_all() {
   state_->contributors = core_->size();
   std::vector<Mixture> mixtures;
-  std::span<Awaited> rest = awaited_;
-  for (const Lane& lane : lanes_) {
-    mixtures.push_back(mixture(rest.first(lane.neighbors.size())));
-    rest = rest.subspan(lane.neighbors.size());
-  }
+  for (const auto& said : said_by_lane()) mixtures.push_back(mixture(said));
   dealt() ? combine_dealt(mixtures) : combine_lanes(mixtures);
-  // The messages stay where they were written until the next step has passed them on; a leaf has nobody to
-  // pass them on to.
-  rest = awaited_;
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
-    const std::size_t neighbors = lanes_[tree].neighbors.size();
-    for (Awaited& awaited : rest.first(neighbors))
-      if (awaited.arrival && neighbors > 1) {
-        const std::uint64_t blocks = contributors_in(awaited.arrival);
-        state_->heard[{tree, awaited.expectation.source}] = {std::move(awaited.arrival), {}, blocks};
-      }
-    rest = rest.subspan(neighbors);
-  }
   if (state_->contributors == core_->size()) state_->filled = true;
+}
+
+// With overlap: the messages of this step will be taken in by the next.
+void RelaySum::go_ahead() {
+  post_messages();
+  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+    for (const Rank neighbor : lanes_[tree].neighbors)
+      state_->coming.push_back({tree, expected_from(neighbor, tree)});
+}
+
+void RelaySum::proceed() {
+  if (only_takes_in_) {
+    take_in();
+    finish();
+    return;
+  }
+  check_layout();
+  if (state_->options.overlap) {
+    take_in();
+    go_ahead();
+    combine_all();
+  } else {
+    combine_all();
+    take_in();
+    // A leaf has nobody to pass it on to.
+    std::erase_if(state_->heard,
+                  [&](const auto& heard) { return lanes_[heard.first.first].neighbors.size() < 2; });
+  }
   finish();
 }
 

@@ -27,13 +27,22 @@ struct Relay::State {
   std::vector<std::byte> reference;
   bool filled = false;  // everybody has been heard once: the reference has served
   std::int64_t contributors = 0;
+  /// With overlap: what the neighbours sent in the last step, which has not been taken in.
+  struct Coming {
+    std::size_t tree;
+    Expectation expectation;
+  };
+  std::vector<Coming> coming;
   std::weak_ptr<Operation> current;
 };
 
-/// One step of a relay: all messages go out before any is waited for.
+/// One step of a relay: all messages go out before any is waited for. With overlap those of the step before
+/// are waited for, first.
 class RelaySum final : public Operation {
  public:
   RelaySum(std::shared_ptr<Relay::State> state, Core::Turn turn, const Piece& block);
+  /// Only takes in what is under way.
+  explicit RelaySum(std::shared_ptr<Relay::State> state);
 
   void start();
 
@@ -69,7 +78,18 @@ class RelaySum final : public Operation {
     double weight = 0;
     double reference_weight = 0;
   };
-  Mixture mixture(std::span<Awaited> awaited);
+  struct Said {
+    const std::byte* data;
+    std::uint64_t blocks;
+  };
+  Mixture mixture(const std::vector<Said>& said);
+  /// What goes into the result: what has just arrived, or with overlap, what was heard before this step.
+  std::vector<std::vector<Said>> said_by_lane();
+  Expectation expected_from(Rank neighbor, std::size_t tree);
+  void take_in();
+  void begin_step();
+  void combine_all();
+  void go_ahead();
   void combine_lanes(const std::vector<Mixture>& mixtures);
   void combine_dealt(const std::vector<Mixture>& mixtures);
 
@@ -77,6 +97,8 @@ class RelaySum final : public Operation {
   Core::Turn turn_;
   Piece block_;
   std::vector<Lane> lanes_;
+  bool only_takes_in_ = false;
+  std::vector<std::size_t> awaited_tree_;  // by awaited
   Deadline started_{};
 };
 

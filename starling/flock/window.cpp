@@ -39,11 +39,11 @@ void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std:
 
 }  // namespace
 
-void Window::deposit(const std::optional<Weights>& given, double self_weight, bool add) {
+void Window::deposit(const void* value, const std::optional<Weights>& given, bool add) {
   State& state = *state_;
   if (given) state.check_neighbors(*given, state.outlets, "destinations");
   Trace trace = state.trace(add ? RecordKind::accumulate : RecordKind::put);
-  const MutableBlock& tensor = state.tensor;
+  const ConstBlock from{state.tensor.dtype, value, state.tensor.count};
   for (auto& [rank, cell] : state.outlets) {
     double weight = 1;
     if (given) {
@@ -52,16 +52,17 @@ void Window::deposit(const std::optional<Weights>& given, double self_weight, bo
       weight = found->second;
     }
     const auto fill = [&](const Content& fresh, const Cell::Held& old) {
-      std::vector<Term> terms = {{tensor.data, weight}};
+      std::vector<Term> terms = {{from.data, weight}};
       *fresh.p = weight * state.p;
+      *fresh.stamp = state.progress;
       if (old) {
         terms.push_back({old.data(), 1});
         *fresh.p += old.p();
       }
       if (terms.size() == 1 && weight == 1) {
-        copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
+        copy_bytes(fresh.data, from.data, from.bytes());
       } else {
-        weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
+        weighted_sum(from.dtype, fresh.data, terms, from.count);
       }
     };
     if (add) {
@@ -70,23 +71,68 @@ void Window::deposit(const std::optional<Weights>& given, double self_weight, bo
       cell.replace([&](const Content& fresh) { fill(fresh, {}); });
     }
     trace.peer(rank);
-    trace.bytes(ConstBlock(tensor).bytes());
-    state.core->hub->bytes_sent += ConstBlock(tensor).bytes();
-  }
-  if (self_weight != 1) {
-    if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);
-    state.p *= self_weight;
-    state.publish_own();
+    trace.bytes(from.bytes());
+    state.core->hub->bytes_sent += from.bytes();
   }
   trace.end(false);
 }
 
+// What was not given away.
+void Window::keep_share(double self_weight) {
+  if (self_weight == 1) return;
+  const MutableBlock& tensor = state_->tensor;
+  if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);
+  state_->p *= self_weight;
+  state_->publish_own();
+}
+
 void Window::put(const std::optional<Weights>& destinations, double self_weight) {
-  deposit(destinations, self_weight, false);
+  deposit(state_->tensor.data, destinations, false);
+  keep_share(self_weight);
 }
 
 void Window::accumulate(const std::optional<Weights>& destinations, double self_weight) {
-  deposit(destinations, self_weight, true);
+  deposit(state_->tensor.data, destinations, true);
+  keep_share(self_weight);
+}
+
+void Window::accumulate_of(const void* value, const Weights& destinations) {
+  deposit(value, destinations, true);
+}
+
+bool Window::read(Rank rank, void* out) {
+  const auto tensor = state_->tensors.find(state_->core->global(rank, state_->name));
+  const Cell::Held theirs = tensor == state_->tensors.end() ? Cell::Held() : tensor->second.look();
+  if (!theirs) return false;
+  copy_bytes(out, theirs.data(), ConstBlock(state_->tensor).bytes());
+  state_->staleness.add(state_->progress - theirs.stamp());
+  return true;
+}
+
+void Window::publish() {
+  state_->publish();
+}
+
+void Window::clear() {
+  for (auto& [rank, cell] : state_->slots) cell.take();
+}
+
+void Window::set_progress(Step steps) {
+  state_->progress = steps;
+  state_->control(state_->core->self()).progress.store(steps, std::memory_order_release);
+}
+
+Step Window::progress(Rank rank) const {
+  return state_->control(state_->core->global(rank, state_->name)).progress.load(std::memory_order_acquire);
+}
+
+bool Window::alive(Rank rank) const {
+  const Rank global = state_->core->global(rank, state_->name);
+  return state_->parts.contains(global) && state_->core->fabric->alive(global);
+}
+
+Staleness Window::staleness() const {
+  return state_->staleness;
 }
 
 void Window::get(const std::optional<Weights>& given) {
@@ -110,6 +156,7 @@ void Window::get(const std::optional<Weights>& given) {
       const Term term{theirs.data(), weight};
       weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
       *fresh.p = weight * theirs.p();
+      *fresh.stamp = theirs.stamp();
     });
     trace.peer(rank);
     trace.bytes(ConstBlock(state.tensor).bytes());
@@ -142,6 +189,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
     trace.bytes(ConstBlock(state.tensor).bytes());
     terms.push_back({held.back().data(), weight});
     p += weight * held.back().p();
+    state.staleness.add(state.progress - held.back().stamp());
   }
   if (state.tensor.count > 0)
     weighted_sum(state.tensor.dtype, static_cast<std::byte*>(state.tensor.data), terms, state.tensor.count);

@@ -8,14 +8,17 @@
 
 #include "starling/base/types.h"
 #include "starling/flock/block.h"
+#include "starling/flock/staleness.h"
+#include "starling/topology/schedule.h"
 
 namespace starling {
 
 class Core;
 
 struct WindowOptions {
-  bool zero = false;     // slots begin empty instead of with a copy of the owner's tensor
-  bool readable = true;  // others may get(): every update publishes a copy
+  bool zero = false;               // slots begin empty instead of with a copy of the owner's tensor
+  bool readable = true;            // others may get(): every update publishes a copy
+  SchedulePtr schedule = nullptr;  // whose neighbours have slots; the flock's unless given
 };
 
 /// Memory that others may put into, add to or get from at any time: the target need not be in any call, and a
@@ -40,8 +43,16 @@ class Window {
   void put(const std::optional<Weights>& destinations = {}, double self_weight = 1);
   /// Adds it to what is there.
   void accumulate(const std::optional<Weights>& destinations = {}, double self_weight = 1);
+  /// Adds `value`, as long as the tensor, times a weight to what is in the destinations' slots.
+  void accumulate_of(const void* value, const Weights& destinations);
   /// Fetches the sources' tensors, as of their last update, times a weight (1 unless given), into my slots.
   void get(const std::optional<Weights>& sources = {});
+  /// Copies anybody's tensor, as of its last update or publish(), to `out`; false where there is none.
+  bool read(Rank rank, void* out);
+  /// Others may get what the tensor is now.
+  void publish();
+  /// Empties all slots.
+  void clear();
 
   /// tensor <- self_weight * tensor + the sum of weight * slot, and p likewise; the schedule's weights unless
   /// both are given. `reset` empties the slots.
@@ -57,6 +68,13 @@ class Window {
   std::uint64_t version(Rank source) const;
   double p() const;
   void set_p(double p);
+  /// Tells everybody how many steps this rank has made, with which later deposits are stamped.
+  void set_progress(Step steps);
+  /// As anybody has told it last.
+  Step progress(Rank rank) const;
+  bool alive(Rank rank) const;
+  /// Of what updates and reads have used so far.
+  Staleness staleness() const;
   std::vector<Rank> sources() const;
   std::vector<Rank> destinations() const;
 
@@ -82,7 +100,8 @@ class Window {
   void release();
 
  private:
-  void deposit(const std::optional<Weights>& destinations, double self_weight, bool add);
+  void deposit(const void* value, const std::optional<Weights>& destinations, bool add);
+  void keep_share(double self_weight);
 
   std::shared_ptr<State> state_;
 };

@@ -80,15 +80,20 @@ void Window::State::connect(const std::vector<std::int64_t>& everybody) {
       cell.replace([&](const Content& fresh) {
         copy_bytes(fresh.data, tensor.data, bytes);
         *fresh.p = p;
+        *fresh.stamp = 0;
       });
   publish_own();
 }
 
 void Window::State::publish_own() {
-  if (!options.readable) return;
+  if (options.readable) publish();
+}
+
+void Window::State::publish() {
   tensors.at(core->self()).replace([&](const Content& fresh) {
     copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
     *fresh.p = p;
+    *fresh.stamp = progress;
   });
 }
 
@@ -101,8 +106,7 @@ void Window::State::check_neighbors(const Weights& weights, const std::map<Rank,
 }
 
 // The sources and destinations of a whole period; weights where every step has the same.
-Exchange Flock::all_neighbors() const {
-  const SchedulePtr schedule = this->schedule();
+Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   if (schedule->random())
     throw InvalidArgument(fmt::format("win_create: {} draws new neighbours all the time", schedule->name()));
   std::map<Rank, double> sources;
@@ -130,7 +134,7 @@ Exchange Flock::all_neighbors() const {
 }
 
 Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions& options) {
-  const Exchange neighbors = all_neighbors();
+  const Exchange neighbors = all_neighbors(options.schedule ? options.schedule : schedule());
   const std::string called(name.text());
   core_->check_new_window(called);
   auto state = std::make_shared<Window::State>(*core_, called, tensor, neighbors, options);

@@ -10,7 +10,8 @@ namespace starling {
 
 /// What lies at the beginning of a rank's exposed window memory; its cells follow.
 struct WindowControl {
-  std::atomic<std::uint32_t> holder;  // of the mutex: rank + 1
+  std::atomic<std::uint32_t> holder;   // of the mutex: rank + 1
+  std::atomic<std::int64_t> progress;  // steps its owner has made
 };
 
 /// This rank's part of a window, and its ways into the others'.
@@ -20,7 +21,8 @@ struct Window::State {
 
   /// memory[r]: what the r-th member of the flock calls its part.
   void connect(const std::vector<std::int64_t>& memory);
-  void publish_own();
+  void publish();
+  void publish_own();  // where the window is readable
   /// Gives all memory back. Without it the memory stays until the flock ends: others may look at it.
   void free();
   void check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells, const char* what) const;
@@ -35,6 +37,8 @@ struct Window::State {
   Exchange neighbors;  // ranks of the whole flock
   WindowOptions options;
   double p = 1;
+  Step progress = 0;
+  Staleness staleness;
 
   std::size_t bytes_exposed = 0;
   std::uint64_t memory = 0;             // this rank's part

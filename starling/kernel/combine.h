@@ -29,11 +29,12 @@ void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t co
              Store store = Store::automatic);
 
 /// out = x + sum of w * (q - own) over the terms: mixing with messages in reduced precision. `own` is what
-/// this rank told the others of x, and the terms are what they told (dtype `message`: float16, bfloat16 or
-/// float32); x and out, which may be the same, are float32. With symmetric weights each pair's differences
-/// cancel exactly, so that the flock's mean moves only by the last rounding of each element, not by that of
-/// the messages. The differences are summed first, in the given order, and x is added last; all in float32.
-void combine_around(DType message, float* out, const float* x, const void* own, std::span<const Term> terms,
+/// this rank told the others of x, and the terms are what they told (dtype `message`: float16, bfloat16,
+/// float32 or float64); x and out, which may be the same, are float32, or float64 as the messages are.
+/// Without x (null) the differences alone. With symmetric weights each pair's differences cancel exactly, so
+/// that the flock's mean moves only by the last rounding of each element, not by that of the messages. The
+/// differences are summed first, in the given order, and x is added last.
+void combine_around(DType message, void* out, const void* x, const void* own, std::span<const Term> terms,
                     std::size_t count);
 
 }  // namespace starling

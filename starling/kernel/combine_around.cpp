@@ -12,26 +12,30 @@ namespace HWY_NAMESPACE {
 
 // kTerms = 0: any number.
 template <typename Message, std::size_t kTerms>
-void around(float* out, const float* x, const Message* own, std::span<const Term> given, std::size_t count) {
+void around(Lane<Message>* out, const Lane<Message>* x, const Message* own, std::span<const Term> given,
+            std::size_t count) {
+  using L = Lane<Message>;
   Term kept[kTerms + 1];
   for (std::size_t t = 0; t < kTerms; ++t) kept[t] = given[t];
   const Term* terms = kTerms > 0 ? kept : given.data();
   const std::size_t number = kTerms > 0 ? kTerms : given.size();
-  map<float>(out, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
+  map<L>(out, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
     const auto center = loader(d, own + i);
     const auto pull = [&](const Term& term) HWY_ATTR {
       const auto difference = hn::Sub(loader(d, static_cast<const Message*>(term.data) + i), center);
-      return hn::Mul(hn::Set(d, static_cast<float>(term.weight)), difference);
+      return hn::Mul(hn::Set(d, static_cast<L>(term.weight)), difference);
     };
     auto sum = pull(terms[0]);
     for (std::size_t t = 1; t < number; ++t) sum = hn::Add(sum, pull(terms[t]));
-    return hn::Add(loader(d, x + i), sum);
+    return x == nullptr ? sum : hn::Add(loader(d, x + i), sum);
   });
 }
 
 template <typename Message>
-void around_as(float* out, const float* x, const void* own, std::span<const Term> terms, std::size_t count) {
+void around_as(void* to, const void* from, const void* own, std::span<const Term> terms, std::size_t count) {
   const auto* center = static_cast<const Message*>(own);
+  const auto* x = static_cast<const Lane<Message>*>(from);
+  auto* out = static_cast<Lane<Message>*>(to);
   switch (terms.size()) {
     case 1:
       return around<Message, 1>(out, x, center, terms, count);
@@ -44,10 +48,11 @@ void around_as(float* out, const float* x, const void* own, std::span<const Term
   }
 }
 
-void around_here(DType message, float* out, const float* x, const void* own, std::span<const Term> terms,
+void around_here(DType message, void* out, const void* x, const void* own, std::span<const Term> terms,
                  std::size_t count) {
   if (message == DType::float16) return around_as<Half>(out, x, own, terms, count);
   if (message == DType::bfloat16) return around_as<BFloat16>(out, x, own, terms, count);
+  if (message == DType::float64) return around_as<double>(out, x, own, terms, count);
   around_as<float>(out, x, own, terms, count);
 }
 
@@ -60,12 +65,15 @@ HWY_AFTER_NAMESPACE();
 
 namespace starling {
 
-void combine_around(DType message, float* out, const float* x, const void* own, std::span<const Term> terms,
+void combine_around(DType message, void* out, const void* x, const void* own, std::span<const Term> terms,
                     std::size_t count) {
-  if (message != DType::float16 && message != DType::bfloat16 && message != DType::float32)
-    throw InvalidArgument("combine_around: messages are float16, bfloat16 or float32, not " + name(message));
+  if (!is_floating(message))
+    throw InvalidArgument("combine_around: messages are float16, bfloat16, float32 or float64, not " +
+                          name(message));
   if (terms.empty()) {
-    if (count > 0 && out != x) std::memcpy(out, x, count * sizeof(float));
+    const std::size_t bytes = count * (message == DType::float64 ? sizeof(double) : sizeof(float));
+    if (bytes == 0 || out == x) return;
+    x == nullptr ? std::memset(out, 0, bytes) : std::memcpy(out, x, bytes);
     return;
   }
   static constexpr decltype(&HWY_STATIC_DISPATCH(around_here)) kTable[] = STARLING_TARGETS_OF(around_here);

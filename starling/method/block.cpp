@@ -33,22 +33,23 @@ Block::Block(std::string name_, MutableBlock x_, MutableBlock gradient_, std::ve
       local_update(std::move(update_)),
       channel(std::move(channel_)) {}
 
-void Block::apply(std::span<const Term> from, const void* direction, MutableBlock out, void* copy) {
-  const Stride stride{from, direction, gradient_scale, out.data, copy, out.count};
+void Block::apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out,
+                  void* copy) {
+  const Stride stride{from, direction, scale, out.data, copy, out.count};
   if (skipped)
     copy_through(dtype(), stride);
   else
     local_update->apply(stride, segments);
 }
 
-void Block::update_along(ConstBlock direction) {
+void Block::update_along(ConstBlock direction, double scale) {
   const Term own{x.data, 1};
-  apply({&own, 1}, direction.data, x, nullptr);
+  apply({&own, 1}, direction.data, scale, x, nullptr);
 }
 
 void Block::update_as(MutableBlock out) {
   const Term own{x.data, 1};
-  apply({&own, 1}, gradient.data, out, nullptr);
+  apply({&own, 1}, gradient.data, gradient_scale, out, nullptr);
 }
 
 void Block::activate() {
@@ -73,7 +74,7 @@ void Block::update_and_mix() {
 void Block::update_from_shared() {
   const std::span<const Term> from = channel->shared(x);
   void* next = channel->outgoing(x.count * size_of(dtype()));
-  apply(from, gradient.data, x, next);
+  apply(from, gradient.data, gradient_scale, x, next);
   channel->shared_done();
   if (next != nullptr) channel->keep_for_share();
 }

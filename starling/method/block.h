@@ -42,8 +42,8 @@ class Block {
 
   /// x <- x + U(x, gradient).
   void update() { update_as(x); }
-  /// x <- x + U(x, direction), for methods that correct the gradient.
-  void update_along(ConstBlock direction);
+  /// x <- x + U(x, scale * direction), for methods that correct the gradient.
+  void update_along(ConstBlock direction, double scale = 1);
   /// out <- x + U(x, gradient); what x is afterwards is not said unless it is `out`.
   void update_as(MutableBlock out);
   /// Every segment, with or without a gradient of its own: where the gradient is everybody's.
@@ -75,12 +75,14 @@ class Block {
 
   static Piece in_place(MutableBlock v) { return {v, v.data, 0}; }
 
+  /// The settings of the local optimizer, by group of segments; null where they are not known.
+  Hypers hypers;
   const UpdatePtr local_update;
   const ChannelPtr channel;
   std::uint32_t seen_epoch = 0;
 
  private:
-  void apply(std::span<const Term> from, const void* direction, MutableBlock out, void* copy);
+  void apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out, void* copy);
 
   struct State {
     std::string key;

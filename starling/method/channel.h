@@ -9,6 +9,7 @@
 #include "starling/flock/block.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/reduce.h"
+#include "starling/method/one_sided.h"
 #include "starling/topology/exchange.h"
 #include "starling/topology/schedule.h"
 
@@ -20,6 +21,14 @@ struct ChannelMemory {
   std::vector<std::byte> bytes;
 };
 
+/// How a method relays: counts, reference, own or zero for what has not arrived, and whether messages are
+/// used one step late, so that they travel during the computation. Nothing where it does not relay.
+struct RelayRule {
+  std::string missing;
+  bool overlap = false;
+  explicit operator bool() const { return !missing.empty(); }
+};
+
 /// What a method can ask of the others for one block. Nothing here waits but wait(): what was started is in
 /// its place afterwards. A flock is behind it, or the simulator.
 class Channel {
@@ -29,13 +38,19 @@ class Channel {
   virtual Rank rank() const = 0;
   virtual Rank size() const = 0;
 
-  /// Each piece's out <- the weighted average of the neighbours' in, in the next round of the schedule. They
-  /// travel as one message; of a two-block schedule they are a and b.
+  // With the neighbours of the schedule's next round.
+
+  /// Each piece's out <- the weighted average of the neighbours' in. They travel as one message; of a
+  /// two-block schedule they are a and b.
   virtual void mix(Pieces pieces) = 0;
+  /// out <- the sum of weight * (theirs - own): what mixing would change, without the rounding of a mean. out
+  /// is not in.
+  virtual void differences(Piece piece) = 0;
   /// The next round's exchange of x, whose combining is left to shared(): x as it will have to stay until
-  /// then.
+  /// then. Bytes (an encoded block) travel as they are.
   virtual void share(ConstBlock x) = 0;
-  /// After wait(): the summands of x's average. `out` may be used to compute them; it is x's own memory.
+  /// After wait(): the summands of x's average, this rank's own first. `out` may be used to compute them; it
+  /// is x's own memory.
   virtual std::span<const Term> shared(MutableBlock out) = 0;
   /// Gives back what shared() lent.
   virtual void shared_done() = 0;
@@ -50,16 +65,44 @@ class Channel {
   /// out <- the weighted average of what was written to outgoing() and what the neighbours sent.
   virtual void mix_outgoing(MutableBlock out) = 0;
 
+  // With everybody.
+
   /// Everybody's reduced values, in place.
   virtual void reduce(Pieces pieces, Reduction reduction) = 0;
+  /// Everybody's blocks one after another, by rank; of the dead nothing.
+  virtual void gather(ConstBlock mine, std::vector<std::byte>& all) = 0;
+  virtual void broadcast(Pieces pieces, Rank root) = 0;
   /// One step of a relay along the schedule's tree.
   virtual void relay(Piece piece) = 0;
   /// What stands in for blocks that have not been relayed yet, by the rule of that name; copied.
   virtual void set_reference(ConstBlock x) = 0;
-  virtual void send(Pieces pieces, Rank to) = 0;
+
+  // With one other rank; letters of different tags are different conversations.
+
+  virtual void send(Pieces pieces, Rank to, const std::string& tag) = 0;
   /// From the dead nothing comes where the others go on: the pieces stay as they are.
-  virtual void receive(Pieces pieces, Rank from) = 0;
-  virtual void broadcast(Pieces pieces, Rank root) = 0;
+  virtual void receive(Pieces pieces, Rank from, const std::string& tag) = 0;
+
+  // Without waiting for anybody.
+
+  /// The one-sided memory of this block, which must live as long as the channel; made by every rank at its
+  /// first call. `zero`: its slots begin empty instead of with what the block is.
+  virtual OneSided& window(MutableBlock block, bool zero) = 0;
+  /// Tells the neighbours how many steps this rank has made; what put() sends is of that age.
+  virtual void set_progress(Step steps) = 0;
+  /// Something that has been started: all sources have made at least so many steps.
+  virtual void await_progress(Step steps) = 0;
+  /// Something so many steps old was used; what update() and read() use is noted by itself.
+  virtual void note_age(Step age) = 0;
+  virtual Staleness staleness() const = 0;
+  /// An average of everybody that nobody waits for: `block` stays as it is until average_arrived() says that
+  /// it is there, which it then is.
+  virtual void start_average(MutableBlock block) = 0;
+  virtual bool average_arrived() = 0;
+  /// Something that has been started: that average.
+  virtual void await_average() = 0;
+  /// Seconds on this rank's clock, which is the modelled one in the simulator.
+  virtual double now() const = 0;
 
   /// Something was started and has not been waited for.
   virtual bool busy() const = 0;
@@ -74,8 +117,8 @@ class Channel {
   virtual Step round() const = 0;
   virtual void set_round(Step round) = 0;
   /// What it remembers between two steps (a relay its messages), and that again.
-  virtual std::vector<ChannelMemory> memory() const { return {}; }
-  virtual void remember(const std::vector<ChannelMemory>& /*memory*/) {}
+  virtual std::vector<ChannelMemory> memory() = 0;
+  virtual void remember(const std::vector<ChannelMemory>& memory) = 0;
   /// Seconds in wait() so far.
   virtual double waited() const = 0;
 };

@@ -1,11 +1,6 @@
 #include "starling/method/driver.h"
 
-#include <fmt/format.h>
-
-#include "starling/base/error.h"
-#include "starling/method/flock_channel.h"
-#include "starling/method/registry.h"
-#include "starling/topology/registry.h"
+#include <algorithm>
 
 namespace starling {
 
@@ -60,30 +55,40 @@ void Driver::gradient(std::size_t i) {
 
 void Driver::gradients() {
   for (std::size_t i = told_; i < blocks_.size(); ++i) gradient(i);
-  gradient_done(blocks_.size());
+  gradient_done(blocks_.size(), true);
 }
 
-void Driver::gradient_done(std::size_t blocks) {
+bool Driver::arrived(Block& block, bool may_wait) {
+  if (!may_wait && !block.channel->ready()) return false;
+  block.channel->wait();
+  return true;
+}
+
+bool Driver::gradient_done(std::size_t blocks, bool may_wait) {
   for (; done_ < blocks; ++done_) {
-    blocks_[done_]->channel->wait();
-    method_->gradient_done(*blocks_[done_]);
+    Block& block = *blocks_[done_];
+    do {
+      if (!arrived(block, may_wait)) return false;
+      method_->gradient_done(block);
+    } while (block.channel->busy());
   }
+  return true;
 }
 
-void Driver::adapt_next() {
-  gradient_done(adapted_ + 1);
+bool Driver::adapt_next(bool may_wait) {
+  if (!gradient_done(adapted_ + 1, may_wait)) return false;
   Block& block = *blocks_[adapted_++];
   if (block.channel->epoch() != block.seen_epoch) {
     block.seen_epoch = block.channel->epoch();
     method_->view_changed(block);
   }
   method_->adapt(block);
+  return true;
 }
 
 void Driver::finish_early(std::size_t i) {
   gradient(i);
-  while (adapted_ < told_ && blocks_[adapted_]->channel->ready()) {
-    adapt_next();
+  while (adapted_ < told_ && adapt_next(false)) {
     // In order, so that all ranks agree; a block that is still being averaged is not final.
     if (ahead_ + 1 != adapted_ || blocks_[ahead_]->channel->busy()) continue;
     Block& block = *blocks_[ahead_++];
@@ -97,21 +102,28 @@ void Driver::end_block(Block& block) {
   block.skipped = false;
 }
 
-void Driver::finish() {
+bool Driver::proceed(bool may_wait) {
   for (std::size_t i = told_; i < blocks_.size(); ++i) gradient(i);
   begin();  // of no blocks
-  while (adapted_ < blocks_.size()) adapt_next();
-  for (std::size_t i = ahead_; i < blocks_.size(); ++i) {
-    while (blocks_[i]->channel->busy()) {
-      blocks_[i]->channel->wait();
-      method_->combine(*blocks_[i]);
+  while (adapted_ < blocks_.size())
+    if (!adapt_next(may_wait)) return false;
+  for (combined_ = std::max(combined_, ahead_); combined_ < blocks_.size(); ++combined_) {
+    Block& block = *blocks_[combined_];
+    while (block.channel->busy()) {
+      if (!arrived(block, may_wait)) return false;
+      method_->combine(block);
     }
-    end_block(*blocks_[i]);
+    end_block(block);
   }
   complete_.assign(blocks_.size(), false);
-  told_ = done_ = adapted_ = 0;
+  told_ = done_ = adapted_ = combined_ = 0;
   begun_ = false;
   ++step_;
+  return true;
+}
+
+void Driver::settle() {
+  for (const auto& block : blocks_) method_->settle(*block);
 }
 
 double Driver::waited() const {
@@ -120,53 +132,15 @@ double Driver::waited() const {
   return seconds;
 }
 
-SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
-                         std::uint64_t seed) {
-  if (!method.needs_schedule()) return nullptr;
-  const MethodSetting setting{flock.size(), flock.local_size()};
-  SchedulePtr schedule = make_schedule(method.topology(topology, setting), flock.size(), seed);
-  method.check(*schedule);
-  return schedule;
-}
-
-namespace {
-
-// What the method cannot do with these parameters, messages or local optimizer.
-void check(const Method& method, const DriverOptions& options, DType parameters) {
-  if (parameters != DType::float32 && parameters != DType::float64)
-    throw InvalidArgument(fmt::format("drive: parameters are float32 or float64, not {}", name(parameters)));
-  const std::string needed = method.needs_optimizer();
-  if (!needed.empty() && options.optimizer.rfind(needed, 0) != 0)
-    throw InvalidArgument(fmt::format("{} needs {} or {}w for its settings, not {}", options.method, needed,
-                                      needed, options.optimizer));
-  if (options.message == DType::float32) return;
-  if (method.needs_exact_messages())
-    throw InvalidArgument(fmt::format("{} cannot take {} messages: {}; use float32", options.method,
-                                      name(options.message), method.exact_messages_because()));
-  if (parameters != DType::float32)
-    throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
-                                      name(parameters), name(options.message)));
-}
-
-}  // namespace
-
-Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options) {
-  if (x.count != gradient.count || x.dtype != gradient.dtype)
-    throw InvalidArgument(fmt::format("drive: x has {} x {}, its gradient {} x {}", x.count, name(x.dtype),
-                                      gradient.count, name(gradient.dtype)));
-  const MethodPtr method = make_method(options.method);
-  const Optimizer optimizer = parse_optimizer(options.optimizer);
-  check(*method, options, x.dtype);
-  const auto hypers = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
-  UpdatePtr update = method->make_update(x.dtype, x.count, 1, hypers);
-  if (!update) update = optimizer.make(x.dtype, x.count, 1, hypers);
-  ChannelOptions channel{schedule_for(flock, *method, options.topology, options.seed), options.message,
-                         method->relay_rule()};
-  std::vector<std::unique_ptr<Block>> blocks;
-  blocks.push_back(std::make_unique<Block>("x", x, gradient, std::vector<Segment>{{0, x.count, 0, true}},
-                                           std::move(update),
-                                           make_flock_channel(flock, options.name, channel)));
-  return {method, std::move(blocks)};
+Staleness Driver::staleness() const {
+  Staleness all;
+  for (const auto& block : blocks_) {
+    const Staleness one = block->channel->staleness();
+    all.sum += one.sum;
+    all.used += one.used;
+    all.oldest = std::max(all.oldest, one.oldest);
+  }
+  return all;
 }
 
 }  // namespace starling

@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "starling/flock/flock.h"
 #include "starling/method/method.h"
 
 namespace starling {
@@ -43,16 +42,25 @@ class Driver {
   /// block that is final then begins its next step.
   void finish_early(std::size_t i);
   /// The rest of the step: x is the next one when it returns.
-  void finish();
+  void finish() { proceed(true); }
+  /// As much of it as can be done without waiting; true when x is the next one.
+  bool try_finish() { return proceed(false); }
+  /// Takes in what nobody waits for, before a checkpoint; every rank calls it between the same steps.
+  void settle();
 
   /// Seconds spent waiting for others, so far.
   double waited() const;
+  /// How old what asynchronous methods have used was.
+  Staleness staleness() const;
 
  private:
   void begin_block(Block& block, Step step);
   static void end_block(Block& block);
-  void adapt_next();
-  void gradient_done(std::size_t blocks);
+  /// What these do only when everything is there, unless they may wait; false when it is not.
+  bool proceed(bool may_wait);
+  bool gradient_done(std::size_t blocks, bool may_wait);
+  bool adapt_next(bool may_wait);
+  static bool arrived(Block& block, bool may_wait);
 
   MethodPtr method_;
   std::vector<std::unique_ptr<Block>> blocks_;
@@ -62,23 +70,8 @@ class Driver {
   std::size_t told_ = 0;        // blocks whose gradient the method has seen
   std::size_t done_ = 0;        // blocks whose gradient is what the method makes of it
   std::size_t adapted_ = 0;     // blocks
+  std::size_t combined_ = 0;    // blocks whose step has ended, in finish()
   std::size_t ahead_ = 0;       // blocks whose next step has begun
 };
-
-/// What a driver of a program's own vectors is made from.
-struct DriverOptions {
-  std::string method = "dsgd-awc";
-  std::string topology = "exponential";
-  std::string optimizer = "sgd";
-  std::uint64_t seed = 0;
-  DType message = DType::float32;
-  std::string name = "blocks";
-};
-/// Drives x along its gradient, both of the program's own.
-Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options);
-
-/// The schedule a method follows on this flock when `topology` is asked for; null where it needs none.
-SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
-                         std::uint64_t seed);
 
 }  // namespace starling

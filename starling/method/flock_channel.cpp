@@ -1,58 +1,22 @@
 #include "starling/method/flock_channel.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <fmt/format.h>
 #include <optional>
 
 #include "starling/base/error.h"
 #include "starling/kernel/convert.h"
-#include "starling/kernel/copy.h"
+#include "starling/method/flock_one_sided.h"
+#include "starling/method/relay_memory.h"
 
 namespace starling {
 namespace {
 
 Missing missing_rule(const std::string& name) {
   if (name == "reference") return Missing::reference;
-  return name == "own" ? Missing::own : Missing::counts;
-}
-
-// A relay's memory, a message each: tree, neighbour and number of blocks, then the sum.
-using Head = std::array<std::uint64_t, 3>;
-
-std::vector<ChannelMemory> pack(const Relay::Memory& memory) {
-  std::vector<ChannelMemory> packed;
-  for (const Relay::Memory::Message& message : memory.messages) {
-    const Head head = {message.tree, static_cast<std::uint64_t>(message.neighbor), message.blocks};
-    ChannelMemory one{fmt::format("message/{}/{}", message.tree, message.neighbor), {}};
-    one.bytes.resize(sizeof head + message.sum.size());
-    std::memcpy(one.bytes.data(), head.data(), sizeof head);
-    copy_bytes(one.bytes.data() + sizeof head, message.sum.data(), message.sum.size());
-    packed.push_back(std::move(one));
-  }
-  if (!memory.reference.empty()) packed.push_back({"reference", memory.reference});
-  if (memory.filled) packed.push_back({"filled", {}});
-  return packed;
-}
-
-Relay::Memory unpack(const std::vector<ChannelMemory>& packed) {
-  Relay::Memory memory;
-  for (const ChannelMemory& one : packed) {
-    if (one.name == "reference") {
-      memory.reference = one.bytes;
-    } else if (one.name == "filled") {
-      memory.filled = true;
-    } else {
-      Head head{};
-      if (one.bytes.size() < sizeof head) throw Error(one.name + " is too short for a relay's message");
-      std::memcpy(head.data(), one.bytes.data(), sizeof head);
-      memory.messages.push_back(
-          {head[0], static_cast<Rank>(head[1]), head[2], {one.bytes.begin() + sizeof head, one.bytes.end()}});
-    }
-  }
-  return memory;
+  if (name == "own") return Missing::own;
+  return name == "zero" ? Missing::zero : Missing::counts;
 }
 
 // A block as it travels in fewer bits: it lies in outgoing memory, converted.
@@ -65,9 +29,10 @@ class FlockChannel final : public Channel {
  public:
   FlockChannel(const Flock& flock, const std::string& name, const ChannelOptions& options)
       : flock_(flock), name_(name), options_(options) {
-    if (!options.relay_rule.empty()) {
-      relay_ = flock_.relay(options.schedule->name(), Name(name_ + "/relay"),
-                            {.missing = missing_rule(options.relay_rule)});
+    if (options.relay) {
+      relay_ =
+          flock_.relay(options.schedule->name(), Name(name_ + "/relay"),
+                       {.missing = missing_rule(options.relay.missing), .overlap = options.relay.overlap});
     } else if (options.schedule) {
       rounds_ = flock_.rounds(options.schedule, Name(name_ + "/mix"));
     }
@@ -86,6 +51,11 @@ class FlockChannel final : public Channel {
     epoch_ = jobs_.back().exchange.epoch();
   }
 
+  void differences(Piece piece) override {
+    mix({piece});
+    jobs_.back().differences = true;
+  }
+
   void share(ConstBlock x) override {
     Pieces pieces = {{x, nullptr, 0}};
     if (shortens(pieces)) {
@@ -102,7 +72,7 @@ class FlockChannel final : public Channel {
 
   std::span<const Term> shared(MutableBlock out) override {
     if (shared_from_ == nullptr) return shared_.terms();
-    around(out, out.data, shared_from_, shared_.terms());
+    around(options_.message, out, out.data, shared_from_, shared_.terms());
     whole_ = {out.data, 1};
     return {&whole_, 1};
   }
@@ -149,23 +119,57 @@ class FlockChannel final : public Channel {
   void relay(Piece piece) override { pending_.push_back(relay_->start(piece)); }
   void set_reference(ConstBlock x) override { relay_->set_reference(x); }
 
-  void send(Pieces pieces, Rank to) override {
-    for (const Piece& piece : pieces) flock_.start_send(piece.in, to, Name(name_ + "/letter"));
+  void gather(ConstBlock mine, std::vector<std::byte>& all) override {
+    const std::size_t element = size_of(mine.dtype);
+    const auto room = [&all, element](std::size_t count) {
+      all.resize(count * element);
+      return all.data();
+    };
+    pending_.push_back(flock_.start_allgather(mine, room, Name(name_ + "/gather")));
   }
-  void receive(Pieces pieces, Rank from) override {
+
+  void send(Pieces pieces, Rank to, const std::string& tag) override {
+    for (const Piece& piece : pieces) flock_.start_send(piece.in, to, Name(name_ + "/" + tag));
+  }
+  void receive(Pieces pieces, Rank from, const std::string& tag) override {
     for (const Piece& piece : pieces)
       letters_.push_back(
-          flock_.start_recv({piece.in.dtype, piece.out, piece.in.count}, from, Name(name_ + "/letter")));
+          flock_.start_recv({piece.in.dtype, piece.out, piece.in.count}, from, Name(name_ + "/" + tag)));
   }
   void broadcast(Pieces pieces, Rank root) override {
     pending_.push_back(flock_.start_broadcast(std::move(pieces), root, Name(name_ + "/broadcast")));
   }
 
+  OneSided& window(MutableBlock block, bool zero) override {
+    if (!one_sided_)
+      one_sided_ = std::make_unique<FlockOneSided>(flock_, name_ + "/window", block, zero, options_.schedule);
+    return *one_sided_;
+  }
+  void set_progress(Step steps) override { one_sided_->window().set_progress(steps); }
+  void await_progress(Step steps) override { one_sided_->await_progress(steps); }
+  void note_age(Step age) override { ages_.add(age); }
+  Staleness staleness() const override { return one_sided_ ? one_sided_->window().staleness() : ages_; }
+  void start_average(MutableBlock block) override {
+    average_ = flock_.start_allreduce({{block, block.data, 0}}, Reduction::average, Name(name_ + "/average"));
+  }
+  bool average_arrived() override {
+    if (!average_.ready()) return false;
+    average_.wait();
+    return true;
+  }
+  void await_average() override { awaits_average_ = true; }
+  double now() const override {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
   bool busy() const override {
-    return !jobs_.empty() || !pending_.empty() || !letters_.empty() || (shared_ && !shared_arrived_);
+    return awaits_average_ || (one_sided_ && one_sided_->awaits()) || !jobs_.empty() || !pending_.empty() ||
+           !letters_.empty() || (shared_ && !shared_arrived_);
   }
 
   bool ready() override {
+    if (one_sided_ && !one_sided_->caught_up()) return false;
+    if (awaits_average_ && !average_.ready()) return false;
     if (shared_ && !shared_arrived_ && !shared_.ready()) return false;
     for (Job& job : jobs_)
       if (!job.exchange.ready()) return false;
@@ -177,6 +181,8 @@ class FlockChannel final : public Channel {
 
   void wait() override {
     if (!ready()) wait_measured();
+    if (one_sided_) one_sided_->wait();
+    if (std::exchange(awaits_average_, false)) average_.wait();
     if (shared_) {
       shared_.wait();
       shared_arrived_ = true;
@@ -200,7 +206,7 @@ class FlockChannel final : public Channel {
   void set_round(Step round) override {
     if (options_.schedule && !relay_) rounds_.set_step(round);
   }
-  std::vector<ChannelMemory> memory() const override {
+  std::vector<ChannelMemory> memory() override {
     if (!relay_) return {};
     return pack(relay_->memory());
   }
@@ -214,6 +220,7 @@ class FlockChannel final : public Channel {
     Exchanging exchange;
     Pieces pieces;
     Pieces sent;
+    bool differences = false;
   };
 
   bool shortens(const Pieces& pieces) const {
@@ -237,12 +244,24 @@ class FlockChannel final : public Channel {
   }
 
   // out <- x + the sum of w (theirs - own), which keeps the flock's mean whatever the rounding.
-  void around(MutableBlock out, const void* x, const void* own, std::span<const Term> terms) const {
+  static void around(DType message, MutableBlock out, const void* x, const void* own,
+                     std::span<const Term> terms) {
     std::vector<Term> others;
     for (const Term& term : terms)
       if (term.data != own) others.push_back(term);
-    combine_around(options_.message, static_cast<float*>(out.data), static_cast<const float*>(x), own, others,
-                   out.count);
+    combine_around(message, out.data, x, own, others, out.count);
+  }
+
+  // A mean within a group that was passed on is nobody's own: the average less x, then.
+  static void subtract_own(const Piece& piece, ConstBlock sent, std::span<const Term> terms) {
+    const auto is_own = [&](const Term& term) { return term.data == sent.data; };
+    if (std::any_of(terms.begin(), terms.end(), is_own)) {
+      around(sent.dtype, {piece.in.dtype, piece.out, piece.in.count}, nullptr, sent.data, terms);
+      return;
+    }
+    combine(piece.in.dtype, piece.out, terms, piece.in.count);
+    const Term difference[] = {{piece.out, 1}, {piece.in.data, -1}};
+    combine(piece.in.dtype, piece.out, difference, piece.in.count);
   }
 
   void finish(Job& job) {
@@ -250,8 +269,11 @@ class FlockChannel final : public Channel {
     for (std::size_t i = 0; i < job.pieces.size(); ++i) {
       const Piece& piece = job.pieces[i];
       const auto terms = job.exchange.terms(i);
-      if (job.sent[i].in.dtype != piece.in.dtype)
-        around({piece.in.dtype, piece.out, piece.in.count}, piece.in.data, job.sent[i].in.data, terms);
+      if (job.differences)
+        subtract_own(piece, job.sent[i].in, terms);
+      else if (job.sent[i].in.dtype != piece.in.dtype)
+        around(options_.message, {piece.in.dtype, piece.out, piece.in.count}, piece.in.data,
+               job.sent[i].in.data, terms);
       else
         combine(piece.in.dtype, piece.out, terms, piece.in.count);
     }
@@ -277,6 +299,9 @@ class FlockChannel final : public Channel {
 
   void wait_measured() {
     const auto from = std::chrono::steady_clock::now();
+    if (one_sided_) one_sided_->wait();
+    while (awaits_average_ && !average_.wait_for(std::chrono::seconds(1))) {
+    }
     if (shared_ && !shared_arrived_) shared_.wait();
     for (Job& job : jobs_) job.exchange.wait();
     for (Pending& one : pending_) one.wait();
@@ -292,6 +317,10 @@ class FlockChannel final : public Channel {
   std::vector<Job> jobs_;
   std::vector<Pending> pending_;
   std::vector<Pending> letters_;  // to be received
+  Pending average_;               // that nobody waits for
+  bool awaits_average_ = false;   // but for now
+  Staleness ages_;
+  std::unique_ptr<FlockOneSided> one_sided_;
   Exchanging shared_;
   bool shared_arrived_ = false;
   const void* shared_from_ = nullptr;  // where x went in fewer bits
@@ -326,7 +355,7 @@ ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const
       options.message != DType::bfloat16)
     throw InvalidArgument("messages travel as float32, float16 or bfloat16, not " +
                           starling::name(options.message));
-  if (options.message != DType::float32 && !options.relay_rule.empty())
+  if (options.message != DType::float32 && options.relay)
     throw InvalidArgument("relayed sums would gather the rounding of " + starling::name(options.message) +
                           " messages; use float32");
   if (options.message != DType::float32 && options.schedule && has_two_phases(*options.schedule))

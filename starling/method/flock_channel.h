@@ -11,8 +11,8 @@ struct ChannelOptions {
   SchedulePtr schedule;
   /// What averages travel as: float32, or float16 or bfloat16 of parameters in float32.
   DType message = DType::float32;
-  /// counts, reference or own: the schedule is a tree to relay along.
-  std::string relay_rule;
+  /// Where given, the schedule is a tree to relay along.
+  RelayRule relay;
 };
 
 /// Made by every rank, under the same name.

@@ -20,6 +20,7 @@ struct MethodSetting {
 /// - begin(b): x is final, its gradient not yet there: what is started here overlaps the computation;
 /// - gradient(b): the gradient is there, perhaps in the middle of backward; x must not change;
 /// - gradient_done(b): what gradient(b) started has arrived: the time to say what the gradient stands for;
+///   again for as long as it starts something;
 /// - adapt(b): everything started above has arrived, and gradients have been clipped;
 /// - combine(b): what was started since has arrived; again for as long as it starts something.
 class Method {
@@ -47,6 +48,8 @@ class Method {
   virtual std::string topology(const std::string& asked, const MethodSetting&) const { return asked; }
   /// Throws InvalidArgument, naming topologies that work, where the schedule does not.
   virtual void check(const Schedule& schedule) const;
+  /// What the user should know of this method on this schedule, which check() has let pass; mostly nothing.
+  virtual std::string warning(const Schedule&) const { return {}; }
   /// Whether its steps use the schedule at all.
   virtual bool needs_schedule() const { return true; }
   /// A local optimizer of its own, from the settings of the user's; null: the user's.
@@ -60,8 +63,12 @@ class Method {
   bool needs_exact_messages() const { return !exact_messages_because().empty(); }
   /// gradient() tells others, so that a gradient cannot be taken back.
   virtual bool sends_gradients() const { return false; }
-  /// The relay's rule for what has not arrived yet; empty unless it relays.
-  virtual std::string relay_rule() const { return {}; }
+  /// How it relays, if it does.
+  virtual RelayRule relay_rule() const { return {}; }
+  /// Never waits for slower ranks, so that ranks may be in different steps.
+  virtual bool asynchronous() const { return false; }
+  /// Between two steps, on all ranks: takes in what has been sent and not been used.
+  virtual void settle(Block&) {}
 };
 using MethodPtr = std::shared_ptr<Method>;
 

@@ -17,6 +17,8 @@ struct Segment {
   std::size_t count = 0;
   std::size_t group = 0;  // of settings
   bool active = true;     // has a gradient in this step; what has none is not updated
+  std::size_t rows = 0;   // of the parameter as a matrix, for codecs; 0 where it is none
+  std::uint64_t id = 0;   // the same parameter's on every rank and in every bucketing
 };
 
 /// The settings of a local optimizer, as torch names them; which of them count depends on the optimizer.

@@ -105,6 +105,7 @@ Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Op
     blocks.push_back(std::make_unique<Block>(
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
         make_flock_channel(flock, name, {schedule, message, method->relay_rule()})));
+    blocks.back()->hypers = local.hypers();
   }
   driver.emplace(method, std::move(blocks));
   accumulations.assign(parameters.size(), 0);

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "starling/method/driver.h"
+#include "starling/method/drive.h"
 #include "starling/train/gradient_hooks.h"
 #include "starling/train/torch_update.h"
 #include "starling/train/trainer.h"

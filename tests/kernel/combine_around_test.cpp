@@ -17,36 +17,46 @@ void for_messages(const Body& body) {
   body(std::type_identity<Half>{});
   body(std::type_identity<BFloat16>{});
   body(std::type_identity<float>{});
+  body(std::type_identity<double>{});
 }
+
+// What messages of Q are combined to.
+template <typename Q>
+using Sum = std::conditional_t<std::is_same_v<Q, double>, double, float>;
 
 TEST_P(CombineAroundTest, MatchesTheReferenceBitForBit) {
   for_messages([]<typename Q>(std::type_identity<Q>) {
+    using S = Sum<Q>;
     for (std::size_t terms = 0; terms <= 6; ++terms)
       for (const std::size_t count : {0U, 1U, 7U, 16U, 33U, 70U, 1001U}) {
-        const std::vector<float> x = odd_numbers<float>(count, 1);
+        const std::vector<S> x = odd_numbers<S>(count, 1);
         const std::vector<Q> own = odd_numbers<Q>(count, 2);
         std::vector<std::vector<Q>> others;
         std::vector<Term> list;
         for (std::size_t t = 0; t < terms; ++t) others.push_back(odd_numbers<Q>(count, 3 + t));
         for (std::size_t t = 0; t < terms; ++t)
           list.push_back({others[t].data(), 0.3 / static_cast<double>(t + 1)});
-        std::vector<float> expected(x);
+        std::vector<S> expected(x);
+        std::vector<S> alone(count);
         for (std::size_t i = 0; i < count && terms > 0; ++i) {
-          volatile float sum = 0;
+          volatile S sum = 0;
           for (std::size_t t = 0; t < terms; ++t) {
-            volatile float difference = static_cast<float>(others[t][i]) - static_cast<float>(own[i]);
-            volatile float product = static_cast<float>(list[t].weight) * difference;
+            volatile S difference = static_cast<S>(others[t][i]) - static_cast<S>(own[i]);
+            volatile S product = static_cast<S>(list[t].weight) * difference;
             sum = t == 0 ? product : sum + product;
           }
           expected[i] = x[i] + sum;
+          alone[i] = sum;
         }
-        Placed<float> out(count, terms);
+        Placed<S> out(count, terms);
         combine_around(dtype_of<Q>, out.data(), x.data(), own.data(), list, count);
         ASSERT_TRUE(same_blocks(out.values(), expected)) << terms;
         ASSERT_TRUE(out.guards_stand());
-        Placed<float> in_place(x, 3);
+        Placed<S> in_place(x, 3);
         combine_around(dtype_of<Q>, in_place.data(), in_place.data(), own.data(), list, count);
         ASSERT_TRUE(same_blocks(in_place.values(), expected)) << terms;
+        combine_around(dtype_of<Q>, out.data(), nullptr, own.data(), list, count);
+        ASSERT_TRUE(same_blocks(out.values(), alone)) << terms;
       }
   });
 }
@@ -92,7 +102,7 @@ TEST_P(CombineAroundTest, KeepsTheMeanOfTheFlock) {
 
 TEST(CombineAroundErrorTest, OtherMessagesAreRefusedByName) {
   float x = 1;
-  for (const DType dtype : {DType::float64, DType::int8})
+  for (const DType dtype : {DType::int64, DType::int8})
     EXPECT_THAT([&] { combine_around(dtype, &x, &x, &x, {}, 1); },
                 testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(name(dtype))));
 }

@@ -1,4 +1,4 @@
-#include "starling/method/driver.h"
+#include "starling/method/drive.h"
 
 #include <cmath>
 #include <gmock/gmock.h>

@@ -5,7 +5,7 @@
 
 #include "flock/flock_fixture.h"
 #include "method/problem.h"
-#include "starling/method/driver.h"
+#include "starling/method/drive.h"
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
 
@@ -47,12 +47,10 @@ inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gr
     const std::size_t offset = begin * size_of(x.dtype);
     const MutableBlock own{x.dtype, static_cast<std::byte*>(x.data) + offset, count};
     const MutableBlock along{x.dtype, static_cast<std::byte*>(gradient.data) + offset, count};
-    UpdatePtr update = method->make_update(x.dtype, count, 1, hypers);
-    if (!update) update = optimizer.make(x.dtype, count, 1, hypers);
     const std::string name = fmt::format("part/{}", part);
-    blocks.push_back(std::make_unique<Block>(
-        name, own, along, std::vector<Segment>{{0, count, 0, true}}, std::move(update),
-        make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
+    blocks.push_back(
+        make_block(name, own, along, *method, optimizer, hypers,
+                   make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
   }
   return {method, std::move(blocks)};
 }

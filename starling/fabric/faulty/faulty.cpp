@@ -79,6 +79,9 @@ class Faulty final : public Fabric {
     while (auto arrival = inner_->poll(source)) {
       Random random(faults_.seed, pair.seen++, pair_stream(source));
       if (random.uniform() < faults_.drop) continue;
+      const auto kind = static_cast<MessageKind>(arrival->header().kind);
+      if ((kind == MessageKind::average || kind == MessageKind::relay) && random.uniform() < faults_.lose)
+        arrival->lose();
       auto due = Clock::now();
       if (random.uniform() < faults_.delay)
         due += std::chrono::duration_cast<Clock::duration>(faults_.longest_delay * random.uniform());
@@ -111,7 +114,7 @@ class Faulty final : public Fabric {
 }  // namespace
 
 std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults& faults) {
-  for (const double probability : {faults.drop, faults.delay})
+  for (const double probability : {faults.drop, faults.lose, faults.delay})
     if (!(probability >= 0 && probability <= 1))
       throw InvalidArgument(fmt::format("a probability of {} is not between 0 and 1", probability));
   return std::make_shared<Faulty>(std::move(inner), faults);

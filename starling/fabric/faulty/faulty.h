@@ -12,6 +12,8 @@ namespace starling {
 struct Faults {
   std::uint64_t seed = 0;
   double drop = 0;   // probability that a message never arrives
+  double lose = 0;   // probability that a neighbour average's or relay's message arrives empty, so that its
+                     // receiver knows at once that it has to do without
   double delay = 0;  // probability that one is held back, and with it what follows from the same sender
   std::chrono::microseconds longest_delay{1000};  // uniform up to this
   std::vector<std::pair<Rank, std::uint64_t>> kills =

@@ -1,37 +1,42 @@
-#include <cstring>
-
 #include "starling/method/family/list.h"
+#include "starling/method/family/tracker.h"
 
 namespace starling::methods {
 namespace {
 
-/// y follows the flock's mean gradient: y <- sum of w_j y_j + g_new - g_old, x <- sum of w_j (x_j + U(x_j,
-/// y_j)). Exact on heterogeneous data, also on directed and changing graphs.
+/// x <- sum of w_j (x_j + U(x_j, y_j)); y <- sum of w_j y_j + g_new - g_old. Exact on heterogeneous data,
+/// also on directed and changing graphs.
 class GradientTracking : public Method {
  public:
   void adapt(Block& block) override {
-    const MutableBlock y = block.state("y");
-    const MutableBlock old = block.state("old gradient");
-    const auto begun = block.numbers("begun");
-    // A step without a gradient is one whose gradient has not changed: what lies there may not even be
-    // numbers.
-    const Term now = block.skipped ? Term{old.data, 1} : Term{block.gradient.data, block.gradient_scale};
-    if (begun[0] == 0) {
-      starling::combine(block.dtype(), y.data, {&now, 1}, block.count());
-    } else if (!block.skipped) {
-      const Term followed[] = {{y.data, 1}, now, {old.data, -1}};
-      starling::combine(block.dtype(), y.data, followed, block.count());
-    }
-    if (!block.skipped) starling::combine(block.dtype(), old.data, {&now, 1}, block.count());
-    begun[0] = 1;
-    block.gradient_scale = 1;
-    block.activate();
+    const MutableBlock y = Tracker::follow(block);
     block.update_along(y);
     block.mix({block.x, y});
   }
 
-  // What the dead held is lost: tracking restarts with y = g.
-  void view_changed(Block& block) override { block.numbers("begun")[0] = 0; }
+  void view_changed(Block& block) override { Tracker::restart(block); }
+};
+
+/// x <- sum of w_j x_j + U(x, y); y as above.
+class Diging : public Method {
+ public:
+  void adapt(Block& block) override {
+    const MutableBlock y = Tracker::follow(block);
+    const MutableBlock before = block.state("x");
+    const Term own{block.x.data, 1};
+    starling::combine(block.dtype(), before.data, {&own, 1}, block.count());
+    block.update_along(y);
+    const Term change[] = {{block.x.data, 1}, {before.data, -1}};
+    starling::combine(block.dtype(), block.x.data, change, block.count());
+    block.mix({before, y});
+  }
+
+  void combine(Block& block) override {
+    const Term next[] = {{block.state("x").data, 1}, {block.x.data, 1}};
+    starling::combine(block.dtype(), block.x.data, next, block.count());
+  }
+
+  void view_changed(Block& block) override { Tracker::restart(block); }
 };
 
 }  // namespace
@@ -41,6 +46,13 @@ MethodFamily gradient_tracking() {
           "exact on heterogeneous data: a second block follows the flock's mean gradient",
           {},
           [](const Parameters&) { return std::make_shared<GradientTracking>(); }};
+}
+
+MethodFamily diging() {
+  return {"diging",
+          "gradient tracking that combines before it adapts: exact, also on directed and changing graphs",
+          {},
+          [](const Parameters&) { return std::make_shared<Diging>(); }};
 }
 
 }  // namespace starling::methods

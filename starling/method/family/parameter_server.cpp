@@ -16,12 +16,12 @@ class ParameterServer : public Method {
     const auto had_gradient = block.numbers("had gradient", static_cast<std::size_t>(size));
     had_gradient[0] = block.skipped ? 0 : 1;
     if (block.channel->rank() != kServer) {
-      block.channel->send(message(block.gradient, had_gradient.data()), kServer);
+      block.channel->send(message(block.gradient, had_gradient.data()), kServer, "gradient");
       return;
     }
     for (Rank rank = 1; rank < size; ++rank) {
       had_gradient[static_cast<std::size_t>(rank)] = 0;  // the dead send nothing
-      block.channel->receive(message(gradient_of(block, rank), had_gradient.data() + rank), rank);
+      block.channel->receive(message(gradient_of(block, rank), had_gradient.data() + rank), rank, "gradient");
     }
   }
 

@@ -3,6 +3,7 @@
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
 #include "starling/method/family/list.h"
+#include "starling/method/family/tracker.h"
 
 namespace starling::methods {
 namespace {
@@ -12,20 +13,8 @@ namespace {
 class PushSum : public Method {
  public:
   void adapt(Block& block) override {
-    const MutableBlock u = block.state("u");
-    const auto p = block.numbers("p", 1, 1);
-    const auto begun = block.numbers("begun");
-    const std::size_t bytes = block.count() * size_of(block.dtype());
-    if (begun[0] == 0) {
-      copy_bytes(u.data, block.x.data, bytes);
-      begun[0] = 1;
-    }
-    // u += (z + U) - z
-    const Term without_z[] = {{u.data, 1}, {block.x.data, -1}};
-    starling::combine(block.dtype(), u.data, without_z, block.count());
-    block.update();
-    starling::reduce(Reduction::sum, block.dtype(), u.data, block.x.data, block.count());
-    block.mix({u, {DType::float64, p.data(), 1}});
+    push_along(block, block.gradient, block.gradient_scale);
+    block.mix({block.state("u"), p_of(block)});
   }
 
   void combine(Block& block) override {
@@ -38,6 +27,7 @@ class PushSum : public Method {
   void x_replaced(Block& block) override {
     const Term z{block.x.data, block.numbers("p", 1, 1)[0]};
     starling::combine(block.dtype(), block.state("u").data, {&z, 1}, block.count());
+    block.numbers("pushing")[0] = 1;
   }
 
   void check(const Schedule& schedule) const override {
@@ -46,6 +36,32 @@ class PushSum : public Method {
   std::string exact_messages_because() const override {
     return "it averages with weights that do not sum to one, which rounding would spoil";
   }
+
+ protected:
+  // u += (z + U(z, direction)) - z; what z is afterwards is not said.
+  static void push_along(Block& block, ConstBlock direction, double scale) {
+    const MutableBlock u = block.state("u");
+    const auto pushing = block.numbers("pushing");
+    if (pushing[0] == 0) copy_bytes(u.data, block.x.data, block.count() * size_of(block.dtype()));
+    pushing[0] = 1;
+    const Term without_z[] = {{u.data, 1}, {block.x.data, -1}};
+    starling::combine(block.dtype(), u.data, without_z, block.count());
+    block.update_along(direction, scale);
+    starling::reduce(Reduction::sum, block.dtype(), u.data, block.x.data, block.count());
+  }
+  static MutableBlock p_of(Block& block) { return {DType::float64, block.numbers("p", 1, 1).data(), 1}; }
+};
+
+/// u <- C(u + U(z, y)), p <- C p, z = u / p, y <- C y + g(z_new) - g(z_old): exact on directed and changing
+/// graphs of which every rank only knows whom it tells.
+class PushDiging : public PushSum {
+ public:
+  void adapt(Block& block) override {
+    const MutableBlock y = Tracker::follow(block);
+    push_along(block, y, 1);
+    block.mix({block.state("u"), y, p_of(block)});
+  }
+  void view_changed(Block& block) override { Tracker::restart(block); }
 };
 
 }  // namespace
@@ -55,6 +71,13 @@ MethodFamily push_sum() {
           "stochastic gradient push (SGP): for directed graphs on which only sums are kept",
           {},
           [](const Parameters&) { return std::make_shared<PushSum>(); }};
+}
+
+MethodFamily push_diging() {
+  return {"push-diging",
+          "gradient tracking by push-sum: exact on directed graphs on which only sums are kept",
+          {},
+          [](const Parameters&) { return std::make_shared<PushDiging>(); }};
 }
 
 }  // namespace starling::methods

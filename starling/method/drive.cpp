@@ -1,0 +1,81 @@
+#include "starling/method/drive.h"
+
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
+#include "starling/method/flock_channel.h"
+#include "starling/method/registry.h"
+#include "starling/record/log.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+
+SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
+                         std::uint64_t seed) {
+  if (!method.needs_schedule()) return nullptr;
+  SchedulePtr schedule = make_schedule(method.topology(topology, setting), setting.size, seed);
+  method.check(*schedule);
+  return schedule;
+}
+
+SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
+                         std::uint64_t seed) {
+  SchedulePtr schedule = schedule_for(method, {flock.size(), flock.local_size()}, topology, seed);
+  if (!schedule || flock.rank() != 0) return schedule;
+  if (const std::string warning = method.warning(*schedule); !warning.empty()) log(LogLevel::normal, warning);
+  return schedule;
+}
+
+namespace {
+
+// What the method cannot do with these parameters, messages or local optimizer.
+void check(const Method& method, const DriverOptions& options, DType parameters) {
+  if (parameters != DType::float32 && parameters != DType::float64)
+    throw InvalidArgument(fmt::format("drive: parameters are float32 or float64, not {}", name(parameters)));
+  check_optimizer(method, options.optimizer);
+  if (options.message == DType::float32) return;
+  if (method.needs_exact_messages())
+    throw InvalidArgument(fmt::format("{} cannot take {} messages: {}; use float32", options.method,
+                                      name(options.message), method.exact_messages_because()));
+  if (parameters != DType::float32)
+    throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
+                                      name(parameters), name(options.message)));
+}
+
+}  // namespace
+
+void check_optimizer(const Method& method, const std::string& optimizer) {
+  const std::string needed = method.needs_optimizer();
+  if (needed.empty() || optimizer.rfind(needed, 0) == 0) return;
+  throw InvalidArgument(fmt::format("{} needs {} for its settings, not {}", method.spec,
+                                    needed == "adam" ? "adam or adamw" : needed, optimizer));
+}
+
+std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, MutableBlock gradient,
+                                  const Method& method, const Optimizer& optimizer, const Hypers& hypers,
+                                  ChannelPtr channel) {
+  UpdatePtr update = method.make_update(x.dtype, x.count, 1, hypers);
+  if (!update) update = optimizer.make(x.dtype, x.count, 1, hypers);
+  auto block = std::make_unique<Block>(name, x, gradient, std::vector<Segment>{{0, x.count, 0, true}},
+                                       std::move(update), std::move(channel));
+  block->hypers = hypers;
+  return block;
+}
+
+Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options) {
+  if (x.count != gradient.count || x.dtype != gradient.dtype)
+    throw InvalidArgument(fmt::format("drive: x has {} x {}, its gradient {} x {}", x.count, name(x.dtype),
+                                      gradient.count, name(gradient.dtype)));
+  const MethodPtr method = make_method(options.method);
+  const Optimizer optimizer = parse_optimizer(options.optimizer);
+  check(*method, options, x.dtype);
+  const auto hypers = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
+  ChannelOptions channel{schedule_for(flock, *method, options.topology, options.seed), options.message,
+                         method->relay_rule()};
+  std::vector<std::unique_ptr<Block>> blocks;
+  blocks.push_back(make_block("x", x, gradient, *method, optimizer, hypers,
+                              make_flock_channel(flock, options.name, channel)));
+  return {method, std::move(blocks)};
+}
+
+}  // namespace starling

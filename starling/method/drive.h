@@ -1,0 +1,35 @@
+#pragma once
+
+#include "starling/flock/flock.h"
+#include "starling/method/driver.h"
+
+namespace starling {
+
+/// What a driver of a program's own vectors is made from.
+struct DriverOptions {
+  std::string method = "dsgd-awc";
+  std::string topology = "exponential";
+  std::string optimizer = "sgd";
+  std::uint64_t seed = 0;
+  DType message = DType::float32;
+  std::string name = "blocks";
+};
+/// Drives x along its gradient, both of the program's own.
+Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options);
+
+/// The schedule a method follows when `topology` is asked for; null where it needs none.
+SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
+                         std::uint64_t seed);
+/// On a flock, whose rank 0 says in the log what the user should know.
+SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
+                         std::uint64_t seed);
+
+/// Throws InvalidArgument where the method cannot do with this optimizer (a name of optimizer_families()).
+void check_optimizer(const Method& method, const std::string& optimizer);
+
+/// One block of a program's own vectors, with the local optimizer that the method needs.
+std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, MutableBlock gradient,
+                                  const Method& method, const Optimizer& optimizer, const Hypers& hypers,
+                                  ChannelPtr channel);
+
+}  // namespace starling

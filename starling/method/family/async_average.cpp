@@ -1,0 +1,89 @@
+#include "starling/kernel/copy.h"
+#include "starling/method/family/list.h"
+
+namespace starling::methods {
+namespace {
+
+/// Model averaging on a timer: c = a copy of x, S = the mean of everybody's c, which arrives when the slowest
+/// has sent its own; meanwhile training goes on, and then x <- x + S - c.
+class AsyncAverage : public Method {
+ public:
+  AsyncAverage(double interval, std::optional<Step> staleness) : interval_(interval), staleness_(staleness) {}
+
+  bool asynchronous() const override { return true; }
+
+  void begin(Block& block) override {
+    if (under_way(block) && block.channel->average_arrived()) apply(block, block.step);
+    if (!under_way(block) && due(block)) start(block);
+  }
+
+  void adapt(Block& block) override {
+    block.update();
+    if (staleness_ && under_way(block) && block.step + 1 - started(block) > *staleness_)
+      block.channel->await_average();
+  }
+
+  // Whoever has not begun the average that others have begun, begins it.
+  void settle(Block& block) override {
+    const MutableBlock newest = block.scalar("newest");
+    write_number(newest, number(block));
+    block.channel->reduce({Block::in_place(newest)}, Reduction::max);
+    block.channel->wait();
+    if (read_number(newest) > number(block)) start(block);
+    if (!under_way(block)) return;
+    block.channel->await_average();
+    block.channel->wait();
+    apply(block, block.step + 1);
+  }
+
+  bool needs_schedule() const override { return false; }
+  std::string exact_messages_because() const override { return "it would round the models themselves"; }
+
+ private:
+  // under way, started in which step, how many so far, the clock when the last one began
+  static std::span<double> notes(Block& block) { return block.numbers("average", 4); }
+  static bool under_way(Block& block) { return notes(block)[0] != 0; }
+  static Step started(Block& block) { return static_cast<Step>(notes(block)[1]); }
+  static double number(Block& block) { return notes(block)[2]; }
+
+  bool due(Block& block) const {
+    return number(block) == 0 || block.channel->now() - notes(block)[3] >= interval_;
+  }
+
+  static void start(Block& block) {
+    const std::size_t bytes = block.count() * size_of(block.dtype());
+    copy_bytes(block.state("copy").data, block.x.data, bytes);
+    copy_bytes(block.state("mean").data, block.x.data, bytes);
+    const auto all = notes(block);
+    all[0] = 1;
+    all[1] = static_cast<double>(block.step);
+    all[2] += 1;
+    all[3] = block.channel->now();
+    block.channel->start_average(block.state("mean"));
+  }
+
+  static void apply(Block& block, Step step) {
+    const Term terms[] = {{block.x.data, 1}, {block.state("mean").data, 1}, {block.state("copy").data, -1}};
+    starling::combine(block.dtype(), block.x.data, terms, block.count());
+    notes(block)[0] = 0;
+    block.channel->note_age(step - started(block));
+  }
+
+  double interval_;  // seconds
+  std::optional<Step> staleness_;
+};
+
+}  // namespace
+
+MethodFamily async_average() {
+  return {"async-average",
+          "local steps; every so many seconds the models are averaged, without anybody waiting for it",
+          {{"interval", "0", "seconds from the beginning of one average to the next; 0: always one"},
+           {"staleness", "auto", "most steps that an average may take before it is waited for; auto: any"}},
+          [](const Parameters& given) {
+            return std::make_shared<AsyncAverage>(given.number("interval", 0, 1e9),
+                                                  given.optional_integer("staleness", 0, 1'000'000'000));
+          }};
+}
+
+}  // namespace starling::methods

@@ -1,0 +1,88 @@
+#include "starling/kernel/copy.h"
+#include "starling/kernel/reduce.h"
+#include "starling/method/family/asynchronous.h"
+#include "starling/method/family/list.h"
+#include "starling/method/family/round.h"
+#include "starling/method/family/validity.h"
+
+namespace starling::methods {
+namespace {
+
+/// Push-sum through windows: u and p are given away in shares that sum to one and added to what is in the
+/// neighbours' slots, who take them up when they come to it. Nothing is lost and nothing counted twice, so z
+/// = u / p is a weighted average however late it is. In lock-step this is push-sum, whose sums are taken when
+/// the next step begins.
+class AsyncPushSum : public Asynchronous {
+ public:
+  using Asynchronous::Asynchronous;
+
+  void adapt(Block& block) override {
+    const MutableBlock u = block.state("u");
+    const Term without_z[] = {{u.data, 1}, {block.x.data, -1}};
+    starling::combine(block.dtype(), u.data, without_z, block.count());
+    block.update();
+    starling::reduce(Reduction::sum, block.dtype(), u.data, block.x.data, block.count());
+    step_made(block);
+    // The share that each destination gives to what this rank sends.
+    const Rank self = block.channel->rank();
+    const Exchange round = round_of(block, block.step);
+    OneSided::Weights shares;
+    for (const Destination& destination : round.destinations)
+      for (const Source& source :
+           flattened(block.channel->schedule()->exchange(block.step, destination.rank), destination.rank)
+               .sources)
+        if (source.rank == self) shares[destination.rank] = source.weight;
+    OneSided& window = window_of(block);
+    window.accumulate(shares, round.self_weight);
+    block.numbers("p", 1, 1)[0] = window.p();
+    step_told(block);
+  }
+
+  void x_replaced(Block& block) override {
+    const Term z{block.x.data, block.numbers("p", 1, 1)[0]};
+    starling::combine(block.dtype(), block.state("u").data, {&z, 1}, block.count());
+    block.numbers("begun")[0] = 1;
+  }
+
+  void check(const Schedule& schedule) const override {
+    if (schedule.mixing() == Mixing::push_sum)
+      require_known_neighbors(schedule, name());
+    else
+      Asynchronous::check(schedule);
+  }
+
+ private:
+  static OneSided& window_of(Block& block) { return block.channel->window(block.state("u"), true); }
+
+  void prepare(Block& block) override {
+    const auto begun = block.numbers("begun");
+    if (begun[0] == 0)
+      copy_bytes(block.state("u").data, block.x.data, block.count() * size_of(block.dtype()));
+    begun[0] = 1;
+    window_of(block).set_p(block.numbers("p", 1, 1)[0]);
+  }
+
+  void collect(Block& block, Step) override {
+    OneSided& window = window_of(block);
+    OneSided::Weights ones;
+    for (const Rank source : window.sources()) ones[source] = 1;
+    window.update(1, ones, true);
+    const double p = window.p();
+    block.numbers("p", 1, 1)[0] = p;
+    if (!(p > 0)) return;
+    const Term u{block.state("u").data, 1 / p};
+    starling::combine(block.dtype(), block.x.data, {&u, 1}, block.count());
+  }
+  std::string name() const override { return "async-push-sum"; }
+};
+
+}  // namespace
+
+MethodFamily async_push_sum() {
+  return {"async-push-sum",
+          "asynchronous push-sum: shares of sums are added to neighbours' windows; nobody waits",
+          {staleness_parameter()},
+          [](const Parameters& given) { return std::make_shared<AsyncPushSum>(staleness_of(given)); }};
+}
+
+}  // namespace starling::methods

@@ -1,0 +1,64 @@
+#include "starling/method/family/asynchronous.h"
+
+#include <utility>
+
+#include "starling/method/family/round.h"
+#include "starling/method/family/validity.h"
+
+namespace starling::methods {
+
+void Asynchronous::meet(Block& block) {
+  const MutableBlock token = block.scalar("meeting");
+  write_number(token, 0);
+  block.channel->reduce({Block::in_place(token)}, Reduction::sum);
+  block.channel->wait();
+}
+
+namespace {
+
+// The last step whose answers have not been collected; -1: none.
+double& made(Block& block) {
+  return block.numbers("made", 1, -1)[0];
+}
+
+}  // namespace
+
+void Asynchronous::begin(Block& block) {
+  prepare(block);
+  if (const double step = std::exchange(made(block), -1); step >= 0) collect(block, static_cast<Step>(step));
+  collected(block);
+}
+
+void Asynchronous::settle(Block& block) {
+  meet(block);
+  if (const double step = std::exchange(made(block), -1); step >= 0) collect(block, static_cast<Step>(step));
+  meet(block);
+}
+
+void Asynchronous::step_made(Block& block) {
+  made(block) = static_cast<double>(block.step);
+  block.channel->set_progress(block.step + 1);
+}
+
+void Asynchronous::step_told(Block& block) const {
+  if (staleness_) block.channel->await_progress(block.step + 1 - *staleness_);
+}
+
+Exchange Asynchronous::round_of(const Block& block, Step step) {
+  return flattened(block.channel->schedule()->exchange(step, block.channel->rank()), block.channel->rank());
+}
+
+void Asynchronous::check(const Schedule& schedule) const {
+  Method::check(schedule);
+  require_known_neighbors(schedule, name());
+}
+
+Parameter staleness_parameter() {
+  return {"staleness", "auto", "most steps that a rank may be ahead of those it hears; auto: any number"};
+}
+
+std::optional<Step> staleness_of(const Parameters& given) {
+  return given.optional_integer("staleness", 0, 1'000'000'000);
+}
+
+}  // namespace starling::methods

@@ -1,0 +1,119 @@
+#include "starling/method/family/validity.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <set>
+
+#include "starling/base/error.h"
+#include "starling/topology/circulant.h"
+#include "starling/topology/spectrum.h"
+
+namespace starling::methods {
+namespace {
+
+constexpr double kSame = 1e-12;
+constexpr Step kMostRounds = 4096;  // of a period that is looked through
+
+[[noreturn]] void refuse(const std::string& method, const Schedule& schedule, const std::string& why,
+                         const std::string& instead) {
+  throw InvalidArgument(fmt::format("{} {}; {} is not, use {}", method, why, schedule.name(), instead));
+}
+
+bool is_fixed(const Schedule& schedule) {
+  return !schedule.random() && schedule.period() == 1;
+}
+
+bool has_groups(const Schedule& schedule) {
+  const Step rounds = std::clamp<Step>(schedule.period(), 1, kMostRounds);
+  for (Step step = 0; step < rounds; ++step)
+    for (const Rank rank : {Rank{0}, static_cast<Rank>(schedule.size() - 1)})
+      if (schedule.exchange(step, rank).group.size() > 1) return true;
+  return false;
+}
+
+bool is_symmetric(const Schedule& schedule) {
+  std::vector<Entry> edges = RoundMatrix(schedule, 0).entries();
+  const auto find = [&](Rank receiver, Rank sender) {
+    const auto before = [](const Entry& left, const Entry& right) {
+      return std::pair(left.receiver, left.sender) < std::pair(right.receiver, right.sender);
+    };
+    const auto found = std::lower_bound(edges.begin(), edges.end(), Entry{receiver, sender}, before);
+    return found != edges.end() && found->receiver == receiver && found->sender == sender ? found->weight : 0;
+  };
+  return std::all_of(edges.begin(), edges.end(), [&](const Entry& edge) {
+    return edge.sender <= edge.receiver || std::abs(find(edge.sender, edge.receiver) - edge.weight) < kSame;
+  });
+}
+
+// Everybody's mean and nothing else.
+bool is_global_mean(const Schedule& schedule) {
+  const Exchange exchange = schedule.exchange(0, 0);
+  return exchange.group.size() == schedule.size() && exchange.sources.empty();
+}
+
+}  // namespace
+
+void require_fixed_symmetric(const Schedule& schedule, const std::string& method) {
+  const std::string instead = "ring, torus, u-equistatic or another static symmetric topology";
+  if (schedule.size() == 1) return;
+  if (!is_fixed(schedule))
+    refuse(method, schedule, "needs weights that stay the same in every step",
+           instead + ", or the method gradient-tracking");
+  if (!is_global_mean(schedule) && !is_symmetric(schedule))
+    refuse(method, schedule, "needs symmetric weights", instead + ", or the method gradient-tracking");
+}
+
+void require_fixed_neighbors(const Schedule& schedule, const std::string& method) {
+  if (schedule.size() == 1) return;
+  if (!is_fixed(schedule) || has_groups(schedule))
+    refuse(method, schedule,
+           "follows its neighbours from step to step, which must be the same and known one by one",
+           "ring, torus, exponential or another static graph");
+}
+
+void require_known_neighbors(const Schedule& schedule, const std::string& method) {
+  if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRounds)
+    refuse(method, schedule, "needs neighbours that are known beforehand",
+           "ring, exponential, one-peer-exponential or complete");
+}
+
+void require_both_directions(const Schedule& schedule, const std::string& method) {
+  require_known_neighbors(schedule, method);
+  std::set<std::pair<Rank, Rank>> edges;
+  for (Step step = 0; step < schedule.period(); ++step)
+    for (Rank rank = 0; rank < schedule.size(); ++rank)
+      for (const Source& source : schedule.exchange(step, rank).sources) edges.insert({rank, source.rank});
+  for (const auto& [to, from] : edges)
+    if (!edges.contains({from, to}))
+      refuse(method, schedule, "needs edges in both directions", "ring, torus, u-equistatic or complete");
+}
+
+void require_matchings(const Schedule& schedule, const std::string& method) {
+  const Step rounds = std::clamp<Step>(schedule.period(), 1, 64);
+  Exchange exchange;
+  for (Step step = 0; step < rounds; ++step)
+    for (Rank rank = 0; rank < std::min<Rank>(schedule.size(), 1024); ++rank) {
+      schedule.exchange(step, rank, exchange);
+      const bool pair = exchange.sources.size() == 1 && exchange.destinations.size() == 1 &&
+                        exchange.sources[0].rank == exchange.destinations[0].rank;
+      const bool alone = exchange.sources.empty() && exchange.destinations.empty();
+      const bool group_of_two = exchange.group.size() == 2 && alone;
+      if (group_of_two || (exchange.group.size() <= 1 && (pair || alone))) continue;
+      refuse(method, schedule, "averages with one other rank at a time",
+             "random-matching, ou-equidyn, base(k=1) or hypercube's one-peer-of(hypercube)");
+    }
+}
+
+double least_eigenvalue_of(const Schedule& schedule) {
+  if (schedule.size() == 1 || is_global_mean(schedule)) return 0;
+  if (const auto* circulant = dynamic_cast<const Circulant*>(&schedule))
+    return circulant_least_eigenvalue(*circulant, 0);
+  return least_eigenvalue(RoundMatrix(schedule, 0)).value_or(0);
+}
+
+void forget(MutableBlock block) {
+  if (block.count > 0) std::memset(block.data, 0, block.count * size_of(block.dtype));
+}
+
+}  // namespace starling::methods

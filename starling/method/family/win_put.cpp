@@ -1,0 +1,44 @@
+#include "starling/method/family/asynchronous.h"
+#include "starling/method/family/list.h"
+
+namespace starling::methods {
+namespace {
+
+/// x <- the weighted average of x and what the neighbours have put here last; then x <- x + U, which is put
+/// to the neighbours. In lock-step this is dsgd-atc, whose average is taken when the next step begins.
+class WinPut : public Asynchronous {
+ public:
+  using Asynchronous::Asynchronous;
+
+  void adapt(Block& block) override {
+    block.update();
+    step_made(block);
+    OneSided::Weights ones;
+    for (const Destination& destination : round_of(block, block.step).destinations)
+      ones[destination.rank] = 1;
+    window(block).put(ones, 1);
+    step_told(block);
+  }
+
+ private:
+  static OneSided& window(Block& block) { return block.channel->window(block.x, false); }
+  void prepare(Block& block) override { window(block); }
+  void collect(Block& block, Step step) override {
+    const Exchange round = round_of(block, step);
+    OneSided::Weights weights;
+    for (const Source& source : round.sources) weights[source.rank] = source.weight;
+    window(block).update(round.self_weight, weights, false);
+  }
+  std::string name() const override { return "win-put"; }
+};
+
+}  // namespace
+
+MethodFamily win_put() {
+  return {"win-put",
+          "asynchronous: neighbours' models are put into windows, and averaged as they are there",
+          {staleness_parameter()},
+          [](const Parameters& given) { return std::make_shared<WinPut>(staleness_of(given)); }};
+}
+
+}  // namespace starling::methods

@@ -1,0 +1,57 @@
+#include "starling/method/flock_one_sided.h"
+
+#include <fmt/format.h>
+#include <thread>
+
+namespace starling {
+
+FlockOneSided::FlockOneSided(Flock flock, const std::string& name, MutableBlock block, bool zero,
+                             const SchedulePtr& schedule)
+    : flock_(std::move(flock)),
+      window_(
+          flock_.create_window(block, Name(name), {.zero = zero, .readable = false, .schedule = schedule})) {}
+
+void FlockOneSided::put(const Weights& destinations, double self_weight) {
+  window_.put(destinations, self_weight);
+}
+
+void FlockOneSided::accumulate(const Weights& destinations, double self_weight) {
+  window_.accumulate(destinations, self_weight);
+}
+
+void FlockOneSided::accumulate_of(const void* value, const Weights& destinations) {
+  window_.accumulate_of(value, destinations);
+}
+
+void FlockOneSided::update(double self_weight, const Weights& sources, bool reset) {
+  window_.update(self_weight, sources, reset);
+}
+
+std::optional<Rank> FlockOneSided::slowest() {
+  if (awaited_ <= 0) return std::nullopt;
+  for (const Rank source : window_.sources()) {
+    if (window_.progress(source) >= awaited_) continue;
+    if (window_.alive(source)) return source;
+    if (flock_.on_loss() != OnLoss::reweight) throw PeerLost(source, window_.name(), awaited_, source);
+  }
+  awaited_ = 0;
+  return std::nullopt;
+}
+
+// Progress rings no bell: a look now and then.
+void FlockOneSided::wait() {
+  constexpr std::chrono::microseconds kShort{50};
+  constexpr std::chrono::microseconds kLong{1000};
+  const auto until = std::chrono::steady_clock::now() + flock_.timeout();
+  auto pause = kShort;
+  while (const auto source = slowest()) {
+    if (std::chrono::steady_clock::now() > until)
+      throw TimedOut(
+          fmt::format("{}: rank {} has made {} steps, and {} are waited for longer than the timeout",
+                      window_.name(), *source, window_.progress(*source), awaited_));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(kLong, 2 * pause);
+  }
+}
+
+}  // namespace starling

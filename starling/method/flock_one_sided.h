@@ -1,0 +1,45 @@
+#pragma once
+
+#include "starling/flock/flock.h"
+#include "starling/method/one_sided.h"
+
+namespace starling {
+
+/// A window of a flock, as methods use it.
+class FlockOneSided final : public OneSided {
+ public:
+  /// Made by every rank, under the same name.
+  FlockOneSided(Flock flock, const std::string& name, MutableBlock block, bool zero,
+                const SchedulePtr& schedule);
+
+  void put(const Weights& destinations, double self_weight) override;
+  void accumulate(const Weights& destinations, double self_weight) override;
+  void accumulate_of(const void* value, const Weights& destinations) override;
+  bool read(Rank source, void* out) override { return window_.read(source, out); }
+  void update(double self_weight, const Weights& sources, bool reset) override;
+  void publish() override { window_.publish(); }
+  double p() const override { return window_.p(); }
+  void set_p(double p) override { window_.set_p(p); }
+  void clear() override { window_.clear(); }
+  std::vector<Rank> sources() const override { return window_.sources(); }
+  std::vector<Rank> destinations() const override { return window_.destinations(); }
+
+  Window& window() { return window_; }
+
+  /// All sources shall have made so many steps; the dead are not waited for.
+  void await_progress(Step steps) { awaited_ = steps; }
+  bool awaits() const { return awaited_ > 0; }
+  bool caught_up() { return !slowest(); }
+  /// Throws PeerLost where the others do not go on without the dead, TimedOut after the flock's timeout.
+  void wait();
+
+ private:
+  /// A living source that has not made the steps that are awaited.
+  std::optional<Rank> slowest();
+
+  Flock flock_;
+  Window window_;
+  Step awaited_ = 0;
+};
+
+}  // namespace starling
