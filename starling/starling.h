@@ -2,6 +2,8 @@
 
 // Everything a program needs.
 #include "starling/base/error.h"
+#include "starling/codec/error_feedback.h"
+#include "starling/codec/registry.h"
 #include "starling/flock/flock.h"
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"

@@ -16,7 +16,9 @@ constexpr Step kMostTrees = 8;
 void check_tree(const Schedule& schedule, Step round) {
   const Rank n = schedule.size();
   const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(fmt::format("a relay needs a tree; {} on {} ranks {}", schedule.name(), n, why));
+    throw InvalidArgument(
+        fmt::format("a relay needs a tree, such as chain, binary-tree or star; {} on {} ranks {}",
+                    schedule.name(), n, why));
   };
   std::size_t links = 0;
   std::vector<std::vector<Rank>> around(static_cast<std::size_t>(n));
@@ -49,15 +51,21 @@ void check_tree(const Schedule& schedule, Step round) {
 
 }  // namespace
 
+void check_relay_trees(const Schedule& schedule) {
+  if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostTrees)
+    throw InvalidArgument(
+        fmt::format("a relay needs one tree, or a few in turn, such as chain, binary-tree, star or "
+                    "double-binary-trees; {} is neither",
+                    schedule.name()));
+  for (Step round = 0; round < schedule.period(); ++round) check_tree(schedule, round);
+}
+
 Relay Flock::relay(const std::string& tree, Name name, const RelayOptions& options) {
   if (options.missing == Missing::reference && options.patience != std::chrono::nanoseconds::max())
     throw InvalidArgument(fmt::format(
         "{}: a reference cannot stand in for messages that were dropped; use Missing::counts", name.text()));
   const SchedulePtr schedule = make_schedule(tree, size());
-  if (schedule->random() || schedule->period() < 1 || schedule->period() > kMostTrees)
-    throw InvalidArgument(
-        fmt::format("a relay needs one tree, or a few in turn; {} is neither", schedule->name()));
-  for (Step round = 0; round < schedule->period(); ++round) check_tree(*schedule, round);
+  check_relay_trees(*schedule);
   auto state = std::make_shared<Relay::State>();
   state->core = core_;
   state->topic = &core_->topic(name);

@@ -8,6 +8,7 @@
 #include "starling/flock/block.h"
 #include "starling/flock/name.h"
 #include "starling/flock/pending.h"
+#include "starling/topology/schedule.h"
 
 namespace starling {
 
@@ -31,6 +32,9 @@ struct RelayOptions {
   /// j's block is then seen as it was `hops` steps ago.
   bool overlap = false;
 };
+
+/// Throws InvalidArgument, saying why, for a schedule that is not a tree, or a few in turn.
+void check_relay_trees(const Schedule& schedule);
 
 /// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its
 /// other neighbours told it a step before, so that everybody sees the sum of all blocks, of rank j as it was

@@ -96,21 +96,47 @@ void Window::accumulate(const std::optional<Weights>& destinations, double self_
   keep_share(self_weight);
 }
 
-void Window::accumulate_of(const void* value, const Weights& destinations) {
-  deposit(value, destinations, true);
+void Window::load(void* out) {
+  const Cell::Held own = state_->shared_cell(state_->core->rank).look();
+  copy_bytes(out, own.data(), ConstBlock(state_->tensor).bytes());
 }
 
-bool Window::read(Rank rank, void* out) {
-  const auto tensor = state_->tensors.find(state_->core->global(rank, state_->name));
-  const Cell::Held theirs = tensor == state_->tensors.end() ? Cell::Held() : tensor->second.look();
-  if (!theirs) return false;
-  copy_bytes(out, theirs.data(), ConstBlock(state_->tensor).bytes());
-  state_->staleness.add(state_->progress - theirs.stamp());
-  return true;
+void Window::store(const void* value) {
+  state_->shared_cell(state_->core->rank).replace([&](const Content& fresh) {
+    copy_bytes(fresh.data, value, ConstBlock(state_->tensor).bytes());
+    *fresh.p = state_->p;
+    *fresh.stamp = state_->progress;
+  });
 }
 
-void Window::publish() {
-  state_->publish();
+void Window::add(const void* increment) {
+  const MutableBlock& tensor = state_->tensor;
+  state_->shared_cell(state_->core->rank).change([&](const Content& fresh, const Cell::Held& old) {
+    const Term terms[] = {{old.data(), 1}, {increment, 1}};
+    weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
+    *fresh.p = old.p();
+    *fresh.stamp = state_->progress;
+  });
+}
+
+void Window::meet(Rank other, const void* mine, double weight, void* moved) {
+  const MutableBlock& tensor = state_->tensor;
+  Trace trace = state_->trace(RecordKind::accumulate);
+  Step stamp = 0;
+  state_->shared_cell(other).change([&](const Content& fresh, const Cell::Held& old) {
+    const Term way[] = {{mine, weight}, {old.data(), -weight}};
+    weighted_sum(tensor.dtype, static_cast<std::byte*>(moved), way, tensor.count);
+    const Term terms[] = {{old.data(), 1}, {moved, 1}};
+    weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
+    *fresh.p = old.p();
+    *fresh.stamp = stamp = old.stamp();
+  });
+  state_->staleness.add(state_->progress - stamp);
+  const std::size_t bytes = ConstBlock(tensor).bytes();
+  trace.peer(state_->core->global(other, state_->name));
+  trace.bytes(bytes);
+  trace.end(false);
+  state_->core->hub->bytes_sent += bytes;
 }
 
 void Window::clear() {

@@ -18,6 +18,7 @@ class Core;
 struct WindowOptions {
   bool zero = false;               // slots begin empty instead of with a copy of the owner's tensor
   bool readable = true;            // others may get(): every update publishes a copy
+  bool shared = false;             // others may meet() the tensor: it lives in the window, see load()
   SchedulePtr schedule = nullptr;  // whose neighbours have slots; the flock's unless given
 };
 
@@ -43,14 +44,8 @@ class Window {
   void put(const std::optional<Weights>& destinations = {}, double self_weight = 1);
   /// Adds it to what is there.
   void accumulate(const std::optional<Weights>& destinations = {}, double self_weight = 1);
-  /// Adds `value`, as long as the tensor, times a weight to what is in the destinations' slots.
-  void accumulate_of(const void* value, const Weights& destinations);
   /// Fetches the sources' tensors, as of their last update, times a weight (1 unless given), into my slots.
   void get(const std::optional<Weights>& sources = {});
-  /// Copies anybody's tensor, as of its last update or publish(), to `out`; false where there is none.
-  bool read(Rank rank, void* out);
-  /// Others may get what the tensor is now.
-  void publish();
   /// Empties all slots.
   void clear();
 
@@ -68,6 +63,17 @@ class Window {
   std::uint64_t version(Rank source) const;
   double p() const;
   void set_p(double p);
+  // Of a shared window, whose tensors are changed by all ranks, each change as a whole:
+
+  /// This rank's value as it is now; set; or changed by what is added. The tensor itself only lends its
+  /// shape.
+  void load(void* out);
+  void store(const void* value);
+  void add(const void* increment);
+  /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far. Who then
+  /// takes the same from its own value has met it half way with weight 1/2, and no sum has changed.
+  void meet(Rank other, const void* mine, double weight, void* moved);
+
   /// Tells everybody how many steps this rank has made, with which later deposits are stamped.
   void set_progress(Step steps);
   /// As anybody has told it last.

@@ -27,7 +27,7 @@ Window::State::State(Core& given, std::string called, MutableBlock block, Exchan
       tensor(block),
       neighbors(std::move(around)),
       options(chosen) {
-  bytes_exposed = 64 + Cell::control_bytes(core->members.size(), 1) +
+  bytes_exposed = 64 + Cell::control_bytes(core->members.size(), tensor_writers()) +
                   neighbors.sources.size() * Cell::control_bytes(2, 2);
   memory = core->fabric->expose(bytes_exposed);
 }
@@ -46,7 +46,7 @@ WindowControl& Window::State::control(Rank global_rank) const {
 
 void Window::State::connect(const std::vector<std::int64_t>& everybody) {
   const std::size_t bytes = ConstBlock(tensor).bytes();
-  const std::size_t own_cell = Cell::control_bytes(core->members.size(), 1);
+  const std::size_t own_cell = Cell::control_bytes(core->members.size(), tensor_writers());
   const std::size_t slot_cell = Cell::control_bytes(2, 2);
   // Of each: member, memory, number of sources, sources.
   std::map<Rank, std::vector<Rank>> sources_of;
@@ -61,13 +61,13 @@ void Window::State::connect(const std::vector<std::int64_t>& everybody) {
   const Rank self = core->self();
   for (const auto& [rank, part] : parts) {
     std::byte* base = core->fabric->exposed(rank, part);
-    // The owner writes, everybody reads.
+    // The owner writes, or all do; everybody reads.
     std::vector<Rank> parties = {rank};
     for (const Rank member : core->members)
       if (member != rank) parties.push_back(member);
     const auto me =
         static_cast<std::size_t>(std::find(parties.begin(), parties.end(), self) - parties.begin());
-    tensors.emplace(rank, Cell(core->fabric, base + 64, parties, 1, me, bytes));
+    tensors.emplace(rank, Cell(core->fabric, base + 64, parties, tensor_writers(), me, bytes));
     for (std::size_t k = 0; k < sources_of[rank].size(); ++k) {
       const Rank source = sources_of[rank][k];
       std::byte* cell = base + 64 + own_cell + k * slot_cell;
@@ -82,19 +82,24 @@ void Window::State::connect(const std::vector<std::int64_t>& everybody) {
         *fresh.p = p;
         *fresh.stamp = 0;
       });
+  options.readable = options.readable || options.shared;
   publish_own();
 }
 
 void Window::State::publish_own() {
-  if (options.readable) publish();
-}
-
-void Window::State::publish() {
+  if (!options.readable) return;
   tensors.at(core->self()).replace([&](const Content& fresh) {
     copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
     *fresh.p = p;
     *fresh.stamp = progress;
   });
+}
+
+Cell& Window::State::shared_cell(Rank rank) {
+  if (!options.shared)
+    throw InvalidArgument(
+        fmt::format("{}: only a window made as shared has values that others change", name));
+  return tensors.at(core->global(rank, name));
 }
 
 void Window::State::check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells,

@@ -21,8 +21,9 @@ struct Window::State {
 
   /// memory[r]: what the r-th member of the flock calls its part.
   void connect(const std::vector<std::int64_t>& memory);
-  void publish();
   void publish_own();  // where the window is readable
+  Cell& shared_cell(Rank rank);
+  std::size_t tensor_writers() const { return options.shared ? core->members.size() : 1; }
   /// Gives all memory back. Without it the memory stays until the flock ends: others may look at it.
   void free();
   void check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells, const char* what) const;

@@ -108,9 +108,6 @@ namespace starling {
 
 namespace {
 
-// All blocks of a call together; about what the largest caches in use hold.
-constexpr std::size_t kStreamingBytes = 48U << 20;
-
 bool worth_streaming(const void* out, std::span<const Term> terms, std::size_t bytes) {
   if (bytes * (terms.size() + 1) < kStreamingBytes) return false;
   return std::none_of(terms.begin(), terms.end(), [&](const Term& term) { return term.data == out; });

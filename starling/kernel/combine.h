@@ -4,6 +4,7 @@
 #include <span>
 
 #include "starling/base/dtype.h"
+#include "starling/kernel/store.h"
 
 namespace starling {
 
@@ -13,18 +14,14 @@ struct Term {
   double weight;
 };
 
-/// Whether a result shall be left in the cache. `automatic` writes past it when the blocks of the call are
-/// too large for it anyway and `out` is none of the inputs; who splits a large block into calls says
-/// `streaming`. Above four terms it makes no difference. The bits are the same.
-enum class Store { automatic, cached, streaming };
-
 /// out = w0*x0 + w1*x1 + ... in one pass; without terms, zeros. `out` may be exactly one of the inputs; other
 /// overlaps are not allowed. Blocks are aligned as their elements are, no more.
 ///
 /// float64 computes in float64; shorter types in float32, with the weights rounded to float32, and the sum is
 /// rounded once, to nearest even. Per element ((w0*x0) + w1*x1) + ..., every operation rounded on its own:
 /// the bits are the same on every instruction set, for every alignment and however the range is split into
-/// calls. (A NaN stays a NaN; which one is not promised.) Throws InvalidArgument for integers.
+/// calls. (A NaN stays a NaN; which one is not promised.) Above four terms `store` makes no difference.
+/// Throws InvalidArgument for integers.
 void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t count,
              Store store = Store::automatic);
 

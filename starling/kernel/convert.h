@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "starling/base/dtype.h"
+#include "starling/kernel/store.h"
 
 namespace starling {
 
@@ -10,6 +11,7 @@ namespace starling {
 /// <-> float32, or any dtype to itself (a copy). What is too large becomes infinite, a NaN stays a NaN. The
 /// blocks must not overlap. Throws InvalidArgument for other pairs: float64 -> float16 by way of float32
 /// would round twice.
-void convert(DType from, const void* in, DType to, void* out, std::size_t count);
+void convert(DType from, const void* in, DType to, void* out, std::size_t count,
+             Store store = Store::automatic);
 
 }  // namespace starling

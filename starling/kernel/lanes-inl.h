@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "starling/base/dtype.h"
+#include "starling/kernel/sums.h"
 #include "starling/kernel/target.h"
 
 #if defined(__FAST_MATH__)
@@ -59,13 +60,13 @@ HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
 }
 
 /// Whether a store leaves its line in the cache, or goes past it to memory; the latter needs 64-byte aligned
-/// vectors.
-enum class Way { cached, streaming };
+/// vectors, and a fence before anybody is told that the block is there. `unfenced` leaves that to the caller.
+enum class Way { cached, streaming, unfenced };
 
 // Half of an SSE vector cannot be streamed: Highway would write all of it.
 template <Way kWay, class V, class D>
 HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
-  if constexpr (kWay == Way::streaming && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
+  if constexpr (kWay != Way::cached && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
     hn::Stream(v, d, to);
   } else {
     hn::StoreU(v, d, to);
@@ -241,7 +242,7 @@ HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   const hn::CappedTag<L, 1> one;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
-  if constexpr (kWay == Way::streaming)
+  if constexpr (kWay != Way::cached)
     for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % 64 != 0; ++i)
       store(one, f(one, i, Whole()), out + i);
 #if HWY_TARGET != HWY_SCALAR
@@ -252,7 +253,30 @@ HWY_INLINE void map(T* out, std::size_t count, const F& f) {
 #endif
   for (; i + lanes <= count; i += lanes) store<kWay>(d, f(d, i, Whole()), out + i);
   for (; i < count; ++i) store(one, f(one, i, Whole()), out + i);
-  if constexpr (kWay == Way::streaming) hwy::FlushStream();  // before anybody is told that the block is there
+  if constexpr (kWay == Way::streaming) hwy::FlushStream();
+}
+
+/// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns how many elements these
+/// are. d has at most 16 lanes; value(i) are those of elements i and up. Vectors of every length add in the
+/// same order: a pass keeps four of them in registers, and has its own elements.
+template <class D, typename Value>
+HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, float* sums, const Value& value) {
+  const std::size_t lanes = hn::Lanes(d), whole = count / kSums * kSums;
+  for (std::size_t k = 0; k < kSums; k += 4 * lanes) {
+    auto s0 = hn::LoadU(d, sums + k), s1 = hn::LoadU(d, sums + k + lanes);
+    auto s2 = hn::LoadU(d, sums + k + 2 * lanes), s3 = hn::LoadU(d, sums + k + 3 * lanes);
+    for (std::size_t i = k; i < whole; i += kSums) {
+      s0 = hn::Add(s0, value(i));
+      s1 = hn::Add(s1, value(i + lanes));
+      s2 = hn::Add(s2, value(i + 2 * lanes));
+      s3 = hn::Add(s3, value(i + 3 * lanes));
+    }
+    hn::StoreU(s0, d, sums + k);
+    hn::StoreU(s1, d, sums + k + lanes);
+    hn::StoreU(s2, d, sums + k + 2 * lanes);
+    hn::StoreU(s3, d, sums + k + 3 * lanes);
+  }
+  return whole;
 }
 
 }  // namespace HWY_NAMESPACE

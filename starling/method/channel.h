@@ -86,8 +86,8 @@ class Channel {
   // Without waiting for anybody.
 
   /// The one-sided memory of this block, which must live as long as the channel; made by every rank at its
-  /// first call. `zero`: its slots begin empty instead of with what the block is.
-  virtual OneSided& window(MutableBlock block, bool zero) = 0;
+  /// first call.
+  virtual OneSided& window(MutableBlock block, OneSided::Start start) = 0;
   /// Tells the neighbours how many steps this rank has made; what put() sends is of that age.
   virtual void set_progress(Step steps) = 0;
   /// Something that has been started: all sources have made at least so many steps.

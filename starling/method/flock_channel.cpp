@@ -140,9 +140,10 @@ class FlockChannel final : public Channel {
     pending_.push_back(flock_.start_broadcast(std::move(pieces), root, Name(name_ + "/broadcast")));
   }
 
-  OneSided& window(MutableBlock block, bool zero) override {
+  OneSided& window(MutableBlock block, OneSided::Start start) override {
     if (!one_sided_)
-      one_sided_ = std::make_unique<FlockOneSided>(flock_, name_ + "/window", block, zero, options_.schedule);
+      one_sided_ =
+          std::make_unique<FlockOneSided>(flock_, name_ + "/window", block, start, options_.schedule);
     return *one_sided_;
   }
   void set_progress(Step steps) override { one_sided_->window().set_progress(steps); }
@@ -212,6 +213,7 @@ class FlockChannel final : public Channel {
   }
   void remember(const std::vector<ChannelMemory>& memory) override {
     if (relay_) relay_->remember(unpack(memory));
+    if (one_sided_) one_sided_->clear();
   }
   double waited() const override { return waited_; }
 

@@ -5,11 +5,14 @@
 
 namespace starling {
 
-FlockOneSided::FlockOneSided(Flock flock, const std::string& name, MutableBlock block, bool zero,
+FlockOneSided::FlockOneSided(Flock flock, const std::string& name, MutableBlock block, Start start,
                              const SchedulePtr& schedule)
     : flock_(std::move(flock)),
-      window_(
-          flock_.create_window(block, Name(name), {.zero = zero, .readable = false, .schedule = schedule})) {}
+      window_(flock_.create_window(block, Name(name),
+                                   {.zero = start != Start::copies,
+                                    .readable = false,
+                                    .shared = start == Start::shared,
+                                    .schedule = schedule})) {}
 
 void FlockOneSided::put(const Weights& destinations, double self_weight) {
   window_.put(destinations, self_weight);
@@ -17,10 +20,6 @@ void FlockOneSided::put(const Weights& destinations, double self_weight) {
 
 void FlockOneSided::accumulate(const Weights& destinations, double self_weight) {
   window_.accumulate(destinations, self_weight);
-}
-
-void FlockOneSided::accumulate_of(const void* value, const Weights& destinations) {
-  window_.accumulate_of(value, destinations);
 }
 
 void FlockOneSided::update(double self_weight, const Weights& sources, bool reset) {

@@ -9,15 +9,18 @@ namespace starling {
 class FlockOneSided final : public OneSided {
  public:
   /// Made by every rank, under the same name.
-  FlockOneSided(Flock flock, const std::string& name, MutableBlock block, bool zero,
+  FlockOneSided(Flock flock, const std::string& name, MutableBlock block, Start start,
                 const SchedulePtr& schedule);
 
   void put(const Weights& destinations, double self_weight) override;
   void accumulate(const Weights& destinations, double self_weight) override;
-  void accumulate_of(const void* value, const Weights& destinations) override;
-  bool read(Rank source, void* out) override { return window_.read(source, out); }
   void update(double self_weight, const Weights& sources, bool reset) override;
-  void publish() override { window_.publish(); }
+  void load(void* out) override { window_.load(out); }
+  void store(const void* value) override { window_.store(value); }
+  void add(const void* increment) override { window_.add(increment); }
+  void meet(Rank other, const void* mine, double weight, void* moved) override {
+    window_.meet(other, mine, weight, moved);
+  }
   double p() const override { return window_.p(); }
   void set_p(double p) override { window_.set_p(p); }
   void clear() override { window_.clear(); }

@@ -15,24 +15,29 @@ class OneSided {
  public:
   virtual ~OneSided() = default;
   using Weights = std::map<Rank, double>;
+  /// Slots that begin with what the block is, or empty; or a value that others may change.
+  enum class Start { copies, empty, shared };
 
   /// Writes the block times a weight to these ranks' slots, over what is there or added to it; then the block
   /// and p are multiplied by self_weight.
   virtual void put(const Weights& destinations, double self_weight) = 0;
   virtual void accumulate(const Weights& destinations, double self_weight) = 0;
-  /// Adds `value`, instead of the block, to what is in these ranks' slots.
-  virtual void accumulate_of(const void* value, const Weights& destinations) = 0;
-  /// A source's block as of its last publish(); false where it never did.
-  virtual bool read(Rank source, void* out) = 0;
   /// block <- self_weight * block + the sum of weight * slot, p likewise; `reset` empties the slots. Says how
   /// old what was there is.
   virtual void update(double self_weight, const Weights& sources, bool reset) = 0;
-  /// Others may read() what the block is now.
-  virtual void publish() = 0;
   virtual double p() const = 0;
   virtual void set_p(double p) = 0;
   /// Everything empty, as if nothing had been put.
   virtual void clear() = 0;
+
+  // A value that others change, too, in place of slots: for pairs that meet.
+
+  /// This rank's value as it is now; set; or changed by what is added.
+  virtual void load(void* out) = 0;
+  virtual void store(const void* value) = 0;
+  virtual void add(const void* increment) = 0;
+  /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far.
+  virtual void meet(Rank other, const void* mine, double weight, void* moved) = 0;
 
   virtual std::vector<Rank> sources() const = 0;
   virtual std::vector<Rank> destinations() const = 0;

@@ -6,31 +6,41 @@
 namespace starling::methods {
 namespace {
 
-/// AD-PSGD, asynchronous pair gossip: after its step a rank reads what a neighbour drawn at random has
-/// published, goes half of the way to it, and leaves the opposite change with the neighbour, who takes it up
-/// when it comes to it. The flock's mean is kept whatever the delays.
+/// AD-PSGD, asynchronous pair gossip: the model lives in a window that others change, too. After its step a
+/// rank and a neighbour drawn at random meet half way, whatever the neighbour does meanwhile, and the flock's
+/// mean is kept whatever the delays.
 class AdPsgd : public Asynchronous {
  public:
   AdPsgd(std::optional<Step> staleness, std::uint64_t seed) : Asynchronous(staleness), seed_(seed) {}
 
   void adapt(Block& block) override {
+    const MutableBlock change = block.state("change");
+    const Term before{block.x.data, -1};
+    starling::combine(block.dtype(), change.data, {&before, 1}, block.count());
     block.update();
+    const Term increment[] = {{block.x.data, 1}, {change.data, 1}};
+    starling::combine(block.dtype(), change.data, increment, block.count());
     step_made(block);
     OneSided& window = window_of(block);
-    const std::vector<Rank> neighbors = window.destinations();
-    const MutableBlock change = block.state("change");
-    if (neighbors.empty()) return;
-    Random random(seed_ ^ static_cast<std::uint64_t>(block.channel->rank()) << 32,
-                  static_cast<std::uint64_t>(block.step), stream::kPairGossip);
-    const Rank other = neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))];
-    if (window.read(other, change.data)) {
-      const Term half[] = {{change.data, 0.5}, {block.x.data, -0.5}};
-      starling::combine(block.dtype(), change.data, half, block.count());
-      const Term met[] = {{block.x.data, 1}, {change.data, 1}};
-      starling::combine(block.dtype(), block.x.data, met, block.count());
-      window.accumulate_of(change.data, {{other, -1}});
+    window.add(change.data);
+    window.load(block.x.data);
+    if (const std::vector<Rank> neighbors = window.destinations(); !neighbors.empty()) {
+      Random random(seed_ ^ (static_cast<std::uint64_t>(block.channel->rank()) << 32),
+                    static_cast<std::uint64_t>(block.step), stream::kPairGossip);
+      window.meet(neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))], block.x.data, 0.5,
+                  change.data);
+      const Term back{change.data, -1};
+      starling::combine(block.dtype(), change.data, {&back, 1}, block.count());
+      window.add(change.data);
+      window.load(block.x.data);
     }
     step_told(block);
+  }
+
+  void x_replaced(Block& block) override { block.numbers("in window")[0] = 0; }
+  void settle(Block& block) override {
+    Asynchronous::settle(block);
+    block.numbers("in window")[0] = 0;
   }
 
   void check(const Schedule& schedule) const override {
@@ -39,15 +49,14 @@ class AdPsgd : public Asynchronous {
   }
 
  private:
-  static OneSided& window_of(Block& block) { return block.channel->window(block.x, true); }
-  void prepare(Block& block) override { window_of(block); }
-  void collect(Block& block, Step) override {
+  static OneSided& window_of(Block& block) { return block.channel->window(block.x, OneSided::Start::shared); }
+  void prepare(Block& block) override {
     OneSided& window = window_of(block);
-    OneSided::Weights ones;
-    for (const Rank source : window.sources()) ones[source] = 1;
-    window.update(1, ones, true);
+    const auto in_window = block.numbers("in window");
+    if (in_window[0] == 0) window.store(block.x.data);
+    in_window[0] = 1;
   }
-  void collected(Block& block) override { window_of(block).publish(); }
+  void collect(Block& block, Step) override { window_of(block).load(block.x.data); }
   std::string name() const override { return "ad-psgd"; }
 
   std::uint64_t seed_;

@@ -19,7 +19,7 @@ class AsyncAverage : public Method {
 
   void adapt(Block& block) override {
     block.update();
-    if (staleness_ && under_way(block) && block.step + 1 - started(block) > *staleness_)
+    if (staleness_ && under_way(block) && block.step + 1 - started(block) >= *staleness_)
       block.channel->await_average();
   }
 
@@ -46,7 +46,10 @@ class AsyncAverage : public Method {
   static Step started(Block& block) { return static_cast<Step>(notes(block)[1]); }
   static double number(Block& block) { return notes(block)[2]; }
 
+  // Where averages may be waited for, they begin in the same steps everywhere, lest somebody has ended
+  // before.
   bool due(Block& block) const {
+    if (staleness_) return block.step % *staleness_ == 0;
     return number(block) == 0 || block.channel->now() - notes(block)[3] >= interval_;
   }
 
@@ -79,10 +82,11 @@ MethodFamily async_average() {
   return {"async-average",
           "local steps; every so many seconds the models are averaged, without anybody waiting for it",
           {{"interval", "0", "seconds from the beginning of one average to the next; 0: always one"},
-           {"staleness", "auto", "most steps that an average may take before it is waited for; auto: any"}},
+           {"staleness", "auto",
+            "an average every so many steps instead, which is waited for after as many; auto: none"}},
           [](const Parameters& given) {
             return std::make_shared<AsyncAverage>(given.number("interval", 0, 1e9),
-                                                  given.optional_integer("staleness", 0, 1'000'000'000));
+                                                  given.optional_integer("staleness", 1, 1'000'000'000));
           }};
 }
 

@@ -52,7 +52,9 @@ class AsyncPushSum : public Asynchronous {
   }
 
  private:
-  static OneSided& window_of(Block& block) { return block.channel->window(block.state("u"), true); }
+  static OneSided& window_of(Block& block) {
+    return block.channel->window(block.state("u"), OneSided::Start::empty);
+  }
 
   void prepare(Block& block) override {
     const auto begun = block.numbers("begun");

@@ -26,7 +26,6 @@ double& made(Block& block) {
 void Asynchronous::begin(Block& block) {
   prepare(block);
   if (const double step = std::exchange(made(block), -1); step >= 0) collect(block, static_cast<Step>(step));
-  collected(block);
 }
 
 void Asynchronous::settle(Block& block) {

@@ -32,8 +32,6 @@ class Asynchronous : public Method {
   virtual void prepare(Block& block) = 0;
   /// Takes up what has been sent to this rank since it made `step`.
   virtual void collect(Block& block, Step step) = 0;
-  /// The gradient is going to be taken here.
-  virtual void collected(Block&) {}
   virtual std::string name() const = 0;
 
  private:

@@ -21,7 +21,7 @@ class WinPut : public Asynchronous {
   }
 
  private:
-  static OneSided& window(Block& block) { return block.channel->window(block.x, false); }
+  static OneSided& window(Block& block) { return block.channel->window(block.x, OneSided::Start::copies); }
   void prepare(Block& block) override { window(block); }
   void collect(Block& block, Step step) override {
     const Exchange round = round_of(block, step);

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <benchmark/benchmark.h>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "starling/codec/registry.h"
+#include "starling/kernel/copy.h"
+
+// Every codec on a block of float32, in turns with a copy of the block (which streams past the cache where
+// the block is too large for it). `of_copy` is the bytes that must move (the block and the message) per
+// second, over those of the copy: 1 is what the memory can do. `block_bytes/s` counts the block alone. Ratios
+// are of medians.
+
+namespace {
+
+using namespace starling;
+using Clock = std::chrono::steady_clock;
+
+template <typename Body>
+double seconds_of(const Body& body) {
+  const auto start = Clock::now();
+  body();
+  benchmark::ClobberMemory();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// At the begin of a cache line, as parameters lie in buckets.
+template <typename T>
+class Aligned {
+ public:
+  explicit Aligned(std::size_t count) : words_(count * sizeof(T) / sizeof(Line) + 1) {}
+  T* data() { return reinterpret_cast<T*>(words_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> words_;
+};
+
+// Without the heavy tail of a logarithm per element: the sum of four uniform numbers is normal enough.
+Aligned<float> numbers(std::size_t count) {
+  Aligned<float> values(count);
+  std::uint32_t state = 1;
+  for (std::size_t j = 0; j < count; ++j) {
+    float& value = values.data()[j];
+    value = -2;
+    for (int i = 0; i < 4; ++i) {
+      state = state * 1664525 + 1013904223;
+      value += static_cast<float>(state >> 8) * 0x1p-24F;
+    }
+  }
+  return values;
+}
+
+enum class Way { encode, decode, decode_add };
+
+void codec_block(benchmark::State& state, const std::string& spec, Way way) {
+  const CodecPtr codec = make_codec(spec);
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const CodecShape shape{bytes / sizeof(float), 0};
+  Aligned<float> block = numbers(shape.count), out(shape.count), copy(shape.count);
+  const std::size_t message_bytes = codec->encoded_bytes(DType::float32, shape);
+  Aligned<std::byte> place(message_bytes);
+  std::byte* message = place.data();
+  codec->encode(DType::float32, block.data(), shape, {}, message);
+  std::vector<double> times, copies;
+  for (auto _ : state) {
+    copies.push_back(seconds_of([&] { copy_bytes(copy.data(), block.data(), bytes); }));
+    times.push_back(seconds_of([&] {
+      if (way == Way::encode) codec->encode(DType::float32, block.data(), shape, {}, message);
+      if (way == Way::decode) codec->decode(DType::float32, message, shape, out.data());
+      if (way == Way::decode_add) codec->decode_add(DType::float32, message, shape, 0.5, out.data());
+    }));
+    state.SetIterationTime(times.back());
+  }
+  const auto block_bytes = static_cast<double>(bytes);
+  const double moved = block_bytes * (way == Way::decode_add ? 2 : 1) + static_cast<double>(message_bytes);
+  const double time = median(times);
+  state.counters["of_copy"] = moved / time / (2 * block_bytes / median(copies));
+  state.counters["block_bytes/s"] =
+      benchmark::Counter(block_bytes / time, benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);
+  state.counters["copy_bytes/s"] = benchmark::Counter(
+      2 * block_bytes / median(copies), benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);
+}
+
+const bool kEnlisted = [] {
+  for (const CodecFamily& family : codec_families())
+    for (const auto& [name, way] :
+         {std::pair{"/encode", Way::encode}, {"/decode", Way::decode}, {"/decode_add", Way::decode_add}})
+      benchmark::RegisterBenchmark(("codec/" + family.name + name).c_str(), codec_block, family.name, way)
+          ->Arg(1 << 20)
+          ->Arg(64 << 20)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+  return true;
+}();
+
+}  // namespace

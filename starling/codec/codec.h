@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "starling/base/dtype.h"
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// What an encoding draws its random numbers from: equal keys, equal draws.
+struct CodecKey {
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;
+  Step step = 0;
+};
+
+/// A parameter as codecs see it: `rows` of its matrix, 0 where it has none (PowerSGD then takes a near-square
+/// one).
+struct CodecShape {
+  std::size_t count = 0;
+  std::size_t rows = 0;
+};
+
+/// Makes a message of a parameter's values, shorter than they are, and values of a message. Codecs have no
+/// state and may be used by many threads at once.
+///
+/// Elements are float32 or float64 (others: InvalidArgument). float64 goes through float32, except in
+/// `identity`, so what is beyond float32 counts as infinite. A codec that works in chunks cuts them inside
+/// the parameter, so the result does not depend on what else travels with it. Bits are the same on every
+/// instruction set.
+///
+/// Messages begin at a multiple of 8 bytes and are multiples of 8 bytes long, so that they can follow one
+/// another; parameters are aligned as their elements are. Blocks do not overlap.
+///
+/// NaN and infinite values never reach outside the blocks, and are not hidden either: `identity`, `fp16`,
+/// `bf16` and `random-k` keep them element by element, `top-k` sends them first (NaN before infinity); with
+/// the others the chunk they lie in (powersgd: the parameter) decodes to NaN, or to infinities where `sign`
+/// meets an infinity.
+class Codec {
+ public:
+  virtual ~Codec() = default;
+
+  std::string spec;  // as make_codec() was asked for it
+
+  /// Depends on the shape and dtype alone, never on values: messages of all ranks are equally long.
+  virtual std::size_t encoded_bytes(DType dtype, CodecShape shape) const = 0;
+
+  virtual void encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
+                      std::byte* out) const = 0;
+
+  /// Overwrites out. Everything that is needed is in the bytes.
+  virtual void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const = 0;
+
+  /// out += weight * decoded, rounded as combine() rounds it.
+  virtual void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight, void* out) const;
+};
+
+using CodecPtr = std::shared_ptr<const Codec>;
+
+/// For codecs: whether elements are float64 rather than float32; throws InvalidArgument for what is neither.
+bool is_wide(DType dtype);
+
+/// For codecs: the next multiple of 8, as messages are long.
+constexpr std::size_t whole_message(std::size_t bytes) {
+  return (bytes + 7) / 8 * 8;
+}
+
+}  // namespace starling

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "starling/codec/registry.h"
+
+// Every codec of list.inc is a function `CodecFamily name()` in a file of this folder.
+namespace starling::codecs {
+#define STARLING_CODEC(name) CodecFamily name();
+#include "starling/codec/family/list.inc"
+#undef STARLING_CODEC
+}  // namespace starling::codecs

@@ -1,0 +1,186 @@
+#include <cmath>
+#include <vector>
+
+#include "starling/codec/draws.h"
+#include "starling/codec/family/list.h"
+#include "starling/codec/sparse.h"
+#include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
+#include "starling/kernel/dot.h"
+#include "starling/kernel/quantize.h"
+
+namespace starling::codecs {
+namespace {
+
+/// A parameter as rows x columns; where that is more than it has, the end of the last rows is missing.
+struct Matrix {
+  explicit Matrix(CodecShape shape)
+      : count(shape.count),
+        rows(shape.rows > 0 ? std::min(shape.rows, shape.count) : near_square(shape.count)),
+        columns(rows > 0 ? (count + rows - 1) / rows : 0) {}
+
+  static std::size_t near_square(std::size_t count) {
+    return static_cast<std::size_t>(std::sqrt(static_cast<double>(count)));
+  }
+  std::size_t begin(std::size_t row) const { return std::min(row * columns, count); }
+  std::size_t width(std::size_t row) const { return std::min(columns, count - begin(row)); }
+
+  std::size_t count;
+  std::size_t rows;
+  std::size_t columns;
+};
+
+// Modified Gram-Schmidt on `rank` vectors, in float64. Twice, since what is left of a vector that the earlier
+// ones explain is rounding, which is orthogonal to nothing.
+void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
+  const auto product = [&](const float* a, const float* b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < length; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    return sum;
+  };
+  for (std::size_t r = 0; r < rank; ++r) {
+    float* vector = vectors + r * length;
+    const double before = std::sqrt(product(vector, vector));
+    for (std::size_t e = 0; e < 2 * r; ++e) {
+      const float* earlier = vectors + e % r * length;
+      const double along = product(earlier, vector);
+      for (std::size_t i = 0; i < length; ++i)
+        vector[i] =
+            static_cast<float>(static_cast<double>(vector[i]) - along * static_cast<double>(earlier[i]));
+    }
+    const double norm = std::sqrt(product(vector, vector));
+    const double factor = norm <= 1e-7 * before ? 0 : 1 / norm;  // NaN stays NaN
+    for (std::size_t i = 0; i < length; ++i)
+      vector[i] = static_cast<float>(factor * static_cast<double>(vector[i]));
+  }
+}
+
+/// M is sent as P Q^T of the given rank: P the orthonormalised M Q0, Q0 drawn from the key, and Q = M^T P.
+/// The message: P and Q, column by column.
+class PowerSgd : public Codec {
+ public:
+  explicit PowerSgd(std::size_t rank) : rank_(rank) {}
+
+  std::size_t encoded_bytes(DType dtype, CodecShape shape) const override {
+    is_wide(dtype);
+    const Matrix matrix(shape);
+    return whole_message(sizeof(float) *
+                         (whole(matrix) ? matrix.count : rank_ * (matrix.rows + matrix.columns)));
+  }
+
+  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
+              std::byte* out) const override {
+    const Matrix matrix(shape);
+    const std::size_t bytes = encoded_bytes(dtype, shape);
+    if (bytes == 0) return;
+    std::memset(out + bytes - 8, 0, 8);
+    std::vector<float> scratch;
+    const float* m = as_floats(dtype, in, matrix.count, scratch);
+    if (whole(matrix)) return copy_bytes(out, m, matrix.count * sizeof(float));
+    auto* p = reinterpret_cast<float*>(out);
+    float* q = p + rank_ * matrix.rows;
+    const std::vector<float> start = drawn(matrix, draw_key(key));
+    for (std::size_t row = 0; row < matrix.rows; ++row)
+      for (std::size_t r = 0; r < rank_; ++r)
+        p[r * matrix.rows + row] = static_cast<float>(
+            dot(m + matrix.begin(row), start.data() + r * matrix.columns, matrix.width(row)));
+    orthonormalize(p, rank_, matrix.rows);
+    std::memset(q, 0, rank_ * matrix.columns * sizeof(float));
+    for (std::size_t row = 0; row < matrix.rows; row += kRowsAtOnce) add_rows(matrix, m, row, p, q);
+  }
+
+  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
+    const bool wide = is_wide(dtype);
+    std::vector<float> scratch;
+    for_rows(shape, in, [&](const auto& row_to, std::size_t begin, std::size_t width) {
+      if (!wide) return row_to(static_cast<float*>(out) + begin);
+      scratch.resize(width);
+      row_to(scratch.data());
+      convert(DType::float32, scratch.data(), dtype, static_cast<double*>(out) + begin, width);
+    });
+  }
+
+  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
+                  void* out) const override {
+    const bool wide = is_wide(dtype);
+    std::vector<float> scratch;
+    std::vector<double> widened;
+    for_rows(shape, in, [&](const auto& row_to, std::size_t begin, std::size_t width) {
+      scratch.resize(width);
+      row_to(scratch.data());
+      widened.resize(wide ? width : 0);
+      if (wide) convert(DType::float32, scratch.data(), dtype, widened.data(), width);
+      void* to = static_cast<std::byte*>(out) + begin * size_of(dtype);
+      const Term terms[] = {{to, 1},
+                            {wide ? static_cast<const void*>(widened.data()) : scratch.data(), weight}};
+      combine(dtype, to, terms, width, Store::cached);
+    });
+  }
+
+ private:
+  static constexpr std::size_t kRowsAtOnce = 3;  // with the sum itself, as many terms as combine() does fast
+
+  bool whole(const Matrix& matrix) const { return rank_ * (matrix.rows + matrix.columns) >= matrix.count; }
+
+  // Calls body(row_to, begin, width) for every row; row_to(out) writes its elements.
+  template <typename Body>
+  void for_rows(CodecShape shape, const std::byte* in, const Body& body) const {
+    const Matrix matrix(shape);
+    const auto* message = reinterpret_cast<const float*>(in);
+    const float* q = message + rank_ * matrix.rows;
+    const bool as_it_is = whole(matrix);
+    std::vector<Term> terms(rank_);
+    for (std::size_t row = 0; row < matrix.rows; ++row) {
+      const std::size_t begin = matrix.begin(row), width = matrix.width(row);
+      const auto row_to = [&](float* out) {
+        if (as_it_is) return copy_bytes(out, message + begin, width * sizeof(float));
+        for (std::size_t r = 0; r < rank_; ++r)
+          terms[r] = {q + r * matrix.columns, static_cast<double>(message[r * matrix.rows + row])};
+        combine(DType::float32, out, terms, width, Store::cached);
+      };
+      body(row_to, begin, width);
+    }
+  }
+
+  // Uniform on -1 .. 1; any direction that is not orthogonal to the largest singular vectors would do.
+  std::vector<float> drawn(const Matrix& matrix, std::uint64_t draws) const {
+    std::vector<std::uint32_t> words(rank_ * matrix.columns);
+    random_words(draws, 0, words.size(), words.data());
+    std::vector<float> start(words.size());
+    for (std::size_t i = 0; i < words.size(); ++i)
+      start[i] = static_cast<float>(static_cast<std::int32_t>(words[i])) * 0x1p-31F;
+    return start;
+  }
+
+  // q += M^T p over a few rows; the shorter ones, at the end, one by one.
+  void add_rows(const Matrix& matrix, const float* m, std::size_t first, const float* p, float* q) const {
+    const std::size_t last = std::min(first + kRowsAtOnce, matrix.rows);
+    const bool full = matrix.width(last - 1) == matrix.columns;
+    for (std::size_t r = 0; r < rank_; ++r) {
+      float* to = q + r * matrix.columns;
+      std::vector<Term> terms{{to, 1}};
+      for (std::size_t row = first; row < last; ++row) {
+        terms.push_back({m + matrix.begin(row), static_cast<double>(p[r * matrix.rows + row])});
+        if (full) continue;
+        combine(DType::float32, to, terms, matrix.width(row), Store::cached);
+        terms.pop_back();
+      }
+      if (full) combine(DType::float32, to, terms, matrix.columns, Store::cached);
+    }
+  }
+
+  std::size_t rank_;
+};
+
+}  // namespace
+
+CodecFamily powersgd() {
+  return {"powersgd",
+          "each parameter as a matrix of low rank, by one power iteration; needs error feedback",
+          {{"rank", "2", "of what is sent; parameters that would not be shorter travel as they are"}},
+          [](const Parameters& given) {
+            return std::make_shared<PowerSgd>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
+          }};
+}
+
+}  // namespace starling::codecs

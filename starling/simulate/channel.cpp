@@ -1,0 +1,352 @@
+#include "starling/simulate/channel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
+
+namespace starling {
+namespace {
+
+constexpr Step kKeptRows = 64;
+// Differences within larger groups are taken from their mean.
+constexpr std::int64_t kPairwise = 512;
+
+// The same pieces where they lie in a message.
+Pieces packed(const Pieces& pieces, std::vector<std::byte>& bytes) {
+  bytes.resize(message_bytes(pieces));
+  Pieces inside = pieces;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].in.count > 0)
+      std::memcpy(bytes.data() + pieces[i].offset, pieces[i].in.data, pieces[i].in.bytes());
+    inside[i].in.data = bytes.data() + pieces[i].offset;
+  }
+  return inside;
+}
+
+}  // namespace
+
+SimulatedChannel::SimulatedChannel(SimulatedNetwork& network, Rank node) : network_(network), node_(node) {
+  const SchedulePtr schedule = network.options().schedule;
+  if (!schedule || schedule->random() || schedule->period() > kKeptRows) return;
+  for (Step round = 0; round < schedule->period(); ++round) fixed_.push_back(schedule->exchange(round, node));
+}
+
+Exchange SimulatedChannel::row(Step round) const {
+  if (!fixed_.empty()) return fixed_[static_cast<std::size_t>(round) % fixed_.size()];
+  return network_.options().schedule->exchange(round, node_);
+}
+
+bool SimulatedChannel::has_posted(Step round) const {
+  const Post& post = post_of(round);
+  return post.round == round && post.pass < network_.pass();
+}
+
+void SimulatedChannel::wait_until(double time) {
+  if (time <= clock_) return;
+  waited_ += time - clock_;
+  clock_ = time;
+}
+
+// What others still read of the last round lies in the other post.
+SimulatedChannel::Post& SimulatedChannel::begin_post(std::size_t bytes) {
+  Post& post = posts_[static_cast<std::size_t>(round_ % 2)];
+  post.bytes.resize(bytes);
+  return post;
+}
+
+void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
+  post.round = round_;
+  post.pass = network_.pass();
+  post.time = clock_;
+  if (fixed_.empty())
+    network_.options().schedule->exchange(round_, node_, post.exchange);
+  else
+    post.exchange = fixed_[static_cast<std::size_t>(round_) % fixed_.size()];
+  post.pieces = pieces;
+  for (Piece& piece : post.pieces) piece.in.data = post.bytes.data() + piece.offset;
+  const std::size_t bytes = post.bytes.size();
+  if (schedule()->mixing() == Mixing::two_block)
+    for (const Destination& to : post.exchange.destinations)
+      bytes_sent_ += pieces[to.lane == Lane::a ? 0 : 1].in.bytes();
+  else
+    bytes_sent_ += bytes * post.exchange.destinations.size();
+  if (const auto members = static_cast<std::size_t>(post.exchange.group.size()); members > 1)
+    bytes_sent_ += 2 * (members - 1) * bytes / members;
+  jobs_.push_back({kind, std::move(pieces), round_});
+  ++round_;
+}
+
+void SimulatedChannel::post(Kind kind, Pieces pieces) {
+  Post& post = begin_post(message_bytes(pieces));
+  for (const Piece& piece : pieces)
+    if (piece.in.count > 0) std::memcpy(post.bytes.data() + piece.offset, piece.in.data, piece.in.bytes());
+  announce(kind, post, std::move(pieces));
+}
+
+void SimulatedChannel::share(ConstBlock x) {
+  Pieces pieces = {{x, nullptr, 0}};
+  if (std::exchange(kept_, false))
+    announce(Kind::share, begin_post(x.bytes()), std::move(pieces));
+  else
+    post(Kind::share, std::move(pieces));
+}
+
+void* SimulatedChannel::outgoing(std::size_t bytes) {
+  if (!schedule() || schedule()->mixing() == Mixing::two_block) return nullptr;
+  return begin_post(bytes).bytes.data();
+}
+
+void SimulatedChannel::mix_outgoing(MutableBlock out) {
+  announce(Kind::mix, begin_post(ConstBlock(out).bytes()), {{out, out.data, 0}});
+}
+
+void SimulatedChannel::contribute(Contribution contribution, Job job) {
+  job.number = contribution.number = meetings_[contribution.purpose]++;
+  job.purpose = contribution.purpose;
+  contribution.time = clock_;
+  contributions.push_back(std::move(contribution));
+  jobs_.push_back(std::move(job));
+}
+
+void SimulatedChannel::reduce(Pieces pieces, Reduction reduction) {
+  Contribution made{SimulatedNetwork::Purpose::reduction, 0, reduction, 0, 0, {}, {}};
+  made.pieces = packed(pieces, made.bytes);
+  const auto n = static_cast<std::size_t>(size());
+  bytes_sent_ += 2 * (n - 1) * made.bytes.size() / n;
+  contribute(std::move(made), {Kind::meeting, std::move(pieces)});
+}
+
+void SimulatedChannel::gather(ConstBlock mine, std::vector<std::byte>& all) {
+  Contribution made{SimulatedNetwork::Purpose::gathering, 0, Reduction::sum, 0, 0, {}, {}};
+  made.pieces = packed({{mine, nullptr, 0}}, made.bytes);
+  bytes_sent_ += static_cast<std::size_t>(size() - 1) * made.bytes.size();
+  Job job{Kind::meeting, {}};
+  job.all = &all;
+  contribute(std::move(made), std::move(job));
+}
+
+void SimulatedChannel::broadcast(Pieces pieces, Rank root) {
+  Contribution made{SimulatedNetwork::Purpose::broadcast, 0, Reduction::sum, root, 0, {}, {}};
+  made.pieces = packed(pieces, made.bytes);
+  if (root == node_) bytes_sent_ += static_cast<std::size_t>(size() - 1) * made.bytes.size();
+  contribute(std::move(made), {Kind::meeting, std::move(pieces)});
+}
+
+void SimulatedChannel::relay(Piece piece) {
+  relay_.post(*this, piece);
+  jobs_.push_back({Kind::relay, {piece}});
+}
+
+void SimulatedChannel::send(Pieces pieces, Rank to, const std::string& tag) {
+  for (const Piece& piece : pieces) {
+    Letter letter{to, tag, clock_, {}};
+    packed({{piece.in, nullptr, 0}}, letter.bytes);
+    bytes_sent_ += letter.bytes.size();
+    letters.push_back(std::move(letter));
+  }
+}
+
+void SimulatedChannel::receive(Pieces pieces, Rank from, const std::string& tag) {
+  for (const Piece& piece : pieces) {
+    Job job{Kind::letter, {piece}};
+    job.from = from;
+    job.tag = tag;
+    job.number = static_cast<std::int64_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const Job& other) {
+      return other.kind == Kind::letter && other.from == from && other.tag == tag;
+    }));
+    jobs_.push_back(std::move(job));
+  }
+}
+
+OneSided& SimulatedChannel::window(MutableBlock block, OneSided::Start start) {
+  if (!one_sided_) one_sided_ = std::make_unique<SimulatedOneSided>(*this, block, start);
+  return *one_sided_;
+}
+
+void SimulatedChannel::set_progress(Step steps) {
+  progress_ = steps;
+  progress_time_ = clock_;
+}
+
+void SimulatedChannel::start_average(MutableBlock block) {
+  average_ = block;
+  const auto n = static_cast<std::size_t>(size());
+  bytes_sent_ += 2 * (n - 1) * ConstBlock(block).bytes() / n;
+  network_.contribute(averages_, block, clock_);
+}
+
+bool SimulatedChannel::average_arrived() {
+  const auto* meeting = network_.meeting(SimulatedNetwork::Purpose::average, averages_);
+  if (meeting == nullptr || meeting->time > clock_) return false;
+  copy_bytes(average_.data, meeting->result.data(), meeting->result.size());
+  network_.take(SimulatedNetwork::Purpose::average, averages_++);
+  return true;
+}
+
+bool SimulatedChannel::busy() const {
+  return !jobs_.empty() || awaited_progress_ > 0 || awaits_average_;
+}
+
+bool SimulatedChannel::ready() {
+  if (awaited_progress_ > 0)
+    for (const Rank source : one_sided_->sources())
+      if (network_[source].progress() < awaited_progress_) return false;
+  if (awaits_average_ && network_.meeting(SimulatedNetwork::Purpose::average, averages_) == nullptr)
+    return false;
+  return std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return is_ready(job); });
+}
+
+bool SimulatedChannel::is_ready(const Job& job) const {
+  switch (job.kind) {
+    case Kind::meeting:
+      return network_.meeting(job.purpose, job.number) != nullptr;
+    case Kind::relay:
+      return relay_.ready(const_cast<SimulatedChannel&>(*this));
+    case Kind::letter: {
+      const auto found = inbox_.find({job.from, job.tag});
+      return found != inbox_.end() && static_cast<std::int64_t>(found->second.size()) > job.number;
+    }
+    default:
+      break;
+  }
+  const Post& own = post_of(job.round);
+  if (own.exchange.group.size() > 1 && network_.mean_of(job.round, own.exchange.group) == nullptr)
+    return false;
+  return std::all_of(own.exchange.sources.begin(), own.exchange.sources.end(), [&](const Source& source) {
+    const SimulatedChannel& other = network_[source.rank];
+    if (!other.has_posted(job.round)) return false;
+    const Group& group = other.post_of(job.round).exchange.group;
+    return group.size() < 2 || network_.mean_of(job.round, group) != nullptr;
+  });
+}
+
+void SimulatedChannel::wait() {
+  if (std::exchange(awaited_progress_, 0) > 0)
+    for (const Rank source : one_sided_->sources())
+      wait_until(network_[source].progress_time() + network_.options().time.latency(source, node_));
+  if (std::exchange(awaits_average_, false))
+    wait_until(network_.meeting(SimulatedNetwork::Purpose::average, averages_)->time);
+  std::vector<Job> jobs;
+  std::swap(jobs, jobs_);
+  for (Job& job : jobs) finish(job);
+}
+
+void SimulatedChannel::finish(Job& job) {
+  switch (job.kind) {
+    case Kind::meeting:
+      return finish_meeting(job);
+    case Kind::relay:
+      return relay_.finish(*this);
+    case Kind::letter:
+      return finish_letter(job);
+    default:
+      return finish_round(job);
+  }
+}
+
+void SimulatedChannel::finish_meeting(Job& job) {
+  const auto& meeting = *network_.meeting(job.purpose, job.number);
+  wait_until(meeting.time);
+  if (job.all != nullptr) *job.all = meeting.result;
+  for (const Piece& piece : job.pieces)
+    if (piece.in.count > 0) copy_bytes(piece.out, meeting.result.data() + piece.offset, piece.in.bytes());
+  taken.emplace_back(job.purpose, job.number);
+}
+
+void SimulatedChannel::finish_letter(Job& job) {
+  auto& queue = inbox_.at({job.from, job.tag});
+  const Letter& letter = queue.front();
+  const ModelledLink& link = network_.options().time.link_between(job.from, node_);
+  wait_until(letter.time + link.latency + static_cast<double>(letter.bytes.size()) * link.seconds_per_byte);
+  if (!letter.bytes.empty()) copy_bytes(job.pieces[0].out, letter.bytes.data(), letter.bytes.size());
+  queue.pop_front();
+}
+
+const std::byte* SimulatedChannel::told_by(const Source& source, const Post& own, std::size_t piece) const {
+  const Post& theirs = network_[source.rank].post_of(own.round);
+  const bool lanes = schedule()->mixing() == Mixing::two_block;
+  const std::size_t which = lanes ? (source.lane == Lane::a ? 0 : 1) : piece;
+  const std::size_t offset = own.pieces[which].offset;
+  if (theirs.exchange.group.size() < 2) return theirs.bytes.data() + offset;
+  return network_.mean_of(own.round, theirs.exchange.group)->bytes.data() + offset;
+}
+
+// A sender's messages leave one after another.
+double SimulatedChannel::arrival(const Post& own, Rank source) const {
+  const Post& theirs = network_[source].post_of(own.round);
+  const auto& to = theirs.exchange.destinations;
+  const auto place =
+      std::find_if(to.begin(), to.end(), [&](const Destination& d) { return d.rank == node_; });
+  const auto before = static_cast<double>(std::distance(to.begin(), place) + 1);
+  const ModelledLink& link = network_.options().time.link_between(source, node_);
+  double sent = theirs.time;
+  if (theirs.exchange.group.size() > 1) sent = network_.mean_of(own.round, theirs.exchange.group)->time;
+  return sent + link.latency + before * static_cast<double>(theirs.bytes.size()) * link.seconds_per_byte;
+}
+
+// Own first, then the sources in their order: what makes the result on a flock.
+std::vector<Term> SimulatedChannel::terms(const Post& own, std::size_t piece) const {
+  const bool lanes = schedule()->mixing() == Mixing::two_block;
+  const bool into_b = lanes && piece == 1;
+  const std::byte* mine = own.bytes.data() + own.pieces[piece].offset;
+  std::vector<Term> terms;
+  if (own.exchange.group.size() > 1) {
+    mine = network_.mean_of(own.round, own.exchange.group)->bytes.data() + own.pieces[piece].offset;
+    if (own.exchange.sources.empty()) return {{mine, 1}};
+  }
+  terms.push_back({mine, into_b ? own.exchange.self_weight_b : own.exchange.self_weight});
+  const auto take = [&](const Source& source) {
+    const double weight = into_b ? source.weight_b : source.weight;
+    if (network_.lost(own.round, source.rank, node_))
+      terms[0].weight += weight;
+    else
+      terms.push_back({told_by(source, own, piece), weight});
+  };
+  for (const Lane lane : {Lane::a, Lane::b})
+    for (const Source& source : own.exchange.sources)
+      if (source.lane == lane) take(source);
+  return terms;
+}
+
+void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
+                                    const std::vector<Term>& terms) const {
+  const Group& group = own.exchange.group;
+  const std::byte* mine = own.bytes.data() + piece.offset;
+  std::vector<Term> others;
+  if (group.size() > 1 && own.exchange.sources.empty() && group.size() <= kPairwise) {
+    for (std::int64_t i = 0; i < group.size(); ++i)
+      if (group[i] != node_)
+        others.push_back({network_[group[i]].post_of(own.round).bytes.data() + piece.offset,
+                          1.0 / static_cast<double>(group.size())});
+  } else if (group.size() < 2) {
+    others.assign(terms.begin() + 1, terms.end());
+  } else {
+    combine(piece.in.dtype, piece.out, terms, piece.in.count);
+    const Term difference[] = {{piece.out, 1}, {mine, -1}};
+    combine(piece.in.dtype, piece.out, difference, piece.in.count);
+    return;
+  }
+  combine_around(piece.in.dtype, piece.out, nullptr, mine, others, piece.in.count);
+}
+
+void SimulatedChannel::finish_round(Job& job) {
+  const Post& own = post_of(job.round);
+  if (own.exchange.group.size() > 1) wait_until(network_.mean_of(job.round, own.exchange.group)->time);
+  for (const Source& source : own.exchange.sources)
+    if (!network_.lost(job.round, source.rank, node_)) wait_until(arrival(own, source.rank));
+  for (std::size_t i = 0; i < job.pieces.size(); ++i) {
+    const Piece& piece = job.pieces[i];
+    std::vector<Term> sum = terms(own, i);
+    if (job.kind == Kind::share)
+      shared_ = std::move(sum);
+    else if (job.kind == Kind::differences)
+      subtract_own(piece, own, sum);
+    else
+      combine(piece.in.dtype, piece.out, sum, piece.in.count);
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "starling/simulate/network.h"
+#include "starling/simulate/one_sided.h"
+#include "starling/simulate/relay.h"
+
+namespace starling {
+
+/// How a simulated node talks: the same weights, in the same order, as on a flock, so that the bits are the
+/// same. A clock of its own runs along.
+class SimulatedChannel final : public Channel {
+ public:
+  SimulatedChannel(SimulatedNetwork& network, Rank node);
+
+  Rank rank() const override { return node_; }
+  Rank size() const override { return network_.size(); }
+
+  void mix(Pieces pieces) override { post(Kind::mix, std::move(pieces)); }
+  void differences(Piece piece) override { post(Kind::differences, {piece}); }
+  void share(ConstBlock x) override;
+  std::span<const Term> shared(MutableBlock) override { return shared_; }
+  void shared_done() override { shared_.clear(); }
+  void* outgoing(std::size_t bytes) override;
+  void keep_for_share() override { kept_ = true; }
+  void forget_kept() override { kept_ = false; }
+  void mix_outgoing(MutableBlock out) override;
+
+  void reduce(Pieces pieces, Reduction reduction) override;
+  void gather(ConstBlock mine, std::vector<std::byte>& all) override;
+  void broadcast(Pieces pieces, Rank root) override;
+  void relay(Piece piece) override;
+  void set_reference(ConstBlock x) override { relay_.set_reference(x); }
+  void send(Pieces pieces, Rank to, const std::string& tag) override;
+  void receive(Pieces pieces, Rank from, const std::string& tag) override;
+
+  OneSided& window(MutableBlock block, OneSided::Start start) override;
+  void set_progress(Step steps) override;
+  void await_progress(Step steps) override { awaited_progress_ = steps; }
+  void note_age(Step age) override { ages_.add(age); }
+  Staleness staleness() const override { return ages_; }
+  void start_average(MutableBlock block) override;
+  bool average_arrived() override;
+  void await_average() override { awaits_average_ = true; }
+  double now() const override { return clock_; }
+
+  bool busy() const override;
+  bool ready() override;
+  void wait() override;
+
+  Exchange next() const override { return row(round_); }
+  SchedulePtr schedule() const override { return network_.options().schedule; }
+  std::uint32_t epoch() const override { return 0; }
+  Step round() const override { return round_; }
+  void set_round(Step round) override { round_ = round; }
+  std::vector<ChannelMemory> memory() override { return {}; }
+  void remember(const std::vector<ChannelMemory>&) override {}
+  double waited() const override { return waited_; }
+
+  // For the network and the other nodes.
+
+  /// What this node told its neighbours in a round.
+  struct Post {
+    Step round = -1;
+    std::int64_t pass = -1;
+    double time = 0;
+    Exchange exchange;
+    Pieces pieces;  // where they lie in the bytes
+    std::vector<std::byte> bytes;
+  };
+  const Post& post_of(Step round) const { return posts_[static_cast<std::size_t>(round % 2)]; }
+  bool has_posted(Step round) const;
+  /// What it brings to the meetings that have not been held.
+  struct Contribution {
+    SimulatedNetwork::Purpose purpose;
+    std::int64_t number;
+    Reduction reduction;
+    Rank root;
+    double time;
+    Pieces pieces;  // where they lie in the bytes
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Contribution> contributions;
+  struct Letter {
+    Rank to;
+    std::string tag;
+    double time;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Letter> letters;  // that have not been delivered
+  void put_into_inbox(Rank from, Letter letter) { inbox_[{from, letter.tag}].push_back(std::move(letter)); }
+
+  /// Meetings whose result this node has taken since the last delivery.
+  std::vector<std::pair<SimulatedNetwork::Purpose, std::int64_t>> taken;
+  ConstBlock average_block() const { return average_; }
+
+  double clock() const { return clock_; }
+  void pass_time(double seconds) { clock_ += seconds; }
+  void wait_until(double time);
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
+  void count_sent(std::size_t bytes) { bytes_sent_ += bytes; }
+  Step progress() const { return progress_; }
+  double progress_time() const { return progress_time_; }
+  SimulatedOneSided* one_sided() { return one_sided_.get(); }
+  SimulatedNetwork& network() { return network_; }
+  SimulatedRelay& relays() { return relay_; }
+
+ private:
+  enum class Kind { mix, differences, share, meeting, relay, letter };
+  struct Job {
+    Kind kind;
+    Pieces pieces;
+    Step round = 0;
+    SimulatedNetwork::Purpose purpose = SimulatedNetwork::Purpose::reduction;
+    std::int64_t number = 0;
+    std::vector<std::byte>* all = nullptr;
+    Rank from = 0;
+    std::string tag = {};
+  };
+
+  Exchange row(Step round) const;
+  Post& begin_post(std::size_t bytes);
+  void post(Kind kind, Pieces pieces);
+  void announce(Kind kind, Post& post, Pieces pieces);
+  void contribute(Contribution contribution, Job job);
+  bool is_ready(const Job& job) const;
+  void finish(Job& job);
+  void finish_round(Job& job);
+  void finish_meeting(Job& job);
+  void finish_letter(Job& job);
+  std::vector<Term> terms(const Post& own, std::size_t piece) const;
+  /// What a source sent in this round: its block, or the mean within its group.
+  const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
+  double arrival(const Post& own, Rank source) const;
+  void subtract_own(const Piece& piece, const Post& own, const std::vector<Term>& terms) const;
+
+  SimulatedNetwork& network_;
+  Rank node_;
+  Step round_ = 0;
+  std::vector<Exchange> fixed_;  // rows of a short period
+  Post posts_[2];
+  bool kept_ = false;
+  std::vector<Job> jobs_;
+  std::vector<Term> shared_;
+  std::map<SimulatedNetwork::Purpose, std::int64_t> meetings_;
+  std::map<std::pair<Rank, std::string>, std::deque<Letter>> inbox_;
+  SimulatedRelay relay_;
+  std::unique_ptr<SimulatedOneSided> one_sided_;
+  Step progress_ = 0;
+  double progress_time_ = 0;
+  Step awaited_progress_ = 0;
+  std::int64_t averages_ = 0;
+  MutableBlock average_;
+  bool awaits_average_ = false;
+  Staleness ages_;
+  double clock_ = 0;
+  double waited_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace starling

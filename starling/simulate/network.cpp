@@ -1,0 +1,156 @@
+#include "starling/simulate/network.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "starling/base/random.h"
+#include "starling/kernel/combine.h"
+#include "starling/kernel/copy.h"
+#include "starling/simulate/channel.h"
+
+namespace starling {
+
+SimulatedNetwork::SimulatedNetwork(Rank nodes, NetworkOptions options)
+    : options_(std::move(options)), nodes_(static_cast<std::size_t>(nodes)) {
+  slowest_ = options_.time.link_between(0, nodes > 1 ? 1 : 0);
+  for (Rank node = 0; node < nodes; ++node) {
+    const ModelledLink& link = options_.time.link_between(node, (node + 1) % nodes);
+    slowest_.latency = std::max(slowest_.latency, link.latency);
+    slowest_.seconds_per_byte = std::max(slowest_.seconds_per_byte, link.seconds_per_byte);
+  }
+}
+
+ChannelPtr SimulatedNetwork::connect(Rank node) {
+  auto channel = std::make_unique<SimulatedChannel>(*this, node);
+  nodes_[static_cast<std::size_t>(node)] = channel.get();
+  return channel;
+}
+
+bool SimulatedNetwork::lost(Step round, Rank from, Rank to) const {
+  if (options_.drop == 0) return false;
+  const std::uint64_t pair =
+      static_cast<std::uint64_t>(from) * static_cast<std::uint64_t>(size()) + static_cast<std::uint64_t>(to);
+  Random random(options_.seed ^ pair * 0x9E3779B97F4A7C15u, static_cast<std::uint64_t>(round),
+                stream::kSimulatedDrop);
+  return random.uniform() < options_.drop;
+}
+
+// A ring's.
+double SimulatedNetwork::reduction_seconds(std::int64_t members, std::size_t bytes) const {
+  const double part = static_cast<double>(bytes) / static_cast<double>(members);
+  return 2 * static_cast<double>(members - 1) * (slowest_.latency + part * slowest_.seconds_per_byte);
+}
+
+const SimulatedNetwork::GroupMean* SimulatedNetwork::mean_of(Step round, const Group& group) const {
+  const auto found = means_.find({round, group[0]});
+  return found != means_.end() && found->second.done ? &found->second : nullptr;
+}
+
+void SimulatedNetwork::gather_groups(SimulatedChannel& node) {
+  if (node.round() == 0) return;
+  const SimulatedChannel::Post& post = node.post_of(node.round() - 1);
+  if (post.pass != pass_ || post.exchange.group.size() < 2) return;
+  GroupMean& mean = means_[{post.round, post.exchange.group[0]}];
+  mean.time = std::max(mean.time, post.time);
+  if (++mean.there == post.exchange.group.size()) finish_group(post.round, post.exchange.group, mean);
+}
+
+// In the order of the group, as on a flock, so that every member gets the same bits.
+void SimulatedNetwork::finish_group(Step round, const Group& group, GroupMean& mean) {
+  const double weight = 1.0 / static_cast<double>(group.size());
+  const Pieces& pieces = (*this)[group[0]].post_of(round).pieces;
+  mean.bytes.resize(message_bytes(pieces));
+  std::vector<Term> terms;
+  for (const Piece& piece : pieces) {
+    terms.clear();
+    for (std::int64_t i = 0; i < group.size(); ++i)
+      terms.push_back({(*this)[group[i]].post_of(round).bytes.data() + piece.offset, weight});
+    combine(piece.in.dtype, mean.bytes.data() + piece.offset, terms, piece.in.count);
+  }
+  mean.time += reduction_seconds(group.size(), mean.bytes.size());
+  mean.done = true;
+}
+
+const SimulatedNetwork::Meeting* SimulatedNetwork::meeting(Purpose purpose, std::int64_t number) const {
+  const auto found = meetings_.find({purpose, number});
+  return found != meetings_.end() && found->second.there == size() ? &found->second : nullptr;
+}
+
+// Called between passes only, for those who took it in the last one.
+void SimulatedNetwork::take(Purpose purpose, std::int64_t number) {
+  const auto found = meetings_.find({purpose, number});
+  if (++found->second.taken == size()) meetings_.erase(found);
+}
+
+void SimulatedNetwork::hold_meetings() {
+  using Contribution = SimulatedChannel::Contribution;
+  for (SimulatedChannel* node : nodes_)
+    for (const Contribution& one : node->contributions) {
+      Meeting& meeting = meetings_[{one.purpose, one.number}];
+      meeting.time = std::max(meeting.time, one.time);
+      const bool first = meeting.there++ == 0;
+      if (one.purpose == Purpose::gathering) {
+        meeting.result.insert(meeting.result.end(), one.bytes.begin(), one.bytes.end());
+      } else if (first || one.purpose == Purpose::broadcast) {
+        if (one.purpose != Purpose::broadcast || one.root == node->rank()) meeting.result = one.bytes;
+      } else {
+        for (const Piece& piece : one.pieces)
+          reduce(one.reduction, piece.in.dtype, meeting.result.data() + piece.offset,
+                 one.bytes.data() + piece.offset, piece.in.count);
+      }
+      if (meeting.there < size()) continue;
+      const std::size_t bytes = one.bytes.size();
+      const auto others = static_cast<double>(size() - 1);
+      if (one.purpose == Purpose::gathering) {
+        meeting.time +=
+            others == 0 ? 0
+                        : slowest_.latency + others * static_cast<double>(bytes) * slowest_.seconds_per_byte;
+      } else if (one.purpose == Purpose::broadcast) {
+        meeting.time += static_cast<double>(std::bit_width(static_cast<std::uint32_t>(size() - 1))) *
+                        (slowest_.latency + static_cast<double>(bytes) * slowest_.seconds_per_byte);
+      } else {
+        meeting.time += reduction_seconds(size(), bytes);
+      }
+      if (one.reduction == Reduction::average && one.purpose == Purpose::reduction)
+        for (const Piece& piece : one.pieces)
+          scale(piece.in.dtype, meeting.result.data() + piece.offset, 1.0 / size(), piece.in.count);
+    }
+  for (SimulatedChannel* node : nodes_) node->contributions.clear();
+}
+
+void SimulatedNetwork::contribute(std::int64_t number, ConstBlock block, double time) {
+  Meeting& meeting = meetings_[{Purpose::average, number}];
+  meeting.time = std::max(meeting.time, time);
+  // By rank at the end, so that the order of contributions makes no difference.
+  if (meeting.there++ == 0) meeting.result.resize(block.bytes());
+  if (meeting.there < size()) return;
+  for (Rank rank = 0; rank < size(); ++rank) {
+    const ConstBlock own = (*this)[rank].average_block();
+    if (rank == 0)
+      copy_bytes(meeting.result.data(), own.data, own.bytes());
+    else
+      reduce(Reduction::sum, own.dtype, meeting.result.data(), own.data, own.count);
+  }
+  scale(block.dtype, meeting.result.data(), 1.0 / size(), block.count);
+  meeting.time += reduction_seconds(size(), block.bytes());
+}
+
+void SimulatedNetwork::deliver() {
+  for (SimulatedChannel* node : nodes_) {
+    gather_groups(*node);
+    for (const auto& [purpose, number] : node->taken) take(purpose, number);
+    node->taken.clear();
+    for (SimulatedChannel::Letter& letter : node->letters) {
+      const Rank to = letter.to;
+      (*this)[to].put_into_inbox(node->rank(), std::move(letter));
+    }
+    node->letters.clear();
+  }
+  hold_meetings();
+  ++pass_;
+  // Nobody is more than a round behind.
+  while (!means_.empty() && means_.begin()->first.first + 2 < means_.rbegin()->first.first)
+    means_.erase(means_.begin());
+}
+
+}  // namespace starling

@@ -1,0 +1,155 @@
+#include "starling/simulate/relay.h"
+
+#include "starling/kernel/combine.h"
+#include "starling/kernel/deal.h"
+#include "starling/simulate/channel.h"
+
+namespace starling {
+namespace {
+
+// Every tree has the elements that are its turn.
+std::vector<std::vector<std::byte>> dealt(ConstBlock block, std::size_t trees) {
+  const std::size_t element = size_of(block.dtype);
+  std::vector<std::vector<std::byte>> parts;
+  std::vector<std::byte*> places;
+  for (std::size_t tree = 0; tree < trees; ++tree)
+    parts.emplace_back((block.count + trees - 1 - tree) / trees * element);
+  for (auto& part : parts) places.push_back(part.data());
+  deal(places, block.data, block.count, element);
+  return parts;
+}
+
+void undealt(MutableBlock block, std::vector<std::vector<std::byte>>& parts) {
+  std::vector<std::byte*> places;
+  for (auto& part : parts) places.push_back(part.data());
+  undeal(block.data, places, block.count, size_of(block.dtype));
+}
+
+}  // namespace
+
+std::vector<SimulatedRelay::Lane> SimulatedRelay::lanes(SimulatedChannel& channel, std::size_t count) const {
+  const SchedulePtr schedule = channel.schedule();
+  const auto trees = static_cast<std::size_t>(schedule->period());
+  std::vector<Lane> all;
+  for (std::size_t tree = 0; tree < trees; ++tree) {
+    all.push_back({(count + trees - 1 - tree) / trees, {}});
+    for (const Source& source : schedule->exchange(static_cast<Step>(tree), channel.rank()).sources)
+      all.back().neighbors.push_back(source.rank);
+  }
+  return all;
+}
+
+void SimulatedRelay::set_reference(ConstBlock x) {
+  const auto* bytes = static_cast<const std::byte*>(x.data);
+  reference_.assign(bytes, bytes + x.bytes());
+}
+
+void SimulatedRelay::post(SimulatedChannel& channel, const Piece& block) {
+  block_ = block;
+  if (channel.network().options().relay.overlap && step_ > 0) {
+    heard_.clear();
+    hear(channel, step_ - 1);
+  }
+  const DType dtype = block.in.dtype;
+  const auto all = lanes(channel, block.in.count);
+  const auto own = dealt(block.in, all.size());
+  Posted& posted = posted_[static_cast<std::size_t>(step_ % 2)];
+  posted = {step_, channel.network().pass(), channel.clock(), {}};
+  for (std::size_t tree = 0; tree < all.size(); ++tree)
+    for (const Rank neighbor : all[tree].neighbors) {
+      Said letter;
+      letter.blocks = 1;
+      std::vector<Term> terms = {{own[tree].data(), 1}};
+      for (const auto& [from, said] : heard_) {
+        if (from.first != tree || from.second == neighbor) continue;
+        terms.push_back({said.sum.data(), 1});
+        letter.blocks += said.blocks;
+      }
+      letter.sum.resize(own[tree].size());
+      combine(dtype, letter.sum.data(), terms, all[tree].count);
+      channel.count_sent(letter.sum.size());
+      posted.letters[{tree, neighbor}] = std::move(letter);
+    }
+}
+
+Step SimulatedRelay::used_step(SimulatedChannel& channel) const {
+  return channel.network().options().relay.overlap ? step_ - 1 : step_;
+}
+
+bool SimulatedRelay::ready(SimulatedChannel& channel) const {
+  const Step used = used_step(channel);
+  if (used < 0 || channel.network().options().relay.overlap) return true;  // they came a step ago
+  for (const Lane& lane : lanes(channel, block_.in.count))
+    for (const Rank neighbor : lane.neighbors) {
+      const Posted& posted = channel.network()[neighbor].relays().posted_in(used);
+      if (posted.step != used || posted.pass >= channel.network().pass()) return false;
+    }
+  return true;
+}
+
+void SimulatedRelay::hear(SimulatedChannel& channel, Step step) {
+  SimulatedNetwork& network = channel.network();
+  const Rank self = channel.rank();
+  for (std::size_t tree = 0; const Lane& lane : lanes(channel, block_.in.count)) {
+    for (const Rank neighbor : lane.neighbors) {
+      const Posted& posted = network[neighbor].relays().posted_in(step);
+      if (network.lost(step, neighbor, self)) continue;
+      const Said& said = posted.letters.at({tree, self});
+      const ModelledLink& link = network.options().time.link_between(neighbor, self);
+      const auto before = posted.letters.find({tree, self});
+      const auto place = static_cast<double>(std::distance(posted.letters.begin(), before) + 1);
+      channel.wait_until(posted.time + link.latency +
+                         place * static_cast<double>(said.sum.size()) * link.seconds_per_byte);
+      heard_[{tree, neighbor}] = said;
+    }
+    ++tree;
+  }
+}
+
+void SimulatedRelay::finish(SimulatedChannel& channel) {
+  const RelayRule& rule = channel.network().options().relay;
+  if (!rule.overlap) {
+    heard_.clear();
+    hear(channel, step_);
+  }
+  const DType dtype = block_.in.dtype;
+  const auto n = static_cast<std::int64_t>(channel.size());
+  const auto all = lanes(channel, block_.in.count);
+  auto own = dealt(block_.in, all.size());
+  if (rule.missing == "reference" && !filled_ && reference_.empty()) set_reference(block_.in);
+  const auto reference = reference_.empty() ? std::vector<std::vector<std::byte>>(all.size())
+                                            : dealt({dtype, reference_.data(), block_.in.count}, all.size());
+  std::int64_t fewest = n;
+  for (std::size_t tree = 0; tree < all.size(); ++tree) {
+    std::int64_t count = 1;
+    std::vector<const std::byte*> sums;
+    for (const Rank neighbor : all[tree].neighbors)
+      if (const auto said = heard_.find({tree, neighbor}); said != heard_.end()) {
+        count += static_cast<std::int64_t>(said->second.blocks);
+        sums.push_back(said->second.sum.data());
+      }
+    const double weight = 1.0 / static_cast<double>(rule.missing == "counts" ? count : n);
+    double self_weight = weight;
+    double reference_weight = 0;
+    if (n > count) {
+      const double rest = static_cast<double>(n - count) / static_cast<double>(n);
+      if (rule.missing == "reference" && !filled_)
+        reference_weight = rest;
+      else if (rule.missing == "own" || rule.missing == "reference")
+        self_weight += rest;
+    }
+    fewest = std::min(fewest, count);
+    std::vector<Term> terms = {{own[tree].data(), self_weight}};
+    for (const std::byte* sum : sums) terms.push_back({sum, weight});
+    if (reference_weight > 0) terms.push_back({reference[tree].data(), reference_weight});
+    combine(dtype, own[tree].data(), terms, all[tree].count);
+  }
+  undealt({dtype, block_.out, block_.in.count}, own);
+  if (fewest == n) {
+    filled_ = true;
+    reference_.clear();
+  }
+  ++step_;
+}
+
+}  // namespace starling

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "starling/method/channel.h"
+
+namespace starling {
+
+class SimulatedChannel;
+
+/// A node's part of a relay: what RelaySum does on a flock, with the same sums in the same order.
+class SimulatedRelay {
+ public:
+  /// Sends this node's block, and what it has heard, to its neighbours on the trees.
+  void post(SimulatedChannel& channel, const Piece& block);
+  /// Whether the neighbours' messages that the result needs are there.
+  bool ready(SimulatedChannel& channel) const;
+  /// out <- the average by the rule; what has arrived is passed on in the next step.
+  void finish(SimulatedChannel& channel);
+  void set_reference(ConstBlock x);
+
+ private:
+  struct Said {
+    std::vector<std::byte> sum;
+    std::uint64_t blocks = 0;
+  };
+  struct Lane {
+    std::size_t count;
+    std::vector<Rank> neighbors;
+  };
+  /// Everything that this node sent in a step, by tree and receiver.
+  struct Posted {
+    Step step = -1;
+    std::int64_t pass = -1;
+    double time = 0;
+    std::map<std::pair<std::size_t, Rank>, Said> letters;
+  };
+
+  std::vector<Lane> lanes(SimulatedChannel& channel, std::size_t count) const;
+  const Posted& posted_in(Step step) const { return posted_[static_cast<std::size_t>(step % 2)]; }
+  /// The step whose messages go into the result of the one under way; -1: none.
+  Step used_step(SimulatedChannel& channel) const;
+  void hear(SimulatedChannel& channel, Step step);
+
+  Step step_ = 0;  // under way, or the next
+  Piece block_;
+  Posted posted_[2];
+  std::map<std::pair<std::size_t, Rank>, Said> heard_;
+  std::vector<std::byte> reference_;
+  bool filled_ = false;
+};
+
+}  // namespace starling

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "starling/base/dtype.h"
+#include "starling/simulate/objective.h"
+#include "starling/simulate/time_model.h"
+
+namespace starling {
+
+/// Everybody's model at some moment, for whoever watches.
+class SimulatedModels {
+ public:
+  SimulatedModels(const std::vector<double>& values, std::size_t dim) : values_(values), dim_(dim) {}
+  std::span<const double> operator()(Rank node) const {
+    return std::span(values_).subspan(static_cast<std::size_t>(node) * dim_, dim_);
+  }
+  Rank nodes() const { return static_cast<Rank>(values_.size() / dim_); }
+
+ private:
+  const std::vector<double>& values_;
+  std::size_t dim_;
+};
+
+/// A training of many nodes in one process: the methods, channels and orders of a real flock, without its
+/// processes.
+struct TrainingOptions {
+  std::string method = "dsgd-atc";
+  std::string topology = "exponential";
+  std::string optimizer = "sgd";
+  double lr = 0.01;  // goes into the optimizer
+  Step steps = 1000;
+  std::uint64_t seed = 0;
+  DType precision = DType::float64;  // or float32
+  int threads = 0;                   // 0: one per core; the result does not depend on it
+  double drop = 0;                   // share of neighbours' messages that are lost
+  TimeModel time;
+  Step points = 50;  // of the curve, at most
+  /// Called with everybody's model before the first step (0) and after every step; of asynchronous methods
+  /// when the last node has made it.
+  std::function<void(Step, const SimulatedModels&)> observe;
+  /// Called now and then; false ends the training.
+  std::function<bool(Step)> progress;
+};
+
+struct TrainingPoint {
+  Step step = 0;             // of all nodes; of asynchronous methods the mean number of steps
+  double gap = 0;            // f(mean model) - least value; f itself where that is not known
+  double gradient_norm = 0;  // of f at the mean model
+  double consensus = 0;      // root mean square distance of the models to their mean
+  double bytes = 0;          // sent by all nodes so far
+  double seconds = 0;        // modelled
+  double staleness = 0;      // mean age in steps of what asynchronous methods have used
+};
+
+struct TrainingResult {
+  std::string method;
+  std::string topology;  // the schedule's name; empty where the method follows none
+  std::string warning;
+  bool gap_known = false;
+  std::vector<TrainingPoint> curve;
+  double wall_seconds = 0;      // of the steps, without what the points of the curve cost
+  double gradient_seconds = 0;  // of these, computing gradients; both per thread
+  double bytes = 0;
+  double modelled_seconds = 0;
+  Step oldest = 0;  // staleness
+  std::vector<double> mean_model;
+};
+
+TrainingResult run_training(const Objective& objective, const TrainingOptions& options);
+
+}  // namespace starling

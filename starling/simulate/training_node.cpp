@@ -1,0 +1,52 @@
+#include "starling/simulate/training_node.h"
+
+#include "starling/kernel/convert.h"
+#include "starling/method/drive.h"
+#include "starling/method/registry.h"
+
+namespace starling {
+
+TrainingNode::TrainingNode(const Objective& objective, const TrainingOptions& options,
+                           SimulatedNetwork& network, Rank rank, const std::string& method_text)
+    : objective_(objective), time_(network.options().time), dtype_(options.precision) {
+  const std::size_t dim = objective.dim();
+  wide_.resize(dim);
+  objective.start(rank, wide_);
+  wide_gradient_.resize(dim);
+  MutableBlock x = mutable_block(wide_);
+  MutableBlock gradient = mutable_block(wide_gradient_);
+  if (dtype_ == DType::float32) {
+    narrow_.assign(wide_.begin(), wide_.end());
+    narrow_gradient_.resize(dim);
+    x = mutable_block(narrow_);
+    gradient = mutable_block(narrow_gradient_);
+  }
+  const MethodPtr method = make_method(method_text);
+  Optimizer optimizer = parse_optimizer(options.optimizer);
+  optimizer.hyper.lr = options.lr;
+  ChannelPtr channel = network.connect(rank);
+  channel_ = static_cast<SimulatedChannel*>(channel.get());
+  std::vector<std::unique_ptr<Block>> blocks;
+  blocks.push_back(make_block("x", x, gradient, *method, optimizer,
+                              std::make_shared<std::vector<Hyper>>(1, optimizer.hyper), std::move(channel)));
+  driver_ = std::make_unique<Driver>(method, std::move(blocks));
+}
+
+void TrainingNode::compute() {
+  const auto from = std::chrono::steady_clock::now();
+  const Rank rank = channel_->rank();
+  const Step step = driver_->step();
+  if (dtype_ == DType::float32)
+    objective_.gradient(rank, step, std::span<const float>(narrow_), std::span(narrow_gradient_));
+  else
+    objective_.gradient(rank, step, std::span<const double>(wide_), std::span(wide_gradient_));
+  channel_->pass_time(time_.compute_seconds(rank, step));
+  gradient_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+}
+
+void TrainingNode::read_model(std::span<double> out) {
+  const MutableBlock model = driver_->method().model((*driver_)[0]);
+  convert(model.dtype, model.data, DType::float64, out.data(), out.size());
+}
+
+}  // namespace starling

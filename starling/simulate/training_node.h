@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+
+#include "starling/method/driver.h"
+#include "starling/simulate/channel.h"
+#include "starling/simulate/training.h"
+
+namespace starling {
+
+/// A simulated worker: its parameters, its gradient and the driver of its method.
+class TrainingNode {
+ public:
+  TrainingNode(const Objective& objective, const TrainingOptions& options, SimulatedNetwork& network,
+               Rank rank, const std::string& method);
+
+  void begin() { driver_->begin(); }
+  /// The gradient of this step, which takes modelled and real time.
+  void compute();
+  bool try_finish() { return driver_->try_finish(); }
+  Step steps() const { return driver_->step(); }
+  /// The model as it would be evaluated.
+  void read_model(std::span<double> out);
+
+  Driver& driver() { return *driver_; }
+  SimulatedChannel& channel() { return *channel_; }
+  double gradient_seconds() const { return gradient_seconds_; }
+
+ private:
+  const Objective& objective_;
+  const TimeModel& time_;
+  DType dtype_;
+  std::vector<double> wide_, wide_gradient_;
+  std::vector<float> narrow_, narrow_gradient_;
+  SimulatedChannel* channel_ = nullptr;
+  std::unique_ptr<Driver> driver_;
+  double gradient_seconds_ = 0;
+};
+
+}  // namespace starling

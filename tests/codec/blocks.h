@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "starling/base/random.h"
+#include "starling/codec/registry.h"
+
+// What the tests of codecs share.
+
+namespace starling {
+
+template <typename T>
+std::vector<T> normal_numbers(std::size_t count, std::uint64_t seed, double deviation = 1) {
+  Random random(seed, 0, 0);
+  std::vector<T> values(count);
+  for (T& value : values) value = static_cast<T>(deviation * random.normal());
+  return values;
+}
+
+/// A message between guards, so that a write outside is seen.
+class Message {
+ public:
+  explicit Message(std::size_t bytes) : bytes_(bytes), words_(bytes / 8 + 2 * kGuard, kPattern) {}
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(words_.data() + kGuard); }
+  std::vector<unsigned char> copy() {
+    const auto* from = reinterpret_cast<const unsigned char*>(data());
+    return {from, from + bytes_};
+  }
+  bool guards_stand() const {
+    for (std::size_t i = 0; i < kGuard; ++i)
+      if (words_[i] != kPattern || words_[words_.size() - 1 - i] != kPattern) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 16;
+  static constexpr std::uint64_t kPattern = 0xA5A5A5A5A5A5A5A5U;
+  std::size_t bytes_;
+  std::vector<std::uint64_t> words_;
+};
+
+template <typename T>
+Message encoded(const Codec& codec, const std::vector<T>& values, const CodecKey& key = {},
+                std::size_t rows = 0) {
+  const CodecShape shape{values.size(), rows};
+  Message message(codec.encoded_bytes(dtype_of<T>, shape));
+  codec.encode(dtype_of<T>, values.data(), shape, key, message.data());
+  return message;
+}
+
+template <typename T>
+std::vector<T> decoded(const Codec& codec, Message& message, std::size_t count, std::size_t rows = 0) {
+  std::vector<T> values(count + 2, T(77));
+  codec.decode(dtype_of<T>, message.data(), {count, rows}, values.data());
+  if (values[count] != T(77) || values[count + 1] != T(77)) throw Error("decode wrote outside");
+  values.resize(count);
+  return values;
+}
+
+/// Encoded and decoded again.
+template <typename T>
+std::vector<T> passed(const std::string& spec, const std::vector<T>& values, const CodecKey& key = {},
+                      std::size_t rows = 0) {
+  const CodecPtr codec = make_codec(spec);
+  Message message = encoded(*codec, values, key, rows);
+  return decoded<T>(*codec, message, values.size(), rows);
+}
+
+}  // namespace starling

@@ -1,0 +1,209 @@
+#include "starling/codec/codec.h"
+
+#include <cctype>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "blocks.h"
+#include "starling/kernel/combine.h"
+#include "starling/kernel/target.h"
+
+// What every codec promises, whatever it does with the values.
+
+namespace starling {
+namespace {
+
+struct Case {
+  std::string spec;
+  std::size_t bytes_of_1000;  // of a float32 parameter with 1000 elements in 25 rows
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.spec;
+}
+
+const std::vector<Case> kCases = {{"identity", 4000},
+                                  {"fp16", 2000},
+                                  {"bf16", 2000},
+                                  {"uint8", 8 + 1000},
+                                  {"uint8(chunk=64)", 16 * 8 + 1000},
+                                  {"sign", 8 + 128},
+                                  {"sign(chunk=64)", 16 * 4 + 128},
+                                  {"qsgd", 2 * 4 + 1000},
+                                  {"qsgd(levels=255)", 2 * 4 + 1128},
+                                  {"qsgd(levels=7)", 2 * 4 + 504},
+                                  {"qsgd(levels=1)", 2 * 4 + 256},
+                                  {"qsgd(levels=32767, chunk=64)", 16 * 4 + 2000},
+                                  {"top-k", 10 * 8},
+                                  {"top-k(fraction=1)", 8000},
+                                  {"random-k", 8 + 10 * 4},
+                                  {"random-k(fraction=0.5, unbiased=true)", 8 + 500 * 4},
+                                  {"powersgd", 2 * (25 + 40) * 4},
+                                  {"powersgd(rank=1)", (25 + 40) * 4 + 4},
+                                  {"powersgd(rank=16)", 4000}};
+
+const std::vector<std::size_t> kCounts = {0,   1,   2,    7,    63,   64,   65,   127,
+                                          128, 129, 1000, 2047, 2048, 2049, 4096, 5001};
+
+class EveryCodec : public testing::TestWithParam<Case> {
+ protected:
+  void TearDown() override { use_target(available_targets().back()); }
+  CodecPtr codec = make_codec(GetParam().spec);
+};
+
+std::string plain_name(const testing::TestParamInfo<Case>& tested) {
+  std::string name = tested.param.spec;
+  for (char& letter : name)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, testing::ValuesIn(kCases), plain_name);
+
+TEST(Codecs, NoneIsMissingHere) {
+  std::set<std::string> tested;
+  for (const Case& c : kCases) tested.insert(c.spec.substr(0, c.spec.find('(')));
+  for (const CodecFamily& family : codec_families())
+    EXPECT_TRUE(tested.contains(family.name)) << family.name << " is not in kCases";
+}
+
+TEST_P(EveryCodec, HasTheDocumentedSize) {
+  EXPECT_EQ(codec->encoded_bytes(DType::float32, {1000, 25}), GetParam().bytes_of_1000);
+  if (GetParam().spec != "identity") {
+    EXPECT_EQ(codec->encoded_bytes(DType::float64, {1000, 25}), GetParam().bytes_of_1000);
+  }
+  EXPECT_EQ(codec->encoded_bytes(DType::float32, {0, 0}), 0U);
+  for (const std::size_t count : kCounts) EXPECT_EQ(codec->encoded_bytes(DType::float32, {count, 0}) % 8, 0U);
+}
+
+TEST_P(EveryCodec, KeepsInsideItsBlocksAndWritesEveryByteOfAMessage) {
+  for (const std::size_t count : kCounts) {
+    const std::vector<float> values = normal_numbers<float>(count, count);
+    const CodecShape shape{count, 0};
+    Message message = encoded(*codec, values);
+    EXPECT_TRUE(message.guards_stand()) << count;
+    Message other(codec->encoded_bytes(DType::float32, shape));
+    std::memset(other.data(), 0x5A, codec->encoded_bytes(DType::float32, shape));
+    codec->encode(DType::float32, values.data(), shape, {}, other.data());
+    EXPECT_EQ(message.copy(), other.copy()) << count;  // no byte is left as it was
+    decoded<float>(*codec, message, count);
+  }
+}
+
+// What is decoded follows from the bytes alone, and a second encoding of the same is the same.
+TEST_P(EveryCodec, EqualKeysGiveEqualMessages) {
+  const std::vector<float> values = normal_numbers<float>(3000, 4);
+  const CodecKey key{5, 6, 7};
+  Message first = encoded(*codec, values, key);
+  Message second = encoded(*make_codec(GetParam().spec), values, key);
+  EXPECT_EQ(first.copy(), second.copy());
+}
+
+TEST_P(EveryCodec, IsTheSameOnEveryInstructionSet) {
+  for (const std::size_t count : {1U, 65U, 3001U, 6000U}) {
+    const std::vector<float> values = normal_numbers<float>(count, 8);
+    std::vector<unsigned char> bytes;
+    std::vector<float> back;
+    for (const Target target : available_targets()) {
+      use_target(target);
+      Message message = encoded(*codec, values, {1, 2, 3});
+      const std::vector<float> now = decoded<float>(*codec, message, count);
+      if (target == Target::baseline) bytes = message.copy(), back = now;
+      EXPECT_EQ(message.copy(), bytes) << name(target);
+      EXPECT_EQ(now, back) << name(target);
+    }
+  }
+}
+
+TEST_P(EveryCodec, Float64GoesThroughFloat32) {
+  if (GetParam().spec == "identity") GTEST_SKIP() << "keeps float64";
+  for (const std::size_t count : kCounts) {
+    const std::vector<double> wide = normal_numbers<double>(count, count + 1);
+    const std::vector<float> narrow(wide.begin(), wide.end());
+    const CodecKey key{1, 2, 3};
+    Message from_wide = encoded(*codec, wide, key);
+    Message from_narrow = encoded(*codec, narrow, key);
+    EXPECT_EQ(from_wide.copy(), from_narrow.copy()) << count;
+    const std::vector<float> back = decoded<float>(*codec, from_narrow, count);
+    EXPECT_EQ(decoded<double>(*codec, from_wide, count), std::vector<double>(back.begin(), back.end()))
+        << count;
+  }
+}
+
+template <typename T>
+void expect_added(const Codec& codec) {
+  for (const std::size_t count : kCounts) {
+    const std::vector<T> values = normal_numbers<T>(count, 3);
+    Message message = encoded(codec, values, {1, 2, 3});
+    const std::vector<T> back = decoded<T>(codec, message, count);
+    std::vector<T> expected = normal_numbers<T>(count, 9), sum = expected;
+    const Term terms[] = {{expected.data(), 1}, {back.data(), -0.3}};
+    combine(dtype_of<T>, expected.data(), terms, count);
+    codec.decode_add(dtype_of<T>, message.data(), {count, 0}, -0.3, sum.data());
+    EXPECT_EQ(sum, expected) << count;
+  }
+}
+
+TEST_P(EveryCodec, AddsWhatItWouldDecode) {
+  expect_added<float>(*codec);
+  expect_added<double>(*codec);
+}
+
+TEST_P(EveryCodec, ZerosStayZeros) {
+  for (const std::size_t count : kCounts)
+    for (const float value : passed(GetParam().spec, std::vector<float>(count, 0.0F))) EXPECT_EQ(value, 0.0F);
+}
+
+TEST_P(EveryCodec, StrangeValuesAreNotHiddenAndDoNoHarm) {
+  for (const float strange : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                              -std::numeric_limits<float>::infinity()})
+    for (const std::size_t count : {1U, 100U, 3000U, 5001U}) {
+      std::vector<float> values = normal_numbers<float>(count, 5);
+      values[count / 2] = strange;
+      for (const Target target : available_targets()) {
+        use_target(target);
+        Message message = encoded(*codec, values, {2, 2, 2});
+        EXPECT_TRUE(message.guards_stand());
+        const std::vector<float> back = decoded<float>(*codec, message, count);
+        if (GetParam().spec.starts_with("random-k") && back[count / 2] == 0) continue;  // not chosen
+        EXPECT_FALSE(std::isfinite(back[count / 2])) << strange;
+      }
+    }
+  // And with nothing else, up to the largest numbers.
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
+    Message message = encoded(*codec, std::vector<float>(5001, value));
+    EXPECT_TRUE(message.guards_stand());
+    decoded<float>(*codec, message, 5001);
+  }
+}
+
+TEST_P(EveryCodec, RefusesOtherElements) {
+  EXPECT_THAT(
+      [&] {
+        codec->encoded_bytes(DType::float16, {4, 0});
+      },
+      testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("float32 or float64, not float16")));
+  float x[4] = {};
+  std::byte message[64] = {};
+  EXPECT_THROW(codec->encode(DType::int32, x, {4, 0}, {}, message), InvalidArgument);
+  EXPECT_THROW(codec->decode(DType::int32, message, {4, 0}, x), InvalidArgument);
+  EXPECT_THROW(codec->decode_add(DType::int32, message, {4, 0}, 1, x), InvalidArgument);
+}
+
+// What a parameter becomes depends on it alone: the second of two is as if it were sent on its own.
+TEST_P(EveryCodec, MessagesCanFollowOneAnother) {
+  const std::vector<float> first = normal_numbers<float>(131, 1), second = normal_numbers<float>(257, 2);
+  const std::size_t bytes = codec->encoded_bytes(DType::float32, {131, 0});
+  Message both(bytes + codec->encoded_bytes(DType::float32, {257, 0}));
+  codec->encode(DType::float32, first.data(), {131, 0}, {1, 0, 0}, both.data());
+  codec->encode(DType::float32, second.data(), {257, 0}, {1, 1, 0}, both.data() + bytes);
+  EXPECT_TRUE(both.guards_stand());
+  std::vector<float> back(257);
+  codec->decode(DType::float32, both.data() + bytes, {257, 0}, back.data());
+  EXPECT_EQ(back, passed(GetParam().spec, second, {1, 1, 0}));
+}
+
+}  // namespace
+}  // namespace starling
