@@ -7,5 +7,6 @@
 namespace starling::tool {
 
 void add_simulate_consensus(CLI::App& simulate);
+void add_simulate_train(CLI::App& simulate);
 
 }  // namespace starling::tool
