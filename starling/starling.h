@@ -8,6 +8,8 @@
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"
 #include "starling/simulate/consensus.h"
+#include "starling/simulate/objective_registry.h"
+#include "starling/simulate/training.h"
 #include "starling/topology/analysis.h"
 #include "starling/topology/matrix.h"
 #include "starling/topology/mixer.h"

@@ -9,6 +9,7 @@
 #include "starling/report/json.h"
 #include "starling/report/table.h"
 #include "tool/bench_cases.h"
+#include "tool/bench_simulate.h"
 #include "tool/command.h"
 #include "tool/hand_over.h"
 #include "tool/progress.h"
@@ -251,6 +252,7 @@ void add_bench(CLI::App& app) {
     options->json = json->count() > 0;
     run(*options);
   });
+  add_bench_simulate(*bench);
   add_torch_command(*bench, "training", "Training steps, beside no communication at all and PyTorch's DDP");
   add_torch_command(*bench, "scaling", "Images per second: methods x topologies x numbers of workers");
 }

@@ -120,6 +120,31 @@ TEST_P(LinearModelTest, WhatIsNotANumberStaysNone) {
 
 INSTANTIATE_TEST_SUITE_P(Losses, LinearModelTest, testing::Values(LinearLoss::logistic, LinearLoss::squares));
 
+// Unit rows show the slopes themselves, to the last bits.
+TEST(LinearModel, SigmoidsAreAccurate) {
+  constexpr std::size_t kCount = 800;
+  std::vector<std::vector<float>> data(kCount, std::vector<float>(kCount, 0.0F));
+  std::vector<const float*> rows;
+  std::vector<double> x;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    data[i][i] = 1;
+    rows.push_back(data[i].data());
+    x.push_back(-40 + 0.1 * static_cast<double>(i));
+  }
+  const std::vector<float> narrow_x(x.begin(), x.end());
+  std::vector<double> out(kCount);
+  std::vector<float> narrow(kCount);
+  linear_gradient(DType::float64, LinearLoss::logistic, {rows, {}, kCount}, x.data(), 1, out.data());
+  linear_gradient(DType::float32, LinearLoss::logistic, {rows, {}, kCount}, narrow_x.data(), 1,
+                  narrow.data());
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto exact = static_cast<double>(-1 / (1 + std::exp(Exact{x[i]})));
+    const auto narrow_exact = static_cast<double>(-1 / (1 + std::exp(Exact{narrow_x[i]})));
+    EXPECT_NEAR(out[i], exact, -1e-15 * exact) << x[i];
+    EXPECT_NEAR(narrow[i], narrow_exact, -3e-7 * narrow_exact) << x[i];
+  }
+}
+
 TEST(LinearModel, RefusesWhatDoesNotFit) {
   const Problem problem(4, 8, 1);
   std::vector<double> out(8);

@@ -172,6 +172,12 @@ TEST(Objective, TheSolverCopesWithSize) {
   EXPECT_LT(objective->mean_gradient_norm(*objective->minimiser()), 1e-12);
 }
 
+// At zero every label is as likely as the other, however many samples there are.
+TEST(Objective, LogisticLossAtZero) {
+  for (const std::string samples : {"8", "9", "10", "33"})
+    EXPECT_NEAR(make("logistic(samples=" + samples + ")")->value(Vector(kDim, 0.0)), std::log(2.0), 1e-15);
+}
+
 TEST(Objective, HeterogeneityIsWhatItSays) {
   const auto spread = [](const std::string& text) {
     const ObjectivePtr objective = make_objective(text, 20, 10, 1);

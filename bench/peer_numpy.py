@@ -1,6 +1,6 @@
 """Decentralized logistic regression as one writes it with numpy: the peer of `starling simulate train`.
 
-    python3 bench/logistic_numpy.py [--nodes 300] [--dim 100] [--samples 100] [--steps 200]
+    python3 bench/peer_numpy.py [--nodes 300] [--dim 100] [--samples 100] [--seconds 0.2]
 
 Adapt-then-combine SGD on the static exponential graph, float64, full gradients with the non-convex regularizer;
 all nodes at once by batched matrix products, in the faster of their two common forms. Prints one JSON line.
@@ -46,14 +46,16 @@ def gradient(rows, x, regularizer, margins, sums):
     return sums(rows, slopes) / rows.shape[1] + regularizer * 2 * x / (squares * squares)
 
 
-def seconds_per_step(steps, step):
-    step()  # warms the caches
+def seconds_per_call(seconds, call):
+    """The best of five batches."""
+    call()  # warms the caches
     best = float("inf")
     for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(steps):
-            step()
-        best = min(best, (time.perf_counter() - begin) / steps)
+        calls, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < seconds / 5:
+            call()
+            calls += 1
+        best = min(best, (time.perf_counter() - begin) / calls)
     return best
 
 
@@ -62,7 +64,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=300)
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--samples", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each measurement")
     given = parser.parse_args()
     random = np.random.default_rng(0)
     rows = random.standard_normal((given.nodes, given.samples, given.dim))
@@ -77,7 +79,10 @@ def main():
         def step():
             state["x"] = weights @ (state["x"] - 0.1 * gradient(rows, state["x"], 0.01, margins, sums))
 
-        results[name] = {"gradient": seconds_per_step(given.steps, bare), "step": seconds_per_step(given.steps, step)}
+        results[name] = {
+            "gradient": seconds_per_call(given.seconds, bare),
+            "step": seconds_per_call(given.seconds, step),
+        }
     best = min(results, key=lambda name: results[name]["step"])
     print(json.dumps({"numpy": np.__version__, "form": best, **results[best], "all": results}))
 

@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <iostream>
+
+#include "starling/base/closest.h"
+#include "starling/base/error.h"
+#include "starling/method/registry.h"
+#include "starling/simulate/objective_registry.h"
+#include "starling/topology/registry.h"
+#include "tool/command.h"
+#include "tool/progress.h"
+#include "tool/simulate.h"
+#include "tool/time_file.h"
+#include "tool/training_race.h"
+
+namespace starling::tool {
+namespace {
+
+struct TrainCommand {
+  std::vector<std::string> methods = {"dsgd-atc"}, topologies = {"exponential"};
+  Rank n = 0;
+  std::size_t dim = 0;
+  std::string problem = "quadratic";
+  std::string data, time, precision = "float64", html;
+  TrainingOptions training;
+  bool trace = false;
+  bool json = false;
+};
+
+constexpr std::size_t kUsualDim = 10;
+
+ObjectivePtr objective_of(const TrainCommand& command) {
+  if (command.data.empty()) {
+    if (command.n == 0)
+      throw InvalidArgument("give the number of nodes (-n N), or --data FILE with a row for each");
+    const std::size_t dim = command.dim > 0 ? command.dim : kUsualDim;
+    return make_objective(command.problem, command.n, dim, command.training.seed);
+  }
+  if (command.problem != "quadratic")
+    throw InvalidArgument(
+        fmt::format("--data is for --problem quadratic; {} makes its own data", command.problem));
+  ObjectivePtr read = read_quadratic(command.data);
+  if (command.n != 0 && command.n != read->nodes())
+    throw InvalidArgument(
+        fmt::format("{} has {} rows, one per node, but -n says {}", command.data, read->nodes(), command.n));
+  if (command.dim != 0 && command.dim != read->dim())
+    throw InvalidArgument(
+        fmt::format("{} has {} coordinates, but --dim says {}", command.data, read->dim(), command.dim));
+  return read;
+}
+
+// Throws for what no number of nodes would make right: a misspelt name.
+void check_names(const TrainCommand& command) {
+  for (const std::string& method : command.methods) make_method(method);
+  std::vector<std::string> names;
+  for (const Family& family : topology_families()) names.push_back(family.name);
+  for (const std::string& topology : command.topologies) {
+    const Spec spec = parse_spec(topology);
+    if (std::find(names.begin(), names.end(), spec.word) == names.end())
+      throw InvalidArgument(unknown_name("topology", spec.word, names));
+  }
+}
+
+// Every method on every topology; those that ask nobody for neighbours once.
+std::vector<RaceRun> pairs_of(const TrainCommand& command) {
+  std::vector<RaceRun> runs;
+  for (const std::string& method : command.methods) {
+    if (!make_method(method)->needs_schedule()) {
+      runs.push_back({method, ""});
+      continue;
+    }
+    for (const std::string& topology : command.topologies) runs.push_back({method, topology});
+  }
+  return runs;
+}
+
+TrainingRace race_of(TrainCommand& command, const Objective& objective) {
+  TrainingRace race;
+  race.n = objective.nodes();
+  race.dim = objective.dim();
+  race.problem = command.data.empty() ? command.problem : command.data;
+  race.time_file = command.time;
+  race.options = command.training;
+  race.options.precision = parse_dtype(command.precision);
+  if (!command.time.empty()) race.options.time = read_time_file(command.time, race.n);
+  race.options.time.seed = race.options.seed;
+  race.runs = pairs_of(command);
+  if (command.trace && race.runs.size() > 1)
+    throw InvalidArgument("--trace is of one run: give one method and one topology");
+  return race;
+}
+
+void run_one(TrainingRace& race, RaceRun& run, const Objective& objective, const TrainCommand& command) {
+  TrainingOptions options = race.options;
+  options.method = run.method;
+  options.topology = run.topology.empty() ? command.topologies.front() : run.topology;
+  if (command.trace) {
+    race.trace.emplace();
+    options.observe = [&](Step, const SimulatedModels& models) {
+      auto& step = race.trace->emplace_back();
+      for (Rank node = 0; node < race.n; ++node) {
+        const auto model = models(node);
+        step.emplace_back(model.begin(), model.end());
+      }
+    };
+  }
+  try {
+    run.result = run_training(objective, options);
+  } catch (const InvalidArgument& error) {
+    if (race.runs.size() == 1) throw;
+    run.refusal = error.what();
+  }
+}
+
+void run_all(TrainCommand& command) {
+  // Names, files and refusals come before the first run, so that a misspelt one costs nothing.
+  check_names(command);
+  if (command.trace && !command.json) throw InvalidArgument("--trace is for programs: give --json, too");
+  if (!command.html.empty()) check_writable(command.html);
+  const ObjectivePtr objective = objective_of(command);
+  TrainingRace race = race_of(command, *objective);
+  Progress progress;
+  progress.show(fmt::format("{}: looking for the least value", race.problem));
+  race.least_known = objective->least_value().has_value();
+  std::size_t number = 0;
+  for (RaceRun& run : race.runs) {
+    ++number;
+    race.options.progress = [&](Step step) {
+      progress.show(fmt::format("[{}/{}] {}: step {}", number, race.runs.size(), run.label(), step));
+      return true;
+    };
+    run_one(race, run, *objective, command);
+  }
+  progress.clear();
+  if (std::ranges::none_of(race.runs, [](const RaceRun& run) { return run.refusal.empty(); }))
+    throw InvalidArgument(race.runs.front().refusal);
+  if (!command.html.empty()) write_file(command.html, race_page(race, command_line(), today()));
+  if (command.json) return write_race(std::cout, race);
+  std::cout << race_table(race).text(colour_wanted());
+  if (!command.html.empty()) std::cout << "\nreport: " << command.html << '\n';
+}
+
+std::string problems_text() {
+  std::string text = "Problems:\n";
+  for (const ObjectiveFamily& family : objective_families()) {
+    text += fmt::format("  {:<15}{}\n", family.name, family.summary);
+    for (const Parameter& parameter : family.parameters)
+      text += fmt::format("    {:<20}{}\n", parameter.name + "=" + parameter.fallback, parameter.help);
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_simulate_train(CLI::App& simulate) {
+  auto options = std::make_shared<TrainCommand>();
+  TrainingOptions& training = options->training;
+  CLI::App* command = simulate.add_subcommand("train", "Train on many nodes: methods on topologies");
+  command->add_option("-n,--nodes", options->n, "number of nodes; --data has its own")
+      ->check(CLI::Range(1, INT32_MAX));
+  command->add_option("-m,--method", options->methods, "one or more methods")->capture_default_str();
+  command->add_option("-t,--topology", options->topologies, "one or more topologies")->capture_default_str();
+  command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
+  command->add_option("--steps", training.steps, "steps of every node")
+      ->capture_default_str()
+      ->check(CLI::Range(Step{0}, Step{1} << 40));
+  command->add_option("--problem", options->problem, "what is minimised, as below")->capture_default_str();
+  command->add_option("--dim", options->dim, "dimension of the problem (10)")->check(CLI::Range(1, 1 << 24));
+  command->add_option("--data", options->data,
+                      "a quadratic problem from JSON: {\"a\": [[...]], \"b\": [[...]], \"x0\": [...]}");
+  command->add_option("--optimizer", training.optimizer, "of every node")->capture_default_str();
+  command->add_option("--seed", training.seed, "of data, batches, random topologies, losses and stragglers")
+      ->check(whole_number())
+      ->capture_default_str();
+  command->add_option("--precision", options->precision, "of models and messages")
+      ->check(CLI::IsMember({"float64", "float32"}))
+      ->capture_default_str();
+  command->add_option("--threads", training.threads, "threads; 0: one per core. The result is the same")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command->add_option("--drop", training.drop, "share of messages that are lost")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--time", options->time, "how fast nodes and links are: a TOML file");
+  command->add_option("--points", training.points, "of a curve, at most")
+      ->check(CLI::Range(Step{2}, Step{1} << 30))
+      ->capture_default_str();
+  command->add_flag("--trace", options->trace, "with --json: every node's model after every step");
+  command->add_option("--html", options->html, "write a page with the curves to this file");
+  command->add_flag("--json", options->json, "for programs");
+  command->footer(
+      problems_text() +
+      "\nExample:\n  starling simulate train -n 300 --problem logistic --dim 100 --lr 0.5 -m dsgd-atc "
+      "gradient-tracking -t ring exponential --html race.html");
+  command->callback([options] { run_all(*options); });
+}
+
+}  // namespace starling::tool

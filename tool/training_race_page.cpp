@@ -1,0 +1,114 @@
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+
+#include "starling/base/error.h"
+#include "starling/report/page.h"
+#include "starling/report/topology_svg.h"
+#include "starling/topology/registry.h"
+#include "starling/version.h"
+#include "tool/training_race.h"
+
+namespace starling::tool {
+namespace {
+
+using Value = double (*)(const TrainingPoint&);
+
+struct Against {
+  const char* label;
+  Value x;
+};
+
+constexpr Against kAgainst[] = {
+    {"steps", [](const TrainingPoint& point) { return static_cast<double>(point.step); }},
+    {"bytes sent", [](const TrainingPoint& point) { return point.bytes; }},
+    {"modelled seconds", [](const TrainingPoint& point) { return point.seconds; }},
+};
+
+// One view per x; those in which nothing moves are left out (a single node sends nothing).
+std::vector<LineChart> views(const TrainingRace& race, const std::string& title, Value y) {
+  std::vector<LineChart> charts;
+  for (const Against& against : kAgainst) {
+    LineChart chart;
+    chart.title = title + " against " + against.label;
+    chart.x_label = against.label;
+    chart.y_label = title;
+    chart.log_y = true;
+    bool moves = false;
+    for (const RaceRun& run : race.runs) {
+      Series series{run.label()};
+      for (const TrainingPoint& point : run.result.curve) {
+        if (!std::isfinite(y(point))) continue;
+        series.x.push_back(against.x(point));
+        series.y.push_back(y(point));
+      }
+      moves = moves || (!series.x.empty() && series.x.back() > 0);
+      chart.series.push_back(std::move(series));  // even an empty one: colours stay the same in all charts
+    }
+    if (moves) charts.push_back(std::move(chart));
+  }
+  return charts;
+}
+
+bool all_zero(const TrainingRace& race, Value y) {
+  for (const RaceRun& run : race.runs)
+    for (const TrainingPoint& point : run.result.curve)
+      if (y(point) != 0) return false;
+  return true;
+}
+
+// Who talks to whom, on few ranks: the same names at a size one can see.
+std::vector<Picture> small_pictures(const TrainingRace& race) {
+  constexpr Rank kRanks = 8;
+  TopologySvgOptions options;
+  options.max_rounds = 4;
+  std::set<std::string> drawn;
+  std::vector<Picture> pictures;
+  for (const RaceRun& run : race.runs) {
+    if (run.topology.empty() || !drawn.insert(run.topology).second) continue;
+    try {
+      pictures.push_back({topology_svg(*make_schedule(run.topology, kRanks, race.options.seed), options),
+                          fmt::format("{} on {} nodes", run.topology, kRanks)});
+    } catch (const InvalidArgument&) {
+      // Some families do not exist at this size: they go without a picture.
+    }
+  }
+  return pictures;
+}
+
+}  // namespace
+
+std::string race_page(const TrainingRace& race, const std::string& command, const std::string& date) {
+  const TrainingOptions& options = race.options;
+  Page page("Simulated training", fmt::format("{} on {} nodes", race.problem, race.n));
+  page.facts({{"nodes", std::to_string(race.n)},
+              {"parameters", std::to_string(race.dim)},
+              {"steps", std::to_string(options.steps)},
+              {"optimizer", fmt::format("{}, lr {}", options.optimizer, compact(options.lr))},
+              {"precision", name(options.precision)},
+              {"messages lost", fmt::format("{} %", compact(100 * options.drop))},
+              {"machines", race.time_file.empty() ? "default" : race.time_file},
+              {"seed", std::to_string(options.seed)}});
+  const std::string what = race.least_known ? "Optimality gap" : "Value";
+  const Value gap = [](const TrainingPoint& point) { return point.gap; };
+  const Value gradient = [](const TrainingPoint& point) { return point.gradient_norm; };
+  const Value consensus = [](const TrainingPoint& point) { return point.consensus; };
+  page.section("How well")
+      .paragraph(
+          "The nodes minimise the mean of their functions. Shown is the mean of their models: its value, "
+          "above the "
+          "least where that is known, and the norm of the gradient there.");
+  page.charts(what, views(race, what, gap));
+  page.charts("Gradient norm", views(race, "Gradient norm", gradient));
+  if (!all_zero(race, consensus)) {
+    page.section("How much they agree")
+        .paragraph("The root mean square distance of the nodes' models from their mean.");
+    page.charts("Consensus distance", views(race, "Consensus distance", consensus));
+  }
+  page.section("Results").table(race_table(race));
+  const auto pictures = small_pictures(race);
+  if (!pictures.empty()) page.section("Who talks to whom").pictures(pictures);
+  return page.html({command, STARLING_VERSION, date});
+}
+
+}  // namespace starling::tool
