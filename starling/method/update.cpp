@@ -173,6 +173,11 @@ Hyper adam_hyper(const Parameters& given) {
   hyper.eps = given.number("eps", 0, 1);
   return hyper;
 }
+Hyper adamw_hyper(const Parameters& given) {
+  Hyper hyper = adam_hyper(given);
+  hyper.decoupled = true;
+  return hyper;
+}
 UpdatePtr adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers) {
   return make_adam(dtype, count, segments, std::move(hypers), false);
 }
@@ -226,7 +231,7 @@ const std::vector<OptimizerFamily>& optimizer_families() {
       {"momentum", "heavy ball", {kLr, kMomentum, kDecay}, momentum_hyper, make_sgd},
       {"nesterov", "Nesterov's momentum", {kLr, kMomentum, kDecay}, nesterov_hyper, make_sgd},
       {"adam", "Adam", {kLr, beta1, beta2, eps, kDecay}, adam_hyper, adam},
-      {"adamw", "Adam with decoupled weight decay", {kLr, beta1, beta2, eps, kDecay}, adam_hyper, adamw},
+      {"adamw", "Adam with decoupled weight decay", {kLr, beta1, beta2, eps, kDecay}, adamw_hyper, adamw},
   };
   return families;
 }

@@ -31,6 +31,7 @@ struct Hyper {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  bool decoupled = false;  // AdamW's weight decay
 };
 /// One per group of segments. Shared: whoever owns the settings may change them between steps.
 using Hypers = std::shared_ptr<std::vector<Hyper>>;

@@ -80,6 +80,7 @@ Hyper adam_hyper(const Options& options) {
   hyper.weight_decay = options.weight_decay();
   std::tie(hyper.beta1, hyper.beta2) = options.betas();
   hyper.eps = options.eps();
+  hyper.decoupled = std::is_same_v<Options, AdamWOptions>;
   return hyper;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 /// QAdam: Adam on the mean gradient for `warmup` steps; then its second moment stays as it is, and the first
 /// moments, each with its own rank's gradient, are averaged in bytes. Both bias corrections go on with the
-/// step. Weight decay is part of the gradient.
+/// step.
 class QAdam : public Method {
  public:
   explicit QAdam(Step warmup)
@@ -54,7 +54,7 @@ class QAdam : public Method {
     each(block, [now = t[0]](auto& e) {
       const double m = e.m / (1 - std::pow(e.beta1, now));
       const double v = e.v / (1 - std::pow(e.beta2, now));
-      e.x -= e.lr * m / (std::sqrt(v) + e.eps);
+      e.x -= e.lr * (e.decay * e.x + m / (std::sqrt(v) + e.eps));
     });
   }
 
@@ -68,7 +68,7 @@ class QAdam : public Method {
 
   /// Everything of one element.
   struct Element {
-    double lr, beta1, beta2, eps;
+    double lr, decay, beta1, beta2, eps;
     double x, g, m, v;
   };
 
@@ -81,9 +81,11 @@ class QAdam : public Method {
     for (const Segment& segment : block.segments) {
       const Hyper& hyper = (*block.hypers)[segment.group];
       for (std::size_t i = segment.begin; i < segment.begin + segment.count; ++i) {
+        const double coupled = hyper.decoupled ? 0 : hyper.weight_decay;
         const double gradient =
-            block.gradient_scale * static_cast<double>(g[i]) + hyper.weight_decay * static_cast<double>(x[i]);
+            block.gradient_scale * static_cast<double>(g[i]) + coupled * static_cast<double>(x[i]);
         Element e{hyper.lr,
+                  hyper.weight_decay - coupled,
                   hyper.beta1,
                   hyper.beta2,
                   hyper.eps,
