@@ -87,6 +87,7 @@ TEST_P(SharedWindowTest, TellsHowOldDepositsAre) {
       require(window.progress(source) == 8, "progress");
       require(window.alive(source), "alive");
     }
+    flock.barrier();  // nobody leaves before
     window.update();
     const Staleness staleness = window.staleness();
     require(staleness.used == window.sources().size(), "uses");
