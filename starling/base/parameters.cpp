@@ -31,7 +31,7 @@ std::string describe(const std::vector<Parameter>& declared) {
 Parameters::Parameters(const Spec& spec, const std::vector<Parameter>& declared) : owner_(spec.word) {
   for (const auto& parameter : declared) {
     names_.push_back(parameter.name);
-    values_.push_back(parameter.fallback.empty() ? Spec{} : Spec{parameter.fallback, false, {}});
+    values_.push_back(parameter.fallback.empty() ? Spec{} : parse_spec(parameter.fallback));
     given_.push_back(false);
   }
   std::size_t position = 0;

@@ -85,6 +85,7 @@ inline constexpr std::uint32_t kDealAgain = 11;
 inline constexpr std::uint32_t kSynthetic = 12;  // three: patterns, training images, test images
 inline constexpr std::uint32_t kProxSkip = 15;
 inline constexpr std::uint32_t kPairGossip = 16;
+inline constexpr std::uint32_t kPowerSgd = 17;
 inline constexpr std::uint32_t kObjective = 20;  // what the nodes share: solutions, spectra, class centres
 inline constexpr std::uint32_t kObjectiveNode = 21;   // a node's own data
 inline constexpr std::uint32_t kObjectiveBatch = 22;  // what it sees of them in a step

@@ -94,6 +94,10 @@ class Core {
   /// Windows by name, from their making until they are freed: who made one need not keep the handle. These
   /// throw InvalidArgument, which lists the names there are.
   void check_new_window(const std::string& name) const;
+  bool has_window(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return windows_.contains(name);
+  }
   void add_window(const std::string& name, std::shared_ptr<Window::State> window);
   std::shared_ptr<Window::State> window(std::string_view name) const;
   void forget_window(const std::string& name);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/block.h"
 #include "starling/flock/core.h"
 #include "starling/flock/errors.h"
@@ -83,6 +84,9 @@ class Flock {
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
   void on_loss(OnLoss policy) { core_->on_loss = policy; }
   OnLoss on_loss() const { return core_->on_loss; }
+  /// With OnLoss::reweight: this rank has seen that another (of the whole flock) is lost, and goes on. The
+  /// operations say so by themselves, but for recv, which raises PeerLost.
+  void go_on_without(Rank lost) const { core_->membership.lost(lost); }
   /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).
   View view() const;
   /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two
@@ -297,6 +301,7 @@ class Flock {
   Window create_window(MutableBlock tensor, Name name, const WindowOptions& options);
   /// The window of this name, from its making until it is freed.
   Window window(Name name) const;
+  bool has_window(const std::string& name) const { return core_->has_window(name); }
   /// A collective that gives a window's memory back; no copy of it may be used afterwards.
   void win_free(Window&& window);
   void win_free(Name name) { win_free(window(name)); }
@@ -369,6 +374,8 @@ class Flock {
 /// Joins the flock that this process was started in (by `starling run`, mpirun or torchrun on one host), or
 /// makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
 Flock join();
+/// The same, with messages that get lost and other faults, to see what a program makes of them.
+Flock join(const Faults& faults);
 /// How many ranks a launcher has started this process among; nothing where there is no launcher.
 std::optional<Rank> launched_ranks();
 

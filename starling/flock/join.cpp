@@ -52,10 +52,16 @@ std::optional<Rank> launched_ranks() {
 }
 
 Flock join() {
+  return join(Faults());
+}
+
+Flock join(const Faults& faults) {
   read_log_level();
+  const bool faulty = faults.drop > 0 || faults.lose > 0 || faults.delay > 0 || !faults.kills.empty();
   std::optional<std::chrono::nanoseconds> timeout;
   if (const char* text = std::getenv("STARLING_TIMEOUT")) timeout = read_seconds(text);
-  const auto bounded = [&](Flock flock) {
+  const auto bounded = [&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(faulty ? make_faulty(fabric, faults) : fabric);
     if (timeout) flock.set_timeout(*timeout);
     return flock;
   };
@@ -70,9 +76,9 @@ Flock join() {
       throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
                                         variables.rank, variables.job));
     return bounded(
-        Flock(join_local(job, read_rank(variables.rank, rank), read_rank(variables.size, size), options)));
+        join_local(job, read_rank(variables.rank, rank), read_rank(variables.size, size), options));
   }
-  return bounded(Flock(local_threads(1).front()));
+  return bounded(local_threads(1).front());
 }
 
 }  // namespace starling

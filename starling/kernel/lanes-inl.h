@@ -256,9 +256,9 @@ HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   if constexpr (kWay == Way::streaming) hwy::FlushStream();
 }
 
-/// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns how many elements these
-/// are. d has at most 16 lanes; value(i) are those of elements i and up. Vectors of every length add in the
-/// same order: a pass keeps four of them in registers, and has its own elements.
+/// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns how many elements
+/// these are. d has at most 16 lanes; value(i) are those of elements i and up. Vectors of every length add in
+/// the same order: a pass keeps four of them in registers, and has its own elements.
 template <class D, typename Value>
 HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, float* sums, const Value& value) {
   const std::size_t lanes = hn::Lanes(d), whole = count / kSums * kSums;

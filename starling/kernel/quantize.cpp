@@ -52,7 +52,8 @@ void quantize_uint8_here(const float* in, std::size_t count, Uint8Steps steps, s
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<std::uint8_t, decltype(d)> d8;
     const auto scaled = hn::Round(hn::Mul(hn::LoadU(d, in + i), hn::Set(d, steps.scale)));
-    const auto above = hn::Sub(hn::Min(scaled, hn::Set(d, steps.upper)), hn::Set(d, steps.lower));
+    // What is within the range is not above `upper` here: the minimum with it is that with 255.
+    const auto above = hn::Sub(scaled, hn::Set(d, steps.lower));
     const auto held = hn::Min(hn::Max(above, hn::Zero(d)), hn::Set(d, 255.0F));
     // 2^23 + q has q in its last bits, which is faster than a conversion.
     const auto code = hn::BitCast(du, hn::Add(held, hn::Set(d, 0x1p23F)));

@@ -294,8 +294,9 @@ class FlockChannel final : public Channel {
   void wait_for_letter(Pending& one) const {
     try {
       one.wait();
-    } catch (const PeerLost&) {
+    } catch (const PeerLost& error) {
       if (flock_.on_loss() != OnLoss::reweight) throw;
+      flock_.go_on_without(error.peer());
     }
   }
 

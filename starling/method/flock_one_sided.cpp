@@ -4,11 +4,21 @@
 #include <thread>
 
 namespace starling {
+namespace {
+
+// Windows live as long as the flock, drivers need not: the next of the same name has one of its own.
+std::string free_name(const Flock& flock, const std::string& name) {
+  std::string free = name;
+  for (int number = 2; flock.has_window(free); ++number) free = fmt::format("{}/{}", name, number);
+  return free;
+}
+
+}  // namespace
 
 FlockOneSided::FlockOneSided(Flock flock, const std::string& name, MutableBlock block, Start start,
                              const SchedulePtr& schedule)
     : flock_(std::move(flock)),
-      window_(flock_.create_window(block, Name(name),
+      window_(flock_.create_window(block, Name(free_name(flock_, name)),
                                    {.zero = start != Start::copies,
                                     .readable = false,
                                     .shared = start == Start::shared,

@@ -48,6 +48,8 @@ class Method {
   virtual std::string topology(const std::string& asked, const MethodSetting&) const { return asked; }
   /// Throws InvalidArgument, naming topologies that work, where the schedule does not.
   virtual void check(const Schedule& schedule) const;
+  /// Some that it works on, for refusals.
+  virtual std::string works_on() const { return "ring, exponential or one-peer-exponential"; }
   /// What the user should know of this method on this schedule, which check() has let pass; mostly nothing.
   virtual std::string warning(const Schedule&) const { return {}; }
   /// Whether its steps use the schedule at all.

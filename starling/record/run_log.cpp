@@ -57,6 +57,8 @@ std::string to_line(const RunReport& report) {
                {"computing", report.computing},
                {"waiting", report.waiting},
                {"combining", report.combining},
+               {"staleness", report.staleness},
+               {"staleness_most", report.staleness_most},
                {"workers", report.workers},
                {"taking_part", report.taking_part}};
   const auto add = [&](const char* key, const std::optional<double>& value) {

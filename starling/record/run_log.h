@@ -61,6 +61,9 @@ struct RunReport {
   double computing = 0;
   double waiting = 0;
   double combining = 0;
+  // Of asynchronous methods: how old what they used was so far, in steps; mean and most.
+  double staleness = 0;
+  double staleness_most = 0;
   int workers = 0;      // alive
   int taking_part = 0;  // in the step
   // At the end of an epoch: the mean model on the test data, and the ranks' own models.

@@ -124,6 +124,8 @@ void read_report(RunLog& log, const Line& line) {
   line.read("computing", report.computing);
   line.read("waiting", report.waiting);
   line.read("combining", report.combining);
+  line.read_if_there("staleness", report.staleness);
+  line.read_if_there("staleness_most", report.staleness_most);
   line.read("workers", report.workers);
   line.read("taking_part", report.taking_part);
   line.read_if_there("test_accuracy", report.test_accuracy);

@@ -92,6 +92,8 @@ void add(RunReport& to, const RunReport& from, double share) {
   to.computing += share * from.computing;
   to.waiting += share * from.waiting;
   to.combining += share * from.combining;
+  to.staleness += share * from.staleness;
+  to.staleness_most = std::max(to.staleness_most, from.staleness_most);
   const auto optional = [&](std::optional<double>& sum, const std::optional<double>& value) {
     sum = sum && value ? std::optional(*sum + share * *value) : std::nullopt;
   };

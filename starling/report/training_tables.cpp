@@ -66,6 +66,10 @@ Table training_table(const RunTask& task) {
   if (rates) columns.emplace_back("lr", Align::right);
   for (const char* name : {"test accuracy", "own models", "time", "bytes sent", "waiting", "distance"})
     columns.emplace_back(name, Align::right);
+  const bool stale = std::any_of(entries.begin(), entries.end(), [](const RunTask::Entry& entry) {
+    return last_mean(*entry.cell, [](const RunReport& r) { return r.staleness_most; }).value_or(0) > 0;
+  });
+  if (stale) columns.emplace_back("staleness", Align::right);
   columns.emplace_back("runs", Align::right);
   Table table(columns);
   table.title(task.name);
@@ -85,9 +89,17 @@ Table training_table(const RunTask& task) {
                        [](double x) { return fmt::format("{:.1f} %", 100 * x); }));
     row.push_back(text([](const RunReport& r) { return r.consensus_distance; },
                        [](double x) { return compact(x, 2); }));
+    if (stale)
+      row.push_back(fmt::format(
+          "{} / {}",
+          text([](const RunReport& r) { return r.staleness; }, [](double x) { return compact(x, 2); }),
+          text([](const RunReport& r) { return r.staleness_most; }, [](double x) { return compact(x, 3); })));
     row.push_back(runs_text(cell));
     table.row(row);
   }
+  if (stale)
+    table.footnote(
+        "staleness: how many steps old what a worker used of others was, in the mean and at most.");
   table.footnote(
       "test accuracy: of the mean model, in the last evaluation; own models: the workers' own, their mean.");
   table.footnote(

@@ -63,8 +63,14 @@ MutableBlock Bucket::gradient_block() const {
 
 std::vector<Segment> Bucket::segments(const std::vector<Placed>& all) const {
   std::vector<Segment> result;
-  for (const std::size_t index : parameters)
-    result.push_back({all[index].offset, padded(all[index].parameter), all[index].group, true});
+  for (const std::size_t index : parameters) {
+    const torch::Tensor& parameter = all[index].parameter;
+    Segment segment{all[index].offset, padded(parameter), all[index].group, true};
+    if (parameter.dim() > 1 && segment.count == static_cast<std::size_t>(parameter.numel()))
+      segment.rows = static_cast<std::size_t>(parameter.size(0));
+    segment.id = index;
+    result.push_back(segment);
+  }
   return result;
 }
 

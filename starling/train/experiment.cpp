@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "starling/base/error.h"
+#include "starling/method/registry.h"
 #include "starling/method/update.h"
 #include "starling/train/experiment_checkpoint.h"
 #include "starling/train/task.h"
@@ -64,6 +65,10 @@ void check(const Experiment& experiment) {
   need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
        fmt::format("warmup = {}: between 0 and the {} epochs there are", experiment.warmup,
                    experiment.epochs));
+  need(experiment.drop >= 0 && experiment.drop < 1,
+       fmt::format("drop = {}: a share of the messages, from 0 to below 1", experiment.drop));
+  need(experiment.drop == 0 || make_method(experiment.method)->relay_rule().missing != "reference",
+       "a reference cannot stand in for messages that get lost: relay-sgd(missing=counts) or (missing=own)");
   need(experiment.reports >= 0, fmt::format("reports = {}: 0 or more per epoch", experiment.reports));
   need(experiment.local_test >= 0, fmt::format("local_test = {}: 0 or more samples", experiment.local_test));
 }
@@ -267,12 +272,16 @@ class Run {
                                 combined,
                                 std::max(0.0, seconds - waited - combined),
                                 static_cast<double>(bytes()),
-                                taken_ > 0 ? 1.0 : 0.0};
+                                taken_ > 0 ? 1.0 : 0.0,
+                                trainer_->staleness().sum,
+                                static_cast<double>(trainer_->staleness().used)};
+    std::vector<double> oldest = {static_cast<double>(trainer_->staleness().oldest)};
     const Aside aside(*this);
     const std::size_t own = sums.size();
     const View view = flock_.view();
     for (Rank rank = 0; rank < flock_.size(); ++rank) sums.push_back(view.has(rank) ? 0 : 1);
     flock_.allreduce(sums, Reduction::sum, "experiment/report");
+    flock_.allreduce(oldest, Reduction::max, "experiment/oldest");
     std::vector<Rank> dead;
     for (Rank rank = 0; rank < flock_.size(); ++rank)
       if (sums[own + static_cast<std::size_t>(rank)] > 0) dead.push_back(rank);
@@ -287,6 +296,8 @@ class Run {
     last_.computing += sums[5] / last_.workers;
     last_.bytes_sent = static_cast<std::uint64_t>(sums[6]);
     last_.taking_part = static_cast<int>(sums[7]);
+    last_.staleness = sums[9] > 0 ? sums[8] / sums[9] : 0;
+    last_.staleness_most = oldest[0];
     last_.consensus_distance = trainer_->consensus_distance();
     diverged_ = sums[1] > 0 && !std::isfinite(last_.loss);
     waited_ += waited;
@@ -317,6 +328,7 @@ class Run {
         std::find(view.members.begin(), view.members.end(), flock_.rank()) - view.members.begin());
     const std::size_t count = task_->size(Split::test);
     const std::size_t parts = view.members.size();
+    trainer_->settle();
     model_->eval();
     double local = 0;
     const std::size_t judged = std::min(count, static_cast<std::size_t>(experiment_.local_test));

@@ -28,6 +28,7 @@ struct Experiment {
   std::uint64_t seed = 1;
   std::string on_loss = "raise";
   std::string message = "float32";
+  double drop = 0;  // share of the neighbours' messages that get lost, see join()
   int accumulation = 1;
   double clip_norm = 0;
   bool eager = false;
@@ -54,6 +55,8 @@ void visit_settings(E& e, Visit&& visit) {
   visit("seed", e.seed, "of the start, the split and the order");
   visit("on_loss", e.on_loss, "a worker dies: raise (everybody stops) or reweight (the others go on)");
   visit("message", e.message, "what models travel as: float32, float16, bfloat16");
+  visit("drop", e.drop,
+        "share of the neighbours' messages that get lost on the way, to see what a method makes of it");
   visit("accumulation", e.accumulation, "batches per step");
   visit("clip_norm", e.clip_norm, "gradients longer than this are scaled down to it; 0: never");
   visit("eager", e.eager, "whether layers are updated and sent inside backward");

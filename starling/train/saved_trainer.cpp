@@ -87,7 +87,10 @@ void Trainer::State::save(SavedParts& parts) {
   if (averaged)
     throw InvalidArgument(
         "a checkpoint while the parameters are the flock's average: revert it or keep it first");
-  if (!driver->begun()) notice_changes();
+  if (!driver->begun()) {
+    notice_changes();
+    driver->settle();
+  }
   for (const auto& [name, tensor] : tensors_of(module)) {
     const torch::Tensor whole = tensor.detach().contiguous();
     if (whole.data_ptr() == tensor.data_ptr())

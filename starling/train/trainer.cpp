@@ -391,6 +391,12 @@ double Trainer::gradient_norm() const {
 double Trainer::waited() const {
   return state_->driver->waited();
 }
+Staleness Trainer::staleness() const {
+  return state_->driver->staleness();
+}
+void Trainer::settle() {
+  if (!state_->driver->begun()) state_->driver->settle();
+}
 double Trainer::combined() const {
   return std::max(0.0, state_->inside.seconds() - waited());
 }

@@ -60,6 +60,11 @@ class Trainer {
   double waited() const;
   /// Seconds spent updating, averaging and sending, so far, without the waiting.
   double combined() const;
+  /// How old what an asynchronous method has used was, in steps.
+  Staleness staleness() const;
+  /// Takes in what asynchronous methods have under way: before the models are compared or saved, or at the
+  /// end. Every rank calls it between the same steps; save() does it by itself.
+  void settle();
   std::size_t buckets() const;
   std::size_t parameter_count() const;
   Flock& flock();
@@ -74,7 +79,8 @@ class Trainer {
   /// is eager; then this is a collective.)
   void parameters_changed();
 
-  /// Everything that this rank needs to go on from here, between two steps: parameters, buffers, optimizer,
+  /// Everything that this rank needs to go on from here, between two steps, on every rank between the same
+  /// ones: parameters, buffers, optimizer,
   /// what the method remembers, torch's random generator, the step. Valid until the next step begins.
   void save(SavedParts& parts);
   /// As it was when the file was written, on every rank from its own file, the optimizer's settings included;

@@ -148,8 +148,8 @@ TEST(QsgdCodec, IsUnbiasedAndVariesAsChanceWouldHaveIt) {
 TEST(QsgdCodec, StreamsAndSeedsDrawDifferently) {
   const std::vector<float> values = normal_numbers<float>(1000, 1);
   const std::vector<float> first = passed("qsgd(levels=1)", values, {1, 1, 1});
-  for (const CodecKey& key :
-       {CodecKey{2, 1, 1}, CodecKey{1, 2, 1}, CodecKey{1, 1, 2}, CodecKey{1, 1ULL << 40, 1}})
+  for (const CodecKey& key : {CodecKey{2, 1, 1}, CodecKey{1, 2, 1}, CodecKey{1, 1, 2},
+                              CodecKey{1, 1 + (1ULL << 40), 1}, CodecKey{1, 1, 1 + (1LL << 40)}})
     EXPECT_NE(passed("qsgd(levels=1)", values, key), first);
 }
 

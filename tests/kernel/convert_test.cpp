@@ -82,6 +82,27 @@ TEST_P(ConvertTest, EveryLengthAndPlace) {
     }
 }
 
+TEST_P(ConvertTest, PastTheCacheAreTheSameBits) {
+  const std::vector<float> values = odd_numbers<float>(500, 3);
+  const auto same_both_ways = [&]<typename To>(std::type_identity<To>) {
+    for (std::size_t offset = 0; offset < 40; ++offset) {
+      Placed<To> cached(values.size(), offset), streamed(values.size(), offset);
+      convert(DType::float32, values.data(), dtype_of<To>, cached.data(), values.size(), Store::cached);
+      convert(DType::float32, values.data(), dtype_of<To>, streamed.data(), values.size(), Store::streaming);
+      ASSERT_TRUE(same_blocks(streamed.values(), cached.values())) << offset;
+      ASSERT_TRUE(streamed.guards_stand());
+      Placed<float> back(values.size(), offset), streamed_back(values.size(), offset);
+      convert(dtype_of<To>, cached.data(), DType::float32, back.data(), values.size(), Store::cached);
+      convert(dtype_of<To>, cached.data(), DType::float32, streamed_back.data(), values.size(),
+              Store::streaming);
+      ASSERT_TRUE(same_blocks(streamed_back.values(), back.values())) << offset;
+    }
+  };
+  same_both_ways(std::type_identity<Half>{});
+  same_both_ways(std::type_identity<BFloat16>{});
+  same_both_ways(std::type_identity<double>{});
+}
+
 TEST_P(ConvertTest, DoublesRoundToNearestEven) {
   std::vector<double> in = {1 + std::ldexp(1.0, -24), 1 + std::ldexp(3.0, -24), 1e300, -1e-300, 0.1};
   for (int i = 0; i < 50; ++i) in.push_back(std::ldexp(1.0 / 3, i - 160));

@@ -88,19 +88,24 @@ TEST_P(MethodDeathTest, TheSurvivorsGoOnToAnOptimumOfTheirOwn) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MethodDeathTest,
-    testing::Values(DeathCase{"allreduce", "ring", 1e-9}, DeathCase{"parameter-server", "ring", 1e-9},
-                    DeathCase{"gradient-tracking", "exponential", 1e-9},
-                    DeathCase{"gradient-tracking", "one-peer-exponential", 1e-9},
-                    DeathCase{"relay-sgd", "chain", 1e-9},
-                    DeathCase{"relay-sgd(missing=own)", "binary-tree", 1e-9},
-                    DeathCase{"relay-sgd(missing=reference)", "star", 1e-9},
-                    DeathCase{"allreduce-model", "ring", 0.1}, DeathCase{"local-sgd(tau=4)", "ring", 0.3},
-                    DeathCase{"dsgd-atc", "one-peer-exponential", 0.3}, DeathCase{"dsgd-atc", "ceca", 0.3},
-                    DeathCase{"dsgd-awc", "exponential", 0.3}, DeathCase{"gossip-pga(h=3)", "ring", 0.3},
-                    DeathCase{"hierarchical", "ring", 0.3}, DeathCase{"push-sum", "exponential", 0.3},
-                    DeathCase{"dadam", "exponential", 1, "adam(lr=0.02)"},
-                    DeathCase{"accum-adam(s=2)", "exponential", 1, "adam(lr=0.02)"},
-                    DeathCase{"accum-adamw(s=2)", "exponential", 1, "adamw(lr=0.02)"}),
+    testing::Values(
+        DeathCase{"allreduce", "ring", 1e-9}, DeathCase{"parameter-server", "ring", 1e-9},
+        DeathCase{"gradient-tracking", "exponential", 1e-9},
+        DeathCase{"gradient-tracking", "one-peer-exponential", 1e-9}, DeathCase{"relay-sgd", "chain", 1e-9},
+        DeathCase{"relay-sgd(missing=own)", "binary-tree", 1e-9},
+        DeathCase{"relay-sgd(missing=reference)", "star", 1e-9}, DeathCase{"allreduce-model", "ring", 0.1},
+        DeathCase{"local-sgd(tau=4)", "ring", 0.3}, DeathCase{"dsgd-atc", "one-peer-exponential", 0.3},
+        DeathCase{"dsgd-atc", "ceca", 0.3}, DeathCase{"dsgd-awc", "exponential", 0.3},
+        DeathCase{"gossip-pga(h=3)", "ring", 0.3}, DeathCase{"hierarchical", "ring", 0.3},
+        DeathCase{"push-sum", "exponential", 0.3}, DeathCase{"dadam", "exponential", 1, "adam(lr=0.02)"},
+        DeathCase{"accum-adam(s=2)", "exponential", 1, "adam(lr=0.02)"},
+        DeathCase{"accum-adamw(s=2)", "exponential", 1, "adamw(lr=0.02)"}, DeathCase{"extra", "ring", 1e-9},
+        DeathCase{"exact-diffusion", "ring", 1e-9}, DeathCase{"d2", "ring", 1e-9},
+        DeathCase{"diging", "exponential", 1e-9}, DeathCase{"push-diging", "exponential", 1e-9},
+        DeathCase{"proxskip(p=0.5)", "ring", 1e-9}, DeathCase{"relay-sgd(overlap=true)", "chain", 1e-9},
+        DeathCase{"relay-sum-grad", "chain", 0.3},
+        DeathCase{"quasi-global-momentum(mu=0.5)", "exponential", 0.3}, DeathCase{"diloco(h=4)", "ring", 0.5},
+        DeathCase{"noloco(h=4)", "random-matching", 0.8, "sgd(lr=0.005)"}),
     [](const testing::TestParamInfo<DeathCase>& test) {
       std::string name = test.param.method + "_" + test.param.topology;
       for (char& letter : name)
@@ -167,8 +172,10 @@ TEST(MethodDeathsTest, WithoutTheServerNobodyGoesOn) {
 }
 
 TEST(MethodDeathsTest, WithoutReweightingEveryMethodNamesTheDead) {
-  for (const char* method : {"allreduce", "dsgd-awc", "dsgd-atc", "gradient-tracking", "relay-sgd",
-                             "push-sum", "parameter-server"}) {
+  for (const char* method :
+       {"allreduce", "dsgd-awc", "dsgd-atc", "gradient-tracking", "relay-sgd", "push-sum", "parameter-server",
+        "extra", "exact-diffusion", "d2", "diging", "push-diging", "proxskip(p=1)", "quasi-global-momentum",
+        "diloco(h=2)", "lag(threshold=0.1)", "relay-sum-grad"}) {
     DeathRun run(3, {.kill_at_post = {{2, 20}}}, 0);
     run.run([&](const std::shared_ptr<Fabric>& fabric) {
       Flock flock(fabric);

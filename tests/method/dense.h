@@ -1,10 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "method/problem.h"
+#include "starling/base/spec.h"
 #include "starling/topology/schedule.h"
 
 // Every method once more, from its equations: all ranks' vectors in one place, long double, matrices.
@@ -12,10 +14,18 @@
 namespace starling {
 
 using Matrix = std::vector<Vector>;
+Vector operator+(Vector left, const Vector& right);
+Vector operator-(Vector left, const Vector& right);
+Vector operator*(Number factor, Vector vector);
+/// Euclid's.
+Number norm(const Vector& vector);
+
 /// Round t of a schedule as a matrix: row i hears column j; a group's mean first.
 Matrix matrix_of(const Schedule& schedule, Step step);
 /// Row i of `w` times the ranks' vectors.
 Vector mixed(const Matrix& w, const std::vector<Vector>& x, std::size_t i);
+/// All rows.
+std::vector<Vector> mixed(const Matrix& w, const std::vector<Vector>& x);
 
 /// A local optimizer with its settings.
 struct LocalRule {
@@ -43,10 +53,21 @@ class LocalStep {
   long t_ = 0;
 };
 
+/// A method of the registry, with its parameters, on a topology.
+struct DenseSetting {
+  DenseSetting(const std::string& text, std::string on);
+  Number number(const std::string& key, Number fallback) const;
+  Step steps(const std::string& key, Step fallback) const { return static_cast<Step>(number(key, fallback)); }
+  std::string text(const std::string& key, const std::string& fallback) const;
+
+  Spec method;
+  std::string topology;
+};
+
 /// All ranks at once.
 class Dense {
  public:
-  Dense(const Problem& problem, const LocalRule& rule);
+  Dense(const DenseSetting& setting, const Problem& problem, const LocalRule& rule);
   virtual ~Dense() = default;
 
   /// Ranks that have no gradient in a step.
@@ -63,26 +84,52 @@ class Dense {
   std::size_t n() const { return x.size(); }
   bool takes_part(std::size_t i) const { return !skipped_[i]; }
   Vector gradient(std::size_t i) const;
-  /// x_i + U_i(x_i, g), or x_i itself in a step that i skips.
+  /// from + U_i(from, g), or `from` itself in a step that i skips.
   Vector updated(std::size_t i, const Vector& from, const Vector& g);
+  /// Everybody's x + U(x, g).
+  std::vector<Vector> all_updated();
+  /// A zero vector for everybody.
+  std::vector<Vector> zeros() const { return std::vector<Vector>(n(), Vector(problem_.count)); }
   Vector mean_of(const std::vector<Vector>& vectors) const;
   /// Over those that have one; empty when nobody does.
   Vector mean_gradient() const;
 
+  DenseSetting setting_;
   Problem problem_;
+  LocalRule rule_;
   std::vector<LocalStep> local_;
 
  private:
   std::vector<bool> skipped_;
 };
 
-/// `method` is a name without parameters; those are given apart.
-struct DenseSetting {
-  std::string method;
-  std::string topology;
-  Step every = 1;  // gossip-pga's h, local-sgd's tau
-  std::string missing = {};
+/// What follows a schedule.
+class OnSchedule : public Dense {
+ public:
+  OnSchedule(const DenseSetting& setting, const Problem& problem, const LocalRule& rule);
+
+ protected:
+  Matrix round(Step t) const { return matrix_of(*schedule_, t); }
+  SchedulePtr schedule_;
 };
+
+using DenseMaker = std::unique_ptr<Dense> (*)(const DenseSetting&, const Problem&, const LocalRule&);
+template <typename D>
+std::unique_ptr<Dense> make_dense_as(const DenseSetting& setting, const Problem& problem,
+                                     const LocalRule& rule) {
+  return std::make_unique<D>(setting, problem, rule);
+}
+/// By the names of the registry, one table per file.
+using DenseTable = std::map<std::string, DenseMaker>;
+DenseTable dense_averages();
+DenseTable dense_lazy();
+DenseTable dense_exact();
+DenseTable dense_relays();
+DenseTable dense_compressed();
+/// The two-block schedules, for whatever method they are asked for.
+std::unique_ptr<Dense> make_dense_ceca(const DenseSetting& setting, const Problem& problem,
+                                       const LocalRule& rule);
+
 std::unique_ptr<Dense> make_dense(const DenseSetting& setting, const Problem& problem, const LocalRule& rule);
 
 }  // namespace starling

@@ -1,8 +1,6 @@
-#include <cmath>
 #include <gmock/gmock.h>
 
-#include "method/dense.h"
-#include "method/on_flock.h"
+#include "method/same_models.h"
 
 // Every method against the dense computation, step by step.
 
@@ -11,11 +9,12 @@ namespace {
 
 struct Case {
   std::string method;  // with its parameters
-  DenseSetting dense;
+  std::string topology;
+  Number float32_within = 1e-5L;  // where rounding is magnified by a codec's steps: one step's size
 };
 
 void PrintTo(const Case& one, std::ostream* out) {
-  *out << one.method << " on " << one.dense.topology;
+  *out << one.method << " on " << one.topology;
 }
 
 struct LocalCase {
@@ -42,41 +41,22 @@ std::vector<LocalCase> local_cases() {
 
 // Which local optimizers a method takes, and what it makes of them.
 std::vector<LocalCase> local_cases_of(const std::string& method) {
-  std::vector<LocalCase> all = local_cases();
-  const bool accumulates = method.rfind("accum-adam", 0) == 0;
-  if (method != "dadam" && !accumulates) return all;
-  all.erase(all.begin(), all.begin() + 3);
-  if (!accumulates) return all;
+  const std::string needed = make_method(method)->needs_optimizer();
+  std::vector<LocalCase> all;
+  for (const LocalCase& one : local_cases())
+    if (one.text.starts_with(needed)) all.push_back(one);
+  if (!method.starts_with("accum-adam")) return all;
   all.resize(1);  // the moments' settings are the same
   all[0].rule.kind = "accum";
-  all[0].rule.decoupled = method.rfind("accum-adamw", 0) == 0;
+  all[0].rule.decoupled = method.starts_with("accum-adamw");
   all[0].rule.s = method.find("s=4") == std::string::npos ? 1 : 4;
   return all;
-}
-
-template <typename T>
-testing::AssertionResult same_models(const Trajectory<T>& found, Dense& dense, Number tolerance) {
-  for (Step step = 0; step < found.steps; ++step) {
-    dense.run_step(step);
-    for (Rank rank = 0; rank < found.problem.n; ++rank) {
-      const std::vector<T> x = found.at(rank, step);
-      const Vector& expected = dense.model(rank);
-      Number scale = 0;
-      for (const Number value : expected) scale = std::max(scale, std::abs(value));
-      for (std::size_t k = 0; k < x.size(); ++k)
-        if (!(std::abs(static_cast<Number>(x[k]) - expected[k]) <= tolerance * scale))
-          return testing::AssertionFailure()
-                 << "step " << step << " rank " << rank << " element " << k << ": " << x[k] << " instead of "
-                 << static_cast<double>(expected[k]);
-    }
-  }
-  return testing::AssertionSuccess();
 }
 
 class MethodsTest : public testing::TestWithParam<Case> {
  protected:
   static bool possible(Rank n) {
-    const std::string& topology = GetParam().dense.topology;
+    const std::string& topology = GetParam().topology;
     return topology != "ceca-1p" || n % 2 == 0 || n == 1;
   }
   template <typename T>
@@ -84,16 +64,15 @@ class MethodsTest : public testing::TestWithParam<Case> {
                     const std::function<bool(Rank, Step)>& skips) {
     MethodRun run;
     run.problem = {.n = n};
-    run.options = {
-        .method = GetParam().method, .topology = GetParam().dense.topology, .optimizer = local.text};
+    run.options = {.method = GetParam().method, .topology = GetParam().topology, .optimizer = local.text};
     run.skips = skips;
-    const auto dense = make_dense(GetParam().dense, run.problem, local.rule);
+    const auto dense = make_dense({GetParam().method, GetParam().topology}, run.problem, local.rule);
     dense->skips = skips;
     EXPECT_TRUE(same_models(trajectory<T>(run), *dense, tolerance)) << local.text << ", " << n << " ranks";
   }
   static void check_both(Rank n, const LocalCase& local, const std::function<bool(Rank, Step)>& skips) {
     check<double>(n, local, 1e-10L, skips);
-    check<float>(n, local, 1e-5L, skips);
+    check<float>(n, local, GetParam().float32_within, skips);
   }
 };
 
@@ -116,37 +95,57 @@ TEST_P(MethodsTest, WhoSkipsAStepTakesPartUnchanged) {
 
 std::vector<Case> cases() {
   std::vector<Case> all = {
-      {"allreduce", {"allreduce", "exponential"}},
-      {"allreduce-model", {"allreduce-model", "exponential"}},
-      {"parameter-server", {"parameter-server", "exponential"}},
-      {"local-sgd(tau=3)", {"local-sgd", "exponential", 3}},
-      {"gossip-pga(h=3)", {"gossip-pga", "ring", 3}},
-      {"gossip-pga(h=4)", {"gossip-pga", "one-peer-exponential", 4}},
-      {"gossip-pga(h=5)", {"gossip-pga", "ceca", 5}},
-      {"hierarchical", {"hierarchical", "complete"}},  // all on one machine: the mean
-      {"dadam", {"dadam", "ring"}},
-      {"accum-adam", {"accum-adam", "exponential"}},
-      {"accum-adam(s=4)", {"accum-adam", "ring"}},
-      {"accum-adamw(s=4)", {"accum-adamw", "one-peer-exponential"}},
+      {"allreduce", "exponential"},
+      {"allreduce-model", "exponential"},
+      {"parameter-server", "exponential"},
+      {"local-sgd(tau=3)", "exponential"},
+      {"gossip-pga(h=3)", "ring"},
+      {"gossip-pga(h=4)", "one-peer-exponential"},
+      {"gossip-pga(h=5)", "ceca"},
+      {"hierarchical", "complete"},  // all on one machine: the mean
+      {"dadam", "ring"},
+      {"accum-adam", "exponential"},
+      {"accum-adam(s=4)", "ring"},
+      {"accum-adamw(s=4)", "one-peer-exponential"},
   };
   for (const char* topology : {"ring", "one-peer-exponential", "complete", "star", "od-equidyn(seed=3)",
                                "base(k=1)", "ceca", "ceca(k=2)", "ceca-1p"})
-    all.push_back({"dsgd-atc", {"dsgd-atc", topology}});
+    all.push_back({"dsgd-atc", topology});
   for (const char* topology : {"ring", "exponential", "one-peer-exponential", "complete", "star",
                                "ou-equidyn(seed=5)", "periodic(ring,h=3)"})
-    all.push_back({"dsgd-awc", {"dsgd-awc", topology}});
+    all.push_back({"dsgd-awc", topology});
   for (const char* topology : {"ring", "one-peer-exponential", "complete"})
-    all.push_back({"gradient-tracking", {"gradient-tracking", topology}});
+    all.push_back({"gradient-tracking", topology});
   for (const char* topology : {"ring", "star(weights=push)", "chain(weights=push)", "fold-unfold"})
-    all.push_back({"push-sum", {"push-sum", topology}});
+    all.push_back({"push-sum", topology});
   for (const char* missing : {"counts", "reference", "own"})
     for (const char* topology : {"chain", "binary-tree", "star", "double-binary-trees"})
-      all.push_back({fmt::format("relay-sgd(missing={})", missing), {"relay-sgd", topology, 1, missing}});
+      all.push_back({fmt::format("relay-sgd(missing={})", missing), topology});
+  for (const char* method : {"lag(threshold=0)", "lag(threshold=0.1)", "lag(threshold=0.5)"})
+    for (const char* topology : {"ring", "exponential", "star"}) all.push_back({method, topology});
+  for (const char* topology : {"ring", "star", "complete"})
+    for (const char* method : {"proxskip(p=1)", "proxskip(p=0.4,seed=3)"}) all.push_back({method, topology});
+  for (const char* topology : {"ring", "exponential", "one-peer-exponential", "complete"})
+    all.push_back({"quasi-global-momentum(mu=0.7)", topology});
+  all.push_back({"diloco(h=3)", "ring"});
+  for (const char* topology : {"random-matching(seed=4)", "base(k=1)"})
+    all.push_back({"noloco(h=3)", topology});
+  for (const char* method : {"extra", "exact-diffusion", "d2"})
+    for (const char* topology : {"ring", "star", "chain"}) all.push_back({method, topology});
+  for (const char* topology : {"ring", "one-peer-exponential", "exponential", "complete"})
+    all.push_back({"diging", topology});
+  for (const char* topology : {"ring", "star(weights=push)", "chain(weights=push)", "one-peer-exponential"})
+    all.push_back({"push-diging", topology});
+  for (const char* method :
+       {"relay-sgd(missing=counts,overlap=true)", "relay-sgd(missing=reference,overlap=true)",
+        "relay-sgd(missing=own,overlap=true)", "relay-sum-grad"})
+    for (const char* topology : {"chain", "binary-tree", "star", "double-binary-trees"})
+      all.push_back({method, topology});
   return all;
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& test) {
-  std::string name = test.param.method + "_" + test.param.dense.topology;
+  std::string name = test.param.method + "_" + test.param.topology;
   for (char& letter : name)
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
   return name;
@@ -156,9 +155,29 @@ INSTANTIATE_TEST_SUITE_P(All, MethodsTest, testing::ValuesIn(cases()), case_name
 
 TEST(MethodsListTest, EveryMethodOfTheRegistryIsHere) {
   for (const MethodFamily& family : method_families()) {
-    bool found = family.name.rfind("test-", 0) == 0 || family.name == "alone";  // registered by tests
-    for (const Case& one : cases()) found = found || one.dense.method == family.name;
+    bool found = family.name.rfind("test-", 0) == 0 || family.name == "alone" ||  // registered by tests
+                 make_method(family.name)->asynchronous();                        // in no order to follow
+    for (const Case& one : cases()) found = found || parse_spec(one.method).word == family.name;
     EXPECT_TRUE(found) << family.name;
+  }
+}
+
+// Codecs and thresholds are for each parameter: every one is a problem of its own.
+TEST(ParametersTest, MethodsThatKnowThemTreatEachAlone) {
+  for (const char* method : {"lag(threshold=0.2)"}) {
+    MethodRun run;
+    run.problem = {.n = 4, .count = 40};
+    const LocalCase local = local_cases_of(method)[0];
+    run.options = {.method = method, .topology = "ring", .optimizer = local.text};
+    run.parts = 2;
+    run.parameters = 4;
+    const auto found = trajectory<double>(run);
+    for (std::size_t p = 0; p < run.parameters; ++p) {
+      const std::size_t first = cut(run.problem.count, p, run.parameters);
+      const auto part = found.part(first, cut(run.problem.count, p + 1, run.parameters) - first);
+      const auto dense = make_dense({method, "ring"}, part.problem, local.rule);
+      EXPECT_TRUE(same_models(part, *dense, 1e-10L)) << method << ", parameter " << p;
+    }
   }
 }
 

@@ -33,24 +33,40 @@ class SharedNumbers {
   T* data_;
 };
 
-/// x cut into parts of uneven lengths, each a block of its own.
+/// Where part i of `parts` begins in `count` elements, which are cut into uneven lengths.
+inline std::size_t cut(std::size_t count, std::size_t i, std::size_t parts) {
+  return count * i * i / (parts * parts);
+}
+
+/// x made of parameters of uneven lengths, in `parts` blocks of several parameters each.
 inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gradient,
-                             const DriverOptions& options, std::size_t parts) {
+                             const DriverOptions& options, std::size_t parts, std::size_t parameters = 0) {
+  if (parameters == 0) parameters = parts;
   const MethodPtr method = make_method(options.method);
   const Optimizer optimizer = parse_optimizer(options.optimizer);
   const auto hypers = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
   const SchedulePtr schedule = schedule_for(flock, *method, options.topology, options.seed);
   std::vector<std::unique_ptr<Block>> blocks;
   for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t begin = x.count * part * part / (parts * parts);
-    const std::size_t count = x.count * (part + 1) * (part + 1) / (parts * parts) - begin;
+    const std::size_t first = parameters * part / parts;
+    const std::size_t last = parameters * (part + 1) / parts;
+    const std::size_t begin = cut(x.count, first, parameters);
+    const std::size_t count = cut(x.count, last, parameters) - begin;
+    std::vector<Segment> segments;
+    for (std::size_t p = first; p < last; ++p) {
+      const std::size_t from = cut(x.count, p, parameters);
+      segments.push_back({from - begin, cut(x.count, p + 1, parameters) - from, 0, true});
+    }
     const std::size_t offset = begin * size_of(x.dtype);
     const MutableBlock own{x.dtype, static_cast<std::byte*>(x.data) + offset, count};
     const MutableBlock along{x.dtype, static_cast<std::byte*>(gradient.data) + offset, count};
+    UpdatePtr update = method->make_update(x.dtype, count, segments.size(), hypers);
+    if (!update) update = optimizer.make(x.dtype, count, segments.size(), hypers);
     const std::string name = fmt::format("part/{}", part);
-    blocks.push_back(
-        make_block(name, own, along, *method, optimizer, hypers,
-                   make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
+    blocks.push_back(std::make_unique<Block>(
+        name, own, along, std::move(segments), std::move(update),
+        make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
+    blocks.back()->hypers = hypers;
   }
   return {method, std::move(blocks)};
 }
@@ -60,7 +76,8 @@ struct MethodRun {
   Problem problem;
   DriverOptions options;
   Step steps = 40;
-  std::size_t parts = 0;  // 0: drive()
+  std::size_t parts = 0;       // 0: drive()
+  std::size_t parameters = 0;  // 0: as many as parts
   const Launcher* launcher = &launchers()[0];
   std::function<bool(Rank, Step)> skips = [](Rank, Step) { return false; };
 };
@@ -77,6 +94,17 @@ struct Trajectory {
     return std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(problem.count));
   }
   std::vector<T> last(Rank rank) const { return at(rank, steps - 1); }
+  /// Of some elements, as of a smaller problem.
+  Trajectory part(std::size_t first, std::size_t count) const {
+    Trajectory some{problem, steps, {}};
+    some.problem.first += first;
+    some.problem.count = count;
+    for (std::size_t model = 0; model < values.size() / problem.count; ++model) {
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(model * problem.count + first);
+      some.values.insert(some.values.end(), begin, begin + static_cast<std::ptrdiff_t>(count));
+    }
+    return some;
+  }
   /// Of the ranks' last models, or of their starts.
   Vector mean(bool at_start) const {
     Vector sum(problem.count);
@@ -100,8 +128,9 @@ Trajectory<T> trajectory(const MethodRun& run) {
     std::vector<T> gradient(problem.count);
     const MutableBlock own = mutable_block(x);
     const MutableBlock along = mutable_block(gradient);
-    Driver driver = run.parts == 0 ? drive(flock, own, along, run.options)
-                                   : drive_in_parts(flock, own, along, run.options, run.parts);
+    Driver driver = run.parts == 0
+                        ? drive(flock, own, along, run.options)
+                        : drive_in_parts(flock, own, along, run.options, run.parts, run.parameters);
     T* out = shared.data() + static_cast<std::size_t>(flock.rank() * run.steps) * problem.count;
     for (Step step = 0; step < run.steps; ++step) {
       driver.begin();

@@ -19,10 +19,11 @@ struct Problem {
   Rank n = 1;
   std::size_t count = 7;
   bool equal_starts = false;
+  std::size_t first = 0;  // of a larger problem's elements: their parts do not know of each other
 
-  float curvature(Rank rank, std::size_t k) const { return draw(rank, k, 1, 0.5, 1.5); }
-  float minimum(Rank rank, std::size_t k) const { return draw(rank, k, 2, -2, 2); }
-  float start(Rank rank, std::size_t k) const { return draw(equal_starts ? 0 : rank, k, 3, -1, 1); }
+  float curvature(Rank rank, std::size_t k) const { return draw(rank, first + k, 1, 0.5, 1.5); }
+  float minimum(Rank rank, std::size_t k) const { return draw(rank, first + k, 2, -2, 2); }
+  float start(Rank rank, std::size_t k) const { return draw(equal_starts ? 0 : rank, first + k, 3, -1, 1); }
 
   template <typename T>
   void gradient(Rank rank, const T* x, T* out) const {

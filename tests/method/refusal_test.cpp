@@ -36,8 +36,9 @@ TEST(MethodRefusalTest, TopologiesThatAMethodCannotFollow) {
         refusal({.method = method, .topology = "chain(weights=push)"}),
         AllOf(HasSubstr("chain"), HasSubstr("only keeps sums, which needs push-sum; ring, exponential and")))
         << method;
-  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ring"}),
-              HasSubstr("a relay needs a tree; ring on 5 ranks has a cycle"));
+  EXPECT_THAT(
+      refusal({.method = "relay-sgd", .topology = "ring"}),
+      HasSubstr("a relay needs a tree, such as chain, binary-tree or star; ring on 5 ranks has a cycle"));
   EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "od-equidyn"}),
               HasSubstr("a relay needs one tree"));
   EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ceca"}), HasSubstr("which only dsgd-atc can"));

@@ -95,8 +95,21 @@ void give_up(Rank rank, const std::exception& error) {
     std::cerr << "starling: " << error.what() << std::endl;
 }
 
+// What is wrong with the settings is found again, and said, once there is a flock.
+Faults faults_of(Options& options) {
+  Faults faults;
+  try {
+    const Experiment experiment = read_settings(options);
+    faults.lose = experiment.drop;
+    faults.seed = experiment.seed;
+  } catch (const InvalidArgument&) {
+    faults = {};
+  }
+  return faults;
+}
+
 void be_worker(Options& options) {
-  Flock flock = join();
+  Flock flock = join(faults_of(options));
   try {
     train(flock, options);
   } catch (const std::exception& error) {

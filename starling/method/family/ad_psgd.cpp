@@ -43,6 +43,7 @@ class AdPsgd : public Asynchronous {
     block.numbers("in window")[0] = 0;
   }
 
+  std::string works_on() const override { return "ring, torus or complete"; }
   void check(const Schedule& schedule) const override {
     Asynchronous::check(schedule);
     require_both_directions(schedule, name());

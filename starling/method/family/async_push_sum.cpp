@@ -1,5 +1,4 @@
 #include "starling/kernel/copy.h"
-#include "starling/kernel/reduce.h"
 #include "starling/method/family/asynchronous.h"
 #include "starling/method/family/list.h"
 #include "starling/method/family/round.h"
@@ -17,11 +16,12 @@ class AsyncPushSum : public Asynchronous {
   using Asynchronous::Asynchronous;
 
   void adapt(Block& block) override {
-    const MutableBlock u = block.state("u");
-    const Term without_z[] = {{u.data, 1}, {block.x.data, -1}};
-    starling::combine(block.dtype(), u.data, without_z, block.count());
+    // The step is the model's, z + U; so u = p z moves by p U, and a rank that is far ahead of the others and
+    // has given most of its share away does not leap.
     block.update();
-    starling::reduce(Reduction::sum, block.dtype(), u.data, block.x.data, block.count());
+    const double p = block.numbers("p", 1, 1)[0];
+    const Term u{block.x.data, p};
+    starling::combine(block.dtype(), block.state("u").data, {&u, 1}, block.count());
     step_made(block);
     // The share that each destination gives to what this rank sends.
     const Rank self = block.channel->rank();
@@ -33,7 +33,7 @@ class AsyncPushSum : public Asynchronous {
                .sources)
         if (source.rank == self) shares[destination.rank] = source.weight;
     OneSided& window = window_of(block);
-    window.accumulate(shares, round.self_weight);
+    if (p > kLeastShare) window.accumulate(shares, round.self_weight);
     block.numbers("p", 1, 1)[0] = window.p();
     step_told(block);
   }
@@ -52,6 +52,7 @@ class AsyncPushSum : public Asynchronous {
   }
 
  private:
+  static constexpr double kLeastShare = 1e-3;  // who has less keeps it until it hears from somebody
   static OneSided& window_of(Block& block) {
     return block.channel->window(block.state("u"), OneSided::Start::empty);
   }

@@ -35,7 +35,6 @@ class D2 : public Method {
   void view_changed(Block& block) override { forget(block.state("correction")); }
 
   void check(const Schedule& schedule) const override {
-    Method::check(schedule);
     require_fixed_symmetric(schedule, name());
     if (share_ < 1) return;
     const double least = least_eigenvalue_of(schedule);

@@ -71,6 +71,7 @@ class DiLoCo : public TwoLevels {
 class NoLoCo : public TwoLevels {
  public:
   using TwoLevels::TwoLevels;
+  std::string works_on() const override { return "random-matching or base(k=1)"; }
   void check(const Schedule& schedule) const override {
     Method::check(schedule);
     require_matchings(schedule, "noloco");

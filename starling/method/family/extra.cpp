@@ -24,10 +24,7 @@ class Extra : public Method {
   }
 
   void view_changed(Block& block) override { forget(block.state("correction")); }
-  void check(const Schedule& schedule) const override {
-    Method::check(schedule);
-    require_fixed_symmetric(schedule, "extra");
-  }
+  void check(const Schedule& schedule) const override { require_fixed_symmetric(schedule, "extra"); }
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fmt/format.h>
 #include <map>
 #include <utility>
@@ -23,13 +25,16 @@ class Lag : public Method {
   void adapt(Block& block) override {
     block.update();
     Round& round = rounds_[&block];
-    round.exchange = flattened(block.channel->next(), block.channel->rank());
+    const Rank self = block.channel->rank();
+    round.exchange = flattened(block.channel->schedule()->exchange(block.channel->round(), self), self);
     round.flags_are_there = false;
-    for (const Destination& destination : round.exchange.destinations) tell(block, destination.rank);
+    for (const Destination& destination : round.exchange.destinations)
+      if (!is_lost(block, destination.rank)) tell(block, destination.rank);
     for (const Source& source : round.exchange.sources) {
       const MutableBlock flags = flags_of(block, "from", source.rank);
-      forget(flags);  // the dead send none
-      block.channel->receive({Block::in_place(flags)}, source.rank, "flags");
+      std::memset(flags.data, kNothingCame, flags.count);
+      if (!is_lost(block, source.rank))
+        block.channel->receive({Block::in_place(flags)}, source.rank, "flags");
     }
     block.channel->set_round(block.channel->round() + 1);
     if (!block.channel->busy()) finish(block, round);
@@ -38,10 +43,13 @@ class Lag : public Method {
   void combine(Block& block) override {
     Round& round = rounds_[&block];
     if (!std::exchange(round.flags_are_there, true)) {
-      for (const Source& source : round.exchange.sources)
+      for (const Source& source : round.exchange.sources) {
+        note_loss(block, source.rank);
+        if (is_lost(block, source.rank)) continue;
         block.channel->receive(
             flagged(block, flags_of(block, "from", source.rank), block.state(key("heard from", source.rank))),
             source.rank, "parameters");
+      }
       if (block.channel->busy()) return;
     }
     finish(block, round);
@@ -64,9 +72,19 @@ class Lag : public Method {
     bool flags_are_there = false;
   };
 
+  // Who is lost sends no flags, and leaves its weight to its neighbours from then on.
+  static constexpr std::uint8_t kNothingCame = 0xFF;
+  static bool is_lost(Block& block, Rank rank) { return block.numbers(key("lost", rank))[0] != 0; }
+  static void note_loss(Block& block, Rank rank) {
+    const MutableBlock flags = flags_of(block, "from", rank);
+    if (*static_cast<const std::uint8_t*>(flags.data) == kNothingCame)
+      block.numbers(key("lost", rank))[0] = 1;
+  }
+
   static std::string key(const char* what, Rank rank) { return fmt::format("{} {}", what, rank); }
   static MutableBlock flags_of(Block& block, const char* way, Rank rank) {
-    return block.make_state(fmt::format("flags {} {}", way, rank), DType::uint8, block.segments.size());
+    return block.make_state(fmt::format("flags {} {}", way, rank), DType::uint8,
+                            std::max<std::size_t>(1, block.segments.size()));
   }
 
   // The parameters whose flag is up, of `whole`.
@@ -113,8 +131,8 @@ class Lag : public Method {
       const auto heard = block.numbers(key("heard", source.rank));
       const MutableBlock flags = flags_of(block, "from", source.rank);
       for (std::size_t i = 0; i < flags.count; ++i)
-        if (static_cast<const std::uint8_t*>(flags.data)[i] != 0) heard[0] = 1;
-      if (heard[0] == 0)
+        if (static_cast<const std::uint8_t*>(flags.data)[i] == 1) heard[0] = 1;
+      if (heard[0] == 0 || is_lost(block, source.rank))
         terms[0].weight += source.weight;
       else
         terms.push_back({block.state(key("heard from", source.rank)).data, source.weight});

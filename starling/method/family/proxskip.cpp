@@ -32,10 +32,7 @@ class ProxSkip : public Method {
   }
 
   void view_changed(Block& block) override { forget(block.state("H")); }
-  void check(const Schedule& schedule) const override {
-    Method::check(schedule);
-    require_fixed_symmetric(schedule, "proxskip");
-  }
+  void check(const Schedule& schedule) const override { require_fixed_symmetric(schedule, "proxskip"); }
 
  private:
   double p_;

@@ -5,6 +5,8 @@
 namespace starling::methods {
 namespace {
 
+constexpr const char* kTrees = "chain, binary-tree, star or double-binary-trees";
+
 /// x <- the average of everybody's latest known x + U, relayed along a tree: exact in the mean on
 /// heterogeneous data.
 class RelaySgd : public Method {
@@ -24,6 +26,7 @@ class RelaySgd : public Method {
   }
 
   RelayRule relay_rule() const override { return rule_; }
+  std::string works_on() const override { return kTrees; }
   std::string exact_messages_because() const override { return "relayed sums would gather the rounding"; }
 
  private:
@@ -51,6 +54,7 @@ class RelaySumGrad : public Method {
   }
 
   RelayRule relay_rule() const override { return {"zero", overlap_}; }
+  std::string works_on() const override { return kTrees; }
   std::string exact_messages_because() const override { return "relayed sums would gather the rounding"; }
 
  private:

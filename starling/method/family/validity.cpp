@@ -55,13 +55,13 @@ bool is_global_mean(const Schedule& schedule) {
 }  // namespace
 
 void require_fixed_symmetric(const Schedule& schedule, const std::string& method) {
-  const std::string instead = "ring, torus, u-equistatic or another static symmetric topology";
+  const std::string instead =
+      "ring, star or another static symmetric topology, or the method gradient-tracking";
   if (schedule.size() == 1) return;
-  if (!is_fixed(schedule))
-    refuse(method, schedule, "needs weights that stay the same in every step",
-           instead + ", or the method gradient-tracking");
+  if (schedule.mixing() != Mixing::average || !is_fixed(schedule))
+    refuse(method, schedule, "needs weights that stay the same in every step", instead);
   if (!is_global_mean(schedule) && !is_symmetric(schedule))
-    refuse(method, schedule, "needs symmetric weights", instead + ", or the method gradient-tracking");
+    refuse(method, schedule, "needs symmetric weights", instead);
 }
 
 void require_fixed_neighbors(const Schedule& schedule, const std::string& method) {
@@ -100,8 +100,7 @@ void require_matchings(const Schedule& schedule, const std::string& method) {
       const bool alone = exchange.sources.empty() && exchange.destinations.empty();
       const bool group_of_two = exchange.group.size() == 2 && alone;
       if (group_of_two || (exchange.group.size() <= 1 && (pair || alone))) continue;
-      refuse(method, schedule, "averages with one other rank at a time",
-             "random-matching, ou-equidyn, base(k=1) or hypercube's one-peer-of(hypercube)");
+      refuse(method, schedule, "averages with one other rank at a time", "random-matching or base(k=1)");
     }
 }
 

@@ -1,0 +1,180 @@
+#include <cmath>
+#include <utility>
+
+#include <Eigen/Dense>
+
+#include "starling/base/random.h"
+#include "starling/kernel/convert.h"
+#include "starling/method/family/list.h"
+
+namespace starling::methods {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Columns = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+
+/// PowerSGD: a gradient M with its residual travels as P = M Q, summed over everybody and orthonormalised,
+/// and then Q = M^T P, summed likewise; the step is along P Q^T, and what is left of M goes into the next
+/// one. Q begins the next step's iteration. Parameters that would not become shorter are summed as they are.
+class PowerSgd : public Method {
+ public:
+  explicit PowerSgd(std::size_t rank) : rank_(rank) {}
+
+  void gradient(Block& block) override {
+    stage(block) = 0;
+    const MutableBlock contributors = block.scalar("contributors");
+    write_number(contributors, block.skipped ? 0 : 1);
+    std::vector<MutableBlock> sent = {contributors};
+    for (const Segment& segment : block.segments) {
+      const Shape shape = shape_of(segment);
+      const MutableBlock m = with_residual(block, segment);
+      if (shape.rows == 0) {
+        sent.push_back(m);
+        continue;
+      }
+      const MutableBlock p = part(block, "P", segment, shape.rows * rank_);
+      Eigen::Map<Columns>(floats(p), rows(shape), rank()).noalias() =
+          as_matrix(m, shape) *
+          Eigen::Map<const Columns>(floats(start(block, segment, shape)), columns(shape), rank());
+      sent.push_back(p);
+    }
+    block.channel->reduce(pieces_of(sent), Reduction::sum);
+  }
+
+  void gradient_done(Block& block) override {
+    const double contributors = read_number(block.scalar("contributors"));
+    if (contributors == 0) {
+      block.skipped = true;
+      return;
+    }
+    if (std::exchange(stage(block), 1) == 0) {
+      std::vector<MutableBlock> sent;
+      for (const Segment& segment : block.segments)
+        if (const Shape shape = shape_of(segment); shape.rows > 0)
+          sent.push_back(second_half(block, segment, shape));
+      if (!sent.empty()) {
+        block.channel->reduce(pieces_of(sent), Reduction::average);
+        return;
+      }
+    }
+    for (const Segment& segment : block.segments) finish(block, segment, contributors);
+    block.gradient_scale = 1;
+    block.skipped = false;
+    block.activate();
+  }
+
+  void adapt(Block& block) override { block.update(); }
+
+  bool sends_gradients() const override { return true; }
+  bool needs_schedule() const override { return false; }
+  std::string exact_messages_because() const override { return "its factors travel as they are"; }
+
+ private:
+  struct Shape {
+    std::size_t rows = 0;  // 0: not compressed
+    std::size_t columns = 0;
+  };
+
+  // The parameter's own matrix, or the squarest one of all its elements.
+  Shape shape_of(const Segment& segment) const {
+    std::size_t count = segment.rows;
+    if (count == 0 || segment.count % count != 0)
+      for (count = static_cast<std::size_t>(std::sqrt(static_cast<double>(segment.count)));
+           count > 1 && segment.count % count != 0; --count) {
+      }
+    if (count == 0) return {};
+    const Shape shape{count, segment.count / count};
+    return rank_ * (shape.rows + shape.columns) < segment.count ? shape : Shape{};
+  }
+
+  static double& stage(Block& block) { return block.numbers("stage")[0]; }
+  Eigen::Index rank() const { return static_cast<Eigen::Index>(rank_); }
+  static Eigen::Index rows(const Shape& shape) { return static_cast<Eigen::Index>(shape.rows); }
+  static Eigen::Index columns(const Shape& shape) { return static_cast<Eigen::Index>(shape.columns); }
+  static float* floats(MutableBlock block) { return static_cast<float*>(block.data); }
+  static Eigen::Map<Matrix> as_matrix(MutableBlock block, const Shape& shape) {
+    return {floats(block), rows(shape), columns(shape)};
+  }
+  static MutableBlock part(Block& block, const std::string& key, const Segment& segment, std::size_t count) {
+    return block.make_state(key + "/" + std::to_string(segment.begin), DType::float32, count);
+  }
+  static void* gradient_of(Block& block, const Segment& segment) {
+    return static_cast<std::byte*>(block.gradient.data) + segment.begin * size_of(block.dtype());
+  }
+
+  // M = gradient + what was left of the last one; who has no gradient adds nothing to the sums.
+  static MutableBlock with_residual(Block& block, const Segment& segment) {
+    const MutableBlock m = part(block, "M", segment, segment.count);
+    const MutableBlock left = part(block, "left", segment, segment.count);
+    if (block.skipped) {
+      std::fill_n(floats(m), segment.count, 0.0F);
+      return m;
+    }
+    convert(block.dtype(), gradient_of(block, segment), DType::float32, m.data, segment.count);
+    const Term terms[] = {{m.data, block.gradient_scale}, {left.data, 1}};
+    starling::combine(DType::float32, m.data, terms, segment.count);
+    return m;
+  }
+
+  // The same on every rank: drawn at first, the last Q later.
+  MutableBlock start(Block& block, const Segment& segment, const Shape& shape) const {
+    const MutableBlock q = part(block, "Q", segment, shape.columns * rank_);
+    double& drawn = block.numbers("drawn/" + std::to_string(segment.begin))[0];
+    if (drawn == 0) {
+      Random random(segment.id, 0, stream::kPowerSgd);
+      for (std::size_t i = 0; i < q.count; ++i) floats(q)[i] = static_cast<float>(random.normal());
+    }
+    drawn = 1;
+    return q;
+  }
+
+  MutableBlock second_half(Block& block, const Segment& segment, const Shape& shape) const {
+    Eigen::Map<Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape), rank());
+    for (Eigen::Index r = 0; r < rank(); ++r) {
+      for (Eigen::Index earlier = 0; earlier < r; ++earlier)
+        p.col(r) -= p.col(earlier).dot(p.col(r)) * p.col(earlier);
+      const float norm = p.col(r).norm();
+      if (norm > 0) p.col(r) /= norm;
+    }
+    const MutableBlock q = part(block, "Q", segment, shape.columns * rank_);
+    Eigen::Map<Columns>(floats(q), columns(shape), rank()).noalias() =
+        as_matrix(part(block, "M", segment, segment.count), shape).transpose() * p;
+    return q;
+  }
+
+  // Q is a mean over everybody, to be one over those who had a gradient.
+  void finish(Block& block, const Segment& segment, double contributors) const {
+    const Shape shape = shape_of(segment);
+    const MutableBlock m = part(block, "M", segment, segment.count);
+    if (shape.rows == 0) {
+      const Term mean{m.data, 1 / contributors};
+      starling::combine(DType::float32, m.data, {&mean, 1}, segment.count);
+      convert(DType::float32, m.data, block.dtype(), gradient_of(block, segment), segment.count);
+      return;
+    }
+    const Eigen::Map<const Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape),
+                                      rank());
+    const Eigen::Map<const Columns> q(floats(part(block, "Q", segment, shape.columns * rank_)),
+                                      columns(shape), rank());
+    const auto share = static_cast<float>(static_cast<double>(block.channel->size()) / contributors);
+    const Matrix step = share * (p * q.transpose());
+    const MutableBlock left = part(block, "left", segment, segment.count);
+    if (!block.skipped) as_matrix(left, shape) = as_matrix(m, shape) - step;
+    convert(DType::float32, step.data(), block.dtype(), gradient_of(block, segment), segment.count);
+  }
+
+  std::size_t rank_;
+};
+
+}  // namespace
+
+MethodFamily powersgd() {
+  return {"powersgd",
+          "allreduce of low-rank gradients with error feedback (PowerSGD)",
+          {{"rank", "2", "of the matrices that travel"}},
+          [](const Parameters& given) {
+            return std::make_shared<PowerSgd>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
+          }};
+}
+
+}  // namespace starling::methods

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "starling/codec/codec.h"
+
+namespace starling::methods {
+
+/// A bit per element and nothing else: decodes to 1, or to -1 for what was below zero. The mean of votes
+/// encoded again is the majority; a tie counts as 1, as zero does.
+CodecPtr make_vote();
+
+}  // namespace starling::methods

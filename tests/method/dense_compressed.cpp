@@ -1,0 +1,166 @@
+#include <cmath>
+
+#include "method/dense.h"
+#include "method/dense_codec.h"
+#include "starling/codec/registry.h"
+
+namespace starling {
+namespace {
+
+/// The public copies x^ move by what arrives of the differences.
+class DenseChoco : public OnSchedule {
+  using OnSchedule::OnSchedule;
+  void step(Step t) override {
+    if (hat_.empty()) hat_ = zeros();
+    const Number gamma = setting_.number("gamma", 1);
+    const std::vector<Vector> y = all_updated();
+    for (std::size_t i = 0; i < n(); ++i)
+      hat_[i] = hat_[i] + decoded(setting_.text("codec", "identity"), y[i] - hat_[i]);
+    const std::vector<Vector> heard = mixed(round(t), hat_);
+    for (std::size_t i = 0; i < n(); ++i) x[i] = y[i] + gamma * (heard[i] - hat_[i]);
+  }
+  std::vector<Vector> hat_;
+};
+
+/// Everybody's quantized difference from the average of what all know of each other.
+class DenseLowPrecisionRing : public OnSchedule {
+  using OnSchedule::OnSchedule;
+  void step(Step t) override {
+    if (known_.empty()) known_ = x;  // W, and what the neighbours call L and R
+    const Matrix w = round(t);
+    const std::vector<Vector> y = all_updated();
+    std::vector<Vector> next;
+    for (std::size_t i = 0; i < n(); ++i) {
+      Vector d = y[i] - (2 - w[i][i]) * known_[i];
+      for (std::size_t j = 0; j < n(); ++j)
+        if (j != i) d = d + w[i][j] * known_[j];
+      next.push_back(known_[i] + as_uint8(d));
+    }
+    x = known_ = next;
+  }
+  std::vector<Vector> known_;
+};
+
+/// Averages as ByteGrad takes them: quantized on the way to the rank that has the chunk, and back.
+class ByteAverage : public Dense {
+  using Dense::Dense;
+
+ protected:
+  Vector byte_mean(const std::vector<Vector>& vectors) const {
+    Vector result;
+    for (std::size_t owner = 0; owner < n(); ++owner) {
+      const std::size_t begin = owner * problem_.count / n();
+      const std::size_t end = (owner + 1) * problem_.count / n();
+      Vector sum(end - begin);
+      for (const Vector& one : vectors)
+        sum = sum + as_uint8(Vector(one.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    one.begin() + static_cast<std::ptrdiff_t>(end)));
+      const Vector mean = as_uint8(1 / static_cast<Number>(vectors.size()) * sum);
+      result.insert(result.end(), mean.begin(), mean.end());
+    }
+    return result;
+  }
+};
+
+class DenseByteGrad : public ByteAverage {
+  using ByteAverage::ByteAverage;
+  void step(Step) override {
+    std::vector<Vector> there;
+    for (std::size_t i = 0; i < n(); ++i)
+      if (takes_part(i)) there.push_back(gradient(i));
+    if (there.empty()) return;
+    const Vector g = byte_mean(there);
+    for (std::size_t i = 0; i < n(); ++i) x[i] = local_[i](x[i], g);
+  }
+};
+
+/// Everybody's gradient in levels. The codec is the library's own, for its draws; it has tests of its own.
+class DenseQsgd : public Dense {
+  using Dense::Dense;
+  void step(Step t) override {
+    const CodecPtr codec = make_codec("qsgd(levels=" + setting_.text("levels", "127") + ")");
+    const CodecShape shape{problem_.count, 0};
+    std::vector<std::byte> message(codec->encoded_bytes(DType::float32, shape));
+    std::vector<Vector> there;
+    for (std::size_t i = 0; i < n(); ++i) {
+      if (!takes_part(i)) continue;
+      const Vector g = gradient(i);
+      std::vector<float> values(g.begin(), g.end());
+      codec->encode(DType::float32, values.data(), shape, {.seed = 0, .stream = i, .step = t},
+                    message.data());
+      codec->decode(DType::float32, message.data(), shape, values.data());
+      there.emplace_back(values.begin(), values.end());
+    }
+    if (there.empty()) return;
+    const Vector g = mean_of(there);
+    for (std::size_t i = 0; i < n(); ++i) x[i] = local_[i](x[i], g);
+  }
+};
+
+/// The majority's direction; zero and a tie are positive.
+class DenseSign : public Dense {
+  using Dense::Dense;
+  void step(Step) override {
+    std::vector<Number> votes(problem_.count);
+    bool anybody = false;
+    for (std::size_t i = 0; i < n(); ++i) {
+      if (!takes_part(i)) continue;
+      anybody = true;
+      const Vector g = gradient(i);
+      for (std::size_t k = 0; k < g.size(); ++k) votes[k] += g[k] < 0 ? -1 : 1;
+    }
+    for (Number& vote : votes) vote = vote < 0 ? -1 : 1;
+    for (std::size_t i = 0; i < n() && anybody; ++i) x[i] = local_[i](x[i], votes);
+  }
+};
+
+/// Adam, whose second moments are those of the warm-up and whose first ones are averaged in bytes afterwards.
+class DenseQadam : public ByteAverage {
+  using ByteAverage::ByteAverage;
+  void step(Step) override {
+    if (v_.empty()) m_ = v_ = zeros();
+    std::vector<Vector> there, moments;
+    for (std::size_t i = 0; i < n(); ++i) {
+      if (!takes_part(i)) continue;
+      there.push_back(gradient(i));
+      moments.push_back(moment(i, there.back()));
+    }
+    if (there.empty()) return;
+    const bool warm = t_++ >= setting_.steps("warmup", 0);
+    const Vector g = mean_of(there);
+    const Vector averaged = byte_mean(moments);
+    for (std::size_t i = 0; i < n(); ++i) {
+      const Vector direction = g + (rule_.decoupled ? 0 : rule_.weight_decay) * x[i];
+      m_[i] = warm ? averaged : moment(i, g);
+      for (std::size_t k = 0; k < problem_.count; ++k) {
+        if (!warm)
+          v_[i][k] =
+              rule_.beta2 * v_[i][k] + (1 - static_cast<Number>(rule_.beta2)) * direction[k] * direction[k];
+        if (rule_.decoupled) x[i][k] -= static_cast<Number>(rule_.lr) * rule_.weight_decay * x[i][k];
+        x[i][k] -= rule_.lr * corrected(m_[i][k], rule_.beta1) /
+                   (std::sqrt(corrected(v_[i][k], rule_.beta2)) + rule_.eps);
+      }
+    }
+  }
+  Vector moment(std::size_t i, const Vector& g) const {
+    const Vector decayed = g + (rule_.decoupled ? 0 : rule_.weight_decay) * x[i];
+    return rule_.beta1 * m_[i] + (1 - static_cast<Number>(rule_.beta1)) * decayed;
+  }
+  Number corrected(Number value, Number beta) const { return value / (1 - std::pow(beta, t_)); }
+
+  std::vector<Vector> m_, v_;
+  Step t_ = 0;
+};
+
+}  // namespace
+
+DenseTable dense_compressed() {
+  return {{"choco", make_dense_as<DenseChoco>},
+          {"low-precision-ring", make_dense_as<DenseLowPrecisionRing>},
+          {"bytegrad", make_dense_as<DenseByteGrad>},
+          {"qsgd", make_dense_as<DenseQsgd>},
+          {"sign-sgd", make_dense_as<DenseSign>},
+          {"qadam", make_dense_as<DenseQadam>}};
+}
+
+}  // namespace starling

@@ -1,0 +1,107 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "method/on_flock.h"
+#include "record/folder.h"
+
+// Every rank minimises something else, with a constant step: who reaches the minimum of the sum, and who
+// keeps which distance from it.
+
+namespace starling {
+namespace {
+
+struct Exact {
+  std::string method;
+  std::string topology;
+  Rank n = 8;
+  double lr = 0.2;
+  Step steps = 1000;
+};
+
+void PrintTo(const Exact& one, std::ostream* out) {
+  *out << one.method << " on " << one.topology;
+}
+
+/// How far the ranks are from the optimum, at the end.
+template <typename T>
+Number distance_of(const Exact& one, Step steps, bool equal_starts = false) {
+  MethodRun run;
+  run.problem = {.n = one.n, .equal_starts = equal_starts};
+  run.options = {
+      .method = one.method, .topology = one.topology, .optimizer = fmt::format("sgd(lr={})", one.lr)};
+  run.steps = steps;
+  const Trajectory<T> found = trajectory<T>(run);
+  const Vector best = run.problem.optimum();
+  Number largest = 0;
+  for (Rank rank = 0; rank < one.n; ++rank)
+    for (std::size_t k = 0; k < best.size(); ++k) {
+      const Number off = std::abs(static_cast<Number>(found.last(rank)[k]) - best[k]);
+      largest = off < largest ? largest : off;  // not a number stays
+    }
+  return largest;
+}
+
+// An all-reduce keeps whatever differs at the start.
+TEST(AllreduceTest, ReachesTheOptimumFromEqualStarts) {
+  EXPECT_LT(distance_of<double>({"allreduce", "ring", 5, 0.1}, 900, true), 1e-10L);
+  EXPECT_GT(distance_of<double>({"allreduce", "ring", 5, 0.1}, 900, false), 1e-3L);
+}
+
+class ExactnessTest : public testing::TestWithParam<Exact> {};
+
+TEST_P(ExactnessTest, ReachesTheOptimumWithAConstantStep) {
+  EXPECT_LT(distance_of<double>(GetParam(), GetParam().steps), 1e-10L);
+}
+
+// Rounding errors of the mean must not add up.
+TEST_P(ExactnessTest, StaysThereInFloat32) {
+  Exact small = GetParam();
+  small.n = std::min<Rank>(small.n, 9);
+  EXPECT_LT(distance_of<float>(small, 30'000), 1e-5L);
+}
+
+std::string exact_name(const testing::TestParamInfo<Exact>& test) {
+  std::string name = fmt::format("{}_{}_{}", test.param.method, test.param.topology, test.param.n);
+  for (char& letter : name)
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ExactnessTest,
+    testing::Values(
+        Exact{"extra", "ring"}, Exact{"extra", "ring", 31}, Exact{"extra", "torus", 16},
+        Exact{"extra", "u-equistatic", 64}, Exact{"exact-diffusion", "ring"},
+        Exact{"exact-diffusion", "torus", 12}, Exact{"exact-diffusion", "u-equistatic", 64},
+        Exact{"exact-diffusion", "star"}, Exact{"d2", "ring"}, Exact{"d2", "ring", 25},
+        Exact{"d2", "star", 16}, Exact{"gradient-tracking", "ring", 8, 0.1},
+        Exact{"gradient-tracking", "exponential", 64, 0.1},
+        Exact{"gradient-tracking", "one-peer-exponential", 33, 0.1}, Exact{"diging", "ring", 8, 0.1},
+        Exact{"diging", "exponential", 64, 0.1}, Exact{"diging", "one-peer-exponential", 33, 0.1},
+        Exact{"push-diging", "star(weights=push)", 8, 0.03, 4000},
+        Exact{"push-diging", "one-peer-exponential", 16, 0.1}, Exact{"proxskip(p=0.5)", "ring"},
+        Exact{"relay-sgd", "chain", 8, 0.1, 1500}, Exact{"relay-sgd", "binary-tree", 64, 0.1, 2500},
+        Exact{"relay-sgd", "double-binary-trees", 64, 0.1, 2500}, Exact{"relay-sgd", "star", 17, 0.1, 2500},
+        Exact{"relay-sgd(missing=own)", "bfs-tree(of=torus)", 16, 0.1, 2500},
+        Exact{"relay-sgd(overlap=true)", "chain", 8, 0.1, 2500}),
+    exact_name);
+
+// Out-degrees differ, so that only columns sum to one.
+TEST(PushDigingTest, IsExactOnARandomDigraph) {
+  const RecordFolder folder;
+  std::string edges;
+  Random random(7, 0, 0);
+  for (int from = 0; from < 6; ++from)
+    for (int to = 0; to < 6; ++to)
+      if (from != to && (to == (from + 1) % 6 || random.uniform() < 0.3))
+        edges += fmt::format("{},{}\n", from, to);
+  folder.write("digraph.csv", edges);
+  const std::string topology =
+      fmt::format("custom(file=\"{}\",directed=yes,weights=push)", folder.path("digraph.csv"));
+  EXPECT_LT(distance_of<double>({"push-diging", topology, 6, 0.03}, 4000), 1e-10L);
+  EXPECT_LT(distance_of<float>({"push-diging", topology, 6, 0.03}, 30'000), 1e-5L);
+  EXPECT_GT(distance_of<double>({"push-sum", topology, 6, 0.03}, 4000), 1e-3L);
+}
+
+}  // namespace
+}  // namespace starling

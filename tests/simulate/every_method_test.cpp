@@ -1,0 +1,141 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "simulate/simulated.h"
+
+// Every name that the methods' specification has, with the parameters it shows: on a flock and in the
+// simulator.
+
+namespace starling {
+namespace {
+
+struct Named {
+  std::string method;
+  std::string topology = "ring";
+  std::string optimizer = "sgd(lr=0.1)";
+};
+
+void PrintTo(const Named& one, std::ostream* out) {
+  *out << one.method << " on " << one.topology;
+}
+
+std::vector<Named> all_of_the_specification() {
+  const std::string adam = "adam(lr=0.05)";
+  const std::string adamw = "adamw(lr=0.05)";
+  return {{"allreduce"},
+          {"allreduce-model"},
+          {"parameter-server"},
+          {"dsgd-atc"},
+          {"dsgd-awc"},
+          {"gossip-pga(h=4)"},
+          {"local-sgd(tau=4)"},
+          {"lag(threshold=0.05)"},
+          {"proxskip(p=0.5)"},
+          {"hierarchical"},
+          {"quasi-global-momentum(mu=0.8)"},
+          {"diloco(h=4)", "ring", "adamw(lr=0.01)"},
+          {"noloco(h=4)", "random-matching", "sgd(lr=0.01)"},
+          {"extra"},
+          {"exact-diffusion"},
+          {"d2"},
+          {"gradient-tracking"},
+          {"diging"},
+          {"push-sum"},
+          {"push-diging"},
+          {"relay-sgd(missing=counts)", "chain"},
+          {"relay-sgd(missing=reference)", "chain"},
+          {"relay-sgd(missing=own)", "chain"},
+          {"relay-sum-grad", "chain"},
+          {"dadam", "ring", adam},
+          {"accum-adam(s=2)", "ring", adam},
+          {"accum-adamw(s=2)", "ring", adamw},
+          {"async-push-sum"},
+          {"async-average(interval=0.001)"},
+          {"ad-psgd"},
+          {"win-put"}};
+}
+
+// What travels differently: groups, two blocks, one peer at a time, several trees, columns that sum to one.
+std::vector<Named> on_other_topologies() {
+  return {{"dsgd-atc", "ceca"},
+          {"dsgd-atc", "ceca(k=2)"},
+          {"dsgd-atc", "one-peer-exponential"},
+          {"dsgd-atc", "hierarchical(ring,local=2)"},
+          {"dsgd-awc", "complete"},
+          {"dsgd-awc", "periodic(ring,h=3)"},
+          {"dsgd-awc", "random-matching", "momentum(lr=0.02,momentum=0.8)"},
+          {"gradient-tracking", "od-equidyn"},
+          {"diging", "complete"},
+          {"proxskip(p=0.5)", "complete"},
+          {"extra", "star"},
+          {"push-sum", "star(weights=push)"},
+          {"push-sum", "fold-unfold"},
+          {"push-diging", "chain(weights=push)", "sgd(lr=0.03)"},
+          {"quasi-global-momentum(mu=0.5)", "exponential"},
+          {"relay-sgd", "double-binary-trees"},
+          {"relay-sgd(overlap=true)", "binary-tree"},
+          {"relay-sum-grad", "double-binary-trees"}};
+}
+
+class EveryMethodTest : public testing::TestWithParam<Named> {
+ protected:
+  static MethodRun run() {
+    MethodRun run;
+    run.problem = {.n = 4, .equal_starts = true};
+    run.options = {
+        .method = GetParam().method, .topology = GetParam().topology, .optimizer = GetParam().optimizer};
+    run.steps = 300;
+    return run;
+  }
+};
+
+template <typename T>
+Number farthest(const Trajectory<T>& found, Step step) {
+  const Vector best = found.problem.optimum();
+  Number largest = 0;
+  for (Rank rank = 0; rank < found.problem.n; ++rank)
+    for (std::size_t k = 0; k < best.size(); ++k) {
+      const Number off = std::abs(static_cast<Number>(found.at(rank, step)[k]) - best[k]);
+      largest = off < largest ? largest : off;  // not a number stays
+    }
+  return largest;
+}
+
+/// Half of the way to the optimum at least.
+template <typename T>
+testing::AssertionResult trains(const Trajectory<T>& found) {
+  const Number first = farthest(found, 0);
+  const Number last = farthest(found, found.steps - 1);
+  if (last < first / 2) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << static_cast<double>(last) << " from the optimum, at first "
+                                     << static_cast<double>(first);
+}
+
+TEST_P(EveryMethodTest, TrainsInTheSimulator) {
+  EXPECT_TRUE(trains(simulated<double>(run())));
+  EXPECT_TRUE(trains(simulated<float>(run())));
+}
+
+// Whoever waits for nobody depends on when others come by.
+TEST_P(EveryMethodTest, IsTheSameOnAFlock) {
+  if (make_method(GetParam().method)->asynchronous()) return;
+  EXPECT_EQ(trajectory<double>(run()).values, simulated<double>(run()).values);
+  EXPECT_EQ(trajectory<float>(run()).values, simulated<float>(run()).values);
+}
+
+TEST_P(EveryMethodTest, IsTheSameWithAnyNumberOfThreads) {
+  EXPECT_EQ(simulated<float>(run(), 3).values, simulated<float>(run()).values);
+}
+
+std::string named(const testing::TestParamInfo<Named>& test) {
+  std::string name = test.param.method + "_" + test.param.topology;
+  for (char& letter : name)
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryMethodTest, testing::ValuesIn(all_of_the_specification()), named);
+INSTANTIATE_TEST_SUITE_P(Others, EveryMethodTest, testing::ValuesIn(on_other_topologies()), named);
+
+}  // namespace
+}  // namespace starling
