@@ -41,6 +41,31 @@ TEST(FaultyTest, DropsAsOftenAsAskedAndTheSameEveryTime) {
   EXPECT_NE(first, arrivals(faults));
 }
 
+// What is lost is told: the header arrives, without bytes. Letters and collectives are spared.
+TEST(FaultyTest, LosesNeighboursMessagesAndTellsSo) {
+  auto fabrics = local_threads(2);
+  const auto receiver = make_faulty(fabrics[1], {.seed = 5, .lose = 0.3});
+  constexpr MessageKind kKinds[] = {MessageKind::average, MessageKind::relay, MessageKind::letter,
+                                    MessageKind::reduction};
+  for (std::uint64_t k = 0; k < 4000; ++k) {
+    MessageHeader header;
+    header.sequence = k;
+    header.kind = static_cast<std::uint16_t>(kKinds[k % 4]);
+    fabrics[0]->post(fabrics[0]->reserve(8), header, 1);
+  }
+  std::uint64_t seen = 0;
+  std::size_t lost[4] = {};
+  while (auto arrival = receiver->poll(0)) {
+    EXPECT_EQ(arrival->header().sequence, seen);
+    EXPECT_EQ(arrival->bytes().size(), arrival->lost() ? 0U : 8U);
+    lost[seen++ % 4] += arrival->lost() ? 1 : 0;
+  }
+  EXPECT_EQ(seen, 4000U);
+  for (const std::size_t kind : {0U, 1U})
+    EXPECT_NEAR(static_cast<double>(lost[kind]), 300, 4 * std::sqrt(1000 * 0.3 * 0.7));
+  EXPECT_EQ(lost[2] + lost[3], 0U);
+}
+
 TEST(FaultyTest, DelaysKeepTheOrderOfAPair) {
   Faults faults;
   faults.delay = 0.5;

@@ -1,6 +1,7 @@
 #include <map>
 
 #include "flock/reference.h"
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/topology/registry.h"
 
 namespace starling {
@@ -260,6 +261,24 @@ TEST_P(NeighborTest, PairsGossip) {
         }
       });
   });
+}
+
+// A message that the fabric says was lost leaves its weight to the receiver, in the same step.
+TEST_P(NeighborTest, LostMessagesLeaveTheirWeightToTheReceiver) {
+  const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(make_faulty(fabric, {.seed = 3, .lose = 0.3}));
+    flock.set_timeout(20s);
+    flock.set_schedule("ring");
+    bool lost = false;
+    for (int step = 0; step < 100; ++step) {
+      std::vector<double> x = {1, flock.rank() == 0 ? 0.0 : 1.0};
+      flock.neighbor_allreduce(x);
+      require(std::abs(x[0] - 1) < 1e-12, "the weights sum to one");
+      lost = lost || (flock.rank() == 1 && x[1] == 1);
+    }
+    require(lost || flock.rank() != 1, "rank 1 has heard of rank 0 in every step");
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, NeighborTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),

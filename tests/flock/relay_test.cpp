@@ -68,6 +68,31 @@ TEST_P(RelayTest, EverybodyIsSeenHopsMinusOneStepsLate) {
     });
 }
 
+// With overlap rank j is seen as it was `hops` steps ago, and who has not been heard counts as zeros, so that
+// the sum is divided by everybody.
+TEST_P(RelayTest, OverlappedMessagesAreAStepLaterAndZerosStandIn) {
+  for (const char* tree : {"chain", "star", "binary-tree"})
+    run([tree](Flock& flock) {
+      const auto n = static_cast<std::size_t>(flock.size());
+      Relay relay = flock.relay(tree, "relay", {.missing = Missing::zero, .overlap = true});
+      const auto hops = hops_from(*make_schedule(tree, flock.size()), 0, flock.rank());
+      for (Step step = 0; step < 20; ++step) {
+        std::vector<double> x(n);
+        x[static_cast<std::size_t>(flock.rank())] = static_cast<double>(step + 1);
+        relay.average(x);
+        std::int64_t count = 0;
+        for (std::size_t j = 0; j < n; ++j) {
+          const Step then = step - hops[j];
+          count += then >= 0 ? 1 : 0;
+          const double expected = static_cast<double>(std::max<Step>(0, then + 1)) / static_cast<double>(n);
+          require(std::abs(x[j] - expected) < 1e-12,
+                  fmt::format("{} step {} of rank {}: {} instead of {}", tree, step, j, x[j], expected));
+        }
+        require(relay.contributors() == count, "contributors");
+      }
+    });
+}
+
 TEST_P(RelayTest, TwoTreesCarryHalfTheBlockEach) {
   for (const bool contiguous : {false, true})
     run([contiguous](Flock& flock) {
@@ -228,13 +253,36 @@ TEST_P(RelayTest, EqualBlocksStayEqualWhateverIsDropped) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
+TEST_P(RelayTest, WhatIsLostOnTheWayIsDoneWithoutAtOnce) {
+  for (const bool overlap : {false, true}) {
+    const auto ends =
+        GetParam().launcher->run(GetParam().size, [overlap](const std::shared_ptr<Fabric>& fabric) {
+          Flock flock(make_faulty(fabric, {.seed = 11, .lose = 0.2}));
+          flock.set_timeout(20s);
+          Relay relay = flock.relay("binary-tree", "relay", {.overlap = overlap});
+          std::vector<double> x = {3.0};
+          bool missed = false;
+          for (Step step = 0; step < 200; ++step) {
+            relay.average(x);
+            require(std::abs(x[0] - 3) < 1e-9, "an average of equal blocks");
+            missed = missed || (step > 20 && relay.contributors() < flock.size());
+          }
+          require(missed || flock.size() == 1, "nothing was lost");
+        });
+    for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+  }
+}
+
 // A relay that is made anew and given what another remembers, in another job, goes on bit for bit; also while
 // messages of the start are still on their way.
 TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
   const auto n = static_cast<std::size_t>(GetParam().size);
   if (GetParam().launcher->processes) GTEST_SKIP() << "what is remembered lies in this process";
   for (const char* tree : {"chain", "binary-tree", "double-binary-trees"})
-    for (const Missing rule : {Missing::counts, Missing::own, Missing::reference})
+    for (const RelayOptions& options :
+         {RelayOptions{Missing::counts}, RelayOptions{Missing::own}, RelayOptions{Missing::reference},
+          RelayOptions{.missing = Missing::counts, .overlap = true},
+          RelayOptions{.missing = Missing::zero, .overlap = true}})
       for (const Step saved : {0, 1, 2, 6}) {
         std::vector<Relay::Memory> memories(n);
         std::vector<std::vector<double>> values(n);
@@ -249,7 +297,7 @@ TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
         };
         run([&](Flock& flock) {
           const auto r = static_cast<std::size_t>(flock.rank());
-          Relay relay = flock.relay(tree, "relay", {.missing = rule});
+          Relay relay = flock.relay(tree, "relay", options);
           std::vector<double> x(7, static_cast<double>(r) + 0.1);
           relay.set_reference(const_block(x));
           steps(relay, x, 0, saved);
@@ -260,7 +308,7 @@ TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
         });
         run([&](Flock& flock) {
           const auto r = static_cast<std::size_t>(flock.rank());
-          Relay relay = flock.relay(tree, "relay", {.missing = rule});
+          Relay relay = flock.relay(tree, "relay", options);
           relay.set_reference(const_block(std::vector<double>(7, -1e6)));
           relay.remember(memories[r]);
           require(relay.memory().filled == memories[r].filled &&

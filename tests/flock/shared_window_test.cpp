@@ -1,0 +1,124 @@
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "flock/flock_fixture.h"
+#include "starling/topology/registry.h"
+
+// Windows whose values all ranks change, progress and age.
+
+namespace starling {
+namespace {
+
+class SharedWindowTest : public FlockTest {};
+
+// Everybody meets everybody again and again, at once: half ways keep the sum, and all come together.
+TEST_P(SharedWindowTest, MeetingHalfWayKeepsTheSum) {
+  run([](Flock& flock) {
+    const Rank n = flock.size();
+    flock.set_schedule("complete");
+    std::vector<double> x(100, 1.0 * flock.rank());
+    Window window = flock.win_create(x, "x", {.shared = true});
+    std::vector<double> now(x.size());
+    std::vector<double> moved(x.size());
+    for (int round = 0; round < 200; ++round)
+      for (Rank other = 0; other < n; ++other) {
+        if (other == flock.rank()) continue;
+        window.load(now.data());
+        window.meet(other, now.data(), 0.5, moved.data());
+        for (double& value : moved) value = -value;
+        window.add(moved.data());
+      }
+    flock.barrier();
+    window.load(now.data());
+    flock.barrier();
+    const double expected = 0.5 * (n - 1);
+    std::vector<double> sum = flock.allreduce(std::vector<double>{now[0], now[99]});
+    for (const double value : sum) require(std::abs(value - n * expected) < 1e-9, "the sum");
+    require(std::abs(now[50] - expected) < 1e-3, fmt::format("{} instead of {}", now[50], expected));
+    require(now[0] == now[99], "whole values");
+  });
+}
+
+TEST_P(SharedWindowTest, StoreReplacesAndOthersAreSeenThere) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<float> x = {1};
+    Window window = flock.win_create(x, "x", {.shared = true});
+    const float mine = 10.0F * static_cast<float>(flock.rank());
+    window.store(&mine);
+    flock.barrier();
+    const Rank next = (flock.rank() + 1) % flock.size();
+    float moved = 0;
+    const float here = 0;
+    if (flock.size() > 1) {
+      window.meet(next, &here, 0.25, &moved);
+      require(moved == -2.5F * static_cast<float>(next), "a quarter of the way");
+    }
+    flock.barrier();
+    float now = 0;
+    window.load(&now);
+    require(now == (flock.size() > 1 ? 0.75F : 1.0F) * mine, "what is left");
+    require(x[0] == 1, "the tensor only lends its shape");
+  });
+}
+
+TEST_P(SharedWindowTest, OtherWindowsHaveNoSuchValues) {
+  run([](Flock& flock) {
+    std::vector<float> x = {1};
+    Window window = flock.win_create(x, "x");
+    const std::string text = message_of<InvalidArgument>([&] { window.load(x.data()); });
+    require(text.find("only a window made as shared") != std::string::npos, text);
+  });
+}
+
+// Deposits are as old as their sender was when it made them.
+TEST_P(SharedWindowTest, TellsHowOldDepositsAre) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<double> x = {1};
+    Window window = flock.win_create(x, "x", {.zero = true});
+    window.set_progress(3);
+    window.put();
+    window.set_progress(8);
+    flock.barrier();
+    for (const Rank source : window.sources()) {
+      require(window.progress(source) == 8, "progress");
+      require(window.alive(source), "alive");
+    }
+    window.update();
+    const Staleness staleness = window.staleness();
+    require(staleness.used == window.sources().size(), "uses");
+    require(window.sources().empty() || (staleness.mean() == 5 && staleness.oldest == 5), "age");
+  });
+}
+
+TEST_P(SharedWindowTest, ClearedSlotsAreEmpty) {
+  run([](Flock& flock) {
+    flock.set_schedule("ring");
+    std::vector<double> x = {1};
+    Window window = flock.win_create(x, "x");
+    flock.barrier();
+    window.clear();
+    window.update_then_collect();
+    require(x[0] == 1 && window.p() == 1, "nothing was collected");
+  });
+}
+
+TEST_P(SharedWindowTest, FollowsAScheduleOfItsOwn) {
+  run([](Flock& flock) {
+    if (flock.size() < 3) return;
+    flock.set_schedule("ring");
+    std::vector<double> x = {1};
+    Window window = flock.win_create(x, "x", {.schedule = make_schedule("star", flock.size())});
+    const std::size_t expected = flock.rank() == 0 ? static_cast<std::size_t>(flock.size() - 1) : 1;
+    require(window.sources().size() == expected, "the star's neighbours");
+    require(flock.has_window("x") && !flock.has_window("y"), "windows by name");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, SharedWindowTest, testing::ValuesIn(launches({1, 2, 4}, false)), launch_name);
+
+}  // namespace
+}  // namespace starling
