@@ -65,8 +65,9 @@ Table race_table(const TrainingRace& race) {
       std::ranges::any_of(race.runs, [](const RaceRun& run) { return !run.refusal.empty(); });
   if (refused) columns.emplace_back("not run because", Align::left);
   Table table(columns);
-  table.title(fmt::format("{}: {} nodes, {} parameters, {} steps of {} at lr {}", race.problem, race.n,
-                          race.dim, race.options.steps, race.options.optimizer, compact(race.options.lr)));
+  table.title(fmt::format("{}: {} node{}, {} parameters, {} steps of {} at lr {}", race.problem, race.n,
+                          race.n == 1 ? "" : "s", race.dim, race.options.steps, race.options.optimizer,
+                          compact(race.options.lr)));
   for (const RaceRun& run : race.runs) {
     std::vector<std::string> cells = {run.method, run.topology.empty() ? "-" : run.topology};
     if (run.refusal.empty()) {

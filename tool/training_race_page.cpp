@@ -50,6 +50,12 @@ std::vector<LineChart> views(const TrainingRace& race, const std::string& title,
   return charts;
 }
 
+// Nothing to see of what diverged at once, or never began.
+void add_charts(Page& page, const TrainingRace& race, const std::string& title, Value y) {
+  const auto charts = views(race, title, y);
+  if (!charts.empty()) page.charts(title, charts);
+}
+
 bool all_zero(const TrainingRace& race, Value y) {
   for (const RaceRun& run : race.runs)
     for (const TrainingPoint& point : run.result.curve)
@@ -80,7 +86,8 @@ std::vector<Picture> small_pictures(const TrainingRace& race) {
 
 std::string race_page(const TrainingRace& race, const std::string& command, const std::string& date) {
   const TrainingOptions& options = race.options;
-  Page page("Simulated training", fmt::format("{} on {} nodes", race.problem, race.n));
+  Page page("Simulated training",
+            fmt::format("{} on {} node{}", race.problem, race.n, race.n == 1 ? "" : "s"));
   page.facts({{"nodes", std::to_string(race.n)},
               {"parameters", std::to_string(race.dim)},
               {"steps", std::to_string(options.steps)},
@@ -98,12 +105,12 @@ std::string race_page(const TrainingRace& race, const std::string& command, cons
           "The nodes minimise the mean of their functions. Shown is the mean of their models: its value, "
           "above the "
           "least where that is known, and the norm of the gradient there.");
-  page.charts(what, views(race, what, gap));
-  page.charts("Gradient norm", views(race, "Gradient norm", gradient));
+  add_charts(page, race, what, gap);
+  add_charts(page, race, "Gradient norm", gradient);
   if (!all_zero(race, consensus)) {
     page.section("How much they agree")
         .paragraph("The root mean square distance of the nodes' models from their mean.");
-    page.charts("Consensus distance", views(race, "Consensus distance", consensus));
+    add_charts(page, race, "Consensus distance", consensus);
   }
   page.section("Results").table(race_table(race));
   const auto pictures = small_pictures(race);

@@ -154,6 +154,16 @@ TEST(SimulateTrain, ManyPairsMakeATableAndAPage) {
   EXPECT_FALSE(seen["results"][1].contains("gap"));
 }
 
+TEST(SimulateTrain, WhatDivergesIsAResult) {
+  const Folder folder;
+  const std::string page = folder.path("race.html");
+  const ToolRun run = train({"-n", "4", "--lr", "1e200", "--steps", "30", "--html", page});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("exponential  diverged  diverged"));
+  EXPECT_THAT(read_file(page), AllOf(HasSubstr("diverged"), Not(HasSubstr("Optimality gap against"))));
+  EXPECT_TRUE(trained({"-n", "4", "--lr", "1e200", "--steps", "30"})["results"][0]["gap"].is_null());
+}
+
 TEST(SimulateTrain, TimesComeFromTheFile) {
   const Folder folder;
   const auto seconds = [&](const std::string& toml, Words more = {}) {
