@@ -23,18 +23,19 @@ struct TrainCommand {
   std::string problem = "quadratic";
   std::string data, time, precision = "float64", html;
   TrainingOptions training;
+  int seeds = 1;
   bool trace = false;
   bool json = false;
 };
 
 constexpr std::size_t kUsualDim = 10;
 
-ObjectivePtr objective_of(const TrainCommand& command) {
+ObjectivePtr objective_of(const TrainCommand& command, std::uint64_t seed) {
   if (command.data.empty()) {
     if (command.n == 0)
       throw InvalidArgument("give the number of nodes (-n N), or --data FILE with a row for each");
     const std::size_t dim = command.dim > 0 ? command.dim : kUsualDim;
-    return make_objective(command.problem, command.n, dim, command.training.seed);
+    return make_objective(command.problem, command.n, dim, seed);
   }
   if (command.problem != "quadratic")
     throw InvalidArgument(
@@ -80,17 +81,19 @@ TrainingRace race_of(TrainCommand& command, const Objective& objective) {
   race.dim = objective.dim();
   race.problem = command.data.empty() ? command.problem : command.data;
   race.time_file = command.time;
+  race.seeds = command.seeds;
   race.options = command.training;
   race.options.precision = parse_dtype(command.precision);
   if (!command.time.empty()) race.options.time = read_time_file(command.time, race.n);
   race.options.time.seed = race.options.seed;
   race.runs = pairs_of(command);
-  if (command.trace && race.runs.size() > 1)
-    throw InvalidArgument("--trace is of one run: give one method and one topology");
+  if (command.trace && (race.runs.size() > 1 || race.seeds > 1))
+    throw InvalidArgument("--trace is of one run: give one method, one topology and one seed");
   return race;
 }
 
-void run_one(TrainingRace& race, RaceRun& run, const Objective& objective, const TrainCommand& command) {
+void run_one(TrainingRace& race, RaceRun& run, const std::vector<ObjectivePtr>& objectives,
+             const TrainCommand& command) {
   TrainingOptions options = race.options;
   options.method = run.method;
   options.topology = run.topology.empty() ? command.topologies.front() : run.topology;
@@ -105,7 +108,13 @@ void run_one(TrainingRace& race, RaceRun& run, const Objective& objective, const
     };
   }
   try {
-    run.result = run_training(objective, options);
+    std::vector<TrainingResult> results;
+    for (const ObjectivePtr& objective : objectives) {
+      results.push_back(run_training(*objective, options));
+      ++options.seed;
+      ++options.time.seed;
+    }
+    run.result = mean_of(results);
   } catch (const InvalidArgument& error) {
     if (race.runs.size() == 1) throw;
     run.refusal = error.what();
@@ -117,11 +126,13 @@ void run_all(TrainCommand& command) {
   check_names(command);
   if (command.trace && !command.json) throw InvalidArgument("--trace is for programs: give --json, too");
   if (!command.html.empty()) check_writable(command.html);
-  const ObjectivePtr objective = objective_of(command);
-  TrainingRace race = race_of(command, *objective);
+  std::vector<ObjectivePtr> objectives;
+  for (int k = 0; k < command.seeds; ++k)
+    objectives.push_back(objective_of(command, command.training.seed + static_cast<std::uint64_t>(k)));
+  TrainingRace race = race_of(command, *objectives.front());
   Progress progress;
   progress.show(fmt::format("{}: looking for the least value", race.problem));
-  race.least_known = objective->least_value().has_value();
+  race.least_known = objectives.front()->least_value().has_value();
   std::size_t number = 0;
   for (RaceRun& run : race.runs) {
     ++number;
@@ -129,7 +140,7 @@ void run_all(TrainCommand& command) {
       progress.show(fmt::format("[{}/{}] {}: step {}", number, race.runs.size(), run.label(), step));
       return true;
     };
-    run_one(race, run, *objective, command);
+    run_one(race, run, objectives, command);
   }
   progress.clear();
   if (std::ranges::none_of(race.runs, [](const RaceRun& run) { return run.refusal.empty(); }))
@@ -161,6 +172,11 @@ void add_simulate_train(CLI::App& simulate) {
   command->add_option("-m,--method", options->methods, "one or more methods")->capture_default_str();
   command->add_option("-t,--topology", options->topologies, "one or more topologies")->capture_default_str();
   command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
+  command->add_option("--decay", training.decay, "the learning rate is divided by this")
+      ->capture_default_str();
+  command->add_option("--decay-every", training.decay_every, "every so many steps; 0: never")
+      ->check(CLI::Range(Step{0}, Step{1} << 40))
+      ->capture_default_str();
   command->add_option("--steps", training.steps, "steps of every node")
       ->capture_default_str()
       ->check(CLI::Range(Step{0}, Step{1} << 40));
@@ -171,6 +187,11 @@ void add_simulate_train(CLI::App& simulate) {
   command->add_option("--optimizer", training.optimizer, "of every node")->capture_default_str();
   command->add_option("--seed", training.seed, "of data, batches, random topologies, losses and stragglers")
       ->check(whole_number())
+      ->capture_default_str();
+  command
+      ->add_option("--seeds", options->seeds,
+                   "means over so many seeds, this one and the next, with data of their own")
+      ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   command->add_option("--precision", options->precision, "of models and messages")
       ->check(CLI::IsMember({"float64", "float32"}))

@@ -24,6 +24,7 @@ struct TrainingRace {
   Rank n = 1;
   std::size_t dim = 1;
   std::string problem;
+  int seeds = 1;             // results are means over so many, each with data of its own
   std::string time_file;     // empty: the default machines
   bool least_known = false;  // of the objective: gaps are to it
   TrainingOptions options;
@@ -31,6 +32,15 @@ struct TrainingRace {
   /// Of a single run, where asked for: every node's iterate, [step][node][coordinate].
   std::optional<std::vector<std::vector<std::vector<double>>>> trace;
 };
+
+/// The pointwise mean of the same run with several seeds.
+TrainingResult mean_of(const std::vector<TrainingResult>& results);
+
+/// The centralized run that the others are compared with, if there is one.
+const RaceRun* baseline_of(const TrainingRace& race);
+/// Transient iterations: the step from which on the nodes' mean square distance to the minimiser, smoothed,
+/// stays within 10 % of the baseline's; nothing where it never does.
+std::optional<Step> catches_up(const RaceRun& run, const RaceRun& baseline);
 
 Table race_table(const TrainingRace& race);
 void write_race(std::ostream& out, const TrainingRace& race);

@@ -95,7 +95,8 @@ std::string race_page(const TrainingRace& race, const std::string& command, cons
               {"precision", name(options.precision)},
               {"messages lost", fmt::format("{} %", compact(100 * options.drop))},
               {"machines", race.time_file.empty() ? "default" : race.time_file},
-              {"seed", std::to_string(options.seed)}});
+              {"seed", race.seeds == 1 ? std::to_string(options.seed)
+                                       : fmt::format("{} and {} more", options.seed, race.seeds - 1)}});
   const std::string what = race.least_known ? "Optimality gap" : "Value";
   const Value gap = [](const TrainingPoint& point) { return point.gap; };
   const Value gradient = [](const TrainingPoint& point) { return point.gradient_norm; };
@@ -111,6 +112,12 @@ std::string race_page(const TrainingRace& race, const std::string& command, cons
     page.section("How much they agree")
         .paragraph("The root mean square distance of the nodes' models from their mean.");
     add_charts(page, race, "Consensus distance", consensus);
+  }
+  const Value distance = [](const TrainingPoint& point) { return point.distance; };
+  if (!all_zero(race, distance)) {
+    page.section("How far they are")
+        .paragraph("The root mean square distance of the nodes' models from the minimiser.");
+    add_charts(page, race, "Distance to the minimum", distance);
   }
   page.section("Results").table(race_table(race));
   const auto pictures = small_pictures(race);

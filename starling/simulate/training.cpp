@@ -51,6 +51,7 @@ class Training {
   std::unique_ptr<ThreadPool> pool_;
   std::vector<double> models_;
   double least_ = 0;
+  std::vector<double> minimiser_;
   TrainingResult result_;
   double watching_ = 0;  // seconds spent on points and observers
   Step next_point_ = 0;
@@ -65,6 +66,10 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
   if (!(options.drop >= 0 && options.drop < 1))
     throw InvalidArgument(
         fmt::format("a share of {} of the messages cannot be lost: it is from 0 to below 1", options.drop));
+  if (!(options.decay > 0) || options.decay_every < 0)
+    throw InvalidArgument(
+        fmt::format("the learning rate is divided by {} every {} steps: by more than 0, every 1 or more",
+                    options.decay, options.decay_every));
   check_optimizer(*method_, options.optimizer);
   const MethodSetting setting{objective.nodes(), options.time.ranks_per_host};
   schedule_ = schedule_for(*method_, setting, options.topology, options.seed);
@@ -85,6 +90,7 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
     least_ = *least;
     result_.gap_known = true;
   }
+  if (auto minimiser = objective.minimiser()) minimiser_ = std::move(*minimiser);
 }
 
 void Training::make_nodes() {
@@ -133,6 +139,11 @@ void Training::add_point(Step step) {
   double squares = 0;
   for (std::size_t i = 0; i < models_.size(); ++i) squares += std::pow(models_[i] - mean[i % dim], 2);
   point.consensus = std::sqrt(squares / static_cast<double>(count()));
+  if (!minimiser_.empty()) {
+    double away = 0;
+    for (std::size_t k = 0; k < dim; ++k) away += std::pow(mean[k] - minimiser_[k], 2);
+    point.distance = std::sqrt(away + point.consensus * point.consensus);
+  }
   point.gap = objective_.value(mean) - least_;
   point.gradient_norm = objective_.mean_gradient_norm(mean);
   double age = 0;

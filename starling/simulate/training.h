@@ -30,7 +30,9 @@ struct TrainingOptions {
   std::string method = "dsgd-atc";
   std::string topology = "exponential";
   std::string optimizer = "sgd";
-  double lr = 0.01;  // goes into the optimizer
+  double lr = 0.01;      // goes into the optimizer
+  double decay = 1;      // it is divided by this
+  Step decay_every = 0;  // every so many steps; 0: never
   Step steps = 1000;
   std::uint64_t seed = 0;
   DType precision = DType::float64;  // or float32
@@ -50,6 +52,7 @@ struct TrainingPoint {
   double gap = 0;            // f(mean model) - least value; f itself where that is not known
   double gradient_norm = 0;  // of f at the mean model
   double consensus = 0;      // root mean square distance of the models to their mean
+  double distance = 0;       // of the models to the minimiser, likewise; 0 where that is not known
   double bytes = 0;          // sent by all nodes so far
   double seconds = 0;        // modelled
   double staleness = 0;      // mean age in steps of what asynchronous methods have used

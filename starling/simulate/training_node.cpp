@@ -1,5 +1,7 @@
 #include "starling/simulate/training_node.h"
 
+#include <cmath>
+
 #include "starling/kernel/convert.h"
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"
@@ -8,7 +10,7 @@ namespace starling {
 
 TrainingNode::TrainingNode(const Objective& objective, const TrainingOptions& options,
                            SimulatedNetwork& network, Rank rank, const std::string& method_text)
-    : objective_(objective), time_(network.options().time), dtype_(options.precision) {
+    : objective_(objective), options_(options), time_(network.options().time), dtype_(options.precision) {
   const std::size_t dim = objective.dim();
   wide_.resize(dim);
   objective.start(rank, wide_);
@@ -24,12 +26,19 @@ TrainingNode::TrainingNode(const Objective& objective, const TrainingOptions& op
   const MethodPtr method = make_method(method_text);
   Optimizer optimizer = parse_optimizer(options.optimizer);
   optimizer.hyper.lr = options.lr;
+  hypers_ = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
   ChannelPtr channel = network.connect(rank);
   channel_ = static_cast<SimulatedChannel*>(channel.get());
   std::vector<std::unique_ptr<Block>> blocks;
-  blocks.push_back(make_block("x", x, gradient, *method, optimizer,
-                              std::make_shared<std::vector<Hyper>>(1, optimizer.hyper), std::move(channel)));
+  blocks.push_back(make_block("x", x, gradient, *method, optimizer, hypers_, std::move(channel)));
   driver_ = std::make_unique<Driver>(method, std::move(blocks));
+}
+
+void TrainingNode::begin() {
+  if (options_.decay_every > 0)
+    (*hypers_)[0].lr =
+        options_.lr / std::pow(options_.decay, static_cast<double>(driver_->step() / options_.decay_every));
+  driver_->begin();
 }
 
 void TrainingNode::compute() {

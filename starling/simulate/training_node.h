@@ -14,7 +14,7 @@ class TrainingNode {
   TrainingNode(const Objective& objective, const TrainingOptions& options, SimulatedNetwork& network,
                Rank rank, const std::string& method);
 
-  void begin() { driver_->begin(); }
+  void begin();
   /// The gradient of this step, which takes modelled and real time.
   void compute();
   bool try_finish() { return driver_->try_finish(); }
@@ -28,7 +28,9 @@ class TrainingNode {
 
  private:
   const Objective& objective_;
+  const TrainingOptions& options_;
   const TimeModel& time_;
+  Hypers hypers_;
   DType dtype_;
   std::vector<double> wide_, wide_gradient_;
   std::vector<float> narrow_, narrow_gradient_;
