@@ -107,7 +107,6 @@ void run_one(TrainingRace& race, RaceRun& run, const Objective& objective, const
   try {
     run.result = run_training(objective, options);
   } catch (const InvalidArgument& error) {
-    if (race.runs.size() == 1) throw;
     run.refusal = error.what();
   }
 }
