@@ -116,7 +116,6 @@ void run_one(TrainingRace& race, RaceRun& run, const std::vector<ObjectivePtr>& 
     }
     run.result = mean_of(results);
   } catch (const InvalidArgument& error) {
-    if (race.runs.size() == 1) throw;
     run.refusal = error.what();
   }
 }

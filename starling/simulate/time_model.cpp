@@ -16,6 +16,7 @@ bool among(const std::vector<Rank>& nodes, Rank node) {
 double TimeModel::compute_seconds(Rank node, Step step) const {
   const auto index = static_cast<std::size_t>(node);
   double seconds = index < compute_of.size() ? compute_of[index] : compute;
+  if (stragglers.empty()) return seconds;
   // Every rule has its draw, used or not, so that one rule's nodes do not change another's luck.
   Random random = node_random(seed, node, step, stream::kStraggler);
   for (const Straggler& straggler : stragglers) {

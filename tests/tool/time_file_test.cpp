@@ -43,6 +43,13 @@ TEST(TimeFile, TheExample) {
   EXPECT_EQ(model.stragglers[1].factor, 10);
 }
 
+TEST(TimeFile, LinksOfTheirOwnInheritTheRest) {
+  const TimeModel model = read("latency = 3\nbandwidth = 2\n[[link]]\nfrom = [1]\nlatency = 5\n");
+  EXPECT_EQ(model.latency(1, 0), 5);
+  EXPECT_DOUBLE_EQ(model.seconds_per_byte(1, 0), 4e-9);
+  EXPECT_EQ(model.latency(0, 1), 3);
+}
+
 TEST(TimeFile, AnEmptyOneIsTheDefault) {
   const TimeModel model = read("# nothing\n");
   EXPECT_EQ(model.compute_seconds(0, 0), TimeModel().compute);
