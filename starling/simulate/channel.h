@@ -66,9 +66,12 @@ class SimulatedChannel final : public Channel {
     Step round = -1;
     std::int64_t pass = -1;
     double time = 0;
-    Exchange exchange;
-    Pieces pieces;  // where they lie in the bytes
+    const Exchange* row = nullptr;  // of this round
+    Exchange drawn;                 // where it lies, unless rounds come back
+    Pieces pieces;                  // where they lie in the bytes
     std::vector<std::byte> bytes;
+
+    const Exchange& exchange() const { return *row; }
   };
   const Post& post_of(Step round) const { return posts_[static_cast<std::size_t>(round % 2)]; }
   bool has_posted(Step round) const;
@@ -130,7 +133,7 @@ class SimulatedChannel final : public Channel {
   void finish_round(Job& job);
   void finish_meeting(Job& job);
   void finish_letter(Job& job);
-  std::vector<Term> terms(const Post& own, std::size_t piece) const;
+  void sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const;
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
   double arrival(const Post& own, Rank source) const;
@@ -143,6 +146,8 @@ class SimulatedChannel final : public Channel {
   Post posts_[2];
   bool kept_ = false;
   std::vector<Job> jobs_;
+  std::vector<Job> finishing_;
+  std::vector<Term> terms_;
   std::vector<Term> shared_;
   std::map<SimulatedNetwork::Purpose, std::int64_t> meetings_;
   std::map<std::pair<Rank, std::string>, std::deque<Letter>> inbox_;
