@@ -172,17 +172,19 @@ void SimulatedChannel::set_progress(Step steps) {
   progress_time_ = clock_;
 }
 
-void SimulatedChannel::start_average(MutableBlock block) {
-  average_ = block;
+void SimulatedChannel::start_average(ConstBlock block) {
+  const auto* bytes = static_cast<const std::byte*>(block.data);
+  average_.assign(bytes, bytes + block.bytes());
+  average_type_ = block.dtype;
   const auto n = static_cast<std::size_t>(size());
-  bytes_sent_ += 2 * (n - 1) * ConstBlock(block).bytes() / n;
-  network_.contribute(averages_, block, clock_);
+  bytes_sent_ += 2 * (n - 1) * block.bytes() / n;
+  network_.contribute(averages_, average_block(), clock_);
 }
 
-bool SimulatedChannel::average_arrived() {
+bool SimulatedChannel::average_arrived(MutableBlock out) {
   const auto* meeting = network_.meeting(SimulatedNetwork::Purpose::average, averages_);
   if (meeting == nullptr || meeting->time > clock_) return false;
-  copy_bytes(average_.data, meeting->result.data(), meeting->result.size());
+  copy_bytes(out.data, meeting->result.data(), meeting->result.size());
   network_.take(SimulatedNetwork::Purpose::average, averages_++);
   return true;
 }

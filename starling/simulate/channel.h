@@ -41,8 +41,8 @@ class SimulatedChannel final : public Channel {
   void await_progress(Step steps) override { awaited_progress_ = steps; }
   void note_age(Step age) override { ages_.add(age); }
   Staleness staleness() const override { return ages_; }
-  void start_average(MutableBlock block) override;
-  bool average_arrived() override;
+  void start_average(ConstBlock block) override;
+  bool average_arrived(MutableBlock out) override;
   void await_average() override { awaits_average_ = true; }
   double now() const override { return clock_; }
 
@@ -97,7 +97,9 @@ class SimulatedChannel final : public Channel {
 
   /// Meetings whose result this node has taken since the last delivery.
   std::vector<std::pair<SimulatedNetwork::Purpose, std::int64_t>> taken;
-  ConstBlock average_block() const { return average_; }
+  ConstBlock average_block() const {
+    return {average_type_, average_.data(), average_.size() / size_of(average_type_)};
+  }
 
   double clock() const { return clock_; }
   void pass_time(double seconds) { clock_ += seconds; }
@@ -157,7 +159,8 @@ class SimulatedChannel final : public Channel {
   double progress_time_ = 0;
   Step awaited_progress_ = 0;
   std::int64_t averages_ = 0;
-  MutableBlock average_;
+  DType average_type_ = DType::float64;
+  std::vector<std::byte> average_;
   bool awaits_average_ = false;
   Staleness ages_;
   double clock_ = 0;
