@@ -41,8 +41,8 @@ void PrintTo(const Still& one, std::ostream* out) {
 class WithoutStepsTest : public testing::TestWithParam<Still> {
  protected:
   /// Adds a sum of its own in every step, whose rounding nothing but curvature takes back; and is slower.
-  static bool corrects() {
-    static const std::set<std::string> some = {"extra", "exact-diffusion", "d2", "proxskip"};
+  static bool sums_up() {
+    static const std::set<std::string> some = {"extra", "exact-diffusion", "d2", "proxskip", "choco"};
     return some.contains(parse_spec(GetParam().method).word);
   }
 };
@@ -53,10 +53,10 @@ TEST_P(WithoutStepsTest, DoublyStochasticMixingKeepsTheMeanAndAgrees) {
     for (const Rank n : {2, 4, 5}) {
       const std::string text = fmt::format("{} on {}, {}", one.method, topology, n);
       MethodRun run = run_of(one.method, topology, one.optimizer, n);
-      run.steps = corrects() ? 3000 : 420;
+      run.steps = sums_up() ? 3000 : 420;
       const auto wide = trajectory<double>(run);
       const auto narrow = trajectory<float>(run);
-      const Number rounding = corrects() ? static_cast<Number>(run.steps) * 0x1p-23L : 2e-6L;
+      const Number rounding = sums_up() ? static_cast<Number>(run.steps) * 0x1p-23L : 2e-6L;
       const Number wide_rounding = rounding * 0x1p-25L;
       EXPECT_LT(distance(wide.mean(false), wide.mean(true)), wide_rounding) << text;
       EXPECT_LT(distance(narrow.mean(false), wide.mean(true)), rounding) << text;
@@ -93,7 +93,14 @@ std::vector<Still> still_ones() {
       {"lag(threshold=0)", {"ring", "exponential"}},
       {"diloco(h=3)", {"ring"}, still, false},
       {"noloco(h=2)", {"random-matching", "base(k=1)"}},
+      {"choco(codec=identity,gamma=1)", {"ring", "exponential"}},
+      {"choco(codec=top-k(fraction=0.4),gamma=0.3)", {"ring", "exponential"}},
+      {"choco(codec=fp16,gamma=0.8)", {"ring"}, still, false},  // down to the least of float16
       {"allreduce", {"ring"}, still, false},
+      {"bytegrad", {"ring"}, still, false},
+      {"qsgd(levels=4)", {"ring"}, still, false},
+      {"sign-sgd", {"ring"}, still, false},
+      {"qadam(warmup=3)", {"ring"}, "adam(lr=0)", false},
       {"relay-sum-grad", {"chain"}, still, false},
   };
 }
@@ -199,7 +206,13 @@ std::vector<std::pair<std::string, std::string>> one_of_each() {
           {"diging", "one-peer-exponential"},
           {"push-diging", "star(weights=push)"},
           {"relay-sgd(overlap=true)", "binary-tree"},
-          {"relay-sum-grad", "chain"}};
+          {"relay-sum-grad", "chain"},
+          {"choco(codec=top-k(fraction=0.4),gamma=0.4)", "ring"},
+          {"bytegrad", "ring"},
+          {"qsgd(levels=4)", "ring"},
+          {"sign-sgd", "ring"},
+          {"low-precision-ring", "ring"},
+          {"qadam(warmup=5)", "ring"}};
 }
 
 std::string optimizer_of(const std::string& method, double lr) {
@@ -209,7 +222,8 @@ std::string optimizer_of(const std::string& method, double lr) {
 
 /// Where a parameter begins and ends counts: codecs and thresholds are per parameter.
 bool knows_parameters(const std::string& method) {
-  static const std::set<std::string> some = {"lag"};
+  static const std::set<std::string> some = {"lag",      "choco", "low-precision-ring",
+                                             "bytegrad", "qsgd",  "qadam"};
   return some.contains(parse_spec(method).word);
 }
 
