@@ -112,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
         DeathCase{"bytegrad", "ring", 0.05}, DeathCase{"qsgd(levels=127)", "ring", 0.1},
         DeathCase{"compressed-allreduce(codec=top-k(fraction=0.5))", "ring", 0.05},
         DeathCase{"low-precision-ring", "ring", 0.5}, DeathCase{"sign-sgd", "ring", 1.5, "sgd(lr=0.01)"},
-        DeathCase{"qadam(warmup=10)", "ring", 0.5, "adam(lr=0.01)"}, DeathCase{"diloco(h=4)", "ring", 0.5},
+        DeathCase{"qadam(warmup=10)", "ring", 0.5, "adam(lr=0.01)"},
+        DeathCase{"async-average(staleness=2)", "ring", 1}, DeathCase{"diloco(h=4)", "ring", 0.5},
         DeathCase{"noloco(h=4)", "random-matching", 0.8, "sgd(lr=0.005)"}),
     [](const testing::TestParamInfo<DeathCase>& test) {
       std::string name = test.param.method + "_" + test.param.topology;
@@ -124,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Windows are memory: nobody posts anything, so the victim falls by itself, and what it had put stays or
 // goes.
 TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
-  for (const char* method : {"win-put", "async-push-sum", "ad-psgd"})
+  for (const char* method : {"win-put", "async-push-sum", "ad-psgd", "async-average"})
     for (const Step last : {0, 1, 20}) {
       DeathRun run(kRanks, {}, 0);
       run.run([&](const std::shared_ptr<Fabric>& fabric) {

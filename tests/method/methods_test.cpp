@@ -150,6 +150,7 @@ std::vector<Case> cases() {
   }
   all.push_back({"bytegrad", "ring", 2e-2L, 1e-6L});
   all.push_back({"qsgd(levels=3)", "ring", 0.2L});
+  all.push_back({"powersgd(rank=2)", "ring"});
   for (const char* feedback : {"true", "false"}) {
     const auto allreduce = [&](const char* codec) {
       return fmt::format("compressed-allreduce(codec={},feedback={})", codec, feedback);
@@ -158,6 +159,7 @@ std::vector<Case> cases() {
     all.push_back({allreduce("fp16"), "ring", 2e-2L, 1e-6L});
     all.push_back({allreduce("identity"), "ring"});
   }
+  all.push_back({"sign-sgd", "ring"});
   all.push_back({"low-precision-ring", "ring", 2e-2L});
   all.push_back({"qadam(warmup=5)", "ring", 5e-2L, 1e-6L});
   return all;

@@ -147,11 +147,13 @@ std::vector<Setting> settings() {
                          {"low-precision-ring", "ring"},
                          {"qadam(warmup=3)", "ring"},
                          {"qadam(warmup=7)", "ring"},
+                         {"powersgd(rank=1)", "ring"},
                          {"compressed-allreduce(codec=random-k(fraction=0.3))", "ring"},
                          {"win-put", "ring"},
                          {"win-put", "exponential"},
                          {"async-push-sum", "ring"},
                          {"async-push-sum", "exponential"},
+                         {"async-average(staleness=2)", "ring"},
                          {"diloco(h=3)", "ring"},
                          {"noloco(h=3)", "random-matching"},
                          {"noloco(h=2)", "base(k=1)"}});

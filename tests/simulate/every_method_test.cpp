@@ -85,6 +85,7 @@ std::vector<Named> on_other_topologies() {
           {"choco(codec=qsgd(levels=15),gamma=0.4)", "exponential"},
           {"choco(codec=uint8,gamma=0.5)", "ring"},
           {"compressed-allreduce(codec=random-k(fraction=0.5))"},
+          {"powersgd(rank=1)"},
           {"qsgd(levels=16,feedback=true)"},
           {"low-precision-ring(codec=fp16)"}};
 }
