@@ -126,30 +126,35 @@ TEST(MethodPropertyTest, RelayKeepsEqualStartsEqual) {
 }
 
 TEST(MethodPropertyTest, PushSumKeepsTheSumOfItsScalars) {
-  for (const char* topology : {"star(weights=push)", "chain(weights=push)", "fold-unfold", "ring"}) {
-    const auto ends = launchers()[0].run(5, [&](const std::shared_ptr<Fabric>& fabric) {
-      Flock flock(fabric);
-      std::vector<float> x(3, 1.0F * static_cast<float>(flock.rank()));
-      std::vector<float> gradient(3);
-      Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
-                            {.method = "push-sum", .topology = topology, .optimizer = "sgd(lr=0.1)"});
-      for (int step = 0; step < 90; ++step) {
-        driver.finish();
-        double sum = 0;
-        for (const double p : flock.allgather(std::vector{driver[0].numbers("p")[0]})) sum += p;
-        require(std::abs(sum - 5) < 1e-12, fmt::format("sum(p) = {}", sum));
-      }
-      require(std::abs(x[0] - 2) < 1e-3, fmt::format("{}: {} is not the mean of the starts", topology, x[0]));
-    });
+  const std::pair<const char*, const char*> cases[] = {
+      {"push-sum", "star(weights=push)"},    {"push-sum", "chain(weights=push)"},
+      {"push-sum", "fold-unfold"},           {"push-sum", "ring"},
+      {"push-diging", "star(weights=push)"}, {"push-diging", "chain(weights=push)"}};
+  for (const auto& [method, topology] : cases) {
+    const auto ends =
+        launchers()[0].run(5, [&, on = topology, by = method](const std::shared_ptr<Fabric>& fabric) {
+          Flock flock(fabric);
+          std::vector<float> x(3, 1.0F * static_cast<float>(flock.rank()));
+          std::vector<float> gradient(3);
+          Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                                {.method = by, .topology = on, .optimizer = "sgd(lr=0.1)"});
+          for (int step = 0; step < 90; ++step) {
+            driver.finish();
+            double sum = 0;
+            for (const double p : flock.allgather(std::vector{driver[0].numbers("p")[0]})) sum += p;
+            require(std::abs(sum - 5) < 1e-12, fmt::format("sum(p) = {}", sum));
+          }
+          require(std::abs(x[0] - 2) < 1e-3, fmt::format("{}: {} is not the mean of the starts", on, x[0]));
+        });
     for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << topology << ": " << end.message;
   }
 }
 
 // The fixed point of DSGD is that of a linear map: x = W(x - lr A(x - c)), or x = W x - lr A(x - c).
-TEST(MethodPropertyTest, DsgdStaysAtItsKnownBias) {
+TEST(MethodPropertyTest, DsgdAndPushSumStayAtTheirKnownBias) {
   const Rank n = 5;
   const Number lr = 0.1L;
-  for (const std::string method : {"dsgd-atc", "dsgd-awc"}) {
+  for (const std::string method : {"dsgd-atc", "dsgd-awc", "push-sum"}) {
     MethodRun run = run_of(method, "ring", "sgd(lr=0.1)", n);
     run.steps = 900;
     const auto found = trajectory<double>(run);
@@ -160,7 +165,7 @@ TEST(MethodPropertyTest, DsgdStaysAtItsKnownBias) {
       for (std::size_t i = 0; i < 5; ++i)
         for (std::size_t j = 0; j < 5; ++j) {
           const Number same = i == j ? 1 : 0;
-          const Number spread = method == "dsgd-atc" ? w[i][j] : same;
+          const Number spread = method == "dsgd-awc" ? same : w[i][j];
           const Number a = run.problem.curvature(static_cast<Rank>(j), k);
           system[i][j] = same - w[i][j] + lr * spread * a;
           system[i][5] += lr * spread * a * run.problem.minimum(static_cast<Rank>(j), k);
