@@ -123,7 +123,8 @@ std::vector<Case> cases() {
   for (const char* missing : {"counts", "reference", "own"})
     for (const char* topology : {"chain", "binary-tree", "star", "double-binary-trees"})
       all.push_back({fmt::format("relay-sgd(missing={})", missing), topology});
-  for (const char* method : {"lag(threshold=0)", "lag(threshold=0.1)", "lag(threshold=0.5)"})
+  for (const char* method :
+       {"lag(threshold=0)", "lag(threshold=0.1)", "lag(threshold=0.5)", "lag(threshold=100)"})
     for (const char* topology : {"ring", "exponential", "star"}) all.push_back({method, topology});
   for (const char* topology : {"ring", "star", "complete"})
     for (const char* method : {"proxskip(p=1)", "proxskip(p=0.4,seed=3)"}) all.push_back({method, topology});
