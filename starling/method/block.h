@@ -16,6 +16,14 @@ void write_number(MutableBlock block, double value);
 /// A flat run of parameters with its gradient, a local optimizer and a way to talk about it: what methods
 /// work on. The memory of x and gradient is somebody else's and never moves.
 class Block {
+  struct State {
+    std::string key;
+    MutableBlock block;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<State>
+      states_;  // whose memory stays where it is, until what the channel has under way has ended
+
  public:
   Block(std::string name, MutableBlock x, MutableBlock gradient, std::vector<Segment> segments,
         UpdatePtr update, ChannelPtr channel);
@@ -84,13 +92,7 @@ class Block {
  private:
   void apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out, void* copy);
 
-  struct State {
-    std::string key;
-    MutableBlock block;
-    std::vector<std::byte> bytes;
-  };
   State& find_state(const std::string& key, DType dtype, std::size_t count);
-  std::deque<State> states_;  // whose memory stays where it is
 };
 
 }  // namespace starling

@@ -95,10 +95,10 @@ class Channel {
   /// Something so many steps old was used; what update() and read() use is noted by itself.
   virtual void note_age(Step age) = 0;
   virtual Staleness staleness() const = 0;
-  /// An average of everybody that nobody waits for: `block` stays as it is until average_arrived() says that
-  /// it is there, which it then is.
-  virtual void start_average(MutableBlock block) = 0;
-  virtual bool average_arrived() = 0;
+  /// An average of everybody's block, which is copied, that nobody waits for. One at a time.
+  virtual void start_average(ConstBlock block) = 0;
+  /// Whether it is there: then it has been written to `out`.
+  virtual bool average_arrived(MutableBlock out) = 0;
   /// Something that has been started: that average.
   virtual void await_average() = 0;
   /// Seconds on this rank's clock, which is the modelled one in the simulator.

@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/kernel/convert.h"
+#include "starling/kernel/copy.h"
 #include "starling/method/flock_one_sided.h"
 #include "starling/method/relay_memory.h"
 
@@ -150,12 +151,17 @@ class FlockChannel final : public Channel {
   void await_progress(Step steps) override { one_sided_->await_progress(steps); }
   void note_age(Step age) override { ages_.add(age); }
   Staleness staleness() const override { return one_sided_ ? one_sided_->window().staleness() : ages_; }
-  void start_average(MutableBlock block) override {
-    average_ = flock_.start_allreduce({{block, block.data, 0}}, Reduction::average, Name(name_ + "/average"));
+  void start_average(ConstBlock block) override {
+    const auto* bytes = static_cast<const std::byte*>(block.data);
+    mean_.assign(bytes, bytes + block.bytes());
+    const Piece piece{{block.dtype, mean_.data(), block.count}, mean_.data(), 0};
+    average_ = flock_.start_allreduce({piece}, Reduction::average,
+                                      Name(fmt::format("{}/average/{}", name_, generation_)));
   }
-  bool average_arrived() override {
+  bool average_arrived(MutableBlock out) override {
     if (!average_.ready()) return false;
     average_.wait();
+    copy_bytes(out.data, mean_.data(), mean_.size());
     return true;
   }
   void await_average() override { awaits_average_ = true; }
@@ -214,6 +220,9 @@ class FlockChannel final : public Channel {
   void remember(const std::vector<ChannelMemory>& memory) override {
     if (relay_) relay_->remember(unpack(memory));
     if (one_sided_) one_sided_->clear();
+    // Some may have begun an average, others not: what begins now is another conversation.
+    ++generation_;
+    average_ = {};
   }
   double waited() const override { return waited_; }
 
@@ -320,8 +329,10 @@ class FlockChannel final : public Channel {
   std::vector<Job> jobs_;
   std::vector<Pending> pending_;
   std::vector<Pending> letters_;  // to be received
-  Pending average_;               // that nobody waits for
-  bool awaits_average_ = false;   // but for now
+  std::vector<std::byte> mean_;
+  Pending average_;  // of mean_, that nobody waits for
+  int generation_ = 0;
+  bool awaits_average_ = false;  // but for now
   Staleness ages_;
   std::unique_ptr<FlockOneSided> one_sided_;
   Exchanging shared_;

@@ -24,6 +24,7 @@ class FlockOneSided final : public OneSided {
   double p() const override { return window_.p(); }
   void set_p(double p) override { window_.set_p(p); }
   void clear() override { window_.clear(); }
+  bool alive(Rank neighbor) const override { return window_.alive(neighbor); }
   std::vector<Rank> sources() const override { return window_.sources(); }
   std::vector<Rank> destinations() const override { return window_.destinations(); }
 

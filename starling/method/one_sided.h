@@ -39,6 +39,8 @@ class OneSided {
   /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far.
   virtual void meet(Rank other, const void* mine, double weight, void* moved) = 0;
 
+  /// Whether a neighbour is still there.
+  virtual bool alive(Rank neighbor) const = 0;
   virtual std::vector<Rank> sources() const = 0;
   virtual std::vector<Rank> destinations() const = 0;
 };

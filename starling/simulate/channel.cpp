@@ -61,19 +61,20 @@ void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
   post.round = round_;
   post.pass = network_.pass();
   post.time = clock_;
+  post.row = &post.drawn;
   if (fixed_.empty())
-    network_.options().schedule->exchange(round_, node_, post.exchange);
+    network_.options().schedule->exchange(round_, node_, post.drawn);
   else
-    post.exchange = fixed_[static_cast<std::size_t>(round_) % fixed_.size()];
+    post.row = &fixed_[static_cast<std::size_t>(round_) % fixed_.size()];
   post.pieces = pieces;
   for (Piece& piece : post.pieces) piece.in.data = post.bytes.data() + piece.offset;
   const std::size_t bytes = post.bytes.size();
   if (schedule()->mixing() == Mixing::two_block)
-    for (const Destination& to : post.exchange.destinations)
+    for (const Destination& to : post.exchange().destinations)
       bytes_sent_ += pieces[to.lane == Lane::a ? 0 : 1].in.bytes();
   else
-    bytes_sent_ += bytes * post.exchange.destinations.size();
-  if (const auto members = static_cast<std::size_t>(post.exchange.group.size()); members > 1)
+    bytes_sent_ += bytes * post.exchange().destinations.size();
+  if (const auto members = static_cast<std::size_t>(post.exchange().group.size()); members > 1)
     bytes_sent_ += 2 * (members - 1) * bytes / members;
   jobs_.push_back({kind, std::move(pieces), round_});
   ++round_;
@@ -171,17 +172,19 @@ void SimulatedChannel::set_progress(Step steps) {
   progress_time_ = clock_;
 }
 
-void SimulatedChannel::start_average(MutableBlock block) {
-  average_ = block;
+void SimulatedChannel::start_average(ConstBlock block) {
+  const auto* bytes = static_cast<const std::byte*>(block.data);
+  average_.assign(bytes, bytes + block.bytes());
+  average_type_ = block.dtype;
   const auto n = static_cast<std::size_t>(size());
-  bytes_sent_ += 2 * (n - 1) * ConstBlock(block).bytes() / n;
-  network_.contribute(averages_, block, clock_);
+  bytes_sent_ += 2 * (n - 1) * block.bytes() / n;
+  network_.contribute(averages_, average_block(), clock_);
 }
 
-bool SimulatedChannel::average_arrived() {
+bool SimulatedChannel::average_arrived(MutableBlock out) {
   const auto* meeting = network_.meeting(SimulatedNetwork::Purpose::average, averages_);
   if (meeting == nullptr || meeting->time > clock_) return false;
-  copy_bytes(average_.data, meeting->result.data(), meeting->result.size());
+  copy_bytes(out.data, meeting->result.data(), meeting->result.size());
   network_.take(SimulatedNetwork::Purpose::average, averages_++);
   return true;
 }
@@ -213,12 +216,12 @@ bool SimulatedChannel::is_ready(const Job& job) const {
       break;
   }
   const Post& own = post_of(job.round);
-  if (own.exchange.group.size() > 1 && network_.mean_of(job.round, own.exchange.group) == nullptr)
+  if (own.exchange().group.size() > 1 && network_.mean_of(job.round, own.exchange().group) == nullptr)
     return false;
-  return std::all_of(own.exchange.sources.begin(), own.exchange.sources.end(), [&](const Source& source) {
+  return std::all_of(own.exchange().sources.begin(), own.exchange().sources.end(), [&](const Source& source) {
     const SimulatedChannel& other = network_[source.rank];
     if (!other.has_posted(job.round)) return false;
-    const Group& group = other.post_of(job.round).exchange.group;
+    const Group& group = other.post_of(job.round).exchange().group;
     return group.size() < 2 || network_.mean_of(job.round, group) != nullptr;
   });
 }
@@ -229,9 +232,9 @@ void SimulatedChannel::wait() {
       wait_until(network_[source].progress_time() + network_.options().time.latency(source, node_));
   if (std::exchange(awaits_average_, false))
     wait_until(network_.meeting(SimulatedNetwork::Purpose::average, averages_)->time);
-  std::vector<Job> jobs;
-  std::swap(jobs, jobs_);
-  for (Job& job : jobs) finish(job);
+  finishing_.clear();
+  std::swap(finishing_, jobs_);
+  for (Job& job : finishing_) finish(job);
 }
 
 void SimulatedChannel::finish(Job& job) {
@@ -270,34 +273,37 @@ const std::byte* SimulatedChannel::told_by(const Source& source, const Post& own
   const bool lanes = schedule()->mixing() == Mixing::two_block;
   const std::size_t which = lanes ? (source.lane == Lane::a ? 0 : 1) : piece;
   const std::size_t offset = own.pieces[which].offset;
-  if (theirs.exchange.group.size() < 2) return theirs.bytes.data() + offset;
-  return network_.mean_of(own.round, theirs.exchange.group)->bytes.data() + offset;
+  if (theirs.exchange().group.size() < 2) return theirs.bytes.data() + offset;
+  return network_.mean_of(own.round, theirs.exchange().group)->bytes.data() + offset;
 }
 
 // A sender's messages leave one after another.
 double SimulatedChannel::arrival(const Post& own, Rank source) const {
   const Post& theirs = network_[source].post_of(own.round);
-  const auto& to = theirs.exchange.destinations;
+  const auto& to = theirs.exchange().destinations;
   const auto place =
       std::find_if(to.begin(), to.end(), [&](const Destination& d) { return d.rank == node_; });
   const auto before = static_cast<double>(std::distance(to.begin(), place) + 1);
   const ModelledLink& link = network_.options().time.link_between(source, node_);
   double sent = theirs.time;
-  if (theirs.exchange.group.size() > 1) sent = network_.mean_of(own.round, theirs.exchange.group)->time;
+  if (theirs.exchange().group.size() > 1) sent = network_.mean_of(own.round, theirs.exchange().group)->time;
   return sent + link.latency + before * static_cast<double>(theirs.bytes.size()) * link.seconds_per_byte;
 }
 
 // Own first, then the sources in their order: what makes the result on a flock.
-std::vector<Term> SimulatedChannel::terms(const Post& own, std::size_t piece) const {
+void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const {
   const bool lanes = schedule()->mixing() == Mixing::two_block;
   const bool into_b = lanes && piece == 1;
   const std::byte* mine = own.bytes.data() + own.pieces[piece].offset;
-  std::vector<Term> terms;
-  if (own.exchange.group.size() > 1) {
-    mine = network_.mean_of(own.round, own.exchange.group)->bytes.data() + own.pieces[piece].offset;
-    if (own.exchange.sources.empty()) return {{mine, 1}};
+  terms.clear();
+  if (own.exchange().group.size() > 1) {
+    mine = network_.mean_of(own.round, own.exchange().group)->bytes.data() + own.pieces[piece].offset;
+    if (own.exchange().sources.empty()) {
+      terms.push_back({mine, 1});
+      return;
+    }
   }
-  terms.push_back({mine, into_b ? own.exchange.self_weight_b : own.exchange.self_weight});
+  terms.push_back({mine, into_b ? own.exchange().self_weight_b : own.exchange().self_weight});
   const auto take = [&](const Source& source) {
     const double weight = into_b ? source.weight_b : source.weight;
     if (network_.lost(own.round, source.rank, node_))
@@ -305,18 +311,21 @@ std::vector<Term> SimulatedChannel::terms(const Post& own, std::size_t piece) co
     else
       terms.push_back({told_by(source, own, piece), weight});
   };
+  if (!lanes) {
+    for (const Source& source : own.exchange().sources) take(source);
+    return;
+  }
   for (const Lane lane : {Lane::a, Lane::b})
-    for (const Source& source : own.exchange.sources)
+    for (const Source& source : own.exchange().sources)
       if (source.lane == lane) take(source);
-  return terms;
 }
 
 void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
                                     const std::vector<Term>& terms) const {
-  const Group& group = own.exchange.group;
+  const Group& group = own.exchange().group;
   const std::byte* mine = own.bytes.data() + piece.offset;
   std::vector<Term> others;
-  if (group.size() > 1 && own.exchange.sources.empty() && group.size() <= kPairwise) {
+  if (group.size() > 1 && own.exchange().sources.empty() && group.size() <= kPairwise) {
     for (std::int64_t i = 0; i < group.size(); ++i)
       if (group[i] != node_)
         others.push_back({network_[group[i]].post_of(own.round).bytes.data() + piece.offset,
@@ -334,18 +343,16 @@ void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
 
 void SimulatedChannel::finish_round(Job& job) {
   const Post& own = post_of(job.round);
-  if (own.exchange.group.size() > 1) wait_until(network_.mean_of(job.round, own.exchange.group)->time);
-  for (const Source& source : own.exchange.sources)
+  if (own.exchange().group.size() > 1) wait_until(network_.mean_of(job.round, own.exchange().group)->time);
+  for (const Source& source : own.exchange().sources)
     if (!network_.lost(job.round, source.rank, node_)) wait_until(arrival(own, source.rank));
   for (std::size_t i = 0; i < job.pieces.size(); ++i) {
     const Piece& piece = job.pieces[i];
-    std::vector<Term> sum = terms(own, i);
-    if (job.kind == Kind::share)
-      shared_ = std::move(sum);
-    else if (job.kind == Kind::differences)
-      subtract_own(piece, own, sum);
-    else
-      combine(piece.in.dtype, piece.out, sum, piece.in.count);
+    sum_up(own, i, job.kind == Kind::share ? shared_ : terms_);
+    if (job.kind == Kind::differences)
+      subtract_own(piece, own, terms_);
+    else if (job.kind == Kind::mix)
+      combine(piece.in.dtype, piece.out, terms_, piece.in.count);
   }
 }
 

@@ -41,8 +41,8 @@ class SimulatedChannel final : public Channel {
   void await_progress(Step steps) override { awaited_progress_ = steps; }
   void note_age(Step age) override { ages_.add(age); }
   Staleness staleness() const override { return ages_; }
-  void start_average(MutableBlock block) override;
-  bool average_arrived() override;
+  void start_average(ConstBlock block) override;
+  bool average_arrived(MutableBlock out) override;
   void await_average() override { awaits_average_ = true; }
   double now() const override { return clock_; }
 
@@ -66,9 +66,12 @@ class SimulatedChannel final : public Channel {
     Step round = -1;
     std::int64_t pass = -1;
     double time = 0;
-    Exchange exchange;
-    Pieces pieces;  // where they lie in the bytes
+    const Exchange* row = nullptr;  // of this round
+    Exchange drawn;                 // where it lies, unless rounds come back
+    Pieces pieces;                  // where they lie in the bytes
     std::vector<std::byte> bytes;
+
+    const Exchange& exchange() const { return *row; }
   };
   const Post& post_of(Step round) const { return posts_[static_cast<std::size_t>(round % 2)]; }
   bool has_posted(Step round) const;
@@ -94,7 +97,9 @@ class SimulatedChannel final : public Channel {
 
   /// Meetings whose result this node has taken since the last delivery.
   std::vector<std::pair<SimulatedNetwork::Purpose, std::int64_t>> taken;
-  ConstBlock average_block() const { return average_; }
+  ConstBlock average_block() const {
+    return {average_type_, average_.data(), average_.size() / size_of(average_type_)};
+  }
 
   double clock() const { return clock_; }
   void pass_time(double seconds) { clock_ += seconds; }
@@ -130,7 +135,7 @@ class SimulatedChannel final : public Channel {
   void finish_round(Job& job);
   void finish_meeting(Job& job);
   void finish_letter(Job& job);
-  std::vector<Term> terms(const Post& own, std::size_t piece) const;
+  void sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const;
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
   double arrival(const Post& own, Rank source) const;
@@ -143,6 +148,8 @@ class SimulatedChannel final : public Channel {
   Post posts_[2];
   bool kept_ = false;
   std::vector<Job> jobs_;
+  std::vector<Job> finishing_;
+  std::vector<Term> terms_;
   std::vector<Term> shared_;
   std::map<SimulatedNetwork::Purpose, std::int64_t> meetings_;
   std::map<std::pair<Rank, std::string>, std::deque<Letter>> inbox_;
@@ -152,7 +159,8 @@ class SimulatedChannel final : public Channel {
   double progress_time_ = 0;
   Step awaited_progress_ = 0;
   std::int64_t averages_ = 0;
-  MutableBlock average_;
+  DType average_type_ = DType::float64;
+  std::vector<std::byte> average_;
   bool awaits_average_ = false;
   Staleness ages_;
   double clock_ = 0;

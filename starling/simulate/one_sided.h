@@ -25,6 +25,7 @@ class SimulatedOneSided final : public OneSided {
   double p() const override { return p_; }
   void set_p(double p) override { p_ = p; }
   void clear() override;
+  bool alive(Rank) const override { return true; }
   std::vector<Rank> sources() const override { return sources_; }
   std::vector<Rank> destinations() const override { return destinations_; }
 

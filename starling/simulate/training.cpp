@@ -166,9 +166,8 @@ void Training::add_point(Step step) {
 void Training::run_in_step() {
   std::vector<char> done(count());
   for (Step step = 0; step < options_.steps && go_on(step); ++step) {
-    pool_->each(count(), [&](std::size_t i) { nodes_[i]->begin(); });
-    network_->deliver();
     pool_->each(count(), [&](std::size_t i) {
+      nodes_[i]->begin();
       nodes_[i]->compute();
       done[i] = nodes_[i]->try_finish() ? 1 : 0;
     });

@@ -24,7 +24,9 @@ class AdPsgd : public Asynchronous {
     OneSided& window = window_of(block);
     window.add(change.data);
     window.load(block.x.data);
-    if (const std::vector<Rank> neighbors = window.destinations(); !neighbors.empty()) {
+    std::vector<Rank> neighbors = window.destinations();
+    std::erase_if(neighbors, [&](Rank neighbor) { return !window.alive(neighbor); });
+    if (!neighbors.empty()) {
       Random random(seed_ ^ (static_cast<std::uint64_t>(block.channel->rank()) << 32),
                     static_cast<std::uint64_t>(block.step), stream::kPairGossip);
       window.meet(neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))], block.x.data, 0.5,

@@ -13,7 +13,7 @@ class AsyncAverage : public Method {
   bool asynchronous() const override { return true; }
 
   void begin(Block& block) override {
-    if (under_way(block) && block.channel->average_arrived()) apply(block, block.step);
+    if (under_way(block) && block.channel->average_arrived(block.state("mean"))) apply(block, block.step);
     if (!under_way(block) && due(block)) start(block);
   }
 
@@ -33,7 +33,7 @@ class AsyncAverage : public Method {
     if (!under_way(block)) return;
     block.channel->await_average();
     block.channel->wait();
-    apply(block, block.step + 1);
+    if (block.channel->average_arrived(block.state("mean"))) apply(block, block.step + 1);
   }
 
   bool needs_schedule() const override { return false; }
@@ -56,13 +56,12 @@ class AsyncAverage : public Method {
   static void start(Block& block) {
     const std::size_t bytes = block.count() * size_of(block.dtype());
     copy_bytes(block.state("copy").data, block.x.data, bytes);
-    copy_bytes(block.state("mean").data, block.x.data, bytes);
     const auto all = notes(block);
     all[0] = 1;
     all[1] = static_cast<double>(block.step);
     all[2] += 1;
     all[3] = block.channel->now();
-    block.channel->start_average(block.state("mean"));
+    block.channel->start_average(block.x);
   }
 
   static void apply(Block& block, Step step) {

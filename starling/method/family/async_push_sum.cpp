@@ -32,8 +32,15 @@ class AsyncPushSum : public Asynchronous {
            flattened(block.channel->schedule()->exchange(block.step, destination.rank), destination.rank)
                .sources)
         if (source.rank == self) shares[destination.rank] = source.weight;
+    // What the dead would get is kept.
     OneSided& window = window_of(block);
-    if (p > kLeastShare) window.accumulate(shares, round.self_weight);
+    double kept = round.self_weight;
+    std::erase_if(shares, [&](const auto& share) {
+      if (window.alive(share.first)) return false;
+      kept += share.second;
+      return true;
+    });
+    if (p > kLeastShare) window.accumulate(shares, kept);
     block.numbers("p", 1, 1)[0] = window.p();
     step_told(block);
   }

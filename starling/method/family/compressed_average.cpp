@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "starling/codec/error_feedback.h"
+#include "starling/kernel/reduce.h"
 
 namespace starling::methods {
 namespace {
@@ -197,12 +198,14 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
     for (const Rank member : work.members) {
       const std::byte* message = work.dealt[member].data();
       if (const Head head = head_of(message); head.rank < 0 || head.contributors == 0) continue;
-      codec.decode_add(block.dtype(), message + at, {count, 0}, 1.0 / static_cast<double>(contributors),
-                       sum.data());
+      codec.decode_add(block.dtype(), message + at, {count, 0}, 1, sum.data());
     }
-    if (contributors > 0)
+    // Divided at last: a tie of votes is exactly zero.
+    if (contributors > 0) {
+      scale(block.dtype(), sum.data(), 1.0 / static_cast<double>(contributors), count);
       codec.encode(block.dtype(), sum.data(), {count, 0}, key_of(block, segment, options_.seed + 1),
                    work.record.data() + at);
+    }
     at += codec.encoded_bytes(block.dtype(), {count, 0});
   }
   work.gathering = true;

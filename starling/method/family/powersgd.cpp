@@ -22,7 +22,7 @@ class PowerSgd : public Method {
 
   void gradient(Block& block) override {
     stage(block) = 0;
-    const MutableBlock contributors = block.scalar("contributors");
+    const MutableBlock contributors = contributors_of(block);
     write_number(contributors, block.skipped ? 0 : 1);
     std::vector<MutableBlock> sent = {contributors};
     for (const Segment& segment : block.segments) {
@@ -42,7 +42,7 @@ class PowerSgd : public Method {
   }
 
   void gradient_done(Block& block) override {
-    const double contributors = read_number(block.scalar("contributors"));
+    const double contributors = read_number(contributors_of(block));
     if (contributors == 0) {
       block.skipped = true;
       return;
@@ -87,6 +87,9 @@ class PowerSgd : public Method {
     return rank_ * (shape.rows + shape.columns) < segment.count ? shape : Shape{};
   }
 
+  static MutableBlock contributors_of(Block& block) {
+    return block.make_state("contributors", DType::float32, 1);
+  }
   static double& stage(Block& block) { return block.numbers("stage")[0]; }
   Eigen::Index rank() const { return static_cast<Eigen::Index>(rank_); }
   static Eigen::Index rows(const Shape& shape) { return static_cast<Eigen::Index>(shape.rows); }

@@ -15,7 +15,7 @@ class WinPut : public Asynchronous {
     step_made(block);
     OneSided::Weights ones;
     for (const Destination& destination : round_of(block, block.step).destinations)
-      ones[destination.rank] = 1;
+      if (window(block).alive(destination.rank)) ones[destination.rank] = 1;
     window(block).put(ones, 1);
     step_told(block);
   }
@@ -25,9 +25,14 @@ class WinPut : public Asynchronous {
   void prepare(Block& block) override { window(block); }
   void collect(Block& block, Step step) override {
     const Exchange round = round_of(block, step);
+    double own = round.self_weight;
     OneSided::Weights weights;
-    for (const Source& source : round.sources) weights[source.rank] = source.weight;
-    window(block).update(round.self_weight, weights, false);
+    for (const Source& source : round.sources)
+      if (window(block).alive(source.rank))
+        weights[source.rank] = source.weight;
+      else
+        own += source.weight;
+    window(block).update(own, weights, false);
   }
   std::string name() const override { return "win-put"; }
 };
