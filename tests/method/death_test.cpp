@@ -1,6 +1,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <thread>
 
 #include "flock/deaths.h"
 #include "method/on_flock.h"
@@ -104,7 +105,15 @@ INSTANTIATE_TEST_SUITE_P(
         DeathCase{"diging", "exponential", 1e-9}, DeathCase{"push-diging", "exponential", 1e-9},
         DeathCase{"proxskip(p=0.5)", "ring", 1e-9}, DeathCase{"relay-sgd(overlap=true)", "chain", 1e-9},
         DeathCase{"relay-sum-grad", "chain", 0.3},
-        DeathCase{"quasi-global-momentum(mu=0.5)", "exponential", 0.3}, DeathCase{"diloco(h=4)", "ring", 0.5},
+        DeathCase{"quasi-global-momentum(mu=0.5)", "exponential", 0.3},
+        DeathCase{"lag(threshold=0.001)", "ring", 0.3},
+        DeathCase{"choco(codec=identity,gamma=0.8)", "ring", 0.3},
+        DeathCase{"choco(codec=top-k(fraction=0.5),gamma=0.3)", "ring", 0.5},
+        DeathCase{"bytegrad", "ring", 0.05}, DeathCase{"qsgd(levels=127)", "ring", 0.1},
+        DeathCase{"compressed-allreduce(codec=top-k(fraction=0.5))", "ring", 0.05},
+        DeathCase{"low-precision-ring", "ring", 0.5}, DeathCase{"sign-sgd", "ring", 1.5, "sgd(lr=0.01)"},
+        DeathCase{"qadam(warmup=10)", "ring", 0.5, "adam(lr=0.01)"},
+        DeathCase{"async-average(staleness=2)", "ring", 1}, DeathCase{"diloco(h=4)", "ring", 0.5},
         DeathCase{"noloco(h=4)", "random-matching", 0.8, "sgd(lr=0.005)"}),
     [](const testing::TestParamInfo<DeathCase>& test) {
       std::string name = test.param.method + "_" + test.param.topology;
@@ -112,6 +121,34 @@ INSTANTIATE_TEST_SUITE_P(
         if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
       return name;
     });
+
+// Windows are memory: nobody posts anything, so the victim falls by itself, and what it had put stays or
+// goes.
+TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
+  for (const char* method : {"win-put", "async-push-sum", "ad-psgd", "async-average"})
+    for (const Step last : {0, 1, 20}) {
+      DeathRun run(kRanks, {}, 0);
+      run.run([&](const std::shared_ptr<Fabric>& fabric) {
+        Flock flock(fabric);
+        flock.on_loss(OnLoss::reweight);
+        flock.set_timeout(std::chrono::seconds(20));
+        const Problem problem{.n = kRanks, .equal_starts = true};
+        auto x = problem.start_of<double>(flock.rank());
+        std::vector<double> gradient(x.size());
+        Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                              {.method = method, .topology = "ring", .optimizer = "sgd(lr=0.05)"});
+        for (Step step = 0; step < 400; ++step) {
+          driver.begin();
+          problem.gradient(flock.rank(), x.data(), gradient.data());
+          if (flock.rank() == kVictim && step == last) raise(SIGKILL);
+          driver.finish();
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        for (const double value : x) require(std::abs(value) < 4, fmt::format("{} at the end", value));
+      });
+      expect_survivors(run, {method, "ring", 0});
+    }
+}
 
 // What the dead held of y is lost: it is the sum of the survivors' gradients again.
 TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {

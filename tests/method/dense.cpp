@@ -163,7 +163,7 @@ std::unique_ptr<Dense> make_dense(const DenseSetting& setting, const Problem& pr
                                   const LocalRule& rule) {
   if (setting.topology.starts_with("ceca")) return make_dense_ceca(setting, problem, rule);
   for (const auto& table :
-       {dense_averages(), dense_lazy(), dense_exact(), dense_relays(), dense_compressed()})
+       {dense_averages(), dense_lazy(), dense_exact(), dense_relays(), dense_compressed(), dense_async()})
     if (const auto found = table.find(setting.method.word); found != table.end())
       return found->second(setting, problem, rule);
   throw std::invalid_argument("no dense " + setting.method.word);

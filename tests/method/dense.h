@@ -126,6 +126,7 @@ DenseTable dense_lazy();
 DenseTable dense_exact();
 DenseTable dense_relays();
 DenseTable dense_compressed();
+DenseTable dense_async();
 /// The two-block schedules, for whatever method they are asked for.
 std::unique_ptr<Dense> make_dense_ceca(const DenseSetting& setting, const Problem& problem,
                                        const LocalRule& rule);

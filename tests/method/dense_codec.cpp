@@ -9,7 +9,8 @@
 
 namespace starling {
 
-Number as_half(Number value) {
+Number as_half(Number exact) {
+  const Number value = static_cast<float>(exact);
   if (value == 0) return value;
   constexpr int kFraction = 10;
   constexpr int kLeastExponent = -14;

@@ -12,7 +12,7 @@ namespace starling {
 Vector decoded(const std::string& codec, const Vector& vector);
 
 /// The nearest number of float16, ties to even, of a magnitude below its largest.
-Number as_half(Number value);
+Number as_half(Number exact);
 /// Uniform between the smallest and the largest of each chunk of 2048.
 Vector as_uint8(const Vector& vector);
 /// The k of largest magnitude; of equal ones the first.

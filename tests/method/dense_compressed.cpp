@@ -74,6 +74,27 @@ class DenseByteGrad : public ByteAverage {
   }
 };
 
+/// What arrives of everybody's gradients, averaged; what did not arrive goes with the next one. PowerSGD
+/// sends what it cannot make shorter as it is, and problems here are short.
+class DenseCompressedAllreduce : public Dense {
+  using Dense::Dense;
+  void step(Step) override {
+    if (left_out_.empty()) left_out_ = zeros();
+    const bool exact = setting_.method.word == "powersgd";
+    std::vector<Vector> there;
+    for (std::size_t i = 0; i < n(); ++i) {
+      if (!takes_part(i)) continue;
+      const Vector g = gradient(i) + left_out_[i];
+      there.push_back(decoded(exact ? "identity" : setting_.text("codec", ""), g));
+      if (setting_.text("feedback", "true") == "true") left_out_[i] = g - there.back();
+    }
+    if (there.empty()) return;
+    const Vector g = mean_of(there);
+    for (std::size_t i = 0; i < n(); ++i) x[i] = local_[i](x[i], g);
+  }
+  std::vector<Vector> left_out_;
+};
+
 /// Everybody's gradient in levels. The codec is the library's own, for its draws; it has tests of its own.
 class DenseQsgd : public Dense {
   using Dense::Dense;
@@ -117,7 +138,7 @@ class DenseSign : public Dense {
 /// Adam, whose second moments are those of the warm-up and whose first ones are averaged in bytes afterwards.
 class DenseQadam : public ByteAverage {
   using ByteAverage::ByteAverage;
-  void step(Step) override {
+  void step(Step step_of_all) override {
     if (v_.empty()) m_ = v_ = zeros();
     std::vector<Vector> there, moments;
     for (std::size_t i = 0; i < n(); ++i) {
@@ -126,7 +147,8 @@ class DenseQadam : public ByteAverage {
       moments.push_back(moment(i, there.back()));
     }
     if (there.empty()) return;
-    const bool warm = t_++ >= setting_.steps("warmup", 0);
+    ++t_;
+    const bool warm = step_of_all >= setting_.steps("warmup", 0);
     const Vector g = mean_of(there);
     const Vector averaged = byte_mean(moments);
     for (std::size_t i = 0; i < n(); ++i) {
@@ -158,6 +180,8 @@ DenseTable dense_compressed() {
   return {{"choco", make_dense_as<DenseChoco>},
           {"low-precision-ring", make_dense_as<DenseLowPrecisionRing>},
           {"bytegrad", make_dense_as<DenseByteGrad>},
+          {"compressed-allreduce", make_dense_as<DenseCompressedAllreduce>},
+          {"powersgd", make_dense_as<DenseCompressedAllreduce>},
           {"qsgd", make_dense_as<DenseQsgd>},
           {"sign-sgd", make_dense_as<DenseSign>},
           {"qadam", make_dense_as<DenseQadam>}};

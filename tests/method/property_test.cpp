@@ -41,8 +41,8 @@ void PrintTo(const Still& one, std::ostream* out) {
 class WithoutStepsTest : public testing::TestWithParam<Still> {
  protected:
   /// Adds a sum of its own in every step, whose rounding nothing but curvature takes back; and is slower.
-  static bool corrects() {
-    static const std::set<std::string> some = {"extra", "exact-diffusion", "d2", "proxskip"};
+  static bool sums_up() {
+    static const std::set<std::string> some = {"extra", "exact-diffusion", "d2", "proxskip", "choco"};
     return some.contains(parse_spec(GetParam().method).word);
   }
 };
@@ -53,10 +53,10 @@ TEST_P(WithoutStepsTest, DoublyStochasticMixingKeepsTheMeanAndAgrees) {
     for (const Rank n : {2, 4, 5}) {
       const std::string text = fmt::format("{} on {}, {}", one.method, topology, n);
       MethodRun run = run_of(one.method, topology, one.optimizer, n);
-      run.steps = corrects() ? 3000 : 420;
+      run.steps = sums_up() ? 3000 : 420;
       const auto wide = trajectory<double>(run);
       const auto narrow = trajectory<float>(run);
-      const Number rounding = corrects() ? static_cast<Number>(run.steps) * 0x1p-23L : 2e-6L;
+      const Number rounding = sums_up() ? static_cast<Number>(run.steps) * 0x1p-23L : 2e-6L;
       const Number wide_rounding = rounding * 0x1p-25L;
       EXPECT_LT(distance(wide.mean(false), wide.mean(true)), wide_rounding) << text;
       EXPECT_LT(distance(narrow.mean(false), wide.mean(true)), rounding) << text;
@@ -93,7 +93,14 @@ std::vector<Still> still_ones() {
       {"lag(threshold=0)", {"ring", "exponential"}},
       {"diloco(h=3)", {"ring"}, still, false},
       {"noloco(h=2)", {"random-matching", "base(k=1)"}},
+      {"choco(codec=identity,gamma=1)", {"ring", "exponential"}},
+      {"choco(codec=top-k(fraction=0.4),gamma=0.3)", {"ring", "exponential"}},
+      {"choco(codec=fp16,gamma=0.8)", {"ring"}, still, false},  // down to the least of float16
       {"allreduce", {"ring"}, still, false},
+      {"bytegrad", {"ring"}, still, false},
+      {"qsgd(levels=4)", {"ring"}, still, false},
+      {"sign-sgd", {"ring"}, still, false},
+      {"qadam(warmup=3)", {"ring"}, "adam(lr=0)", false},
       {"relay-sum-grad", {"chain"}, still, false},
   };
 }
@@ -119,30 +126,35 @@ TEST(MethodPropertyTest, RelayKeepsEqualStartsEqual) {
 }
 
 TEST(MethodPropertyTest, PushSumKeepsTheSumOfItsScalars) {
-  for (const char* topology : {"star(weights=push)", "chain(weights=push)", "fold-unfold", "ring"}) {
-    const auto ends = launchers()[0].run(5, [&](const std::shared_ptr<Fabric>& fabric) {
-      Flock flock(fabric);
-      std::vector<float> x(3, 1.0F * static_cast<float>(flock.rank()));
-      std::vector<float> gradient(3);
-      Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
-                            {.method = "push-sum", .topology = topology, .optimizer = "sgd(lr=0.1)"});
-      for (int step = 0; step < 90; ++step) {
-        driver.finish();
-        double sum = 0;
-        for (const double p : flock.allgather(std::vector{driver[0].numbers("p")[0]})) sum += p;
-        require(std::abs(sum - 5) < 1e-12, fmt::format("sum(p) = {}", sum));
-      }
-      require(std::abs(x[0] - 2) < 1e-3, fmt::format("{}: {} is not the mean of the starts", topology, x[0]));
-    });
+  const std::pair<const char*, const char*> cases[] = {
+      {"push-sum", "star(weights=push)"},    {"push-sum", "chain(weights=push)"},
+      {"push-sum", "fold-unfold"},           {"push-sum", "ring"},
+      {"push-diging", "star(weights=push)"}, {"push-diging", "chain(weights=push)"}};
+  for (const auto& [method, topology] : cases) {
+    const auto ends =
+        launchers()[0].run(5, [&, on = topology, by = method](const std::shared_ptr<Fabric>& fabric) {
+          Flock flock(fabric);
+          std::vector<float> x(3, 1.0F * static_cast<float>(flock.rank()));
+          std::vector<float> gradient(3);
+          Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                                {.method = by, .topology = on, .optimizer = "sgd(lr=0.1)"});
+          for (int step = 0; step < 90; ++step) {
+            driver.finish();
+            double sum = 0;
+            for (const double p : flock.allgather(std::vector{driver[0].numbers("p")[0]})) sum += p;
+            require(std::abs(sum - 5) < 1e-12, fmt::format("sum(p) = {}", sum));
+          }
+          require(std::abs(x[0] - 2) < 1e-3, fmt::format("{}: {} is not the mean of the starts", on, x[0]));
+        });
     for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << topology << ": " << end.message;
   }
 }
 
 // The fixed point of DSGD is that of a linear map: x = W(x - lr A(x - c)), or x = W x - lr A(x - c).
-TEST(MethodPropertyTest, DsgdStaysAtItsKnownBias) {
+TEST(MethodPropertyTest, DsgdAndPushSumStayAtTheirKnownBias) {
   const Rank n = 5;
   const Number lr = 0.1L;
-  for (const std::string method : {"dsgd-atc", "dsgd-awc"}) {
+  for (const std::string method : {"dsgd-atc", "dsgd-awc", "push-sum"}) {
     MethodRun run = run_of(method, "ring", "sgd(lr=0.1)", n);
     run.steps = 900;
     const auto found = trajectory<double>(run);
@@ -153,7 +165,7 @@ TEST(MethodPropertyTest, DsgdStaysAtItsKnownBias) {
       for (std::size_t i = 0; i < 5; ++i)
         for (std::size_t j = 0; j < 5; ++j) {
           const Number same = i == j ? 1 : 0;
-          const Number spread = method == "dsgd-atc" ? w[i][j] : same;
+          const Number spread = method == "dsgd-awc" ? same : w[i][j];
           const Number a = run.problem.curvature(static_cast<Rank>(j), k);
           system[i][j] = same - w[i][j] + lr * spread * a;
           system[i][5] += lr * spread * a * run.problem.minimum(static_cast<Rank>(j), k);
@@ -199,7 +211,13 @@ std::vector<std::pair<std::string, std::string>> one_of_each() {
           {"diging", "one-peer-exponential"},
           {"push-diging", "star(weights=push)"},
           {"relay-sgd(overlap=true)", "binary-tree"},
-          {"relay-sum-grad", "chain"}};
+          {"relay-sum-grad", "chain"},
+          {"choco(codec=top-k(fraction=0.4),gamma=0.4)", "ring"},
+          {"bytegrad", "ring"},
+          {"qsgd(levels=4)", "ring"},
+          {"sign-sgd", "ring"},
+          {"low-precision-ring", "ring"},
+          {"qadam(warmup=5)", "ring"}};
 }
 
 std::string optimizer_of(const std::string& method, double lr) {
@@ -209,7 +227,8 @@ std::string optimizer_of(const std::string& method, double lr) {
 
 /// Where a parameter begins and ends counts: codecs and thresholds are per parameter.
 bool knows_parameters(const std::string& method) {
-  static const std::set<std::string> some = {"lag"};
+  static const std::set<std::string> some = {"lag",      "choco", "low-precision-ring",
+                                             "bytegrad", "qsgd",  "qadam"};
   return some.contains(parse_spec(method).word);
 }
 

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
+#include <set>
+#include <utility>
 
 #include "method/on_flock.h"
+#include "starling/topology/registry.h"
 
 namespace starling {
 namespace {
@@ -27,14 +30,14 @@ std::string refusal(const DriverOptions& options, Rank n = 5) {
 
 TEST(MethodRefusalTest, TopologiesThatAMethodCannotFollow) {
   for (const char* method : {"dsgd-awc", "gradient-tracking", "push-sum", "dadam", "accum-adam"})
-    EXPECT_THAT(
-        refusal({.method = method, .topology = "ceca", .optimizer = "adam"}),
-        HasSubstr("ceca mixes two blocks per rank, which only dsgd-atc can"))
+    EXPECT_THAT(refusal({.method = method, .topology = "ceca", .optimizer = "adam"}),
+                HasSubstr("ceca mixes two blocks per rank, which only dsgd-atc can"))
         << method;
   for (const char* method : {"dsgd-awc", "dsgd-atc", "gradient-tracking", "gossip-pga", "relay-sgd"})
     EXPECT_THAT(
         refusal({.method = method, .topology = "chain(weights=push)"}),
-        AllOf(HasSubstr("chain"), HasSubstr("only keeps sums, which needs push-sum; ring, exponential and")))
+        AllOf(HasSubstr("chain"),
+              HasSubstr("only keeps sums, which needs push-sum, push-diging or async-push-sum; with ")))
         << method;
   EXPECT_THAT(
       refusal({.method = "relay-sgd", .topology = "ring"}),
@@ -43,6 +46,55 @@ TEST(MethodRefusalTest, TopologiesThatAMethodCannotFollow) {
               HasSubstr("a relay needs one tree"));
   EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ceca"}), HasSubstr("which only dsgd-atc can"));
   EXPECT_THAT(refusal({.method = "dsgd-atc", .topology = "ceca-1p"}), HasSubstr("n = 5 is odd"));
+}
+
+/// The topologies that a text speaks of, with their parameters.
+std::set<std::string> topologies_in(const std::string& text) {
+  std::set<std::string> found;
+  for (const Family& family : topology_families())
+    for (std::size_t at = text.find(family.name); at != std::string::npos;
+         at = text.find(family.name, at + 1)) {
+      const auto in_word = [&](std::size_t place) {
+        return place < text.size() &&
+               (std::isalnum(static_cast<unsigned char>(text[place])) != 0 || text[place] == '-');
+      };
+      const std::size_t end = at + family.name.size();
+      const bool nested = at > 0 && (text[at - 1] == '(' || text[at - 1] == '=');
+      if (nested || (at > 0 && in_word(at - 1)) || in_word(end)) continue;
+      const bool has_parameters = end < text.size() && text[end] == '(';
+      found.insert(text.substr(at, has_parameters ? text.find(')', end) + 1 - at : family.name.size()));
+    }
+  return found;
+}
+
+// Who is told no is told where to go, and arrives there.
+TEST(MethodRefusalTest, EveryRefusalNamesATopologyThatWorks) {
+  const std::pair<std::vector<const char*>, std::vector<const char*>> refused[] = {
+      {{"extra", "exact-diffusion", "d2"},
+       {"exponential", "d-equistatic", "one-way-ring", "one-peer-exponential", "random-matching", "ceca",
+        "chain(weights=push)"}},
+      {{"d2"}, {"symmetric-exponential(weights=uniform)"}},
+      {{"proxskip(p=0.5)"}, {"exponential", "one-peer-exponential", "ceca", "chain(weights=push)"}},
+      {{"diging", "quasi-global-momentum", "lag"}, {"ceca", "chain(weights=push)"}},
+      {{"push-diging", "noloco"}, {"ceca"}},
+      {{"noloco"}, {"ring", "exponential", "complete", "star"}},
+      {{"relay-sgd(overlap=true)", "relay-sum-grad"}, {"ring", "ceca", "od-equidyn", "complete"}},
+  };
+  for (const auto& [methods, topologies] : refused)
+    for (const char* method : methods)
+      for (const std::string topology : topologies) {
+        const Rank n = topology.starts_with("symmetric") ? 16 : 8;
+        const std::string said = refusal({.method = method, .topology = topology}, n);
+        EXPECT_THAT(said, HasSubstr(topology.substr(0, topology.find('(')))) << method;
+        int working = 0;
+        for (const std::string& other : topologies_in(said)) {
+          if (other.starts_with(topology.substr(0, topology.find('(')))) continue;
+          EXPECT_THAT(refusal({.method = method, .topology = other}, n), HasSubstr("nothing was thrown"))
+              << method << " was sent to " << other << " by: " << said;
+          ++working;
+        }
+        EXPECT_GT(working, 0) << method << " on " << topology << ": " << said;
+      }
 }
 
 TEST(MethodRefusalTest, NamesThatNobodyKnows) {

@@ -1,0 +1,82 @@
+#include "method/dense.h"
+
+// Asynchronous methods of ranks that happen to be equally fast: what one sends at the end of a step is on its
+// way when the others begin the next, and used in the one after. Gradients are taken after the mixing.
+
+namespace starling {
+namespace {
+
+/// Neighbours' blocks as their last but one step left them; before that, the own start stands for them.
+class DenseWinPut : public OnSchedule {
+  using OnSchedule::OnSchedule;
+  void step(Step t) override {
+    if (t == 0) start_ = x;
+    const Matrix w = round(t);
+    std::vector<Vector> z;
+    for (std::size_t i = 0; i < n(); ++i) {
+      z.push_back(w[i][i] * x[i]);
+      for (std::size_t j = 0; j < n(); ++j)
+        if (j != i) z[i] = z[i] + w[i][j] * (older_.empty() ? start_[i] : older_[j]);
+    }
+    x = z;
+    x = all_updated();
+    older_ = last_;
+    last_ = x;
+  }
+  std::vector<Vector> start_, last_, older_;
+};
+
+/// Shares of u and p that neighbours gave away; U moves u / p, so that little p means little weight.
+class DenseAsyncPushSum : public OnSchedule {
+  using OnSchedule::OnSchedule;
+  struct Sums {
+    std::vector<Vector> u, p;
+  };
+  void step(Step t) override {
+    if (t == 0) {
+      own_ = {x, std::vector<Vector>(n(), Vector(1, 1))};
+      arriving_ = travelling_ = {zeros(), std::vector<Vector>(n(), Vector(1))};
+    }
+    for (std::size_t i = 0; i < n(); ++i) {
+      own_.u[i] = own_.u[i] + arriving_.u[i];
+      own_.p[i] = own_.p[i] + arriving_.p[i];
+      x[i] = 1 / own_.p[i][0] * own_.u[i];
+    }
+    x = all_updated();
+    for (std::size_t i = 0; i < n(); ++i) own_.u[i] = own_.p[i][0] * x[i];
+    const Matrix c = round(t);
+    arriving_ = travelling_;
+    travelling_ = {mixed(c, own_.u), mixed(c, own_.p)};
+    for (std::size_t i = 0; i < n(); ++i) {
+      own_.u[i] = c[i][i] * own_.u[i];
+      own_.p[i] = c[i][i] * own_.p[i];
+      travelling_.u[i] = travelling_.u[i] - own_.u[i];
+      travelling_.p[i] = travelling_.p[i] - own_.p[i];
+    }
+  }
+  Sums own_, arriving_, travelling_;
+};
+
+/// c = copy(x), S = allreduce(c), x += S/n - c when it is there; then the next one begins.
+class DenseAsyncAverage : public Dense {
+  using Dense::Dense;
+  void step(Step) override {
+    if (!copies_.empty()) {
+      const Vector mean = mean_of(copies_);
+      for (std::size_t i = 0; i < n(); ++i) x[i] = x[i] + mean - copies_[i];
+    }
+    copies_ = x;
+    x = all_updated();
+  }
+  std::vector<Vector> copies_;
+};
+
+}  // namespace
+
+DenseTable dense_async() {
+  return {{"win-put", make_dense_as<DenseWinPut>},
+          {"async-push-sum", make_dense_as<DenseAsyncPushSum>},
+          {"async-average", make_dense_as<DenseAsyncAverage>}};
+}
+
+}  // namespace starling
