@@ -30,8 +30,22 @@ Pieces packed(const Pieces& pieces, std::vector<std::byte>& bytes) {
 
 SimulatedChannel::SimulatedChannel(SimulatedNetwork& network, Rank node) : network_(network), node_(node) {
   const SchedulePtr schedule = network.options().schedule;
+  lanes_ = schedule && schedule->mixing() == Mixing::two_block;
   if (!schedule || schedule->random() || schedule->period() > kKeptRows) return;
-  for (Step round = 0; round < schedule->period(); ++round) fixed_.push_back(schedule->exchange(round, node));
+  for (Step round = 0; round < schedule->period(); ++round) {
+    fixed_.push_back(schedule->exchange(round, node));
+    places_.emplace_back();
+    for (const Source& source : fixed_.back().sources)
+      places_.back().push_back(place_among(schedule->exchange(round, source.rank)));
+  }
+}
+
+// A sender's messages leave one after another, to this node as which?
+double SimulatedChannel::place_among(const Exchange& theirs) const {
+  const auto& to = theirs.destinations;
+  const auto place =
+      std::find_if(to.begin(), to.end(), [&](const Destination& d) { return d.rank == node_; });
+  return static_cast<double>(std::distance(to.begin(), place) + 1);
 }
 
 Exchange SimulatedChannel::row(Step round) const {
@@ -66,10 +80,11 @@ void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
     network_.options().schedule->exchange(round_, node_, post.drawn);
   else
     post.row = &fixed_[static_cast<std::size_t>(round_) % fixed_.size()];
+  post.places = fixed_.empty() ? nullptr : &places_[static_cast<std::size_t>(round_) % fixed_.size()];
   post.pieces = pieces;
   for (Piece& piece : post.pieces) piece.in.data = post.bytes.data() + piece.offset;
   const std::size_t bytes = post.bytes.size();
-  if (schedule()->mixing() == Mixing::two_block)
+  if (lanes_)
     for (const Destination& to : post.exchange().destinations)
       bytes_sent_ += pieces[to.lane == Lane::a ? 0 : 1].in.bytes();
   else
@@ -96,7 +111,7 @@ void SimulatedChannel::share(ConstBlock x) {
 }
 
 void* SimulatedChannel::outgoing(std::size_t bytes) {
-  if (!schedule() || schedule()->mixing() == Mixing::two_block) return nullptr;
+  if (lanes_ || network_.options().schedule == nullptr) return nullptr;
   return begin_post(bytes).bytes.data();
 }
 
@@ -270,30 +285,25 @@ void SimulatedChannel::finish_letter(Job& job) {
 
 const std::byte* SimulatedChannel::told_by(const Source& source, const Post& own, std::size_t piece) const {
   const Post& theirs = network_[source.rank].post_of(own.round);
-  const bool lanes = schedule()->mixing() == Mixing::two_block;
-  const std::size_t which = lanes ? (source.lane == Lane::a ? 0 : 1) : piece;
+  const std::size_t which = lanes_ ? (source.lane == Lane::a ? 0 : 1) : piece;
   const std::size_t offset = own.pieces[which].offset;
   if (theirs.exchange().group.size() < 2) return theirs.bytes.data() + offset;
   return network_.mean_of(own.round, theirs.exchange().group)->bytes.data() + offset;
 }
 
-// A sender's messages leave one after another.
-double SimulatedChannel::arrival(const Post& own, Rank source) const {
+double SimulatedChannel::arrival(const Post& own, std::size_t index) const {
+  const Rank source = own.exchange().sources[index].rank;
   const Post& theirs = network_[source].post_of(own.round);
-  const auto& to = theirs.exchange().destinations;
-  const auto place =
-      std::find_if(to.begin(), to.end(), [&](const Destination& d) { return d.rank == node_; });
-  const auto before = static_cast<double>(std::distance(to.begin(), place) + 1);
+  const double place = own.places != nullptr ? (*own.places)[index] : place_among(theirs.exchange());
   const ModelledLink& link = network_.options().time.link_between(source, node_);
   double sent = theirs.time;
   if (theirs.exchange().group.size() > 1) sent = network_.mean_of(own.round, theirs.exchange().group)->time;
-  return sent + link.latency + before * static_cast<double>(theirs.bytes.size()) * link.seconds_per_byte;
+  return sent + link.latency + place * static_cast<double>(theirs.bytes.size()) * link.seconds_per_byte;
 }
 
 // Own first, then the sources in their order: what makes the result on a flock.
 void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const {
-  const bool lanes = schedule()->mixing() == Mixing::two_block;
-  const bool into_b = lanes && piece == 1;
+  const bool into_b = lanes_ && piece == 1;
   const std::byte* mine = own.bytes.data() + own.pieces[piece].offset;
   terms.clear();
   if (own.exchange().group.size() > 1) {
@@ -311,7 +321,7 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
     else
       terms.push_back({told_by(source, own, piece), weight});
   };
-  if (!lanes) {
+  if (!lanes_) {
     for (const Source& source : own.exchange().sources) take(source);
     return;
   }
@@ -344,8 +354,8 @@ void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
 void SimulatedChannel::finish_round(Job& job) {
   const Post& own = post_of(job.round);
   if (own.exchange().group.size() > 1) wait_until(network_.mean_of(job.round, own.exchange().group)->time);
-  for (const Source& source : own.exchange().sources)
-    if (!network_.lost(job.round, source.rank, node_)) wait_until(arrival(own, source.rank));
+  for (std::size_t i = 0; i < own.exchange().sources.size(); ++i)
+    if (!network_.lost(job.round, own.exchange().sources[i].rank, node_)) wait_until(arrival(own, i));
   for (std::size_t i = 0; i < job.pieces.size(); ++i) {
     const Piece& piece = job.pieces[i];
     sum_up(own, i, job.kind == Kind::share ? shared_ : terms_);

@@ -67,8 +67,10 @@ class SimulatedChannel final : public Channel {
     std::int64_t pass = -1;
     double time = 0;
     const Exchange* row = nullptr;  // of this round
-    Exchange drawn;                 // where it lies, unless rounds come back
-    Pieces pieces;                  // where they lie in the bytes
+    const std::vector<double>* places =
+        nullptr;     // in which place each source tells this node, from 1; null: look
+    Exchange drawn;  // where the row lies, unless rounds come back
+    Pieces pieces;   // where they lie in the bytes
     std::vector<std::byte> bytes;
 
     const Exchange& exchange() const { return *row; }
@@ -138,13 +140,16 @@ class SimulatedChannel final : public Channel {
   void sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const;
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
-  double arrival(const Post& own, Rank source) const;
+  double arrival(const Post& own, std::size_t source) const;
+  double place_among(const Exchange& theirs) const;
   void subtract_own(const Piece& piece, const Post& own, const std::vector<Term>& terms) const;
 
   SimulatedNetwork& network_;
   Rank node_;
   Step round_ = 0;
   std::vector<Exchange> fixed_;  // rows of a short period
+  std::vector<std::vector<double>> places_;
+  bool lanes_ = false;  // two blocks a rank
   Post posts_[2];
   bool kept_ = false;
   std::vector<Job> jobs_;

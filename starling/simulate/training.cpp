@@ -1,6 +1,7 @@
 #include "starling/simulate/training.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
@@ -166,11 +167,12 @@ void Training::add_point(Step step) {
 void Training::run_in_step() {
   std::vector<char> done(count());
   for (Step step = 0; step < options_.steps && go_on(step); ++step) {
-    pool_->each(count(), [&](std::size_t i) {
-      nodes_[i]->begin();
-      nodes_[i]->compute();
-      done[i] = nodes_[i]->try_finish() ? 1 : 0;
-    });
+    pool_->each(count(), [&](std::size_t i) { nodes_[i]->begin(); });
+    // Apart from the rest, so that the samples stream through the cache undisturbed.
+    const auto from = Clock::now();
+    pool_->each(count(), [&](std::size_t i) { nodes_[i]->compute(); });
+    result_.gradient_seconds += seconds_since(from);
+    pool_->each(count(), [&](std::size_t i) { done[i] = nodes_[i]->try_finish() ? 1 : 0; });
     while (std::find(done.begin(), done.end(), 0) != done.end()) {
       network_->deliver();
       pool_->each(count(), [&](std::size_t i) {
@@ -210,7 +212,9 @@ void Training::run_by_events() {
     TrainingNode& node = *nodes_[static_cast<std::size_t>(event.node)];
     if (event.begins) {
       node.begin();
+      const auto from = Clock::now();
       node.compute();
+      result_.gradient_seconds += seconds_since(from);
       events.push({node.channel().clock(), false, event.node});
     } else {
       if (!finish(event.node)) waiting.push_back(event.node);
@@ -236,7 +240,6 @@ TrainingResult Training::run() {
   pool_ = std::make_unique<ThreadPool>(threads);
   events ? run_by_events() : run_in_step();
   result_.wall_seconds = seconds_since(from) - watching_;
-  for (const auto& node : nodes_) result_.gradient_seconds += node->gradient_seconds() / threads;
   result_.bytes = result_.curve.back().bytes;
   result_.modelled_seconds = result_.curve.back().seconds;
   return std::move(result_);

@@ -65,7 +65,7 @@ struct TrainingResult {
   bool gap_known = false;
   std::vector<TrainingPoint> curve;
   double wall_seconds = 0;      // of the steps, without what the points of the curve cost
-  double gradient_seconds = 0;  // of these, computing gradients; both per thread
+  double gradient_seconds = 0;  // of these, computing gradients
   double bytes = 0;
   double modelled_seconds = 0;
   Step oldest = 0;  // staleness

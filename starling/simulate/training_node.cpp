@@ -42,7 +42,6 @@ void TrainingNode::begin() {
 }
 
 void TrainingNode::compute() {
-  const auto from = std::chrono::steady_clock::now();
   const Rank rank = channel_->rank();
   const Step step = driver_->step();
   if (dtype_ == DType::float32)
@@ -50,7 +49,6 @@ void TrainingNode::compute() {
   else
     objective_.gradient(rank, step, std::span<const double>(wide_), std::span(wide_gradient_));
   channel_->pass_time(time_.compute_seconds(rank, step));
-  gradient_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
 }
 
 void TrainingNode::read_model(std::span<double> out) {

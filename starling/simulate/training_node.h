@@ -1,7 +1,5 @@
 #pragma once
 
-#include <chrono>
-
 #include "starling/method/driver.h"
 #include "starling/simulate/channel.h"
 #include "starling/simulate/training.h"
@@ -15,7 +13,7 @@ class TrainingNode {
                Rank rank, const std::string& method);
 
   void begin();
-  /// The gradient of this step, which takes modelled and real time.
+  /// The gradient of this step, which takes modelled time.
   void compute();
   bool try_finish() { return driver_->try_finish(); }
   Step steps() const { return driver_->step(); }
@@ -24,7 +22,6 @@ class TrainingNode {
 
   Driver& driver() { return *driver_; }
   SimulatedChannel& channel() { return *channel_; }
-  double gradient_seconds() const { return gradient_seconds_; }
 
  private:
   const Objective& objective_;
@@ -36,7 +33,6 @@ class TrainingNode {
   std::vector<float> narrow_, narrow_gradient_;
   SimulatedChannel* channel_ = nullptr;
   std::unique_ptr<Driver> driver_;
-  double gradient_seconds_ = 0;
 };
 
 }  // namespace starling
