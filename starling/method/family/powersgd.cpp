@@ -10,17 +10,18 @@
 namespace starling::methods {
 namespace {
 
-using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using Columns = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-
 /// PowerSGD: a gradient M with its residual travels as P = M Q, summed over everybody and orthonormalised,
 /// and then Q = M^T P, summed likewise; the step is along P Q^T, and what is left of M goes into the next
 /// one. Q begins the next step's iteration. Parameters that would not become shorter are summed as they are.
-class PowerSgd : public Method {
+template <typename T>
+class PowerSgd {
+  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Columns = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+
  public:
   explicit PowerSgd(std::size_t rank) : rank_(rank) {}
 
-  void gradient(Block& block) override {
+  void gradient(Block& block) {
     stage(block) = 0;
     const MutableBlock contributors = contributors_of(block);
     write_number(contributors, block.skipped ? 0 : 1);
@@ -41,7 +42,7 @@ class PowerSgd : public Method {
     block.channel->reduce(pieces_of(sent), Reduction::sum);
   }
 
-  void gradient_done(Block& block) override {
+  void gradient_done(Block& block) {
     const double contributors = read_number(contributors_of(block));
     if (contributors == 0) {
       block.skipped = true;
@@ -63,12 +64,6 @@ class PowerSgd : public Method {
     block.activate();
   }
 
-  void adapt(Block& block) override { block.update(); }
-
-  bool sends_gradients() const override { return true; }
-  bool needs_schedule() const override { return false; }
-  std::string exact_messages_because() const override { return "its factors travel as they are"; }
-
  private:
   struct Shape {
     std::size_t rows = 0;  // 0: not compressed
@@ -88,18 +83,18 @@ class PowerSgd : public Method {
   }
 
   static MutableBlock contributors_of(Block& block) {
-    return block.make_state("contributors", DType::float32, 1);
+    return block.make_state("contributors", dtype_of<T>, 1);
   }
   static double& stage(Block& block) { return block.numbers("stage")[0]; }
   Eigen::Index rank() const { return static_cast<Eigen::Index>(rank_); }
   static Eigen::Index rows(const Shape& shape) { return static_cast<Eigen::Index>(shape.rows); }
   static Eigen::Index columns(const Shape& shape) { return static_cast<Eigen::Index>(shape.columns); }
-  static float* floats(MutableBlock block) { return static_cast<float*>(block.data); }
+  static T* floats(MutableBlock block) { return static_cast<T*>(block.data); }
   static Eigen::Map<Matrix> as_matrix(MutableBlock block, const Shape& shape) {
     return {floats(block), rows(shape), columns(shape)};
   }
   static MutableBlock part(Block& block, const std::string& key, const Segment& segment, std::size_t count) {
-    return block.make_state(key + "/" + std::to_string(segment.begin), DType::float32, count);
+    return block.make_state(key + "/" + std::to_string(segment.begin), dtype_of<T>, count);
   }
   static void* gradient_of(Block& block, const Segment& segment) {
     return static_cast<std::byte*>(block.gradient.data) + segment.begin * size_of(block.dtype());
@@ -110,12 +105,12 @@ class PowerSgd : public Method {
     const MutableBlock m = part(block, "M", segment, segment.count);
     const MutableBlock left = part(block, "left", segment, segment.count);
     if (block.skipped) {
-      std::fill_n(floats(m), segment.count, 0.0F);
+      std::fill_n(floats(m), segment.count, T(0));
       return m;
     }
-    convert(block.dtype(), gradient_of(block, segment), DType::float32, m.data, segment.count);
+    convert(block.dtype(), gradient_of(block, segment), dtype_of<T>, m.data, segment.count);
     const Term terms[] = {{m.data, block.gradient_scale}, {left.data, 1}};
-    starling::combine(DType::float32, m.data, terms, segment.count);
+    starling::combine(dtype_of<T>, m.data, terms, segment.count);
     return m;
   }
 
@@ -125,7 +120,7 @@ class PowerSgd : public Method {
     double& drawn = block.numbers("drawn/" + std::to_string(segment.begin))[0];
     if (drawn == 0) {
       Random random(segment.id, 0, stream::kPowerSgd);
-      for (std::size_t i = 0; i < q.count; ++i) floats(q)[i] = static_cast<float>(random.normal());
+      for (std::size_t i = 0; i < q.count; ++i) floats(q)[i] = static_cast<T>(random.normal());
     }
     drawn = 1;
     return q;
@@ -136,7 +131,7 @@ class PowerSgd : public Method {
     for (Eigen::Index r = 0; r < rank(); ++r) {
       for (Eigen::Index earlier = 0; earlier < r; ++earlier)
         p.col(r) -= p.col(earlier).dot(p.col(r)) * p.col(earlier);
-      const float norm = p.col(r).norm();
+      const T norm = p.col(r).norm();
       if (norm > 0) p.col(r) /= norm;
     }
     const MutableBlock q = part(block, "Q", segment, shape.columns * rank_);
@@ -151,22 +146,44 @@ class PowerSgd : public Method {
     const MutableBlock m = part(block, "M", segment, segment.count);
     if (shape.rows == 0) {
       const Term mean{m.data, 1 / contributors};
-      starling::combine(DType::float32, m.data, {&mean, 1}, segment.count);
-      convert(DType::float32, m.data, block.dtype(), gradient_of(block, segment), segment.count);
+      starling::combine(dtype_of<T>, m.data, {&mean, 1}, segment.count);
+      convert(dtype_of<T>, m.data, block.dtype(), gradient_of(block, segment), segment.count);
       return;
     }
     const Eigen::Map<const Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape),
                                       rank());
     const Eigen::Map<const Columns> q(floats(part(block, "Q", segment, shape.columns * rank_)),
                                       columns(shape), rank());
-    const auto share = static_cast<float>(static_cast<double>(block.channel->size()) / contributors);
+    const auto share = static_cast<T>(static_cast<double>(block.channel->size()) / contributors);
     const Matrix step = share * (p * q.transpose());
     const MutableBlock left = part(block, "left", segment, segment.count);
     if (!block.skipped) as_matrix(left, shape) = as_matrix(m, shape) - step;
-    convert(DType::float32, step.data(), block.dtype(), gradient_of(block, segment), segment.count);
+    convert(dtype_of<T>, step.data(), block.dtype(), gradient_of(block, segment), segment.count);
   }
 
   std::size_t rank_;
+};
+
+/// The same in the block's type.
+class PowerSgdMethod : public Method {
+ public:
+  explicit PowerSgdMethod(std::size_t rank) : narrow_(rank), wide_(rank) {}
+
+  void gradient(Block& block) override {
+    block.dtype() == DType::float64 ? wide_.gradient(block) : narrow_.gradient(block);
+  }
+  void gradient_done(Block& block) override {
+    block.dtype() == DType::float64 ? wide_.gradient_done(block) : narrow_.gradient_done(block);
+  }
+  void adapt(Block& block) override { block.update(); }
+
+  bool sends_gradients() const override { return true; }
+  bool needs_schedule() const override { return false; }
+  std::string exact_messages_because() const override { return "its factors travel as they are"; }
+
+ private:
+  PowerSgd<float> narrow_;
+  PowerSgd<double> wide_;
 };
 
 }  // namespace
@@ -176,7 +193,7 @@ MethodFamily powersgd() {
           "allreduce of low-rank gradients with error feedback (PowerSGD)",
           {{"rank", "2", "of the matrices that travel"}},
           [](const Parameters& given) {
-            return std::make_shared<PowerSgd>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
+            return std::make_shared<PowerSgdMethod>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
           }};
 }
 
