@@ -86,6 +86,28 @@ INSTANTIATE_TEST_SUITE_P(
         Exact{"relay-sgd(overlap=true)", "chain", 8, 0.1, 2500}),
     exact_name);
 
+// 8 x 8 elements travel as two vectors each way; what that leaves out comes later.
+TEST(PowerSgdTest, IsLossyAndReachesTheOptimumByFeedback) {
+  MethodRun run;
+  run.problem = {.n = 4, .count = 64, .equal_starts = true};
+  run.options = {.method = "powersgd(rank=2)", .topology = "ring", .optimizer = "sgd(lr=0.05)"};
+  run.steps = 3000;
+  const auto found = trajectory<double>(run);
+  const Vector best = run.problem.optimum();
+  Number off = 0;
+  for (std::size_t k = 0; k < best.size(); ++k)
+    off = std::max(off, std::abs(static_cast<Number>(found.last(0)[k]) - best[k]));
+  EXPECT_LT(off, 1e-3L);
+  for (Rank rank = 1; rank < 4; ++rank) EXPECT_EQ(found.last(rank), found.last(0));
+  run.options.method = "allreduce";
+  run.steps = 3;
+  const auto exact = trajectory<double>(run);
+  Number difference = 0;
+  for (std::size_t k = 0; k < best.size(); ++k)
+    difference = std::max<Number>(difference, std::abs(exact.at(0, 2)[k] - found.at(0, 2)[k]));
+  EXPECT_GT(difference, 1e-2L);
+}
+
 // Out-degrees differ, so that only columns sum to one.
 TEST(PushDigingTest, IsExactOnARandomDigraph) {
   const RecordFolder folder;

@@ -217,7 +217,9 @@ std::vector<std::pair<std::string, std::string>> one_of_each() {
           {"qsgd(levels=4)", "ring"},
           {"sign-sgd", "ring"},
           {"low-precision-ring", "ring"},
-          {"qadam(warmup=5)", "ring"}};
+          {"qadam(warmup=5)", "ring"},
+          {"powersgd(rank=1)", "ring"},
+          {"compressed-allreduce(codec=sign)", "ring"}};
 }
 
 std::string optimizer_of(const std::string& method, double lr) {
@@ -227,8 +229,8 @@ std::string optimizer_of(const std::string& method, double lr) {
 
 /// Where a parameter begins and ends counts: codecs and thresholds are per parameter.
 bool knows_parameters(const std::string& method) {
-  static const std::set<std::string> some = {"lag",      "choco", "low-precision-ring",
-                                             "bytegrad", "qsgd",  "qadam"};
+  static const std::set<std::string> some = {"lag",  "choco", "low-precision-ring", "bytegrad",
+                                             "qsgd", "qadam", "powersgd",           "compressed-allreduce"};
   return some.contains(parse_spec(method).word);
 }
 
