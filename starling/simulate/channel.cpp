@@ -314,6 +314,7 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
     }
   }
   terms.push_back({mine, into_b ? own.exchange().self_weight_b : own.exchange().self_weight});
+  terms.reserve(own.exchange().sources.size() + 1);
   const auto take = [&](const Source& source) {
     const double weight = into_b ? source.weight_b : source.weight;
     if (network_.lost(own.round, source.rank, node_))

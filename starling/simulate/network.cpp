@@ -26,8 +26,7 @@ ChannelPtr SimulatedNetwork::connect(Rank node) {
   return channel;
 }
 
-bool SimulatedNetwork::lost(Step round, Rank from, Rank to) const {
-  if (options_.drop == 0) return false;
+bool SimulatedNetwork::drawn_lost(Step round, Rank from, Rank to) const {
   const std::uint64_t pair =
       static_cast<std::uint64_t>(from) * static_cast<std::uint64_t>(size()) + static_cast<std::uint64_t>(to);
   Random random(options_.seed ^ pair * 0x9E3779B97F4A7C15u, static_cast<std::uint64_t>(round),

@@ -34,7 +34,7 @@ class SimulatedNetwork {
 
   /// Counts calls of deliver(): what was sent in an earlier pass is there.
   std::int64_t pass() const { return pass_; }
-  bool lost(Step round, Rank from, Rank to) const;
+  bool lost(Step round, Rank from, Rank to) const { return options_.drop > 0 && drawn_lost(round, from, to); }
 
   /// A mean within a group of a round, computed once for all its members.
   struct GroupMean {
@@ -65,6 +65,7 @@ class SimulatedNetwork {
   double reduction_seconds(std::int64_t members, std::size_t bytes) const;
 
  private:
+  bool drawn_lost(Step round, Rank from, Rank to) const;
   void gather_groups(SimulatedChannel& node);
   void finish_group(Step round, const Group& group, GroupMean& mean);
   void hold_meetings();

@@ -21,16 +21,22 @@ class ThreadPool {
   void each(std::size_t count, const std::function<void(std::size_t)>& body);
 
  private:
-  void work();
-  void serve();
+  void work(std::size_t thread);
+  void serve(std::size_t thread);
+
+  /// A thread's own share, the same numbers every time, so that what belongs to them stays in its cache; who
+  /// is done helps the others.
+  struct alignas(64) Share {
+    std::atomic<std::size_t> next{0};
+    std::size_t end = 0;
+  };
 
   std::vector<std::thread> threads_;
   std::atomic<std::uint32_t> round_{0};
-  std::atomic<std::size_t> next_{0};
+  std::vector<Share> shares_;
   std::atomic<std::uint32_t> working_{0};
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  std::size_t count_ = 0;
   const std::function<void(std::size_t)>* body_ = nullptr;
   bool stopping_ = false;
 };

@@ -167,10 +167,12 @@ void Training::add_point(Step step) {
 void Training::run_in_step() {
   std::vector<char> done(count());
   for (Step step = 0; step < options_.steps && go_on(step); ++step) {
-    pool_->each(count(), [&](std::size_t i) { nodes_[i]->begin(); });
     // Apart from the rest, so that the samples stream through the cache undisturbed.
     const auto from = Clock::now();
-    pool_->each(count(), [&](std::size_t i) { nodes_[i]->compute(); });
+    pool_->each(count(), [&](std::size_t i) {
+      nodes_[i]->begin();
+      nodes_[i]->compute();
+    });
     result_.gradient_seconds += seconds_since(from);
     pool_->each(count(), [&](std::size_t i) { done[i] = nodes_[i]->try_finish() ? 1 : 0; });
     while (std::find(done.begin(), done.end(), 0) != done.end()) {
