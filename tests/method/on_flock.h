@@ -79,6 +79,7 @@ struct MethodRun {
   std::size_t parts = 0;       // 0: drive()
   std::size_t parameters = 0;  // 0: as many as parts
   const Launcher* launcher = &launchers()[0];
+  bool in_turns = false;  // ranks end a step one after another: asynchronous ones, too, do the same every time
   std::function<bool(Rank, Step)> skips = [](Rank, Step) { return false; };
 };
 
@@ -139,13 +140,22 @@ Trajectory<T> trajectory(const MethodRun& run) {
         std::fill(gradient.begin(), gradient.end(), std::numeric_limits<T>::quiet_NaN());
         for (std::size_t b = 0; b < driver.size(); ++b) driver[b].skipped = true;
       }
-      driver.finish();
+      if (run.in_turns) {
+        for (Rank turn = 0; turn < problem.n; ++turn) {
+          flock.barrier();
+          if (turn == flock.rank()) driver.finish();
+        }
+        flock.barrier();
+      } else {
+        driver.finish();
+      }
       for (std::size_t b = 0; b < driver.size(); ++b) {
         const MutableBlock model = driver.method().model(driver[b]);
         std::copy_n(static_cast<const T*>(model.data), model.count, out);
         out += model.count;
       }
     }
+    if (run.in_turns) driver.settle();
   });
   for (std::size_t r = 0; r < ends.size(); ++r)
     if (!ends[r].ok) throw Error(fmt::format("rank {}: {}", r, ends[r].message));

@@ -49,6 +49,7 @@ Trajectory<T> simulated(const MethodRun& run, int threads = 1) {
   options.steps = run.steps;
   options.threads = threads;
   options.time.ranks_per_host = run.problem.n;  // as a flock of this machine
+  if (run.in_turns) options.time.link = options.time.inside = {0, 0};
   options.precision = sizeof(T) == sizeof(float) ? DType::float32 : DType::float64;
   options.observe = [&](Step step, const SimulatedModels& models) {
     for (Rank node = 0; node < run.problem.n && step > 0; ++node) {
