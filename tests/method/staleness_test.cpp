@@ -1,0 +1,72 @@
+#include <chrono>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "method/on_flock.h"
+
+// How far asynchronous ranks get apart, and how old what they use is.
+
+namespace starling {
+namespace {
+
+struct Lead {
+  Step most = 0;  // of rank 0 over the slow one
+  Step oldest = 0;
+};
+
+// Rank 1 sleeps in every step; rank 0 runs until it has made 60.
+Lead lead_of_the_fast_one(const std::string& method) {
+  const SharedNumbers<Step> made(2);
+  const SharedNumbers<Step> found(2);
+  const auto ends = launchers()[0].run(2, [&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(30s);
+    const Rank rank = flock.rank();
+    std::vector<double> x(10, 1.0 * rank);
+    std::vector<double> gradient(10);
+    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                          {.method = method, .topology = "ring", .optimizer = "sgd(lr=0.01)"});
+    for (Step step = 0; step < 60; ++step) {
+      driver.begin();
+      if (rank == 1) std::this_thread::sleep_for(3ms);
+      gradient = x;
+      driver.finish();
+      std::atomic_ref(made.data()[rank]).store(step + 1);
+      if (rank == 0) {
+        const Step lead = step + 1 - std::atomic_ref(made.data()[1]).load();
+        found.data()[0] = std::max(found.data()[0], lead);
+      }
+    }
+    driver.settle();
+    if (rank == 0) found.data()[1] = driver.staleness().oldest;
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+  return {found.data()[0], found.data()[1]};
+}
+
+class StalenessTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(StalenessTest, IsBoundedOnRequest) {
+  const Lead free = lead_of_the_fast_one(GetParam());
+  EXPECT_GT(free.most, 20) << "nobody waits";
+  const Lead bounded = lead_of_the_fast_one(GetParam() + "(staleness=3)");
+  EXPECT_LE(bounded.most, 4) << "a step more may have been made before the other told of its own";
+  EXPECT_LE(bounded.oldest, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, StalenessTest, testing::Values("win-put", "async-push-sum", "ad-psgd"),
+                         [](const testing::TestParamInfo<std::string>& test) {
+                           std::string name = test.param;
+                           for (char& letter : name)
+                             if (letter == '-') letter = '_';
+                           return name;
+                         });
+
+// An average is waited for after as many steps as may pass.
+TEST(AverageStalenessTest, IsBoundedOnRequest) {
+  EXPECT_LE(lead_of_the_fast_one("async-average(staleness=3)").most, 7);
+  EXPECT_LE(lead_of_the_fast_one("async-average(staleness=3)").oldest, 3);
+}
+
+}  // namespace
+}  // namespace starling

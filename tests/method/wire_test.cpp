@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include "method/on_flock.h"
+#include "starling/codec/registry.h"
+
+// What compressed methods send, read from the flock.
+
+namespace starling {
+namespace {
+
+constexpr Rank kRanks = 4;
+constexpr std::size_t kCount = 10'000;
+constexpr std::uint64_t kHead = 16;  // before what is encoded: who, and how many took part
+
+std::uint64_t encoded(const std::string& codec, std::size_t count) {
+  return make_codec(codec)->encoded_bytes(DType::float32, {count, 0});
+}
+
+/// Bytes that rank 0 sends in its fourth step.
+std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topology,
+                              const std::string& optimizer = "sgd(lr=0.01)") {
+  const SharedNumbers<std::uint64_t> sent(1);
+  const auto ends = launchers()[0].run(kRanks, [&](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(30s);
+    std::vector<float> x(kCount, 1.0F);
+    std::vector<float> gradient(kCount);
+    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+                          {.method = method, .topology = topology, .optimizer = optimizer});
+    for (Step step = 0; step < 4; ++step) {
+      const std::uint64_t before = flock.bytes_sent();
+      for (std::size_t i = 0; i < kCount; ++i)
+        gradient[i] = 0.01F * static_cast<float>((i * 37 + static_cast<std::size_t>(step)) % 101) - 0.5F;
+      driver.finish();
+      if (flock.rank() == 0) *sent.data() = flock.bytes_sent() - before;
+    }
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+  return *sent.data();
+}
+
+TEST(WireTest, NeighboursGetEncodedDifferences) {
+  const std::uint64_t plain = bytes_of_a_step("dsgd-atc", "ring");
+  EXPECT_EQ(plain, 2 * 4 * kCount);
+  for (const char* codec :
+       {"fp16", "uint8", "sign", "qsgd(levels=7)", "top-k(fraction=0.01)", "powersgd(rank=2)"})
+    EXPECT_EQ(bytes_of_a_step(fmt::format("choco(codec={},gamma=0.1)", codec), "ring"),
+              2 * encoded(codec, kCount))
+        << codec;
+  EXPECT_EQ(bytes_of_a_step("low-precision-ring", "ring"), 2 * encoded("uint8", kCount));
+  // What the codecs promise of it.
+  EXPECT_LT(encoded("uint8", kCount), kCount * 101 / 100 + 64);
+  EXPECT_LT(encoded("sign", kCount), kCount / 8 + kCount / 256 + 64);
+  EXPECT_EQ(encoded("top-k(fraction=0.01)", kCount), 8 * kCount / 100);
+}
+
+TEST(WireTest, EverybodyGetsEncodedGradients) {
+  const std::uint64_t others = kRanks - 1;
+  EXPECT_EQ(bytes_of_a_step("qsgd(levels=127)", "ring"),
+            others * (kHead + encoded("qsgd(levels=127)", kCount)));
+  EXPECT_EQ(bytes_of_a_step("compressed-allreduce(codec=sign)", "ring"),
+            others * (kHead + encoded("sign", kCount)));
+}
+
+// A part to each, and a part of the result to each: 2 (n - 1) / n of a block in the codec's bytes.
+TEST(WireTest, DealtGradientsGoThereAndBack) {
+  const std::uint64_t others = kRanks - 1;
+  const std::uint64_t part = kHead + encoded("uint8", kCount / kRanks);
+  EXPECT_EQ(bytes_of_a_step("bytegrad", "ring"), 2 * others * part);
+  EXPECT_EQ(bytes_of_a_step("qadam(warmup=1)", "ring", "adam"), 2 * others * part);
+  const std::uint64_t votes = kHead + (kCount / kRanks + 63) / 64 * 8;
+  EXPECT_EQ(bytes_of_a_step("sign-sgd", "ring"), 2 * others * votes);
+}
+
+// 100 x 100 elements as two factors of 100 x 2, and how many took part.
+TEST(WireTest, LowRankFactorsTravel) {
+  EXPECT_EQ(bytes_of_a_step("powersgd(rank=2)", "ring"), (kRanks - 1) * 4 * (2 * 100 * 2 + 1));
+}
+
+TEST(WireTest, WhoHasHardlyMovedSendsAFlag) {
+  EXPECT_EQ(bytes_of_a_step("lag(threshold=1000)", "ring"), 2U);
+  EXPECT_EQ(bytes_of_a_step("lag(threshold=0)", "ring"), 2 * (4 * kCount + 1));
+}
+
+}  // namespace
+}  // namespace starling
