@@ -1,38 +1,110 @@
-// A method of your own: all you write is the class and one line to register it. This one averages with its
-// neighbours in every second step only.
+// A method and a topology of your own: two classes and a line each to register them. Then both names work
+// wherever names do: here in the simulator, with 64 nodes in this process, and on a flock of real ones.
 //     starling run -n 4 -- example_my_method
 #include <cmath>
+#include <cstring>
 #include <iostream>
 #include <starling/starling.h>
 
-class EverySecond : public starling::Method {
+using namespace starling;
+
+// DSGD whose pull towards the neighbours gathers speed: v <- beta v + sum of w_j (x_j - x), x <- x + v.
+class MomentumGossip : public Method {
  public:
-  // The gradient is there: step, and start an average where one is due. The driver waits for it.
-  void adapt(starling::Block& block) override {
-    block.update();                               // x <- x + U(x, gradient), whatever the optimizer
-    if (block.step % 2 == 1) block.mix(block.x);  // x <- the neighbours' weighted average
+  explicit MomentumGossip(double beta) : beta_(beta) {}
+
+  void adapt(Block& block) override {
+    block.update();                                                      // x <- x + U(x, gradient)
+    block.channel->differences({block.x, block.state("pull").data, 0});  // sends x; the driver waits
+  }
+  void combine(Block& block) override {
+    const MutableBlock v = block.state("velocity");  // lasts, and is saved with the block
+    const Term faster[] = {{v.data, beta_}, {block.state("pull").data, 1}};
+    starling::combine(block.dtype(), v.data, faster, block.count());
+    const Term next[] = {{block.x.data, 1}, {v.data, 1}};
+    starling::combine(block.dtype(), block.x.data, next, block.count());
+  }
+  // Somebody has died: the velocities do not sum to zero any more.
+  void view_changed(Block& block) override {
+    std::memset(block.state("velocity").data, 0, block.count() * size_of(block.dtype()));
+  }
+
+ private:
+  double beta_;
+};
+
+// Two rails with rungs: 0-1, 2-3, 4-5, ... One weight for all edges is symmetric, so columns sum to one, too.
+class Ladder : public Schedule {
+ public:
+  using Schedule::Schedule;
+
+ private:
+  void fill(Step, Rank rank, Exchange& out) const override {
+    for (const Rank other : {rank - 2, rank + 2, rank ^ 1}) {
+      if (other < 0 || other >= size()) continue;
+      out.meet(other, 0.25);
+      out.self_weight -= 0.25;
+    }
+  }
+};
+
+// Node r wants every element to be r, so all together want the mean of that.
+class Own : public Objective {
+ public:
+  explicit Own(Rank nodes) : Objective(nodes, 3) {}
+  using Objective::gradient;
+  void gradient(Rank node, Step, std::span<const double> x, std::span<double> out) const override {
+    for (std::size_t k = 0; k < x.size(); ++k) out[k] = x[k] - node;
+  }
+  double value(std::span<const double> x) const override {
+    double sum = 0;
+    for (Rank node = 0; node < nodes(); ++node)
+      for (const double element : x) sum += std::pow(element - node, 2) / 2;
+    return sum / nodes();
   }
 };
 
 int main() {
-  starling::register_method(
-      {"every-second", "averages in every second step", {}, [](const starling::Parameters&) {
-         return std::make_shared<EverySecond>();
-       }});
+  register_method({"momentum-gossip",
+                   "DSGD whose pull towards the neighbours gathers speed",
+                   {{"beta", "0.9", "how much of the speed is kept, from 0 to below 1"}},
+                   [](const Parameters& given) {
+                     return std::make_shared<MomentumGossip>(given.number("beta", 0, 0.999));
+                   }});
+  register_topology({.name = "ladder",
+                     .summary = "two rails with rungs",
+                     .parameters = {},
+                     .make = [](const Parameters&, const TopologySetting& setting) {
+                       return std::make_shared<Ladder>(setting.n);
+                     }});
+  auto flock = join();
+  bool good = true;
 
-  auto flock = starling::join();
-  // Rank r wants x = r; the flock wants the mean of that.
-  std::vector<double> x(3, 0.0), gradient(3);
-  auto driver =
-      starling::drive(flock, starling::mutable_block(x), starling::mutable_block(gradient),
-                      {.method = "every-second", .topology = "exponential", .optimizer = "sgd(lr=0.01)"});
-  for (int step = 0; step < 2000; ++step) {
-    driver.begin();
-    for (std::size_t k = 0; k < x.size(); ++k) gradient[k] = x[k] - flock.rank();
-    driver.finish();
+  if (flock.rank() == 0) {
+    TrainingOptions options;
+    options.topology = "ladder";
+    options.lr = 0.002;
+    options.steps = 8000;
+    std::vector<double> apart;
+    for (const char* method : {"dsgd-atc", "momentum-gossip"}) {
+      options.method = method;
+      apart.push_back(run_training(Own(64), options).curve.back().consensus);
+      std::cout << "simulated: 64 nodes, " << method << " on ladder: " << apart.back() << " apart\n";
+    }
+    good = apart[1] < apart[0] / 2;
   }
 
+  std::vector<double> x(3, 0.0), gradient(3);
+  auto driver =
+      drive(flock, mutable_block(x), mutable_block(gradient),
+            {.method = "momentum-gossip(beta=0.8)", .topology = "ladder", .optimizer = "sgd(lr=0.01)"});
+  const Own objective(flock.size());
+  for (int step = 0; step < 3000; ++step) {
+    driver.begin();
+    objective.gradient(flock.rank(), step, x, gradient);
+    driver.finish();
+  }
   const double best = (flock.size() - 1) / 2.0;
-  if (flock.rank() == 0) std::cout << "x is " << x[0] << ", the best for all is " << best << '\n';
-  return std::abs(x[0] - best) < 0.1 ? 0 : 1;
+  if (flock.rank() == 0) std::cout << "on the flock: x is " << x[0] << ", the best is " << best << '\n';
+  return good && std::abs(x[0] - best) < 0.05 ? 0 : 1;
 }

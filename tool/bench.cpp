@@ -8,6 +8,7 @@
 #include "starling/launch/cpus.h"
 #include "starling/report/json.h"
 #include "starling/report/table.h"
+#include "tool/bench_async.h"
 #include "tool/bench_cases.h"
 #include "tool/bench_simulate.h"
 #include "tool/command.h"
@@ -252,6 +253,7 @@ void add_bench(CLI::App& app) {
     options->json = json->count() > 0;
     run(*options);
   });
+  add_bench_async(*bench);
   add_bench_simulate(*bench);
   add_torch_command(*bench, "training", "Training steps, beside no communication at all and PyTorch's DDP");
   add_torch_command(*bench, "scaling", "Images per second: methods x topologies x numbers of workers");

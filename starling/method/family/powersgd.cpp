@@ -54,7 +54,7 @@ class PowerSgd {
         if (const Shape shape = shape_of(segment); shape.rows > 0)
           sent.push_back(second_half(block, segment, shape));
       if (!sent.empty()) {
-        block.channel->reduce(pieces_of(sent), Reduction::average);
+        block.channel->reduce(pieces_of(sent), Reduction::sum);
         return;
       }
     }
@@ -140,7 +140,7 @@ class PowerSgd {
     return q;
   }
 
-  // Q is a mean over everybody, to be one over those who had a gradient.
+  // Q is everybody's sum, to be the mean of those who had a gradient.
   void finish(Block& block, const Segment& segment, double contributors) const {
     const Shape shape = shape_of(segment);
     const MutableBlock m = part(block, "M", segment, segment.count);
@@ -154,7 +154,7 @@ class PowerSgd {
                                       rank());
     const Eigen::Map<const Columns> q(floats(part(block, "Q", segment, shape.columns * rank_)),
                                       columns(shape), rank());
-    const auto share = static_cast<T>(static_cast<double>(block.channel->size()) / contributors);
+    const auto share = static_cast<T>(1 / contributors);
     const Matrix step = share * (p * q.transpose());
     const MutableBlock left = part(block, "left", segment, segment.count);
     if (!block.skipped) as_matrix(left, shape) = as_matrix(m, shape) - step;

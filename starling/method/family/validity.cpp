@@ -76,6 +76,11 @@ void require_known_neighbors(const Schedule& schedule, const std::string& method
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRounds)
     refuse(method, schedule, "needs neighbours that are known beforehand",
            "ring, exponential, one-peer-exponential or complete");
+  // A group alone is many single neighbours; a group that then talks to others is not.
+  for (Step step = 0; step < schedule.period(); ++step)
+    if (const Exchange first = schedule.exchange(step, 0); first.group.size() > 1 && !first.sources.empty())
+      refuse(method, schedule, "needs a topology of single neighbours, without means within groups",
+             "ring, exponential, one-peer-exponential or complete");
 }
 
 void require_both_directions(const Schedule& schedule, const std::string& method) {
