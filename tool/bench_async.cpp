@@ -31,7 +31,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr double kLeastKept = 0.95;  // the bar
 constexpr int kSlowness = 10;        // times as long as the others' steps
-constexpr int kWarmUp = 3;           // steps; memory has been touched by then
+constexpr int kWarmUp = 9;           // steps; memory has been touched by then
 
 struct Options {
   std::vector<std::string> methods = {"win-put", "async-push-sum", "ad-psgd", "async-average", "dsgd-atc"};
@@ -92,7 +92,14 @@ std::vector<double> be_rank(const std::string& job, const Options& options, cons
     compute_for(options.compute_ms / 1000);
     driver.finish();
   };
-  for (int i = 0; i < kWarmUp; ++i) step();
+  // The usual step, not the last one: a step that the machine has delayed would delay ten times as long.
+  std::vector<double> first;
+  for (int i = 0; i < kWarmUp; ++i) {
+    const auto from = Clock::now();
+    step();
+    first.push_back(Seconds(Clock::now() - from).count());
+  }
+  const Seconds nap((kSlowness - 1) * median(first));
   flock.barrier();
 
   // The slow one ends when the others do; who waits for it makes as few steps as it does.
@@ -101,9 +108,8 @@ std::vector<double> be_rank(const std::string& job, const Options& options, cons
   const int steps = few ? std::max(1, options.steps / kSlowness) : options.steps;
   const auto begin = Clock::now();
   for (int i = 0; i < steps; ++i) {
-    const auto from = Clock::now();
     step();
-    if (slow) std::this_thread::sleep_for((kSlowness - 1) * (Clock::now() - from));
+    if (slow) std::this_thread::sleep_for(nap);
   }
   const double seconds = Seconds(Clock::now() - begin).count();
   const double age = driver.staleness().mean();

@@ -115,8 +115,7 @@ class Ranks {
     for (;;) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
       if (left.count() <= 0) throw Error("the time is over: ranks are stuck or far too slow");
-      // Now and then whatever happens: an end has been seen to wake nobody.
-      poll(watched.data(), watched.size(), static_cast<int>(std::min<std::int64_t>(left.count(), 200)) + 1);
+      poll(watched.data(), watched.size(), static_cast<int>(left.count()) + 1);
       for (std::size_t i = 0; i < watched.size(); ++i)
         if (watched[i].revents != 0) return {ranks[i], {reap(children_[static_cast<std::size_t>(ranks[i])])}};
     }
