@@ -31,6 +31,7 @@ struct Net : torch::nn::Module {
 int main(int argc, char** argv) try {
   const char* name = argc > 1 ? argv[1] : "mnist";
   const int epochs = argc > 2 ? std::atoi(argv[2]) : 1;
+  torch::manual_seed(1);
   torch::set_num_threads(1);
   const auto data = starling::load(name, starling::Split::train);
   const auto test = starling::load(name, starling::Split::test);
