@@ -88,6 +88,10 @@ class Core {
     std::uint64_t schedule = 0;  // hash
     SchedulePtr over;            // the ranks of the whole flock that are in the view
     Exchange exchange;
+
+    /// What both ends of an edge must name: nothing where all steps are the same, so that operations under
+    /// different names may be started in different orders.
+    Step step_in_messages() const { return over && over->period() == 1 && !over->random() ? 0 : step; }
   };
   void next_turn(Course& course, Turn& turn);
 

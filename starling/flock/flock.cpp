@@ -9,6 +9,7 @@
 #include "starling/flock/reduce_all.h"
 #include "starling/flock/staged_reduce.h"
 #include "starling/kernel/copy.h"
+#include "starling/topology/hierarchical.h"
 #include "starling/topology/registry.h"
 
 namespace starling {
@@ -104,10 +105,11 @@ Rank Flock::local_size() const {
 }
 
 void Flock::set_machine_schedule(const std::string& spec) {
-  const std::string inner = make_schedule(spec, machine_size())->name();
-  core_->set_course(
-      core_->machines,
-      make_schedule(fmt::format("hierarchical(outer={},local={})", inner, local_size()), size()));
+  set_machine_schedule(make_schedule(spec, machine_size()));
+}
+
+void Flock::set_machine_schedule(const SchedulePtr& between_machines) {
+  core_->set_course(core_->machines, hierarchical_schedule(between_machines, local_size()));
 }
 
 View Flock::view() const {
@@ -157,6 +159,33 @@ Pending Flock::start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name nam
 Pending Flock::start_hierarchical(Pieces pieces, Name name) {
   if (!core_->schedule_of(core_->machines)) set_machine_schedule("exponential");
   return start_scheduled(core_->machines, std::move(pieces), {}, name);
+}
+
+// Equal local ranks of different machines meet.
+Pending Flock::start_hierarchical(Pieces pieces, const Weighted& machines, Name name) {
+  need_floating(pieces, name.text());
+  const Rank local = local_size();
+  const auto ranks_of = [&](const std::map<Rank, double>& side) {
+    std::map<Rank, double> result;
+    for (const auto& [machine, weight] : side) {
+      if (machine < 0 || machine >= machine_size())
+        throw InvalidArgument(fmt::format("{}: machine {} is not one of the {} machines 0..{}", name.text(),
+                                          machine, machine_size(), machine_size() - 1));
+      result[machine * local + local_rank()] = weight;
+    }
+    return result;
+  };
+  if (!machines.sources || !machines.destinations)
+    throw InvalidArgument(fmt::format("{}: give sources and destinations", name.text()));
+  Weighted weights =
+      global({machines.self_weight, ranks_of(*machines.sources), ranks_of(*machines.destinations)}, name);
+  auto members = std::make_shared<std::vector<Rank>>();
+  for (Rank q = 0; q < local; ++q) members->push_back(core_->global(machine_rank() * local + q, name.text()));
+  std::sort(members->begin(), members->end());
+  if (local > 1) weights.group = {0, 1, local, 1, members};
+  auto operation = std::make_shared<NeighborAverage>(core_, core_->topic(name), weights, false,
+                                                     std::move(pieces), Outgoing());
+  return started(core_, operation, operation->has_phases());
 }
 
 // The same weights by ranks of the whole flock.
@@ -254,6 +283,17 @@ Pending Flock::start_neighbor_allgather(ConstBlock in, Room room, Name name) {
   core_->next_turn(core_->main, turn);
   return started(core_, std::make_shared<GatherNeighbors>(core_, topic, std::move(turn), in, std::move(room)),
                  false);
+}
+
+Pending Flock::start_neighbor_allgather(ConstBlock in, Room room, const std::vector<Rank>& sources,
+                                        const std::vector<Rank>& destinations, Name name) {
+  Core::Turn turn;
+  for (const Rank source : sources) turn.exchange.hear(core_->global(source, name.text()), 1);
+  for (const Rank to : destinations) turn.exchange.tell(core_->global(to, name.text()));
+  return started(
+      core_,
+      std::make_shared<GatherNeighbors>(core_, core_->topic(name), std::move(turn), in, std::move(room)),
+      false);
 }
 
 Pending Flock::barrier_nonblocking(Name name) {

@@ -57,6 +57,7 @@ class Flock {
   Rank machine_size() const { return size() / local_size(); }
   /// Which machine talks to which in hierarchical operations; the static exponential graph unless set.
   void set_machine_schedule(const std::string& spec);
+  void set_machine_schedule(const SchedulePtr& between_machines);
 
   /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set
   /// the same, between the same operations; the schedule begins at its step 0.
@@ -325,12 +326,17 @@ class Flock {
   Pending start_neighbor_allreduce(Pieces pieces, Outgoing memory, Name name);
   Pending start_neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& weights, Name name);
   Pending start_hierarchical(Pieces pieces, Name name);
+  /// With weights of one's own; the ranks in them are machines'.
+  Pending start_hierarchical(Pieces pieces, const Weighted& machines, Name name);
   Pending start_pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name);
   Pending start_allreduce(Pieces pieces, Reduction reduction, Name name);
   Pending start_reduce_scatter(ConstBlock in, Room room, Reduction reduction, Name name);
   Pending start_broadcast(Pieces pieces, Rank root, Name name);
   Pending start_allgather(ConstBlock in, Room room, Name name);
   Pending start_neighbor_allgather(ConstBlock in, Room room, Name name);
+  /// From and to ranks of one's own, in the order of `sources`.
+  Pending start_neighbor_allgather(ConstBlock in, Room room, const std::vector<Rank>& sources,
+                                   const std::vector<Rank>& destinations, Name name);
   Pending start_recv(MutableBlock block, Rank from, Name name);
   void start_send(ConstBlock block, Rank to, Name name);
 

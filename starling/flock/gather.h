@@ -27,7 +27,9 @@ class GatherNeighbors final : public Operation {
       : Operation(MessageKind::neighbor_gathering, std::move(core), topic, turn.step),
         turn_(std::move(turn)),
         in_(in),
-        room_(std::move(room)) {}
+        room_(std::move(room)) {
+    step_in_messages_ = turn_.step_in_messages();
+  }
 
   void start();
 

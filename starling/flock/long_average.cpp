@@ -4,6 +4,7 @@
 
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
+#include "starling/kernel/reduce.h"
 
 namespace starling {
 namespace {
@@ -25,7 +26,9 @@ LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn tu
       turn_(std::move(turn)),
       block_(block),
       mine_(std::move(mine)),
-      parts_((block.in.bytes() + kPart - 1) / kPart) {}
+      parts_((block.in.bytes() + kPart - 1) / kPart) {
+  step_in_messages_ = turn_.step_in_messages();
+}
 
 LongAverage::Part LongAverage::part(std::size_t index) const {
   const std::size_t each = kPart / size_of(block_.in.dtype);
@@ -79,9 +82,24 @@ void LongAverage::post_part(std::size_t index) {
   head.epoch = turn_.epoch;
   for (std::size_t i = 0; i < numbers_to_.size(); ++i) {
     head.sequence = numbers_to_[i];
-    core_->fabric->post(message, head, turn_.exchange.destinations[i].rank);
+    const Destination& to = turn_.exchange.destinations[i];
+    if (to.scale == 1)
+      core_->fabric->post(message, head, to.rank);
+    else
+      core_->fabric->post(scaled_part(index, to.scale), head, to.rank);
   }
   posted_ = index + 1;
+}
+
+// Who is told something else than the others gets a message of its own.
+Outgoing LongAverage::scaled_part(std::size_t index, double factor) const {
+  const auto [begin, count] = part(index);
+  const std::size_t element = size_of(block_.in.dtype);
+  Outgoing message = core_->fabric->reserve(count * element);
+  copy_bytes(message.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
+             count * element);
+  scale(block_.in.dtype, message.bytes().data(), factor, count);
+  return message;
 }
 
 void LongAverage::combine_part(std::size_t index) {

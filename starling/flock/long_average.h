@@ -31,6 +31,7 @@ class LongAverage final : public Operation {
   };
   Part part(std::size_t index) const;
   void post_part(std::size_t index);
+  Outgoing scaled_part(std::size_t index, double factor) const;
   void combine_part(std::size_t index);
 
   Core::Turn turn_;

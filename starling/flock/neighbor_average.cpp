@@ -19,7 +19,17 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
       detail_means_(pieces.size() == 1 ? Detail::schedule : Detail::layout),
       detail_(layout_hash(turn_.schedule, pieces)),
       pieces_(std::move(pieces)),
-      mine_(std::move(mine)) {}
+      mine_(std::move(mine)) {
+  step_in_messages_ = turn_.step_in_messages();
+  note_scales();
+}
+
+// Who is told something else than the others gets a message of its own.
+void NeighborAverage::note_scales() {
+  const auto& told = turn_.exchange.destinations;
+  if (std::all_of(told.begin(), told.end(), [](const Destination& to) { return to.scale == 1; })) return;
+  for (const Destination& to : told) scales_.push_back(to.scale);
+}
 
 NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights,
                                  bool symmetric, Pieces pieces, Outgoing mine)
@@ -29,11 +39,9 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const
       mine_(std::move(mine)) {
   turn_.exchange.self_weight = weights.self_weight;
   for (const auto& [rank, weight] : *weights.sources) turn_.exchange.hear(rank, weight);
-  for (const auto& [rank, scale] : *weights.destinations) {
-    turn_.exchange.tell(rank);
-    scales_.push_back(scale);
-  }
-  if (std::all_of(scales_.begin(), scales_.end(), [](double scale) { return scale == 1; })) scales_.clear();
+  for (const auto& [rank, scale] : *weights.destinations) turn_.exchange.tell(rank, scale);
+  turn_.exchange.group = weights.group;
+  note_scales();
   if (symmetric) {
     detail_means_ = Detail::weight;
     detail_ = std::bit_cast<std::uint64_t>(weights.self_weight);

@@ -13,6 +13,7 @@ struct Weighted {
   double self_weight = 1;
   std::optional<std::map<Rank, double>> sources = {};       // inferred: 1 each
   std::optional<std::map<Rank, double>> destinations = {};  // scales, usually 1 each; inferred: 1 each
+  Group group = {};                                         // whose mean x becomes first
 };
 
 /// out <- self weight * in + the sum of weight * what each source sent, for every piece, in one pass each. A
@@ -42,6 +43,7 @@ class NeighborAverage final : public Operation {
   void proceed() override;
   bool others_need_more() const override { return has_phases(); }
 
+  void note_scales();
   void start_group();
   void finish_group();
   void start_mix();

@@ -37,7 +37,7 @@ Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dt
   expected.sequence = sequence;
   expected.dtype = static_cast<std::uint8_t>(dtype);
   expected.count = count;
-  expected.step = step_;
+  expected.step = step_in_messages_;
   return expected;
 }
 
@@ -47,7 +47,7 @@ MessageHeader Operation::header(DType dtype, std::size_t count) const {
   header.name = topic_.hash;
   header.dtype = static_cast<std::uint8_t>(dtype);
   header.count = count;
-  header.step = step_;
+  header.step = step_in_messages_;
   return header;
 }
 

@@ -22,6 +22,7 @@ class Operation {
         core_(std::move(core)),
         topic_(topic),
         step_(step),
+        step_in_messages_(step),
         trace_(core_->hub->recorder, {topic.text, topic.recorded}, static_cast<RecordKind>(kind), step) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
@@ -87,6 +88,7 @@ class Operation {
   const std::shared_ptr<Core> core_;
   Topic& topic_;
   Step step_;
+  Step step_in_messages_;  // both ends must name the same
   std::vector<Awaited> awaited_;
   /// So many bytes have gone to others.
   void sent(std::size_t bytes) const {

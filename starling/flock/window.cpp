@@ -96,6 +96,18 @@ void Window::accumulate(const std::optional<Weights>& destinations, double self_
   keep_share(self_weight);
 }
 
+void Window::put_value(const void* value, const std::optional<Weights>& destinations) {
+  deposit(value, destinations, false);
+}
+
+void Window::accumulate_value(const void* value, const std::optional<Weights>& destinations) {
+  deposit(value, destinations, true);
+}
+
+void Window::publish() {
+  state_->publish_own();
+}
+
 void Window::load(void* out) {
   const Cell::Held own = state_->shared_cell(state_->core->rank).look();
   copy_bytes(out, own.data(), ConstBlock(state_->tensor).bytes());

@@ -44,8 +44,13 @@ class Window {
   void put(const std::optional<Weights>& destinations = {}, double self_weight = 1);
   /// Adds it to what is there.
   void accumulate(const std::optional<Weights>& destinations = {}, double self_weight = 1);
+  /// The same of another value of the tensor's shape, which stays as it is.
+  void put_value(const void* value, const std::optional<Weights>& destinations = {});
+  void accumulate_value(const void* value, const std::optional<Weights>& destinations = {});
   /// Fetches the sources' tensors, as of their last update, times a weight (1 unless given), into my slots.
   void get(const std::optional<Weights>& sources = {});
+  /// The tensor was written by hand: get() fetches what it is now.
+  void publish();
   /// Empties all slots.
   void clear();
 

@@ -23,6 +23,7 @@ struct Source {
 struct Destination {
   Rank rank = 0;
   Lane lane = Lane::a;
+  double scale = 1;  // of what it is told
 };
 
 /// A set of ranks, none or at least two, in O(1) memory: first + stride * i + j for i < count and j < block,
@@ -55,7 +56,7 @@ struct Exchange {
   void hear(Rank rank, double weight) { sources.push_back({rank, Lane::a, weight, 0}); }
   /// Hears `rank`, adding the weight if it is heard already.
   void hear_again(Rank rank, double weight);
-  void tell(Rank rank) { destinations.push_back({rank, Lane::a}); }
+  void tell(Rank rank, double scale = 1) { destinations.push_back({rank, Lane::a, scale}); }
   /// A symmetric pair: hear and tell.
   void meet(Rank rank, double weight) {
     hear(rank, weight);

@@ -10,7 +10,8 @@ namespace starling {
 /// What a program's own weights may be.
 struct StoredOptions {
   bool allow_negative = false;
-  bool push = false;  // columns sum to one instead of rows
+  bool push = false;   // columns sum to one instead of rows
+  bool as_is = false;  // sums and connection are the program's own affair
 };
 
 /// A static schedule from a list of weights (the diagonal included). Checked: ranks in range, no entry twice,

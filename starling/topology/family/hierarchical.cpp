@@ -1,3 +1,7 @@
+#include "starling/topology/hierarchical.h"
+
+#include <fmt/format.h>
+
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
@@ -43,6 +47,20 @@ class Hierarchical final : public Schedule {
 };
 
 }  // namespace
+}  // namespace starling::family
+
+namespace starling {
+
+std::shared_ptr<Schedule> hierarchical_schedule(SchedulePtr outer, Rank local) {
+  const std::string name = fmt::format("hierarchical(outer={},local={})", outer->name(), local);
+  auto schedule = std::make_shared<family::Hierarchical>(std::move(outer), local);
+  schedule->set_name(name);
+  return schedule;
+}
+
+}  // namespace starling
+
+namespace starling::family {
 
 Family hierarchical() {
   return {

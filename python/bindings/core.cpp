@@ -1,0 +1,12 @@
+#include "module.h"
+#include "starling/version.h"
+
+// The module starling._core: everything that needs no torch. Arrays arrive as addresses, so that numpy's and
+// torch's, of any version, are the same here.
+PYBIND11_MODULE(_core, module) {
+  module.attr("__version__") = STARLING_VERSION;
+  starling::python::bind_errors(module);
+  starling::python::bind_topology(module);
+  starling::python::bind_flock(module);
+  starling::python::bind_window(module);
+}

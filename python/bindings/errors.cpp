@@ -1,0 +1,68 @@
+#include "errors.h"
+
+#include <pybind11/pybind11.h>
+
+#include "module.h"
+#include "starling/flock/errors.h"
+
+namespace py = pybind11;
+
+namespace starling::python {
+namespace {
+
+PyObject* make_class(py::module_& module, const char* name, py::tuple bases, const char* text) {
+  const std::string full = std::string("starling.") + name;
+  PyObject* made = PyErr_NewExceptionWithDoc(full.c_str(), text, bases.ptr(), nullptr);
+  if (made == nullptr) throw py::error_already_set();
+  module.add_object(name, py::handle(made));
+  return made;
+}
+
+void raise(const char* name, const std::exception& error) {
+  PyErr_SetString(py::module_::import("starling._core").attr(name).ptr(), error.what());
+}
+
+}  // namespace
+
+// BlueFog's users catch ValueError for bad arguments and RuntimeError for a flock that cannot go on.
+void bind_errors(py::module_& module) {
+  const py::handle runtime(PyExc_RuntimeError);
+  const py::handle value(PyExc_ValueError);
+  const py::handle error =
+      make_class(module, "Error", py::make_tuple(runtime), "Everything that Starling raises.");
+  make_class(module, "InvalidArgument", py::make_tuple(error, value),
+             "Something that cannot be was asked for; the message says what would be valid.");
+  make_class(
+      module, "Mismatch", py::make_tuple(error, value),
+      "Ranks disagree about an operation: shape, dtype, schedule, root. All that are involved get one.");
+  make_class(module, "PeerLost", py::make_tuple(error),
+             "A rank that an operation needed has died or left: `peer` is its rank.");
+  make_class(module, "TimedOut", py::make_tuple(error), "A wait has taken longer than the flock's timeout.");
+  make_class(module, "Deadlock", py::make_tuple(error),
+             "Blocking operations in opposite orders: the ranks wait for each other in a circle.");
+  translate_exceptions();
+}
+
+void translate_exceptions() {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const PeerLost& error) {
+      const py::object made = py::module_::import("starling._core").attr("PeerLost")(error.what());
+      made.attr("peer") = error.peer();
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    } catch (const InvalidArgument& error) {
+      raise("InvalidArgument", error);
+    } catch (const Mismatch& error) {
+      raise("Mismatch", error);
+    } catch (const TimedOut& error) {
+      raise("TimedOut", error);
+    } catch (const Deadlock& error) {
+      raise("Deadlock", error);
+    } catch (const Error& error) {
+      raise("Error", error);
+    }
+  });
+}
+
+}  // namespace starling::python

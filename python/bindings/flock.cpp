@@ -1,0 +1,255 @@
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "module.h"
+#include "pending.h"
+#include "starling/topology/registry.h"
+
+namespace py = pybind11;
+
+namespace starling::python {
+namespace {
+
+using Address = std::uintptr_t;
+/// (from, to, elements, dtype) of one tensor, addresses as whole numbers.
+using Tensor = std::tuple<Address, Address, std::size_t, int>;
+using WeightMap = std::map<Rank, double>;
+
+void* pointer(Address address) {
+  return reinterpret_cast<void*>(address);  // NOLINT: Python hands over addresses
+}
+
+Piece piece_of(Address from, Address to, std::size_t count, int dtype) {
+  return {{static_cast<DType>(dtype), pointer(from), count}, pointer(to), 0};
+}
+
+Pieces pieces_of_tensors(const std::vector<Tensor>& tensors) {
+  if (tensors.empty()) throw InvalidArgument("a group of no tensors");
+  std::vector<MutableBlock> blocks;
+  for (const auto& [from, to, count, dtype] : tensors)
+    blocks.push_back({static_cast<DType>(dtype), pointer(to), count});
+  Pieces pieces = pieces_of(blocks);
+  for (std::size_t i = 0; i < tensors.size(); ++i) pieces[i].in.data = pointer(std::get<0>(tensors[i]));
+  return pieces;
+}
+
+Reduction reduction_of(const std::string& word) {
+  if (word == "sum") return Reduction::sum;
+  if (word == "average") return Reduction::average;
+  if (word == "min") return Reduction::min;
+  if (word == "max") return Reduction::max;
+  throw InvalidArgument("a reduction is sum, average, min or max, not " + word);
+}
+
+/// Posting copies, which may take a while: never with the interpreter lock.
+template <typename F>
+Started start(F&& make) {
+  refuse_in_child();
+  return Started([&] {
+    const py::gil_scoped_release release;
+    return make();
+  }());
+}
+
+template <typename F>
+Gathering gather(int dtype, F&& make) {
+  refuse_in_child();
+  auto bytes = std::make_shared<std::vector<std::byte>>();
+  Room room = Gathering::room(bytes, static_cast<DType>(dtype));
+  Pending pending = [&] {
+    const py::gil_scoped_release release;
+    return make(std::move(room));
+  }();
+  return {std::move(bytes), std::move(pending)};
+}
+
+void bind_pending(py::module_& module) {
+  py::class_<Started>(module, "Pending", "A started operation; it ends in a result or an error.")
+      .def("ready", &Started::ready, "Whether wait() would return at once. Makes progress, never blocks.")
+      .def("wait", &Started::wait,
+           "Returns when the result is there. The interpreter lock is free meanwhile.")
+      .def("wait_for", &Started::wait_for, py::arg("seconds"),
+           "wait() for so long; False when that was too short.");
+  py::class_<Gathering, Started>(module, "Gathering", py::buffer_protocol()).def_buffer([](Gathering& one) {
+    auto& bytes = one.bytes();
+    return py::buffer_info(reinterpret_cast<std::uint8_t*>(bytes.data()),
+                           static_cast<py::ssize_t>(bytes.size()));
+  });
+}
+
+Flock join_now() {
+  refuse_in_child();
+  const py::gil_scoped_release release;
+  return join();
+}
+
+void bind_operations(py::class_<Flock>& flock) {
+  flock
+      .def(
+          "neighbor_allreduce",
+          [](Flock& self, Address from, Address to, std::size_t count, int dtype, const std::string& name) {
+            refuse_in_child();
+            Pending pending = [&] {
+              const py::gil_scoped_release release;
+              return self.start_neighbor_allreduce({piece_of(from, to, count, dtype)}, {}, name);
+            }();
+            wait_for_result(pending);
+          },
+          "One tensor, blocking: the shortest way.")
+      .def(
+          "start_neighbor_allreduce",
+          [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name) {
+            return start([&] { return self.start_neighbor_allreduce(pieces_of_tensors(tensors), {}, name); });
+          })
+      .def("start_weighted_neighbor_allreduce",
+           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
+              const WeightMap& destinations, const std::string& name) {
+             return start([&] {
+               return self.start_neighbor_allreduce(pieces_of_tensors(tensors), {},
+                                                    Weighted{self_weight, sources, destinations}, name);
+             });
+           })
+      .def("start_hierarchical",
+           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name) {
+             return start([&] { return self.start_hierarchical(pieces_of_tensors(tensors), name); });
+           })
+      .def("start_weighted_hierarchical",
+           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
+              const WeightMap& destinations, const std::string& name) {
+             return start([&] {
+               return self.start_hierarchical(pieces_of_tensors(tensors),
+                                              {self_weight, sources, destinations}, name);
+             });
+           })
+      .def("start_allreduce",
+           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& reduction,
+              const std::string& name) {
+             return start([&] {
+               return self.start_allreduce(pieces_of_tensors(tensors), reduction_of(reduction), name);
+             });
+           })
+      .def("start_broadcast",
+           [](Flock& self, const std::vector<Tensor>& tensors, Rank root, const std::string& name) {
+             return start([&] { return self.start_broadcast(pieces_of_tensors(tensors), root, name); });
+           })
+      .def("start_barrier",
+           [](Flock& self, const std::string& name) {
+             return start([&] { return self.barrier_nonblocking(name); });
+           })
+      .def("send",
+           [](Flock& self, Address from, std::size_t count, int dtype, Rank to, const std::string& name) {
+             refuse_in_child();
+             const py::gil_scoped_release release;
+             self.start_send({static_cast<DType>(dtype), pointer(from), count}, to, name);
+           })
+      .def("start_recv",
+           [](Flock& self, Address to, std::size_t count, int dtype, Rank from, const std::string& name) {
+             return start([&] {
+               return self.start_recv({static_cast<DType>(dtype), pointer(to), count}, from, name);
+             });
+           });
+}
+
+void bind_gathers(py::class_<Flock>& flock) {
+  const auto block = [](Address from, std::size_t count, int dtype) {
+    return ConstBlock{static_cast<DType>(dtype), pointer(from), count};
+  };
+  flock
+      .def("start_allgather",
+           [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name) {
+             return gather(dtype, [&](Room room) {
+               return self.start_allgather(block(from, count, dtype), std::move(room), name);
+             });
+           })
+      .def("start_neighbor_allgather",
+           [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name) {
+             return gather(dtype, [&](Room room) {
+               return self.start_neighbor_allgather(block(from, count, dtype), std::move(room), name);
+             });
+           })
+      .def("start_chosen_neighbor_allgather",
+           [block](Flock& self, Address from, std::size_t count, int dtype, const std::vector<Rank>& sources,
+                   const std::vector<Rank>& destinations, const std::string& name) {
+             return gather(dtype, [&](Room room) {
+               return self.start_neighbor_allgather(block(from, count, dtype), std::move(room), sources,
+                                                    destinations, name);
+             });
+           })
+      .def("start_reduce_scatter", [block](Flock& self, Address from, std::size_t count, int dtype,
+                                           const std::string& reduction, const std::string& name) {
+        return gather(dtype, [&](Room room) {
+          return self.start_reduce_scatter(block(from, count, dtype), std::move(room),
+                                           reduction_of(reduction), name);
+        });
+      });
+}
+
+void bind_members(py::class_<Flock>& flock) {
+  using NoLock = py::call_guard<py::gil_scoped_release>;
+  flock.def_property_readonly("rank", &Flock::rank)
+      .def_property_readonly("size", &Flock::size)
+      .def_property_readonly("local_size", &Flock::local_size)
+      .def_property_readonly("local_rank", &Flock::local_rank)
+      .def_property_readonly("machine_rank", &Flock::machine_rank)
+      .def_property_readonly("machine_size", &Flock::machine_size)
+      .def_property_readonly("step", &Flock::step,
+                             "The step that the next scheduled operation takes, from 0.")
+      .def_property_readonly("bytes_sent", &Flock::bytes_sent, "By this rank's operations so far.")
+      .def_property_readonly(
+          "members", [](const Flock& self) { return self.view().members; }, "Who is alive.")
+      .def("set_schedule",
+           [](Flock& self, const std::shared_ptr<Schedule>& schedule) {
+             self.set_schedule(SchedulePtr(schedule));
+           })
+      .def("set_schedule", [](Flock& self, const std::string& spec) { self.set_schedule(spec); })
+      .def("set_machine_schedule",
+           [](Flock& self, const std::shared_ptr<Schedule>& outer) {
+             self.set_machine_schedule(SchedulePtr(outer));
+           })
+      .def("set_machine_schedule",
+           [](Flock& self, const std::string& spec) { self.set_machine_schedule(spec); })
+      .def_property_readonly(
+          "schedule",
+          [](const Flock& self) { return std::const_pointer_cast<Schedule>(self.load_topology()); })
+      .def_property(
+          "timeout", [](const Flock& self) { return std::chrono::duration<double>(self.timeout()).count(); },
+          [](Flock& self, double seconds) {
+            self.set_timeout(
+                std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+          },
+          "Bounds every wait, in seconds.")
+      .def_property(
+          "on_loss", [](const Flock& self) { return self.on_loss() == OnLoss::raise ? "raise" : "reweight"; },
+          [](Flock& self, const std::string& word) {
+            if (word != "raise" && word != "reweight")
+              throw InvalidArgument("on_loss is raise or reweight, not " + word);
+            self.on_loss(word == "raise" ? OnLoss::raise : OnLoss::reweight);
+          },
+          "What happens when a rank dies: raise PeerLost, or reweight and go on among the survivors.")
+      .def("set_allreduce", &Flock::set_allreduce)
+      .def("split", &Flock::split, py::arg("colour"), py::arg("key") = 0, NoLock())
+      .def(
+          "group", [](Flock& self, const std::vector<Rank>& ranks) { return self.group(ranks); },
+          py::arg("ranks"), NoLock())
+      .def(
+          "_address", [](Flock& self) { return reinterpret_cast<Address>(&self); }, "For starling._torch.");
+}
+
+}  // namespace
+
+void bind_flock(py::module_& module) {
+  bind_pending(module);
+  py::class_<Flock> flock(module, "Flock",
+                          "The group this process has joined. Tensors are (from, to, count, dtype).");
+  bind_members(flock);
+  bind_operations(flock);
+  bind_gathers(flock);
+  module.def("join", &join_now, "Joins the flock this process was started in, or makes a flock of one.");
+  module.def("launched_ranks", &launched_ranks);
+  py::dict dtypes;
+  for (int code = 0; code <= static_cast<int>(DType::uint8); ++code)
+    dtypes[py::str(name(static_cast<DType>(code)))] = code;
+  module.attr("dtypes") = dtypes;
+}
+
+}  // namespace starling::python

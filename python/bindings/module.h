@@ -1,0 +1,13 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+// The parts of the module starling._core, one file each.
+namespace starling::python {
+
+void bind_errors(pybind11::module_& module);
+void bind_topology(pybind11::module_& module);
+void bind_flock(pybind11::module_& module);
+void bind_window(pybind11::module_& module);
+
+}  // namespace starling::python

@@ -1,0 +1,77 @@
+#include "pending.h"
+
+#include <atomic>
+#include <chrono>
+#include <pthread.h>
+
+#include "starling/base/error.h"
+
+namespace py = pybind11;
+
+namespace starling::python {
+namespace {
+
+constexpr auto kBetweenSignals = std::chrono::milliseconds(100);
+
+std::atomic<bool> forked{false};
+
+// Registered when the module is loaded, before any flock is joined.
+const int registered = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+
+}  // namespace
+
+void refuse_in_child() {
+  if (forked)
+    throw Error(
+        "this process was forked by a member of a flock, and the flock is its parent's alone; start workers "
+        "by spawning "
+        "(multiprocessing's spawn, DataLoader's multiprocessing_context) or leave the flock to the parent");
+}
+
+void wait_for_result(Pending& pending) {
+  bool ended = false;
+  while (!ended) {
+    {
+      const py::gil_scoped_release release;
+      ended = pending.wait_for(kBetweenSignals);
+      if (ended) pending.wait();
+    }
+    if (!ended && PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+// Dropping a Pending waits for it. Where nobody can come any more (the interpreter ends, the child of a fork)
+// it is left to the end of the process.
+Started::~Started() {
+  if (!pending_) return;
+  if (forked || Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0) {
+    pending_.release();  // NOLINT: on purpose
+    return;
+  }
+  const py::gil_scoped_release release;
+  pending_.reset();
+}
+
+bool Started::ready() {
+  const py::gil_scoped_release release;
+  return pending_->ready();
+}
+
+void Started::wait() {
+  wait_for_result(*pending_);
+}
+
+bool Started::wait_for(double seconds) {
+  const py::gil_scoped_release release;
+  return pending_->wait_for(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+}
+
+Room Gathering::room(const Bytes& bytes, DType dtype) {
+  return [bytes, dtype](std::size_t count) {
+    bytes->resize(count * size_of(dtype));
+    return static_cast<void*>(bytes->data());
+  };
+}
+
+}  // namespace starling::python

@@ -1,0 +1,74 @@
+#include <pybind11/stl.h>
+
+#include "module.h"
+#include "starling/topology/matrix.h"
+#include "starling/topology/registry.h"
+#include "starling/topology/stored.h"
+
+namespace py = pybind11;
+
+namespace starling::python {
+namespace {
+
+/// (receivers, senders, weights) of one step's matrix, the diagonal included.
+using Entries = std::tuple<std::vector<Rank>, std::vector<Rank>, std::vector<double>>;
+
+Entries entries(const Schedule& schedule, Step step, bool block_b) {
+  Entries result;
+  for (const Entry& entry : RoundMatrix(schedule, step).entries(block_b ? Lane::b : Lane::a)) {
+    std::get<0>(result).push_back(entry.receiver);
+    std::get<1>(result).push_back(entry.sender);
+    std::get<2>(result).push_back(entry.weight);
+  }
+  return result;
+}
+
+/// A static schedule of a program's own weights, whatever they sum to; equal names mean equal weights.
+std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::string& name) {
+  const auto& [receivers, senders, weights] = given;
+  std::vector<Entry> list;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    list.push_back({receivers[i], senders[i], Lane::a, weights[i]});
+  auto schedule = schedule_from_weights(n, std::move(list), {.as_is = true}, name);
+  schedule->set_name(name);
+  return schedule;
+}
+
+}  // namespace
+
+void bind_topology(py::module_& module) {
+  py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule", "Who talks to whom, by step and rank.")
+      .def_property_readonly("name", &Schedule::name)
+      .def_property_readonly("size", &Schedule::size)
+      .def_property_readonly("period", &Schedule::period)
+      .def_property_readonly("random", &Schedule::random)
+      .def_property_readonly("two_block",
+                             [](const Schedule& self) { return self.mixing() == Mixing::two_block; })
+      .def_property_readonly("push_sum",
+                             [](const Schedule& self) { return self.mixing() == Mixing::push_sum; })
+      .def("entries", &entries, py::arg("step") = 0, py::arg("block_b") = false,
+           "(receivers, senders, weights) of one step's matrix.")
+      .def(
+          "exchange",
+          [](const Schedule& self, Step step, Rank rank) {
+            const Exchange one = self.exchange(step, rank);
+            py::dict sources;
+            for (const Source& source : one.sources) sources[py::int_(source.rank)] = source.weight;
+            std::vector<Rank> destinations;
+            for (const Destination& to : one.destinations) destinations.push_back(to.rank);
+            std::vector<Rank> group;
+            for (std::int64_t i = 0; i < one.group.size(); ++i) group.push_back(one.group[i]);
+            return py::make_tuple(one.self_weight, sources, destinations, group);
+          },
+          py::arg("step"), py::arg("rank"),
+          "(self weight, {source: weight}, destinations, group) of one rank's step.");
+  module.def(
+      "make_schedule",
+      [](const std::string& spec, Rank n, std::uint64_t seed) {
+        return std::const_pointer_cast<Schedule>(make_schedule(spec, n, seed));
+      },
+      py::arg("spec"), py::arg("n"), py::arg("seed") = 0);
+  module.def("schedule_from_weights", &from_weights, py::arg("n"), py::arg("entries"), py::arg("name"));
+}
+
+}  // namespace starling::python

@@ -1,0 +1,95 @@
+#include "starling/flock/window.h"
+
+#include <pybind11/stl.h>
+
+#include "module.h"
+#include "pending.h"
+
+namespace py = pybind11;
+
+namespace starling::python {
+namespace {
+
+using Address = std::uintptr_t;
+using NoLock = py::call_guard<py::gil_scoped_release>;
+using MaybeWeights = std::optional<Window::Weights>;
+
+void* pointer(Address address) {
+  return reinterpret_cast<void*>(address);  // NOLINT: Python hands over addresses
+}
+
+Window create(Flock& flock, Address address, std::size_t count, int dtype, const std::string& name,
+              bool zero) {
+  refuse_in_child();
+  const py::gil_scoped_release release;
+  return flock.create_window({static_cast<DType>(dtype), pointer(address), count}, name, {.zero = zero});
+}
+
+/// The mutexes of some ranks' windows, from enter() to exit().
+class Held {
+ public:
+  Held(Window window, std::vector<Rank> ranks) : window_(std::move(window)), ranks_(std::move(ranks)) {}
+  void enter() { mutex_.emplace(window_.mutex(ranks_)); }
+  void exit() { mutex_.reset(); }
+
+ private:
+  Window window_;
+  std::vector<Rank> ranks_;
+  std::optional<Window::Mutex> mutex_;
+};
+
+}  // namespace
+
+void bind_window(py::module_& module) {
+  py::class_<Held>(module, "WindowMutex")
+      .def("__enter__",
+           [](Held& self) {
+             const py::gil_scoped_release release;
+             self.enter();
+           })
+      .def("__exit__", [](Held& self, const py::args&) { self.exit(); });
+  py::class_<Window>(module, "Window", "Memory that others may put into, add to or get from at any time.")
+      .def(py::init(&create), py::arg("flock"), py::arg("address"), py::arg("count"), py::arg("dtype"),
+           py::arg("name"), py::arg("zero") = false)
+      .def("put", &Window::put, py::arg("destinations") = py::none(), py::arg("self_weight") = 1.0, NoLock())
+      .def("accumulate", &Window::accumulate, py::arg("destinations") = py::none(),
+           py::arg("self_weight") = 1.0, NoLock())
+      .def(
+          "put_value",
+          [](Window& self, Address value, const MaybeWeights& to) { self.put_value(pointer(value), to); },
+          NoLock())
+      .def(
+          "accumulate_value",
+          [](Window& self, Address value, const MaybeWeights& to) {
+            self.accumulate_value(pointer(value), to);
+          },
+          NoLock())
+      .def("get", &Window::get, py::arg("sources") = py::none(), NoLock())
+      .def(
+          "update", [](Window& self, bool reset) { self.update(reset); }, py::arg("reset") = false, NoLock())
+      .def(
+          "update_weighted",
+          [](Window& self, double self_weight, const Window::Weights& sources, bool reset) {
+            self.update(self_weight, sources, reset);
+          },
+          NoLock())
+      .def(
+          "update_into",
+          [](Window& self, Address out, std::size_t count, int dtype, double self_weight,
+             const Window::Weights& sources, bool reset) {
+            self.update_into({static_cast<DType>(dtype), pointer(out), count}, self_weight, sources, reset);
+          },
+          NoLock())
+      .def("update_then_collect", &Window::update_then_collect, NoLock())
+      .def("publish", &Window::publish, NoLock())
+      .def("version", &Window::version)
+      .def_property("p", &Window::p, &Window::set_p)
+      .def_property_readonly("sources", &Window::sources)
+      .def_property_readonly("destinations", &Window::destinations)
+      .def_property_readonly("name", &Window::name)
+      .def("mutex", [](Window& self, const std::vector<Rank>& ranks) { return Held(self, ranks); });
+  module.def(
+      "free_window", [](Flock& flock, const std::string& name) { flock.win_free(Name(name)); }, NoLock());
+}
+
+}  // namespace starling::python
