@@ -18,10 +18,6 @@ PyObject* make_class(py::module_& module, const char* name, py::tuple bases, con
   return made;
 }
 
-void raise(const char* name, const std::exception& error) {
-  PyErr_SetString(py::module_::import("starling._core").attr(name).ptr(), error.what());
-}
-
 }  // namespace
 
 // BlueFog's users catch ValueError for bad arguments and RuntimeError for a flock that cannot go on.
@@ -41,28 +37,6 @@ void bind_errors(py::module_& module) {
   make_class(module, "Deadlock", py::make_tuple(error),
              "Blocking operations in opposite orders: the ranks wait for each other in a circle.");
   translate_exceptions();
-}
-
-void translate_exceptions() {
-  py::register_local_exception_translator([](std::exception_ptr pointer) {
-    try {
-      if (pointer) std::rethrow_exception(pointer);
-    } catch (const PeerLost& error) {
-      const py::object made = py::module_::import("starling._core").attr("PeerLost")(error.what());
-      made.attr("peer") = error.peer();
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
-    } catch (const InvalidArgument& error) {
-      raise("InvalidArgument", error);
-    } catch (const Mismatch& error) {
-      raise("Mismatch", error);
-    } catch (const TimedOut& error) {
-      raise("TimedOut", error);
-    } catch (const Deadlock& error) {
-      raise("Deadlock", error);
-    } catch (const Error& error) {
-      raise("Error", error);
-    }
-  });
 }
 
 }  // namespace starling::python

@@ -1,8 +1,10 @@
 #include <pybind11/stl.h>
 
 #include "module.h"
+#include "starling/topology/hierarchical.h"
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
+#include "starling/topology/settable.h"
 #include "starling/topology/stored.h"
 
 namespace py = pybind11;
@@ -24,14 +26,28 @@ Entries entries(const Schedule& schedule, Step step, bool block_b) {
 }
 
 /// A static schedule of a program's own weights, whatever they sum to; equal names mean equal weights.
-std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::string& name) {
+std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::string& name, bool push) {
   const auto& [receivers, senders, weights] = given;
   std::vector<Entry> list;
   for (std::size_t i = 0; i < weights.size(); ++i)
     list.push_back({receivers[i], senders[i], Lane::a, weights[i]});
-  auto schedule = schedule_from_weights(n, std::move(list), {.as_is = true}, name);
+  auto schedule = schedule_from_weights(n, std::move(list), {.push = push, .as_is = true}, name);
   schedule->set_name(name);
   return schedule;
+}
+
+/// What this rank does from now on, with weights of its own.
+void set_exchange(SettableSchedule& self, double self_weight, const std::map<Rank, double>& sources,
+                  const std::map<Rank, double>& destinations, const std::vector<Rank>& group) {
+  Exchange exchange;
+  exchange.self_weight = self_weight;
+  for (const auto& [rank, weight] : sources) exchange.hear(rank, weight);
+  for (const auto& [rank, scale] : destinations) exchange.tell(rank, scale);
+  if (group.size() > 1) {
+    const auto count = static_cast<std::int64_t>(group.size());
+    exchange.group = {0, 1, count, 1, std::make_shared<const std::vector<Rank>>(group)};
+  }
+  self.set(std::move(exchange));
 }
 
 }  // namespace
@@ -68,7 +84,32 @@ void bind_topology(py::module_& module) {
         return std::const_pointer_cast<Schedule>(make_schedule(spec, n, seed));
       },
       py::arg("spec"), py::arg("n"), py::arg("seed") = 0);
-  module.def("schedule_from_weights", &from_weights, py::arg("n"), py::arg("entries"), py::arg("name"));
+  py::class_<SettableSchedule, Schedule, std::shared_ptr<SettableSchedule>>(
+      module, "SettableSchedule", "This rank does what it was last told, until it is told something else.")
+      .def(py::init<Rank, Rank>(), py::arg("n"), py::arg("rank"))
+      .def("set", &set_exchange, py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
+           py::arg("group") = std::vector<Rank>())
+      .def(
+          "set_from",
+          [](SettableSchedule& self, const Schedule& other, Step step, Rank rank) {
+            self.set(other.exchange(step, rank));
+          },
+          "As another schedule would have it in one step.");
+  module.def(
+      "schedule_address",
+      [](const std::shared_ptr<Schedule>& schedule) {
+        // Read at once by starling._torch; the last one asked for lives until the next.
+        static std::shared_ptr<Schedule> lent;
+        lent = schedule;
+        return reinterpret_cast<std::uintptr_t>(&lent);
+      },
+      "For starling._torch.");
+  module.def(
+      "hierarchical_schedule",
+      [](const std::shared_ptr<Schedule>& outer, Rank local) { return hierarchical_schedule(outer, local); },
+      "The mean over the ranks of every machine, then `outer` between machines.");
+  module.def("schedule_from_weights", &from_weights, py::arg("n"), py::arg("entries"), py::arg("name"),
+             py::arg("push") = false);
 }
 
 }  // namespace starling::python

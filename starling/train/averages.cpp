@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "starling/base/error.h"
-#include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer_state.h"
 
 // What the flock does with whole models: start, compare, evaluate.
@@ -36,8 +35,8 @@ void Trainer::State::agree_on(const std::string& settings) {
 
 std::vector<torch::Tensor> Trainer::State::floating_buffers() const {
   std::vector<torch::Tensor> all;
-  for (const torch::Tensor& buffer : module.buffers())
-    if (buffer.defined() && buffer.is_floating_point()) all.push_back(buffer);
+  for (const auto& [name, buffer] : module.buffers())
+    if (buffer.is_floating_point()) all.push_back(buffer);
   return all;
 }
 
@@ -50,16 +49,17 @@ void Trainer::State::broadcast_parameters(Rank root) {
   // Frozen parameters are part of the model, too.
   std::unordered_set<torch::TensorImpl*> trained;
   for (const Placed& placed : parameters) trained.insert(placed.parameter.unsafeGetTensorImpl());
-  std::vector<torch::Tensor> rest = module.buffers();
-  for (const torch::Tensor& parameter : module.parameters())
+  std::vector<torch::Tensor> rest;
+  for (const auto& [name, buffer] : module.buffers()) rest.push_back(buffer);
+  for (const auto& [name, parameter] : module.parameters())
     if (!trained.contains(parameter.unsafeGetTensorImpl())) rest.push_back(parameter);
   for (torch::Tensor& tensor : rest) {
-    if (!tensor.defined()) continue;
-    torch::Tensor bytes = tensor.contiguous();
+    torch::Tensor bytes = tensor.cpu().contiguous();
     const MutableBlock raw{DType::uint8, bytes.data_ptr(), bytes.nbytes()};
     flock.start_broadcast({{raw, raw.data, 0}}, root, Name(options.name + "/rest of the module")).wait();
     if (!bytes.is_same(tensor)) tensor.copy_(bytes);
   }
+  for (const Bucket& bucket : buckets) bucket.publish_x();
   driver->restart();
   parameters_changed();
 }
@@ -70,11 +70,11 @@ void Trainer::State::broadcast_optimizer_state(Rank root) {
   std::string text;
   std::vector<std::int64_t> length = {0};
   if (flock.rank() == root) {
-    local.export_state(parameters, updates());
+    local->export_state(parameters, updates());
     try {
-      text = saved_optimizer(optimizer);
+      text = local->saved(true);
       length[0] = static_cast<std::int64_t>(text.size());
-    } catch (const c10::Error&) {
+    } catch (const InvalidArgument&) {
       length[0] = kCannotBeSaved;
     }
   }
@@ -86,9 +86,9 @@ void Trainer::State::broadcast_optimizer_state(Rank root) {
   text.resize(static_cast<std::size_t>(length[0]));
   flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), root, Name(name));
   if (flock.rank() == root) return;
-  restore_optimizer(optimizer, text);
-  local.read_settings();
-  local.import_state(parameters, updates());
+  local->restore(text, true);
+  local->read_settings();
+  local->import_state(parameters, updates());
 }
 
 double Trainer::State::consensus_distance() {
@@ -97,8 +97,8 @@ double Trainer::State::consensus_distance() {
   std::vector<double> squares = {0};
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const MutableBlock model = averaged ? buckets[b].x_block() : driver->method().model((*driver)[b]);
-    const torch::Tensor own =
-        torch::from_blob(model.data, {static_cast<std::int64_t>(model.count)}, buckets[b].x.options());
+    const torch::Tensor own = torch::from_blob(model.data, {static_cast<std::int64_t>(model.count)},
+                                               torch::TensorOptions(buckets[b].x.scalar_type()));
     const torch::Tensor mean = own.clone();
     const MutableBlock block = block_of(mean);
     flock.start_allreduce({{block, block.data, 0}}, Reduction::average, Name(options.name + "/mean")).wait();
@@ -121,6 +121,7 @@ void Trainer::State::average() {
     const MutableBlock x = bucket.x_block();
     if (model.data != x.data) std::memcpy(x.data, model.data, bucket.x.nbytes());
     flock.start_allreduce({{x, x.data, 0}}, Reduction::average, Name(options.name + "/average")).wait();
+    bucket.publish_x();
   }
   own_buffers.clear();
   for (const torch::Tensor& buffer : floating_buffers()) own_buffers.push_back(buffer.clone());
@@ -131,7 +132,7 @@ void Trainer::State::average() {
 void Trainer::State::average_buffers() {
   if (options.buffers == "local") return;
   for (torch::Tensor& buffer : floating_buffers()) {
-    torch::Tensor flat = buffer.contiguous();
+    torch::Tensor flat = buffer.cpu().contiguous();
     const MutableBlock block = block_of(flat);
     const Pieces pieces = {{block, block.data, 0}};
     const std::string name = options.name + "/average buffers";
@@ -146,8 +147,10 @@ void Trainer::State::average_buffers() {
 void Trainer::State::revert() {
   if (!averaged) return;
   const torch::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < buckets.size(); ++b)
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
     std::memcpy(buckets[b].x.data_ptr(), own_models[b].data_ptr(), buckets[b].x.nbytes());
+    buckets[b].publish_x();
+  }
   const auto buffers = floating_buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) torch::Tensor(buffers[i]).copy_(own_buffers[i]);
   own_models.clear();

@@ -1,7 +1,9 @@
 #include "starling/train/bucket.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
+#include <map>
 #include <unordered_map>
 
 #include "starling/base/error.h"
@@ -23,19 +25,19 @@ void check(const Placed& placed) {
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(fmt::format("parameter {} {}", placed.name, why));
   };
-  if (!parameter.device().is_cpu())
-    refuse(fmt::format("is on {}; parameters are trained in CPU memory", parameter.device().str()));
+  if (!parameter.device().is_cpu() && !parameter.device().is_cuda())
+    refuse(fmt::format("is on {}; parameters are trained in CPU or CUDA memory", parameter.device().str()));
   if (parameter.layout() != torch::kStrided) refuse("is sparse; only dense parameters can be trained");
   if (!parameter.is_leaf()) refuse("is computed from other tensors; only leaves can be trained");
   dtype_of_tensor(parameter);
 }
 
+}  // namespace
+
 torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed) {
   return flat.narrow(0, static_cast<std::int64_t>(placed.offset), placed.parameter.numel())
       .view(placed.parameter.sizes());
 }
-
-}  // namespace
 
 DType dtype_of_tensor(const torch::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -61,6 +63,20 @@ MutableBlock Bucket::gradient_block() const {
   return {dtype_of_tensor(gradient), gradient.data_ptr(), static_cast<std::size_t>(gradient.numel())};
 }
 
+void Bucket::publish_x() const {
+  if (device_x.defined()) torch::Tensor(device_x).copy_(x);
+}
+void Bucket::fetch_x() const {
+  if (device_x.defined()) torch::Tensor(x).copy_(device_x);
+}
+void Bucket::fetch_gradient() const {
+  if (device_x.defined()) torch::Tensor(gradient).copy_(device_gradient);
+}
+void Bucket::zero_gradient() const {
+  std::memset(gradient.data_ptr(), 0, gradient.nbytes());
+  if (device_x.defined()) torch::Tensor(device_gradient).zero_();
+}
+
 std::vector<Segment> Bucket::segments(const std::vector<Placed>& all) const {
   std::vector<Segment> result;
   for (const std::size_t index : parameters) {
@@ -74,11 +90,12 @@ std::vector<Segment> Bucket::segments(const std::vector<Placed>& all) const {
   return result;
 }
 
-std::vector<Placed> trained_parameters(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+std::vector<Placed> trained_parameters(const ModuleTensors& module,
+                                       const std::vector<std::vector<torch::Tensor>>& groups) {
   std::unordered_map<torch::TensorImpl*, Placed> trained;
   std::vector<torch::TensorImpl*> order;
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const auto& group = optimizer.param_groups()[g].params();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto& group = groups[g];
     for (std::size_t i = 0; i < group.size(); ++i) {
       if (!group[i].requires_grad()) continue;  // frozen
       const Placed placed{fmt::format("{} of the optimizer's group {}", i, g), group[i], {}, {}, g, 0, 0, 0};
@@ -95,7 +112,7 @@ std::vector<Placed> trained_parameters(torch::nn::Module& module, torch::optim::
     result.push_back(found->second);
     trained.erase(found);
   };
-  for (const auto& item : module.named_parameters()) take(item.value().unsafeGetTensorImpl(), item.key());
+  for (const auto& [name, tensor] : module.parameters()) take(tensor.unsafeGetTensorImpl(), name);
   for (torch::TensorImpl* tensor : order) take(tensor, "");
   if (result.empty())
     throw InvalidArgument("the optimizer has no parameter that wants a gradient; there is nothing to train");
@@ -106,11 +123,11 @@ std::vector<Placed> trained_parameters(torch::nn::Module& module, torch::optim::
 
 std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) {
   std::vector<Bucket> buckets;
-  std::vector<std::size_t> filled;            // elements, by bucket
-  std::unordered_map<int, std::size_t> open;  // by type: the bucket that still has room
+  std::vector<std::size_t> filled;                                        // elements, by bucket
+  std::map<std::pair<torch::ScalarType, std::string>, std::size_t> open;  // the bucket that still has room
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Placed& placed = parameters[i];
-    const int type = static_cast<int>(placed.parameter.scalar_type());
+    const std::pair type(placed.parameter.scalar_type(), placed.parameter.device().str());
     if (!open.contains(type)) {
       open[type] = buckets.size();
       buckets.emplace_back();
@@ -127,19 +144,28 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) 
   const torch::NoGradGuard no_grad;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     Bucket& bucket = buckets[b];
-    const auto options = torch::TensorOptions(parameters[bucket.parameters[0]].parameter.dtype());
+    const torch::Tensor& first = parameters[bucket.parameters[0]].parameter;
+    const bool on_device = !first.device().is_cpu();
+    const auto options = torch::TensorOptions(first.dtype()).pinned_memory(on_device);
     bucket.x = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
-    bucket.gradient = torch::zeros_like(bucket.x);
+    bucket.gradient = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
+    if (on_device) {
+      bucket.device_x = bucket.x.to(first.device());
+      bucket.device_gradient = bucket.x.to(first.device());
+    }
+    const torch::Tensor& home = on_device ? bucket.device_x : bucket.x;
+    const torch::Tensor& home_gradient = on_device ? bucket.device_gradient : bucket.gradient;
     for (const std::size_t i : bucket.parameters) {
       Placed& placed = parameters[i];
-      placed.place = view_at(bucket.x, placed);
+      placed.place = view_at(home, placed);
       placed.place.copy_(placed.parameter);
       placed.parameter.set_data(placed.place);
-      placed.gradient = view_at(bucket.gradient, placed);
+      placed.gradient = view_at(home_gradient, placed);
       // What was computed before is not lost.
       if (placed.parameter.grad().defined()) placed.gradient.copy_(placed.parameter.grad());
       placed.parameter.mutable_grad() = placed.gradient;
     }
+    bucket.fetch_x();
   }
   return buckets;
 }

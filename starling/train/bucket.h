@@ -5,6 +5,7 @@
 
 #include "starling/flock/block.h"
 #include "starling/method/update.h"
+#include "starling/train/module_tensors.h"
 #include "starling/train/torch_version.h"
 
 namespace starling {
@@ -22,23 +23,36 @@ struct Placed {
 };
 
 /// Parameters of one type that travel together. They and their gradients are views of flat memory, which
-/// never moves.
+/// never moves: x and gradient themselves or, for parameters on a device, `device_x` and `device_gradient`,
+/// whose values go through x and gradient on the host.
 struct Bucket {
   torch::Tensor x;
   torch::Tensor gradient;
+  torch::Tensor device_x;
+  torch::Tensor device_gradient;
   std::vector<std::size_t> parameters;  // indices into the list of all
 
   MutableBlock x_block() const;
   MutableBlock gradient_block() const;
   std::vector<Segment> segments(const std::vector<Placed>& all) const;
+
+  // Between the host and the device; nothing where there is no device.
+  void publish_x() const;
+  void fetch_x() const;
+  void fetch_gradient() const;
+  void zero_gradient() const;
 };
+
+/// A parameter's part of a flat tensor.
+torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed);
 
 DType dtype_of_tensor(const torch::Tensor& tensor);
 
-/// The parameters that an optimizer trains and that want gradients, in the order in which backward is likely
-/// to produce these: the reverse of registration. Parameters that are shared are there once. Throws
-/// InvalidArgument for what cannot be trained here.
-std::vector<Placed> trained_parameters(torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+/// The parameters that an optimizer (by its groups) trains and that want gradients, in the order in which
+/// backward is likely to produce these: the reverse of registration. Parameters that are shared are there
+/// once. Throws InvalidArgument for what cannot be trained here.
+std::vector<Placed> trained_parameters(const ModuleTensors& module,
+                                       const std::vector<std::vector<torch::Tensor>>& groups);
 
 /// Moves the parameters into flat memory, in buckets of at least `bytes`, and gives them gradients.
 std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes);

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+
+#include "starling/topology/schedule.h"
 
 namespace starling {
 
@@ -10,6 +13,8 @@ struct TrainerOptions {
   std::string method = "dsgd-awc";
   std::string topology = "one-peer-exponential";
   std::uint64_t seed = 0;  // of random topologies
+  /// A schedule of the program's own in place of the topology.
+  SchedulePtr schedule = nullptr;
 
   /// Parameters travel in buckets of at least so many megabytes, in the order backward produces their
   /// gradients.
@@ -36,6 +41,8 @@ struct TrainerOptions {
   std::string on_loss = "raise";
   /// Everybody starts with rank 0's parameters and buffers.
   bool broadcast_at_start = true;
+  /// Called at the end of every backward pass that has computed gradients.
+  std::function<void()> after_backward = nullptr;
   /// Tells trainers of one flock apart that live at the same time.
   std::string name = "trainer";
 };

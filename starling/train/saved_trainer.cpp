@@ -2,7 +2,6 @@
 
 #include "starling/base/error.h"
 #include "starling/method/saved_state.h"
-#include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer_state.h"
 
 namespace starling {
@@ -24,20 +23,19 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
 }
 
 // Everything of a module that is saved, by name.
-std::vector<std::pair<std::string, torch::Tensor>> tensors_of(const torch::nn::Module& module) {
-  std::vector<std::pair<std::string, torch::Tensor>> all;
-  for (const auto& item : module.named_parameters()) all.emplace_back(kParameters + item.key(), item.value());
-  for (const auto& item : module.named_buffers())
-    if (item.value().defined()) all.emplace_back(kBuffers + item.key(), item.value());
+ModuleTensors::Named all_of(const ModuleTensors& module) {
+  ModuleTensors::Named all;
+  for (const auto& [name, tensor] : module.parameters()) all.emplace_back(kParameters + name, tensor);
+  for (const auto& [name, tensor] : module.buffers()) all.emplace_back(kBuffers + name, tensor);
   return all;
 }
 
 /// A module's tensors and the memory that a file is read into: their own, unless they have gaps.
 class Model {
  public:
-  explicit Model(const torch::nn::Module& module) {
-    for (const auto& [name, tensor] : tensors_of(module)) {
-      torch::Tensor memory = tensor.detach();
+  explicit Model(const ModuleTensors& module) {
+    for (const auto& [name, tensor] : all_of(module)) {
+      torch::Tensor memory = tensor.detach().cpu();
       if (!memory.is_contiguous()) memory = torch::empty_like(memory, torch::MemoryFormat::Contiguous);
       places.push_back({name, type_name(memory), bytes_of(memory)});
       tensors.push_back(tensor);
@@ -79,7 +77,7 @@ class Model {
 bool Trainer::State::optimizer_remembers() {
   for (Update* update : updates())
     if (update->state().empty()) return true;
-  return local.native().empty();
+  return local->native().empty();
 }
 
 void Trainer::State::save(SavedParts& parts) {
@@ -91,20 +89,15 @@ void Trainer::State::save(SavedParts& parts) {
     notice_changes();
     driver->settle();
   }
-  for (const auto& [name, tensor] : tensors_of(module)) {
-    const torch::Tensor whole = tensor.detach().contiguous();
+  for (const auto& [name, tensor] : all_of(module)) {
+    const torch::Tensor whole = tensor.detach().cpu().contiguous();
     if (whole.data_ptr() == tensor.data_ptr())
       parts.add_view(name, type_name(whole), bytes_of(whole));
     else
       parts.add_copy(name, type_name(whole), bytes_of(whole));
   }
   starling::save(*driver, parts);
-  try {
-    parts.add_text(kOptimizer, saved_optimizer(optimizer, optimizer_remembers()));
-  } catch (const c10::Error&) {
-    throw InvalidArgument(
-        "a checkpoint: the optimizer or its options do not implement save() and serialize()");
-  }
+  parts.add_text(kOptimizer, local->saved(optimizer_remembers()));
   parts.add_number(kLossScale, loss_scale);
   parts.add_number(kGoodSteps, good_steps);
   at::Generator generator = at::globalContext().defaultGenerator(torch::kCPU);
@@ -134,6 +127,7 @@ void Trainer::State::restore(const CheckpointFile& file) {
   const torch::Tensor drawn = generator.get_state();
   file.read_into(kGenerator, bytes_of(drawn));
   generator.set_state(drawn);
+  for (const Bucket& bucket : buckets) bucket.fetch_x();
   // What the method remembers was saved with these parameters: nothing has to follow them.
   for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
 }
@@ -141,13 +135,11 @@ void Trainer::State::restore(const CheckpointFile& file) {
 void Trainer::State::restore_settings(const CheckpointFile& file) {
   const std::vector<std::byte> bytes = file.read(kOptimizer);
   try {
-    restore_optimizer(optimizer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                      optimizer_remembers());
-  } catch (const c10::Error& error) {
-    throw Error(fmt::format("{} was written with another optimizer than {}: {}", file.path().string(),
-                            c10::demangle(typeid(optimizer).name()), error.what_without_backtrace()));
+    local->restore({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, optimizer_remembers());
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", file.path().string(), error.what()));
   }
-  local.read_settings();
+  local->read_settings();
 }
 
 void Trainer::State::restore_mean(std::span<const CheckpointFile> files) {

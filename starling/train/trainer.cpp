@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
+#include <torch/csrc/autograd/engine.h>
 
 #include "starling/base/closest.h"
 #include "starling/base/error.h"
@@ -70,29 +72,31 @@ void check(const Method& method, const std::string& name, const std::string& nat
 
 }  // namespace
 
-Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Optimizer& optimizer_,
+Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptimizer> optimizer,
                       TrainerOptions options_)
     : flock(std::move(flock_)),
-      module(module_),
-      optimizer(optimizer_),
-      options(std::move(options_)),
-      local(optimizer_) {
+      module(std::move(module_)),
+      local(std::move(optimizer)),
+      options(std::move(options_)) {
   check(options);
   const DType message = message_type(options);
   const OnLoss policy = loss_policy(options);
   const MethodPtr method = make_method(options.method);
-  check(*method, options.method, local.native());
+  check(*method, options.method, local->native());
   if (message != DType::float32 && method->needs_exact_messages())
     throw InvalidArgument(
         fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
                     options.method, options.message, method->exact_messages_because()));
-  const SchedulePtr schedule = schedule_for(flock, *method, options.topology, options.seed);
-  parameters = trained_parameters(module, optimizer);
+  if (options.schedule) method->check(*options.schedule);
+  const SchedulePtr schedule =
+      options.schedule ? options.schedule : schedule_for(flock, *method, options.topology, options.seed);
+  parameters = trained_parameters(module, local->groups());
   if (policy == OnLoss::reweight) flock.on_loss(policy);
 
-  buckets = flatten(parameters, static_cast<std::size_t>(options.bucket_mb * 1e6));
-  std::string settings = fmt::format("{} on {} (seed {}), {} messages, on_loss {}; blocks of", options.method,
-                                     options.topology, options.seed, options.message, options.on_loss);
+  buckets = flatten(parameters, bucket_bytes());
+  std::string settings =
+      fmt::format("{} on {} (seed {}), {} messages, on_loss {}; blocks of", options.method,
+                  schedule ? schedule->name() : "nothing", options.seed, options.message, options.on_loss);
   for (const Bucket& bucket : buckets)
     settings += fmt::format(" {} {}", bucket.x.numel(), torch::toString(bucket.x.scalar_type()));
   agree_on(settings);
@@ -100,23 +104,36 @@ Trainer::State::State(Flock flock_, torch::nn::Module& module_, torch::optim::Op
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const std::string name = fmt::format("{}/{}", options.name, b);
     const MutableBlock x = buckets[b].x_block();
-    UpdatePtr update = method->make_update(x.dtype, x.count, buckets[b].parameters.size(), local.hypers());
-    if (!update) update = local.make_update(parameters, buckets[b]);
+    UpdatePtr update = method->make_update(x.dtype, x.count, buckets[b].parameters.size(), local->hypers());
+    if (!update) update = local->make_update(parameters, buckets[b]);
     blocks.push_back(std::make_unique<Block>(
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
         make_flock_channel(flock, name, {schedule, message, method->relay_rule()})));
-    blocks.back()->hypers = local.hypers();
+    blocks.back()->hypers = local->hypers();
   }
   driver.emplace(method, std::move(blocks));
   accumulations.assign(parameters.size(), 0);
   versions.assign(parameters.size(), 0);
   for (const Bucket& bucket : buckets) incomplete.push_back(bucket.parameters.size());
   loss_scale = options.loss_scale == 0 ? 1 : options.loss_scale;
-  local.import_state(parameters, updates());
+  local->import_state(parameters, updates());
   if (options.broadcast_at_start) broadcast_parameters(0);
   parameters_changed();
   hooks_lost = true;
   renew_hooks();
+}
+
+std::size_t Trainer::State::bucket_bytes() const {
+  if (!local->takes_all_at_once() || !local->native().empty())
+    return static_cast<std::size_t>(options.bucket_mb * 1e6);
+  for (const Placed& placed : parameters)
+    if (placed.parameter.options().type_equal(parameters[0].parameter.options()) == false)
+      throw InvalidArgument(
+          fmt::format("{} steps all parameters at once, which must then be of one type and on one device; {} "
+                      "is {}, {} is {}",
+                      local->name(), parameters[0].name, parameters[0].parameter.toString(), placed.name,
+                      placed.parameter.toString()));
+  return std::numeric_limits<std::size_t>::max();
 }
 
 std::vector<Update*> Trainer::State::updates() {
@@ -126,6 +143,7 @@ std::vector<Update*> Trainer::State::updates() {
 }
 
 void Trainer::State::parameters_changed() {
+  for (const Bucket& bucket : buckets) bucket.fetch_x();
   for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
   for (std::size_t b = 0; b < driver->size(); ++b) {
     (*driver)[b].channel->forget_kept();
@@ -169,6 +187,7 @@ void Trainer::State::notice_changes() {
   }
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (!changed[b]) continue;
+    buckets[b].fetch_x();
     (*driver)[b].channel->forget_kept();
     driver->method().x_replaced((*driver)[b]);
   }
@@ -179,11 +198,11 @@ void Trainer::State::begin() {
   if (averaged)
     throw InvalidArgument("a step while the parameters are the flock's average: revert it or keep it first");
   if (std::exchange(sent_ahead, false)) {
-    local.read_settings();
+    local->read_settings();
     check_unchanged();
   }
   if (driver->begun()) return;
-  local.read_settings();
+  local->read_settings();
   notice_changes();
   driver->begin();
 }
@@ -200,20 +219,20 @@ void Trainer::State::check_unchanged() {
   }
 }
 
-void Trainer::State::zero_grad() {
+void Trainer::State::zero_grad(bool and_begin) {
   const Stopwatch::Running running(inside);
   const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
   if (!fresh && !driver->withdraw_gradients())
     throw InvalidArgument(fmt::format(
         "zero_grad() between backward() and step(): {} has used the gradients already; end the step first",
         options.eager ? "eager" : options.method));
-  begin();
+  if (and_begin) begin();
   renew_hooks();
   // Whoever zeroed gradients in his own way may have made new ones.
   for (Placed& placed : parameters)
     if (placed.parameter.grad().unsafeGetTensorImpl() != placed.gradient.unsafeGetTensorImpl())
       placed.parameter.mutable_grad() = placed.gradient;
-  for (const Bucket& bucket : buckets) std::memset(bucket.gradient.data_ptr(), 0, bucket.gradient.nbytes());
+  for (const Bucket& bucket : buckets) bucket.zero_gradient();
   std::fill(accumulations.begin(), accumulations.end(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
 }
@@ -224,6 +243,7 @@ void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
   const Stopwatch::Running running(inside);
   const torch::NoGradGuard no_grad;
   const Placed& placed = parameters[i];
+  tell_end_of_backward();
   if (part.defined() && part.layout() != torch::kStrided)
     throw InvalidArgument(
         fmt::format("the gradient of {} is sparse, which cannot be averaged; use a dense one "
@@ -244,6 +264,14 @@ void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
     driver->gradient(placed.bucket);
 }
 
+void Trainer::State::tell_end_of_backward() {
+  if (!options.after_backward || std::exchange(in_backward, true)) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] {
+    in_backward = false;
+    options.after_backward();
+  });
+}
+
 // A gradient that is not the view it was (after zero_grad with set_to_none) is taken into it; what has no
 // gradient in this step is not updated.
 void Trainer::State::adopt_gradients(std::size_t bucket) {
@@ -259,6 +287,7 @@ void Trainer::State::adopt_gradients(std::size_t bucket) {
       placed.gradient.zero_();
     placed.parameter.mutable_grad() = placed.gradient;
   }
+  buckets[bucket].fetch_gradient();
 }
 
 bool Trainer::State::step() {
@@ -269,7 +298,7 @@ void Trainer::State::skip() {
   const Stopwatch::Running running(inside);
   const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
   begin();
-  if (fresh) zero_grad();
+  if (fresh) zero_grad(true);
   if (!fresh && options.eager)
     throw InvalidArgument("skip() after backward(): eager has updated already; skip() takes its place");
   // Where gradients have been sent already, they count.
@@ -280,7 +309,7 @@ void Trainer::State::skip() {
 bool Trainer::State::end_step(bool skipping) {
   const Stopwatch::Running running(inside);
   begin();
-  local.read_settings();
+  local->read_settings();
   if (!options.eager) notice_changes();
   renew_hooks();
   {
@@ -332,6 +361,7 @@ bool Trainer::State::measure_gradients(bool skipping) {
 void Trainer::State::finish_step() {
   const torch::NoGradGuard no_grad;
   driver->finish();
+  for (const Bucket& bucket : buckets) bucket.publish_x();
   std::fill(accumulations.begin(), accumulations.end(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
   if (epoch_left > 0) --epoch_left;
@@ -346,12 +376,23 @@ void Trainer::State::finish_step() {
 
 Trainer::Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                  TrainerOptions options)
-    : state_(std::make_unique<State>(std::move(flock), module, optimizer, std::move(options))) {}
+    : Trainer(std::move(flock), tensors_of(module), std::make_unique<TorchOptimizer>(optimizer),
+              std::move(options)) {}
+Trainer::Trainer(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer,
+                 TrainerOptions options)
+    : state_(std::make_unique<State>(std::move(flock), std::move(module), std::move(optimizer),
+                                     std::move(options))) {}
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 void Trainer::zero_grad() {
-  state_->zero_grad();
+  state_->zero_grad(true);
+}
+void Trainer::zero_gradients() {
+  state_->zero_grad(false);
+}
+void Trainer::begin() {
+  state_->begin();
 }
 torch::Tensor Trainer::scale(const torch::Tensor& loss) const {
   return state_->options.loss_scale == 0 ? loss : loss * state_->loss_scale;
@@ -412,11 +453,11 @@ Flock& Trainer::flock() {
   return state_->flock;
 }
 void Trainer::export_optimizer_state() {
-  state_->local.export_state(state_->parameters, state_->updates());
+  state_->local->export_state(state_->parameters, state_->updates());
 }
 void Trainer::import_optimizer_state() {
-  state_->local.read_settings();
-  state_->local.import_state(state_->parameters, state_->updates());
+  state_->local->read_settings();
+  state_->local->import_state(state_->parameters, state_->updates());
 }
 void Trainer::save(SavedParts& parts) {
   state_->save(parts);

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "starling/flock/flock.h"
+#include "starling/train/module_tensors.h"
 #include "starling/train/options.h"
 #include "starling/train/torch_version.h"
 
 namespace starling {
 
 class CheckpointFile;
+class LocalOptimizer;
 class SavedParts;
 
 /// Binds a method to a libtorch module and its optimizer.
@@ -30,12 +32,18 @@ class Trainer {
  public:
   Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
           TrainerOptions options = {});
+  /// Of any module and optimizer, such as Python's.
+  Trainer(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer,
+          TrainerOptions options = {});
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
   /// Zeroes the gradients and lets what needs no gradient begin, such as the average of the neighbours'
   /// models.
   void zero_grad();
+  /// The two apart, for programs that choose their neighbours between them.
+  void zero_gradients();
+  void begin();
   /// The loss times the loss scale; call backward() on it.
   torch::Tensor scale(const torch::Tensor& loss) const;
   /// Ends the step: updates and averages. False when this rank's update was skipped because of an overflow.

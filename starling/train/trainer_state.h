@@ -40,10 +40,10 @@ class Stopwatch {
 
 /// What a Trainer is made of.
 struct Trainer::State {
-  State(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer, TrainerOptions options);
+  State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer, TrainerOptions options);
 
   // trainer.cpp
-  void zero_grad();
+  void zero_grad(bool and_begin);
   void begin();
   bool step();
   void skip();
@@ -53,6 +53,8 @@ struct Trainer::State {
   bool measure_gradients(bool skipping);
   void finish_step();
   std::vector<Update*> updates();
+  std::size_t bucket_bytes() const;
+  void tell_end_of_backward();
   void parameters_changed();
   void notice_changes();
   void check_unchanged();
@@ -77,10 +79,9 @@ struct Trainer::State {
   std::vector<torch::Tensor> floating_buffers() const;
 
   Flock flock;
-  torch::nn::Module& module;
-  torch::optim::Optimizer& optimizer;
+  ModuleTensors module;
+  std::unique_ptr<LocalOptimizer> local;
   TrainerOptions options;
-  TorchOptimizer local;
   std::vector<Placed> parameters;
   std::vector<Bucket> buckets;
   std::optional<Driver> driver;
@@ -91,6 +92,7 @@ struct Trainer::State {
   std::vector<std::int64_t> versions;   // of the parameters after the last step
   bool hooks_lost = false;              // parameters were loaded
   bool sent_ahead = false;              // by eager, since the last step
+  bool in_backward = false;             // and its end will be told
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "starling/base/error.h"
+#include "starling/train/torch_update.h"
 
 namespace starling {
 namespace {
@@ -16,7 +17,7 @@ torch::nn::Sequential small_net() {
 TEST(Bucket, HoldsTheParametersInTheOrderOfBackward) {
   auto net = small_net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  const auto parameters = trained_parameters(*net, sgd);
+  const auto parameters = trained_parameters(tensors_of(*net), TorchOptimizer(sgd).groups());
   std::vector<std::string> names;
   for (const Placed& placed : parameters) names.push_back(placed.name);
   EXPECT_THAT(names, testing::ElementsAre("1.bias", "1.weight", "0.bias", "0.weight"));
@@ -27,7 +28,7 @@ TEST(Bucket, ParametersBecomeViewsWithTheSameValues) {
   torch::optim::SGD sgd(net->parameters(), 0.1);
   std::vector<torch::Tensor> before;
   for (const auto& parameter : net->parameters()) before.push_back(parameter.detach().clone());
-  auto parameters = trained_parameters(*net, sgd);
+  auto parameters = trained_parameters(tensors_of(*net), TorchOptimizer(sgd).groups());
   const auto buckets = flatten(parameters, 1 << 20);
   ASSERT_EQ(buckets.size(), 1U);
   const auto after = net->parameters();
@@ -42,7 +43,7 @@ TEST(Bucket, ParametersBecomeViewsWithTheSameValues) {
 TEST(Bucket, ClosesWhenFull) {
   auto net = small_net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  auto parameters = trained_parameters(*net, sgd);
+  auto parameters = trained_parameters(tensors_of(*net), TorchOptimizer(sgd).groups());
   EXPECT_EQ(flatten(parameters, 1).size(), 4U);
 }
 
@@ -51,14 +52,14 @@ TEST(Bucket, TakesASharedParameterOnceAndLeavesFrozenOnesAlone) {
   torch::nn::Sequential net(shared, torch::nn::ReLU(), shared, torch::nn::Linear(4, 2));
   net->parameters().back().set_requires_grad(false);
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  EXPECT_EQ(trained_parameters(*net, sgd).size(), 3U);
+  EXPECT_EQ(trained_parameters(tensors_of(*net), TorchOptimizer(sgd).groups()).size(), 3U);
 }
 
 TEST(Bucket, RefusesWhatCannotBeAveraged) {
   torch::nn::Linear net(2, 2);
   net->to(torch::kComplexFloat);
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  EXPECT_THROW(trained_parameters(*net, sgd), InvalidArgument);
+  EXPECT_THROW(trained_parameters(tensors_of(*net), TorchOptimizer(sgd).groups()), InvalidArgument);
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+#include <torch/extension.h>
+
+#include "errors.h"
+#include "python_optimizer.h"
+#include "starling/flock/flock.h"
+#include "starling/method/saved_state.h"
+#include "starling/train/trainer.h"
+
+// The module starling._torch: the Trainer for modules and optimizers of Python. Flocks and schedules come
+// from starling._core as addresses, since torch may bring another pybind11 than ours.
+namespace starling::python {
+namespace {
+
+using Address = std::uintptr_t;
+using NoLock = py::call_guard<py::gil_scoped_release>;
+
+ModuleTensors module_tensors(const py::function& parameters, const py::function& buffers) {
+  const auto ask = [](const py::function& function) {
+    // Whoever drops the last copy must hold the lock.
+    const std::shared_ptr<py::function> shared(new py::function(function), [](py::function* one) {
+      const py::gil_scoped_acquire acquire;
+      delete one;
+    });
+    return [shared] {
+      const py::gil_scoped_acquire acquire;
+      return (*shared)().cast<ModuleTensors::Named>();
+    };
+  };
+  return {ask(parameters), ask(buffers)};
+}
+
+std::function<void()> without_result(const py::object& callback) {
+  if (callback.is_none()) return nullptr;
+  const std::shared_ptr<py::object> shared(new py::object(callback), [](py::object* one) {
+    const py::gil_scoped_acquire acquire;
+    delete one;
+  });
+  return [shared] {
+    const py::gil_scoped_acquire acquire;
+    (*shared)();
+  };
+}
+
+TrainerOptions read_options(const py::dict& given) {
+  TrainerOptions options;
+  const auto take = [&](const char* key, auto& to) {
+    if (given.contains(key)) to = given[key].cast<std::remove_reference_t<decltype(to)>>();
+  };
+  take("method", options.method);
+  take("topology", options.topology);
+  take("seed", options.seed);
+  take("bucket_mb", options.bucket_mb);
+  take("message", options.message);
+  take("accumulation", options.accumulation);
+  take("clip_norm", options.clip_norm);
+  take("eager", options.eager);
+  take("loss_scale", options.loss_scale);
+  take("buffers", options.buffers);
+  take("on_loss", options.on_loss);
+  take("broadcast_at_start", options.broadcast_at_start);
+  take("name", options.name);
+  if (given.contains("after_backward")) options.after_backward = without_result(given["after_backward"]);
+  if (given.contains("schedule"))
+    options.schedule =
+        *reinterpret_cast<const std::shared_ptr<Schedule>*>(given["schedule"].cast<Address>());  // NOLINT
+  return options;
+}
+
+std::unique_ptr<Trainer> make_trainer(Address flock, const py::function& parameters,
+                                      const py::function& buffers, const py::object& optimizer,
+                                      const std::string& native, const py::function& step,
+                                      const py::dict& options) {
+  Flock joined = *reinterpret_cast<Flock*>(flock);  // NOLINT: from starling._core
+  auto local = std::make_unique<PythonOptimizer>(optimizer, native, step);
+  ModuleTensors module = module_tensors(parameters, buffers);
+  TrainerOptions read = read_options(options);
+  const py::gil_scoped_release release;
+  return std::make_unique<Trainer>(std::move(joined), std::move(module), std::move(local), std::move(read));
+}
+
+void save(Trainer& trainer, const std::string& path) {
+  SavedParts parts;
+  trainer.save(parts);
+  write_checkpoint_file(path, {}, parts.parts());
+}
+
+/// The mean model, from enter to exit.
+class Averaging {
+ public:
+  explicit Averaging(Trainer& trainer) : trainer_(trainer) {}
+  void enter() { averaged_.emplace(trainer_.global_average()); }
+  void exit() { averaged_.reset(); }
+  void keep() {
+    averaged_->keep();
+    averaged_.reset();
+  }
+
+ private:
+  Trainer& trainer_;
+  std::optional<Trainer::Averaged> averaged_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(_torch, module) {
+  translate_exceptions();
+  py::class_<Averaging>(module, "Averaging")
+      .def("enter", &Averaging::enter, NoLock())
+      .def("exit", &Averaging::exit, NoLock())
+      .def("keep", &Averaging::keep, NoLock());
+  py::class_<Trainer>(module, "Trainer")
+      .def(py::init(&make_trainer))
+      .def("zero_grad", &Trainer::zero_grad, NoLock())
+      .def("zero_gradients", &Trainer::zero_gradients, NoLock())
+      .def("begin", &Trainer::begin, NoLock())
+      .def("scale", &Trainer::scale)
+      .def("step", &Trainer::step, NoLock())
+      .def("skip", &Trainer::skip, NoLock())
+      .def("begin_epoch", &Trainer::begin_epoch, NoLock())
+      .def("finish_epoch", &Trainer::finish_epoch, NoLock())
+      .def("settle", &Trainer::settle, NoLock())
+      .def("broadcast_parameters", &Trainer::broadcast_parameters, NoLock())
+      .def("broadcast_optimizer_state", &Trainer::broadcast_optimizer_state, NoLock())
+      .def("export_optimizer_state", &Trainer::export_optimizer_state, NoLock())
+      .def("import_optimizer_state", &Trainer::import_optimizer_state, NoLock())
+      .def("save", &save, NoLock())
+      .def(
+          "restore", [](Trainer& self, const std::string& path) { self.restore(CheckpointFile(path)); },
+          NoLock())
+      .def("parameters_changed", &Trainer::parameters_changed, NoLock())
+      .def("consensus_distance", &Trainer::consensus_distance, NoLock())
+      .def(
+          "averaging", [](Trainer& self) { return Averaging(self); }, py::keep_alive<0, 1>())
+      .def_property_readonly("steps", &Trainer::steps)
+      .def_property_readonly("loss_scale", &Trainer::loss_scale)
+      .def_property_readonly("gradient_norm", &Trainer::gradient_norm)
+      .def_property_readonly("waited", &Trainer::waited)
+      .def_property_readonly("combined", &Trainer::combined)
+      .def_property_readonly("buckets", &Trainer::buckets)
+      .def_property_readonly("parameter_count", &Trainer::parameter_count);
+}
+
+}  // namespace starling::python

@@ -1,0 +1,97 @@
+#include "starling/train/local_optimizer.h"
+
+#include "starling/kernel/copy.h"
+
+namespace starling {
+
+/// Runs the user's optimizer on the parameters of one bucket.
+class LocalOptimizer::ForeignUpdate final : public Update {
+ public:
+  ForeignUpdate(LocalOptimizer& optimizer, const Bucket& bucket, std::vector<Placed> parameters)
+      : optimizer_(optimizer), bucket_(bucket), parameters_(std::move(parameters)) {}
+
+  std::string name() const override { return optimizer_.name(); }
+
+  void apply(const Stride& stride, std::span<const Segment> segments) override {
+    const DType dtype = dtype_of_tensor(bucket_.x);
+    void* own = bucket_.x.data_ptr();
+    Stride into_own = stride;
+    into_own.x = own;
+    into_own.copy = nullptr;
+    copy_through(dtype, into_own);
+    bucket_.publish_x();
+    step_along(stride, segments);
+    bucket_.fetch_x();
+    const std::size_t bytes = stride.count * size_of(dtype);
+    if (stride.x != own) copy_bytes(stride.x, own, bytes);
+    if (stride.copy != nullptr) copy_bytes(stride.copy, own, bytes);
+  }
+
+ private:
+  // The optimizer sees the active parameters only, and as their gradient the direction given.
+  void step_along(const Stride& stride, std::span<const Segment> segments) {
+    std::vector<std::vector<torch::Tensor>> groups(optimizer_.hypers()->size());
+    std::vector<torch::Tensor> gradients;
+    const torch::Tensor direction =
+        torch::from_blob(const_cast<void*>(stride.gradient), bucket_.x.sizes(), bucket_.x.options());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Placed& placed = parameters_[i];
+      gradients.push_back(placed.parameter.grad());
+      placed.parameter.mutable_grad() = torch::Tensor();
+      if (!segments[i].active) continue;
+      torch::Tensor gradient = view_at(direction, placed).to(placed.parameter.device());
+      if (stride.gradient_scale != 1) gradient = gradient * stride.gradient_scale;
+      placed.parameter.mutable_grad() = gradient;
+      groups[placed.group].push_back(placed.parameter);
+    }
+    const auto give_back = [&] {
+      for (std::size_t i = 0; i < parameters_.size(); ++i)
+        parameters_[i].parameter.mutable_grad() = gradients[i];
+    };
+    try {
+      optimizer_.step(groups);
+    } catch (...) {
+      give_back();
+      throw;
+    }
+    give_back();
+  }
+
+  LocalOptimizer& optimizer_;
+  Bucket bucket_;
+  std::vector<Placed> parameters_;
+};
+
+UpdatePtr LocalOptimizer::make_update(const std::vector<Placed>& all, const Bucket& bucket) {
+  const MutableBlock x = bucket.x_block();
+  const bool wide_enough = x.dtype == DType::float32 || x.dtype == DType::float64;
+  const std::size_t segments = bucket.parameters.size();
+  if (wide_enough && native_ == "sgd") return make_sgd(x.dtype, x.count, segments, hypers_);
+  if (wide_enough && !native_.empty())
+    return make_adam(x.dtype, x.count, segments, hypers_, native_ == "adamw");
+  std::vector<Placed> parameters;
+  for (const std::size_t i : bucket.parameters) parameters.push_back(all[i]);
+  return std::make_unique<ForeignUpdate>(*this, bucket, std::move(parameters));
+}
+
+torch::Tensor state_part(const std::vector<NamedState>& state, const std::string& name,
+                         const Placed& placed) {
+  for (const NamedState& one : state) {
+    if (one.name != name) continue;
+    auto* from = static_cast<std::byte*>(one.data.data) + placed.offset * size_of(one.data.dtype);
+    return torch::from_blob(from, placed.parameter.sizes(),
+                            torch::TensorOptions(placed.parameter.scalar_type()));
+  }
+  return {};
+}
+
+std::int64_t& steps_of(const std::vector<NamedState>& state, const Placed& placed) {
+  return static_cast<std::int64_t*>(state[0].data.data)[placed.segment];
+}
+
+void forget_state(const std::vector<NamedState>& state, const Placed& placed) {
+  steps_of(state, placed) = 0;
+  for (std::size_t i = 1; i < state.size(); ++i) state_part(state, state[i].name, placed).zero_();
+}
+
+}  // namespace starling

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "starling/method/update.h"
+#include "starling/train/bucket.h"
+
+namespace starling {
+
+/// The optimizer whose parameters and settings a Trainer's updates take: torch's of C++, or of Python. SGD,
+/// Adam and AdamW have native updates, which do in one pass what torch does in many; every other runs as it
+/// is.
+class LocalOptimizer {
+ public:
+  virtual ~LocalOptimizer() = default;
+
+  /// "sgd", "adam", "adamw", or "" for any other.
+  const std::string& native() const { return native_; }
+  const Hypers& hypers() const { return hypers_; }
+  /// Its class, for messages.
+  virtual std::string name() const = 0;
+  /// The parameters by group.
+  virtual std::vector<std::vector<torch::Tensor>> groups() const = 0;
+  /// The settings may have changed (learning rate schedules): reads them again.
+  virtual void read_settings() = 0;
+  /// It cannot be asked for some parameters only: all are one bucket.
+  virtual bool takes_all_at_once() const { return false; }
+
+  /// The update of one bucket.
+  UpdatePtr make_update(const std::vector<Placed>& all, const Bucket& bucket);
+
+  /// Native state -> the optimizer's own, so that it can be saved; and back. `updates` are the buckets'.
+  virtual void export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) = 0;
+  virtual void import_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) = 0;
+  /// Its settings and what it remembers (`memory`) as text, and back. Throws InvalidArgument where it cannot
+  /// be saved, Error where the text is another optimizer's.
+  virtual std::string saved(bool memory) const = 0;
+  virtual void restore(const std::string& text, bool memory) = 0;
+
+ protected:
+  LocalOptimizer(std::string native, std::size_t groups)
+      : native_(std::move(native)), hypers_(std::make_shared<std::vector<Hyper>>(groups)) {}
+
+  /// Steps the given parameters, by group, along the gradients they have now.
+  virtual void step(std::vector<std::vector<torch::Tensor>>& groups) = 0;
+
+ private:
+  class ForeignUpdate;
+
+  std::string native_;
+  Hypers hypers_;
+};
+
+// What native updates remember of one parameter, for export_state and import_state.
+
+/// Its part of a vector of its bucket, as a tensor; undefined where there is no such vector.
+torch::Tensor state_part(const std::vector<NamedState>& state, const std::string& name, const Placed& placed);
+std::int64_t& steps_of(const std::vector<NamedState>& state, const Placed& placed);
+/// As if it had never been updated.
+void forget_state(const std::vector<NamedState>& state, const Placed& placed);
+
+}  // namespace starling
