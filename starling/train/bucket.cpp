@@ -72,6 +72,9 @@ void Bucket::fetch_x() const {
 void Bucket::fetch_gradient() const {
   if (device_x.defined()) torch::Tensor(gradient).copy_(device_gradient);
 }
+void Bucket::publish_gradient() const {
+  if (device_x.defined()) torch::Tensor(device_gradient).copy_(gradient);
+}
 void Bucket::zero_gradient() const {
   std::memset(gradient.data_ptr(), 0, gradient.nbytes());
   if (device_x.defined()) torch::Tensor(device_gradient).zero_();

@@ -40,6 +40,7 @@ struct Bucket {
   void publish_x() const;
   void fetch_x() const;
   void fetch_gradient() const;
+  void publish_gradient() const;
   void zero_gradient() const;
 };
 

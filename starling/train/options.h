@@ -22,7 +22,8 @@ struct TrainerOptions {
   /// What averages travel as: float32, float16 or bfloat16. Parameters and optimizers stay in float32.
   std::string message = "float32";
 
-  /// Calls of backward() per step(). Only the last one communicates.
+  /// Calls of backward() per step(). Only the last one communicates. 0: any number, where the method sends
+  /// nothing before step(); otherwise 1.
   int accumulation = 1;
   /// Gradients longer than this (all of them as one vector, in the 2-norm) are scaled down to it; 0: never.
   double clip_norm = 0;

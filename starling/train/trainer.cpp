@@ -48,8 +48,9 @@ void check(const TrainerOptions& options) {
   need(options.bucket_mb > 0 && options.bucket_mb <= kLargestBucket,
        fmt::format("bucket_mb = {}: a bucket holds more than nothing and at most {:g}", options.bucket_mb,
                    kLargestBucket));
-  need(options.accumulation >= 1,
-       fmt::format("accumulation = {}: a step takes at least one backward()", options.accumulation));
+  need(options.accumulation >= 0,
+       fmt::format("accumulation = {}: a step takes one backward() or more; 0 for any number",
+                   options.accumulation));
   need(options.clip_norm >= 0 && std::isfinite(options.clip_norm),
        fmt::format("clip_norm = {}: a length, or 0 for no clipping", options.clip_norm));
   need(options.loss_scale >= 0 && std::isfinite(options.loss_scale),
@@ -83,6 +84,8 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
   const OnLoss policy = loss_policy(options);
   const MethodPtr method = make_method(options.method);
   check(*method, options.method, local->native());
+  if (options.accumulation == 0)
+    options.accumulation = method->sends_gradients() || options.eager ? 1 : std::numeric_limits<int>::max();
   if (message != DType::float32 && method->needs_exact_messages())
     throw InvalidArgument(
         fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
@@ -260,7 +263,7 @@ void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
   adopt_gradients(placed.bucket);
   if (options.eager)
     driver->finish_early(placed.bucket);
-  else if (options.loss_scale == 0)
+  else if (options.loss_scale == 0 && !holds_back(placed.bucket))
     driver->gradient(placed.bucket);
 }
 
@@ -270,6 +273,27 @@ void Trainer::State::tell_end_of_backward() {
     in_backward = false;
     options.after_backward();
   });
+}
+
+// Gradients on a device may still be unscaled by hand (torch's GradScaler) before they are anybody's.
+bool Trainer::State::holds_back(std::size_t bucket) const {
+  return buckets[bucket].device_x.defined();
+}
+
+void Trainer::State::finish_gradients() {
+  const Stopwatch::Running running(inside);
+  begin();
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    if (incomplete[b] > 0 || holds_back(b)) adopt_gradients(b);
+  driver->gradients();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    Block& block = (*driver)[b];
+    if (block.gradient_scale != 1)
+      starling::scale(block.dtype(), block.gradient.data, block.gradient_scale, block.count());
+    block.gradient_scale = 1;
+    buckets[b].publish_gradient();
+  }
+  gradients_finished = true;
 }
 
 // A gradient that is not the view it was (after zero_grad with set_to_none) is taken into it; what has no
@@ -315,7 +339,10 @@ bool Trainer::State::end_step(bool skipping) {
   {
     const std::lock_guard lock(mutex);
     for (std::size_t b = 0; b < buckets.size(); ++b)
-      if (incomplete[b] > 0) adopt_gradients(b);
+      if (gradients_finished)
+        buckets[b].fetch_gradient();
+      else if (incomplete[b] > 0 || holds_back(b))
+        adopt_gradients(b);
   }
   const bool good = measure_gradients(skipping);
   finish_step();
@@ -365,6 +392,7 @@ void Trainer::State::finish_step() {
   std::fill(accumulations.begin(), accumulations.end(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
   if (epoch_left > 0) --epoch_left;
+  gradients_finished = false;
   // Autograd shall notice if a graph outlives the parameters it was computed with.
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].parameter.unsafeGetTensorImpl()->bump_version();
@@ -396,6 +424,9 @@ void Trainer::begin() {
 }
 torch::Tensor Trainer::scale(const torch::Tensor& loss) const {
   return state_->options.loss_scale == 0 ? loss : loss * state_->loss_scale;
+}
+void Trainer::finish_gradients() {
+  state_->finish_gradients();
 }
 bool Trainer::step() {
   return state_->step();

@@ -46,6 +46,9 @@ class Trainer {
   void begin();
   /// The loss times the loss scale; call backward() on it.
   torch::Tensor scale(const torch::Tensor& loss) const;
+  /// After backward: where the method averages gradients, it has when this returns, so that they can be
+  /// looked at or clipped before step().
+  void finish_gradients();
   /// Ends the step: updates and averages. False when this rank's update was skipped because of an overflow.
   bool step();
   /// Takes part in a step without an update of its own: an empty batch, an overflow.

@@ -50,6 +50,8 @@ struct Trainer::State {
   bool end_step(bool skipping);
   void accumulated(std::size_t parameter, const torch::Tensor& part);
   void adopt_gradients(std::size_t bucket);
+  bool holds_back(std::size_t bucket) const;
+  void finish_gradients();
   bool measure_gradients(bool skipping);
   void finish_step();
   std::vector<Update*> updates();
@@ -92,6 +94,7 @@ struct Trainer::State {
   std::vector<std::int64_t> versions;   // of the parameters after the last step
   bool hooks_lost = false;              // parameters were loaded
   bool sent_ahead = false;              // by eager, since the last step
+  bool gradients_finished = false;      // ahead of step()
   bool in_backward = false;             // and its end will be told
   double loss_scale = 0;
   int good_steps = 0;

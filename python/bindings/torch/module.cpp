@@ -68,10 +68,10 @@ TrainerOptions read_options(const py::dict& given) {
 
 std::unique_ptr<Trainer> make_trainer(Address flock, const py::function& parameters,
                                       const py::function& buffers, const py::object& optimizer,
-                                      const std::string& native, const py::function& step,
-                                      const py::dict& options) {
+                                      const std::string& name, const std::string& native,
+                                      const py::function& step, const py::dict& options) {
   Flock joined = *reinterpret_cast<Flock*>(flock);  // NOLINT: from starling._core
-  auto local = std::make_unique<PythonOptimizer>(optimizer, native, step);
+  auto local = std::make_unique<PythonOptimizer>(optimizer, name, native, step);
   ModuleTensors module = module_tensors(parameters, buffers);
   TrainerOptions read = read_options(options);
   const py::gil_scoped_release release;
@@ -114,6 +114,7 @@ PYBIND11_MODULE(_torch, module) {
       .def("zero_gradients", &Trainer::zero_gradients, NoLock())
       .def("begin", &Trainer::begin, NoLock())
       .def("scale", &Trainer::scale)
+      .def("finish_gradients", &Trainer::finish_gradients, NoLock())
       .def("step", &Trainer::step, NoLock())
       .def("skip", &Trainer::skip, NoLock())
       .def("begin_epoch", &Trainer::begin_epoch, NoLock())

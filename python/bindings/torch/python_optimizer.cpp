@@ -47,35 +47,38 @@ std::span<const Vector> vectors_of(const std::string& native) {
 
 }  // namespace
 
-PythonOptimizer::PythonOptimizer(py::object optimizer, std::string native, py::function step)
-    : LocalOptimizer(std::move(native), py::len(optimizer.attr("param_groups"))),
-      optimizer_(std::move(optimizer)),
+PythonOptimizer::PythonOptimizer(py::object reference, std::string name, std::string native,
+                                 py::function step)
+    : LocalOptimizer(std::move(native), py::len(reference().attr("param_groups"))),
+      reference_(std::move(reference)),
+      name_(std::move(name)),
       step_(std::move(step)) {
   read_settings();
 }
 
 PythonOptimizer::~PythonOptimizer() {
   const py::gil_scoped_acquire acquire;
-  optimizer_ = py::object();
+  reference_ = py::object();
   step_ = py::function();
 }
 
-std::string PythonOptimizer::name() const {
-  const py::gil_scoped_acquire acquire;
-  return py::str(py::type::of(optimizer_).attr("__name__"));
+py::object PythonOptimizer::optimizer() const {
+  py::object found = reference_();
+  if (found.is_none()) throw Error(name_ + " is gone, and with it what was to be trained");
+  return found;
 }
 
 std::vector<std::vector<torch::Tensor>> PythonOptimizer::groups() const {
   const py::gil_scoped_acquire acquire;
   std::vector<std::vector<torch::Tensor>> all;
-  for (const py::handle group : optimizer_.attr("param_groups"))
+  for (const py::handle group : optimizer().attr("param_groups"))
     all.push_back(group["params"].cast<std::vector<torch::Tensor>>());
   return all;
 }
 
 void PythonOptimizer::read_settings() {
   const py::gil_scoped_acquire acquire;
-  const py::list now = optimizer_.attr("param_groups");
+  const py::list now = optimizer().attr("param_groups");
   if (now.size() != hypers()->size())
     throw InvalidArgument(
         "the optimizer has other parameter groups than when the trainer was made; make another one");
@@ -93,7 +96,7 @@ void PythonOptimizer::export_state(const std::vector<Placed>& all, const std::ve
   if (native().empty()) return;
   const py::gil_scoped_acquire acquire;
   const torch::NoGradGuard no_grad;
-  const py::object memory = optimizer_.attr("state");
+  const py::object memory = optimizer().attr("state");
   for (const Placed& placed : all) {
     const auto state = updates[placed.bucket]->state();
     if (state.empty() || steps_of(state, placed) == 0) continue;
@@ -111,7 +114,7 @@ void PythonOptimizer::import_state(const std::vector<Placed>& all, const std::ve
   if (native().empty()) return;
   const py::gil_scoped_acquire acquire;
   const torch::NoGradGuard no_grad;
-  const py::object memory = optimizer_.attr("state");
+  const py::object memory = optimizer().attr("state");
   for (const Placed& placed : all) {
     const auto state = updates[placed.bucket]->state();
     if (state.empty()) continue;
@@ -136,7 +139,7 @@ std::string PythonOptimizer::saved(bool memory) const {
   const py::gil_scoped_acquire acquire;
   const py::object out = py::module_::import("io").attr("BytesIO")();
   const py::object base = py::module_::import("torch.optim").attr("Optimizer");
-  py::dict content = base.attr("state_dict")(optimizer_);
+  py::dict content = base.attr("state_dict")(optimizer());
   if (!memory) content["state"] = py::dict();
   try {
     py::module_::import("torch").attr("save")(content, out);
@@ -152,8 +155,8 @@ void PythonOptimizer::restore(const std::string& text, bool memory) {
   const py::object base = py::module_::import("torch.optim").attr("Optimizer");
   try {
     py::dict content = py::module_::import("torch").attr("load")(in);
-    if (!memory) content["state"] = py::dict(base.attr("state_dict")(optimizer_))["state"];
-    base.attr("load_state_dict")(optimizer_, content);
+    if (!memory) content["state"] = py::dict(base.attr("state_dict")(optimizer()))["state"];
+    base.attr("load_state_dict")(optimizer(), content);
   } catch (const py::error_already_set& error) {
     throw Error("another optimizer than " + name() + " was saved: " + error.what());
   }

@@ -9,11 +9,12 @@ namespace starling::python {
 /// A torch.optim optimizer of Python. Everything that looks into it takes the interpreter lock.
 class PythonOptimizer final : public LocalOptimizer {
  public:
-  /// `native`: "sgd", "adam", "adamw" or "". `step` steps every parameter that has a gradient, once.
-  PythonOptimizer(py::object optimizer, std::string native, py::function step);
+  /// `reference` is a weak one, since the optimizer keeps the trainer. `native`: "sgd", "adam", "adamw" or
+  /// "". `step` steps every parameter that has a gradient, once.
+  PythonOptimizer(py::object reference, std::string name, std::string native, py::function step);
   ~PythonOptimizer() override;
 
-  std::string name() const override;
+  std::string name() const override { return name_; }
   std::vector<std::vector<torch::Tensor>> groups() const override;
   void read_settings() override;
   bool takes_all_at_once() const override { return true; }
@@ -25,7 +26,10 @@ class PythonOptimizer final : public LocalOptimizer {
  private:
   void step(std::vector<std::vector<torch::Tensor>>& groups) override;
 
-  py::object optimizer_;
+  py::object optimizer() const;
+
+  py::object reference_;
+  std::string name_;
   py::function step_;
 };
 

@@ -1,0 +1,239 @@
+"""Any torch optimizer, decentralized: a thin face of the C++ Trainer."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from contextlib import contextmanager
+from typing import Iterable, List, Sequence, Tuple, Union
+
+import torch
+
+from .. import _core, _torch
+from . import process
+
+_KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
+# Settings of a group that the native updates do not know.
+_UNKNOWN_SETTINGS = ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay")
+
+_numbers = itertools.count()
+Model = Union[torch.nn.Module, Sequence[torch.nn.Module]]
+
+
+def native_kind(optimizer: torch.optim.Optimizer) -> str:
+    """``sgd``, ``adam`` or ``adamw`` where one C++ pass does what the optimizer would; "" for any other optimizer, which
+    then steps itself, once, in ``step()``."""
+    kind = _KNOWN.get(type(optimizer), "")
+    odd = kind != "adamw" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups)
+    if odd or any(group.get(key) for group in optimizer.param_groups for key in _UNKNOWN_SETTINGS[:-1]):
+        return ""
+    return kind
+
+
+class Decentralized(torch.optim.Optimizer):
+    """What a decentralized optimizer adds to the user's class, of which it is a subclass, too."""
+
+    _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
+
+    def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
+        """Becomes a face of `optimizer`, whose groups and state it shares."""
+        base = type(optimizer)
+        self.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+        self._original = weakref.ref(optimizer)  # learning rate schedulers may watch it
+        self._base = base
+        reference = weakref.ref(self)  # the trainer must not keep alive what keeps it
+        watched = [weakref.ref(model) for model in models]
+        number = next(_numbers)
+        options.setdefault("name", "optimizer" if number == 0 else f"optimizer.{number}")
+        options.setdefault("accumulation", 0)
+        self._trainer = _torch.Trainer(
+            process.flock()._address(), lambda: _named(watched, "named_parameters"), lambda: _named(watched, "named_buffers"),
+            reference, base.__name__, native_kind(optimizer), lambda: reference()._step_alone(), options)
+        self._hooks = [model.register_forward_pre_hook(_BeforeForward(reference)) for model in models]
+
+    def __del__(self):
+        for hook in getattr(self, "_hooks", ()):
+            hook.remove()
+
+    def _step_alone(self) -> None:
+        """The user's own step, with the gradients that the method gives it."""
+        self._base.step(self)
+
+    def _before_forward(self) -> None:
+        """What needs no gradient begins now, such as the average of the neighbours' models, during the computation."""
+        self._trainer.begin()
+
+    def _before_step(self) -> None:
+        pass
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Zeroes the gradients, which stay where they are: they are views of flat memory."""
+        try:
+            self._trainer.zero_gradients()
+        except _core.InvalidArgument as error:
+            raise AssertionError(str(error)) from None
+
+    def step(self, closure=None, **scaling):
+        """Updates, and averages with the neighbours. Every rank calls it equally often."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._before_step()
+        if self._overflowed(scaling.get("grad_scaler")):
+            self._trainer.skip()
+        else:
+            self._trainer.step()
+        original = self._original()
+        if original is not None and hasattr(original, "_step_count"):
+            original._step_count += 1
+        return loss
+
+    def _overflowed(self, scaler) -> bool:
+        """Unscales the gradients for torch's GradScaler; whether some were not finite."""
+        if scaler is not None:
+            state = scaler._per_optimizer_states[id(self)]
+            if not state["found_inf_per_device"]:
+                scaler.unscale_(self)
+            return any(found.item() for found in state["found_inf_per_device"].values())
+        found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if scale is not None:
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.div_(scale.to(parameter.grad.device))
+        return bool(found is not None and found.item())
+
+    def synchronize(self) -> None:
+        """After ``backward()``: where the method averages gradients, it has; they may be looked at or clipped."""
+        self._trainer.finish_gradients()
+
+    @contextmanager
+    def skip_synchronize(self):
+        """``step()`` within it takes the gradients as they are since ``synchronize()``; it does so anyway."""
+        yield
+
+    def state_dict(self):
+        self._trainer.export_optimizer_state()
+        return self._base.state_dict(self)
+
+    def load_state_dict(self, state_dict) -> None:
+        self._base.load_state_dict(self, state_dict)
+        self._trainer.import_optimizer_state()
+
+    def save_checkpoint(self, path: str) -> None:
+        """Everything this rank needs to go on from here, bit for bit: model, optimizer, method, random generator. Every
+        rank writes a file of its own between the same steps."""
+        self._trainer.save(str(path))
+
+    def load_checkpoint(self, path: str) -> None:
+        """Goes on as when this rank's file was written."""
+        self._trainer.restore(str(path))
+
+    @contextmanager
+    def global_average(self):
+        """Within it the models are the flock's average, to evaluate; afterwards everybody has its own again.
+
+            with optimizer.global_average():
+                accuracy = evaluate(model)
+        """
+        averaging = self._trainer.averaging()
+        averaging.enter()
+        try:
+            yield
+        finally:
+            averaging.exit()
+
+    def adopt_average(self) -> None:
+        """Everybody goes on with the flock's average model."""
+        averaging = self._trainer.averaging()
+        averaging.enter()
+        averaging.keep()
+
+    def consensus_distance(self) -> float:
+        """How far the models are apart: the root mean square of their distances to the mean model. A collective."""
+        return self._trainer.consensus_distance()
+
+    @property
+    def gradient_norm(self) -> float:
+        """Of the last step, before clipping; needs ``clip_norm``."""
+        return self._trainer.gradient_norm
+
+    @property
+    def trainer(self) -> "_torch.Trainer":
+        """The C++ Trainer behind it."""
+        return self._trainer
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the loss scale (with ``loss_scale=``); call ``backward()`` on it."""
+        return self._trainer.scale(loss)
+
+
+class _BeforeForward:
+    """A hook that does not keep the optimizer alive."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def __call__(self, module, inputs):
+        optimizer = self._optimizer()
+        if optimizer is not None and module.training and torch.is_grad_enabled():
+            optimizer._before_forward()
+
+
+def _named(models: Iterable["weakref.ref[torch.nn.Module]"], what: str) -> List[Tuple[str, torch.Tensor]]:
+    found = [model() for model in models]
+    prefixes = [""] if len(found) == 1 else [f"{i}." for i in range(len(found))]
+    return [(prefix + name, tensor) for prefix, model in zip(prefixes, found) if model is not None
+            for name, tensor in getattr(model, what)() if tensor is not None]
+
+
+def models_of(model: Model) -> List[torch.nn.Module]:
+    """One model or several as a list."""
+    models = [model] if isinstance(model, torch.nn.Module) else list(model)
+    if not models or not all(isinstance(one, torch.nn.Module) for one in models):
+        raise TypeError("model is a torch.nn.Module, or a list of some")
+    return models
+
+
+def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentralized:
+    """An object of `face` and of the user's class."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer is a torch.optim.Optimizer, not a {type(optimizer).__name__}")
+    if isinstance(optimizer, Decentralized):
+        raise ValueError("the optimizer is decentralized already")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("LBFGS computes the loss several times per step, between which nothing could be averaged; SGD, "
+                         "Adam, AdamW and others with one gradient per step work")
+    base = type(optimizer)
+    made = object.__new__(type(base.__name__, (face, base), {"__module__": base.__module__}))
+    for key, value in more.items():
+        setattr(made, key, value)
+    return made
+
+
+def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "dsgd-awc",
+                 topology: str = "one-peer-exponential", *, seed: int = 0, bucket_mb: float = 4.0, message: str = "float32",
+                 accumulation: int = 0, clip_norm: float = 0.0, eager: bool = False, loss_scale: float = 0.0,
+                 buffers: str = "average", on_loss: str = "raise", broadcast_at_start: bool = True) -> Decentralized:
+    """Makes an optimizer decentralized: ``step()`` updates as before and averages with the neighbours, by any of our
+    methods, on any of our topologies.
+
+        bf.init()
+        optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1), method="gradient-tracking",
+                                    topology="base(k=1)")
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+
+    The result is a subclass of the optimizer's class, for learning rate schedulers, ``state_dict`` and GradScaler.
+    ``method``: ``starling.methods()`` lists them. ``message``: float32, float16 or bfloat16 on the wire. ``accumulation``:
+    backward passes per step, 0 for any number. ``clip_norm``: the most that the global norm of the gradients may be.
+    ``eager``: updates inside backward. ``on_loss``: "raise", or "reweight" to go on without ranks that die.
+    """
+    made = face_of(Decentralized, optimizer)
+    made._attach(optimizer, models_of(model), method=method, topology=topology, seed=seed, bucket_mb=bucket_mb,
+                 message=message, accumulation=accumulation, clip_norm=clip_norm, eager=eager, loss_scale=loss_scale,
+                 buffers=buffers, on_loss=on_loss, broadcast_at_start=broadcast_at_start)
+    return made
