@@ -96,10 +96,21 @@ class Flock:
         self._core.start_barrier(name).wait()
 
 
+_joined: Optional[_core.Flock] = None
+
+
+def joined() -> _core.Flock:
+    """The one flock of this process, joined when first asked for."""
+    global _joined
+    if _joined is None:
+        _joined = _core.join()
+    return _joined
+
+
 def join(timeout: Optional[float] = None) -> Flock:
     """Joins the flock this process was started in (by ``starling run``, mpirun, torchrun or srun), or makes a flock of one.
     ``timeout`` (seconds) bounds every wait."""
-    flock = Flock(_core.join())
+    flock = Flock(joined())
     if timeout is not None:
         flock._core.timeout = timeout
     return flock

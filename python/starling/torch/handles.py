@@ -1,0 +1,179 @@
+"""Operations between their start and their end: handles, names that are taken, and waiting."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from . import timeline
+from .process import at_shutdown, may_forbid_topologies
+
+_LONGEST_EXIT = 1.0  # seconds for what is under way when the interpreter ends
+
+
+class Started:
+    """An operation that was started, and what turns its memory into the caller's result."""
+
+    __slots__ = ("name", "pending", "finish", "memory", "traced")
+
+    def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any], memory: Any) -> None:
+        self.name = name  # taken until this ends
+        self.pending = pending
+        self.finish = finish
+        self.memory = memory  # the core reads and writes it
+        self.traced: Optional[timeline.Span] = None
+
+
+_handles: Dict[int, Started] = {}
+_numbers = itertools.count()
+_taken: Set[str] = set()
+_abandoned: List[Any] = []
+unchecked: List["Checked"] = []  # see Checked
+
+
+def take_name(operation: str, name: Optional[str]) -> str:
+    """What the core calls an operation. Those without a name of their own meet in the order they are started in."""
+    if name is None:
+        return operation
+    full = f"{operation}.{name}"
+    if full in _taken:
+        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait for it, or choose another name")
+    return full
+
+
+def abandon(memory: Any) -> None:
+    """Whoever waited was interrupted: the core may still read and write this memory, so it stays until the end."""
+    _abandoned.append(memory)
+
+
+def register(started: Started) -> int:
+    """A handle for what was started."""
+    if started.name is not None:
+        _taken.add(started.name)
+    handle = next(_numbers)
+    _handles[handle] = started
+    return handle
+
+
+def complete(started: Started) -> Any:
+    """Waits for what was started; its result."""
+    try:
+        wait_for(started.pending)
+    except KeyboardInterrupt:
+        abandon(started)
+        raise
+    result = started.finish()
+    if started.traced is not None:
+        started.traced.end()
+    return result
+
+
+def wait_for(pending: Any) -> None:
+    """pending.wait(), while operations whose checks are under way go on."""
+    while unchecked and not pending.wait_for(0.001):
+        for one in list(unchecked):
+            one.advance()
+    pending.wait()
+
+
+def _find(handle: int) -> Started:
+    try:
+        return _handles[handle]
+    except (KeyError, TypeError):
+        raise ValueError(f"{handle!r} is not the handle of an operation that waits for its end") from None
+
+
+def poll(handle: int) -> bool:
+    """Whether synchronize() would return at once. Never blocks."""
+    return _find(handle).pending.ready()
+
+
+def synchronize(handle: int) -> Any:
+    """Waits for an operation that was started; returns its result, or raises what went wrong. Once for each handle."""
+    started = _find(handle)
+    try:
+        wait_for(started.pending)
+    except KeyboardInterrupt:
+        raise  # it is still under way, and may be waited for again
+    except BaseException:
+        _forget(handle, started)
+        raise
+    _forget(handle, started)
+    result = started.finish()
+    if started.traced is not None:
+        started.traced.end()
+    return result
+
+
+def wait(handle: int) -> Any:
+    """The same as synchronize()."""
+    return synchronize(handle)
+
+
+def _forget(handle: int, started: Started) -> None:
+    _handles.pop(handle, None)
+    _taken.discard(started.name)
+
+
+class Checked:
+    """An operation that begins when a collective check of its arguments is done, whoever waits for what meanwhile."""
+
+    def __init__(self, gathering: Any, begin: Callable[[], Any]) -> None:
+        self._gathering = gathering
+        self._begin = begin  # raises, or starts the operation
+        self._pending: Any = None
+        self._error: Optional[BaseException] = None
+        unchecked.append(self)
+
+    def advance(self) -> bool:
+        """Whether the check is done."""
+        if self._pending is None and self._error is None and self._gathering.ready():
+            unchecked.remove(self)
+            try:
+                self._gathering.wait()
+                self._pending = self._begin()
+            except BaseException as error:
+                self._error = error
+        return self._pending is not None or self._error is not None
+
+    def ready(self) -> bool:
+        return self.advance() and (self._error is not None or self._pending.ready())
+
+    def wait_for(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self.advance():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._gathering.wait_for(left)
+        return self._error is not None or self._pending.wait_for(max(0.0, until - time.monotonic()))
+
+    def wait(self) -> None:
+        if not self.advance():
+            wait_for(self._gathering)
+            self.advance()
+        if self._error is not None:
+            raise self._error
+        wait_for(self._pending)
+
+
+@at_shutdown
+def _let_go() -> None:
+    """What others take part in, too, is done in no time; the rest, which nobody will ever end, is left."""
+    until = time.monotonic() + _LONGEST_EXIT
+    for started in _handles.values():
+        try:
+            started.pending.wait_for(max(0.0, until - time.monotonic()))
+        except Exception:  # nobody asked for the result
+            pass
+    _abandoned.extend(_handles.values())
+    _handles.clear()
+    _taken.clear()
+    unchecked.clear()
+
+
+@may_forbid_topologies
+def _busy() -> Optional[str]:
+    names = [started.name or "one without a name" for started in _handles.values()]
+    return f"operations are under way: {', '.join(names)}" if names else None

@@ -1,0 +1,224 @@
+"""Collectives of everybody: all-reduce, broadcast, all-gather, barrier; one tensor or a group as one message."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence
+
+import torch
+
+from .. import _core
+from . import process, timeline
+from .handles import Started, complete, register, take_name
+from .process import flock
+from .tensors import ANY, FLOATING, SUMMABLE, operand
+
+
+def started(operation: str, name: str, named: Optional[str], pending: Any, finish: Any, memory: Any,
+            averages: bool = False) -> Started:
+    """What was started under `name`, which the caller may have chosen."""
+    one = Started(name if named is not None else None, pending, finish, memory)
+    if timeline.writer is not None:
+        one.traced = timeline.Span(operation, name, averages)
+    return one
+
+
+# All-reduce
+
+
+def allreduce(tensor, average: bool = True, is_hierarchical_local: bool = False, name: Optional[str] = None):
+    """Everybody's average, or sum, bit for bit the same on every rank; with ``is_hierarchical_local`` of the ranks of
+    this machine. Returns a new tensor.
+
+        mean = bf.allreduce(loss)
+    """
+    return complete(_allreduce(tensor, average, is_hierarchical_local, name, in_place=False))
+
+
+def allreduce_(tensor, average: bool = True, is_hierarchical_local: bool = False, name: Optional[str] = None):
+    """allreduce in place; returns the tensor."""
+    return complete(_allreduce(tensor, average, is_hierarchical_local, name, in_place=True))
+
+
+def allreduce_nonblocking(tensor, average: bool = True, is_hierarchical_local: bool = False,
+                          name: Optional[str] = None) -> int:
+    """Starts an allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change until then."""
+    return register(_allreduce(tensor, average, is_hierarchical_local, name, in_place=False))
+
+
+def allreduce_nonblocking_(tensor, average: bool = True, is_hierarchical_local: bool = False,
+                           name: Optional[str] = None) -> int:
+    """Starts an allreduce in place."""
+    return register(_allreduce(tensor, average, is_hierarchical_local, name, in_place=True))
+
+
+def _allreduce(tensor, average: bool, local: bool, name: Optional[str], in_place: bool) -> Started:
+    return _allreduce_group([tensor], average, local, name, in_place, "allreduce", lambda results: results[0])
+
+
+def allreduce_group(tensors: Sequence, average: bool = True, name: Optional[str] = None) -> List:
+    """allreduce of several tensors of one dtype as one message; returns new ones."""
+    return complete(_allreduce_group(tensors, average, False, name, False))
+
+
+def allreduce_group_(tensors: Sequence, average: bool = True, name: Optional[str] = None) -> List:
+    """allreduce_group in place."""
+    return complete(_allreduce_group(tensors, average, False, name, True))
+
+
+def allreduce_group_nonblocking(tensors: Sequence, average: bool = True, name: Optional[str] = None) -> int:
+    """Starts an allreduce_group."""
+    return register(_allreduce_group(tensors, average, False, name, False))
+
+
+def allreduce_group_nonblocking_(tensors: Sequence, average: bool = True, name: Optional[str] = None) -> int:
+    """Starts an allreduce_group in place."""
+    return register(_allreduce_group(tensors, average, False, name, True))
+
+
+def _allreduce_group(tensors: Sequence, average: bool, local: bool, name: Optional[str], in_place: bool,
+                     operation: str = "allreduce_group", unpack=list) -> Started:
+    members = flock()
+    operands = [operand(tensor, SUMMABLE) for tensor in tensors]
+    for one in operands:
+        assert not average or one.memory.dtype in FLOATING, f"an average of {one.memory.dtype} is none; use average=False"
+    called = take_name(operation, name)
+    if local and members.local_size < members.size:
+        members = process.local_flock()
+    outs = [None if in_place else one.empty() for one in operands]
+    pending = members.start_allreduce([one.block(out) for one, out in zip(operands, outs)],
+                                      "average" if average else "sum", called)
+
+    def finish():
+        if in_place:
+            return unpack([one.write_back() for one in operands])
+        return unpack([one.like_given(out) for one, out in zip(operands, outs)])
+
+    return started(operation, called, name, pending, finish, (operands, outs), average)
+
+
+# Broadcast
+
+
+def broadcast(tensor, root_rank: int, name: Optional[str] = None):
+    """What ``root_rank`` holds, as a new tensor."""
+    return complete(_broadcast([tensor], root_rank, name, False))
+
+
+def broadcast_(tensor, root_rank: int, name: Optional[str] = None):
+    """broadcast in place; returns the tensor."""
+    return complete(_broadcast([tensor], root_rank, name, True))
+
+
+def broadcast_nonblocking(tensor, root_rank: int, name: Optional[str] = None) -> int:
+    """Starts a broadcast."""
+    return register(_broadcast([tensor], root_rank, name, False))
+
+
+def broadcast_nonblocking_(tensor, root_rank: int, name: Optional[str] = None) -> int:
+    """Starts a broadcast in place."""
+    return register(_broadcast([tensor], root_rank, name, True))
+
+
+def broadcast_group(tensors: Sequence, root_rank: int, name: Optional[str] = None) -> List:
+    """broadcast of several tensors, of any dtypes, as one message; returns new ones."""
+    return complete(_broadcast(tensors, root_rank, name, False, "broadcast_group", list))
+
+
+def broadcast_group_(tensors: Sequence, root_rank: int, name: Optional[str] = None) -> List:
+    """broadcast_group in place."""
+    return complete(_broadcast(tensors, root_rank, name, True, "broadcast_group", list))
+
+
+def broadcast_group_nonblocking(tensors: Sequence, root_rank: int, name: Optional[str] = None) -> int:
+    """Starts a broadcast_group."""
+    return register(_broadcast(tensors, root_rank, name, False, "broadcast_group", list))
+
+
+def broadcast_group_nonblocking_(tensors: Sequence, root_rank: int, name: Optional[str] = None) -> int:
+    """Starts a broadcast_group in place."""
+    return register(_broadcast(tensors, root_rank, name, True, "broadcast_group", list))
+
+
+def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool, operation: str = "broadcast",
+               unpack=lambda results: results[0]) -> Started:
+    members = flock()
+    operands = [operand(tensor, ANY) for tensor in tensors]
+    called = take_name(operation, name)
+    outs = [one.memory if in_place else one.empty() for one in operands]
+    blocks = [one.block(out) for one, out in zip(operands, outs)]
+    pending = members.start_broadcast(blocks, root, called)
+
+    def finish():
+        if in_place:
+            return unpack([one.write_back() for one in operands])
+        if members.rank == root:
+            for one, out in zip(operands, outs):
+                out.copy_(one.memory)
+        return unpack([one.like_given(out) for one, out in zip(operands, outs)])
+
+    return started(operation, called, name, pending, finish, (operands, outs))
+
+
+# All-gather
+
+
+def allgather(tensor, name: Optional[str] = None):
+    """Everybody's tensors one after another along the first dimension, whose length may differ."""
+    return complete(_allgather(tensor, name))
+
+
+def allgather_nonblocking(tensor, name: Optional[str] = None) -> int:
+    """Starts an allgather."""
+    return register(_allgather(tensor, name))
+
+
+def _allgather(tensor, name: Optional[str]) -> Started:
+    one = gatherable("allgather", tensor)
+    called = take_name("allgather", name)
+    gathering = flock().start_allgather(one.address, one.memory.numel(), one.code, called)
+    return started("allgather", called, name, gathering, lambda: gathered(gathering, one), one)
+
+
+def gatherable(operation: str, tensor):
+    """The operand of a gather, which needs a first dimension."""
+    one = operand(tensor, ANY)
+    if one.memory.dim() == 0:
+        raise ValueError(f"{operation} joins tensors along their first dimension, and this one has none; reshape(1) it")
+    return one
+
+
+def gathered(gathering, one):
+    """The result of a gather in the shape of what this rank gave."""
+    rows = one.memory.shape[1:]
+    elements = torch.frombuffer(gathering, dtype=one.memory.dtype) if len(memoryview(gathering)) else one.empty()[:0]
+    if elements.numel() == 0:
+        return one.like_given(torch.empty((0, *rows), dtype=one.memory.dtype))
+    if rows.numel() == 0 or elements.numel() % rows.numel() != 0:
+        raise _core.Mismatch(f"{elements.numel()} elements came together, which are no whole rows of the shape "
+                             f"{tuple(rows)} that this rank's tensor has; dimensions after the first must agree")
+    return one.like_given(elements.reshape((-1, *rows)))
+
+
+def barrier(name: Optional[str] = None) -> None:
+    """Returns when everybody has called it."""
+    pending = flock().start_barrier(take_name("barrier", name))
+    complete(started("barrier", "barrier", None, pending, lambda: None, None))
+
+
+def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]]:
+    """Everybody's list of whole numbers; a collective."""
+    gathering, read = start_allgather_lists([ranks], name)
+    complete(Started(None, gathering, lambda: None, None))
+    return [lists[0] for lists in read()]
+
+
+def start_allgather_lists(lists: Sequence[Sequence[int]], name: str):
+    """(what to wait for, what then returns every rank's lists)."""
+    packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))], dtype=torch.int64)
+    gathering = flock().start_allgather(packed.data_ptr(), packed.numel(), _core.dtypes["int64"], name)
+
+    def read(keep=packed) -> List[List[List[int]]]:
+        numbers = iter(torch.frombuffer(gathering, dtype=torch.int64).tolist())
+        return [[[next(numbers) for _ in range(next(numbers))] for _ in range(count)] for count in numbers]
+
+    return gathering, read

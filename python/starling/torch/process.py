@@ -1,0 +1,321 @@
+"""Who this process is, and who talks to whom."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import struct
+import warnings
+from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
+
+from .. import _core, flock as _numpy_flock
+from .._graph_checks import check_digraph
+
+if TYPE_CHECKING:
+    import networkx
+
+
+class _State:
+    """What this module knows between calls."""
+
+    def __init__(self) -> None:
+        self.flock: Optional[_core.Flock] = None
+        self.local: Optional[_core.Flock] = None  # those of this machine, once they were asked for
+        self.graph: Optional["networkx.DiGraph"] = None
+        self.weighted = False
+        self.sources: List[int] = []  # in-neighbours, of all steps where they change
+        self.destinations: List[int] = []
+        self.machine_graph: Optional["networkx.DiGraph"] = None
+        self.machine_weighted = False
+        self.skip_negotiation = False
+        self.process = 0  # that joined
+
+
+state = _State()
+_at_init: List[Callable[[int], None]] = []
+_at_shutdown: List[Callable[[], None]] = []
+_reasons: List[Callable[[], Optional[str]]] = []
+
+
+def at_init(action: Callable[[int], None]) -> Callable[[int], None]:
+    """Registers what has to be done, once the rank is known."""
+    _at_init.append(action)
+    return action
+
+
+def at_shutdown(action: Callable[[], None]) -> Callable[[], None]:
+    """Registers what has to be let go of when the flock is left; the last one first."""
+    _at_shutdown.append(action)
+    return action
+
+
+def may_forbid_topologies(ask: Callable[[], Optional[str]]) -> Callable[[], Optional[str]]:
+    """Registers what may say why the topology must stay as it is just now."""
+    _reasons.append(ask)
+    return ask
+
+
+def flock() -> _core.Flock:
+    """The flock that operations work in; an error that says what is missing where there is none."""
+    if state.flock is None:
+        raise _core.InvalidArgument("there is no flock: bf.init() was not called, or bf.shutdown() was")
+    return state.flock
+
+
+def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None, is_weighted: bool = False) -> None:
+    """Joins the flock this process was started in, or makes a flock of one.
+
+    The topology is ``topology_fn(size)``, the static exponential graph unless given, with uniform weights unless
+    ``is_weighted``. Calling it again resets the topology.
+
+        bf.init()
+        bf.init(bf.RingGraph)
+    """
+    state.flock = _numpy_flock.joined()
+    state.process = os.getpid()
+    for action in _at_init:
+        action(state.flock.rank)
+    topology = None if topology_fn is None else topology_fn(state.flock.size)
+    set_topology(topology, is_weighted)
+
+
+def shutdown() -> None:
+    """Leaves: operations raise RuntimeError from now on. What was started and is not finished is let go of."""
+    if state.process == os.getpid():  # and not in a child that was forked
+        for action in reversed(_at_shutdown):
+            action()
+    state.__init__()
+
+
+def is_initialized() -> bool:
+    """Whether operations may be called."""
+    return state.flock is not None
+
+
+def size() -> int:
+    """How many processes there are."""
+    return flock().size
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return flock().rank
+
+
+def local_size() -> int:
+    """How many ranks share this machine; ``BLUEFOG_NODES_PER_MACHINE=k`` pretends that each machine has k."""
+    return flock().local_size
+
+
+def local_rank() -> int:
+    """This process's number among those of its machine."""
+    return flock().local_rank
+
+
+def machine_size() -> int:
+    """How many machines there are."""
+    return flock().machine_size
+
+
+def machine_rank() -> int:
+    """The number of this process's machine."""
+    return flock().machine_rank
+
+
+def is_homogeneous() -> bool:
+    """Whether every machine has as many ranks as this one; Starling deals them so."""
+    return flock().size % flock().local_size == 0
+
+
+def set_topology(topology=None, is_weighted: bool = False) -> bool:
+    """Who talks to whom from now on: a ``networkx.DiGraph`` over the ranks (an edge i -> j lets i tell j), one of our
+    schedules by its name, or a ``starling.Topology``. Every rank must set the same.
+
+    Of a graph, the edges' weights count only with ``is_weighted``; otherwise everybody averages evenly over itself and
+    whom it hears. Returns False, and changes nothing, while windows exist or operations are under way.
+
+        bf.set_topology(bf.RingGraph(bf.size()))
+        bf.set_topology("one-peer-exponential")
+    """
+    members = flock().size
+    if topology is None:
+        from ..topology_util import ExponentialGraph
+
+        topology = ExponentialGraph(members)
+    schedule, graph = _read("topology", topology, members, is_weighted)
+    if _must_stay("topology"):
+        return False
+    flock().set_schedule(schedule)
+    state.graph, state.weighted = graph, bool(is_weighted) or graph is not topology
+    own = flock().rank
+    state.sources = _others(graph.predecessors(own), own) if graph is not None else []
+    state.destinations = _others(graph.successors(own), own) if graph is not None else []
+    return True
+
+
+def load_topology() -> Optional["networkx.DiGraph"]:
+    """The topology as a graph whose edges i -> j have the attribute ``weight``; None before init. Of a schedule that
+    changes from step to step: all its edges, with their mean weights; None where they are drawn anew."""
+    return state.graph
+
+
+def set_machine_topology(topology, is_weighted: bool = False) -> bool:
+    """Which machine talks to which in hierarchical operations; like set_topology, over the machines."""
+    if topology is None:
+        raise ValueError("set_machine_topology needs a topology over the machines, not None")
+    schedule, graph = _read("machine topology", topology, flock().machine_size, is_weighted)
+    if _must_stay("machine topology"):
+        return False
+    flock().set_machine_schedule(schedule)
+    state.machine_graph, state.machine_weighted = graph, bool(is_weighted) or graph is not topology
+    return True
+
+
+def load_machine_topology() -> Optional["networkx.DiGraph"]:
+    """The machines' topology; None until one was set."""
+    return state.machine_graph
+
+
+def is_topo_weighted() -> bool:
+    """Whether averages take the weights of the topology's edges."""
+    return state.weighted
+
+
+def is_machine_topo_weighted() -> bool:
+    """The same of the machines' topology."""
+    return state.machine_weighted
+
+
+def in_neighbor_ranks() -> List[int]:
+    """Whom this rank hears, ascending, without itself."""
+    return list(state.sources)
+
+
+def out_neighbor_ranks() -> List[int]:
+    """Whom this rank tells, ascending, without itself."""
+    return list(state.destinations)
+
+
+def in_neighbor_machine_ranks() -> List[int]:
+    """The machines that this one hears."""
+    return _machines(lambda graph, own: graph.predecessors(own))
+
+
+def out_neighbor_machine_ranks() -> List[int]:
+    """The machines that this one tells."""
+    return _machines(lambda graph, own: graph.successors(own))
+
+
+def mpi_threads_supported() -> bool:
+    """True: operations may be called from any thread."""
+    return True
+
+
+def unified_mpi_window_model_supported() -> bool:
+    """True: windows are memory that all ranks see."""
+    return True
+
+
+def nccl_built() -> bool:
+    """False: tensors of a GPU travel through the host's memory."""
+    return False
+
+
+def set_skip_negotiate_stage(value: bool) -> None:
+    """Remembered for old programs; Starling never negotiates."""
+    state.skip_negotiation = bool(value)
+
+
+def get_skip_negotiate_stage() -> bool:
+    """What set_skip_negotiate_stage was told."""
+    return state.skip_negotiation
+
+
+def suspend() -> None:
+    """For old programs: there is no thread behind operations that would have to rest."""
+    flock()
+
+
+def resume() -> None:
+    """The end of suspend()."""
+    flock()
+
+
+def local_flock() -> _core.Flock:
+    """The ranks of this machine as a flock of their own."""
+    if state.local is None:
+        whole = flock()
+        first = whole.machine_rank * whole.local_size
+        state.local = whole.group(list(range(first, first + whole.local_size)))
+    return state.local
+
+
+def _must_stay(what: str) -> bool:
+    for reason in filter(None, (ask() for ask in _reasons)):
+        warnings.warn(f"the {what} stays as it is while {reason}", stacklevel=3)
+        return True
+    return False
+
+
+def _machines(select: Callable[["networkx.DiGraph", int], Iterable[int]]) -> List[int]:
+    if state.machine_graph is None:
+        return []
+    own = machine_rank()
+    return _others(select(state.machine_graph, own), own)
+
+
+def _others(ranks: Iterable[int], own: int) -> List[int]:
+    return sorted(rank for rank in ranks if rank != own)
+
+
+def _read(what: str, topology, nodes: int, weighted: bool):
+    """(our schedule, its graph) of whatever was given."""
+    given = getattr(topology, "_schedule", topology)
+    if isinstance(given, str):
+        given = _core.make_schedule(given, nodes)
+    if isinstance(given, _core.Schedule):
+        if given.size != nodes:
+            raise TypeError(f"the {what} {given.name} is for {given.size}, not for {nodes}")
+        return given, _graph_of(given)
+    graph = check_digraph(what, given)
+    if graph.number_of_nodes() != nodes:
+        raise TypeError(f"the {what} must have the nodes 0..{nodes - 1}, it has {graph.number_of_nodes()} nodes")
+    return _schedule_of(graph, weighted), graph
+
+
+def _schedule_of(graph: "networkx.DiGraph", weighted: bool) -> _core.Schedule:
+    receivers, senders, weights = [], [], []
+    for receiver in range(graph.number_of_nodes()):
+        sources = {source for source in graph.predecessors(receiver)} | {receiver}
+        for source in sorted(sources):
+            if not weighted:
+                weight = 1.0 / len(sources)
+            elif graph.has_edge(source, receiver):
+                weight = float(graph.edges[source, receiver].get("weight", 1.0))
+            else:
+                weight = 0.0
+            receivers.append(receiver)
+            senders.append(source)
+            weights.append(weight)
+    packed = struct.pack(f"{2 * len(weights)}i{len(weights)}d", *receivers, *senders, *weights)
+    name = f"graph-{hashlib.sha256(packed).hexdigest()[:16]}"
+    return _core.schedule_from_weights(graph.number_of_nodes(), (receivers, senders, weights), name)
+
+
+def _graph_of(schedule: _core.Schedule) -> Optional["networkx.DiGraph"]:
+    import networkx
+
+    if schedule.random:
+        return None
+    steps = max(1, schedule.period)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(schedule.size))
+    for step in range(steps):
+        for receiver, sender, weight in zip(*schedule.entries(step)):
+            before = graph.edges[sender, receiver]["weight"] if graph.has_edge(sender, receiver) else 0.0
+            graph.add_edge(sender, receiver, weight=before + weight / steps)
+    return graph
+
+
+atexit.register(shutdown)

@@ -1,0 +1,87 @@
+"""Tensors as the core sees them: contiguous memory of this host, an address, a count and a dtype."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, FrozenSet, NamedTuple, Optional, Tuple
+
+import torch
+
+from .. import _core
+
+CODES: Dict[torch.dtype, int] = {getattr(torch, name): code for name, code in _core.dtypes.items()}
+
+FLOATING: FrozenSet[torch.dtype] = frozenset(dtype for dtype in CODES if dtype.is_floating_point)
+SUMMABLE: FrozenSet[torch.dtype] = FLOATING | {torch.int32, torch.int64}
+ANY: FrozenSet[torch.dtype] = frozenset(CODES)
+
+Block = Tuple[int, int, int, int]  # from, to, elements, dtype
+
+
+class Operand(NamedTuple):
+    """A tensor that an operation was called with, and its elements where the core can read them."""
+
+    given: Any  # what the caller passed
+    tensor: torch.Tensor  # the same as a tensor
+    memory: torch.Tensor  # contiguous, on the host; `tensor` itself where that is so already
+
+    @property
+    def address(self) -> int:
+        return self.memory.data_ptr()
+
+    @property
+    def code(self) -> int:
+        return CODES[self.memory.dtype]
+
+    def block(self, out: Optional[torch.Tensor] = None) -> Block:
+        """For an operation that writes to `out`, or in place."""
+        there = self.memory if out is None else out
+        return (self.memory.data_ptr(), there.data_ptr(), self.memory.numel(), CODES[self.memory.dtype])
+
+    def empty(self) -> torch.Tensor:
+        """Memory for a result of the same shape."""
+        return torch.empty(self.memory.shape, dtype=self.memory.dtype)
+
+    def like_given(self, result: torch.Tensor) -> Any:
+        """`result` as the caller wants it: on the device of what was given, or a numpy array."""
+        if self.given is not self.tensor:
+            return result.numpy()
+        return result if self.tensor.device.type == "cpu" else result.to(self.tensor.device)
+
+    def write_back(self) -> Any:
+        """What was done to `memory` in place becomes visible in what was given."""
+        if self.memory is not self.tensor:
+            with torch.no_grad():
+                self.tensor.copy_(self.memory)
+        return self.given
+
+
+def operand(given: Any, allowed: FrozenSet[torch.dtype]) -> Operand:
+    """Accepts a tensor of any device and layout, or a numpy array; ValueError where its elements do not travel."""
+    tensor = given if isinstance(given, torch.Tensor) else _from_numpy(given)
+    if tensor.dtype not in allowed:
+        raise ValueError(f"Tensor type {tensor.type()} is not supported. These are: {_names(allowed)}.")
+    memory = tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu")
+    if not memory.is_contiguous():
+        memory = memory.detach().contiguous()
+    return Operand(given, tensor, memory)
+
+
+def _from_numpy(given: Any) -> torch.Tensor:
+    import numpy
+
+    if not isinstance(given, (numpy.ndarray, numpy.generic)):
+        raise TypeError(f"a tensor or a numpy array is needed, not {type(given).__name__}")
+    array = numpy.asarray(given)
+    try:
+        if array.flags.writeable and not any(stride < 0 for stride in array.strides):
+            return torch.from_numpy(array)
+        return torch.from_numpy(array.copy())
+    except TypeError:
+        raise ValueError(f"Tensor type numpy.{array.dtype} is not supported.") from None
+
+
+def _names(dtypes: FrozenSet[torch.dtype]) -> str:
+    return ", ".join(str(dtype).replace("torch.", "") for dtype in CODES if dtype in dtypes)
+
+
+Finish = Callable[[], Any]

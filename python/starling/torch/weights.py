@@ -1,0 +1,83 @@
+"""Checks of the weights that callers give, and the collective check of who sends and who listens."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from .process import state
+
+Weights = Mapping[int, float]
+Destinations = Union[Mapping[int, float], Sequence[int]]
+
+
+class NeighborWeights:
+    """The weights of one call, checked."""
+
+    __slots__ = ("own", "sources", "destinations", "dynamic")
+
+    def __init__(self, own: float, sources: Dict[int, float], destinations: Dict[int, float], dynamic: bool) -> None:
+        self.own = own
+        self.sources = sources
+        self.destinations = destinations
+        self.dynamic = dynamic  # whom to tell is the caller's choice
+
+
+def own_weight(operation: str, weight: object) -> float:
+    """`weight` if it is a floating-point number: an int is likely a mistake, such as a rank in the wrong place."""
+    if not isinstance(weight, numbers.Real) or isinstance(weight, numbers.Integral):
+        raise ValueError(f"{operation}: self_weight must be a float, not {weight!r}")
+    return float(weight)
+
+
+def source_weights(operation: str, what: str, weights: object) -> Dict[int, float]:
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"{operation}: {what} must be a dict of ranks and weights, not {weights!r}")
+    return {int(rank): float(weight) for rank, weight in weights.items()}
+
+
+def destination_weights(operation: str, what: str, weights: object) -> Dict[int, float]:
+    """A list means weight 1 for each."""
+    if isinstance(weights, Mapping):
+        return {int(rank): float(weight) for rank, weight in weights.items()}
+    if not isinstance(weights, (list, tuple, set, frozenset, range)):
+        raise ValueError(f"{operation}: {what} must be a dict of ranks and weights or a list of ranks, not {weights!r}")
+    ranks = [int(rank) for rank in weights]
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"{operation}: {what} has a rank twice: {ranks}")
+    return dict.fromkeys(ranks, 1.0)
+
+
+def read_weights(operation: str, self_weight: Optional[float], src_weights: Optional[Weights],
+                 dst_weights: Optional[Destinations]) -> Optional[NeighborWeights]:
+    """What the caller chose; None for the topology's weights."""
+    if self_weight is None and src_weights is None:
+        if dst_weights is not None:
+            raise TypeError(f"{operation}: dst_weights needs self_weight and src_weights beside it")
+        return None
+    if self_weight is None or src_weights is None:
+        raise ValueError(f"{operation}: self_weight and src_weights are given together or not at all")
+    own = own_weight(operation, self_weight)
+    sources = source_weights(operation, "src_weights", src_weights)
+    if dst_weights is not None:
+        return NeighborWeights(own, sources, destination_weights(operation, "dst_weights", dst_weights), True)
+    strangers = sorted(set(sources) - set(state.sources))
+    if strangers:
+        raise ValueError(f"{operation}: src_weights has {strangers}, but the topology lets this rank hear only "
+                         f"{state.sources}; with dst_weights any rank may be heard")
+    heard = {source: sources.get(source, 0.0) for source in state.sources}
+    return NeighborWeights(own, heard, dict.fromkeys(state.destinations, 1.0), False)
+
+
+def check_matches(operation: str, lists: List[List[List[int]]]) -> None:
+    """`lists`: every rank's (sources, destinations). The same ValueError on all ranks where they do not match."""
+    wrong: List[Tuple[int, int, str]] = []
+    for rank, (sources, destinations) in enumerate(lists):
+        for other in destinations:
+            if not 0 <= other < len(lists) or rank not in lists[other][0]:
+                wrong.append((rank, other, f"rank {rank} sends to {other}, which does not listen to it"))
+        for other in sources:
+            if not 0 <= other < len(lists) or rank not in lists[other][1]:
+                wrong.append((other, rank, f"rank {rank} listens to {other}, which does not send to it"))
+    if wrong:
+        raise ValueError(f"{operation}: senders and receivers do not match: " + "; ".join(text for *_, text in sorted(wrong)))
