@@ -1,0 +1,20 @@
+"""Checks of arguments that several modules of the package share."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """`value` as an int (numpy's integers too), or TypeError / ValueError that says what `name` may be."""
+    valid = "a whole number " + (f"of at least {least}" if most is None else f"from {least} to {most}")
+    if isinstance(value, bool):  # an int to Python, a mistake to us
+        raise TypeError(f"{name} must be {valid}, not the bool {value}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {valid}, not the {type(value).__name__} {value!r}") from None
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be {valid}, not {number}")
+    return number
