@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Callable, Iterator
 
-from starling._checks import whole_number
-from starling._graph_checks import check_digraph
+from ._checks import whole_number
+from ._graph_checks import check_digraph
 
 if TYPE_CHECKING:
     import networkx

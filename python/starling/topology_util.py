@@ -15,16 +15,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Sequence
 
-from starling._checks import whole_number
-from starling._dynamic_ranks import (
+from ._checks import whole_number
+from ._dynamic_ranks import (
     GetDynamicOnePeerSendRecvRanks,
     GetDynamicSendRecvRanks,
     GetExp2DynamicSendRecvMachineRanks,
     GetInnerOuterExpo2DynamicSendRecvRanks,
     GetInnerOuterRingDynamicSendRecvRanks,
 )
-from starling._graph_checks import check_digraph
-from starling._infer_ranks import InferDestinationFromSourceRanks, InferSourceFromDestinationRanks
+from ._graph_checks import check_digraph
+from ._infer_ranks import InferDestinationFromSourceRanks, InferSourceFromDestinationRanks
 
 if TYPE_CHECKING:
     import networkx
