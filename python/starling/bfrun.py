@@ -16,7 +16,7 @@ _HERE_ONLY = "all ranks run on this machine for now, and talk through its memory
 _WITHOUT_MEANING = {
     "--network-interface": f"{_HERE_ONLY}; leave it out",
     "--extra-mpi-flags": "there is no mpirun to give them to; ranks inherit this shell's variables, so write "
-    "NAME=VALUE bfrun ... instead of -x NAME=VALUE",
+    "NAME=VALUE in front of the command instead of -x NAME=VALUE",
     "--ssh-port": f"{_HERE_ONLY}; leave it out",
     "--use-infiniband": f"{_HERE_ONLY}; leave it out",
     "--prefix": "there is no mpirun to find; leave it out",
@@ -33,23 +33,46 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         epilog=_EXAMPLE,
     )
     parser.add_argument("-v", "--version", action="store_true", help="print Starling's version")
-    parser.add_argument("-np", "--num-proc", dest="np", type=int, metavar="N", help="number of ranks")
-    hosts = parser.add_mutually_exclusive_group()
-    hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS", help="may only name this machine")
-    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines 'host slots=N', the same way")
+    add_places(parser)
     parser.add_argument(
         "--timeline-filename", metavar="PREFIX", help="every rank writes its timeline to PREFIX<rank>.json"
     )
     parser.add_argument("--verbose", action="store_true", help="print the command that is run")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the program and its arguments")
+    options = parser.parse_args(words)
+    if options.version:
+        return options
+    check_places(parser, options, _EXAMPLE)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if not options.command:
+        parser.error(f"no command to run; {_EXAMPLE}")
+    return options
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """How many ranks and where: the options that BlueFog's launchers share."""
+    parser.add_argument("-np", "--num-proc", dest="np", type=int, metavar="N", help="number of ranks")
+    hosts = parser.add_mutually_exclusive_group()
+    hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS", help="may only name this machine")
+    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines 'host slots=N', the same way")
     for name in ("--network-interface", "--extra-mpi-flags", "--prefix"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("-p", "--ssh-port", help=argparse.SUPPRESS)
     parser.add_argument("--use-infiniband", action="store_true", default=None, help=argparse.SUPPRESS)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="the program and its arguments")
-    options = parser.parse_args(words)
-    if not options.version:
-        _check(parser, options)
-    return options
+
+
+def check_places(parser: argparse.ArgumentParser, options: argparse.Namespace, example: str) -> None:
+    """Ends the program when the options of add_places ask for what cannot be."""
+    if options.np is None or options.np < 1:
+        parser.error(f"-np must be the number of ranks, at least 1, not {options.np}; {example}")
+    for name, advice in _WITHOUT_MEANING.items():
+        if getattr(options, name.strip("-").replace("-", "_")) is not None:
+            parser.error(f"{name} does nothing here: {advice}")
+    if options.hosts is not None:
+        _check_hosts(parser, [entry.strip() for entry in options.hosts.split(",")], options.np)
+    if options.hostfile is not None:
+        _check_hosts(parser, _read_hostfile(parser, options.hostfile), options.np)
 
 
 def starling_words(options: argparse.Namespace) -> list[str]:
@@ -71,22 +94,6 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     if options.verbose:
         print(shlex.join(command), file=sys.stderr, flush=True)
     os.execv(starling.tool_path(), command)
-
-
-def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    if options.np is None or options.np < 1:
-        parser.error(f"-np must be the number of ranks, at least 1, not {options.np}; {_EXAMPLE}")
-    for name, advice in _WITHOUT_MEANING.items():
-        if getattr(options, name.strip("-").replace("-", "_")) is not None:
-            parser.error(f"{name} does nothing here: {advice}")
-    if options.command[:1] == ["--"]:
-        del options.command[0]
-    if not options.command:
-        parser.error(f"no command to run; {_EXAMPLE}")
-    if options.hosts is not None:
-        _check_hosts(parser, [entry.strip() for entry in options.hosts.split(",")], options.np)
-    if options.hostfile is not None:
-        _check_hosts(parser, _read_hostfile(parser, options.hostfile), options.np)
 
 
 def _read_hostfile(parser: argparse.ArgumentParser, file: str) -> list[str]:

@@ -168,4 +168,4 @@ def test_bfrun_refuses(ran, capsys, words, complaint):
 def test_bfrun_explains_mpi_flags(ran, capsys):
     with pytest.raises(SystemExit):
         ran("-np", "4", "--extra-mpi-flags", " -x OMP_NUM_THREADS=2", "true")
-    assert "NAME=VALUE bfrun ... instead of -x NAME=VALUE" in capsys.readouterr().err
+    assert "NAME=VALUE in front of the command instead of -x" in capsys.readouterr().err
