@@ -1,0 +1,1 @@
+"""What BlueFog keeps outside ``bluefog.torch``: ``topology_util`` and ``util``."""
