@@ -30,4 +30,9 @@ from .process import (get_skip_negotiate_stage, in_neighbor_machine_ranks, in_ne
                       unified_mpi_window_model_supported)
 from .timeline import timeline_context, timeline_end_activity, timeline_start_activity
 
-# Optimizers: imported here from .optimizers, .decentralize and .data_parallel.
+from .data_parallel import DecentralizedDataParallel
+from .decentralize import Decentralized, decentralize
+from .optimizers import (CommunicationType, DistributedAdaptThenCombineOptimizer, DistributedAdaptWithCombineOptimizer,
+                         DistributedAllreduceOptimizer, DistributedGradientAllreduceOptimizer,
+                         DistributedHierarchicalNeighborAllreduceOptimizer, DistributedNeighborAllreduceOptimizer)
+from .window_optimizers import (DistributedPullGetOptimizer, DistributedPushSumOptimizer, DistributedWinPutOptimizer)
