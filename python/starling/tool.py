@@ -1,9 +1,12 @@
 """The command ``starling``, which the package carries."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import NoReturn, Sequence
 
 
 def tool_path() -> str:
@@ -19,7 +22,15 @@ def tool_path() -> str:
     return found
 
 
-def main() -> None:
+def become_tool(arguments: Sequence[str]) -> NoReturn:
+    """Turns this process into ``starling ARGUMENTS``. A virtual environment's own ``python`` comes first in the PATH of
+    what it starts, activated or not."""
+    if sys.prefix != sys.base_prefix:
+        scripts = os.path.dirname(sys.executable)
+        os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+    os.execv(tool_path(), ["starling", *arguments])
+
+
+def main() -> NoReturn:
     """The console script ``starling``: becomes the command."""
-    path = tool_path()
-    os.execv(path, ["starling", *sys.argv[1:]])
+    become_tool(sys.argv[1:])
