@@ -22,12 +22,16 @@ def tool_path() -> str:
     return found
 
 
-def become_tool(arguments: Sequence[str]) -> NoReturn:
-    """Turns this process into ``starling ARGUMENTS``. A virtual environment's own ``python`` comes first in the PATH of
-    what it starts, activated or not."""
+def own_python_first() -> None:
+    """In a virtual environment, activated or not, its ``python`` is the one that programs started from here find."""
     if sys.prefix != sys.base_prefix:
         scripts = os.path.dirname(sys.executable)
         os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+
+
+def become_tool(arguments: Sequence[str]) -> NoReturn:
+    """Turns this process into ``starling ARGUMENTS``."""
+    own_python_first()
     os.execv(tool_path(), ["starling", *arguments])
 
 

@@ -20,7 +20,7 @@ const std::vector<BadUsage> kBadUsages = {
     {{"-n", "2"}, "no program to run"},
     {{"-n", "2", "--"}, "no program to run"},
     {{"-n", "2", "no-such-program"}, "'no-such-program' is not in PATH"},
-    {{"-n", "--", "true"}, "-n"},
+    {{"-n", "--", "true"}, "--ranks: 1 required"},
     {{"-n", "2", "--bogus", "--", "true"}, "no option --bogus"},
     {{"-n", "2", "--bogus", "true"}, "no option --bogus"},
     {{"-n", "2", "--", ""}, "name is empty"},
