@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import NoReturn, Sequence
 
 
 def tool_path() -> str:
-    """Where the command ``starling`` is: in the package, in the build folder it is imported from, or in PATH."""
+    """Where the command ``starling`` is: in the package, or in the build folder it is imported from."""
     here = Path(__file__).parent
     built = Path(sys.modules["starling._core"].__file__).parent
     for place in (here / "bin", built / "bin", built.parents[1] / "bin"):
         if os.access(place / "starling", os.X_OK):
             return str(place / "starling")
-    found = shutil.which("starling")
-    if found is None:
-        raise FileNotFoundError("the command starling is neither in the package starling nor in PATH")
-    return found
+    # Not from PATH: there it may be the console script that asks.
+    raise FileNotFoundError(f"the package starling in {here} was built without the command starling; see STARLING_TOOL in CMakeLists.txt")
 
 
 def own_python_first() -> None:
