@@ -48,5 +48,5 @@ def metadata() -> str:
 def entry_points(with_bluefog: bool) -> str:
     scripts = {"starling": "starling.tool:main"}
     if with_bluefog:
-        scripts |= {"bfrun": "starling.bfrun:main", "ibfrun": "starling.bfrun:interactive_main"}
+        scripts |= {"bfrun": "starling.bfrun:main", "ibfrun": "starling.ibfrun:main"}
     return "[console_scripts]\n" + "".join(f"{name} = {target}\n" for name, target in scripts.items())
