@@ -1,8 +1,10 @@
-"""The build backend behind ``pip install .``: CMake builds, this packs (PEP 517). The standard library is all it needs."""
+"""The backend of ``pip install .`` (PEP 517): CMake builds, this packs, with the standard library only."""
 
 from __future__ import annotations
 
+import io
 import os
+import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
@@ -49,9 +51,6 @@ def build_wheel(wheel_directory: str, config_settings=None, metadata_directory=N
 
 def build_sdist(sdist_directory: str, config_settings=None) -> str:
     """Everything git tracks, or everything but build folders where there is no git."""
-    import io
-    import subprocess
-
     base = f"starling-{version()}"
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode == 0:

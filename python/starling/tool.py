@@ -16,11 +16,11 @@ def tool_path() -> str:
         if os.access(place / "starling", os.X_OK):
             return str(place / "starling")
     # Not from PATH: there it may be the console script that asks.
-    raise FileNotFoundError(f"the package starling in {here} was built without the command starling; see STARLING_TOOL in CMakeLists.txt")
+    raise FileNotFoundError(f"{here} was built without the command starling (-DSTARLING_TOOL=OFF)")
 
 
 def own_python_first() -> None:
-    """In a virtual environment, activated or not, its ``python`` is the one that programs started from here find."""
+    """In a virtual environment, activated or not, what is started from here finds its ``python``."""
     if sys.prefix != sys.base_prefix:
         scripts = os.path.dirname(sys.executable)
         os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
