@@ -78,10 +78,15 @@ class _Pickler(pickle.Pickler):
 
 _REDUCERS = {
     types.ModuleType: lambda module: (importlib.import_module, (module.__name__,)),
+    types.MappingProxyType: lambda one: (_make_proxy, (dict(one),)),
     property: lambda one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
     staticmethod: lambda one: (staticmethod, (one.__func__,)),
     classmethod: lambda one: (classmethod, (one.__func__,)),
 }
+
+
+def _make_proxy(content: dict) -> types.MappingProxyType:
+    return types.MappingProxyType(content)
 
 
 def _importable(value: Any) -> bool:
@@ -117,10 +122,10 @@ def _globals_of(function: types.FunctionType) -> "dict[str, Any]":
     return {name: function.__globals__[name] for name in sorted(names) if name in function.__globals__}
 
 
-def _submodules(function: types.FunctionType, used: "dict[str, Any]") -> "list[str]":
+def _submodules(function: types.FunctionType, used: "list[Any]") -> "list[str]":
     """``import scipy.sparse`` binds scipy alone: the parts that the code names must be loaded there, too."""
     words = {name for code in _code_objects(function.__code__) for name in code.co_names}
-    packages = [value.__name__ + "." for value in used.values() if isinstance(value, types.ModuleType)]
+    packages = [value.__name__ + "." for value in used if isinstance(value, types.ModuleType)]
     return sorted(
         name for name in list(sys.modules)
         for package in packages if name.startswith(package) and words.issuperset(name[len(package):].split("."))
@@ -145,7 +150,7 @@ def _reduce_function(function: types.FunctionType, carry_globals: bool) -> tuple
         "__annotations__": function.__annotations__,
         "__dict__": function.__dict__,
     }
-    state = (attributes, cells, used, _submodules(function, used))
+    state = (attributes, cells, used, _submodules(function, [*used.values(), *cells]))
     made = (marshal.dumps(function.__code__), function.__name__, len(cells))
     return _make_function, made, state, None, None, _fill_function
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import fcntl
 import os
 import pickle
@@ -27,6 +28,7 @@ def main(link_fd: int, lifeline: int) -> None:
     # What the notebook's functions see as their module; the worker's own names stay out of it.
     space = types.ModuleType("__main__")
     space.rank, space.size = int(os.environ["STARLING_RANK"]), int(os.environ["STARLING_SIZE"])
+    space.__builtins__ = builtins
     sys.modules["__main__"] = space
     link = Connection(link_fd)
     link.send_bytes(b"ready")
@@ -43,9 +45,11 @@ def main(link_fd: int, lifeline: int) -> None:
 
 def _die_with(lifeline: int) -> None:
     # The kernel sends the signal when the pipe's last writer is gone, however that ended and whatever is running here.
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    # Opened anew, because all workers share what they were given, and it has one receiver of signals.
+    own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:
         os._exit(1)
 
