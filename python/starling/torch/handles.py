@@ -60,7 +60,7 @@ def take_name(operation: str, name: Optional[str]) -> str:
         return operation
     full = f"{operation}.{name}"
     if full in _taken:
-        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait for it or choose another")
+        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait, or choose another")
     return full
 
 

@@ -99,7 +99,7 @@ def neighbor_allreduce_group_nonblocking(tensors: Sequence, self_weight: Optiona
 
 def _older(value: Any, older: Any) -> Any:
     if value is not None and older is not None:
-        raise ValueError("neighbor_weights and send_neighbors are older names: give src_weights and dst_weights")
+        raise ValueError("neighbor_weights and send_neighbors are older names of src_weights, dst_weights")
     return value if older is None else older
 
 

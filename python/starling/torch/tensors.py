@@ -84,7 +84,7 @@ def operand(given: Any, allowed: FrozenSet[torch.dtype]) -> Operand:
     """Accepts a tensor of any device and layout, or a numpy array; ValueError where its elements do not
     travel."""
     tensor = given if isinstance(given, torch.Tensor) else _from_numpy(given)
-    if tensor.dtype not in allowed:
+    if tensor.dtype not in allowed or tensor.layout != torch.strided:
         raise ValueError(f"Tensor type {tensor.type()} is not supported. These are: {_names(allowed)}.")
     memory = tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu")
     if not memory.is_contiguous():

@@ -43,7 +43,7 @@ def destination_weights(operation: str, what: str, weights: object) -> Dict[int,
     if isinstance(weights, Mapping):
         return {int(rank): float(weight) for rank, weight in weights.items()}
     if not isinstance(weights, (list, tuple, set, frozenset, range)):
-        raise ValueError(f"{operation}: {what} must be a dict {{rank: weight}} or a list of ranks, not {weights!r}")
+        raise ValueError(f"{operation}: {what} must be a dict of weights or a list of ranks, not {weights!r}")
     ranks = [int(rank) for rank in weights]
     if len(set(ranks)) != len(ranks):
         raise ValueError(f"{operation}: {what} has a rank twice: {ranks}")
