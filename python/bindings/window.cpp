@@ -11,7 +11,11 @@ namespace starling::python {
 namespace {
 
 using Address = std::uintptr_t;
-using NoLock = py::call_guard<py::gil_scoped_release>;
+/// Windows are written to without asking anybody: a forked child must not even begin.
+struct OwnProcess {
+  OwnProcess() { refuse_in_child(); }
+};
+using NoLock = py::call_guard<OwnProcess, py::gil_scoped_release>;
 using MaybeWeights = std::optional<Window::Weights>;
 
 void* pointer(Address address) {
@@ -29,7 +33,13 @@ Window create(Flock& flock, Address address, std::size_t count, int dtype, const
 class Held {
  public:
   Held(Window window, std::vector<Rank> ranks) : window_(std::move(window)), ranks_(std::move(ranks)) {}
-  void enter() { mutex_.emplace(window_.mutex(ranks_)); }
+  /// Without the interpreter lock, which only Ctrl-C needs.
+  void enter() {
+    mutex_.emplace(window_.mutex(ranks_, [] {
+      const py::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }));
+  }
   void exit() { mutex_.reset(); }
 
  private:
@@ -44,6 +54,7 @@ void bind_window(py::module_& module) {
   py::class_<Held>(module, "WindowMutex")
       .def("__enter__",
            [](Held& self) {
+             refuse_in_child();
              const py::gil_scoped_release release;
              self.enter();
            })
@@ -83,6 +94,7 @@ void bind_window(py::module_& module) {
       .def("update_then_collect", &Window::update_then_collect, NoLock())
       .def("publish", &Window::publish, NoLock())
       .def("version", &Window::version)
+      .def("usual_weights", &Window::usual_weights)
       .def_property("p", &Window::p, &Window::set_p)
       .def_property_readonly("sources", &Window::sources)
       .def_property_readonly("destinations", &Window::destinations)

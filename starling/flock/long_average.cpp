@@ -40,8 +40,10 @@ void LongAverage::start() {
   // One number for all parts, which are told apart by name.
   for (const Source& source : turn_.exchange.sources)
     numbers_from_.push_back(core_->mailbox.next_from(topic_, source.rank));
-  for (const Destination& destination : turn_.exchange.destinations)
+  for (const Destination& destination : turn_.exchange.destinations) {
     numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
+    note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is looked at first
+  }
   sent(block_.in.bytes() * numbers_to_.size());
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {
@@ -49,8 +51,8 @@ void LongAverage::start() {
           expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype, block_.in.count);
       expected.name += index;
       expected.later_phase = index > 0;
-      expected.detail_means = Detail::schedule;
-      expected.detail = turn_.schedule;
+      expected.detail_means = block_.in.shape == 0 ? Detail::schedule : Detail::layout;
+      expected.detail = with_shape(turn_.schedule, block_.in);
       expected.epoch = turn_.epoch;
       await(expected);
     }
@@ -78,7 +80,7 @@ void LongAverage::post_part(std::size_t index) {
   const Outgoing& message = mine_ ? mine_ : copied;
   MessageHeader head = header(block_.in.dtype, block_.in.count);
   head.name += index;
-  head.detail = turn_.schedule;
+  head.detail = with_shape(turn_.schedule, block_.in);
   head.epoch = turn_.epoch;
   for (std::size_t i = 0; i < numbers_to_.size(); ++i) {
     head.sequence = numbers_to_[i];

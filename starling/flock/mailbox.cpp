@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::size_t kQuarrels = 64;  // remembered
 
+// Small numbers share their place with a shape.
+std::string shape_text(std::uint64_t detail) {
+  return detail >> 32 == 0 ? "" : fmt::format(", shape {:08x}", detail >> 32);
+}
+
 std::string detail_text(Detail means, std::uint64_t detail) {
   switch (means) {
     case Detail::none:
@@ -25,9 +30,11 @@ std::string detail_text(Detail means, std::uint64_t detail) {
     case Detail::weight:
       return fmt::format(", self weight {}", std::bit_cast<double>(detail));
     case Detail::root:
-      return fmt::format(", root {}", detail);
+      return fmt::format(", root {}{}", detail & 0xFFFFFFFFU, shape_text(detail));
     case Detail::reduction:
-      return fmt::format(", {}", name(static_cast<Reduction>(detail)));
+      return fmt::format(", {}{}", name(static_cast<Reduction>(detail & 0xFFFFFFFFU)), shape_text(detail));
+    case Detail::shape:
+      return shape_text(detail);
   }
   return "";
 }
@@ -230,6 +237,11 @@ void Mailbox::raised(const Expectation& expected, bool missing) {
   if (!quarrelled(expected.source, about)) quarrel(expected.source, about);
   if (missing && !take_early(expected) && fabric_->alive(expected.source))
     unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;
+}
+
+void Mailbox::raised(Rank to, std::uint64_t name, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  if (const Key about{name, sequence}; !quarrelled(to, about)) quarrel(to, about);
 }
 
 void Mailbox::refuse(const Expectation& expected) {

@@ -16,7 +16,7 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
                                  Outgoing mine)
     : Operation(MessageKind::average, std::move(core), topic, turn.step),
       turn_(std::move(turn)),
-      detail_means_(pieces.size() == 1 ? Detail::schedule : Detail::layout),
+      detail_means_(pieces.size() == 1 && pieces[0].in.shape == 0 ? Detail::schedule : Detail::layout),
       detail_(layout_hash(turn_.schedule, pieces)),
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {
@@ -45,8 +45,8 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const
   if (symmetric) {
     detail_means_ = Detail::weight;
     detail_ = std::bit_cast<std::uint64_t>(weights.self_weight);
-  } else if (pieces_.size() > 1) {
-    detail_means_ = Detail::layout;
+  } else {
+    detail_means_ = pieces_.size() == 1 ? Detail::shape : Detail::layout;
     detail_ = layout_hash(0, pieces_);
   }
 }
@@ -78,7 +78,7 @@ Outgoing NeighborAverage::packed() const {
   return message;
 }
 
-void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) const {
+void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) {
   MessageHeader head =
       header(pieces_[0].in.dtype, lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
   head.name = topic.hash;
@@ -86,6 +86,7 @@ void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to,
   head.detail = detail_;
   head.epoch = turn_.epoch;
   core_->fabric->post(message, head, to);
+  note_told(to, topic.hash, number);
   sent(message.bytes().size());
 }
 

@@ -1,22 +1,33 @@
-"""Collectives of everybody: all-reduce, broadcast, all-gather, barrier; one tensor or a group as one message."""
+"""Collectives of everybody: all-reduce, broadcast, all-gather, barrier; one tensor or a group as one
+message."""
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 
 from .. import _core
-from . import process, timeline
+from . import process, timeline, windows
 from .handles import Started, complete, register, take_name
 from .process import flock
-from .tensors import ANY, FLOATING, SUMMABLE, operand
+from .tensors import ANY, FLOATING, SUMMABLE, Operand, operand, shape_number
+
+__all__ = [
+    "allgather", "allgather_lists", "allgather_nonblocking", "allreduce", "allreduce_", "allreduce_group",
+    "allreduce_group_", "allreduce_group_nonblocking", "allreduce_group_nonblocking_",
+    "allreduce_nonblocking",
+    "allreduce_nonblocking_", "barrier", "broadcast", "broadcast_", "broadcast_group", "broadcast_group_",
+    "broadcast_group_nonblocking", "broadcast_group_nonblocking_", "broadcast_nonblocking",
+    "broadcast_nonblocking_",
+]
 
 
-def started(operation: str, name: str, named: Optional[str], pending: Any, finish: Any, memory: Any,
-            averages: bool = False) -> Started:
+
+def started(operation: str, name: str, named: Optional[str], pending: Any, finish: Callable[[], Any],
+            operands: Sequence[Operand], averages: bool = False) -> Started:
     """What was started under `name`, which the caller may have chosen."""
-    one = Started(name if named is not None else None, pending, finish, memory)
+    one = Started(name if named is not None else None, pending, finish, operands)
     if timeline.writer is not None:
         one.traced = timeline.Span(operation, name, averages)
     return one
@@ -26,8 +37,8 @@ def started(operation: str, name: str, named: Optional[str], pending: Any, finis
 
 
 def allreduce(tensor, average: bool = True, is_hierarchical_local: bool = False, name: Optional[str] = None):
-    """Everybody's average, or sum, bit for bit the same on every rank; with ``is_hierarchical_local`` of the ranks of
-    this machine. Returns a new tensor.
+    """Everybody's average, or sum, bit for bit the same on every rank; with ``is_hierarchical_local`` of the
+    ranks of this machine. Returns a new tensor.
 
         mean = bf.allreduce(loss)
     """
@@ -41,7 +52,8 @@ def allreduce_(tensor, average: bool = True, is_hierarchical_local: bool = False
 
 def allreduce_nonblocking(tensor, average: bool = True, is_hierarchical_local: bool = False,
                           name: Optional[str] = None) -> int:
-    """Starts an allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change until then."""
+    """Starts an allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change until
+    then."""
     return register(_allreduce(tensor, average, is_hierarchical_local, name, in_place=False))
 
 
@@ -80,20 +92,22 @@ def _allreduce_group(tensors: Sequence, average: bool, local: bool, name: Option
     members = flock()
     operands = [operand(tensor, SUMMABLE) for tensor in tensors]
     for one in operands:
-        assert not average or one.memory.dtype in FLOATING, f"an average of {one.memory.dtype} is none; use average=False"
+        dtype = one.memory.dtype
+        assert not average or dtype in FLOATING, f"an average of {dtype} is none; use average=False"
     called = take_name(operation, name)
     if local and members.local_size < members.size:
         members = process.local_flock()
     outs = [None if in_place else one.empty() for one in operands]
     pending = members.start_allreduce([one.block(out) for one, out in zip(operands, outs)],
-                                      "average" if average else "sum", called)
+                                      "average" if average else "sum", called,
+                                      [one.shape for one in operands])
 
     def finish():
         if in_place:
             return unpack([one.write_back() for one in operands])
         return unpack([one.like_given(out) for one, out in zip(operands, outs)])
 
-    return started(operation, called, name, pending, finish, (operands, outs), average)
+    return started(operation, called, name, pending, finish, operands, average)
 
 
 # Broadcast
@@ -139,14 +153,14 @@ def broadcast_group_nonblocking_(tensors: Sequence, root_rank: int, name: Option
     return register(_broadcast(tensors, root_rank, name, True, "broadcast_group", list))
 
 
-def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool, operation: str = "broadcast",
-               unpack=lambda results: results[0]) -> Started:
+def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool,
+               operation: str = "broadcast", unpack=lambda results: results[0]) -> Started:
     members = flock()
     operands = [operand(tensor, ANY) for tensor in tensors]
     called = take_name(operation, name)
     outs = [one.memory if in_place else one.empty() for one in operands]
     blocks = [one.block(out) for one, out in zip(operands, outs)]
-    pending = members.start_broadcast(blocks, root, called)
+    pending = members.start_broadcast(blocks, root, called, [one.shape for one in operands])
 
     def finish():
         if in_place:
@@ -156,7 +170,7 @@ def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool
                 out.copy_(one.memory)
         return unpack([one.like_given(out) for one, out in zip(operands, outs)])
 
-    return started(operation, called, name, pending, finish, (operands, outs))
+    return started(operation, called, name, pending, finish, operands)
 
 
 # All-gather
@@ -175,46 +189,50 @@ def allgather_nonblocking(tensor, name: Optional[str] = None) -> int:
 def _allgather(tensor, name: Optional[str]) -> Started:
     one = gatherable("allgather", tensor)
     called = take_name("allgather", name)
-    gathering = flock().start_allgather(one.address, one.memory.numel(), one.code, called)
-    return started("allgather", called, name, gathering, lambda: gathered(gathering, one), one)
+    gathering = flock().start_allgather(one.address, one.memory.numel(), one.code, called, row_number(one))
+    return started("allgather", called, name, gathering, lambda: gathered(gathering, one), [one])
 
 
-def gatherable(operation: str, tensor):
+def gatherable(operation: str, tensor) -> Operand:
     """The operand of a gather, which needs a first dimension."""
     one = operand(tensor, ANY)
     if one.memory.dim() == 0:
-        raise ValueError(f"{operation} joins tensors along their first dimension, and this one has none; reshape(1) it")
+        raise ValueError(f"{operation} joins tensors along their first dimension, which this one lacks")
     return one
 
 
-def gathered(gathering, one):
+def row_number(one: Operand) -> int:
+    """For the shape after the first dimension, on which ranks must agree."""
+    return shape_number(one.memory.shape[1:])
+
+
+def gathered(gathering: _core.Gathering, one: Operand):
     """The result of a gather in the shape of what this rank gave."""
     rows = one.memory.shape[1:]
-    elements = torch.frombuffer(gathering, dtype=one.memory.dtype) if len(memoryview(gathering)) else one.empty()[:0]
-    if elements.numel() == 0:
+    if not memoryview(gathering):
         return one.like_given(torch.empty((0, *rows), dtype=one.memory.dtype))
-    if rows.numel() == 0 or elements.numel() % rows.numel() != 0:
-        raise _core.Mismatch(f"{elements.numel()} elements came together, which are no whole rows of the shape "
-                             f"{tuple(rows)} that this rank's tensor has; dimensions after the first must agree")
-    return one.like_given(elements.reshape((-1, *rows)))
+    return one.like_given(torch.frombuffer(gathering, dtype=one.memory.dtype).reshape((-1, *rows)))
 
 
 def barrier(name: Optional[str] = None) -> None:
-    """Returns when everybody has called it."""
+    """Returns when everybody has called it. Windows' tensors are afterwards seen by others as they are
+    now."""
+    windows.publish_all()
     pending = flock().start_barrier(take_name("barrier", name))
-    complete(started("barrier", "barrier", None, pending, lambda: None, None))
+    complete(started("barrier", "barrier", None, pending, lambda: None, ()))
 
 
 def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]]:
     """Everybody's list of whole numbers; a collective."""
     gathering, read = start_allgather_lists([ranks], name)
-    complete(Started(None, gathering, lambda: None, None))
+    complete(Started(None, gathering, lambda: None, ()))
     return [lists[0] for lists in read()]
 
 
 def start_allgather_lists(lists: Sequence[Sequence[int]], name: str):
     """(what to wait for, what then returns every rank's lists)."""
-    packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))], dtype=torch.int64)
+    packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))],
+                          dtype=torch.int64)
     gathering = flock().start_allgather(packed.data_ptr(), packed.numel(), _core.dtypes["int64"], name)
 
     def read(keep=packed) -> List[List[List[int]]]:

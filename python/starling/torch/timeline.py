@@ -1,5 +1,6 @@
-"""What happened when: ``BLUEFOG_TIMELINE=prefix`` makes every rank write ``<prefix><rank>.json``, Chrome trace events
-one per line, each flushed as it is written. Without the variable nothing is recorded and nothing costs anything."""
+"""What happened when: ``BLUEFOG_TIMELINE=prefix`` makes every rank write ``<prefix><rank>.json``, Chrome
+trace events one per line, each flushed as it is written. Without the variable nothing is recorded and nothing
+costs anything."""
 
 from __future__ import annotations
 
@@ -11,6 +12,11 @@ import time
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from .process import at_init, at_shutdown
+
+__all__ = [
+    "timeline_context", "timeline_end_activity", "timeline_start_activity",
+]
+
 
 
 class _Writer:
