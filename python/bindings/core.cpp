@@ -9,4 +9,5 @@ PYBIND11_MODULE(_core, module) {
   starling::python::bind_topology(module);
   starling::python::bind_flock(module);
   starling::python::bind_window(module);
+  starling::python::bind_launch(module);
 }

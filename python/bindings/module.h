@@ -9,5 +9,6 @@ void bind_errors(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
 void bind_flock(pybind11::module_& module);
 void bind_window(pybind11::module_& module);
+void bind_launch(pybind11::module_& module);
 
 }  // namespace starling::python

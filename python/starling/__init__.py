@@ -7,9 +7,11 @@
 """
 
 from ._core import Deadlock, Error, InvalidArgument, Mismatch, PeerLost, TimedOut, __version__
+from .cluster import Cluster, WorkerError, WorkerLost
 from .flock import Flock, join
 from .tool import tool_path
 
 __all__ = [
-    "Deadlock", "Error", "Flock", "InvalidArgument", "Mismatch", "PeerLost", "TimedOut", "__version__", "join", "tool_path",
+    "Cluster", "Deadlock", "Error", "Flock", "InvalidArgument", "Mismatch", "PeerLost", "TimedOut", "WorkerError", "WorkerLost",
+    "__version__", "join", "tool_path",
 ]
