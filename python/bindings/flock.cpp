@@ -14,22 +14,29 @@ using Address = std::uintptr_t;
 /// (from, to, elements, dtype) of one tensor, addresses as whole numbers.
 using Tensor = std::tuple<Address, Address, std::size_t, int>;
 using WeightMap = std::map<Rank, double>;
+/// A number for each tensor's shape, which ranks must agree on; none where counts are enough.
+using Shapes = std::vector<std::uint32_t>;
 
 void* pointer(Address address) {
   return reinterpret_cast<void*>(address);  // NOLINT: Python hands over addresses
 }
 
-Piece piece_of(Address from, Address to, std::size_t count, int dtype) {
-  return {{static_cast<DType>(dtype), pointer(from), count}, pointer(to), 0};
+Piece piece_of(Address from, Address to, std::size_t count, int dtype, std::uint32_t shape) {
+  return {{static_cast<DType>(dtype), pointer(from), count, shape}, pointer(to), 0};
 }
 
-Pieces pieces_of_tensors(const std::vector<Tensor>& tensors) {
+Pieces pieces_of_tensors(const std::vector<Tensor>& tensors, const Shapes& shapes) {
   if (tensors.empty()) throw InvalidArgument("a group of no tensors");
+  if (!shapes.empty() && shapes.size() != tensors.size())
+    throw InvalidArgument("there must be as many shapes as tensors");
   std::vector<MutableBlock> blocks;
   for (const auto& [from, to, count, dtype] : tensors)
     blocks.push_back({static_cast<DType>(dtype), pointer(to), count});
   Pieces pieces = pieces_of(blocks);
-  for (std::size_t i = 0; i < tensors.size(); ++i) pieces[i].in.data = pointer(std::get<0>(tensors[i]));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    pieces[i].in.data = pointer(std::get<0>(tensors[i]));
+    if (!shapes.empty()) pieces[i].in.shape = shapes[i];
+  }
   return pieces;
 }
 
@@ -87,51 +94,74 @@ void bind_operations(py::class_<Flock>& flock) {
   flock
       .def(
           "neighbor_allreduce",
-          [](Flock& self, Address from, Address to, std::size_t count, int dtype, const std::string& name) {
+          [](Flock& self, Address from, Address to, std::size_t count, int dtype, const std::string& name,
+             std::uint32_t shape) {
             refuse_in_child();
             Pending pending = [&] {
               const py::gil_scoped_release release;
-              return self.start_neighbor_allreduce({piece_of(from, to, count, dtype)}, {}, name);
+              return self.start_neighbor_allreduce({piece_of(from, to, count, dtype, shape)}, {}, name);
             }();
-            wait_for_result(pending);
+            try {
+              wait_for_result(pending);
+            } catch (const py::error_already_set&) {
+              pending.abandon();  // dropping it would wait; the caller keeps the memory
+              throw;
+            }
           },
-          "One tensor, blocking: the shortest way.")
+          py::arg("from"), py::arg("to"), py::arg("count"), py::arg("dtype"), py::arg("name"),
+          py::arg("shape") = 0, "One tensor, blocking: the shortest way.")
       .def(
           "start_neighbor_allreduce",
-          [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name) {
-            return start([&] { return self.start_neighbor_allreduce(pieces_of_tensors(tensors), {}, name); });
-          })
-      .def("start_weighted_neighbor_allreduce",
-           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
-              const WeightMap& destinations, const std::string& name) {
-             return start([&] {
-               return self.start_neighbor_allreduce(pieces_of_tensors(tensors), {},
-                                                    Weighted{self_weight, sources, destinations}, name);
-             });
-           })
-      .def("start_hierarchical",
-           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name) {
-             return start([&] { return self.start_hierarchical(pieces_of_tensors(tensors), name); });
-           })
-      .def("start_weighted_hierarchical",
-           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
-              const WeightMap& destinations, const std::string& name) {
-             return start([&] {
-               return self.start_hierarchical(pieces_of_tensors(tensors),
-                                              {self_weight, sources, destinations}, name);
-             });
-           })
-      .def("start_allreduce",
-           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& reduction,
-              const std::string& name) {
-             return start([&] {
-               return self.start_allreduce(pieces_of_tensors(tensors), reduction_of(reduction), name);
-             });
-           })
-      .def("start_broadcast",
-           [](Flock& self, const std::vector<Tensor>& tensors, Rank root, const std::string& name) {
-             return start([&] { return self.start_broadcast(pieces_of_tensors(tensors), root, name); });
-           })
+          [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
+            return start(
+                [&] { return self.start_neighbor_allreduce(pieces_of_tensors(tensors, shapes), {}, name); });
+          },
+          py::arg("tensors"), py::arg("name"), py::arg("shapes") = Shapes())
+      .def(
+          "start_weighted_neighbor_allreduce",
+          [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
+             const WeightMap& destinations, const std::string& name, const Shapes& shapes) {
+            return start([&] {
+              return self.start_neighbor_allreduce(pieces_of_tensors(tensors, shapes), {},
+                                                   Weighted{self_weight, sources, destinations}, name);
+            });
+          },
+          py::arg("tensors"), py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
+          py::arg("name"), py::arg("shapes") = Shapes())
+      .def(
+          "start_hierarchical",
+          [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
+            return start([&] { return self.start_hierarchical(pieces_of_tensors(tensors, shapes), name); });
+          },
+          py::arg("tensors"), py::arg("name"), py::arg("shapes") = Shapes())
+      .def(
+          "start_weighted_hierarchical",
+          [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
+             const WeightMap& destinations, const std::string& name, const Shapes& shapes) {
+            return start([&] {
+              return self.start_hierarchical(pieces_of_tensors(tensors, shapes),
+                                             {self_weight, sources, destinations}, name);
+            });
+          },
+          py::arg("tensors"), py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
+          py::arg("name"), py::arg("shapes") = Shapes())
+      .def(
+          "start_allreduce",
+          [](Flock& self, const std::vector<Tensor>& tensors, const std::string& reduction,
+             const std::string& name, const Shapes& shapes) {
+            return start([&] {
+              return self.start_allreduce(pieces_of_tensors(tensors, shapes), reduction_of(reduction), name);
+            });
+          },
+          py::arg("tensors"), py::arg("reduction"), py::arg("name"), py::arg("shapes") = Shapes())
+      .def(
+          "start_broadcast",
+          [](Flock& self, const std::vector<Tensor>& tensors, Rank root, const std::string& name,
+             const Shapes& shapes) {
+            return start(
+                [&] { return self.start_broadcast(pieces_of_tensors(tensors, shapes), root, name); });
+          },
+          py::arg("tensors"), py::arg("root"), py::arg("name"), py::arg("shapes") = Shapes())
       .def("start_barrier",
            [](Flock& self, const std::string& name) {
              return start([&] { return self.barrier_nonblocking(name); });
@@ -151,30 +181,39 @@ void bind_operations(py::class_<Flock>& flock) {
 }
 
 void bind_gathers(py::class_<Flock>& flock) {
-  const auto block = [](Address from, std::size_t count, int dtype) {
-    return ConstBlock{static_cast<DType>(dtype), pointer(from), count};
+  const auto block = [](Address from, std::size_t count, int dtype, std::uint32_t rows = 0) {
+    return ConstBlock{static_cast<DType>(dtype), pointer(from), count, rows};
   };
   flock
-      .def("start_allgather",
-           [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name) {
-             return gather(dtype, [&](Room room) {
-               return self.start_allgather(block(from, count, dtype), std::move(room), name);
-             });
-           })
-      .def("start_neighbor_allgather",
-           [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name) {
-             return gather(dtype, [&](Room room) {
-               return self.start_neighbor_allgather(block(from, count, dtype), std::move(room), name);
-             });
-           })
-      .def("start_chosen_neighbor_allgather",
-           [block](Flock& self, Address from, std::size_t count, int dtype, const std::vector<Rank>& sources,
-                   const std::vector<Rank>& destinations, const std::string& name) {
-             return gather(dtype, [&](Room room) {
-               return self.start_neighbor_allgather(block(from, count, dtype), std::move(room), sources,
-                                                    destinations, name);
-             });
-           })
+      .def(
+          "start_allgather",
+          [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name,
+                  std::uint32_t rows) {
+            return gather(dtype, [&](Room room) {
+              return self.start_allgather(block(from, count, dtype, rows), std::move(room), name);
+            });
+          },
+          py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("name"), py::arg("rows") = 0)
+      .def(
+          "start_neighbor_allgather",
+          [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name,
+                  std::uint32_t rows) {
+            return gather(dtype, [&](Room room) {
+              return self.start_neighbor_allgather(block(from, count, dtype, rows), std::move(room), name);
+            });
+          },
+          py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("name"), py::arg("rows") = 0)
+      .def(
+          "start_chosen_neighbor_allgather",
+          [block](Flock& self, Address from, std::size_t count, int dtype, const std::vector<Rank>& sources,
+                  const std::vector<Rank>& destinations, const std::string& name, std::uint32_t rows) {
+            return gather(dtype, [&](Room room) {
+              return self.start_neighbor_allgather(block(from, count, dtype, rows), std::move(room), sources,
+                                                   destinations, name);
+            });
+          },
+          py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("sources"), py::arg("destinations"),
+          py::arg("name"), py::arg("rows") = 0)
       .def("start_reduce_scatter", [block](Flock& self, Address from, std::size_t count, int dtype,
                                            const std::string& reduction, const std::string& name) {
         return gather(dtype, [&](Room room) {

@@ -33,8 +33,7 @@ void wait_for_result(Pending& pending) {
   while (!ended) {
     {
       const py::gil_scoped_release release;
-      ended = pending.wait_for(kBetweenSignals);
-      if (ended) pending.wait();
+      ended = pending.wait_on(kBetweenSignals);
     }
     if (!ended && PyErr_CheckSignals() != 0) throw py::error_already_set();
   }

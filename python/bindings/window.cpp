@@ -29,7 +29,13 @@ Window create(Flock& flock, Address address, std::size_t count, int dtype, const
 class Held {
  public:
   Held(Window window, std::vector<Rank> ranks) : window_(std::move(window)), ranks_(std::move(ranks)) {}
-  void enter() { mutex_.emplace(window_.mutex(ranks_)); }
+  /// Without the interpreter lock, which only Ctrl-C needs.
+  void enter() {
+    mutex_.emplace(window_.mutex(ranks_, [] {
+      const py::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }));
+  }
   void exit() { mutex_.reset(); }
 
  private:
@@ -83,6 +89,7 @@ void bind_window(py::module_& module) {
       .def("update_then_collect", &Window::update_then_collect, NoLock())
       .def("publish", &Window::publish, NoLock())
       .def("version", &Window::version)
+      .def("usual_weights", &Window::usual_weights)
       .def_property("p", &Window::p, &Window::set_p)
       .def_property_readonly("sources", &Window::sources)
       .def_property_readonly("destinations", &Window::destinations)

@@ -18,6 +18,9 @@ struct ConstBlock {
   DType dtype = DType::float32;
   const void* data = nullptr;
   std::size_t count = 0;
+  /// A number for its shape, which all ranks' must agree on (of a gather, for the shape of its rows); 0 where
+  /// there is none but the count.
+  std::uint32_t shape = 0;
 
   std::size_t bytes() const { return count * size_of(dtype); }
 };
@@ -115,12 +118,18 @@ Pieces pieces_of(const Blocks& blocks) {
   return pieces;
 }
 
-/// Tensors of one message are part of what must agree; a single one is described by count and type alone.
+/// What else must agree, and the shape in its upper half.
+inline std::uint64_t with_shape(std::uint64_t detail, const ConstBlock& block) {
+  return detail ^ (std::uint64_t{block.shape} << 32);
+}
+
+/// Tensors of one message are part of what must agree; a single one is described by count, type and shape.
 inline std::uint64_t layout_hash(std::uint64_t seed, const Pieces& pieces) {
-  if (pieces.size() == 1) return seed;
+  if (pieces.size() == 1) return with_shape(seed, pieces[0].in);
   std::uint64_t hash = seed;
   for (const Piece& piece : pieces)
-    hash = (hash ^ (piece.in.count * 16 + static_cast<std::uint64_t>(piece.in.dtype))) * 0x9E3779B97F4A7C15u;
+    hash = with_shape(hash ^ (piece.in.count * 16 + static_cast<std::uint64_t>(piece.in.dtype)), piece.in) *
+           0x9E3779B97F4A7C15u;
   return hash;
 }
 

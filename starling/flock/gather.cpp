@@ -20,11 +20,15 @@ std::byte* append(std::byte* to, const void* from, std::size_t bytes) {
 
 void GatherAll::begin() {
   arrivals_.clear();
-  post_to_others(filled(*core_->fabric, in_), header_for(0, in_.dtype, in_.count));
+  MessageHeader head = header_for(0, in_.dtype, in_.count);
+  head.detail = with_shape(0, in_);
+  post_to_others(filled(*core_->fabric, in_), head);
   for (const Rank member : members()) {
     if (member == core_->self()) continue;
     Expectation expected = expectation_of(0, member, in_.dtype, in_.count);
     expected.any_count = true;
+    expected.detail_means = Detail::shape;
+    expected.detail = head.detail;
     await(expected);
   }
 }
@@ -58,7 +62,7 @@ void GatherNeighbors::start() {
   if (!destinations.empty()) {
     const Outgoing message = filled(*core_->fabric, in_);
     MessageHeader head = header(in_.dtype, in_.count);
-    head.detail = turn_.schedule;
+    head.detail = with_shape(turn_.schedule, in_);
     head.epoch = turn_.epoch;
     for (const Rank to : destinations) post(message, head, to);
   }
@@ -66,8 +70,8 @@ void GatherNeighbors::start() {
     Expectation expected =
         expectation(source, core_->mailbox.next_from(topic_, source), in_.dtype, in_.count);
     expected.any_count = true;
-    expected.detail_means = Detail::schedule;
-    expected.detail = turn_.schedule;
+    expected.detail_means = in_.shape == 0 ? Detail::schedule : Detail::layout;
+    expected.detail = with_shape(turn_.schedule, in_);
     expected.epoch = turn_.epoch;
     await(expected);
   }

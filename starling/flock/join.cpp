@@ -18,12 +18,14 @@ struct LauncherVariables {
   const char* rank;
   const char* size;
   const char* job;
+  const char* part = nullptr;  // tells a job's flocks apart, where there may be several
 };
 
 constexpr LauncherVariables kLaunchers[] = {
     {"starling run", "STARLING_RANK", "STARLING_SIZE", "STARLING_JOB"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
     {"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
 Rank read_rank(const char* variable, std::string_view text) {
@@ -75,8 +77,9 @@ Flock join(const Faults& faults) {
     if (job == nullptr)
       throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
                                         variables.rank, variables.job));
-    return bounded(
-        join_local(job, read_rank(variables.rank, rank), read_rank(variables.size, size), options));
+    const char* part = variables.part == nullptr ? nullptr : std::getenv(variables.part);
+    return bounded(join_local(part == nullptr ? std::string(job) : fmt::format("{}.{}", job, part),
+                              read_rank(variables.rank, rank), read_rank(variables.size, size), options));
   }
   return bounded(local_threads(1).front());
 }

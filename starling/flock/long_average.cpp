@@ -49,8 +49,8 @@ void LongAverage::start() {
           expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype, block_.in.count);
       expected.name += index;
       expected.later_phase = index > 0;
-      expected.detail_means = Detail::schedule;
-      expected.detail = turn_.schedule;
+      expected.detail_means = block_.in.shape == 0 ? Detail::schedule : Detail::layout;
+      expected.detail = with_shape(turn_.schedule, block_.in);
       expected.epoch = turn_.epoch;
       await(expected);
     }
@@ -78,7 +78,7 @@ void LongAverage::post_part(std::size_t index) {
   const Outgoing& message = mine_ ? mine_ : copied;
   MessageHeader head = header(block_.in.dtype, block_.in.count);
   head.name += index;
-  head.detail = turn_.schedule;
+  head.detail = with_shape(turn_.schedule, block_.in);
   head.epoch = turn_.epoch;
   for (std::size_t i = 0; i < numbers_to_.size(); ++i) {
     head.sequence = numbers_to_[i];

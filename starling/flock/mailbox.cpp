@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::size_t kQuarrels = 64;  // remembered
 
+// Small numbers share their place with a shape.
+std::string shape_text(std::uint64_t detail) {
+  return detail >> 32 == 0 ? "" : fmt::format(", shape {:08x}", detail >> 32);
+}
+
 std::string detail_text(Detail means, std::uint64_t detail) {
   switch (means) {
     case Detail::none:
@@ -25,9 +30,11 @@ std::string detail_text(Detail means, std::uint64_t detail) {
     case Detail::weight:
       return fmt::format(", self weight {}", std::bit_cast<double>(detail));
     case Detail::root:
-      return fmt::format(", root {}", detail);
+      return fmt::format(", root {}{}", detail & 0xFFFFFFFFU, shape_text(detail));
     case Detail::reduction:
-      return fmt::format(", {}", name(static_cast<Reduction>(detail)));
+      return fmt::format(", {}{}", name(static_cast<Reduction>(detail & 0xFFFFFFFFU)), shape_text(detail));
+    case Detail::shape:
+      return shape_text(detail);
   }
   return "";
 }

@@ -16,7 +16,7 @@
 namespace starling {
 
 /// What one number in the header means beside shape and type; both sides must have the same.
-enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reduction };
+enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reduction, shape };
 
 /// What an operation expects from one source. The k-th message from i to j under a name meets the k-th that j
 /// expects from i.

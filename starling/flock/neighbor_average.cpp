@@ -16,7 +16,7 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
                                  Outgoing mine)
     : Operation(MessageKind::average, std::move(core), topic, turn.step),
       turn_(std::move(turn)),
-      detail_means_(pieces.size() == 1 ? Detail::schedule : Detail::layout),
+      detail_means_(pieces.size() == 1 && pieces[0].in.shape == 0 ? Detail::schedule : Detail::layout),
       detail_(layout_hash(turn_.schedule, pieces)),
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {
@@ -45,8 +45,8 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const
   if (symmetric) {
     detail_means_ = Detail::weight;
     detail_ = std::bit_cast<std::uint64_t>(weights.self_weight);
-  } else if (pieces_.size() > 1) {
-    detail_means_ = Detail::layout;
+  } else {
+    detail_means_ = pieces_.size() == 1 ? Detail::shape : Detail::layout;
     detail_ = layout_hash(0, pieces_);
   }
 }

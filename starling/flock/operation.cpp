@@ -219,7 +219,7 @@ void Operation::look_around(Wait wait) {
   }
 }
 
-bool Operation::wait_until(Deadline deadline) {
+bool Operation::wait_until(Deadline deadline, bool comes_back) {
   if (advance()) return true;
   core_->hub->note_thread();
   WaitNote note(*core_);  // takes back what others were told, whatever happens
@@ -234,7 +234,7 @@ bool Operation::wait_until(Deadline deadline) {
     core_->fabric->sleep(ticket, missing_sources(), deadline);
     trace_.wait_ends(asleep);
     if (advance()) return true;
-    look_now_and_then(deadline == Deadline::max() ? Wait::forever : Wait::limited);
+    look_now_and_then(comes_back || deadline == Deadline::max() ? Wait::forever : Wait::limited);
   }
 }
 
@@ -286,12 +286,25 @@ void Pending::wait() {
 }
 
 bool Pending::wait_for(std::chrono::nanoseconds duration) {
+  return wait_part(duration, false);
+}
+
+bool Pending::wait_on(std::chrono::nanoseconds duration) {
+  return wait_part(duration, true);
+}
+
+bool Pending::wait_part(std::chrono::nanoseconds duration, bool comes_back) {
   if (!operation_) return true;
   const auto now = Clock::now();
-  if (!operation_->wait_until(duration < Deadline::max() - now ? now + duration : Deadline::max()))
+  if (!operation_->wait_until(duration < Deadline::max() - now ? now + duration : Deadline::max(),
+                              comes_back))
     return false;
   wait();
   return true;
+}
+
+void Pending::abandon() {
+  new std::shared_ptr<Operation>(std::move(operation_));  // NOLINT: never to be waited for, nor freed
 }
 
 }  // namespace starling

@@ -37,8 +37,9 @@ class Operation {
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   /// One look at everything, deaths and time included, without waiting; true when it has ended.
   bool look();
-  /// Waits until it has ended or the deadline has passed; true when it has ended.
-  bool wait_until(Deadline deadline);
+  /// Waits until it has ended or the deadline has passed; true when it has ended. `comes_back`: who calls
+  /// this will wait again, so that it may be part of a deadlock.
+  bool wait_until(Deadline deadline, bool comes_back = false);
   /// Throws what went wrong, if anything.
   void raise() const;
 

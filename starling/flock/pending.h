@@ -24,8 +24,14 @@ class Pending {
   void wait();
   /// The same for at most `duration`; false when that was too short.
   bool wait_for(std::chrono::nanoseconds duration);
+  /// A part of wait(), for callers that look at signals in between: not there yet means that they call again.
+  bool wait_on(std::chrono::nanoseconds duration);
+  /// Nobody waits for it any more, and the memory it was given lives for ever.
+  void abandon();
 
  private:
+  bool wait_part(std::chrono::nanoseconds duration, bool comes_back);
+
   std::shared_ptr<Operation> operation_;
 };
 

@@ -14,6 +14,8 @@
 namespace starling {
 namespace {
 
+constexpr std::chrono::milliseconds kBetweenQuestions{100};
+
 // out <- the sum of the terms; `out` may be the first. Integers know no weights but 0 and 1.
 void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std::size_t count) {
   if (is_floating(dtype)) {
@@ -203,10 +205,15 @@ void Window::get(const std::optional<Weights>& given) {
 }
 
 void Window::update(bool reset) {
+  const auto [self_weight, weights] = usual_weights();
+  update(self_weight, weights, reset);
+}
+
+std::pair<double, Window::Weights> Window::usual_weights() const {
   Weights weights;
   for (const Source& source : state_->neighbors.sources)
     weights[state_->core->own(source.rank)] = source.weight;
-  update(state_->neighbors.self_weight, weights, reset);
+  return {state_->neighbors.self_weight, weights};
 }
 
 void Window::update(double self_weight, const Weights& weights, bool reset) {
@@ -300,7 +307,7 @@ std::vector<Rank> Window::destinations() const {
 }
 
 // In ascending order, so that two ranks never wait for each other.
-Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : state_(std::move(state)) {
+void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& now_and_then) {
   using Clock = std::chrono::steady_clock;
   Core& core = *state_->core;
   for (Rank& rank : ranks) {
@@ -315,6 +322,7 @@ Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : st
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   const auto mine = static_cast<std::uint32_t>(core.self()) + 1;
   const auto until = Clock::now() + core.hub->timeout.load();
+  auto asked = Clock::now();
   for (const Rank rank : ranks) {
     auto& holder = state_->control(rank).holder;
     for (int attempt = 0;; ++attempt) {
@@ -327,9 +335,12 @@ Window::Mutex::Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks) : st
       if (Clock::now() > until) {
         const std::string text = fmt::format(
             "{}: rank {} has held the mutex of rank {} for longer than the timeout", state_->name, by, rank);
-        for (const Rank taken : held_) state_->control(taken).holder.store(0, std::memory_order_release);
         core.hub->recorder.flight.dump(text);
         throw TimedOut(text);
+      }
+      if (now_and_then && Clock::now() > asked + kBetweenQuestions) {
+        now_and_then();
+        asked = Clock::now();
       }
       if (attempt < 8) {
         std::this_thread::yield();
@@ -346,11 +357,14 @@ Window::Mutex::~Mutex() {
   for (const Rank rank : held_) state_->control(rank).holder.store(0, std::memory_order_release);
 }
 
-Window::Mutex Window::mutex(const std::vector<Rank>& ranks) {
-  return {state_, ranks};
+Window::Mutex Window::mutex(const std::vector<Rank>& ranks, const std::function<void()>& now_and_then) {
+  Mutex mutex(state_);
+  mutex.take(ranks, now_and_then);
+  return mutex;
 }
+
 Window::Mutex Window::mutex() {
-  return {state_, {state_->core->rank}};
+  return mutex({state_->core->rank});
 }
 
 }  // namespace starling

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -88,21 +89,27 @@ class Window {
   Staleness staleness() const;
   std::vector<Rank> sources() const;
   std::vector<Rank> destinations() const;
+  /// (self weight, sources') of an update() without weights.
+  std::pair<double, Weights> usual_weights() const;
 
   /// Holds the mutexes of these ranks' windows until dropped. One that a dead rank held is free. Waits at
   /// most the flock's timeout, then throws TimedOut, which names the holder.
   class Mutex {
    public:
-    Mutex(std::shared_ptr<State> state, std::vector<Rank> ranks);
     Mutex(Mutex&&) noexcept = default;
     Mutex& operator=(Mutex&&) = delete;
     ~Mutex();
 
    private:
+    friend class Window;
+    explicit Mutex(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    void take(std::vector<Rank> ranks, const std::function<void()>& now_and_then);
+
     std::shared_ptr<State> state_;
     std::vector<Rank> held_;
   };
-  [[nodiscard]] Mutex mutex(const std::vector<Rank>& ranks);
+  /// `now_and_then` is called while it waits, and may throw.
+  [[nodiscard]] Mutex mutex(const std::vector<Rank>& ranks, const std::function<void()>& now_and_then = {});
   /// Of this rank's own window.
   [[nodiscard]] Mutex mutex();
 

@@ -19,7 +19,8 @@ int in_child(const Variables& variables, const std::function<bool()>& body) {
   if (child == 0) {
     alarm(30);
     for (const char* name : {"STARLING_RANK", "STARLING_SIZE", "STARLING_JOB", "STARLING_TIMEOUT", "RANK",
-                             "WORLD_SIZE", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})
+                             "WORLD_SIZE", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                             "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID"})
       unsetenv(name);
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     try {
@@ -67,8 +68,27 @@ INSTANTIATE_TEST_SUITE_P(
     Launchers, JoinTest,
     testing::Values(Convention{"starling", "STARLING_RANK", "STARLING_SIZE", "STARLING_JOB"},
                     Convention{"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
-                    Convention{"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT"}),
+                    Convention{"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT"},
+                    Convention{"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"}),
     [](const testing::TestParamInfo<Convention>& test) { return test.param.name; });
+
+// One allocation runs several steps, even at the same time.
+TEST(Join, StepsOfOneSlurmJobAreFlocksOfTheirOwn) {
+  std::vector<pid_t> children;
+  for (int step = 0; step < 2; ++step)
+    for (int rank = 0; rank < 2; ++rank)
+      children.push_back(in_child({{"SLURM_PROCID", std::to_string(rank)},
+                                   {"SLURM_NTASKS", "2"},
+                                   {"SLURM_JOB_ID", fmt::format("join-test-{}-steps", getpid())},
+                                   {"SLURM_STEP_ID", std::to_string(step)}},
+                                  [step] {
+                                    Flock flock = join();
+                                    std::vector<double> x = {10.0 * step + flock.rank()};
+                                    flock.average(x);
+                                    return x[0] == 10.0 * step + 0.5;
+                                  }));
+  for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
+}
 
 std::string error_of_join() {
   try {

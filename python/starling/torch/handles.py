@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set
 
+import torch
+
+from .. import _core
 from . import timeline
 from .process import at_shutdown, may_forbid_topologies
+from .tensors import Operand
+
+__all__ = [
+    "poll", "synchronize", "wait",
+]
+
 
 _LONGEST_EXIT = 1.0  # seconds for what is under way when the interpreter ends
 
@@ -15,14 +24,25 @@ _LONGEST_EXIT = 1.0  # seconds for what is under way when the interpreter ends
 class Started:
     """An operation that was started, and what turns its memory into the caller's result."""
 
-    __slots__ = ("name", "pending", "finish", "memory", "traced")
+    __slots__ = ("name", "pending", "finish", "operands", "traced")
 
-    def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any], memory: Any) -> None:
+    def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any], operands: Sequence[Operand]) -> None:
         self.name = name  # taken until this ends
         self.pending = pending
-        self.finish = finish
-        self.memory = memory  # the core reads and writes it
+        self.finish = finish  # keeps what the core writes to
+        self.operands = operands
         self.traced: Optional[timeline.Span] = None
+
+    def result(self) -> Any:
+        """Waits for it."""
+        try:
+            wait_for(self.pending)
+        except _core.Mismatch as error:
+            raise with_shapes(error, [one.memory.shape for one in self.operands]) from None
+        finally:
+            if self.traced is not None:
+                self.traced.end()
+        return self.finish()
 
 
 _handles: Dict[int, Started] = {}
@@ -59,14 +79,16 @@ def register(started: Started) -> int:
 def complete(started: Started) -> Any:
     """Waits for what was started; its result."""
     try:
-        wait_for(started.pending)
+        return started.result()
     except KeyboardInterrupt:
         abandon(started)
         raise
-    result = started.finish()
-    if started.traced is not None:
-        started.traced.end()
-    return result
+
+
+def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mismatch:
+    """The core knows counts; whoever reads the error thinks in shapes."""
+    listed = ", ".join(str(tuple(shape)) for shape in shapes)
+    return _core.Mismatch(f"{error}; this rank's shape is {listed}" if listed else str(error))
 
 
 def wait_for(pending: Any) -> None:
@@ -93,16 +115,13 @@ def synchronize(handle: int) -> Any:
     """Waits for an operation that was started; returns its result, or raises what went wrong. Once for each handle."""
     started = _find(handle)
     try:
-        wait_for(started.pending)
+        result = started.result()
     except KeyboardInterrupt:
         raise  # it is still under way, and may be waited for again
     except BaseException:
         _forget(handle, started)
         raise
     _forget(handle, started)
-    result = started.finish()
-    if started.traced is not None:
-        started.traced.end()
     return result
 
 

@@ -8,12 +8,20 @@ import torch
 
 from .. import _core
 from . import timeline
-from .handles import Checked, Started, abandon, complete, register, take_name, unchecked
-from .operations import gatherable, gathered, start_allgather_lists, started
+from .handles import Checked, Started, abandon, complete, register, take_name, unchecked, with_shapes
+from .operations import gatherable, gathered, row_number, start_allgather_lists, started
 from .process import flock, state
-from .tensors import CODES, FLOATING, operand
+from .tensors import CODES, FLOATING, operand, shape_number
 from .weights import (Destinations, NeighborWeights, Weights, check_matches, destination_weights, own_weight,
                       read_weights, source_weights)
+
+__all__ = [
+    "hierarchical_neighbor_allreduce", "hierarchical_neighbor_allreduce_nonblocking", "neighbor_allgather",
+    "neighbor_allgather_nonblocking", "neighbor_allreduce", "neighbor_allreduce_group",
+    "neighbor_allreduce_group_nonblocking", "neighbor_allreduce_nonblocking", "pair_gossip",
+    "pair_gossip_nonblocking",
+]
+
 
 _FLOAT_CODES = {dtype: CODES[dtype] for dtype in FLOATING}
 _empty_like = torch.empty_like
@@ -37,15 +45,18 @@ def neighbor_allreduce(tensor, self_weight: Optional[float] = None, src_weights:
     if (self_weight is None and src_weights is None and dst_weights is None and name is None and neighbor_weights is None
             and send_neighbors is None and timeline.writer is None and not unchecked):
         # The most frequent call has the shortest way.
+        out = None
         try:
             code = _FLOAT_CODES[tensor.dtype]
-            if tensor.is_contiguous() and not tensor.is_cuda and state.flock is not None:
+            if tensor.is_contiguous() and tensor.is_cpu and state.flock is not None:
                 out = _empty_like(tensor)
                 state.flock.neighbor_allreduce(tensor.data_ptr(), out.data_ptr(), tensor.numel(), code,
-                                               "neighbor_allreduce")
+                                               "neighbor_allreduce", shape_number(tensor.shape))
                 return out
         except (KeyError, AttributeError):
             pass
+        except _core.Mismatch as error:
+            raise with_shapes(error, [tensor.shape]) from None
         except KeyboardInterrupt:
             abandon((tensor, out))
             raise
@@ -98,6 +109,7 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
     called = take_name(operation, name)
     outs = [None if in_place else one.empty() for one in operands]
     blocks = [one.block(out) for one, out in zip(operands, outs)]
+    shapes = [one.shape for one in operands]
 
     def finish():
         if in_place:
@@ -105,11 +117,11 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
         return unpack([one.like_given(out) for one, out in zip(operands, outs)])
 
     if weights is None:
-        pending = members.start_neighbor_allreduce(blocks, called)
+        pending = members.start_neighbor_allreduce(blocks, called, shapes)
     else:
         pending = _checked(operation, called, weights, check, lambda: members.start_weighted_neighbor_allreduce(
-            blocks, weights.own, weights.sources, weights.destinations, called))
-    return started(operation, called, name, pending, finish, (operands, outs), True)
+            blocks, weights.own, weights.sources, weights.destinations, called, shapes))
+    return started(operation, called, name, pending, finish, operands, True)
 
 
 def _checked(operation: str, called: str, weights: NeighborWeights, check: bool, begin: Callable[[], Any]) -> Any:
@@ -152,12 +164,12 @@ def _neighbor_allgather(tensor, src_ranks, dst_ranks, check: bool, name: Optiona
 
     def begin() -> Any:
         made.append(members.start_chosen_neighbor_allgather(one.address, one.memory.numel(), one.code, sources,
-                                                            destinations, called))
+                                                            destinations, called, row_number(one)))
         return made[0]
 
     weights = NeighborWeights(1.0, dict.fromkeys(sources, 1.0), dict.fromkeys(destinations, 1.0), dynamic)
     pending = _checked(operation, called, weights, check, begin)
-    return started(operation, called, name, pending, lambda: gathered(made[0], one), one)
+    return started(operation, called, name, pending, lambda: gathered(made[0], one), [one])
 
 
 def hierarchical_neighbor_allreduce(tensor, *, self_weight: Optional[float] = None,
@@ -193,7 +205,7 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
     out = one.empty()
     blocks = [one.block(out)]
     if not any(given):
-        pending = members.start_hierarchical(blocks, called)
+        pending = members.start_hierarchical(blocks, called, [one.shape])
     else:
         own = own_weight(operation, self_weight)
         sources = source_weights(operation, "src_machine_weights", src_weights)
@@ -203,8 +215,8 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
         ranks = NeighborWeights(own, {machine * local + place: 1.0 for machine in sources},
                                 {machine * local + place: 1.0 for machine in destinations}, True)
         pending = _checked(operation, called, ranks, check, lambda: members.start_weighted_hierarchical(
-            blocks, own, sources, destinations, called))
-    return started(operation, called, name, pending, lambda: one.like_given(out), (one, out), True)
+            blocks, own, sources, destinations, called, [one.shape]))
+    return started(operation, called, name, pending, lambda: one.like_given(out), [one], True)
 
 
 def pair_gossip(tensor, target_rank: int, self_weight: Optional[float] = None, pair_weight: Optional[float] = None,
@@ -229,5 +241,6 @@ def _pair_gossip(tensor, target: int, self_weight, pair_weight, name: Optional[s
     own, pair = (0.5, 0.5) if self_weight is None else (own_weight(operation, self_weight), float(pair_weight))
     called = take_name(operation, name)
     out = one.empty()
-    pending = members.start_weighted_neighbor_allreduce([one.block(out)], own, {target: pair}, {target: 1.0}, called)
-    return started(operation, called, name, pending, lambda: one.like_given(out), (one, out), True)
+    pending = members.start_weighted_neighbor_allreduce([one.block(out)], own, {target: pair}, {target: 1.0}, called,
+                                                        [one.shape])
+    return started(operation, called, name, pending, lambda: one.like_given(out), [one], True)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 
 from .. import _core
-from . import process, timeline
+from . import process, timeline, windows
 from .handles import Started, complete, register, take_name
 from .process import flock
-from .tensors import ANY, FLOATING, SUMMABLE, operand
+from .tensors import ANY, FLOATING, SUMMABLE, Operand, operand, shape_number
+
+__all__ = [
+    "allgather", "allgather_lists", "allgather_nonblocking", "allreduce", "allreduce_", "allreduce_group",
+    "allreduce_group_", "allreduce_group_nonblocking", "allreduce_group_nonblocking_", "allreduce_nonblocking",
+    "allreduce_nonblocking_", "barrier", "broadcast", "broadcast_", "broadcast_group", "broadcast_group_",
+    "broadcast_group_nonblocking", "broadcast_group_nonblocking_", "broadcast_nonblocking", "broadcast_nonblocking_",
+]
 
 
-def started(operation: str, name: str, named: Optional[str], pending: Any, finish: Any, memory: Any,
-            averages: bool = False) -> Started:
+
+def started(operation: str, name: str, named: Optional[str], pending: Any, finish: Callable[[], Any],
+            operands: Sequence[Operand], averages: bool = False) -> Started:
     """What was started under `name`, which the caller may have chosen."""
-    one = Started(name if named is not None else None, pending, finish, memory)
+    one = Started(name if named is not None else None, pending, finish, operands)
     if timeline.writer is not None:
         one.traced = timeline.Span(operation, name, averages)
     return one
@@ -86,14 +94,14 @@ def _allreduce_group(tensors: Sequence, average: bool, local: bool, name: Option
         members = process.local_flock()
     outs = [None if in_place else one.empty() for one in operands]
     pending = members.start_allreduce([one.block(out) for one, out in zip(operands, outs)],
-                                      "average" if average else "sum", called)
+                                      "average" if average else "sum", called, [one.shape for one in operands])
 
     def finish():
         if in_place:
             return unpack([one.write_back() for one in operands])
         return unpack([one.like_given(out) for one, out in zip(operands, outs)])
 
-    return started(operation, called, name, pending, finish, (operands, outs), average)
+    return started(operation, called, name, pending, finish, operands, average)
 
 
 # Broadcast
@@ -146,7 +154,7 @@ def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool
     called = take_name(operation, name)
     outs = [one.memory if in_place else one.empty() for one in operands]
     blocks = [one.block(out) for one, out in zip(operands, outs)]
-    pending = members.start_broadcast(blocks, root, called)
+    pending = members.start_broadcast(blocks, root, called, [one.shape for one in operands])
 
     def finish():
         if in_place:
@@ -156,7 +164,7 @@ def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool
                 out.copy_(one.memory)
         return unpack([one.like_given(out) for one, out in zip(operands, outs)])
 
-    return started(operation, called, name, pending, finish, (operands, outs))
+    return started(operation, called, name, pending, finish, operands)
 
 
 # All-gather
@@ -175,11 +183,11 @@ def allgather_nonblocking(tensor, name: Optional[str] = None) -> int:
 def _allgather(tensor, name: Optional[str]) -> Started:
     one = gatherable("allgather", tensor)
     called = take_name("allgather", name)
-    gathering = flock().start_allgather(one.address, one.memory.numel(), one.code, called)
-    return started("allgather", called, name, gathering, lambda: gathered(gathering, one), one)
+    gathering = flock().start_allgather(one.address, one.memory.numel(), one.code, called, row_number(one))
+    return started("allgather", called, name, gathering, lambda: gathered(gathering, one), [one])
 
 
-def gatherable(operation: str, tensor):
+def gatherable(operation: str, tensor) -> Operand:
     """The operand of a gather, which needs a first dimension."""
     one = operand(tensor, ANY)
     if one.memory.dim() == 0:
@@ -187,28 +195,30 @@ def gatherable(operation: str, tensor):
     return one
 
 
-def gathered(gathering, one):
+def row_number(one: Operand) -> int:
+    """For the shape after the first dimension, on which ranks must agree."""
+    return shape_number(one.memory.shape[1:])
+
+
+def gathered(gathering: _core.Gathering, one: Operand):
     """The result of a gather in the shape of what this rank gave."""
     rows = one.memory.shape[1:]
-    elements = torch.frombuffer(gathering, dtype=one.memory.dtype) if len(memoryview(gathering)) else one.empty()[:0]
-    if elements.numel() == 0:
+    if not memoryview(gathering):
         return one.like_given(torch.empty((0, *rows), dtype=one.memory.dtype))
-    if rows.numel() == 0 or elements.numel() % rows.numel() != 0:
-        raise _core.Mismatch(f"{elements.numel()} elements came together, which are no whole rows of the shape "
-                             f"{tuple(rows)} that this rank's tensor has; dimensions after the first must agree")
-    return one.like_given(elements.reshape((-1, *rows)))
+    return one.like_given(torch.frombuffer(gathering, dtype=one.memory.dtype).reshape((-1, *rows)))
 
 
 def barrier(name: Optional[str] = None) -> None:
-    """Returns when everybody has called it."""
+    """Returns when everybody has called it. Windows' tensors are afterwards seen by others as they are now."""
+    windows.publish_all()
     pending = flock().start_barrier(take_name("barrier", name))
-    complete(started("barrier", "barrier", None, pending, lambda: None, None))
+    complete(started("barrier", "barrier", None, pending, lambda: None, ()))
 
 
 def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]]:
     """Everybody's list of whole numbers; a collective."""
     gathering, read = start_allgather_lists([ranks], name)
-    complete(Started(None, gathering, lambda: None, None))
+    complete(Started(None, gathering, lambda: None, ()))
     return [lists[0] for lists in read()]
 
 

@@ -15,6 +15,15 @@ from .._graph_checks import check_digraph
 if TYPE_CHECKING:
     import networkx
 
+__all__ = [
+    "get_skip_negotiate_stage", "in_neighbor_machine_ranks", "in_neighbor_ranks", "init", "is_homogeneous",
+    "is_initialized", "is_machine_topo_weighted", "is_topo_weighted", "load_machine_topology", "load_topology",
+    "local_rank", "local_size", "machine_rank", "machine_size", "mpi_threads_supported", "nccl_built",
+    "out_neighbor_machine_ranks", "out_neighbor_ranks", "rank", "resume", "set_machine_topology",
+    "set_skip_negotiate_stage", "set_topology", "shutdown", "size", "suspend", "unified_mpi_window_model_supported",
+]
+
+
 
 class _State:
     """What this module knows between calls."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -37,6 +37,11 @@ class Operand(NamedTuple):
         there = self.memory if out is None else out
         return (self.memory.data_ptr(), there.data_ptr(), self.memory.numel(), CODES[self.memory.dtype])
 
+    @property
+    def shape(self) -> int:
+        """A number for the shape, by which ranks notice that theirs differ."""
+        return shape_number(self.memory.shape)
+
     def empty(self) -> torch.Tensor:
         """Memory for a result of the same shape."""
         return torch.empty(self.memory.shape, dtype=self.memory.dtype)
@@ -52,7 +57,25 @@ class Operand(NamedTuple):
         if self.memory is not self.tensor:
             with torch.no_grad():
                 self.tensor.copy_(self.memory)
+        if self._is_copy():
+            self.given[...] = self.tensor.numpy()
         return self.given
+
+    def read_again(self) -> None:
+        """What was given may have changed: `memory` becomes what it is now."""
+        if self._is_copy():
+            self.tensor.copy_(torch.from_numpy(self.given.copy()))
+        if self.memory is not self.tensor:
+            with torch.no_grad():
+                self.memory.copy_(self.tensor)
+
+    def _is_copy(self) -> bool:
+        """Whether `tensor` had to be a copy of a numpy array."""
+        return self.given is not self.tensor and self.given.__array_interface__["data"][0] != self.tensor.data_ptr()
+
+
+def shape_number(shape: torch.Size) -> int:
+    return hash(shape) & 0xFFFFFFFF
 
 
 def operand(given: Any, allowed: FrozenSet[torch.dtype]) -> Operand:
@@ -73,15 +96,12 @@ def _from_numpy(given: Any) -> torch.Tensor:
         raise TypeError(f"a tensor or a numpy array is needed, not {type(given).__name__}")
     array = numpy.asarray(given)
     try:
-        if array.flags.writeable and not any(stride < 0 for stride in array.strides):
-            return torch.from_numpy(array)
-        return torch.from_numpy(array.copy())
+        # torch knows neither arrays that must not be written nor strides that go back.
+        usable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if usable else array.copy())
     except TypeError:
         raise ValueError(f"Tensor type numpy.{array.dtype} is not supported.") from None
 
 
 def _names(dtypes: FrozenSet[torch.dtype]) -> str:
     return ", ".join(str(dtype).replace("torch.", "") for dtype in CODES if dtype in dtypes)
-
-
-Finish = Callable[[], Any]

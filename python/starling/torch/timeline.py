@@ -12,6 +12,11 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 from .process import at_init, at_shutdown
 
+__all__ = [
+    "timeline_context", "timeline_end_activity", "timeline_start_activity",
+]
+
+
 
 class _Writer:
     """One file. A tensor's name is a process of the trace, the calling threads are its threads."""
