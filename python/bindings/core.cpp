@@ -10,4 +10,6 @@ PYBIND11_MODULE(_core, module) {
   starling::python::bind_flock(module);
   starling::python::bind_window(module);
   starling::python::bind_launch(module);
+  starling::python::bind_analysis(module);
+  starling::python::bind_simulate(module);
 }

@@ -21,7 +21,8 @@ void bind_launch(py::module_& module) {
         std::vector<std::map<std::string, std::string>> ranks;
         for (Rank rank = 0; rank < n; ++rank) {
           auto& variables = ranks.emplace_back();
-          for (const std::string& entry : launch::rank_environment(job, rank, n).entries()) {
+          const launch::Environment theirs = launch::rank_environment(job, rank, n);
+          for (const std::string& entry : theirs.entries()) {
             if (std::ranges::find(ours, entry) != ours.end()) continue;
             const std::size_t equals = entry.find('=');
             variables[entry.substr(0, equals)] = entry.substr(equals + 1);

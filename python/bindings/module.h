@@ -10,5 +10,7 @@ void bind_topology(pybind11::module_& module);
 void bind_flock(pybind11::module_& module);
 void bind_window(pybind11::module_& module);
 void bind_launch(pybind11::module_& module);
+void bind_analysis(pybind11::module_& module);
+void bind_simulate(pybind11::module_& module);
 
 }  // namespace starling::python

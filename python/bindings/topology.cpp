@@ -25,6 +25,14 @@ Entries entries(const Schedule& schedule, Step step, bool block_b) {
   return result;
 }
 
+/// Which of the sender's blocks each of these entries weighs: 0 for a, 1 for b.
+std::vector<int> lanes(const Schedule& schedule, Step step, bool block_b) {
+  std::vector<int> result;
+  for (const Entry& entry : RoundMatrix(schedule, step).entries(block_b ? Lane::b : Lane::a))
+    result.push_back(entry.lane == Lane::b ? 1 : 0);
+  return result;
+}
+
 /// A static schedule of a program's own weights, whatever they sum to; equal names mean equal weights.
 std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::string& name, bool push) {
   const auto& [receivers, senders, weights] = given;
@@ -64,6 +72,8 @@ void bind_topology(py::module_& module) {
                              [](const Schedule& self) { return self.mixing() == Mixing::push_sum; })
       .def("entries", &entries, py::arg("step") = 0, py::arg("block_b") = false,
            "(receivers, senders, weights) of one step's matrix.")
+      .def("lanes", &lanes, py::arg("step") = 0, py::arg("block_b") = false,
+           "Which block of the sender each entry is for: 0 for a, 1 for b.")
       .def(
           "exchange",
           [](const Schedule& self, Step step, Rank rank) {

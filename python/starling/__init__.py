@@ -1,7 +1,7 @@
 """Starling: one model, many workers, a few neighbours each.
 
     import starling.torch as bf          # PyTorch: BlueFog's API, and starling.torch.decentralize
-    import starling                      # topologies, simulation, numpy arrays; needs no torch
+    import starling                      # topologies, simulation, clusters, numpy arrays; needs no torch
 
 ``help(starling.torch)`` lists what there is for PyTorch.
 """
@@ -9,9 +9,12 @@
 from ._core import Deadlock, Error, InvalidArgument, Mismatch, PeerLost, TimedOut, __version__
 from .cluster import Cluster, WorkerError, WorkerLost
 from .flock import Flock, join
+from .simulation import Consensus, Simulation, consensus, methods, problem, problems, simulate
 from .tool import tool_path
+from .topologies import Neighbors, Topology, topologies, topology  # the function topologies, not its module
 
 __all__ = [
-    "Cluster", "Deadlock", "Error", "Flock", "InvalidArgument", "Mismatch", "PeerLost", "TimedOut", "WorkerError", "WorkerLost",
-    "__version__", "join", "tool_path",
+    "Cluster", "Consensus", "Deadlock", "Error", "Flock", "InvalidArgument", "Mismatch", "Neighbors", "PeerLost", "Simulation",
+    "TimedOut", "Topology", "WorkerError", "WorkerLost", "__version__", "consensus", "join", "methods", "problem", "problems",
+    "simulate", "tool_path", "topologies", "topology",
 ]

@@ -56,7 +56,8 @@ class Remote:
         try:
             return self._link.recv()
         except (EOFError, OSError):
-            raise _core.Error("the cluster in the background has ended; `ibfrun start -np N` starts one") from None
+            raise _core.Error("the cluster in the background has ended, or its connection was closed; `ibfrun start -np N` "
+                              "starts one") from None
 
     def _send(self, *request: Any) -> None:
         try:
@@ -66,7 +67,11 @@ class Remote:
 
     def _ask(self, *request: Any) -> Any:
         self._send(*request)
-        return self._receive()
+        try:
+            return self._receive()
+        except KeyboardInterrupt:
+            self._link.close()  # the answer that is still to come would be taken for the next one's
+            raise
 
     def perform(self, function: bytes, tasks: Sequence[Task], ranks: Sequence[int], show: Show,
                 cancel: Optional[Cancel] = None) -> List[Outcome]:
@@ -74,8 +79,11 @@ class Remote:
         watched = [self._link] if cancel is None else [self._link, cancel]
         while True:
             ready = wait(watched)
-            if cancel in ready and cancel.times() > 0:
+            if cancel in ready:
                 self._send("cancel")
+                if cancel.times() > 2:
+                    self._link.close()  # whoever is ahead of us at the workers does not let go
+                    return []
             if self._link in ready:
                 kind, *rest = self._receive()
                 if kind == "done":

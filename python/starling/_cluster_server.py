@@ -51,9 +51,9 @@ class _Server:
             link.send({"n": self._pool.n, "server": os.getpid(), "python": tuple(sys.version_info[:2])})
             while True:
                 word, *rest = link.recv()
-                answer = getattr(self, "_on_" + word)
-                with self._lock:
-                    link.send(answer(link, *rest))
+                if word == "cancel":
+                    continue  # too late: it is done
+                link.send(getattr(self, "_on_" + word)(link, *rest))
         except (EOFError, OSError):
             pass  # it has gone
         finally:
@@ -66,7 +66,8 @@ class _Server:
             except OSError:
                 pass  # the cancel notices
 
-        return "done", self._pool.perform(function, tasks, ranks, show, _ClientCancel(link))
+        with self._lock:
+            return "done", self._pool.perform(function, tasks, ranks, show, _ClientCancel(link))
 
     def _on_lost(self, link: Connection) -> Any:
         return self._pool.lost()
@@ -75,7 +76,8 @@ class _Server:
         return self._pool.pids()
 
     def _on_restart(self, link: Connection) -> Any:
-        self._pool.restart()
+        with self._lock:
+            self._pool.restart()
 
     def _on_stop(self, link: Connection) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)

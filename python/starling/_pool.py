@@ -147,7 +147,7 @@ class Pool:
         ours: List = []
         self.workers: List[Worker] = ours
         read_end, self._lifeline = os.pipe()
-        self._finalizer = weakref.finalize(self, _end, ours, self._lifeline, self.grace)
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), ours, self._lifeline, self.grace)
         try:
             for rank, changed in enumerate(_core.worker_environments(self.n)):
                 environment = {**os.environ, **changed, "PYTHONUNBUFFERED": "1"}
@@ -196,8 +196,10 @@ class Pool:
         self._finalizer()
 
 
-def _end(workers: List[Worker], lifeline: int, grace: float) -> None:
+def _end(owner: int, workers: List[Worker], lifeline: int, grace: float) -> None:
     """Lets the workers end by themselves, then kills them."""
+    if os.getpid() != owner:
+        return  # the child of a fork: they are its parent's
     for worker in workers:
         worker.link.close()
     until = time.monotonic() + grace

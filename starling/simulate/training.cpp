@@ -31,6 +31,7 @@ class Training {
   TrainingResult run();
 
  private:
+  SchedulePtr find_schedule() const;
   void make_nodes();
   void run_in_step();
   void run_by_events();
@@ -72,8 +73,7 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
         fmt::format("the learning rate is divided by {} every {} steps: by more than 0, every 1 or more",
                     options.decay, options.decay_every));
   check_optimizer(*method_, options.optimizer);
-  const MethodSetting setting{objective.nodes(), options.time.ranks_per_host};
-  schedule_ = schedule_for(*method_, setting, options.topology, options.seed);
+  schedule_ = find_schedule();
   const RelayRule relay = method_->relay_rule();
   if (relay) check_relay_trees(*schedule_);
   if (relay.missing == "reference" && options.drop > 0)
@@ -92,6 +92,17 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
     result_.gap_known = true;
   }
   if (auto minimiser = objective.minimiser()) minimiser_ = std::move(*minimiser);
+}
+
+SchedulePtr Training::find_schedule() const {
+  const MethodSetting setting{objective_.nodes(), options_.time.ranks_per_host};
+  if (!options_.schedule) return schedule_for(*method_, setting, options_.topology, options_.seed);
+  if (options_.schedule->size() != objective_.nodes())
+    throw InvalidArgument(fmt::format("{} is for {} nodes, but the problem has {}", options_.schedule->name(),
+                                      options_.schedule->size(), objective_.nodes()));
+  if (!method_->needs_schedule()) return nullptr;
+  method_->check(*options_.schedule);
+  return options_.schedule;
 }
 
 void Training::make_nodes() {
@@ -244,6 +255,7 @@ TrainingResult Training::run() {
   result_.wall_seconds = seconds_since(from) - watching_;
   result_.bytes = result_.curve.back().bytes;
   result_.modelled_seconds = result_.curve.back().seconds;
+  result_.models = std::move(models_);
   return std::move(result_);
 }
 

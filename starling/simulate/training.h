@@ -7,6 +7,7 @@
 #include "starling/base/dtype.h"
 #include "starling/simulate/objective.h"
 #include "starling/simulate/time_model.h"
+#include "starling/topology/schedule.h"
 
 namespace starling {
 
@@ -29,6 +30,7 @@ class SimulatedModels {
 struct TrainingOptions {
   std::string method = "dsgd-atc";
   std::string topology = "exponential";
+  SchedulePtr schedule = nullptr;  // a program's own, in place of the topology
   std::string optimizer = "sgd";
   double lr = 0.01;      // goes into the optimizer
   double decay = 1;      // it is divided by this
@@ -70,6 +72,7 @@ struct TrainingResult {
   double modelled_seconds = 0;
   Step oldest = 0;  // staleness
   std::vector<double> mean_model;
+  std::vector<double> models;  // everybody's at the last point of the curve, node by node
 };
 
 TrainingResult run_training(const Objective& objective, const TrainingOptions& options);

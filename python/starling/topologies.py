@@ -1,0 +1,179 @@
+"""Who talks to whom: topologies by name, from weights, from graphs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
+
+from . import _core
+from ._display import Listing, html_table, number_text
+
+if TYPE_CHECKING:
+    import networkx
+    import numpy
+
+
+class Neighbors(NamedTuple):
+    """What one rank does in one step: the weight of its own value, whom it hears with which weight, whom it tells, and the
+    group whose mean it takes first (empty: none)."""
+
+    self_weight: float
+    sources: Dict[int, float]
+    destinations: List[int]
+    group: List[int]
+
+
+class Topology:
+    """Who talks to whom, with which weights, in every step.
+
+        ring = starling.topology("ring", 8)
+        ring.weights()                      # 8 x 8, row = receiver
+        ring.analysis().rho                 # 0.804...
+
+    Methods that take a topology's name (``flock.set_topology``, ``starling.simulate`` ...) take one of these, too.
+    """
+
+    def __init__(self, schedule: _core.Schedule):
+        self._schedule = schedule
+
+    @classmethod
+    def from_weights(cls, weights: Any, name: Optional[str] = None) -> "Topology":
+        """A fixed topology of your own weights: ``weights[i, j]`` is what i gives to what it hears from j. numpy or scipy."""
+        import numpy
+        import scipy.sparse
+
+        matrix = scipy.sparse.coo_matrix(weights)
+        n = matrix.shape[0]
+        if matrix.ndim != 2 or matrix.shape[1] != n or n == 0:
+            raise _core.InvalidArgument(f"weights are a square matrix, not {matrix.shape}")
+        if not numpy.isfinite(matrix.data).all():
+            raise _core.InvalidArgument("every weight must be a finite number")
+        matrix.sum_duplicates()
+        entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.astype(float).tolist())
+        if name is None:
+            # Ranks that set equal weights must agree on the name.
+            name = "weights-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
+        return cls(_core.schedule_from_weights(n, entries, name))
+
+    @classmethod
+    def from_graph(cls, graph: "networkx.Graph", name: Optional[str] = None) -> "Topology":
+        """A fixed topology from a networkx graph on 0 .. n-1. Where its edges have the attribute ``weight``, these are the
+        weights (an edge (j, i) is j telling i; loops are the ranks' own). Else every rank averages what it hears and has."""
+        import networkx
+        import numpy
+
+        n = graph.number_of_nodes()
+        if set(graph.nodes) != set(range(n)):
+            raise _core.InvalidArgument(f"the graph's nodes must be the ranks 0 .. {n - 1}")
+        weighted = [("weight" in data) for _, _, data in graph.edges(data=True)]
+        if any(weighted) and not all(weighted):
+            raise _core.InvalidArgument("some edges of the graph have a weight, and some have none")
+        matrix = networkx.to_numpy_array(graph, nodelist=range(n), weight="weight" if any(weighted) else None).T
+        if not any(weighted):
+            numpy.fill_diagonal(matrix, 1.0)
+            matrix = matrix / matrix.sum(axis=1, keepdims=True)
+        return cls.from_weights(matrix, name)
+
+    @property
+    def name(self) -> str:
+        """The full spec, with every seed: equal names and sizes are equal topologies."""
+        return self._schedule.name
+
+    @property
+    def n(self) -> int:
+        """How many ranks it is for."""
+        return self._schedule.size
+
+    @property
+    def period(self) -> int:
+        """Steps until it repeats; 1: fixed; 0: never."""
+        return self._schedule.period
+
+    @property
+    def random(self) -> bool:
+        """Whether it is drawn anew as the steps go by."""
+        return self._schedule.random
+
+    def weights(self, step: int = 0, *, sparse: bool = False, block_b: bool = False) -> Any:
+        """The matrix of one step, row = receiver, as a numpy array or (``sparse=True``) a scipy CSR matrix. CECA keeps two
+        blocks per rank, a (the answer) and b: the matrix is n x 2n, its left half for everybody's a and its right half for
+        everybody's b, and makes the new a or (``block_b=True``) the new b."""
+        import scipy.sparse
+
+        receivers, senders, values = self._schedule.entries(step, block_b)
+        width = self.n
+        if self._schedule.two_block:
+            width = 2 * self.n
+            lanes = self._schedule.lanes(step, block_b)
+            senders = [sender + self.n * lane for sender, lane in zip(senders, lanes)]
+        elif block_b:
+            raise _core.InvalidArgument(f"{self.name} has one block per rank; block_b is for CECA")
+        matrix = scipy.sparse.csr_matrix((values, (receivers, senders)), shape=(self.n, width))
+        return matrix if sparse else matrix.toarray()
+
+    def graph(self, step: int = 0) -> "networkx.DiGraph":
+        """One step as a networkx graph: an edge (j, i) with attribute ``weight`` is j telling i, loops are own weights."""
+        import networkx
+
+        made = networkx.DiGraph()
+        made.add_nodes_from(range(self.n))
+        for receiver, sender, weight in zip(*self._schedule.entries(step)):
+            if weight != 0:
+                made.add_edge(sender, receiver, weight=weight)
+        return made
+
+    def neighbors(self, rank: int, step: int = 0) -> Neighbors:
+        """What ``rank`` does in one step."""
+        return Neighbors(*self._schedule.exchange(step, rank))
+
+    def analysis(self) -> _core.Analysis:
+        """How fast it averages (``rho``), whether and when the average is exact (``exact_rounds``), what a step costs
+        (``peers``, ``messages_per_step``, ``step_seconds``), and more: ``help(starling._core.Analysis)``."""
+        return _core.analyze(self._schedule)
+
+    def svg(self, rounds: int = 12) -> str:
+        """A picture of at most so many rounds, up to 512 ranks."""
+        return _core.topology_svg(self._schedule, rounds)
+
+    def plot(self, step: int = 0, ax: Any = None) -> Any:
+        """Draws one step with matplotlib; returns the axes."""
+        import matplotlib.pyplot
+        import networkx
+
+        if ax is None:
+            _, ax = matplotlib.pyplot.subplots(figsize=(4.5, 4.5))
+        graph = self.graph(step)
+        graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
+        widths = [0.5 + 3 * abs(weight) for _, _, weight in graph.edges(data="weight")]
+        networkx.draw_networkx(graph, networkx.circular_layout(graph), ax=ax, width=widths, node_color="#9ecae1",
+                               edge_color="#636363", connectionstyle="arc3,rad=0.06")
+        ax.set_title(f"{self.name}, step {step}" if self.period != 1 else self.name)
+        ax.set_axis_off()
+        return ax
+
+    def __repr__(self) -> str:
+        return f"<starling.Topology: {self.name} on {self.n} ranks>"
+
+    def _repr_html_(self) -> str:
+        found = self.analysis()
+        rho = "-" if found.rho is None else number_text(found.rho) + (" (mean square)" if found.rho_is_mean_square else "")
+        period = str(found.period) if found.period else "never repeats"
+        table = html_table(f"{self.name} on {self.n} ranks", [
+            ("period", "1, fixed" if found.period == 1 and not found.random else period),
+            ("rho", rho),
+            ("exact average", "-" if found.exact_rounds is None else f"after {found.exact_rounds} rounds"),
+            ("peers a step", str(found.peers)),
+            ("messages a step", number_text(found.messages_per_step)),
+        ])
+        return table + (self.svg(6) if self.n <= 64 else "")
+
+
+def topology(spec: str, n: int, seed: int = 0) -> Topology:
+    """The topology of that name for n ranks: ``starling.topology("base(k=2)", 24)``. ``seed`` is for random ones.
+    ``starling.topologies()`` lists what there is."""
+    return Topology(_core.make_schedule(spec, n, seed))
+
+
+def topologies() -> Listing:
+    """All families: a list of dicts with name, summary, parameters (name, default, help), random and changing."""
+    return Listing(_core.topology_families())
