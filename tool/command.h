@@ -19,9 +19,9 @@ void add_data(CLI::App& app);
 void add_report(CLI::App& app);
 void add_info(CLI::App& app);
 
-/// `starling run ... -- program`: keeps what is behind the dashes from the parser, byte for byte.
+/// `starling run -n 4 [--] program ...`: keeps the program's words from the parser, byte for byte.
 /// Returns the number of words before them.
-int keep_program(int argc, char** argv);
+int keep_program(const CLI::App& app, int argc, char** argv);
 
 /// What main returns when nothing went wrong with the command itself.
 int& exit_status();

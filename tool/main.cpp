@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   add_report(app);
   add_info(app);
   try {
-    app.parse(keep_program(argc, argv), argv);
+    app.parse(keep_program(app, argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();
     std::cout.flush();
     if (!std::cout) throw starling::Error("cannot write to standard output");

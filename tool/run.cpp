@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -38,14 +37,10 @@ void merge_if_any(const std::string& file) {
 
 void run(launch::LaunchOptions& options, const CLI::App& command) {
   options.command = program_words();
-  if (const auto unknown = command.remaining(); !unknown.empty()) {
-    const std::string& word = unknown.front();
-    if (word.starts_with('-'))
-      throw InvalidArgument("starling run has no option " + word + "; see starling run --help");
-    throw InvalidArgument("write -- before the program '" + word + "', as in: starling run -n 8 -- ./train");
-  }
+  if (const auto unknown = command.remaining(); !unknown.empty())
+    throw InvalidArgument("starling run has no option " + unknown.front() + "; see starling run --help");
   if (options.command.empty())
-    throw InvalidArgument("no program to run; write it behind --, as in: starling run -n 8 -- ./train");
+    throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
   const std::string timeline = timeline_file(options);
   if (!timeline.empty())
     for (const std::string& old : timeline_parts(timeline)) std::filesystem::remove(old);
@@ -53,14 +48,28 @@ void run(launch::LaunchOptions& options, const CLI::App& command) {
   if (!timeline.empty()) merge_if_any(timeline);
 }
 
+bool is_dashes(const char* word) {
+  return std::string_view(word) == "--";
+}
+
+// The first word that is neither an option nor an option's value, or the --.
+char** program_begin(const CLI::App& command, char** word, char** end) {
+  for (; word != end && !is_dashes(*word) && **word == '-'; ++word) {
+    const CLI::Option* option = command.get_option_no_throw(*word);
+    const bool wants_value = option != nullptr && option->get_items_expected_min() > 0;
+    if (wants_value && word + 1 != end && !is_dashes(word[1])) ++word;
+  }
+  return word;
+}
+
 }  // namespace
 
-int keep_program(int argc, char** argv) {
+int keep_program(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
   char** end = argv + argc;
-  char** dashes = std::find(argv, end, std::string_view("--"));
-  if (dashes != end) program_words().assign(dashes + 1, end);
-  return static_cast<int>(dashes - argv);
+  char** begin = program_begin(*app.get_subcommand("run"), argv + 2, end);
+  if (begin != end) program_words().assign(begin + (is_dashes(*begin) ? 1 : 0), end);
+  return static_cast<int>(begin - argv);
 }
 
 void add_run(CLI::App& app) {
@@ -88,7 +97,7 @@ void add_run(CLI::App& app) {
   command->footer(
       "Ranks find STARLING_RANK, STARLING_SIZE, STARLING_JOB and torchrun's variables in their environment.\n"
       "The exit status is the one of the rank that failed first.\n\n"
-      "Examples:\n  starling run -n 8 -- ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
+      "Examples:\n  starling run -n 8 ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
       "python3 -u train.py");
   command->callback([options, on_failure, timeline, command] {
     if (!timeline->empty()) options->environment.push_back("STARLING_TIMELINE=" + *timeline);

@@ -265,6 +265,7 @@ void bind_members(py::class_<Flock>& flock) {
             self.on_loss(word == "raise" ? OnLoss::raise : OnLoss::reweight);
           },
           "What happens when a rank dies: raise PeerLost, or reweight and go on among the survivors.")
+      .def("has_window", &Flock::has_window)
       .def("set_allreduce", &Flock::set_allreduce)
       .def("split", &Flock::split, py::arg("colour"), py::arg("key") = 0, NoLock())
       .def(

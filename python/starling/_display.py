@@ -20,7 +20,7 @@ def html_table(title: str, rows: Iterable[Sequence[str]], head: Sequence[str] = 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f'<{tag} style="{_CELL}">{html.escape(str(cell))}</{tag}>' for cell in cells) + "</tr>"
 
-    parts = [f'<caption style="{_CELL};font-weight:bold">{html.escape(title)}</caption>'] if title else []
+    parts = [f'<caption style="{_CELL};font-weight:bold;white-space:nowrap">{html.escape(title)}</caption>'] if title else []
     parts += [line(head, "th")] if head else []
     parts += [line(row, "td") for row in rows]
     return f'<table style="border-collapse:collapse">{"".join(parts)}</table>'

@@ -84,6 +84,8 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     """The console script ``bfrun``: becomes ``starling run``."""
     import starling
 
+    from .tool import own_python_first
+
     options = parse(sys.argv[1:] if words is None else words)
     if options.version:
         print(starling.__version__)
@@ -93,6 +95,7 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     command = ["starling", *starling_words(options)]
     if options.verbose:
         print(shlex.join(command), file=sys.stderr, flush=True)
+    own_python_first()
     os.execv(starling.tool_path(), command)
 
 

@@ -1,10 +1,8 @@
-"""``python -m starling.run -n 4 -- python train.py`` is ``starling run -n 4 -- python train.py``."""
+"""``python -m starling.run -n 4 python train.py`` is ``starling run -n 4 python train.py``."""
 
-import os
 import sys
 
-from .tool import tool_path
+from .tool import become_tool
 
 if __name__ == "__main__":
-    path = tool_path()
-    os.execv(path, ["starling", "run", *sys.argv[1:]])
+    become_tool(["run", *sys.argv[1:]])

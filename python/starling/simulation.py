@@ -129,15 +129,14 @@ def simulate(method: str = "dsgd-atc", topology: Union[str, Topology] = "exponen
     same bits, whatever the number of ``threads`` (0: one per core).
     """
     _refuse_mixtures(problem, a, b, gradient, value, optimum)
-    if n is None and isinstance(topology, Topology):
-        n = topology.n
+    nodes = topology.n if n is None and isinstance(topology, Topology) else n
     if gradient is not None:
-        objective = _from_gradient(gradient, value, optimum, x0, n)
+        objective = _from_gradient(gradient, value, optimum, x0, nodes)
     elif a is not None:
         objective = _from_arrays(a, b, x0, noise, seed)
     else:
         objective = problem if isinstance(problem, _core.Objective) else _core.make_objective(
-            problem, _needed(n, "simulate"), dim, seed)
+            problem, _needed(nodes, "simulate"), dim, seed)
     if n is not None and n != objective.nodes:
         raise _core.InvalidArgument(f"the problem has {objective.nodes} nodes, but n is {n}")
     options = _core.TrainingOptions()

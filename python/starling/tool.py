@@ -1,25 +1,37 @@
 """The command ``starling``, which the package carries."""
 
+from __future__ import annotations
+
 import os
-import shutil
 import sys
 from pathlib import Path
+from typing import NoReturn, Sequence
 
 
 def tool_path() -> str:
-    """Where the command ``starling`` is: in the package, in the build folder it is imported from, or in PATH."""
+    """Where the command ``starling`` is: in the package, or in the build folder it is imported from."""
     here = Path(__file__).parent
     built = Path(sys.modules["starling._core"].__file__).parent
     for place in (here / "bin", built / "bin", built.parents[1] / "bin"):
         if os.access(place / "starling", os.X_OK):
             return str(place / "starling")
-    found = shutil.which("starling")
-    if found is None:
-        raise FileNotFoundError("the command starling is neither in the package starling nor in PATH")
-    return found
+    # Not from PATH: there it may be the console script that asks.
+    raise FileNotFoundError(f"{here} was built without the command starling (-DSTARLING_TOOL=OFF)")
 
 
-def main() -> None:
+def own_python_first() -> None:
+    """In a virtual environment, activated or not, what is started from here finds its ``python``."""
+    if sys.prefix != sys.base_prefix:
+        scripts = os.path.dirname(sys.executable)
+        os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+
+
+def become_tool(arguments: Sequence[str]) -> NoReturn:
+    """Turns this process into ``starling ARGUMENTS``."""
+    own_python_first()
+    os.execv(tool_path(), ["starling", *arguments])
+
+
+def main() -> NoReturn:
     """The console script ``starling``: becomes the command."""
-    path = tool_path()
-    os.execv(path, ["starling", *sys.argv[1:]])
+    become_tool(sys.argv[1:])

@@ -490,6 +490,15 @@ void Trainer::import_optimizer_state() {
   state_->local->read_settings();
   state_->local->import_state(state_->parameters, state_->updates());
 }
+std::vector<torch::Tensor> Trainer::flat_parameters() const {
+  std::vector<torch::Tensor> all;
+  for (const Bucket& bucket : state_->buckets) all.push_back(bucket.x);
+  return all;
+}
+void Trainer::flat_parameters_changed() {
+  for (const Bucket& bucket : state_->buckets) bucket.publish_x();
+  parameters_changed();
+}
 void Trainer::save(SavedParts& parts) {
   state_->save(parts);
 }

@@ -90,6 +90,10 @@ class Trainer {
   /// is eager; then this is a collective.)
   void parameters_changed();
 
+  /// The flat memory of the parameters, bucket by bucket, on the host; and word that it was written to.
+  std::vector<torch::Tensor> flat_parameters() const;
+  void flat_parameters_changed();
+
   /// Everything that this rank needs to go on from here, between two steps, on every rank between the same
   /// ones: parameters, buffers, optimizer,
   /// what the method remembers, torch's random generator, the step. Valid until the next step begins.

@@ -19,8 +19,10 @@ const std::vector<BadUsage> kBadUsages = {
     {{"--", "true"}, "--ranks is required"},
     {{"-n", "2"}, "no program to run"},
     {{"-n", "2", "--"}, "no program to run"},
-    {{"-n", "2", "true"}, "write -- before the program 'true'"},
+    {{"-n", "2", "no-such-program"}, "'no-such-program' is not in PATH"},
+    {{"-n", "--", "true"}, "--ranks: 1 required"},
     {{"-n", "2", "--bogus", "--", "true"}, "no option --bogus"},
+    {{"-n", "2", "--bogus", "true"}, "no option --bogus"},
     {{"-n", "2", "--", ""}, "name is empty"},
     {{"-n", "2", "--", "no-such-program"}, "'no-such-program' is not in PATH"},
     {{"-n", "2", "--", "./no-such"}, "'./no-such' does not exist"},
@@ -45,6 +47,21 @@ TEST(RunUsage, BadUsageIsToldInOneLine) {
     EXPECT_THAT(job.err, HasSubstr(bad.message));
     EXPECT_EQ(count(job.err, "\n"), 1) << job.err;
   }
+}
+
+TEST(RunUsage, TheFirstWordThatIsNoOptionBeginsTheProgram) {
+  const std::vector<std::vector<std::string>> same = {
+      {"-n", "1", "--", "echo", "-n", "a", "--", "b", "--bind"},
+      {"-n", "1", "echo", "-n", "a", "--", "b", "--bind"},
+      {"-n1", "--bind", "--env", "A=1", "--timeout=20", "echo", "-n", "a", "--", "b", "--bind"},
+  };
+  for (const auto& words : same) {
+    const Finished job({.words = words});
+    EXPECT_EQ(job.status, 0) << job.err;
+    EXPECT_EQ(job.out, "[0] a -- b --bind\n");
+  }
+  // Programs named like commands of the tool are programs.
+  EXPECT_THAT(Finished({.words = {"-n", "1", "topo"}}).err, HasSubstr("'topo' is not in PATH"));
 }
 
 TEST(RunUsage, AScriptThatCannotStartIsToldToo) {

@@ -13,6 +13,7 @@ import starling
 
 FAMILIES = [family["name"] for family in starling.topologies()]
 GIVEN = {"hierarchical": "hierarchical(outer=exponential, local=1)", "periodic": "periodic(ring, h=3)", "live": "live(ring, members=[0])",
+         "inner-outer-exponential": "inner-outer-exponential(local=4)", "inner-outer-ring": "inner-outer-ring(local=4)",
          "bfs-tree": "bfs-tree(ring)", "custom": None}
 
 

@@ -124,6 +124,8 @@ PYBIND11_MODULE(_torch, module) {
       .def("broadcast_optimizer_state", &Trainer::broadcast_optimizer_state, NoLock())
       .def("export_optimizer_state", &Trainer::export_optimizer_state, NoLock())
       .def("import_optimizer_state", &Trainer::import_optimizer_state, NoLock())
+      .def("flat_parameters", &Trainer::flat_parameters)
+      .def("flat_parameters_changed", &Trainer::flat_parameters_changed, NoLock())
       .def("save", &save, NoLock())
       .def(
           "restore", [](Trainer& self, const std::string& path) { self.restore(CheckpointFile(path)); },

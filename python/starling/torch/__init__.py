@@ -24,4 +24,9 @@ __all__ = ["mpi_ops", "topology_util", *topology_util.__all__]
 for _module in (handles, neighbors, operations, process, timeline, utility, windows):
     __all__ += _module.__all__
 
-# Optimizers: imported here from .optimizers, .decentralize and .data_parallel.
+from .data_parallel import DecentralizedDataParallel
+from .decentralize import Decentralized, decentralize
+from .optimizers import (CommunicationType, DistributedAdaptThenCombineOptimizer, DistributedAdaptWithCombineOptimizer,
+                         DistributedAllreduceOptimizer, DistributedGradientAllreduceOptimizer,
+                         DistributedHierarchicalNeighborAllreduceOptimizer, DistributedNeighborAllreduceOptimizer)
+from .window_optimizers import (DistributedPullGetOptimizer, DistributedPushSumOptimizer, DistributedWinPutOptimizer)

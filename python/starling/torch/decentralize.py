@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from contextlib import contextmanager
-from typing import Iterable, List, Sequence, Tuple, Union
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -37,19 +37,29 @@ class Decentralized(torch.optim.Optimizer):
 
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
         """Becomes a face of `optimizer`, whose groups and state it shares."""
-        base = type(optimizer)
         self.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
         self._original = weakref.ref(optimizer)  # learning rate schedulers may watch it
-        self._base = base
-        reference = weakref.ref(self)  # the trainer must not keep alive what keeps it
-        watched = [weakref.ref(model) for model in models]
-        number = next(_numbers)
-        options.setdefault("name", "optimizer" if number == 0 else f"optimizer.{number}")
+        self._base = type(optimizer)
+        self._models = [weakref.ref(model) for model in models]
+        options.setdefault("name", f"optimizer.{next(_numbers)}")
         options.setdefault("accumulation", 0)
+        self._options = options
+        self._renew(native_kind(optimizer))
+        reference = weakref.ref(self)
+        self._hooks = [model.register_forward_pre_hook(_Forward(reference, "_before_forward")) for model in models]
+        self._hooks += [model.register_forward_hook(_Forward(reference, "_after_forward")) for model in models]
+
+    def _renew(self, native: str) -> None:
+        """Makes the trainer (anew)."""
+        self._trainer = None
+        reference = weakref.ref(self)  # the trainer must not keep alive what keeps it
+        models = self._models
+        options = dict(self._options)
+        if "schedule" in options:
+            options["schedule"] = _core.schedule_address(options["schedule"])
         self._trainer = _torch.Trainer(
-            process.flock()._address(), lambda: _named(watched, "named_parameters"), lambda: _named(watched, "named_buffers"),
-            reference, base.__name__, native_kind(optimizer), lambda: reference()._step_alone(), options)
-        self._hooks = [model.register_forward_pre_hook(_BeforeForward(reference)) for model in models]
+            process.flock()._address(), lambda: _named(models, "named_parameters"), lambda: _named(models, "named_buffers"),
+            reference, self._base.__name__, native, lambda: reference()._step_alone(), options)
 
     def __del__(self):
         for hook in getattr(self, "_hooks", ()):
@@ -62,6 +72,9 @@ class Decentralized(torch.optim.Optimizer):
     def _before_forward(self) -> None:
         """What needs no gradient begins now, such as the average of the neighbours' models, during the computation."""
         self._trainer.begin()
+
+    def _after_forward(self) -> None:
+        pass
 
     def _before_step(self) -> None:
         pass
@@ -169,16 +182,17 @@ class Decentralized(torch.optim.Optimizer):
         return self._trainer.scale(loss)
 
 
-class _BeforeForward:
+class _Forward:
     """A hook that does not keep the optimizer alive."""
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer, action: str):
         self._optimizer = optimizer
+        self._action = action
 
-    def __call__(self, module, inputs):
+    def __call__(self, module, *_):
         optimizer = self._optimizer()
         if optimizer is not None and module.training and torch.is_grad_enabled():
-            optimizer._before_forward()
+            getattr(optimizer, self._action)()
 
 
 def _named(models: Iterable["weakref.ref[torch.nn.Module]"], what: str) -> List[Tuple[str, torch.Tensor]]:
@@ -215,7 +229,8 @@ def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentraliz
 def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "dsgd-awc",
                  topology: str = "one-peer-exponential", *, seed: int = 0, bucket_mb: float = 4.0, message: str = "float32",
                  accumulation: int = 0, clip_norm: float = 0.0, eager: bool = False, loss_scale: float = 0.0,
-                 buffers: str = "average", on_loss: str = "raise", broadcast_at_start: bool = True) -> Decentralized:
+                 buffers: str = "average", on_loss: str = "raise", broadcast_at_start: bool = True,
+                 _after_backward: Optional[Callable[[], None]] = None) -> Decentralized:
     """Makes an optimizer decentralized: ``step()`` updates as before and averages with the neighbours, by any of our
     methods, on any of our topologies.
 
@@ -235,5 +250,6 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "
     made = face_of(Decentralized, optimizer)
     made._attach(optimizer, models_of(model), method=method, topology=topology, seed=seed, bucket_mb=bucket_mb,
                  message=message, accumulation=accumulation, clip_norm=clip_norm, eager=eager, loss_scale=loss_scale,
-                 buffers=buffers, on_loss=on_loss, broadcast_at_start=broadcast_at_start)
+                 buffers=buffers, on_loss=on_loss, broadcast_at_start=broadcast_at_start,
+                 after_backward=_after_backward)
     return made

@@ -37,6 +37,7 @@ class _State:
         self.destinations: List[int] = []
         self.machine_graph: Optional["networkx.DiGraph"] = None
         self.machine_weighted = False
+        self.machine_schedule: Optional[_core.Schedule] = None
         self.skip_negotiation = False
         self.process = 0  # that joined
 
@@ -177,6 +178,7 @@ def set_machine_topology(topology, is_weighted: bool = False) -> bool:
     if _must_stay("machine topology"):
         return False
     flock().set_machine_schedule(schedule)
+    state.machine_schedule = schedule
     state.machine_graph, state.machine_weighted = graph, bool(is_weighted) or graph is not topology
     return True
 

@@ -13,10 +13,10 @@ class WinPut : public Asynchronous {
   void adapt(Block& block) override {
     block.update();
     step_made(block);
-    OneSided::Weights ones;
+    OneSided::Weights scales;
     for (const Destination& destination : round_of(block, block.step).destinations)
-      if (window(block).alive(destination.rank)) ones[destination.rank] = 1;
-    window(block).put(ones, 1);
+      if (window(block).alive(destination.rank)) scales[destination.rank] = destination.scale;
+    window(block).put(scales, 1);
     step_told(block);
   }
 
