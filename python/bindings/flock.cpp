@@ -111,6 +111,19 @@ void bind_operations(py::class_<Flock>& flock) {
           py::arg("from"), py::arg("to"), py::arg("count"), py::arg("dtype"), py::arg("name"),
           py::arg("shape") = 0, "One tensor, blocking: the shortest way.")
       .def(
+          "_time_neighbor_allreduce",
+          [](Flock& self, Address address, std::size_t count, std::size_t calls) {
+            const py::gil_scoped_release release;
+            std::vector<float> out(count);
+            const auto begin = std::chrono::steady_clock::now();
+            for (std::size_t i = 0; i < calls; ++i)
+              self.start_neighbor_allreduce({{{DType::float32, pointer(address), count}, out.data(), 0}}, {},
+                                            "neighbor_allreduce")
+                  .wait();
+            return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+          },
+          "Seconds of so many calls from C++, for bench/python_bench.py.")
+      .def(
           "start_neighbor_allreduce",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
             return start(

@@ -11,7 +11,11 @@ namespace starling::python {
 namespace {
 
 using Address = std::uintptr_t;
-using NoLock = py::call_guard<py::gil_scoped_release>;
+/// Windows are written to without asking anybody: a forked child must not even begin.
+struct OwnProcess {
+  OwnProcess() { refuse_in_child(); }
+};
+using NoLock = py::call_guard<OwnProcess, py::gil_scoped_release>;
 using MaybeWeights = std::optional<Window::Weights>;
 
 void* pointer(Address address) {
@@ -50,6 +54,7 @@ void bind_window(py::module_& module) {
   py::class_<Held>(module, "WindowMutex")
       .def("__enter__",
            [](Held& self) {
+             refuse_in_child();
              const py::gil_scoped_release release;
              self.enter();
            })

@@ -40,8 +40,10 @@ void LongAverage::start() {
   // One number for all parts, which are told apart by name.
   for (const Source& source : turn_.exchange.sources)
     numbers_from_.push_back(core_->mailbox.next_from(topic_, source.rank));
-  for (const Destination& destination : turn_.exchange.destinations)
+  for (const Destination& destination : turn_.exchange.destinations) {
     numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
+    note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is looked at first
+  }
   sent(block_.in.bytes() * numbers_to_.size());
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {

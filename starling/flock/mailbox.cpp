@@ -239,6 +239,11 @@ void Mailbox::raised(const Expectation& expected, bool missing) {
     unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;
 }
 
+void Mailbox::raised(Rank to, std::uint64_t name, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  if (const Key about{name, sequence}; !quarrelled(to, about)) quarrel(to, about);
+}
+
 void Mailbox::refuse(const Expectation& expected) {
   const std::lock_guard lock(mutex_);
   unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;

@@ -80,6 +80,8 @@ class Mailbox {
   /// This rank has raised that an operation failed which awaited this: complaints about it are no news, and
   /// where it has not come yet (`missing`), it is dropped when it does.
   void raised(const Expectation& expectation, bool missing);
+  /// The same of a message that it had sent.
+  void raised(Rank to, std::uint64_t name, std::uint64_t sequence);
 
   /// What is expected is not waited for any more: should it come, it is dropped.
   void refuse(const Expectation& expectation);

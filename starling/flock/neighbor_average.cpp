@@ -78,7 +78,7 @@ Outgoing NeighborAverage::packed() const {
   return message;
 }
 
-void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) const {
+void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) {
   MessageHeader head =
       header(pieces_[0].in.dtype, lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
   head.name = topic.hash;
@@ -86,6 +86,7 @@ void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to,
   head.detail = detail_;
   head.epoch = turn_.epoch;
   core_->fabric->post(message, head, to);
+  note_told(to, topic.hash, number);
   sent(message.bytes().size());
 }
 

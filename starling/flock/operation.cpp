@@ -53,6 +53,7 @@ MessageHeader Operation::header(DType dtype, std::size_t count) const {
 
 void Operation::post(const Outgoing& message, MessageHeader header, Rank to) {
   header.sequence = core_->mailbox.next_to(topic_, to);
+  note_told(to, header.name, header.sequence);
   core_->fabric->post(message, header, to);
   sent(message.bytes().size());
 }
@@ -79,6 +80,7 @@ void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
   failed(error_);
   for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation, !awaited.settled);
+  for (const Told& told : told_) core_->mailbox.raised(told.to, told.name, told.number);
   finish();
   dump_losses(core_->hub->recorder.flight, error_);
 }

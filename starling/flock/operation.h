@@ -82,6 +82,9 @@ class Operation {
   void drop();
 
   MessageHeader header(DType dtype, std::size_t count) const;
+  /// Message `number` under `name` went to this rank: once the operation has failed, its complaint is no
+  /// news.
+  void note_told(Rank to, std::uint64_t name, std::uint64_t number) { told_.push_back({to, name, number}); }
   /// Posts under the topic's own count for `to`.
   void post(const Outgoing& message, MessageHeader header, Rank to);
 
@@ -110,6 +113,12 @@ class Operation {
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
 
+  struct Told {
+    Rank to;
+    std::uint64_t name;
+    std::uint64_t number;
+  };
+  std::vector<Told> told_;
   mutable std::mutex mutex_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;

@@ -41,6 +41,18 @@ TEST_P(DeadlockTest, DifferentNames) {
   });
 }
 
+// Who waits in parts, to look at signals in between, is as stuck as who waits at a stretch.
+TEST_P(DeadlockTest, WaitsInParts) {
+  run([](Flock& flock) {
+    std::vector<float> x(3);
+    require_deadlock({"rank 0", "rank 1", "this name", "that name"}, [&] {
+      Pending pending =
+          flock.recv_nonblocking(x, 1 - flock.rank(), flock.rank() == 0 ? "this name" : "that name");
+      while (!pending.wait_on(50ms)) continue;
+    });
+  });
+}
+
 // A rank that was told may end at once; the others must hear of the circle, not of its end.
 TEST_P(DeadlockTest, TheFirstToBeToldMayLeave) {
   run([](Flock& flock) {

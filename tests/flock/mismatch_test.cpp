@@ -120,6 +120,21 @@ TEST_P(PairMismatchTest, Step) {
   });
 }
 
+// Rank 0 has sent more than it has got, so that both ends count differently: nobody raises the same twice.
+TEST_P(PairMismatchTest, AfterDirectedCalls) {
+  for (const std::size_t count : {std::size_t{10}, std::size_t{400'000}})
+    disagree({"mine", "float32"}, [count](Flock& flock) {
+      std::vector<float> x(5);
+      const std::map<Rank, double> nobody;
+      const std::map<Rank, double> other = {{1 - flock.rank(), 0.5}};
+      for (int k = 0; k < 3; ++k)
+        flock.neighbor_allreduce(
+            x, flock.rank() == 0 ? Weighted{0.5, nobody, other} : Weighted{0.5, other, nobody}, "mine");
+      const std::size_t here = count + static_cast<std::size_t>(flock.rank());
+      keeping<float>(flock, here, [&](auto& y) { flock.neighbor_allreduce(y, "mine"); });
+    });
+}
+
 TEST_P(PairMismatchTest, SelfWeight) {
   disagree({"pair_gossip", "self weight 0.5", "self weight 0.25"}, [](Flock& flock) {
     keeping<float>(flock, 5,

@@ -162,6 +162,27 @@ TEST_P(WindowTest, AMutexIsHeldByOne) {
   });
 }
 
+TEST_P(WindowTest, WhoWaitsForAMutexMayGiveUp) {
+  run([](Flock& flock) {
+    if (flock.size() == 1) return;
+    std::vector<double> x(3);
+    Window window = flock.win_create(x, "x");
+    if (flock.rank() == 1) {
+      const auto lock = window.mutex();
+      flock.barrier("held");
+      flock.barrier("given up");
+    } else {
+      flock.barrier("held");
+      const std::string text = message_of<Error>(
+          [&] { auto lock = window.mutex({flock.rank(), 1}, [] { throw Error("enough"); }); });
+      require(text == "enough", text);
+      const auto own = window.mutex();  // what was held already is free again
+      flock.barrier("given up");
+    }
+    flock.barrier();
+  });
+}
+
 TEST_P(WindowTest, AreFoundAndFreedByName) {
   run([](Flock& flock) {
     flock.set_schedule("ring");

@@ -26,7 +26,8 @@ def everybody(dtype=torch.float32, shape=(2, 3)):
 
 
 def close(got, wanted):
-    torch.testing.assert_close(got.double(), wanted.double(), rtol=1e-2 if got.dtype in floating[2:] else 1e-6, atol=1e-2)
+    torch.testing.assert_close(got.double(), wanted.double(),
+                               rtol=1e-2 if got.dtype in floating[2:] else 1e-6, atol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", summable, ids=str)

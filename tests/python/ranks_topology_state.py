@@ -7,10 +7,11 @@ import torch
 import starling
 import starling.torch as bf
 
-before_init = (bf.load_topology(), bf.load_machine_topology(), bf.in_neighbor_ranks(), bf.out_neighbor_ranks(),
-               bf.in_neighbor_machine_ranks(), bf.is_initialized())
+before_init = (bf.load_topology(), bf.load_machine_topology(), bf.in_neighbor_ranks(),
+               bf.out_neighbor_ranks(), bf.in_neighbor_machine_ranks(), bf.is_initialized())
 errors_before_init = []
-for function in (bf.size, bf.rank, bf.local_size, bf.local_rank, bf.machine_size, bf.machine_rank, bf.is_homogeneous,
+for function in (bf.size, bf.rank, bf.local_size, bf.local_rank, bf.machine_size, bf.machine_rank,
+                 bf.is_homogeneous,
                  bf.set_topology, bf.barrier, bf.suspend, lambda: bf.allreduce(torch.ones(1)),
                  lambda: bf.neighbor_allreduce(torch.ones(1)), lambda: bf.win_create(torch.ones(1), "x")):
     try:
@@ -48,7 +49,8 @@ def test_what_is_kept_for_old_programs():
     assert not bf.get_skip_negotiate_stage()
     bf.suspend()
     bf.resume()
-    for name in ("pair_gossip", "win_lock", "is_topo_weighted", "allreduce", "rank", "win_create", "barrier", "poll"):
+    for name in ("pair_gossip", "win_lock", "is_topo_weighted", "allreduce", "rank", "win_create", "barrier",
+                 "poll"):
         assert getattr(bf.mpi_ops, name) is getattr(bf, name)
     for name in bf.__all__:
         assert hasattr(bf, name)
@@ -81,7 +83,8 @@ def test_is_weighted_counts_even_if_the_graph_is_the_same():
     assert bf.set_topology(graph, is_weighted=True) and bf.mpi_ops.is_topo_weighted()
     weighted = bf.neighbor_allreduce(torch.tensor([float(rank)], dtype=torch.float64))
     own, sources = bf.GetRecvWeights(graph, rank)
-    assert weighted.item() == pytest.approx(own * rank + sum(weight * source for source, weight in sources.items()))
+    assert weighted.item() == pytest.approx(own * rank + sum(weight * source for source,
+                                                             weight in sources.items()))
     assert even.item() == pytest.approx((rank + sum(sources)) / (len(sources) + 1))
 
 
@@ -95,7 +98,8 @@ def test_a_graph_without_loops_averages_over_oneself_too():
     assert got.item() == pytest.approx(0.5 if rank == 1 else rank)
 
 
-@pytest.mark.parametrize("wrong", [3, [[1.0]], networkx.Graph([(0, 0)])], ids=["number", "list", "undirected"])
+@pytest.mark.parametrize("wrong", [3, [[1.0]], networkx.Graph([(0, 0)])],
+                         ids=["number", "list", "undirected"])
 def test_topologies_of_a_wrong_type(wrong):
     with pytest.raises(TypeError):
         bf.set_topology(wrong)
@@ -188,7 +192,8 @@ def test_shutdown_and_back():
     handle = bf.allreduce_nonblocking(torch.ones(2))
     bf.shutdown()
     assert not bf.is_initialized() and bf.load_topology() is None
-    for call in (lambda: bf.allreduce(torch.ones(1)), lambda: bf.neighbor_allreduce(torch.ones(1)), bf.barrier,
+    for call in (lambda: bf.allreduce(torch.ones(1)), lambda: bf.neighbor_allreduce(torch.ones(1)),
+                 bf.barrier,
                  lambda: bf.win_put(torch.ones(2), "stays"), lambda: bf.broadcast(torch.ones(1), 0),
                  lambda: bf.allgather(torch.ones(1)), lambda: bf.neighbor_allgather(torch.ones(1))):
         with pytest.raises(RuntimeError, match="bf.init()"):

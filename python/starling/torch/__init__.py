@@ -5,8 +5,8 @@
     for step in range(100):
         x = bf.neighbor_allreduce(x)      # a weighted average with a few neighbours
 
-Every operation has a form that returns a handle (``*_nonblocking``), for ``bf.synchronize``; a trailing ``_`` works in
-place. Tensors may lie on any device and in any layout, and numpy arrays are taken as well.
+Every operation has a form that returns a handle (``*_nonblocking``), for ``bf.synchronize``; a trailing ``_``
+works in place. Tensors may lie on any device and in any layout, and numpy arrays are taken as well.
 """
 
 from .. import topology_util

@@ -26,7 +26,8 @@ class Started:
 
     __slots__ = ("name", "pending", "finish", "operands", "traced")
 
-    def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any], operands: Sequence[Operand]) -> None:
+    def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any],
+                 operands: Sequence[Operand]) -> None:
         self.name = name  # taken until this ends
         self.pending = pending
         self.finish = finish  # keeps what the core writes to
@@ -53,17 +54,18 @@ unchecked: List["Checked"] = []  # see Checked
 
 
 def take_name(operation: str, name: Optional[str]) -> str:
-    """What the core calls an operation. Those without a name of their own meet in the order they are started in."""
+    """What the core calls an operation. Those without a name of their own meet in the order of their
+    start."""
     if name is None:
         return operation
     full = f"{operation}.{name}"
     if full in _taken:
-        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait for it, or choose another name")
+        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait, or choose another")
     return full
 
 
 def abandon(memory: Any) -> None:
-    """Whoever waited was interrupted: the core may still read and write this memory, so it stays until the end."""
+    """Whoever waited was interrupted: the core may still read and write this memory, so it stays."""
     _abandoned.append(memory)
 
 
@@ -112,7 +114,7 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for an operation that was started; returns its result, or raises what went wrong. Once for each handle."""
+    """Waits for what was started; returns its result, or raises what went wrong. Once for each handle."""
     started = _find(handle)
     try:
         result = started.result()
@@ -136,7 +138,7 @@ def _forget(handle: int, started: Started) -> None:
 
 
 class Checked:
-    """An operation that begins when a collective check of its arguments is done, whoever waits for what meanwhile."""
+    """An operation that begins when a collective check of its arguments is done, whoever waits meanwhile."""
 
     def __init__(self, gathering: Any, begin: Callable[[], Any]) -> None:
         self._gathering = gathering

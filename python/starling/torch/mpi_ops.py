@@ -8,4 +8,6 @@ from .process import *
 from .timeline import *
 from .windows import *
 
-__all__ = [name for module in (handles, neighbors, operations, process, timeline, windows) for name in module.__all__]
+__all__ = []
+for _module in (handles, neighbors, operations, process, timeline, windows):
+    __all__ += _module.__all__

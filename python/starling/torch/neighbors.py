@@ -33,17 +33,20 @@ def neighbor_allreduce(tensor, self_weight: Optional[float] = None, src_weights:
                        send_neighbors: Optional[Destinations] = None):
     """The weighted average of this rank's tensor and those of the ranks it hears; returns a new tensor.
 
-    Without weights, those of the topology. With ``self_weight`` and ``src_weights`` ({rank: weight}) this rank's own;
-    with ``dst_weights`` as well, a dict or a list, the call chooses its neighbours itself, inside the topology or not:
+    Without weights, those of the topology. With ``self_weight`` and ``src_weights`` ({rank: weight}) this
+    rank's own; with ``dst_weights`` as well, a dict or a list, the call chooses its neighbours itself, inside
+    the topology or not:
 
         x = bf.neighbor_allreduce(x)
         x = bf.neighbor_allreduce(x, self_weight=0.5, src_weights={left: 0.5}, dst_weights=[right])
 
-    Then, with ``enable_topo_check``, all ranks raise ValueError where somebody sends to one that does not listen.
-    ``neighbor_weights`` and ``send_neighbors`` are older names of ``src_weights`` and ``dst_weights``.
+    Then, with ``enable_topo_check``, all ranks raise ValueError where somebody sends to one that does not
+    listen. ``neighbor_weights`` and ``send_neighbors`` are older names of ``src_weights`` and
+    ``dst_weights``.
     """
-    if (self_weight is None and src_weights is None and dst_weights is None and name is None and neighbor_weights is None
-            and send_neighbors is None and timeline.writer is None and not unchecked):
+    if (self_weight is None and src_weights is None and dst_weights is None and name is None
+            and neighbor_weights is None and send_neighbors is None and timeline.writer is None
+            and not unchecked):
         # The most frequent call has the shortest way.
         out = None
         try:
@@ -64,35 +67,39 @@ def neighbor_allreduce(tensor, self_weight: Optional[float] = None, src_weights:
                                         _older(dst_weights, send_neighbors), enable_topo_check, name))
 
 
-def neighbor_allreduce_nonblocking(tensor, self_weight: Optional[float] = None, src_weights: Optional[Weights] = None,
+def neighbor_allreduce_nonblocking(tensor, self_weight: Optional[float] = None,
+                                   src_weights: Optional[Weights] = None,
                                    dst_weights: Optional[Destinations] = None, enable_topo_check: bool = True,
                                    name: Optional[str] = None, *, neighbor_weights: Optional[Weights] = None,
                                    send_neighbors: Optional[Destinations] = None) -> int:
-    """Starts a neighbor_allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change until then."""
+    """Starts a neighbor_allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change
+    until then."""
     return register(_neighbor_allreduce([tensor], self_weight, _older(src_weights, neighbor_weights),
                                         _older(dst_weights, send_neighbors), enable_topo_check, name))
 
 
-def neighbor_allreduce_group(tensors: Sequence, self_weight: Optional[float] = None, src_weights: Optional[Weights] = None,
+def neighbor_allreduce_group(tensors: Sequence, self_weight: Optional[float] = None,
+                             src_weights: Optional[Weights] = None,
                              dst_weights: Optional[Destinations] = None, enable_topo_check: bool = True,
                              name: Optional[str] = None, in_place: bool = False) -> List:
     """neighbor_allreduce of several tensors as one message; they may differ in shape and dtype."""
-    return complete(_neighbor_allreduce(tensors, self_weight, src_weights, dst_weights, enable_topo_check, name,
-                                        "neighbor_allreduce_group", list, in_place))
+    return complete(_neighbor_allreduce(tensors, self_weight, src_weights, dst_weights, enable_topo_check,
+                                        name, "neighbor_allreduce_group", list, in_place))
 
 
 def neighbor_allreduce_group_nonblocking(tensors: Sequence, self_weight: Optional[float] = None,
                                          src_weights: Optional[Weights] = None,
-                                         dst_weights: Optional[Destinations] = None, enable_topo_check: bool = True,
+                                         dst_weights: Optional[Destinations] = None,
+                                         enable_topo_check: bool = True,
                                          name: Optional[str] = None, in_place: bool = False) -> int:
     """Starts a neighbor_allreduce_group."""
-    return register(_neighbor_allreduce(tensors, self_weight, src_weights, dst_weights, enable_topo_check, name,
-                                        "neighbor_allreduce_group", list, in_place))
+    return register(_neighbor_allreduce(tensors, self_weight, src_weights, dst_weights, enable_topo_check,
+                                        name, "neighbor_allreduce_group", list, in_place))
 
 
 def _older(value: Any, older: Any) -> Any:
     if value is not None and older is not None:
-        raise ValueError("neighbor_weights and send_neighbors are older names of src_weights and dst_weights; give one")
+        raise ValueError("neighbor_weights and send_neighbors are older names of src_weights, dst_weights")
     return value if older is None else older
 
 
@@ -100,7 +107,8 @@ def _first(results: List) -> Any:
     return results[0]
 
 
-def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights, check: bool, name: Optional[str],
+def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights, check: bool,
+                        name: Optional[str],
                         operation: str = "neighbor_allreduce", unpack: Callable[[List], Any] = _first,
                         in_place: bool = False) -> Started:
     members = flock()
@@ -119,15 +127,18 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
     if weights is None:
         pending = members.start_neighbor_allreduce(blocks, called, shapes)
     else:
-        pending = _checked(operation, called, weights, check, lambda: members.start_weighted_neighbor_allreduce(
+        pending = _checked(operation, called, weights, check,
+                           lambda: members.start_weighted_neighbor_allreduce(
             blocks, weights.own, weights.sources, weights.destinations, called, shapes))
     return started(operation, called, name, pending, finish, operands, True)
 
 
-def _checked(operation: str, called: str, weights: NeighborWeights, check: bool, begin: Callable[[], Any]) -> Any:
+def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
+             begin: Callable[[], Any]) -> Any:
     if not (weights.dynamic and check):
         return begin()
-    gathering, read = start_allgather_lists([list(weights.sources), list(weights.destinations)], f"{called}/check")
+    gathering, read = start_allgather_lists([list(weights.sources), list(weights.destinations)],
+                                            f"{called}/check")
 
     def verify_and_begin() -> Any:
         check_matches(operation, read())
@@ -136,10 +147,12 @@ def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
     return Checked(gathering, verify_and_begin)
 
 
-def neighbor_allgather(tensor, *, src_ranks: Optional[Sequence[int]] = None, dst_ranks: Optional[Sequence[int]] = None,
+def neighbor_allgather(tensor, *, src_ranks: Optional[Sequence[int]] = None,
+                       dst_ranks: Optional[Sequence[int]] = None,
                        enable_topo_check: bool = True, name: Optional[str] = None):
-    """The tensors of the ranks that this one hears, without its own, one after another along the first dimension, in
-    the order of ``src_ranks`` or in_neighbor_ranks(). With both lists the call chooses its neighbours itself."""
+    """The tensors of the ranks that this one hears, without its own, one after another along the first
+    dimension, in the order of ``src_ranks`` or in_neighbor_ranks(). With both lists the call chooses its
+    neighbours itself."""
     return complete(_neighbor_allgather(tensor, src_ranks, dst_ranks, enable_topo_check, name))
 
 
@@ -159,12 +172,13 @@ def _neighbor_allgather(tensor, src_ranks, dst_ranks, check: bool, name: Optiona
     called = take_name(operation, name)
     dynamic = src_ranks is not None
     sources = list(destination_weights(operation, "src_ranks", src_ranks)) if dynamic else state.sources
-    destinations = list(destination_weights(operation, "dst_ranks", dst_ranks)) if dynamic else state.destinations
+    destinations = list(destination_weights(operation, "dst_ranks",
+                                            dst_ranks)) if dynamic else state.destinations
     made: List[_core.Gathering] = []
 
     def begin() -> Any:
-        made.append(members.start_chosen_neighbor_allgather(one.address, one.memory.numel(), one.code, sources,
-                                                            destinations, called, row_number(one)))
+        made.append(members.start_chosen_neighbor_allgather(one.address, one.memory.numel(), one.code,
+                                                            sources, destinations, called, row_number(one)))
         return made[0]
 
     weights = NeighborWeights(1.0, dict.fromkeys(sources, 1.0), dict.fromkeys(destinations, 1.0), dynamic)
@@ -174,19 +188,22 @@ def _neighbor_allgather(tensor, src_ranks, dst_ranks, check: bool, name: Optiona
 
 def hierarchical_neighbor_allreduce(tensor, *, self_weight: Optional[float] = None,
                                     src_machine_weights: Optional[Weights] = None,
-                                    dst_machine_weights: Optional[Destinations] = None, enable_topo_check: bool = False,
-                                    name: Optional[str] = None):
-    """The mean within each machine, then the machines' weighted average, by the machine topology or the given weights
-    (all three or none), in which ranks are machines'."""
-    return complete(_hierarchical(tensor, self_weight, src_machine_weights, dst_machine_weights, enable_topo_check, name))
+                                    dst_machine_weights: Optional[Destinations] = None,
+                                    enable_topo_check: bool = False, name: Optional[str] = None):
+    """The mean within each machine, then the machines' weighted average, by the machine topology or the given
+    weights (all three or none), in which ranks are machines'."""
+    return complete(_hierarchical(tensor, self_weight, src_machine_weights, dst_machine_weights,
+                                  enable_topo_check, name))
 
 
 def hierarchical_neighbor_allreduce_nonblocking(tensor, *, self_weight: Optional[float] = None,
                                                 src_machine_weights: Optional[Weights] = None,
                                                 dst_machine_weights: Optional[Destinations] = None,
-                                                enable_topo_check: bool = False, name: Optional[str] = None) -> int:
+                                                enable_topo_check: bool = False,
+                                                name: Optional[str] = None) -> int:
     """Starts a hierarchical_neighbor_allreduce."""
-    return register(_hierarchical(tensor, self_weight, src_machine_weights, dst_machine_weights, enable_topo_check, name))
+    return register(_hierarchical(tensor, self_weight, src_machine_weights, dst_machine_weights,
+                                  enable_topo_check, name))
 
 
 def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, name: Optional[str]) -> Started:
@@ -194,11 +211,11 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
     members = flock()
     one = operand(tensor, FLOATING)
     if members.local_size < 2:
-        raise _core.InvalidArgument(f"{operation} needs more than one rank on each machine; neighbor_allreduce does not")
+        raise _core.InvalidArgument(f"{operation} needs more than one rank on each machine")
     given = [weight is not None for weight in (self_weight, src_weights, dst_weights)]
     if any(given) and not all(given):
-        raise ValueError(f"{operation}: self_weight, src_machine_weights and dst_machine_weights are given together or "
-                         "not at all")
+        raise ValueError(f"{operation}: self_weight, src_machine_weights and dst_machine_weights are given "
+                         "together or not at all")
     if state.machine_graph is None:
         raise RuntimeError(f"{operation} needs a machine topology: bf.set_machine_topology(...) first")
     called = take_name(operation, name)
@@ -219,10 +236,10 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
     return started(operation, called, name, pending, lambda: one.like_given(out), [one], True)
 
 
-def pair_gossip(tensor, target_rank: int, self_weight: Optional[float] = None, pair_weight: Optional[float] = None,
-                name: Optional[str] = None):
-    """self_weight times this rank's tensor plus pair_weight times that of ``target_rank``, who calls it with this rank;
-    one half each unless both are given."""
+def pair_gossip(tensor, target_rank: int, self_weight: Optional[float] = None,
+                pair_weight: Optional[float] = None, name: Optional[str] = None):
+    """self_weight times this rank's tensor plus pair_weight times that of ``target_rank``, who calls it with
+    this rank; one half each unless both are given."""
     return complete(_pair_gossip(tensor, target_rank, self_weight, pair_weight, name))
 
 
@@ -238,9 +255,10 @@ def _pair_gossip(tensor, target: int, self_weight, pair_weight, name: Optional[s
     one = operand(tensor, FLOATING)
     if (self_weight is None) != (pair_weight is None):
         raise ValueError(f"{operation}: self_weight and pair_weight are given together or not at all")
-    own, pair = (0.5, 0.5) if self_weight is None else (own_weight(operation, self_weight), float(pair_weight))
+    own, pair = (0.5, 0.5) if self_weight is None else (own_weight(operation, self_weight),
+                                                        float(pair_weight))
     called = take_name(operation, name)
     out = one.empty()
-    pending = members.start_weighted_neighbor_allreduce([one.block(out)], own, {target: pair}, {target: 1.0}, called,
-                                                        [one.shape])
+    pending = members.start_weighted_neighbor_allreduce([one.block(out)], own, {target: pair}, {target: 1.0},
+                                                        called, [one.shape])
     return started(operation, called, name, pending, lambda: one.like_given(out), [one], True)

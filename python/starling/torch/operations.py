@@ -1,4 +1,5 @@
-"""Collectives of everybody: all-reduce, broadcast, all-gather, barrier; one tensor or a group as one message."""
+"""Collectives of everybody: all-reduce, broadcast, all-gather, barrier; one tensor or a group as one
+message."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from .tensors import ANY, FLOATING, SUMMABLE, Operand, operand, shape_number
 
 __all__ = [
     "allgather", "allgather_lists", "allgather_nonblocking", "allreduce", "allreduce_", "allreduce_group",
-    "allreduce_group_", "allreduce_group_nonblocking", "allreduce_group_nonblocking_", "allreduce_nonblocking",
+    "allreduce_group_", "allreduce_group_nonblocking", "allreduce_group_nonblocking_",
+    "allreduce_nonblocking",
     "allreduce_nonblocking_", "barrier", "broadcast", "broadcast_", "broadcast_group", "broadcast_group_",
-    "broadcast_group_nonblocking", "broadcast_group_nonblocking_", "broadcast_nonblocking", "broadcast_nonblocking_",
+    "broadcast_group_nonblocking", "broadcast_group_nonblocking_", "broadcast_nonblocking",
+    "broadcast_nonblocking_",
 ]
 
 
@@ -34,8 +37,8 @@ def started(operation: str, name: str, named: Optional[str], pending: Any, finis
 
 
 def allreduce(tensor, average: bool = True, is_hierarchical_local: bool = False, name: Optional[str] = None):
-    """Everybody's average, or sum, bit for bit the same on every rank; with ``is_hierarchical_local`` of the ranks of
-    this machine. Returns a new tensor.
+    """Everybody's average, or sum, bit for bit the same on every rank; with ``is_hierarchical_local`` of the
+    ranks of this machine. Returns a new tensor.
 
         mean = bf.allreduce(loss)
     """
@@ -49,7 +52,8 @@ def allreduce_(tensor, average: bool = True, is_hierarchical_local: bool = False
 
 def allreduce_nonblocking(tensor, average: bool = True, is_hierarchical_local: bool = False,
                           name: Optional[str] = None) -> int:
-    """Starts an allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change until then."""
+    """Starts an allreduce; ``bf.synchronize(handle)`` returns its result. The tensor must not change until
+    then."""
     return register(_allreduce(tensor, average, is_hierarchical_local, name, in_place=False))
 
 
@@ -88,13 +92,15 @@ def _allreduce_group(tensors: Sequence, average: bool, local: bool, name: Option
     members = flock()
     operands = [operand(tensor, SUMMABLE) for tensor in tensors]
     for one in operands:
-        assert not average or one.memory.dtype in FLOATING, f"an average of {one.memory.dtype} is none; use average=False"
+        dtype = one.memory.dtype
+        assert not average or dtype in FLOATING, f"an average of {dtype} is none; use average=False"
     called = take_name(operation, name)
     if local and members.local_size < members.size:
         members = process.local_flock()
     outs = [None if in_place else one.empty() for one in operands]
     pending = members.start_allreduce([one.block(out) for one, out in zip(operands, outs)],
-                                      "average" if average else "sum", called, [one.shape for one in operands])
+                                      "average" if average else "sum", called,
+                                      [one.shape for one in operands])
 
     def finish():
         if in_place:
@@ -147,8 +153,8 @@ def broadcast_group_nonblocking_(tensors: Sequence, root_rank: int, name: Option
     return register(_broadcast(tensors, root_rank, name, True, "broadcast_group", list))
 
 
-def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool, operation: str = "broadcast",
-               unpack=lambda results: results[0]) -> Started:
+def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool,
+               operation: str = "broadcast", unpack=lambda results: results[0]) -> Started:
     members = flock()
     operands = [operand(tensor, ANY) for tensor in tensors]
     called = take_name(operation, name)
@@ -191,7 +197,7 @@ def gatherable(operation: str, tensor) -> Operand:
     """The operand of a gather, which needs a first dimension."""
     one = operand(tensor, ANY)
     if one.memory.dim() == 0:
-        raise ValueError(f"{operation} joins tensors along their first dimension, and this one has none; reshape(1) it")
+        raise ValueError(f"{operation} joins tensors along their first dimension, which this one lacks")
     return one
 
 
@@ -209,7 +215,8 @@ def gathered(gathering: _core.Gathering, one: Operand):
 
 
 def barrier(name: Optional[str] = None) -> None:
-    """Returns when everybody has called it. Windows' tensors are afterwards seen by others as they are now."""
+    """Returns when everybody has called it. Windows' tensors are afterwards seen by others as they are
+    now."""
     windows.publish_all()
     pending = flock().start_barrier(take_name("barrier", name))
     complete(started("barrier", "barrier", None, pending, lambda: None, ()))
@@ -224,7 +231,8 @@ def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]
 
 def start_allgather_lists(lists: Sequence[Sequence[int]], name: str):
     """(what to wait for, what then returns every rank's lists)."""
-    packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))], dtype=torch.int64)
+    packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))],
+                          dtype=torch.int64)
     gathering = flock().start_allgather(packed.data_ptr(), packed.numel(), _core.dtypes["int64"], name)
 
     def read(keep=packed) -> List[List[List[int]]]:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "get_skip_negotiate_stage", "in_neighbor_machine_ranks", "in_neighbor_ranks", "init", "is_homogeneous",
-    "is_initialized", "is_machine_topo_weighted", "is_topo_weighted", "load_machine_topology", "load_topology",
+    "is_initialized", "is_machine_topo_weighted", "is_topo_weighted", "load_machine_topology",
+    "load_topology",
     "local_rank", "local_size", "machine_rank", "machine_size", "mpi_threads_supported", "nccl_built",
     "out_neighbor_machine_ranks", "out_neighbor_ranks", "rank", "resume", "set_machine_topology",
-    "set_skip_negotiate_stage", "set_topology", "shutdown", "size", "suspend", "unified_mpi_window_model_supported",
+    "set_skip_negotiate_stage", "set_topology", "shutdown", "size", "suspend",
+    "unified_mpi_window_model_supported",
 ]
 
 
@@ -73,11 +75,12 @@ def flock() -> _core.Flock:
     return state.flock
 
 
-def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None, is_weighted: bool = False) -> None:
+def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
+         is_weighted: bool = False) -> None:
     """Joins the flock this process was started in, or makes a flock of one.
 
-    The topology is ``topology_fn(size)``, the static exponential graph unless given, with uniform weights unless
-    ``is_weighted``. Calling it again resets the topology.
+    The topology is ``topology_fn(size)``, the static exponential graph unless given, with uniform weights
+    unless ``is_weighted``. Calling it again resets the topology.
 
         bf.init()
         bf.init(bf.RingGraph)
@@ -91,7 +94,8 @@ def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None, is_w
 
 
 def shutdown() -> None:
-    """Leaves: operations raise RuntimeError from now on. What was started and is not finished is let go of."""
+    """Leaves: operations raise RuntimeError from now on. What was started and is not finished is let go
+    of."""
     if state.process == os.getpid():  # and not in a child that was forked
         for action in reversed(_at_shutdown):
             action()
@@ -139,11 +143,12 @@ def is_homogeneous() -> bool:
 
 
 def set_topology(topology=None, is_weighted: bool = False) -> bool:
-    """Who talks to whom from now on: a ``networkx.DiGraph`` over the ranks (an edge i -> j lets i tell j), one of our
-    schedules by its name, or a ``starling.Topology``. Every rank must set the same.
+    """Who talks to whom from now on: a ``networkx.DiGraph`` over the ranks (an edge i -> j lets i tell j),
+    one of our schedules by its name, or a ``starling.Topology``. Every rank must set the same.
 
-    Of a graph, the edges' weights count only with ``is_weighted``; otherwise everybody averages evenly over itself and
-    whom it hears. Returns False, and changes nothing, while windows exist or operations are under way.
+    Of a graph, the edges' weights count only with ``is_weighted``; otherwise everybody averages evenly over
+    itself and whom it hears. Returns False, and changes nothing, while windows exist or operations are under
+    way.
 
         bf.set_topology(bf.RingGraph(bf.size()))
         bf.set_topology("one-peer-exponential")
@@ -165,8 +170,9 @@ def set_topology(topology=None, is_weighted: bool = False) -> bool:
 
 
 def load_topology() -> Optional["networkx.DiGraph"]:
-    """The topology as a graph whose edges i -> j have the attribute ``weight``; None before init. Of a schedule that
-    changes from step to step: all its edges, with their mean weights; None where they are drawn anew."""
+    """The topology as a graph whose edges i -> j have the attribute ``weight``; None before init. Of a
+    schedule that changes from step to step: all its edges, with their mean weights; None where they are drawn
+    anew."""
     return state.graph
 
 
@@ -291,7 +297,7 @@ def _read(what: str, topology, nodes: int, weighted: bool):
         return given, _graph_of(given)
     graph = check_digraph(what, given)
     if graph.number_of_nodes() != nodes:
-        raise TypeError(f"the {what} must have the nodes 0..{nodes - 1}, it has {graph.number_of_nodes()} nodes")
+        raise TypeError(f"the {what} must have the nodes 0..{nodes - 1}, not {graph.number_of_nodes()} nodes")
     return _schedule_of(graph, weighted), graph
 
 

@@ -71,7 +71,9 @@ class Operand(NamedTuple):
 
     def _is_copy(self) -> bool:
         """Whether `tensor` had to be a copy of a numpy array."""
-        return self.given is not self.tensor and self.given.__array_interface__["data"][0] != self.tensor.data_ptr()
+        if self.given is self.tensor:
+            return False
+        return self.given.__array_interface__["data"][0] != self.tensor.data_ptr()
 
 
 def shape_number(shape: torch.Size) -> int:
@@ -79,9 +81,10 @@ def shape_number(shape: torch.Size) -> int:
 
 
 def operand(given: Any, allowed: FrozenSet[torch.dtype]) -> Operand:
-    """Accepts a tensor of any device and layout, or a numpy array; ValueError where its elements do not travel."""
+    """Accepts a tensor of any device and layout, or a numpy array; ValueError where its elements do not
+    travel."""
     tensor = given if isinstance(given, torch.Tensor) else _from_numpy(given)
-    if tensor.dtype not in allowed:
+    if tensor.dtype not in allowed or tensor.layout != torch.strided:
         raise ValueError(f"Tensor type {tensor.type()} is not supported. These are: {_names(allowed)}.")
     memory = tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu")
     if not memory.is_contiguous():

@@ -1,5 +1,6 @@
-"""What happened when: ``BLUEFOG_TIMELINE=prefix`` makes every rank write ``<prefix><rank>.json``, Chrome trace events
-one per line, each flushed as it is written. Without the variable nothing is recorded and nothing costs anything."""
+"""What happened when: ``BLUEFOG_TIMELINE=prefix`` makes every rank write ``<prefix><rank>.json``, Chrome
+trace events one per line, each flushed as it is written. Without the variable nothing is recorded and nothing
+costs anything."""
 
 from __future__ import annotations
 

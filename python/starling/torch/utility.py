@@ -20,8 +20,8 @@ Parameters = Union[Mapping[str, torch.Tensor], Iterable[Union[torch.Tensor, Tupl
 
 
 def broadcast_parameters(params: Parameters, root_rank: int) -> None:
-    """Everybody's parameters become those of ``root_rank``: ``model.state_dict()``, ``model.named_parameters()``, a list
-    of them or of tensors. All travel as one message.
+    """Everybody's parameters become those of ``root_rank``: ``model.state_dict()``,
+    ``model.named_parameters()``, a list of them or of tensors. All travel as one message.
 
         bf.broadcast_parameters(model.state_dict(), root_rank=0)
     """
@@ -31,7 +31,8 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
 
 
 def allreduce_parameters(params: Parameters) -> None:
-    """Everybody's parameters become their average. Whole numbers, such as a batch norm's counter, stay as they are."""
+    """Everybody's parameters become their average. Whole numbers, such as a batch norm's counter, stay as
+    they are."""
     tensors = [tensor for tensor in _tensors("allreduce_parameters", params) if tensor.dtype in FLOATING]
     for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
         operations.allreduce_group_([tensor for tensor in tensors if tensor.dtype == dtype],
@@ -67,7 +68,7 @@ def _tensors(operation: str, params: Parameters) -> List[torch.Tensor]:
     tensors = [item[1] if isinstance(item, tuple) else item for item in listed]
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{operation} takes a dict, named parameters or tensors, not {type(tensor).__name__} in them")
+            raise ValueError(f"{operation} takes named parameters or tensors, not {type(tensor).__name__}")
     return [tensor.detach() for tensor in tensors]
 
 

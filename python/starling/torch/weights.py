@@ -16,7 +16,8 @@ class NeighborWeights:
 
     __slots__ = ("own", "sources", "destinations", "dynamic")
 
-    def __init__(self, own: float, sources: Dict[int, float], destinations: Dict[int, float], dynamic: bool) -> None:
+    def __init__(self, own: float, sources: Dict[int, float], destinations: Dict[int, float],
+                 dynamic: bool) -> None:
         self.own = own
         self.sources = sources
         self.destinations = destinations
@@ -24,7 +25,8 @@ class NeighborWeights:
 
 
 def own_weight(operation: str, weight: object) -> float:
-    """`weight` if it is a floating-point number: an int is likely a mistake, such as a rank in the wrong place."""
+    """`weight` if it is a floating-point number: an int is likely a mistake, such as a rank in the wrong
+    place."""
     if not isinstance(weight, numbers.Real) or isinstance(weight, numbers.Integral):
         raise ValueError(f"{operation}: self_weight must be a float, not {weight!r}")
     return float(weight)
@@ -41,7 +43,7 @@ def destination_weights(operation: str, what: str, weights: object) -> Dict[int,
     if isinstance(weights, Mapping):
         return {int(rank): float(weight) for rank, weight in weights.items()}
     if not isinstance(weights, (list, tuple, set, frozenset, range)):
-        raise ValueError(f"{operation}: {what} must be a dict of ranks and weights or a list of ranks, not {weights!r}")
+        raise ValueError(f"{operation}: {what} must be a dict of weights or a list of ranks, not {weights!r}")
     ranks = [int(rank) for rank in weights]
     if len(set(ranks)) != len(ranks):
         raise ValueError(f"{operation}: {what} has a rank twice: {ranks}")
@@ -63,14 +65,15 @@ def read_weights(operation: str, self_weight: Optional[float], src_weights: Opti
         return NeighborWeights(own, sources, destination_weights(operation, "dst_weights", dst_weights), True)
     strangers = sorted(set(sources) - set(state.sources))
     if strangers:
-        raise ValueError(f"{operation}: src_weights has {strangers}, but the topology lets this rank hear only "
-                         f"{state.sources}; with dst_weights any rank may be heard")
+        raise ValueError(f"{operation}: src_weights has {strangers}, but the topology lets this rank hear "
+                         f"only {state.sources}; with dst_weights any rank may be heard")
     heard = {source: sources.get(source, 0.0) for source in state.sources}
     return NeighborWeights(own, heard, dict.fromkeys(state.destinations, 1.0), False)
 
 
 def check_matches(operation: str, lists: List[List[List[int]]]) -> None:
-    """`lists`: every rank's (sources, destinations). The same ValueError on all ranks where they do not match."""
+    """`lists`: every rank's (sources, destinations). The same ValueError on all ranks where they do not
+    match."""
     wrong: List[Tuple[int, int, str]] = []
     for rank, (sources, destinations) in enumerate(lists):
         for other in destinations:
@@ -80,4 +83,5 @@ def check_matches(operation: str, lists: List[List[List[int]]]) -> None:
             if not 0 <= other < len(lists) or rank not in lists[other][1]:
                 wrong.append((other, rank, f"rank {rank} listens to {other}, which does not send to it"))
     if wrong:
-        raise ValueError(f"{operation}: senders and receivers do not match: " + "; ".join(text for *_, text in sorted(wrong)))
+        texts = "; ".join(text for *_, text in sorted(wrong))
+        raise ValueError(f"{operation}: senders and receivers do not match: {texts}")

@@ -16,11 +16,12 @@ from .weights import Destinations, Weights, destination_weights, own_weight, sou
 
 __all__ = [
     "get_current_created_window_names", "get_win_version", "neighbor_win_accumulate",
-    "neighbor_win_accumulate_nonblocking", "neighbor_win_get", "neighbor_win_get_nonblocking", "neighbor_win_put",
+    "neighbor_win_accumulate_nonblocking", "neighbor_win_get", "neighbor_win_get_nonblocking",
+    "neighbor_win_put",
     "neighbor_win_put_nonblocking", "turn_off_win_ops_with_associated_p", "turn_on_win_ops_with_associated_p",
     "win_accumulate", "win_accumulate_nonblocking", "win_associated_p", "win_create", "win_free", "win_get",
-    "win_get_nonblocking", "win_lock", "win_mutex", "win_poll", "win_publish", "win_put", "win_put_nonblocking",
-    "win_update", "win_update_then_collect", "win_wait",
+    "win_get_nonblocking", "win_lock", "win_mutex", "win_poll", "win_publish", "win_put",
+    "win_put_nonblocking", "win_update", "win_update_then_collect", "win_wait",
 ]
 
 
@@ -32,7 +33,8 @@ class _Entry:
         one = operand(tensor, SUMMABLE)
         self.one = one  # its memory is the core's until the window is freed
         self.core_name = name if _generation == 0 else f"{name}#{_generation}"
-        self.window = _core.Window(flock(), one.address, one.memory.numel(), one.code, self.core_name, zero_init)
+        self.window = _core.Window(flock(), one.address, one.memory.numel(), one.code, self.core_name,
+                                   zero_init)
 
     def is_mine(self, tensor: Any) -> bool:
         """Whether this is the tensor that the window was made with, or another name of its memory."""
@@ -55,12 +57,14 @@ def _find(name: str) -> _Entry:
     try:
         return _windows[name]
     except KeyError:
-        raise KeyError(f"there is no window {name!r}; there are: {', '.join(sorted(_windows)) or 'none'}") from None
+        names = ", ".join(sorted(_windows)) or "none"
+        raise KeyError(f"there is no window {name!r}; there are: {names}") from None
 
 
 @contextlib.contextmanager
 def _operation(word: str, entry: _Entry, name: str, mutexes: Optional[Sequence[int]]) -> Iterator[None]:
-    """An operation on a window: in the timeline, under the mutexes, and without a trace in p where that is off."""
+    """An operation on a window: in the timeline, under the mutexes, and without a trace in p where that is
+    off."""
     traced = timeline.Span(word, name, word == "win_update") if timeline.writer is not None else None
     before = entry.window.p
     try:
@@ -76,8 +80,8 @@ def _operation(word: str, entry: _Entry, name: str, mutexes: Optional[Sequence[i
 
 
 def win_create(tensor, name: str, zero_init: bool = False) -> bool:
-    """Makes a window of this tensor: one slot for each in-neighbour, which holds a copy of it, or zeros. A collective.
-    False where the name is taken; the tensor must live until win_free.
+    """Makes a window of this tensor: one slot for each in-neighbour, which holds a copy of it, or zeros. A
+    collective. False where the name is taken; the tensor must live until win_free.
 
         bf.win_create(x, "x")
         bf.win_put(x, "x")
@@ -106,9 +110,10 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
     keep = 1.0 if self_weight is None else float(self_weight)
     mine = entry.is_mine(tensor)
     one = entry.one if mine else operand(tensor, SUMMABLE)
-    if one.memory.shape != entry.one.memory.shape or one.memory.dtype != entry.one.memory.dtype:
-        raise ValueError(f"{word}: the window {name!r} has the shape {tuple(entry.one.memory.shape)} of "
-                         f"{entry.one.memory.dtype}, the tensor {tuple(one.memory.shape)} of {one.memory.dtype}")
+    there, here = entry.one.memory, one.memory
+    if here.shape != there.shape or here.dtype != there.dtype:
+        raise ValueError(f"{word}: the window {name!r} has the shape {tuple(there.shape)} of {there.dtype}, "
+                         f"the tensor {tuple(here.shape)} of {here.dtype}")
     with _operation(word, entry, name, (weights or state.destinations) if require_mutex else None):
         if mine:
             entry.one.read_again()
@@ -123,10 +128,11 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
         one.write_back()
 
 
-def win_put(tensor, name: str, self_weight: Optional[float] = None, dst_weights: Optional[Destinations] = None,
-            require_mutex: bool = False) -> bool:
-    """Writes tensor times weight (1 unless given) into the slots that the destinations, all out-neighbours unless given,
-    keep for this rank; then the tensor is multiplied by ``self_weight``. Nobody there has to do anything."""
+def win_put(tensor, name: str, self_weight: Optional[float] = None,
+            dst_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
+    """Writes tensor times weight (1 unless given) into the slots that the destinations, all out-neighbours
+    unless given, keep for this rank; then the tensor is multiplied by ``self_weight``. Nobody there has to do
+    anything."""
     _deposit(False, tensor, name, self_weight, dst_weights, require_mutex)
     return True
 
@@ -138,15 +144,16 @@ def win_put_nonblocking(tensor, name: str, self_weight: Optional[float] = None,
     return _done()
 
 
-def win_accumulate(tensor, name: str, self_weight: Optional[float] = None, dst_weights: Optional[Destinations] = None,
-                   require_mutex: bool = False) -> bool:
+def win_accumulate(tensor, name: str, self_weight: Optional[float] = None,
+                   dst_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
     """win_put that adds to what is in the slots."""
     _deposit(True, tensor, name, self_weight, dst_weights, require_mutex)
     return True
 
 
 def win_accumulate_nonblocking(tensor, name: str, self_weight: Optional[float] = None,
-                               dst_weights: Optional[Destinations] = None, require_mutex: bool = False) -> int:
+                               dst_weights: Optional[Destinations] = None,
+                               require_mutex: bool = False) -> int:
     """win_accumulate with a handle for win_wait."""
     _deposit(True, tensor, name, self_weight, dst_weights, require_mutex)
     return _done()
@@ -160,13 +167,14 @@ def _get(name: str, src_weights, require_mutex: bool) -> None:
 
 
 def win_get(name: str, src_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
-    """Fetches the tensors of the sources, all in-neighbours unless given, times weight, into this rank's slots: as they
-    were when their owner last called a window function, win_publish or barrier."""
+    """Fetches the tensors of the sources, all in-neighbours unless given, times weight, into this rank's
+    slots: as they were when their owner last called a window function, win_publish or barrier."""
     _get(name, src_weights, require_mutex)
     return True
 
 
-def win_get_nonblocking(name: str, src_weights: Optional[Destinations] = None, require_mutex: bool = False) -> int:
+def win_get_nonblocking(name: str, src_weights: Optional[Destinations] = None,
+                        require_mutex: bool = False) -> int:
     """win_get with a handle for win_wait."""
     _get(name, src_weights, require_mutex)
     return _done()
@@ -187,8 +195,9 @@ def publish_all() -> None:
 
 def win_update(name: str, self_weight: Optional[float] = None, neighbor_weights: Optional[Weights] = None,
                reset: bool = False, clone: bool = False, require_mutex: bool = False):
-    """The weighted average of the tensor and its slots, whatever is there by now; in place, or with ``clone`` as a new
-    tensor. Without weights those of the topology. ``reset`` empties the slots. Returns the tensor."""
+    """The weighted average of the tensor and its slots, whatever is there by now; in place, or with ``clone``
+    as a new tensor. Without weights those of the topology. ``reset`` empties the slots. Returns the
+    tensor."""
     entry = _find(name)
     if (self_weight is None) != (neighbor_weights is None):
         raise ValueError("win_update: self_weight and neighbor_weights are given together or not at all")
@@ -206,7 +215,8 @@ def win_update_then_collect(name: str, require_mutex: bool = True):
     return _update(entry, name, 1.0, dict.fromkeys(entry.window.sources, 1.0), True, False, require_mutex)
 
 
-def _update(entry: _Entry, name: str, own: float, weights: Dict[int, float], reset: bool, clone: bool, require_mutex: bool):
+def _update(entry: _Entry, name: str, own: float, weights: Dict[int, float], reset: bool, clone: bool,
+            require_mutex: bool):
     one = entry.one
     with _operation("win_update", entry, name, [flock().rank] if require_mutex else None):
         entry.one.read_again()
@@ -249,8 +259,8 @@ def get_current_created_window_names() -> List[str]:
 
 @contextlib.contextmanager
 def win_mutex(name: str, for_self: bool = False, ranks: Optional[Sequence[int]] = None) -> Iterator[None]:
-    """Holds the mutexes of these ranks' windows, of all out-neighbours unless given, or with ``for_self`` this rank's own.
-    Only those wait who take them, too: win_mutex and ``require_mutex``.
+    """Holds the mutexes of these ranks' windows, of all out-neighbours unless given, or with ``for_self``
+    this rank's own. Only those wait who take them, too: win_mutex and ``require_mutex``.
 
         with bf.win_mutex("x"):
             bf.win_put(x, "x")

@@ -1,0 +1,168 @@
+"""What Python costs: `./run bench python`.
+
+A 1 kB neighbor_allreduce from Python beside the same loop in C++, and training steps of the Python package beside those of
+the C++ Trainer, in interleaved rounds on the same cores. Ratios and differences of medians, never absolute bars.
+"""
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import peer_ddp  # the same networks, beside this file
+
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}  # as `starling bench training`
+MOST_OVERHEAD = 10e-6  # seconds per call
+MOST_RATIO = 1.05
+BATCH = {"lenet": 32, "mlp": 128}
+
+
+class Job:
+    """The ranks of one program, told lines and asked for answers."""
+
+    def __init__(self, words, ranks):
+        from starling import _core
+
+        self.processes = []
+        for variables in _core.worker_environments(ranks):
+            environment = {**os.environ, **MALLOC, "OMP_NUM_THREADS": "1", **variables}
+            self.processes.append(subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                   text=True, bufsize=1))
+
+    def ask(self, line):
+        for process in self.processes:
+            process.stdin.write(line + "\n")
+        answers = [process.stdout.readline().split() for process in self.processes]
+        if not all(answers):
+            raise SystemExit(f"python_bench: a rank ended while it was asked for '{line}'")
+        return answers
+
+    def end(self):
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(30)
+
+
+def seconds_per_step(job, line, steps):
+    return statistics.mean(float(answer[0]) for answer in job.ask(f"{line} {steps}")) / steps
+
+
+def training(network, ranks, rounds, seconds):
+    """The Python package's step over the C++ Trainer's: median and the middle half of the rounds."""
+    tool = str(Path(os.environ["STARLING_BIN"]) / "starling-torch")
+    jobs = [(Job([tool, "worker", network, "1"], ranks), "dsgd-awc one-peer-exponential"),
+            (Job([sys.executable, __file__, "--worker", network], ranks), "steps")]
+    first = [seconds_per_step(job, line, 5) for job, line in jobs]  # warms up, too
+    steps = max(2, int(seconds / max(first)))
+    times = [[], []]
+    for number in range(rounds):
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            times[which].append(seconds_per_step(*jobs[which], steps))
+    for job, _ in jobs:
+        job.end()
+    return [ours / theirs for theirs, ours in zip(*times)], [statistics.median(one) for one in times]
+
+
+def worker(network):
+    import torch
+    import torch.nn.functional as F
+
+    import starling.torch as bf
+
+    torch.set_num_threads(1)
+    bf.init()
+    torch.manual_seed(1)
+    make, shape, classes = peer_ddp.MODELS[network]
+    net = make()
+    optimizer = bf.decentralize(net, torch.optim.SGD(net.parameters(), lr=1e-5, momentum=0.9))
+    torch.manual_seed(100 + bf.rank())
+    images, labels = torch.randn(BATCH[network], *shape), torch.randint(classes, (BATCH[network],))
+    for line in sys.stdin:
+        steps = int(line.split()[1])
+        bf.barrier()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            F.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+        print(time.perf_counter() - begin, flush=True)
+
+
+def caller():
+    """Answers "calls K" with the seconds of K calls from Python and of K in C++, and the bytes that one call sent."""
+    import torch
+
+    import starling.torch as bf
+
+    bf.init()
+    x = torch.zeros(256)
+    flock = bf.process.flock()
+    for line in sys.stdin:
+        calls = int(line.split()[1])
+        bf.barrier()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            bf.neighbor_allreduce(x)
+        python = time.perf_counter() - begin
+        bf.barrier()
+        native = flock._time_neighbor_allreduce(x.data_ptr(), x.numel(), calls)
+        before = flock.bytes_sent
+        bf.neighbor_allreduce(x)
+        print(python, native, flock.bytes_sent - before, flush=True)
+
+
+def overhead(ranks, rounds, calls=2000):
+    job = Job([sys.executable, __file__, "--caller"], ranks)
+    job.ask("calls 100")
+    differences, natives = [], []
+    for _ in range(rounds):
+        answers = job.ask(f"calls {calls}")
+        python, native = (statistics.mean(float(answer[k]) for answer in answers) / calls for k in (0, 1))
+        differences.append(python - native)
+        natives.append(native)
+    job.end()
+    return differences, natives
+
+
+def spread(values):
+    low, middle, high = statistics.quantiles(values, n=4)
+    return low, middle, high
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of one side in one round")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--caller", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        return worker(given.worker)
+    if given.caller:
+        return caller()
+    good = True
+    print("neighbor_allreduce of 1 kB from Python over the loop in C++ (bar: 10 us more per call)")
+    for ranks in (1, 2):
+        differences, natives = overhead(ranks, given.rounds)
+        low, middle, high = spread(differences)
+        met = middle <= MOST_OVERHEAD
+        good &= met
+        print(f"  n = {ranks}: {1e6 * middle:5.2f} us more ({1e6 * low:.2f} to {1e6 * high:.2f}); C++ "
+              f"{1e6 * statistics.median(natives):.2f} us  {'met' if met else 'MISSED'}")
+    print("a training step of starling.torch over one of the C++ Trainer (bar: 1.05)")
+    for network in ("lenet", "mlp"):
+        for ranks in (1, 2):
+            ratios, times = training(network, ranks, given.rounds, given.seconds)
+            low, middle, high = spread(ratios)
+            met = middle <= MOST_RATIO
+            good &= met
+            print(f"  {network:5} n = {ranks}: {middle:.3f} ({low:.3f} to {high:.3f}); C++ {1e3 * times[0]:.2f} ms  "
+                  f"{'met' if met else 'MISSED'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
