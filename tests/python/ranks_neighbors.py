@@ -130,6 +130,28 @@ def test_checked_calls_in_different_orders():
 
 
 @several
+def test_a_checked_call_goes_on_while_its_rank_waits_for_another():
+    handle = bf.neighbor_allreduce_nonblocking(mine(), self_weight=0.5, src_weights={left: 0.5},
+                                               dst_weights=[right])
+    if rank == 0:
+        bf.neighbor_allreduce(mine())
+        got = bf.synchronize(handle)
+    else:
+        got = bf.synchronize(handle)
+        bf.neighbor_allreduce(mine())
+    torch.testing.assert_close(got, torch.full((3, 2), 0.5 * rank + 0.5 * left))
+
+
+@several
+def test_checked_calls_without_names_meet_in_their_order():
+    handles = [bf.neighbor_allreduce_nonblocking(mine() + 10 * k, self_weight=0.5, src_weights={left: 0.5},
+                                                 dst_weights=[right]) for k in range(4)]
+    for k in (3, 1, 0, 2) if rank % 2 else range(4):
+        torch.testing.assert_close(bf.synchronize(handles[k]),
+                                   torch.full((3, 2), 0.5 * rank + 0.5 * left + 10 * k))
+
+
+@several
 def test_senders_and_receivers_that_do_not_match():
     sources = {} if rank == 1 else {left: 0.5}
     for call in (lambda **k: bf.neighbor_allreduce(mine(), self_weight=0.5, src_weights=sources,

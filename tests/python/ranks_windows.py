@@ -255,7 +255,8 @@ def test_p_stays_while_it_is_off():
     x = mine()
     bf.win_create(x, "x", zero_init=True)
     assert bf.win_associated_p("x") == 1.0
-    bf.win_accumulate(x, "x", self_weight=0.5, dst_weights={to: 0.5 for to in destinations})
+    bf.win_accumulate(x, "x", self_weight=0.25, dst_weights={to: 0.25 for to in destinations})
+    assert bf.win_associated_p("x") == 1.0
     bf.barrier()
     bf.win_update_then_collect("x")
     assert bf.win_associated_p("x") == 1.0

@@ -96,8 +96,7 @@ def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mi
 def wait_for(pending: Any) -> None:
     """pending.wait(), while operations whose checks are under way go on."""
     while unchecked and not pending.wait_for(0.001):
-        for one in list(unchecked):
-            one.advance()
+        _begin_checked()
     pending.wait()
 
 
@@ -138,9 +137,11 @@ def _forget(handle: int, started: Started) -> None:
 
 
 class Checked:
-    """An operation that begins when a collective check of its arguments is done, whoever waits meanwhile."""
+    """An operation that begins when a collective check of its arguments is done, whoever waits meanwhile.
+    Those of one name begin in the order of their calls, which is how they meet."""
 
-    def __init__(self, gathering: Any, begin: Callable[[], Any]) -> None:
+    def __init__(self, name: str, gathering: Any, begin: Callable[[], Any]) -> None:
+        self.name = name
         self._gathering = gathering
         self._begin = begin  # raises, or starts the operation
         self._pending: Any = None
@@ -148,15 +149,24 @@ class Checked:
         unchecked.append(self)
 
     def advance(self) -> bool:
-        """Whether the check is done."""
-        if self._pending is None and self._error is None and self._gathering.ready():
-            unchecked.remove(self)
-            try:
-                self._gathering.wait()
-                self._pending = self._begin()
-            except BaseException as error:
-                self._error = error
+        """Whether it has begun, or failed."""
+        _begin_checked()
         return self._pending is not None or self._error is not None
+
+    def begin(self) -> None:
+        """The check is done."""
+        try:
+            self._gathering.wait()
+            self._pending = self._begin()
+        except BaseException as error:
+            self._error = error
+
+    def is_checked(self) -> bool:
+        return self._gathering.ready()
+
+    def _awaited(self) -> Any:
+        """The check that has to be done next."""
+        return next(one._gathering for one in unchecked if one.name == self.name)
 
     def ready(self) -> bool:
         return self.advance() and (self._error is not None or self._pending.ready())
@@ -167,16 +177,26 @@ class Checked:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            self._gathering.wait_for(left)
+            self._awaited().wait_for(left)
         return self._error is not None or self._pending.wait_for(max(0.0, until - time.monotonic()))
 
     def wait(self) -> None:
-        if not self.advance():
-            wait_for(self._gathering)
-            self.advance()
+        while not self.advance():
+            wait_for(self._awaited())
         if self._error is not None:
             raise self._error
         wait_for(self._pending)
+
+
+def _begin_checked() -> None:
+    """Begins what was checked and has nothing of the same name before it."""
+    held_up: Set[str] = set()
+    for one in list(unchecked):
+        if one.name in held_up or not one.is_checked():
+            held_up.add(one.name)
+        else:
+            unchecked.remove(one)
+            one.begin()
 
 
 @at_shutdown

@@ -128,23 +128,26 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
         pending = members.start_neighbor_allreduce(blocks, called, shapes)
     else:
         pending = _checked(operation, called, weights, check,
-                           lambda: members.start_weighted_neighbor_allreduce(
-            blocks, weights.own, weights.sources, weights.destinations, called, shapes))
+                           lambda name_there: members.start_weighted_neighbor_allreduce(
+            blocks, weights.own, weights.sources, weights.destinations, name_there, shapes))
     return started(operation, called, name, pending, finish, operands, True)
 
 
 def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
-             begin: Callable[[], Any]) -> Any:
+             begin: Callable[[str], Any]) -> Any:
+    """What begin(name) starts: at once, or after all ranks have compared their lists."""
     if not (weights.dynamic and check):
-        return begin()
-    gathering, read = start_allgather_lists([list(weights.sources), list(weights.destinations)],
-                                            f"{called}/check")
+        return begin(called)
+    lists = [list(weights.sources), list(weights.destinations)]
+    # It begins later than it is called, so that it has a name of its own to be counted under.
+    called += "/checked"
+    gathering, read = start_allgather_lists(lists, f"{called}/lists")
 
     def verify_and_begin() -> Any:
         check_matches(operation, read())
-        return begin()
+        return begin(called)
 
-    return Checked(gathering, verify_and_begin)
+    return Checked(called, gathering, verify_and_begin)
 
 
 def neighbor_allgather(tensor, *, src_ranks: Optional[Sequence[int]] = None,
@@ -176,9 +179,10 @@ def _neighbor_allgather(tensor, src_ranks, dst_ranks, check: bool, name: Optiona
                                             dst_ranks)) if dynamic else state.destinations
     made: List[_core.Gathering] = []
 
-    def begin() -> Any:
+    def begin(name_there: str) -> Any:
         made.append(members.start_chosen_neighbor_allgather(one.address, one.memory.numel(), one.code,
-                                                            sources, destinations, called, row_number(one)))
+                                                            sources, destinations, name_there,
+                                                            row_number(one)))
         return made[0]
 
     weights = NeighborWeights(1.0, dict.fromkeys(sources, 1.0), dict.fromkeys(destinations, 1.0), dynamic)
@@ -231,8 +235,9 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
         local, place = members.local_size, members.local_rank
         ranks = NeighborWeights(own, {machine * local + place: 1.0 for machine in sources},
                                 {machine * local + place: 1.0 for machine in destinations}, True)
-        pending = _checked(operation, called, ranks, check, lambda: members.start_weighted_hierarchical(
-            blocks, own, sources, destinations, called, [one.shape]))
+        pending = _checked(operation, called, ranks, check,
+                           lambda name_there: members.start_weighted_hierarchical(
+            blocks, own, sources, destinations, name_there, [one.shape]))
     return started(operation, called, name, pending, lambda: one.like_given(out), [one], True)
 
 
