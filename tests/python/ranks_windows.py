@@ -136,6 +136,7 @@ def test_get():
     x.mul_(10)
     bf.barrier()  # from here on others see it
     assert bf.win_get("x", src_weights={s: 0.5 for s in sources})
+    bf.barrier()  # nobody's changes before all have got it
     bf.win_update("x", self_weight=0.0, neighbor_weights={s: 1.0 for s in sources})
     torch.testing.assert_close(x, torch.full((3, 2), sum(5.0 * (s + 1) for s in sources)))
     bf.barrier()
@@ -143,6 +144,7 @@ def test_get():
     bf.win_publish("x")
     bf.barrier()
     assert bf.win_wait(bf.win_get_nonblocking("x", require_mutex=True))
+    bf.barrier()
     got = bf.win_update("x", self_weight=0.0, neighbor_weights={sources[0]: 1.0}, clone=True)
     torch.testing.assert_close(got, torch.full((3, 2), float(sources[0])))
 
