@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from ipykernel.kernelspec import write_kernel_spec
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -31,7 +32,10 @@ def test_committed_without_outputs(chapter):
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
-def test_chapter_runs(chapter, tmp_path):
+def test_chapter_runs(chapter, tmp_path, monkeypatch):
+    # The kernel is the Python that runs this test, whatever else is registered as python3.
+    write_kernel_spec(str(tmp_path / "jupyter" / "kernels" / "python3"))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     notebook = nbformat.read(chapter, as_version=4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
