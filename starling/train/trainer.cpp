@@ -268,9 +268,12 @@ void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
 }
 
 void Trainer::State::tell_end_of_backward() {
-  if (!options.after_backward || std::exchange(in_backward, true)) return;
-  torch::autograd::Engine::get_default_engine().queue_callback([this] {
-    in_backward = false;
+  if (!options.after_backward || !backward.expired()) return;
+  // torch drops the callback, and the token with it, when backward ends with an error.
+  const auto token = std::make_shared<int>();
+  backward = token;
+  torch::autograd::Engine::get_default_engine().queue_callback([this, token] {
+    backward.reset();
     options.after_backward();
   });
 }

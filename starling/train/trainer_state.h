@@ -95,7 +95,7 @@ struct Trainer::State {
   bool hooks_lost = false;              // parameters were loaded
   bool sent_ahead = false;              // by eager, since the last step
   bool gradients_finished = false;      // ahead of step()
-  bool in_backward = false;             // and its end will be told
+  std::weak_ptr<int> backward;          // the one under way, whose end will be told
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;

@@ -86,10 +86,30 @@ void PythonOptimizer::read_settings() {
     (*hypers())[g] = hyper_of(native(), py::reinterpret_borrow<py::dict>(now[g]));
 }
 
-// Parameters without a gradient are not updated, as in torch.
-void PythonOptimizer::step(std::vector<std::vector<torch::Tensor>>&) {
+// Parameters without a gradient are not updated, as in torch. Optimizers that have native updates but cannot
+// use them (half precision) are asked for one bucket's parameters at a time.
+void PythonOptimizer::step(std::vector<std::vector<torch::Tensor>>& groups) {
   const py::gil_scoped_acquire acquire;
-  step_();
+  if (native().empty()) {
+    step_();
+    return;
+  }
+  const py::list all = optimizer().attr("param_groups");
+  std::vector<py::object> whole;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    whole.push_back(all[g]["params"]);
+    all[g]["params"] = py::cast(groups[g]);
+  }
+  const auto give_back = [&] {
+    for (std::size_t g = 0; g < groups.size(); ++g) all[g]["params"] = whole[g];
+  };
+  try {
+    step_();
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  give_back();
 }
 
 void PythonOptimizer::export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) {

@@ -39,7 +39,7 @@ class DecentralizedDataParallel(torch.nn.Module):
         self._optimizer = decentralize(
             model, optim_fn(named), method=method, topology=topology, clip_norm=grad_clip_norm, bucket_mb=bucket_size_in_mb,
             buffers="average" if sync_buffer_in_global_avg else "local",
-            _after_backward=lambda: reference()._after_backward(), **options)
+            _after_backward=lambda: _end_backward(reference()), **options)
         self._scheduler = None if lr_scheduler_fn is None else lr_scheduler_fn(self._optimizer)
 
     def forward(self, *args, **kwargs):
@@ -86,3 +86,8 @@ class DecentralizedDataParallel(torch.nn.Module):
 
     def load_state_dict(self, *args, **kwargs):
         return self.module.load_state_dict(*args, **kwargs)
+
+
+def _end_backward(module: Optional[DecentralizedDataParallel]) -> None:
+    if module is not None:
+        module._after_backward()

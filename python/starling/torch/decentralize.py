@@ -61,6 +61,13 @@ class Decentralized(torch.optim.Optimizer):
             process.flock()._address(), lambda: _named(models, "named_parameters"), lambda: _named(models, "named_buffers"),
             reference, self._base.__name__, native, lambda: reference()._step_alone(), options)
 
+    def __setstate__(self, state) -> None:
+        """Loading brings other groups: who watches the original optimizer must see these, too."""
+        super().__setstate__(state)
+        original = self._original()
+        if original is not None:
+            original.state, original.param_groups = self.state, self.param_groups
+
     def __del__(self):
         for hook in getattr(self, "_hooks", ()):
             hook.remove()
@@ -88,12 +95,15 @@ class Decentralized(torch.optim.Optimizer):
 
     def step(self, closure=None, **scaling):
         """Updates, and averages with the neighbours. Every rank calls it equally often."""
+        scaler = scaling.pop("grad_scaler", None)
+        if scaling:
+            raise TypeError(f"step() takes a closure and, from GradScaler, grad_scaler; not {', '.join(scaling)}")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         self._before_step()
-        if self._overflowed(scaling.get("grad_scaler")):
+        if self._overflowed(scaler):
             self._trainer.skip()
         else:
             self._trainer.step()
@@ -107,15 +117,29 @@ class Decentralized(torch.optim.Optimizer):
         if scaler is not None:
             state = scaler._per_optimizer_states[id(self)]
             if not state["found_inf_per_device"]:
+                self._finish_before_unscaling()
                 scaler.unscale_(self)
             return any(found.item() for found in state["found_inf_per_device"].values())
         found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        if scale is not None:
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.div_(scale.to(parameter.grad.device))
-        return bool(found is not None and found.item())
+        overflow = bool(found is not None and found.item())
+        if scale is None:
+            return overflow
+        averaged = self._finish_before_unscaling()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.div_(scale.to(parameter.grad.device))
+                    overflow = overflow or averaged and not bool(torch.isfinite(parameter.grad).all())
+        return overflow
+
+    def _finish_before_unscaling(self) -> bool:
+        """Gradients in host memory may be on their way since backward; on a device they wait until they are unscaled."""
+        if self._options.get("eager"):
+            raise ValueError("eager updates inside backward, before a GradScaler can unscale the gradients")
+        on_host = any(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
+        if on_host:
+            self._trainer.finish_gradients()
+        return on_host
 
     def synchronize(self) -> None:
         """After ``backward()``: where the method averages gradients, it has; they may be looked at or clipped."""
@@ -127,7 +151,8 @@ class Decentralized(torch.optim.Optimizer):
         yield
 
     def state_dict(self):
-        self._trainer.export_optimizer_state()
+        if self._trainer is not None:
+            self._trainer.export_optimizer_state()
         return self._base.state_dict(self)
 
     def load_state_dict(self, state_dict) -> None:
@@ -193,6 +218,14 @@ class _Forward:
         optimizer = self._optimizer()
         if optimizer is not None and module.training and torch.is_grad_enabled():
             getattr(optimizer, self._action)()
+
+    def __reduce__(self):
+        """A copy of the module, or one that is saved, is nobody's."""
+        return _Forward, (_nobody, self._action)
+
+
+def _nobody() -> None:
+    return None
 
 
 def _named(models: Iterable["weakref.ref[torch.nn.Module]"], what: str) -> List[Tuple[str, torch.Tensor]]:

@@ -64,8 +64,6 @@ class _Weighted(_Timed):
     dst_machine_weights = None
     enable_topo_check = False
     communication_type = CommunicationType.neighbor_allreduce
-    _calls = 0  # of step()
-    _averages = 0  # that were communicated
     _ready = False  # what the next step does has been read
     _every = 1
     _during_forward = False
@@ -81,17 +79,20 @@ class _Weighted(_Timed):
         self._read_settings()
         self._ready = False
 
+    def synchronize(self) -> None:
+        self._read_settings()
+        super().synchronize()
+
     def _read_settings(self) -> None:
         if self._ready:
             return
-        self._ready = True
-        self._calls += 1
         kind = CommunicationType(self.communication_type)
-        if self._calls % self._every != 0 or kind is CommunicationType.empty:
+        average, rest = divmod(self._trainer.steps + 1, self._every)
+        if rest != 0 or kind is CommunicationType.empty:
             self._settable.set(1.0, {}, {})
-            return
-        self._averages += 1
-        _SETTERS[kind](self, self._settable, self._averages - 1)
+        else:
+            getattr(self, _SETTERS[kind])(self._settable, average - 1)
+        self._ready = True
 
     def _set_neighbors(self, settable: _core.SettableSchedule, step: int) -> None:
         given = read_weights("step", self.self_weight, self.src_weights, self.dst_weights)
@@ -137,9 +138,9 @@ class _Weighted(_Timed):
 
 
 _SETTERS = {
-    CommunicationType.neighbor_allreduce: _Weighted._set_neighbors,
-    CommunicationType.hierarchical_neighbor_allreduce: _Weighted._set_machines,
-    CommunicationType.allreduce: _Weighted._set_everybody,
+    CommunicationType.neighbor_allreduce: "_set_neighbors",
+    CommunicationType.hierarchical_neighbor_allreduce: "_set_machines",
+    CommunicationType.allreduce: "_set_everybody",
 }
 
 
@@ -177,8 +178,9 @@ def _make(face: type, optimizer: torch.optim.Optimizer, model: Model, every: int
         flock = process.flock()
         made._every = every
         made._settable = _core.SettableSchedule(flock.size, flock.rank)
-        if method == "win-put":
-            made._settable.set_from(flock.schedule, 0, flock.rank)
+        if method == "win-put":  # whose windows have slots for all that are ever heard
+            made._settable.set(1.0, dict.fromkeys(process.in_neighbor_ranks(), 0.0),
+                               dict.fromkeys(process.out_neighbor_ranks(), 1.0))
         options["schedule"] = made._settable
     made._attach(optimizer, models, method=method, broadcast_at_start=False, **options)
     return made

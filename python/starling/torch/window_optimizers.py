@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Optional
+from typing import Dict, Optional, Tuple
 
 import torch
 
@@ -11,6 +11,7 @@ from .. import _core
 from . import process
 from .decentralize import Decentralized, Model
 from .optimizers import _checked_number, _make, _Timed, _Weighted
+from .weights import destination_weights, read_weights
 
 _numbers = itertools.count()
 
@@ -19,17 +20,38 @@ class _OverWindows(Decentralized):
     """Has windows under names of its own, until unregister_window()."""
 
     force_barrier = False
-    """Whether every step ends with a barrier."""
+    """Whether all ranks meet before and after they write to each other's windows, in every step: then what comes out does
+    not depend on who is fast."""
     _window_names: tuple = ()
+
+    def _before_forward(self) -> None:
+        super()._before_forward()
+        self._collect()
+
+    def _before_step(self) -> None:
+        self._collect()
+        super()._before_step()
+        self._meet()
 
     def step(self, closure=None, **scaling):
         loss = super().step(closure, **scaling)
+        self._meet()
+        return loss
+
+    def _collect(self) -> None:
+        """Takes in what the others have written since the last step, with the weights of that step."""
+        if self._trainer is None:
+            raise RuntimeError("the windows of this optimizer are gone: unregister_window() was its end")
+        self._trainer.begin()
+
+    def _meet(self) -> None:
         if self.force_barrier:
             process.flock().start_barrier("step/barrier").wait()
-        return loss
 
     def unregister_window(self) -> None:
         """Frees the windows; no step can be made afterwards. A collective."""
+        if self._trainer is not None:
+            self._trainer.export_optimizer_state()
         names, self._window_names, self._trainer = self._window_names, (), None
         for name in names:
             if process.flock().has_window(name):
@@ -40,26 +62,18 @@ class _WinPut(_OverWindows, _Weighted):
     def _set_neighbors(self, settable: _core.SettableSchedule, step: int) -> None:
         flock = process.flock()
         own, sources, destinations, group = flock.schedule.exchange(step, flock.rank)
-        if self.dst_weights is not None:
-            chosen = self.dst_weights
-            destinations = dict(chosen) if isinstance(chosen, dict) else dict.fromkeys(chosen, 1.0)
-            strangers = sorted(set(destinations) - set(process.out_neighbor_ranks()))
-            if strangers:
-                raise ValueError(f"dst_weights has {strangers}, but this rank has windows only at its out-neighbours "
-                                 f"{process.out_neighbor_ranks()}")
+        given = read_weights("step", self.self_weight, self.src_weights, None)
+        if given is not None:
+            own, sources, group = given.own, given.sources, []
+        if self.dst_weights is None:
+            told = dict.fromkeys(destinations, 1.0)
         else:
-            destinations = dict.fromkeys(destinations, 1.0)
-        settable.set(own, sources, destinations, group)
-
-    def _read_settings(self) -> None:
-        if not self._ready:
-            self._ready = True
-            self._calls += 1
-            if self._calls % self._every != 0:
-                self._settable.set(1.0, {}, {})
-            else:
-                self._set_neighbors(self._settable, self._averages)
-                self._averages += 1
+            told = destination_weights("step", "dst_weights", self.dst_weights)
+        strangers = sorted(set(told) - set(process.out_neighbor_ranks()))
+        if strangers:
+            raise ValueError(f"dst_weights has {strangers}, but this rank has windows only at its out-neighbours "
+                             f"{process.out_neighbor_ranks()}")
+        settable.set(own, sources, told, group)
 
 
 class _PushSum(_OverWindows, _Timed):
@@ -70,30 +84,51 @@ class _PullGet(_OverWindows, _Weighted):
     """Local steps, after each of which the neighbours' latest models are fetched and averaged."""
 
     def _open_windows(self, prefix: str) -> None:
+        self._flat = self._trainer.flat_parameters()  # kept as long as the windows
         self._windows = []
-        for index, flat in enumerate(self._trainer.flat_parameters()):
+        for index, flat in enumerate(self._flat):
             code = _core.dtypes[str(flat.dtype).replace("torch.", "")]
             self._windows.append(_core.Window(process.flock(), flat.data_ptr(), flat.numel(), code, f"{prefix}/{index}"))
-        self._flat = self._trainer.flat_parameters()  # kept as long as the windows
 
     def _read_settings(self) -> None:
-        self._ready = True
-        self._settable.set(1.0, {}, {})
+        """Nothing travels before the models are fetched."""
 
     def step(self, closure=None, **scaling):
-        loss = super().step(closure, **scaling)
-        self._calls += 1
-        if self._calls % self._every == 0:
-            for window in self._windows:
-                window.publish()
-                window.get()
-                window.update()
-            self._trainer.flat_parameters_changed()
+        loss = Decentralized.step(self, closure, **scaling)
+        average, rest = divmod(self._trainer.steps, self._every)
+        if rest != 0:
+            return loss
+        own, sources = self._weights(average - 1)
+        for window in self._windows:
+            window.publish()
+        self._meet()
+        for window in self._windows:
+            window.get(dict.fromkeys(sources, 1.0))
+        self._meet()  # what is averaged can be fetched, too
+        for window in self._windows:
+            window.update_weighted(own, sources, False)
+        self._trainer.flat_parameters_changed()
         return loss
+
+    def _weights(self, step: int) -> Tuple[float, Dict[int, float]]:
+        given = read_weights("step", self.self_weight, self.src_weights, None)
+        if given is not None:
+            return given.own, given.sources
+        rank = process.flock().rank
+        row = {sender: weight for receiver, sender, weight in zip(*process.flock().schedule.entries(step))
+               if receiver == rank}
+        return row.pop(rank, 0.0), row
 
     def unregister_window(self) -> None:
         self._windows = []
         super().unregister_window()
+
+
+def _check_known_neighbors() -> None:
+    schedule = process.flock().schedule
+    if schedule.random:
+        raise ValueError(f"windows are made for neighbours that are known beforehand, and {schedule.name} draws new ones in "
+                         "every step")
 
 
 def _prefix(kind: str, given: Optional[str]) -> str:
@@ -107,6 +142,7 @@ def DistributedWinPutOptimizer(optimizer: torch.optim.Optimizer, model: Model, n
     ``dst_weights`` (a dict or list of out-neighbours) may be set before every step; ``force_barrier = True`` lets all ranks
     meet after every step; ``unregister_window()`` frees the windows at the end.
     """
+    _check_known_neighbors()
     prefix = _prefix("win_put", window_prefix)
     made = _make(_WinPut, optimizer, model, num_steps_per_communication, "win-put", name=prefix)
     made._window_names = tuple(f"{prefix}/{index}/window" for index in range(made._trainer.buckets))
@@ -117,6 +153,7 @@ def DistributedPushSumOptimizer(optimizer: torch.optim.Optimizer, model: Model, 
                                 window_prefix: Optional[str] = None) -> Decentralized:
     """Each step gives shares of the model to the out-neighbours, 1 / (their number + 1) each, with a scalar that corrects
     for what directed graphs do to averages (push-sum)."""
+    _check_known_neighbors()
     prefix = _prefix("push_sum", window_prefix)
     schedule = _core.every_schedule(_push_schedule(), _checked_number(num_steps_per_communication))
     made = _make(_PushSum, optimizer, model, 1, "async-push-sum", name=prefix, schedule=schedule)
@@ -141,6 +178,7 @@ def _push_schedule() -> _core.Schedule:
 def DistributedPullGetOptimizer(optimizer: torch.optim.Optimizer, model: Model, num_steps_per_communication: int = 1,
                                 window_prefix: Optional[str] = None) -> Decentralized:
     """Each step updates the model, fetches the in-neighbours' models as they are, and averages."""
+    _check_known_neighbors()
     prefix = _prefix("pull_get", window_prefix)
     made = _make(_PullGet, optimizer, model, num_steps_per_communication, "dsgd-atc", name=prefix)
     made._open_windows(prefix)

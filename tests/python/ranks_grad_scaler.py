@@ -1,0 +1,141 @@
+"""Loops with a GradScaler: stand-ins that keep torch's two contracts with optimizers, since torch's own needs CUDA."""
+
+import inspect
+
+import pytest
+import torch
+
+import starling.torch as bf
+from dense_training import OPTIMIZERS, DenseFlock, assert_same, loss_of, network, parameters_of
+
+bf.init()
+rank, n = bf.rank(), bf.size()
+
+
+class OldScaler:
+    """torch 1.13: optimizers with _step_supports_amp_scaling get the scaler as an argument of step()."""
+
+    def __init__(self, scale=1024.0):
+        self.factor = scale
+        self._per_optimizer_states = {}
+
+    def scale(self, loss):
+        return loss * self.factor
+
+    def _state(self, optimizer):
+        return self._per_optimizer_states.setdefault(id(optimizer), {"found_inf_per_device": {}})
+
+    def unscale_(self, optimizer):
+        self._state(optimizer)["found_inf_per_device"]["cpu"] = torch.tensor(float(self._unscale(optimizer, self.factor)))
+
+    @staticmethod
+    def _unscale(optimizer, by):
+        gradients = [one.grad for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
+        for one in gradients:
+            one.div_(by)
+        return not all(bool(torch.isfinite(one).all()) for one in gradients)
+
+    def step(self, optimizer):
+        assert optimizer._step_supports_amp_scaling
+        self._state(optimizer)
+        return optimizer.step(grad_scaler=self)
+
+    def update(self):
+        if any(found.item() for state in self._per_optimizer_states.values()
+               for found in state["found_inf_per_device"].values()):
+            self.factor /= 2
+        self._per_optimizer_states = {}
+
+
+class NewScaler(OldScaler):
+    """torch 2: they get attributes for the time of the step."""
+
+    def step(self, optimizer):
+        assert optimizer._step_supports_amp_scaling and "grad_scaler" not in inspect.signature(optimizer.step).parameters
+        state = self._state(optimizer)["found_inf_per_device"]
+        unscaled = bool(state)
+        if not unscaled:
+            state["cpu"] = torch.tensor(float(self._unscale(optimizer, 1.0)))
+        optimizer.grad_scale = None if unscaled else torch.tensor(self.factor)
+        optimizer.found_inf = sum(state.values())
+        result = optimizer.step()
+        del optimizer.grad_scale, optimizer.found_inf
+        return result
+
+
+@pytest.mark.parametrize("scaler", [OldScaler, NewScaler])
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("method", ["dsgd-atc", "allreduce"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
+def test_scaled_loops_are_plain_ones(optimizer, method, clip, scaler):
+    model = network(0)
+    own = bf.decentralize(model, OPTIMIZERS[optimizer](model), method=method, topology="complete", bucket_mb=1e-5)
+    dense = DenseFlock(n, OPTIMIZERS[optimizer], lambda _: network(0))
+    amp = scaler()
+    for step in range(3):
+        own.zero_grad()
+        amp.scale(loss_of(model, rank, step)).backward()
+        if clip:
+            own.synchronize()
+            amp.unscale_(own)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        amp.step(own)
+        amp.update()
+        dense.average_gradients() if method == "allreduce" else dense.compute_gradients()
+        if clip:
+            for one in dense.models:
+                torch.nn.utils.clip_grad_norm_(one.parameters(), 0.1)
+        dense.update()
+        if method != "allreduce":
+            dense.mix([[1 / n] * n] * n)
+        assert_same(model, dense[rank], f"step {step}")
+    assert amp.factor == 1024.0
+
+
+@pytest.mark.parametrize("scaler", [OldScaler, NewScaler])
+@pytest.mark.parametrize("make", [OPTIMIZERS["sgd"], OPTIMIZERS["rmsprop"]], ids=["native", "other"])
+def test_an_overflow_on_one_rank_is_its_own(make, scaler):
+    """It takes part in the step without an update, and the others go on."""
+    model = network(0)
+    own = bf.decentralize(model, make(model), method="dsgd-atc", topology="complete")
+    dense = DenseFlock(n, make, lambda _: network(0))
+    amp = scaler()
+    for step in range(3):
+        own.zero_grad()
+        broken = step == 1 and rank == 0
+        amp.scale(loss_of(model, rank, step) * (float("inf") if broken else 1.0)).backward()
+        amp.step(own)
+        amp.update()
+        dense.compute_gradients()
+        if step == 1:
+            dense.models[0].zero_grad(set_to_none=True)
+        dense.update()
+        dense.mix([[1 / n] * n] * n)
+        assert_same(model, dense[rank], f"step {step}")
+    assert amp.factor == (512.0 if rank == 0 else 1024.0)
+
+
+@pytest.mark.parametrize("scaler", [OldScaler, NewScaler])
+def test_an_overflow_in_the_mean_gradient_is_everybodys(scaler):
+    model = network(0)
+    own = bf.decentralize(model, OPTIMIZERS["sgd"](model), method="allreduce", bucket_mb=1e-5)
+    amp = scaler()
+    for step in range(3):
+        before = parameters_of(model)
+        own.zero_grad()
+        broken = step == 1 and rank == n - 1
+        amp.scale(loss_of(model, rank, step) * (float("nan") if broken else 1.0)).backward()
+        amp.step(own)
+        assert torch.isfinite(parameters_of(model)).all()
+        assert torch.equal(before, parameters_of(model)) == (step == 1)
+    assert own.consensus_distance() < 1e-14
+
+
+def test_eager_updates_come_too_early_for_a_scaler():
+    model = network(0)
+    own = bf.decentralize(model, OPTIMIZERS["sgd"](model), eager=True)
+    own.zero_grad()
+    loss_of(model, rank, 0).backward()
+    with pytest.raises(ValueError, match="eager"):
+        OldScaler().step(own)
+    own.step()
