@@ -5,9 +5,7 @@ import torch
 
 import starling.torch as bf
 
-if not torch.cuda.is_available():
-    pytest.skip("no GPU here", allow_module_level=True)
-
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 bf.init()
 rank, n = bf.rank(), bf.size()
 device = torch.device("cuda")
