@@ -8,6 +8,26 @@ if(STARLING_WERROR)
   target_compile_options(starling_flags INTERFACE -Werror)
 endif()
 
+# starling_in_batches(TARGET SIZE): sources of one folder are compiled SIZE at a time, since reading headers is most of the work. Their
+# unnamed namespaces become one: names in them are unique within a folder. Sources with flags of their own stay alone.
+option(STARLING_BATCHES "Compile several sources at a time: half the work when all are compiled" ON)
+function(starling_in_batches target size)
+  if(NOT STARLING_BATCHES)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE name)
+    cmake_path(GET name PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    list(APPEND members_${folder} ${source})
+    list(LENGTH members_${folder} count)
+    math(EXPR batch "(${count} - 1) / ${size}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # starling_with_torch(TARGET): torch's headers cost ten seconds per file, so they are compiled once, ahead, for starling_torch; what others
 # compile must then be position-independent in the same way. ccache needs to be told that all this is fine.
 function(starling_with_torch target)

@@ -33,7 +33,7 @@ constexpr double kLeastKept = 0.95;  // the bar
 constexpr int kSlowness = 10;        // times as long as the others' steps
 constexpr int kWarmUp = 9;           // steps; memory has been touched by then
 
-struct Options {
+struct AsyncBenchOptions {
   std::vector<std::string> methods = {"win-put", "async-push-sum", "ad-psgd", "async-average", "dsgd-atc"};
   std::string topology = "ring";
   int ranks = 2;
@@ -80,8 +80,8 @@ void compute_for(double seconds) {
 }
 
 /// One rank of a turn; {its steps per second, the mean age of what it used}.
-std::vector<double> be_rank(const std::string& job, const Options& options, const std::string& method,
-                            const bench::Work& place, int rank, bool disturbed) {
+std::vector<double> be_rank(const std::string& job, const AsyncBenchOptions& options,
+                            const std::string& method, const bench::Work& place, int rank, bool disturbed) {
   bench::take_place(place, rank);
   Flock flock(join_local(job, rank, options.ranks));
   std::vector<float> x(static_cast<std::size_t>(options.bytes) / sizeof(float)), gradient(x.size(), 1.0F);
@@ -118,7 +118,7 @@ std::vector<double> be_rank(const std::string& job, const Options& options, cons
   return {steps / seconds, age};
 }
 
-Turn run_turn(const Options& options, const std::string& method, const std::vector<int>& cpus,
+Turn run_turn(const AsyncBenchOptions& options, const std::string& method, const std::vector<int>& cpus,
               bool disturbed) {
   bench::Work place;
   place.ranks = options.ranks;
@@ -138,12 +138,12 @@ Turn run_turn(const Options& options, const std::string& method, const std::vect
 }
 
 /// Nothing where nothing is promised: of methods that wait, and where ranks share cores.
-std::optional<bool> met(const Result& result, const Options& options, std::size_t cores) {
+std::optional<bool> met(const Result& result, const AsyncBenchOptions& options, std::size_t cores) {
   if (!result.asynchronous || static_cast<std::size_t>(options.ranks) > cores) return std::nullopt;
   return result.kept() >= kLeastKept;
 }
 
-void print_table(const std::vector<Result>& results, const Options& options, std::size_t cores) {
+void print_table(const std::vector<Result>& results, const AsyncBenchOptions& options, std::size_t cores) {
   Table table({{"method", Align::left},
                {"steps/s", Align::right},
                {"beside a slow rank", Align::right},
@@ -174,7 +174,7 @@ void print_table(const std::vector<Result>& results, const Options& options, std
   std::cout << table.text(colour_wanted());
 }
 
-void write_json(std::ostream& out, const std::vector<Result>& results, const Options& options,
+void write_json(std::ostream& out, const std::vector<Result>& results, const AsyncBenchOptions& options,
                 std::size_t cores) {
   JsonWriter json(out);
   json.begin_object().member("rounds", options.rounds).member("ranks", options.ranks).member("cores", cores);
@@ -194,7 +194,7 @@ void write_json(std::ostream& out, const std::vector<Result>& results, const Opt
   out << '\n';
 }
 
-void run(const Options& options) {
+void run(const AsyncBenchOptions& options) {
   const std::vector<int> cpus = launch::allowed_cpus();
   std::vector<Result> results;
   for (const std::string& method : options.methods) {
@@ -230,7 +230,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_bench_async(CLI::App& bench) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AsyncBenchOptions>();
   CLI::App* command =
       bench.add_subcommand("async", "Asynchronous methods beside a slow rank: what the others lose");
   command->add_option("-m,--method", options->methods, "methods, the waiting ones for contrast")

@@ -34,7 +34,7 @@ constexpr int kSamples = 100;
 constexpr double kMostOverGradient = 1.4;  // bars
 constexpr double kLeastOverNumpy = 3;
 
-struct Options {
+struct SimulateBenchOptions {
   int rounds = 15;
   Step steps = 100;
   int threads = 0;  // all cores
@@ -104,7 +104,7 @@ double numpy(const std::string& python, int threads) {
   return nlohmann::json::parse(run.out).at("step").get<double>();
 }
 
-void show(const std::vector<Round>& rounds, const Options& options, int threads) {
+void show(const std::vector<Round>& rounds, const SimulateBenchOptions& options, int threads) {
   std::vector<double> gradients, steps, peers, over, faster;
   for (const Round& round : rounds) {
     gradients.push_back(round.gradient);
@@ -153,7 +153,7 @@ void show(const std::vector<Round>& rounds, const Options& options, int threads)
   std::cout << table.text();
 }
 
-void run(const Options& options) {
+void run(const SimulateBenchOptions& options) {
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(launch::allowed_cpus().size());
   const ObjectivePtr objective =
       make_objective(fmt::format("logistic(samples={})", kSamples), kNodes, kDim, 1);
@@ -181,7 +181,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_bench_simulate(CLI::App& bench) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateBenchOptions>();
   CLI::App* command =
       bench.add_subcommand("simulate", "Simulated training, beside bare gradients and a numpy program");
   command->add_option("--rounds", options->rounds, "how often every contender has its turn")

@@ -62,7 +62,7 @@ void refuse_log(const std::string& option, const std::string& path) {
         option, path, option));
 }
 
-void write_optional(JsonWriter& json, std::string_view key, const std::optional<double>& value) {
+void write_value(JsonWriter& json, std::string_view key, const std::optional<double>& value) {
   json.key(key);
   value ? json.value(*value) : json.null();
 }
@@ -70,10 +70,10 @@ void write_optional(JsonWriter& json, std::string_view key, const std::optional<
 void write_run(JsonWriter& json, const RunLog& run) {
   json.begin_object().member("log", run.path).member("seed", run.header.setting("seed"));
   json.member("outcome", to_string(outcome_of(run)));
-  write_optional(json, "test_accuracy", final_accuracy(run));
+  write_value(json, "test_accuracy", final_accuracy(run));
   const RunReport* evaluation = run.last_evaluation();
-  write_optional(json, "test_loss", evaluation != nullptr ? evaluation->test_loss : std::nullopt);
-  write_optional(json, "local_accuracy", evaluation != nullptr ? evaluation->local_accuracy : std::nullopt);
+  write_value(json, "test_loss", evaluation != nullptr ? evaluation->test_loss : std::nullopt);
+  write_value(json, "local_accuracy", evaluation != nullptr ? evaluation->local_accuracy : std::nullopt);
   if (!run.reports.empty()) {
     const RunReport& last = run.reports.back();
     json.member("step", last.step).member("epoch", last.epoch).member("seconds", last.seconds);
@@ -94,10 +94,10 @@ void write_group(JsonWriter& json, const RunGroup& group) {
   json.end_object().key("learning_rates").begin_array();
   for (const RunCell& cell : group.cells) {
     json.begin_object();
-    write_optional(json, "lr", cell.learning_rate);
+    write_value(json, "lr", cell.learning_rate);
     json.member("chosen", &cell == &group.best());
-    write_optional(json, "mean_accuracy", cell.mean);
-    write_optional(json, "deviation", cell.deviation);
+    write_value(json, "mean_accuracy", cell.mean);
+    write_value(json, "deviation", cell.deviation);
     json.key("runs").begin_array();
     for (const RunLog* run : cell.runs) write_run(json, *run);
     json.end_array().end_object();

@@ -1,6 +1,7 @@
 #include "starling/base/checksum.h"
 
 #define XXH_INLINE_ALL
+#include <charconv>
 #include <fmt/format.h>
 #include <new>
 #include <xxhash.h>
@@ -28,6 +29,12 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
 
 std::string checksum_text(std::uint64_t checksum) {
   return fmt::format("{:016x}", checksum);
+}
+
+std::uint64_t parse_checksum(std::string_view text) {
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  return value;
 }
 
 }  // namespace starling

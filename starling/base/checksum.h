@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace starling {
 
@@ -24,5 +25,7 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes);
 
 /// 16 hexadecimal digits, always.
 std::string checksum_text(std::uint64_t checksum);
+/// The way back; 0 where there are no such digits.
+std::uint64_t parse_checksum(std::string_view text);
 
 }  // namespace starling

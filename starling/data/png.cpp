@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::uint8_t, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr std::size_t kChannels = 3;
-constexpr std::size_t kMostBytes = std::size_t{1} << 32;  // a larger header is a damaged one
+constexpr std::size_t kMostPixelBytes = std::size_t{1} << 32;  // a larger header is a damaged one
 
 std::size_t number(std::span<const std::uint8_t> bytes) {
   return std::size_t{bytes[0]} << 24 | std::size_t{bytes[1]} << 16 | std::size_t{bytes[2]} << 8 | bytes[3];
@@ -74,7 +74,7 @@ class Reader {
     demand(content.size() == 13, "its header is damaged");
     image_.width = number(content);
     image_.height = number(content.subspan(4));
-    demand(image_.width * image_.height <= kMostBytes / (2 * kChannels), "it is too large");
+    demand(image_.width * image_.height <= kMostPixelBytes / (2 * kChannels), "it is too large");
     constexpr std::array<std::uint8_t, 5> kRgb = {8, 2, 0, 0,
                                                   0};  // bits, colours, packing, filters, interlace
     demand(std::equal(kRgb.begin(), kRgb.end(), content.begin() + 8), "valid is RGB, 8 bits, not interlaced");

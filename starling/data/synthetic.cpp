@@ -9,7 +9,7 @@ namespace starling {
 namespace {
 
 constexpr int kSide = 28;
-constexpr int kClasses = 10;
+constexpr int kSyntheticClasses = 10;
 constexpr int kMostShift = 8;
 constexpr int kCell = 4;  // pixels between random values that are interpolated
 constexpr int kPatternSide = kSide + 2 * kMostShift;
@@ -72,14 +72,14 @@ void draw_image(const Pattern& pattern, Random& random, std::uint8_t* image) {
 
 Dataset make_synthetic(Split split, const SyntheticOptions& options) {
   std::vector<Pattern> patterns;
-  for (std::uint64_t c = 0; c < kClasses; ++c) {
+  for (std::uint64_t c = 0; c < kSyntheticClasses; ++c) {
     Random random(options.seed, c, stream::kSynthetic);
     patterns.push_back(smooth_field<kPatternSide>(random));
   }
   Dataset data;
   data.name = "synthetic";
   data.shape = {1, kSide, kSide};
-  data.classes = kClasses;
+  data.classes = kSyntheticClasses;
   data.mean = {0.5F};
   data.deviation = {0.21F};
   const std::size_t count = split == Split::train ? options.train : options.test;
@@ -87,7 +87,7 @@ Dataset make_synthetic(Split split, const SyntheticOptions& options) {
   data.images.resize(count * data.shape.pixels());
   for (std::size_t i = 0; i < count; ++i) {
     Random random(options.seed, i, stream::kSynthetic + (split == Split::train ? 1 : 2));
-    data.labels[i] = static_cast<std::uint8_t>(random.below(kClasses));
+    data.labels[i] = static_cast<std::uint8_t>(random.below(kSyntheticClasses));
     draw_image(patterns[data.labels[i]], random, data.images.data() + i * data.shape.pixels());
   }
   return data;

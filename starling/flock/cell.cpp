@@ -5,10 +5,10 @@
 namespace starling {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kCacheLine = 64;
 
 std::size_t lines(std::size_t bytes) {
-  return (bytes + kLine - 1) / kLine * kLine;
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
 // What is published: a number that never comes back, and the buffer + 1 (0: no value).
@@ -27,7 +27,7 @@ struct Cell::Control {
 
 // Control, a line for each party's hold, then the offsets of the writers' buffers.
 std::size_t Cell::control_bytes(std::size_t parties, std::size_t writers) {
-  return kLine + parties * kLine + lines(writers * (parties + 1) * sizeof(std::uint64_t));
+  return kCacheLine + parties * kCacheLine + lines(writers * (parties + 1) * sizeof(std::uint64_t));
 }
 
 Cell::Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
@@ -42,15 +42,17 @@ Cell::Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank>
 void Cell::withdraw() {
   if (me_ >= writers_) return;
   for (std::size_t i = 0; i <= ranks_.size(); ++i)
-    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0)) fabric_->withdraw(offset, kLine + bytes_);
+    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0))
+      fabric_->withdraw(offset, kCacheLine + bytes_);
 }
 
 std::atomic<std::uint32_t>& Cell::hold_of(std::size_t party) const {
-  return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory_ + kLine + party * kLine);
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory_ + kCacheLine + party * kCacheLine);
 }
 
 std::atomic<std::uint64_t>& Cell::buffer_of(std::size_t writer, std::size_t index) const {
-  auto* table = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + kLine + ranks_.size() * kLine);
+  auto* table =
+      reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + kCacheLine + ranks_.size() * kCacheLine);
   return table[writer * (ranks_.size() + 1) + index];
 }
 
@@ -59,7 +61,7 @@ Content Cell::content(std::size_t buffer) const {
   const std::size_t each = ranks_.size() + 1;
   const std::size_t writer = buffer / each;
   std::byte* memory = fabric_->exposed(ranks_[writer], buffer_of(writer, buffer % each).load());
-  return {memory + kLine, reinterpret_cast<double*>(memory),
+  return {memory + kCacheLine, reinterpret_cast<double*>(memory),
           reinterpret_cast<std::int64_t*>(memory + sizeof(double))};
 }
 
@@ -73,7 +75,7 @@ std::size_t Cell::free_buffer() {
     for (std::size_t party = 0; party < ranks_.size(); ++party)
       held = held || hold_of(party).load(std::memory_order_seq_cst) == buffer + 1;
     if (held) continue;
-    if (buffer_of(me_, i).load() == 0) buffer_of(me_, i).store(fabric_->expose(kLine + bytes_));
+    if (buffer_of(me_, i).load() == 0) buffer_of(me_, i).store(fabric_->expose(kCacheLine + bytes_));
     return buffer;
   }
 }

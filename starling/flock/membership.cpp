@@ -11,18 +11,18 @@ namespace {
 
 constexpr std::uint64_t kDeath = 0x6465617468;
 constexpr std::uint64_t kFirstStep = 0x6669727374;
-constexpr std::uint64_t kLine = 0x6C696E65;
+constexpr std::uint64_t kLineRegister = 0x6C696E65;
 
 // Everybody finds the same line for the same flock: the first that nobody else has taken.
 std::uint32_t find_line(Board& board, std::uint64_t flock) {
   if (flock == 0) return 0;
   const auto wanted = static_cast<std::int64_t>(flock >> 1);
   for (std::uint32_t line = 1; line < Board::kLines; ++line)
-    if (board.agree(register_key(kLine, line), wanted) == wanted) return line;
+    if (board.agree(register_key(kLineRegister, line), wanted) == wanted) return line;
   throw Error(fmt::format("more than {} flocks of one job cannot each reweight after deaths", Board::kLines));
 }
 
-std::vector<Rank> everybody(Rank size) {
+std::vector<Rank> all_ranks(Rank size) {
   std::vector<Rank> all;
   for (Rank r = 0; r < size; ++r) all.push_back(r);
   return all;
@@ -40,7 +40,7 @@ Membership::Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t 
       first_(std::make_shared<View>(View{0, std::move(members), 0})),
       views_({first_}) {}
 
-Membership::Membership(Fabric& fabric) : Membership(fabric, everybody(fabric.size())) {}
+Membership::Membership(Fabric& fabric) : Membership(fabric, all_ranks(fabric.size())) {}
 
 void Membership::learn() {
   while (const auto dead = fabric_.board().agreed(register_key(kDeath, views_.size()))) {

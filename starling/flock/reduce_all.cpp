@@ -10,7 +10,7 @@ namespace starling {
 namespace {
 
 constexpr std::size_t kShort = 32 << 10;  // bytes: below, two rounds cost more than reading everything
-constexpr std::size_t kInCache = 64 << 10;
+constexpr std::size_t kReduceChunk = 64 << 10;
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void ReduceAll::begin() {
 void ReduceAll::reduce_range(std::size_t count, std::byte* out,
                              const std::vector<const std::byte*>& blocks) const {
   const std::size_t element = size_of(dtype_);
-  const std::size_t chunk = kInCache / element;
+  const std::size_t chunk = kReduceChunk / element;
   const bool sums = reduction_ == Reduction::sum || reduction_ == Reduction::average;
   // Two bytes hold neither the sum of large numbers nor its digits: there the weights divide, in float32.
   const double share = 1.0 / static_cast<double>(blocks.size());
@@ -162,9 +162,9 @@ void ReduceAll::deliver() {
       copy_out(slice(at), at == place() ? reduced_.bytes().data() : arrivals_[next++].bytes().data());
   } else {
     // Everybody's whole blocks, little by little: the result may overwrite this rank's own.
-    std::vector<std::byte> own(std::min(count_ * element, kInCache));
+    std::vector<std::byte> own(std::min(count_ * element, kReduceChunk));
     std::vector<std::byte> result(own.size());
-    const std::size_t chunk = kInCache / element;
+    const std::size_t chunk = kReduceChunk / element;
     for (std::size_t done = 0; done < count_; done += chunk) {
       const Range range{done, std::min(count_, done + chunk)};
       copy_in(range, own.data());

@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-using Rounds = std::vector<ReduceRound>;
+using ReduceRounds = std::vector<ReduceRound>;
 
 constexpr AllreduceWay kWays[] = {AllreduceWay::direct, AllreduceWay::ring, AllreduceWay::doubling,
                                   AllreduceWay::halving, AllreduceWay::tree};
@@ -17,8 +17,8 @@ std::size_t cut(std::size_t count, std::size_t part, std::size_t parts) {
   return count * part / parts;
 }
 
-Rounds ring(std::size_t place, std::size_t n, std::size_t count) {
-  Rounds rounds;
+ReduceRounds ring(std::size_t place, std::size_t n, std::size_t count) {
+  ReduceRounds rounds;
   const std::size_t right = (place + 1) % n;
   const std::size_t left = (place + n - 1) % n;
   const auto slice = [&](std::size_t peer, std::size_t part, bool add) {
@@ -34,10 +34,10 @@ Rounds ring(std::size_t place, std::size_t n, std::size_t count) {
 
 // What does not fit a power of two is folded onto the first members before, and told the result after.
 template <typename Core>
-Rounds folded(std::size_t place, std::size_t n, std::size_t count, const Core& core) {
+ReduceRounds folded(std::size_t place, std::size_t n, std::size_t count, const Core& core) {
   const std::size_t p = std::bit_floor(n);
   const std::size_t rest = n - p;
-  Rounds rounds;
+  ReduceRounds rounds;
   if (place >= p) return {{{{place - p, 0, count}}, {}}, {{}, {{place - p, 0, count, false}}}};
   if (place < rest) rounds.push_back({{}, {{place + p, 0, count, true}}});
   core(p, rounds);
@@ -45,15 +45,15 @@ Rounds folded(std::size_t place, std::size_t n, std::size_t count, const Core& c
   return rounds;
 }
 
-Rounds doubling(std::size_t place, std::size_t n, std::size_t count) {
-  return folded(place, n, count, [&](std::size_t p, Rounds& rounds) {
+ReduceRounds doubling(std::size_t place, std::size_t n, std::size_t count) {
+  return folded(place, n, count, [&](std::size_t p, ReduceRounds& rounds) {
     for (std::size_t bit = 1; bit < p; bit *= 2)
       rounds.push_back({{{place ^ bit, 0, count}}, {{place ^ bit, 0, count, true}}});
   });
 }
 
-Rounds halving(std::size_t place, std::size_t n, std::size_t count) {
-  return folded(place, n, count, [&](std::size_t p, Rounds& rounds) {
+ReduceRounds halving(std::size_t place, std::size_t n, std::size_t count) {
+  return folded(place, n, count, [&](std::size_t p, ReduceRounds& rounds) {
     // Parts [low, high) of p are this member's to reduce; each round it gives one half away.
     std::size_t low = 0;
     std::size_t high = p;
@@ -83,8 +83,8 @@ Rounds halving(std::size_t place, std::size_t n, std::size_t count) {
 }
 
 // A binomial tree with the first member at its root.
-Rounds tree(std::size_t place, std::size_t n, std::size_t count) {
-  Rounds rounds;
+ReduceRounds tree(std::size_t place, std::size_t n, std::size_t count) {
+  ReduceRounds rounds;
   std::size_t bit = 1;
   for (; bit < n; bit *= 2) {
     if ((place & bit) != 0) {

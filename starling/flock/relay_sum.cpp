@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-constexpr std::size_t kInCache = 64 << 10;  // bytes
+constexpr std::size_t kRelayChunk = 64 << 10;  // bytes
 // A message so long is in nobody's cache any more when it is read.
 constexpr std::size_t kPastTheCache = std::size_t{4} << 20;
 // Sorting takes little at a time: the next lines are then on their way while these are being summed.
@@ -191,7 +191,7 @@ void RelaySum::post_messages() {
           letter.write(dtype, own[tree], done / lanes_.size(), share(now, tree, lanes_.size()), terms);
     }
   } else {
-    const std::size_t chunk = kInCache / size_of(dtype);
+    const std::size_t chunk = kRelayChunk / size_of(dtype);
     for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
       for (std::size_t done = 0; done < lanes_[tree].count; done += chunk)
         for (const Letter& letter : all[tree])

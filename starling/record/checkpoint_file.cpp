@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -18,7 +17,7 @@
 namespace starling {
 namespace {
 
-constexpr std::size_t kChunk = 1 << 20;
+constexpr std::size_t kReadChunk = 1 << 20;
 constexpr std::size_t kNamesShown = 8;
 
 std::string names_of(const std::vector<CheckpointFile::Part>& parts) {
@@ -28,12 +27,6 @@ std::string names_of(const std::vector<CheckpointFile::Part>& parts) {
   const std::string more =
       parts.size() > kNamesShown ? fmt::format(" and {} more", parts.size() - kNamesShown) : "";
   return join_words(names) + more;
-}
-
-std::uint64_t parse_checksum(const std::string& text) {
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  return value;
 }
 
 }  // namespace
@@ -110,7 +103,7 @@ void CheckpointFile::read_header() {
       labels_.emplace_back(label.at(0).get<std::string>(), label.at(1).get<std::string>());
     for (const auto& entry : table.at("parts")) {
       Part part{entry.at("name"), entry.at("type"), entry.at("bytes"), offset,
-                parse_checksum(entry.at("checksum"))};
+                parse_checksum(entry.at("checksum").get<std::string>())};
       offset += checkpoint_aligned(part.bytes);
       parts_.push_back(std::move(part));
     }
@@ -172,10 +165,10 @@ void CheckpointFile::verify() const {
 }
 
 void CheckpointFile::read_checked(const Part& part, std::span<std::byte> bytes) const {
-  std::vector<std::byte> scratch(bytes.empty() ? std::min<std::uint64_t>(part.bytes, kChunk) : 0);
+  std::vector<std::byte> scratch(bytes.empty() ? std::min<std::uint64_t>(part.bytes, kReadChunk) : 0);
   Checksum checksum;
   for (std::uint64_t done = 0; done < part.bytes;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(part.bytes - done, kChunk));
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(part.bytes - done, kReadChunk));
     const auto chunk = bytes.empty() ? std::span(scratch).first(count) : bytes.subspan(done, count);
     read_at(part.offset + done, chunk);
     checksum.add(chunk);

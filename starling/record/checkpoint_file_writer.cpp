@@ -20,7 +20,8 @@
 namespace starling {
 namespace {
 
-constexpr std::size_t kChunk = 1 << 20;  // is still in the cache when it is written, right after its checksum
+constexpr std::size_t kWriteChunk =
+    1 << 20;  // is still in the cache when it is written, right after its checksum
 constexpr std::array<std::byte, kCheckpointAlignment> kZeros{};
 
 // Small pieces are gathered, so that a thousand biases do not cost a thousand calls.
@@ -32,7 +33,7 @@ class Gather {
     if (bytes.empty()) return;
     pieces_.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
     waiting_ += bytes.size();
-    if (waiting_ >= kChunk || pieces_.size() == kMost) flush();
+    if (waiting_ >= kWriteChunk || pieces_.size() == kMost) flush();
   }
 
   void flush() {
@@ -125,7 +126,7 @@ CheckpointFileMark write_checkpoint_file(const std::filesystem::path& path, cons
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Checksum checksum;
     for (auto rest = parts[i].bytes; !rest.empty();) {
-      const auto chunk = rest.first(std::min(rest.size(), kChunk));
+      const auto chunk = rest.first(std::min(rest.size(), kWriteChunk));
       checksum.add(chunk);
       out.add(chunk);
       rest = rest.subspan(chunk.size());

@@ -1,7 +1,6 @@
 #include "starling/record/checkpoint_manifest.h"
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
@@ -19,19 +18,13 @@ constexpr int kVersion = 1;
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& json) {
+std::string manifest_text(const Json& json) {
   return json.dump(1) + "\n";
 }
 
 std::string checksum_of_text(const Json& json) {
-  const std::string text = text_of(json);
+  const std::string text = manifest_text(json);
   return checksum_text(checksum_of(std::as_bytes(std::span(text))));
-}
-
-std::uint64_t parse_checksum(const std::string& text) {
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  return value;
 }
 
 CheckpointInfo info_of(const Json& json) {
@@ -62,7 +55,7 @@ std::string manifest_text(const CheckpointInfo& info) {
                              {"bytes", file.mark.bytes},
                              {"checksum", checksum_text(file.mark.checksum)}});
   json["checksum"] = checksum_of_text(json);
-  return text_of(json);
+  return manifest_text(json);
 }
 
 CheckpointInfo read_manifest(const std::filesystem::path& folder) {
@@ -72,7 +65,7 @@ CheckpointInfo read_manifest(const std::filesystem::path& folder) {
   const std::string text(std::istreambuf_iterator<char>(in), {});
   try {
     Json json = Json::parse(text);
-    const bool as_written = text_of(json) == text;  // spaces count, too
+    const bool as_written = manifest_text(json) == text;  // spaces count, too
     const std::string checksum = json.at("checksum");
     json.erase("checksum");
     if (!as_written || checksum != checksum_of_text(json))

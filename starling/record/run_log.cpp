@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // settings keep their order
 
-std::string text_of(const Json& value) {
+std::string setting_text(const Json& value) {
   return value.is_string() ? value.get<std::string>()
                            : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -21,7 +21,7 @@ std::string text_of(const Json& value) {
 // Numbers and booleans go without quotes where that brings the same text back.
 Json json_of(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return !parsed.is_discarded() && !parsed.is_string() && text_of(parsed) == text ? parsed : Json(text);
+  return !parsed.is_discarded() && !parsed.is_string() && setting_text(parsed) == text ? parsed : Json(text);
 }
 
 std::string line_of(const Json& json) {

@@ -29,7 +29,7 @@ struct Head {
   }
 };
 
-std::string contents(const std::string& path) {
+std::string timeline_contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string text;
   if (in) text.assign(std::istreambuf_iterator<char>(in), {});
@@ -80,7 +80,7 @@ std::map<long, std::string> numbered(const std::string& file) {
 
 TimelinePart read_timeline_part(const std::string& path) {
   errno = 0;
-  const std::string text = contents(path);
+  const std::string text = timeline_contents(path);
   const auto refuse = [&](const std::string& why) { throw Error(fmt::format("{} {}", path, why)); };
   if (text.size() < sizeof(TimelineHeader)) refuse("is no timeline: it is too short");
   const auto& header = *reinterpret_cast<const TimelineHeader*>(text.data());

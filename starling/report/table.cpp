@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-constexpr std::string_view kGap = "  ";
+constexpr std::string_view kColumnGap = "  ";
 
 /// Numbers with or without a unit, and the usual signs for "none".
 bool looks_numeric(const std::string& cell) {
@@ -96,12 +96,12 @@ std::string Table::text(bool colour) const {
   const auto line_of = [&](const std::vector<std::string>& cells) {
     std::string line;
     for (std::size_t c = 0; c < cells.size(); ++c)
-      line += (c == 0 ? "" : std::string(kGap)) + padded(printable(cells[c]), widths[c], aligns[c]);
+      line += (c == 0 ? "" : std::string(kColumnGap)) + padded(printable(cells[c]), widths[c], aligns[c]);
     return without_trailing_spaces(std::move(line));
   };
   std::string rule;
   for (std::size_t c = 0; c < widths.size(); ++c) {
-    if (c > 0) rule += kGap;
+    if (c > 0) rule += kColumnGap;
     for (std::size_t i = 0; i < widths[c]; ++i) rule += "─";
   }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kLeft = 80;
 constexpr double kWidth = 900;
-constexpr double kLine = 26;  // height of a line of slices
-constexpr double kGap = 10;   // between ranks
+constexpr double kLine = 26;     // height of a line of slices
+constexpr double kRankGap = 10;  // between ranks
 constexpr double kTop = 46;
 constexpr std::size_t kMostSlices = 20'000;
 
@@ -69,7 +69,7 @@ std::string timeline_svg(const TimelineRun& run, double seconds) {
   double bottom = kTop;
   for (const auto& [rank, last] : lines) {
     tops[rank] = bottom;
-    bottom += kLine * (last + 1) + kGap;
+    bottom += kLine * (last + 1) + kRankGap;
   }
 
   std::string svg = fmt::format(

@@ -16,7 +16,7 @@ namespace starling {
 namespace {
 
 constexpr double kMargin = 24;
-constexpr double kGap = 30;
+constexpr double kPanelGap = 30;
 constexpr double kCaption = 24;
 constexpr Rank kMostTooltips = 128;
 
@@ -194,7 +194,7 @@ std::string topology_svg(const Schedule& schedule, const TopologySvgOptions& opt
   const int rows = (static_cast<int>(rounds.panels.size()) + columns - 1) / columns;
   const double panel_width = style.side + 2 * style.rim;
   const double panel_height = style.height + 2 * style.rim + (single ? 0 : kCaption);
-  const double panels_width = columns * panel_width + (columns - 1) * kGap;
+  const double panels_width = columns * panel_width + (columns - 1) * kPanelGap;
   const double width = std::max(panels_width + 2 * kMargin, 420.0);
 
   std::string body;
@@ -203,8 +203,8 @@ std::string topology_svg(const Schedule& schedule, const TopologySvgOptions& opt
   for (std::size_t p = 0; p < rounds.panels.size(); ++p) {
     const int row = static_cast<int>(p) / columns;
     const int column = static_cast<int>(p) % columns;
-    const double left = (width - panels_width) / 2 + column * (panel_width + kGap);
-    const double above = top + row * (panel_height + kGap / 2) + (single ? 0 : kCaption);
+    const double left = (width - panels_width) / 2 + column * (panel_width + kPanelGap);
+    const double above = top + row * (panel_height + kPanelGap / 2) + (single ? 0 : kCaption);
     const Point center = {left + panel_width / 2, above + style.rim + style.height / 2};
     body += "<g class=\"panel\">\n";
     if (!single)
@@ -213,7 +213,7 @@ std::string topology_svg(const Schedule& schedule, const TopologySvgOptions& opt
     append_panel(body, rounds.panels[p].round, layouts[p], style, center);
     body += "</g>\n";
   }
-  const double height = top + rows * panel_height + (rows - 1) * kGap / 2 + kMargin;
+  const double height = top + rows * panel_height + (rows - 1) * kPanelGap / 2 + kMargin;
 
   const std::string title = options.title.empty() ? schedule.name() : options.title;
   const auto fitting = static_cast<std::size_t>((width - 2 * kMargin) / 9.6);

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
+double elapsed_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -116,7 +116,7 @@ ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOption
   curve.add({0, 1, 0});
   auto begin = Clock::now();
   mixer.advance();
-  result.seconds += seconds_since(begin);
+  result.seconds += elapsed_since(begin);
 
   constexpr double kReportEvery = 0.1;  // seconds
   auto reported = Clock::now();
@@ -129,13 +129,13 @@ ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOption
     curve.add({result.steps, result.error, result.messages}, last);
     if (reached) result.outcome = ConsensusResult::Outcome::reached;
     if (last) break;
-    if (options.progress && (result.steps & 15) == 0 && seconds_since(reported) > kReportEvery) {
+    if (options.progress && (result.steps & 15) == 0 && elapsed_since(reported) > kReportEvery) {
       if (!options.progress(result.steps, result.error)) break;
       reported = Clock::now();
     }
     begin = Clock::now();
     mixer.advance();
-    result.seconds += seconds_since(begin);
+    result.seconds += elapsed_since(begin);
   }
   result.steps_run = result.steps;
   return result;

@@ -13,8 +13,8 @@ constexpr std::size_t kAtOnce = 8;  // numbers that a thread takes at a time
 // before it sleeps.
 template <typename T>
 void wait_for_change(const std::atomic<T>& number, T seen) {
-  constexpr auto kPatience = std::chrono::microseconds(50);
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  constexpr auto kSpinTime = std::chrono::microseconds(50);
+  const auto until = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int look = 0; look < 64; ++look)
       if (number.load(std::memory_order_acquire) != seen) return;

@@ -33,9 +33,9 @@ std::vector<std::pair<std::string, torch::Tensor>> tensors_of(const torch::nn::M
 }
 
 /// A module's tensors and the memory that a file is read into: their own, unless they have gaps.
-class Model {
+class SavedModel {
  public:
-  explicit Model(const torch::nn::Module& module) {
+  explicit SavedModel(const torch::nn::Module& module) {
     for (const auto& [name, tensor] : tensors_of(module)) {
       torch::Tensor memory = tensor.detach();
       if (!memory.is_contiguous()) memory = torch::empty_like(memory, torch::MemoryFormat::Contiguous);
@@ -118,7 +118,7 @@ void Trainer::State::restore(const CheckpointFile& file) {
   if (averaged)
     throw InvalidArgument("restore while the parameters are the flock's average: revert it or keep it first");
   for (std::size_t i = 0; i < parameters.size(); ++i) bring_home(i);
-  Model model(module);
+  SavedModel model(module);
   model.check(file);
   check_fits(*driver, file);
   // Which settings an optimizer has decides what it remembers.
@@ -157,7 +157,7 @@ void Trainer::State::restore_mean(std::span<const CheckpointFile> files) {
     throw InvalidArgument(fmt::format(
         "restore_mean after {} steps: optimizer and method are to begin anew; make another trainer",
         driver->step()));
-  Model model(module);
+  SavedModel model(module);
   for (const CheckpointFile& file : files) model.check(file);
   std::vector<torch::Tensor> sums;
   for (const CheckpointFile& file : files) {

@@ -17,7 +17,7 @@ std::string canonical(std::string_view text) {
 }
 
 // The message of the error, or "" if the text parses.
-std::string error_of(std::string_view text) {
+std::string parse_error(std::string_view text) {
   try {
     parse_spec(text);
   } catch (const InvalidArgument& error) {
@@ -104,21 +104,21 @@ TEST(SpecTest, ErrorsSayWhereAndWhatWasExpected) {
       {"ring;", "expected the end at position 5, found ';'"},
       {"k=2", "expected the end at position 2, found '='"},
   };
-  for (const auto& [text, message] : cases) EXPECT_THAT(error_of(text), HasSubstr(message)) << text;
+  for (const auto& [text, message] : cases) EXPECT_THAT(parse_error(text), HasSubstr(message)) << text;
 }
 
 // A byte out of the middle of a character would be garbage on the terminal.
 TEST(SpecTest, ErrorsShowWholeCharacters) {
-  EXPECT_THAT(error_of("ring\xE2\x86\x92"), HasSubstr("found '\xE2\x86\x92'"));
+  EXPECT_THAT(parse_error("ring\xE2\x86\x92"), HasSubstr("found '\xE2\x86\x92'"));
 }
 
 TEST(SpecTest, ErrorsStayOnOneLine) {
-  EXPECT_EQ(error_of("a\nb"), "cannot read \"a\\x0ab\": expected the end at position 3, found 'b'");
+  EXPECT_EQ(parse_error("a\nb"), "cannot read \"a\\x0ab\": expected the end at position 3, found 'b'");
 }
 
 TEST(SpecTest, ZeroByteIsNotTheEnd) {
-  EXPECT_THAT(error_of(std::string_view("ring\0x", 6)), HasSubstr("expected the end at position 5"));
-  EXPECT_THAT(error_of(std::string_view("f(a\0)", 5)), HasSubstr("expected ',' or ')' at position 4"));
+  EXPECT_THAT(parse_error(std::string_view("ring\0x", 6)), HasSubstr("expected the end at position 5"));
+  EXPECT_THAT(parse_error(std::string_view("f(a\0)", 5)), HasSubstr("expected ',' or ')' at position 4"));
   EXPECT_EQ(parse_spec(std::string_view("\"a\0b\"", 5)), word(std::string("a\0b", 3)));
 }
 
@@ -133,8 +133,8 @@ TEST(SpecTest, NestingIsLimited) {
   for (const auto& [open, close] : {std::pair("f(", ")"), std::pair("[", "]"), std::pair("f(k=", ")")}) {
     const Spec deepest = parse_spec(nested(32, open, close));
     EXPECT_EQ(parse_spec(deepest.to_string()), deepest);
-    EXPECT_THAT(error_of(nested(33, open, close)), HasSubstr("nested deeper than 32 at position"));
-    EXPECT_THAT(error_of(nested(10'000, open, close)), HasSubstr("nested deeper than 32"));
+    EXPECT_THAT(parse_error(nested(33, open, close)), HasSubstr("nested deeper than 32 at position"));
+    EXPECT_THAT(parse_error(nested(10'000, open, close)), HasSubstr("nested deeper than 32"));
   }
 }
 

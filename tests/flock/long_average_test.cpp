@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "fabric/harness.h"
+#include "flock/flock_fixture.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/flock.h"
 #include "starling/kernel/combine.h"
@@ -36,10 +37,6 @@ std::vector<float> mixed(const Exchange& exchange, Rank rank, Rank without = -1)
   std::vector<float> out(kCount);
   combine(DType::float32, out.data(), terms, kCount);
   return out;
-}
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Error(what);
 }
 
 class LongAverageTest : public testing::TestWithParam<Launch> {

@@ -173,12 +173,12 @@ TEST_P(RelayTest, EvensAndOddsHaveTheBitsOfHalves) {
 TEST_P(RelayTest, LongBlocksHaveTheBitsOfTheirParts) {
   if (GetParam().size > 3) GTEST_SKIP() << "takes too much memory";
   run([](Flock& flock) {
-    constexpr std::size_t kLong = (std::size_t{4} << 20) / sizeof(float) + 1001;
-    constexpr std::size_t kPart = kLong / 3;
+    constexpr std::size_t kElements = (std::size_t{4} << 20) / sizeof(float) + 1001;
+    constexpr std::size_t kPart = kElements / 3;
     Relay whole = flock.relay("chain", "whole");
     Relay part = flock.relay("chain", "part");
     for (unsigned step = 0; step < 3; ++step) {
-      std::vector<float> x(kLong);
+      std::vector<float> x(kElements);
       for (std::size_t i = 0; i < x.size(); ++i)
         x[i] = 0.1F * static_cast<float>((i * 7 + step * 31) % 1009) + static_cast<float>(flock.rank());
       std::vector<float> y(x.begin() + kPart, x.begin() + 2 * kPart);

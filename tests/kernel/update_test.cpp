@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using Exact = long double;
 
-constexpr std::size_t kNone = 1000;
+constexpr std::size_t kNoAlias = 1000;
 
 /// Everything an update reads, and what it wrote. State: m, v and sum, of whom a kernel uses what it needs.
 template <typename T>
@@ -43,7 +43,7 @@ struct Numbers {
 };
 
 struct Layout {
-  std::size_t alias = kNone;  // x is this summand
+  std::size_t alias = kNoAlias;  // x is this summand
   bool copy = true;
   double gradient_scale = 1;
 };

@@ -11,8 +11,8 @@
 namespace starling {
 namespace {
 
-constexpr Rank kRanks = 4;
-constexpr Rank kVictim = 2;
+constexpr Rank kDeathRanks = 4;
+constexpr Rank kDeathVictim = 2;
 
 /// The optimum of those who are left.
 Vector optimum_of_survivors(const Problem& problem) {
@@ -20,7 +20,7 @@ Vector optimum_of_survivors(const Problem& problem) {
   for (std::size_t k = 0; k < problem.count; ++k) {
     Number weights = 0;
     for (Rank rank = 0; rank < problem.n; ++rank) {
-      if (rank == kVictim) continue;
+      if (rank == kDeathVictim) continue;
       best[k] += static_cast<Number>(problem.curvature(rank, k)) * problem.minimum(rank, k);
       weights += problem.curvature(rank, k);
     }
@@ -48,7 +48,7 @@ DeathRun& train(DeathRun& run, const DeathCase& one, Step steps, const AtTheEnd&
     Flock flock(fabric);
     flock.on_loss(OnLoss::reweight);
     flock.set_timeout(std::chrono::seconds(20));
-    const Problem problem{.n = kRanks, .equal_starts = true};
+    const Problem problem{.n = kDeathRanks, .equal_starts = true};
     auto x = problem.start_of<double>(flock.rank());
     std::vector<double> gradient(x.size());
     Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
@@ -64,19 +64,19 @@ DeathRun& train(DeathRun& run, const DeathCase& one, Step steps, const AtTheEnd&
 }
 
 void expect_survivors(const DeathRun& run, const DeathCase& one) {
-  EXPECT_EQ(run.end(kVictim).signal, SIGKILL);
-  for (Rank rank = 0; rank < kRanks; ++rank)
-    EXPECT_TRUE(rank == kVictim || run.end(rank).ok) << one.method << ": " << run.end(rank).message;
+  EXPECT_EQ(run.end(kDeathVictim).signal, SIGKILL);
+  for (Rank rank = 0; rank < kDeathRanks; ++rank)
+    EXPECT_TRUE(rank == kDeathVictim || run.end(rank).ok) << one.method << ": " << run.end(rank).message;
 }
 
 class MethodDeathTest : public testing::TestWithParam<DeathCase> {};
 
 TEST_P(MethodDeathTest, TheSurvivorsGoOnToAnOptimumOfTheirOwn) {
   for (const std::uint64_t kill_at_post : {0U, 17U, 50U}) {
-    DeathRun run(kRanks, {.kill_at_post = {{kVictim, kill_at_post}}}, 0);
+    DeathRun run(kDeathRanks, {.kill_at_post = {{kDeathVictim, kill_at_post}}}, 0);
     train(run, GetParam(), 700, [&](Flock& flock, Driver& driver, const std::vector<double>&) {
       require(flock.view().members.size() == 3, "members");
-      const Vector best = optimum_of_survivors({.n = kRanks});
+      const Vector best = optimum_of_survivors({.n = kDeathRanks});
       const auto* model = static_cast<const double*>(driver.method().model(driver[0]).data);
       for (std::size_t k = 0; k < best.size(); ++k)
         require(std::abs(model[k] - static_cast<double>(best[k])) < GetParam().near,
@@ -128,12 +128,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
   for (const char* method : {"win-put", "async-push-sum", "ad-psgd", "async-average"})
     for (const Step last : {0, 1, 20}) {
-      DeathRun run(kRanks, {}, 0);
+      DeathRun run(kDeathRanks, {}, 0);
       run.run([&](const std::shared_ptr<Fabric>& fabric) {
         Flock flock(fabric);
         flock.on_loss(OnLoss::reweight);
         flock.set_timeout(std::chrono::seconds(20));
-        const Problem problem{.n = kRanks, .equal_starts = true};
+        const Problem problem{.n = kDeathRanks, .equal_starts = true};
         auto x = problem.start_of<double>(flock.rank());
         std::vector<double> gradient(x.size());
         Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
@@ -141,7 +141,7 @@ TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
         for (Step step = 0; step < 400; ++step) {
           driver.begin();
           problem.gradient(flock.rank(), x.data(), gradient.data());
-          if (flock.rank() == kVictim && step == last) raise(SIGKILL);
+          if (flock.rank() == kDeathVictim && step == last) raise(SIGKILL);
           driver.finish();
           std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
@@ -154,7 +154,7 @@ TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
 // What the dead held of y is lost: it is the sum of the survivors' gradients again.
 TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
   const DeathCase one{"gradient-tracking", "exponential", 0};
-  DeathRun run(kRanks, {.kill_at_post = {{kVictim, 23}}}, 0);
+  DeathRun run(kDeathRanks, {.kill_at_post = {{kDeathVictim, 23}}}, 0);
   train(run, one, 30, [](Flock& flock, Driver& driver, const std::vector<double>& x) {
     const auto sum_of = [&](const char* state) {
       std::vector<double> sum(x.size());
@@ -171,7 +171,7 @@ TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
 
 // Without steps a period of CECA is an exact average, also of the survivors.
 TEST(CecaDeathTest, ThePeriodBeginsAnew) {
-  DeathRun run(5, {.kill_at_post = {{kVictim, 20}}}, 0);
+  DeathRun run(5, {.kill_at_post = {{kDeathVictim, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     flock.on_loss(OnLoss::reweight);
@@ -191,7 +191,7 @@ TEST(CecaDeathTest, ThePeriodBeginsAnew) {
     for (const double other : flock.allgather(std::vector{model}))
       require(std::abs(other - 1 - (0 + 1 + 3 + 4) / 4.0) < 1e-12, fmt::format("{}", other));
   });
-  EXPECT_EQ(run.end(kVictim).signal, SIGKILL);
+  EXPECT_EQ(run.end(kDeathVictim).signal, SIGKILL);
   for (const Rank rank : {0, 1, 3, 4}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }
 

@@ -7,7 +7,7 @@
 namespace starling {
 namespace {
 
-struct Case {
+struct MethodCase {
   std::string method;  // with its parameters
   std::string topology;
   // Where rounding is magnified by a codec: to one of its steps, and in float64 where it rounds to float32.
@@ -15,7 +15,7 @@ struct Case {
   Number float64_within = 1e-10L;
 };
 
-void PrintTo(const Case& one, std::ostream* out) {
+void PrintTo(const MethodCase& one, std::ostream* out) {
   *out << one.method << " on " << one.topology;
 }
 
@@ -55,7 +55,7 @@ std::vector<LocalCase> local_cases_of(const std::string& method) {
   return all;
 }
 
-class MethodsTest : public testing::TestWithParam<Case> {
+class MethodsTest : public testing::TestWithParam<MethodCase> {
  protected:
   static bool possible(Rank n) {
     const std::string& topology = GetParam().topology;
@@ -95,8 +95,8 @@ TEST_P(MethodsTest, WhoSkipsAStepTakesPartUnchanged) {
       if (possible(n)) check_both(n, local_cases_of(GetParam().method)[0], skips);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all = {
+std::vector<MethodCase> cases() {
+  std::vector<MethodCase> all = {
       {"allreduce", "exponential"},
       {"allreduce-model", "exponential"},
       {"parameter-server", "exponential"},
@@ -166,7 +166,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& test) {
+std::string case_name(const testing::TestParamInfo<MethodCase>& test) {
   std::string name = test.param.method + "_" + test.param.topology;
   for (char& letter : name)
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
@@ -179,7 +179,7 @@ TEST(MethodsListTest, EveryMethodOfTheRegistryIsHere) {
   for (const MethodFamily& family : method_families()) {
     bool found = family.name.rfind("test-", 0) == 0 || family.name == "alone" ||  // registered by tests
                  make_method(family.name)->asynchronous();                        // in no order to follow
-    for (const Case& one : cases()) found = found || parse_spec(one.method).word == family.name;
+    for (const MethodCase& one : cases()) found = found || parse_spec(one.method).word == family.name;
     EXPECT_TRUE(found) << family.name;
   }
 }

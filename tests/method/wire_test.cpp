@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-constexpr Rank kRanks = 4;
+constexpr Rank kWireRanks = 4;
 constexpr std::size_t kCount = 10'000;
 constexpr std::uint64_t kHead = 16;  // before what is encoded: who, and how many took part
 
@@ -20,7 +20,7 @@ std::uint64_t encoded(const std::string& codec, std::size_t count) {
 std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topology,
                               const std::string& optimizer = "sgd(lr=0.01)") {
   const SharedNumbers<std::uint64_t> sent(1);
-  const auto ends = launchers()[0].run(kRanks, [&](const std::shared_ptr<Fabric>& fabric) {
+  const auto ends = launchers()[0].run(kWireRanks, [&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     flock.set_timeout(30s);
     std::vector<float> x(kCount, 1.0F);
@@ -55,7 +55,7 @@ TEST(WireTest, NeighboursGetEncodedDifferences) {
 }
 
 TEST(WireTest, EverybodyGetsEncodedGradients) {
-  const std::uint64_t others = kRanks - 1;
+  const std::uint64_t others = kWireRanks - 1;
   EXPECT_EQ(bytes_of_a_step("qsgd(levels=127)", "ring"),
             others * (kHead + encoded("qsgd(levels=127)", kCount)));
   EXPECT_EQ(bytes_of_a_step("compressed-allreduce(codec=sign)", "ring"),
@@ -64,17 +64,17 @@ TEST(WireTest, EverybodyGetsEncodedGradients) {
 
 // A part to each, and a part of the result to each: 2 (n - 1) / n of a block in the codec's bytes.
 TEST(WireTest, DealtGradientsGoThereAndBack) {
-  const std::uint64_t others = kRanks - 1;
-  const std::uint64_t part = kHead + encoded("uint8", kCount / kRanks);
+  const std::uint64_t others = kWireRanks - 1;
+  const std::uint64_t part = kHead + encoded("uint8", kCount / kWireRanks);
   EXPECT_EQ(bytes_of_a_step("bytegrad", "ring"), 2 * others * part);
   EXPECT_EQ(bytes_of_a_step("qadam(warmup=1)", "ring", "adam"), 2 * others * part);
-  const std::uint64_t votes = kHead + (kCount / kRanks + 63) / 64 * 8;
+  const std::uint64_t votes = kHead + (kCount / kWireRanks + 63) / 64 * 8;
   EXPECT_EQ(bytes_of_a_step("sign-sgd", "ring"), 2 * others * votes);
 }
 
 // 100 x 100 elements as two factors of 100 x 2, and how many took part.
 TEST(WireTest, LowRankFactorsTravel) {
-  EXPECT_EQ(bytes_of_a_step("powersgd(rank=2)", "ring"), (kRanks - 1) * 4 * (2 * 100 * 2 + 1));
+  EXPECT_EQ(bytes_of_a_step("powersgd(rank=2)", "ring"), (kWireRanks - 1) * 4 * (2 * 100 * 2 + 1));
 }
 
 TEST(WireTest, WhoHasHardlyMovedSendsAFlag) {

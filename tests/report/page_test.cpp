@@ -19,7 +19,7 @@ using testing::Not;
 
 constexpr const char* kHostile = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>&\"";
 
-const Provenance kProvenance = {"starling simulate ring --n 16 > 'a b.html'", "1.2.3", "2025-01-31"};
+const Provenance kPageProvenance = {"starling simulate ring --n 16 > 'a b.html'", "1.2.3", "2025-01-31"};
 
 LineChart toy_chart(const std::string& name) {
   return {name, "x", "y", false, true, {{name, {1, 2, 3}, {1, 0.5, 0.25}}}};
@@ -58,7 +58,7 @@ Page full_page(const std::string& text) {
 }
 
 TEST(Page, TagsBalance) {
-  const CheckedMarkup body = check_markup(body_of(full_page("plain").html(kProvenance)));
+  const CheckedMarkup body = check_markup(body_of(full_page("plain").html(kPageProvenance)));
   EXPECT_EQ(body.problem, "");
   EXPECT_EQ(body.count("section"), 2U);
   EXPECT_EQ(body.count("canvas"), 3U);
@@ -80,7 +80,7 @@ TEST(Page, HostileTextStaysText) {
 }
 
 TEST(Page, LoadsNothing) {
-  std::string html = full_page("plain").html(kProvenance);
+  std::string html = full_page("plain").html(kPageProvenance);
   // Addresses are allowed only as the names of XML namespaces and in the comments of Chart.js.
   const std::regex address("https?://[^\\s\"'<>)]*");
   for (auto it = std::sregex_iterator(html.begin(), html.end(), address); it != std::sregex_iterator();
@@ -99,7 +99,7 @@ TEST(Page, LoadsNothing) {
 TEST(Page, ChartDataComesBack) {
   LineChart chart = toy_chart(kHostile);
   chart.series[0].y[1] = 1.0 / 3;
-  const std::string html = Page("t").chart(chart).html(kProvenance);
+  const std::string html = Page("t").chart(chart).html(kPageProvenance);
   const std::string opening = "class=\"chart-data\">";
   const std::size_t start = html.find(opening) + opening.size();
   const nlohmann::json data =
@@ -111,10 +111,10 @@ TEST(Page, ChartDataComesBack) {
 }
 
 TEST(Page, ChartJsTravelsOnlyWithCharts) {
-  const std::string without = Page("t").paragraph("p").html(kProvenance);
+  const std::string without = Page("t").paragraph("p").html(kPageProvenance);
   EXPECT_LT(without.size(), 20'000U);
   EXPECT_THAT(without, Not(HasSubstr("<script")));
-  const std::string with = Page("t").chart(toy_chart("c")).html(kProvenance);
+  const std::string with = Page("t").chart(toy_chart("c")).html(kPageProvenance);
   EXPECT_THAT(with, HasSubstr("Chart.js v3"));
   EXPECT_THAT(with, HasSubstr("<noscript>"));
 }
@@ -122,14 +122,15 @@ TEST(Page, ChartJsTravelsOnlyWithCharts) {
 TEST(Page, NumbersStandRight) {
   Table table({"word", "number"});
   table.row({"a", "1.5"}).row({"b", "12"});
-  const std::string html = Page("t").table(table).html(kProvenance);
+  const std::string html = Page("t").table(table).html(kPageProvenance);
   EXPECT_THAT(html, HasSubstr("<th>word</th><th class=\"right\">number</th>"));
   EXPECT_THAT(html, HasSubstr("<td>a</td><td class=\"right\">1.5</td>"));
 }
 
 TEST(Page, WidePicturesScrollOnAPhone) {
-  const std::string html =
-      Page("t").pictures({{"<svg width=\"700\"></svg>"}, {"<svg width=\"400\"></svg>"}}).html(kProvenance);
+  const std::string html = Page("t")
+                               .pictures({{"<svg width=\"700\"></svg>"}, {"<svg width=\"400\"></svg>"}})
+                               .html(kPageProvenance);
   EXPECT_THAT(html, HasSubstr("<figure class=\"card picture wide\">\n<svg width=\"700\">"));
   EXPECT_THAT(html, HasSubstr("<figure class=\"card picture\">\n<svg width=\"400\">"));
 }
@@ -137,11 +138,11 @@ TEST(Page, WidePicturesScrollOnAPhone) {
 TEST(Page, TablesWithoutHeadersHaveNoHeadLine) {
   Table table({"", ""});
   table.row({"a", "b"});
-  EXPECT_THAT(Page("t").table(table).html(kProvenance), Not(HasSubstr("<th")));
+  EXPECT_THAT(Page("t").table(table).html(kPageProvenance), Not(HasSubstr("<th")));
 }
 
 TEST(Page, SaysWhereItComesFrom) {
-  const std::string html = Page("t").html(kProvenance);
+  const std::string html = Page("t").html(kPageProvenance);
   EXPECT_THAT(html, HasSubstr("<code>starling simulate ring --n 16 &gt; &#39;a b.html&#39;</code>"));
   EXPECT_THAT(html, HasSubstr("Starling 1.2.3 · 2025-01-31"));
 }

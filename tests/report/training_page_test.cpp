@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const Provenance kProvenance = {"starling report runs", "1.2.3", "2026-11-16"};
+const Provenance kTrainingProvenance = {"starling report runs", "1.2.3", "2026-11-16"};
 
 /// What stands in <main>, without scripts.
 std::string main_of(const std::string& html) {
@@ -27,7 +27,7 @@ std::string main_of(const std::string& html) {
 }
 
 std::string page_of(const std::vector<RunLog>& runs) {
-  const std::string html = training_page(runs, "", kProvenance);
+  const std::string html = training_page(runs, "", kTrainingProvenance);
   EXPECT_EQ(check_markup(main_of(html)).problem, "");
   return html;
 }

@@ -15,11 +15,11 @@ namespace {
 using testing::HasSubstr;
 using Vector = std::vector<double>;
 
-constexpr Rank kNodes = 5;
+constexpr Rank kObjectiveNodes = 5;
 constexpr std::size_t kDim = 7;
 
 ObjectivePtr make(const std::string& text, std::uint64_t seed = 3) {
-  return make_objective(text, kNodes, kDim, seed);
+  return make_objective(text, kObjectiveNodes, kDim, seed);
 }
 
 Vector somewhere(std::size_t dim, std::uint64_t seed) {
@@ -65,9 +65,9 @@ TEST_P(ObjectiveTest, TheMeanGradientIsTheMeanOfTheNodes) {
   const ObjectivePtr objective = make(GetParam());
   const Vector x = somewhere(objective->dim(), 2);
   Vector sum(x.size(), 0.0), one(x.size());
-  for (Rank node = 0; node < kNodes; ++node) {
+  for (Rank node = 0; node < kObjectiveNodes; ++node) {
     objective->exact_gradient(node, x, one);
-    for (std::size_t k = 0; k < x.size(); ++k) sum[k] += one[k] / kNodes;
+    for (std::size_t k = 0; k < x.size(); ++k) sum[k] += one[k] / kObjectiveNodes;
   }
   const Vector mean = mean_gradient_of(*objective, x);
   double squares = 0;
@@ -81,12 +81,12 @@ TEST_P(ObjectiveTest, TheMeanGradientIsTheMeanOfTheNodes) {
 TEST_P(ObjectiveTest, ThePureFunctionOfSeedNodeAndStep) {
   const ObjectivePtr one = make(GetParam()), same = make(GetParam()), other = make(GetParam(), 4);
   const Vector x = somewhere(one->dim(), 3);
-  std::vector<Vector> expected, seen(kNodes);
-  for (Rank node = 0; node < kNodes; ++node) expected.push_back(gradient_of(*one, node, 6, x));
+  std::vector<Vector> expected, seen(kObjectiveNodes);
+  for (Rank node = 0; node < kObjectiveNodes; ++node) expected.push_back(gradient_of(*one, node, 6, x));
   EXPECT_NE(expected[0], expected[1]);
   EXPECT_NE(gradient_of(*other, 0, 6, x), expected[0]);
   std::vector<std::thread> threads;
-  for (Rank node = kNodes; node-- > 0;)
+  for (Rank node = kObjectiveNodes; node-- > 0;)
     threads.emplace_back([&, node] {
       gradient_of(*same, node, 9, x);
       seen[static_cast<std::size_t>(node)] = gradient_of(*same, node, 6, x);
@@ -198,7 +198,7 @@ TEST(Objective, StartsAreShared) {
     const ObjectivePtr objective = make(name);
     Vector first(objective->dim(), 5.0), last(objective->dim(), 6.0);
     objective->start(0, first);
-    objective->start(kNodes - 1, last);
+    objective->start(kObjectiveNodes - 1, last);
     EXPECT_EQ(first, last);
     EXPECT_EQ(first == Vector(objective->dim(), 0.0), name == "quadratic");
   }

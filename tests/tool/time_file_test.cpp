@@ -16,7 +16,7 @@ TimeModel read(const std::string& toml, Rank nodes = 8) {
   return read_time_file(folder.write("time.toml", toml), nodes);
 }
 
-std::string complaint(const std::string& toml) {
+std::string time_complaint(const std::string& toml) {
   try {
     read(toml);
   } catch (const Error& error) {
@@ -58,30 +58,31 @@ TEST(TimeFile, AnEmptyOneIsTheDefault) {
 
 TEST(TimeFile, AListHasEveryNode) {
   EXPECT_EQ(read("compute = [1, 2.5]", 2).compute_seconds(1, 0), 2.5);
-  EXPECT_THAT(complaint("compute = [1, 2]"),
+  EXPECT_THAT(time_complaint("compute = [1, 2]"),
               AllOf(HasSubstr("line 1"), HasSubstr("a list of 8, one per node")));
 }
 
 TEST(TimeFile, ErrorsNameLineKeyAndWhatIsValid) {
-  EXPECT_THAT(complaint("compute = 1\nlatensy = 2"),
+  EXPECT_THAT(time_complaint("compute = 1\nlatensy = 2"),
               AllOf(HasSubstr("time.toml, line 2"), HasSubstr("latency")));
-  EXPECT_THAT(complaint("latency = -1"), HasSubstr("line 1: latency = -1 is not a number from 0 up"));
-  EXPECT_THAT(complaint("latency = \"fast\""), HasSubstr("latency = fast is not a number"));
-  EXPECT_THAT(complaint("latency = nan"), HasSubstr("is not a number"));
-  EXPECT_THAT(complaint("bandwidth = 0"), HasSubstr("bandwidth = 0 is not a number above 0"));
-  EXPECT_THAT(complaint("bandwidth = [1, 2]"), HasSubstr("bandwidth takes one value, not a list"));
-  EXPECT_THAT(complaint("[compute_of]\n8 = 1"), AllOf(HasSubstr("line 2"), HasSubstr("from 0 to 7")));
-  EXPECT_THAT(complaint("[compute_of]\nfirst = 1"), HasSubstr("compute_of.#"));
-  EXPECT_THAT(complaint("[hosts]\nranks_per_host = 0"), HasSubstr("whole number from 1"));
-  EXPECT_THAT(complaint("[[link]]\nfrom = [8]"),
+  EXPECT_THAT(time_complaint("latency = -1"), HasSubstr("line 1: latency = -1 is not a number from 0 up"));
+  EXPECT_THAT(time_complaint("latency = \"fast\""), HasSubstr("latency = fast is not a number"));
+  EXPECT_THAT(time_complaint("latency = nan"), HasSubstr("is not a number"));
+  EXPECT_THAT(time_complaint("bandwidth = 0"), HasSubstr("bandwidth = 0 is not a number above 0"));
+  EXPECT_THAT(time_complaint("bandwidth = [1, 2]"), HasSubstr("bandwidth takes one value, not a list"));
+  EXPECT_THAT(time_complaint("[compute_of]\n8 = 1"), AllOf(HasSubstr("line 2"), HasSubstr("from 0 to 7")));
+  EXPECT_THAT(time_complaint("[compute_of]\nfirst = 1"), HasSubstr("compute_of.#"));
+  EXPECT_THAT(time_complaint("[hosts]\nranks_per_host = 0"), HasSubstr("whole number from 1"));
+  EXPECT_THAT(time_complaint("[[link]]\nfrom = [8]"),
               HasSubstr("link.0.from = 8 is not a whole number from 0 to 7"));
   EXPECT_THAT(
-      complaint("[[straggler]]\nextra = 1\n[[straggler]]\nextra = 1\nprobability = 2"),
+      time_complaint("[[straggler]]\nextra = 1\n[[straggler]]\nextra = 1\nprobability = 2"),
       AllOf(HasSubstr("line 5"), HasSubstr("straggler.1.probability = 2 is not a share from 0 to 1")));
-  EXPECT_THAT(complaint("[[straggler]]\nextra = 1\nevery = 1.5"),
+  EXPECT_THAT(time_complaint("[[straggler]]\nextra = 1\nevery = 1.5"),
               HasSubstr("every = 1.5 is not a whole number"));
-  EXPECT_THAT(complaint("[[straggler]]\nnodes = [1]"), HasSubstr("[[straggler]] number 1 changes nothing"));
-  EXPECT_THAT(complaint("compute = "), HasSubstr("line 1"));
+  EXPECT_THAT(time_complaint("[[straggler]]\nnodes = [1]"),
+              HasSubstr("[[straggler]] number 1 changes nothing"));
+  EXPECT_THAT(time_complaint("compute = "), HasSubstr("line 1"));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using testing::Not;
 
 const std::string kData = "synthetic(train=600,test=100)";
 
-ToolRun train(std::vector<std::string> more) {
+ToolRun train_tool(std::vector<std::string> more) {
   std::vector<std::string> words = {"train", "--data", kData, "--workers", "2", "--epochs", "1"};
   words.insert(words.end(), more.begin(), more.end());
   return run_tool(words);
@@ -29,8 +29,8 @@ std::size_t lines_in(const std::string& text) {
 
 TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
   const Folder folder;
-  const ToolRun run = train({"--report", folder.path("run.html"), "--checkpoint", folder.path("saved"),
-                             "--alpha", "0.5", "--lr", "0.02", "--reports", "5"});
+  const ToolRun run = train_tool({"--report", folder.path("run.html"), "--checkpoint", folder.path("saved"),
+                                  "--alpha", "0.5", "--lr", "0.02", "--reports", "5"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
   EXPECT_THAT(run.out, AllOf(HasSubstr("2 workers, dsgd-awc on one-peer-exponential, momentum(lr=0.02)"),
@@ -57,8 +57,8 @@ TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
 
 TEST(TrainCommand, DoesTheSameFromAFileAndUnderALauncher) {
   const Folder folder;
-  ASSERT_EQ(train({"--method", "dsgd-atc", "--topology", "ring", "--batch", "16", "--lr", "0.02", "--metrics",
-                   folder.path("flags.jsonl")})
+  ASSERT_EQ(train_tool({"--method", "dsgd-atc", "--topology", "ring", "--batch", "16", "--lr", "0.02",
+                        "--metrics", folder.path("flags.jsonl")})
                 .status,
             0);
   const std::string file =
@@ -83,14 +83,15 @@ TEST(TrainCommand, LetsTheCommandLineWinWhereTwoSettingsSayTheSame) {
   const std::string file =
       folder.write("run.toml", "partition = \"dirichlet(0.3)\"\noptimizer = \"adam(lr=0.5)\"\n");
   ASSERT_EQ(
-      train({"--config", file, "--alpha", "5", "--lr", "0.002", "--metrics", folder.path("a.jsonl")}).status,
+      train_tool({"--config", file, "--alpha", "5", "--lr", "0.002", "--metrics", folder.path("a.jsonl")})
+          .status,
       0);
   const json first = read_log(folder.path("a.jsonl")).front().at("experiment");
   EXPECT_EQ(first.at("partition"), "dirichlet(5)");
   EXPECT_EQ(first.at("optimizer"), "adam(lr=0.002)");
   const std::string other = folder.write("other.toml", "alpha = 0.3\nlr = 0.5\n");
-  ASSERT_EQ(train({"--config", other, "--partition", "iid", "--optimizer", "adam(lr=0.001)", "--metrics",
-                   folder.path("b.jsonl")})
+  ASSERT_EQ(train_tool({"--config", other, "--partition", "iid", "--optimizer", "adam(lr=0.001)", "--metrics",
+                        folder.path("b.jsonl")})
                 .status,
             0);
   const json second = read_log(folder.path("b.jsonl")).front().at("experiment");
@@ -101,7 +102,7 @@ TEST(TrainCommand, LetsTheCommandLineWinWhereTwoSettingsSayTheSame) {
 TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   const Folder folder;
   const auto refuses = [](std::vector<std::string> words, const std::string& why) {
-    const ToolRun run = train(std::move(words));
+    const ToolRun run = train_tool(std::move(words));
     EXPECT_EQ(run.status, 2) << run.err;
     EXPECT_THAT(run.err, AllOf(testing::StartsWith("starling: "), HasSubstr(why)));
     EXPECT_EQ(lines_in(run.err), 1U) << run.err;
@@ -202,7 +203,7 @@ TEST(TrainCommand, BeginsAnewWhereThereIsNothingToResume) {
   const Folder folder;
   folder.write("m.jsonl", "{\"kind\":\"run\",\"of\":\"another time\"}\n");
   const ToolRun run =
-      train({"--checkpoint", folder.path("saved"), "--resume", "--metrics", folder.path("m.jsonl")});
+      train_tool({"--checkpoint", folder.path("saved"), "--resume", "--metrics", folder.path("m.jsonl")});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("there is no checkpoint to go on from yet"));
   EXPECT_EQ(of_kind(read_log(folder.path("m.jsonl")), "run").size(), 1U);

@@ -26,7 +26,7 @@ int at_least_one(int rounds) {
   return rounds > 0 ? rounds : 1;
 }
 
-bool is_power_of_two(int n) {
+bool power_of_two(int n) {
   return (n & (n - 1)) == 0;
 }
 
@@ -153,7 +153,7 @@ TEST(ExactnessTest, OnePeerExponential) {
     ASSERT_EQ(permuted->period(), tau);
     for (Step phase = 0; phase < tau; ++phase) {
       const double error = error_after(*cyclic, phase, tau);
-      if (is_power_of_two(n)) {
+      if (power_of_two(n)) {
         ASSERT_LT(error, kExact) << "phase " << phase;
         ASSERT_LT(error_after(*permuted, (phase + 5) * tau, tau), kExact) << "period " << phase + 5;
       } else {
@@ -223,7 +223,7 @@ TEST(ExactnessTest, FoldUnfold) {
   for (int n = 1; n <= 200; ++n) {
     SCOPED_TRACE(n);
     const SchedulePtr schedule = make_schedule("fold-unfold", n);
-    const int rounds = at_least_one(ceil_log(2, n)) + (is_power_of_two(n) ? 0 : 1);
+    const int rounds = at_least_one(ceil_log(2, n)) + (power_of_two(n) ? 0 : 1);
     ASSERT_EQ(schedule->period(), rounds);
     Averaging averaging(*schedule, 1);
     averaging.run(0, rounds);

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string error_of(const std::string& text, Rank n) {
+std::string registry_error(const std::string& text, Rank n) {
   try {
     make_schedule(text, n);
   } catch (const InvalidArgument& error) {
@@ -125,20 +125,21 @@ TEST(RegistryTest, ShownDefaultsCanBeTyped) {
 
 TEST(RegistryTest, UnknownNamesAndParametersListTheValidOnes) {
   EXPECT_THAT(
-      error_of("rng", 4),
+      registry_error("rng", 4),
       StartsWith("unknown topology 'rng' (did you mean ring?); valid are ring, one-way-ring, chain, "));
-  EXPECT_THAT(error_of("rng", 4), HasSubstr(", matcha, hierarchical, periodic, live"));
-  EXPECT_THAT(error_of("Ring", 4), StartsWith("unknown topology 'Ring'"));
-  EXPECT_THAT(error_of("periodic(rng,h=2)", 4), StartsWith("unknown topology 'rng'"));
-  EXPECT_EQ(error_of("base(size=2)", 4), "base has no parameter 'size'; valid are k=1");
-  EXPECT_EQ(error_of("complete(k=2)", 4), "complete has no parameter 'k'; it takes none");
-  EXPECT_EQ(error_of("random-matching(k=2)", 4), "random-matching has no parameter 'k'; valid are seed=0");
-  EXPECT_EQ(error_of("live(ring)", 4),
+  EXPECT_THAT(registry_error("rng", 4), HasSubstr(", matcha, hierarchical, periodic, live"));
+  EXPECT_THAT(registry_error("Ring", 4), StartsWith("unknown topology 'Ring'"));
+  EXPECT_THAT(registry_error("periodic(rng,h=2)", 4), StartsWith("unknown topology 'rng'"));
+  EXPECT_EQ(registry_error("base(size=2)", 4), "base has no parameter 'size'; valid are k=1");
+  EXPECT_EQ(registry_error("complete(k=2)", 4), "complete has no parameter 'k'; it takes none");
+  EXPECT_EQ(registry_error("random-matching(k=2)", 4),
+            "random-matching has no parameter 'k'; valid are seed=0");
+  EXPECT_EQ(registry_error("live(ring)", 4),
             "live needs members= (ranks, such as [0,2,5..9]); valid are schedule=, members=");
-  EXPECT_EQ(error_of("[ring]", 4), "expected a topology's name, not the list [ring]");
-  EXPECT_EQ(error_of("periodic([ring],h=2)", 4), "expected a topology's name, not the list [ring]");
-  EXPECT_EQ(error_of("ring", 0), "a topology needs at least one rank, not n = 0");
-  EXPECT_EQ(error_of("ring", -3), "a topology needs at least one rank, not n = -3");
+  EXPECT_EQ(registry_error("[ring]", 4), "expected a topology's name, not the list [ring]");
+  EXPECT_EQ(registry_error("periodic([ring],h=2)", 4), "expected a topology's name, not the list [ring]");
+  EXPECT_EQ(registry_error("ring", 0), "a topology needs at least one rank, not n = 0");
+  EXPECT_EQ(registry_error("ring", -3), "a topology needs at least one rank, not n = -3");
 }
 
 TEST(RegistryTest, SeedsEnterTheName) {
@@ -228,8 +229,8 @@ TEST(RegistryTest, TakesFamiliesOfTheProgram) {
   EXPECT_EQ(schedule->name(), "test-broadcast(0.25,seed=6)");
   EXPECT_EQ(dense_round(*schedule, 0)(3, 0), 0.25);
   EXPECT_EQ(dense_round(*make_schedule("hierarchical(outer=test-broadcast,local=2)", 4), 0)(2, 0), 0.25);
-  EXPECT_THAT(error_of("rng", 4), HasSubstr(", test-broadcast"));
-  EXPECT_EQ(error_of("test-broadcast(weight=2)", 4),
+  EXPECT_THAT(registry_error("rng", 4), HasSubstr(", test-broadcast"));
+  EXPECT_EQ(registry_error("test-broadcast(weight=2)", 4),
             "test-broadcast: weight=2 is not valid; expected a number from 0 to 1");
   try {
     register_topology(family);

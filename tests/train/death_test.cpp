@@ -11,7 +11,7 @@ namespace starling::training {
 namespace {
 
 constexpr Rank kVictim = 2;
-constexpr Step kSteps = 60;
+constexpr Step kDeathSteps = 60;
 constexpr Step kLast = 25;  // of the victim
 
 // What survivors tell the test: plain memory that processes share.
@@ -54,8 +54,8 @@ void work(Flock& flock, const TrainerOptions& options, bool with_death, SharedRe
   torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
   Trainer trainer(flock, *network, sgd, options);
   try {
-    trainer.begin_epoch(kSteps);
-    for (Step t = 0; t < kSteps; ++t) {
+    trainer.begin_epoch(kDeathSteps);
+    for (Step t = 0; t < kDeathSteps; ++t) {
       trainer.zero_grad();
       const Points batch = points(1000 * t + flock.rank(), 32);
       torch::nn::functional::cross_entropy(network->forward(batch.x), batch.label).backward();

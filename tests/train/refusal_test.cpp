@@ -10,7 +10,8 @@ namespace {
 using testing::HasSubstr;
 
 // The message of a trainer that cannot be made, in a flock of `size`.
-std::string refusal(const TrainerOptions& options, const std::string& optimizer = "sgd", Rank size = 1) {
+std::string trainer_refusal(const TrainerOptions& options, const std::string& optimizer = "sgd",
+                            Rank size = 1) {
   const auto ends = ends_on("local_threads", size, [&](Flock& flock) {
     const NetworkPtr network = make_network("mlp");
     const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
@@ -22,43 +23,47 @@ std::string refusal(const TrainerOptions& options, const std::string& optimizer 
 }
 
 TEST(Refusal, OfUnknownWords) {
-  EXPECT_THAT(refusal({.method = "dsgd-acw"}), AllOf(HasSubstr("dsgd-acw"), HasSubstr("dsgd-awc")));
-  EXPECT_THAT(refusal({.topology = "rang"}), AllOf(HasSubstr("rang"), HasSubstr("ring")));
-  EXPECT_THAT(refusal({.message = "float61"}), AllOf(HasSubstr("float61"), HasSubstr("float16")));
-  EXPECT_THAT(refusal({.buffers = "averaged"}), AllOf(HasSubstr("averaged"), HasSubstr("broadcast")));
-  EXPECT_THAT(refusal({.on_loss = "rise"}), AllOf(HasSubstr("rise"), HasSubstr("raise")));
-  EXPECT_THAT(refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
-  EXPECT_THAT(refusal({.method = "relay-sgd(missing=zero)", .topology = "chain"}), HasSubstr("missing"));
+  EXPECT_THAT(trainer_refusal({.method = "dsgd-acw"}), AllOf(HasSubstr("dsgd-acw"), HasSubstr("dsgd-awc")));
+  EXPECT_THAT(trainer_refusal({.topology = "rang"}), AllOf(HasSubstr("rang"), HasSubstr("ring")));
+  EXPECT_THAT(trainer_refusal({.message = "float61"}), AllOf(HasSubstr("float61"), HasSubstr("float16")));
+  EXPECT_THAT(trainer_refusal({.buffers = "averaged"}), AllOf(HasSubstr("averaged"), HasSubstr("broadcast")));
+  EXPECT_THAT(trainer_refusal({.on_loss = "rise"}), AllOf(HasSubstr("rise"), HasSubstr("raise")));
+  EXPECT_THAT(trainer_refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
+  EXPECT_THAT(trainer_refusal({.method = "relay-sgd(missing=zero)", .topology = "chain"}),
+              HasSubstr("missing"));
 }
 
 TEST(Refusal, OfNumbersOutOfRange) {
   const double nan = std::nan("");
   for (const double megabytes : {0.0, -1.0, nan, HUGE_VAL})
-    EXPECT_THAT(refusal({.bucket_mb = megabytes}), HasSubstr("bucket_mb")) << megabytes;
+    EXPECT_THAT(trainer_refusal({.bucket_mb = megabytes}), HasSubstr("bucket_mb")) << megabytes;
   for (const int accumulation : {0, -3})
-    EXPECT_THAT(refusal({.accumulation = accumulation}), HasSubstr("accumulation")) << accumulation;
+    EXPECT_THAT(trainer_refusal({.accumulation = accumulation}), HasSubstr("accumulation")) << accumulation;
   for (const double norm : {-1.0, nan, HUGE_VAL})
-    EXPECT_THAT(refusal({.clip_norm = norm}), HasSubstr("clip_norm")) << norm;
+    EXPECT_THAT(trainer_refusal({.clip_norm = norm}), HasSubstr("clip_norm")) << norm;
   for (const double scale : {-1.0, nan, HUGE_VAL})
-    EXPECT_THAT(refusal({.loss_scale = scale}), HasSubstr("loss_scale")) << scale;
+    EXPECT_THAT(trainer_refusal({.loss_scale = scale}), HasSubstr("loss_scale")) << scale;
 }
 
 TEST(Refusal, OfWhatExcludesEachOther) {
-  EXPECT_THAT(refusal({.clip_norm = 1, .eager = true}), HasSubstr("eager and clip_norm exclude each other"));
-  EXPECT_THAT(refusal({.eager = true, .loss_scale = 1}),
+  EXPECT_THAT(trainer_refusal({.clip_norm = 1, .eager = true}),
+              HasSubstr("eager and clip_norm exclude each other"));
+  EXPECT_THAT(trainer_refusal({.eager = true, .loss_scale = 1}),
               HasSubstr("eager and loss_scale exclude each other"));
   for (const char* method : {"dadam", "accum-adam", "accum-adamw(s=2)"})
     for (const char* optimizer : {"sgd", "rmsprop", "amsgrad"})
-      EXPECT_THAT(refusal({.method = method}, optimizer), HasSubstr("needs torch::optim::Adam or AdamW"));
+      EXPECT_THAT(trainer_refusal({.method = method}, optimizer),
+                  HasSubstr("needs torch::optim::Adam or AdamW"));
   for (const char* method : {"dsgd-awc", "gradient-tracking", "push-sum"})
-    EXPECT_THAT(refusal({.method = method, .topology = "ceca"}, "sgd", 4),
+    EXPECT_THAT(trainer_refusal({.method = method, .topology = "ceca"}, "sgd", 4),
                 AllOf(HasSubstr("ceca"), HasSubstr("dsgd-atc")));
-  EXPECT_THAT(refusal({.method = "dsgd-awc", .topology = "fold-unfold"}, "sgd", 6), HasSubstr("push-sum"));
-  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "ring"}, "sgd", 4), HasSubstr("tree"));
+  EXPECT_THAT(trainer_refusal({.method = "dsgd-awc", .topology = "fold-unfold"}, "sgd", 6),
+              HasSubstr("push-sum"));
+  EXPECT_THAT(trainer_refusal({.method = "relay-sgd", .topology = "ring"}, "sgd", 4), HasSubstr("tree"));
   for (const char* method : {"push-sum", "allreduce-model", "local-sgd", "parameter-server"})
-    EXPECT_THAT(refusal({.method = method, .message = "bfloat16"}),
+    EXPECT_THAT(trainer_refusal({.method = method, .message = "bfloat16"}),
                 AllOf(HasSubstr(method), HasSubstr("bfloat16 would round"), HasSubstr("float32")));
-  EXPECT_THAT(refusal({.method = "relay-sgd", .topology = "chain", .message = "float16"}),
+  EXPECT_THAT(trainer_refusal({.method = "relay-sgd", .topology = "chain", .message = "float16"}),
               HasSubstr("use float32"));
 }
 

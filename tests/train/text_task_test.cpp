@@ -34,7 +34,7 @@ std::vector<std::uint32_t> all(const Task& task, Split split) {
 }
 
 template <typename F>
-std::string refusal(F&& f) {
+std::string text_refusal(F&& f) {
   try {
     f();
   } catch (const Error& error) {
@@ -44,9 +44,9 @@ std::string refusal(F&& f) {
 }
 
 // Says the same of every character: the first of the alphabet, with a lead of one.
-class Stubborn final : public Model {
+class StubbornText final : public Model {
  public:
-  explicit Stubborn(std::int64_t symbols) : symbols_(symbols) {}
+  explicit StubbornText(std::int64_t symbols) : symbols_(symbols) {}
   torch::Tensor forward(const torch::Tensor& batch) override {
     return torch::one_hot(torch::zeros_like(batch), symbols_).to(torch::kFloat);
   }
@@ -57,7 +57,7 @@ class Stubborn final : public Model {
 
 TEST(TextTask, CountsCharacters) {
   const auto task = make_text_task(TextWindows("ab", repeated("ab", 100'000), 5));
-  Stubborn model(2);
+  StubbornText model(2);
   const auto samples = all(*task, Split::test);
   EXPECT_EQ(samples.size(), 1999u);
   const Task::Judged judged = task->judge(model, samples);
@@ -105,22 +105,23 @@ TEST(TextTask, SplitsWithoutClasses) {
   const std::size_t count = task->size(Split::train);
   EXPECT_EQ(task->partition("iid", 4, 9), iid_partition(count, 4, 9));
   EXPECT_EQ(task->partition("contiguous", 4, 9), contiguous_partition(count, 4));
-  EXPECT_EQ(refusal([&] { task->partition("dirichlet(alpha=0.1)", 4, 9); }),
+  EXPECT_EQ(text_refusal([&] { task->partition("dirichlet(alpha=0.1)", 4, 9); }),
             "dirichlet splits by class, and these samples have none; valid are iid, contiguous");
 }
 
 TEST(TextTask, RefusesModelsThatDoNotFit) {
   const auto task = pattern_task(2000, 9);
-  EXPECT_EQ(refusal([&] { task->make_model("lenet"); }),
+  EXPECT_EQ(text_refusal([&] { task->make_model("lenet"); }),
             "lenet learns images, and this data is text; valid are transformer");
-  EXPECT_EQ(refusal([&] { make_task("synthetic(train=5,test=5)")->make_model("transformer"); }),
+  EXPECT_EQ(text_refusal([&] { make_task("synthetic(train=5,test=5)")->make_model("transformer"); }),
             "transformer learns text, and this data is images; valid are lenet, mlp, resnet20, vgg11");
-  EXPECT_THAT(refusal([&] { task->make_model("transformer(block=8)"); }),
+  EXPECT_THAT(text_refusal([&] { task->make_model("transformer(block=8)"); }),
               AllOf(HasSubstr("a whole window of 9 characters"), HasSubstr("block=9 or more"),
                     HasSubstr("text(file=FILE, block=8)")));
-  EXPECT_THAT(refusal([&] { task->make_model("transformer(width=10,heads=4)"); }),
+  EXPECT_THAT(text_refusal([&] { task->make_model("transformer(width=10,heads=4)"); }),
               HasSubstr("share it equally"));
-  EXPECT_THAT(refusal([&] { task->make_model("transformer(depth=2)"); }), HasSubstr("no parameter 'depth'"));
+  EXPECT_THAT(text_refusal([&] { task->make_model("transformer(depth=2)"); }),
+              HasSubstr("no parameter 'depth'"));
 }
 
 class TextFile : public testing::Test {
@@ -145,12 +146,12 @@ TEST_F(TextFile, IsATask) {
 }
 
 TEST_F(TextFile, ErrorsNameIt) {
-  EXPECT_THAT(refusal([&] { make_task("text(file=\"" + path() + "\", block=100)"); }),
+  EXPECT_THAT(text_refusal([&] { make_task("text(file=\"" + path() + "\", block=100)"); }),
               AllOf(HasSubstr(path() + " has 1000 characters: too short"), HasSubstr("1010")));
-  EXPECT_THAT(refusal([&] { make_task("text:" + path() + "x"); }),
+  EXPECT_THAT(text_refusal([&] { make_task("text:" + path() + "x"); }),
               HasSubstr("cannot read " + path() + "x: No such file"));
   for (const std::string none : {"text", "text:", "text()"})
-    EXPECT_THAT(refusal([&] { make_task(none); }), HasSubstr("text needs file= (a text file")) << none;
+    EXPECT_THAT(text_refusal([&] { make_task(none); }), HasSubstr("text needs file= (a text file")) << none;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Options {
+struct ScalingBenchOptions {
   std::string work = "lenet";
   std::vector<std::string> methods = {"dsgd-awc", "dsgd-atc", "gradient-tracking", "allreduce"};
   std::vector<std::string> topologies = {"ring", "one-peer-exponential"};
@@ -61,7 +61,7 @@ struct Point {
   }
 };
 
-std::vector<Point> measure(const Options& options, int workers, Progress& progress) {
+std::vector<Point> measure(const ScalingBenchOptions& options, int workers, Progress& progress) {
   const std::vector<int> cpus = launch::allowed_cpus();
   const int threads = std::max(1, static_cast<int>(cpus.size()) / workers);
   const TrainingWork& work = training_work(options.work);
@@ -106,7 +106,7 @@ std::vector<Point> measure(const Options& options, int workers, Progress& progre
   return points;
 }
 
-Table table_of(const std::vector<Point>& points, const Options& options) {
+Table table_of(const std::vector<Point>& points, const ScalingBenchOptions& options) {
   Table table({{"method", Align::left},
                {"topology", Align::left},
                {"n", Align::right},
@@ -156,7 +156,7 @@ LineChart chart(const std::vector<Point>& points, const std::string& title, cons
   return result;
 }
 
-void write_page(const std::vector<Point>& points, const Options& options) {
+void write_page(const std::vector<Point>& points, const ScalingBenchOptions& options) {
   Page page("Throughput against the number of workers",
             fmt::format("{} on made-up images, batch {} per worker, {}", options.work,
                         training_work(options.work).batch, machine_text()));
@@ -192,7 +192,7 @@ void print_json(const std::vector<Point>& points) {
   std::cout << '\n';
 }
 
-void run(const Options& options) {
+void run(const ScalingBenchOptions& options) {
   if (!options.html.empty()) check_writable(options.html);
   Progress progress;
   std::vector<Point> all;
@@ -213,7 +213,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_bench_scaling(CLI::App& bench) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScalingBenchOptions>();
   CLI::App* command =
       bench.add_subcommand("scaling", "Images per second: methods x topologies x numbers of workers");
   command->add_option("--model", options->work, "lenet, resnet20 or mlp")

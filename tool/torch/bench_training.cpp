@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Options {
+struct TrainingBenchOptions {
   int rounds = 21;
   double seconds = 0.4;  // of one contender in one round
   std::string only;
@@ -69,7 +69,7 @@ std::string python_with_torch() {
 
 class Arena {
  public:
-  Arena(const Case& what, const Options& options) : cpus_(launch::allowed_cpus()) {
+  Arena(const Case& what, const TrainingBenchOptions& options) : cpus_(launch::allowed_cpus()) {
     if (cpus_.size() > 2) cpus_.resize(2);  // as the bars say
     const int threads = std::max(1, static_cast<int>(cpus_.size()) / what.ranks);
     const std::string threads_text = std::to_string(threads);
@@ -145,7 +145,7 @@ struct Result {
   bool peers = false;
 };
 
-Result measure(const Case& what, const Options& options, Progress& progress) {
+Result measure(const Case& what, const TrainingBenchOptions& options, Progress& progress) {
   Arena arena(what, options);
   std::vector<Times> times(arena.names().size());
   const auto show = [&](const std::string& text) {
@@ -196,7 +196,7 @@ std::string ratio_text(const Ratio& ratio) {
   return fmt::format("{:.3f} ({:.3f}-{:.3f})", ratio.median, ratio.lower, ratio.upper);
 }
 
-void print(const std::vector<Result>& results, const Options& options) {
+void print(const std::vector<Result>& results, const TrainingBenchOptions& options) {
   Table table({{"network", Align::left},
                {"n", Align::right},
                {"alone", Align::right},
@@ -250,7 +250,7 @@ void print_json(const std::vector<Result>& results) {
   std::cout << '\n';
 }
 
-void run(const Options& options) {
+void run(const TrainingBenchOptions& options) {
   std::vector<Result> results;
   Progress progress;
   for (const Case& what : kCases) {
@@ -267,7 +267,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_bench_training(CLI::App& bench) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainingBenchOptions>();
   CLI::App* command = bench.add_subcommand(
       "training", "training steps beside no communication at all, and beside PyTorch's DDP");
   command->add_option("--rounds", options->rounds, "interleaved rounds")

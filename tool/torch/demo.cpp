@@ -18,7 +18,7 @@
 namespace starling::tool {
 namespace {
 
-struct Options {
+struct DemoOptions {
   int workers = 4;
   int epochs = 2;
   std::string data = "mnist";
@@ -61,7 +61,7 @@ std::string available(const std::string& wanted) {
 }
 
 // As `starling train` would do it.
-void train(Contender& contender, const Options& options) {
+void train(Contender& contender, const DemoOptions& options) {
   const std::string metrics =
       std::filesystem::path(options.html).replace_extension(contender.method + ".jsonl").string();
   check_writable(metrics);
@@ -104,7 +104,7 @@ std::string verdict(const Contender& ours, const Contender& theirs) {
                      100 * ours.accuracy(), 100 * theirs.accuracy());
 }
 
-void run(Options options) {
+void run(DemoOptions options) {
   check_writable(options.html);
   options.data = available(options.data);
   std::vector<Contender> contenders = {{"one-peer exponential", "dsgd-awc"}, {"all-reduce", "allreduce"}};
@@ -122,7 +122,7 @@ void run(Options options) {
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DemoOptions>();
   CLI::App* command = app.add_subcommand("demo", "Train LeNet on MNIST: neighbours against all-reduce");
   command->add_option("--workers", options->workers, "how many processes")
       ->check(CLI::Range(1, 256))

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct SweepOptions {
   std::string config;
   std::string out = "starling-sweep";
   int at_once = 0;
@@ -47,7 +47,7 @@ bool finished(const fs::path& metrics) {
 /// Trains what is not there yet, several at a time.
 class Sweep {
  public:
-  Sweep(std::vector<SweepRun> runs, const Options& options)
+  Sweep(std::vector<SweepRun> runs, const SweepOptions& options)
       : runs_(std::move(runs)), out_(options.out), cpus_(launch::allowed_cpus()) {
     at_once_ = options.at_once > 0 ? static_cast<std::size_t>(options.at_once) : cpus_.size();
   }
@@ -157,7 +157,7 @@ void fetch_data(const std::vector<SweepRun>& runs) {
 }
 
 // The values of the file, and in their place those of the command line.
-SweepFile read_values(const Options& options, Settings& known) {
+SweepFile read_values(const SweepOptions& options, Settings& known) {
   SweepFile file;
   if (!options.config.empty()) file = read_sweep_file(options.config, known);
   for (const auto& [name, texts] : options.values) {
@@ -177,7 +177,7 @@ void make_folder(const std::string& folder) {
   if (error) throw Error(fmt::format("cannot make the folder {}: {}", folder, error.message()));
 }
 
-void run(const Options& options, Settings& known) {
+void run(const SweepOptions& options, Settings& known) {
   const SweepFile values = read_values(options, known);
   std::vector<SweepRun> runs = plan_sweep(values.common, values.cases);
   if (options.list) {
@@ -207,7 +207,7 @@ void run(const Options& options, Settings& known) {
 }  // namespace
 
 void add_sweep(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SweepOptions>();
   auto settings = std::make_shared<TrainSettings>();
   auto known = std::make_shared<Settings>(settings->training_table());
   CLI::App* command =

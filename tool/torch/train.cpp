@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kNewest = "newest";
 
-struct Options {
+struct TrainOptions {
   TrainSettings train;
   Settings settings;
   std::string config;
@@ -33,7 +33,7 @@ struct Options {
   CLI::Option* resumes = nullptr;
 };
 
-CheckpointOptions checkpoint_options(const Options& options) {
+CheckpointOptions checkpoint_options(const TrainOptions& options) {
   CheckpointOptions chosen;
   chosen.folder = options.train.checkpoint;
   chosen.every = options.train.checkpoint_every;
@@ -51,13 +51,13 @@ std::string metrics_file(const TrainSettings& train) {
   return std::filesystem::path(train.report).replace_extension(".jsonl").string();
 }
 
-Experiment read_settings(Options& options) {
+Experiment read_settings(TrainOptions& options) {
   if (!options.config.empty()) options.settings.read_file(options.config);
   return options.train.complete(options.settings);
 }
 
 // Everybody hears what happens; the first who is alive tells it.
-void train(Flock& flock, Options& options) {
+void train(Flock& flock, TrainOptions& options) {
   const Experiment experiment = read_settings(options);
   if (options.settings.from("workers") == Settings::From::command_line &&
       options.train.workers != flock.size())
@@ -96,7 +96,7 @@ void give_up(Rank rank, const std::exception& error) {
 }
 
 // What is wrong with the settings is found again, and said, once there is a flock.
-Faults faults_of(Options& options) {
+Faults faults_of(TrainOptions& options) {
   Faults faults;
   try {
     const Experiment experiment = read_settings(options);
@@ -108,7 +108,7 @@ Faults faults_of(Options& options) {
   return faults;
 }
 
-void be_worker(Options& options) {
+void be_worker(TrainOptions& options) {
   Flock flock = join(faults_of(options));
   try {
     train(flock, options);
@@ -118,14 +118,14 @@ void be_worker(Options& options) {
 }
 
 // What is wrong with the settings is said here, before there are workers, as far as it can be.
-void check(const Options& options, const Experiment& experiment) {
+void check(const TrainOptions& options, const Experiment& experiment) {
   checkpoint_options(options);
   for (const std::string& file : {options.train.report, metrics_file(options.train)})
     if (!file.empty()) check_writable(file);
   fetch_needed_data(experiment.data);
 }
 
-void start_workers(const Options& options, const Experiment& experiment) {
+void start_workers(const TrainOptions& options, const Experiment& experiment) {
   const int cores = static_cast<int>(launch::allowed_cpus().size());
   const int workers = options.train.workers;
   const LastWords words;
@@ -145,7 +145,7 @@ void start_workers(const Options& options, const Experiment& experiment) {
   words.tell();
 }
 
-void run(Options& options) {
+void run(TrainOptions& options) {
   if (launched_ranks()) {
     be_worker(options);
     return;
@@ -158,7 +158,7 @@ void run(Options& options) {
 }  // namespace
 
 void add_train(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainOptions>();
   CLI::App* command =
       app.add_subcommand("train", "Train a model on many workers, with checkpoints and reports");
   options->settings = options->train.table();
