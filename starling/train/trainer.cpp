@@ -438,6 +438,10 @@ void Trainer::skip() {
   state_->skip();
 }
 
+bool Trainer::sends_gradients() const {
+  return state_->driver->method().sends_gradients();
+}
+
 std::int64_t Trainer::begin_epoch(std::int64_t batches) {
   if (batches < 0) throw InvalidArgument(fmt::format("an epoch of {} batches", batches));
   std::vector<std::int64_t> most = {batches};

@@ -76,6 +76,8 @@ class Trainer {
   /// Takes in what asynchronous methods have under way: before the models are compared or saved, or at the
   /// end. Every rank calls it between the same steps; save() does it by itself.
   void settle();
+  /// Whether gradients travel: then they do so during backward, as they are.
+  bool sends_gradients() const;
   std::size_t buckets() const;
   std::size_t parameter_count() const;
   Flock& flock();

@@ -5,7 +5,7 @@ import torch
 
 import starling.torch as bf
 from dense_training import loss_of, network, parameters_of
-from ranks_grad_scaler import NewScaler, OldScaler
+from scalers import NewScaler, OldScaler
 
 bf.init()
 rank, n = bf.rank(), bf.size()

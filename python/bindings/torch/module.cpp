@@ -139,6 +139,7 @@ PYBIND11_MODULE(_torch, module) {
       .def_property_readonly("gradient_norm", &Trainer::gradient_norm)
       .def_property_readonly("waited", &Trainer::waited)
       .def_property_readonly("combined", &Trainer::combined)
+      .def_property_readonly("sends_gradients", &Trainer::sends_gradients)
       .def_property_readonly("buckets", &Trainer::buckets)
       .def_property_readonly("parameter_count", &Trainer::parameter_count);
 }

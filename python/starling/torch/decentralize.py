@@ -10,7 +10,7 @@ from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import _core, _torch
-from . import process
+from . import operations, process
 
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
 # Settings of a group that the native updates do not know.
@@ -69,8 +69,12 @@ class Decentralized(torch.optim.Optimizer):
             original.state, original.param_groups = self.state, self.param_groups
 
     def __del__(self):
+        self._remove_hooks()
+
+    def _remove_hooks(self) -> None:
         for hook in getattr(self, "_hooks", ()):
             hook.remove()
+        self._hooks = []
 
     def _step_alone(self) -> None:
         """The user's own step, with the gradients that the method gives it."""
@@ -88,6 +92,9 @@ class Decentralized(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Zeroes the gradients, which stay where they are: they are views of flat memory."""
+        if self._trainer is None:
+            self._base.zero_grad(self)
+            return
         try:
             self._trainer.zero_gradients()
         except _core.InvalidArgument as error:
@@ -114,35 +121,39 @@ class Decentralized(torch.optim.Optimizer):
 
     def _overflowed(self, scaler) -> bool:
         """Unscales the gradients for torch's GradScaler; whether some were not finite."""
-        if scaler is not None:
+        if scaler is not None:  # torch 1
             state = scaler._per_optimizer_states[id(self)]
             if not state["found_inf_per_device"]:
-                self._finish_before_unscaling()
+                self._average_scaled(scaler.get_scale())
                 scaler.unscale_(self)
             return any(found.item() for found in state["found_inf_per_device"].values())
         found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         overflow = bool(found is not None and found.item())
         if scale is None:
             return overflow
-        averaged = self._finish_before_unscaling()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad.div_(scale.to(parameter.grad.device))
-                    overflow = overflow or averaged and not bool(torch.isfinite(parameter.grad).all())
+        averaged = self._average_scaled(scale.item())
+        for parameter in (one for group in self.param_groups for one in group["params"] if one.grad is not None):
+            parameter.grad.div_(scale.to(parameter.grad.device))
+            overflow = overflow or averaged and not bool(torch.isfinite(parameter.grad).all())
         return overflow
 
-    def _finish_before_unscaling(self) -> bool:
-        """Gradients in host memory may be on their way since backward; on a device they wait until they are unscaled."""
+    def _average_scaled(self, scale: float) -> bool:
+        """Gradients in host memory may be on their way since backward, scaled; those of a device wait until they are not."""
         if self._options.get("eager"):
             raise ValueError("eager updates inside backward, before a GradScaler can unscale the gradients")
-        on_host = any(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
-        if on_host:
-            self._trainer.finish_gradients()
-        return on_host
+        on_host = all(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
+        if not on_host or not self._trainer.sends_gradients:
+            return False
+        self._trainer.finish_gradients()
+        scales = operations.allgather(torch.tensor([scale], dtype=torch.float64), f"{self._options['name']}/scale").tolist()
+        if min(scales) != max(scales):
+            raise ValueError(f"gradients were averaged that the ranks' GradScalers had scaled by {scales}; call "
+                             "optimizer.synchronize() before scaler.step(optimizer), so that all see the same overflows")
+        return True
 
     def synchronize(self) -> None:
-        """After ``backward()``: where the method averages gradients, it has; they may be looked at or clipped."""
+        """After ``backward()``: where the method averages gradients, it has; they may be looked at, clipped or unscaled. (A
+        GradScaler that shall know of the others' overflows needs this before its step.)"""
         self._trainer.finish_gradients()
 
     @contextmanager

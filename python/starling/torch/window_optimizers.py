@@ -52,6 +52,7 @@ class _OverWindows(Decentralized):
         """Frees the windows; no step can be made afterwards. A collective."""
         if self._trainer is not None:
             self._trainer.export_optimizer_state()
+        self._remove_hooks()
         names, self._window_names, self._trainer = self._window_names, (), None
         for name in names:
             if process.flock().has_window(name):
