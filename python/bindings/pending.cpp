@@ -35,7 +35,11 @@ void wait_for_result(Pending& pending) {
       const py::gil_scoped_release release;
       ended = pending.wait_on(kBetweenSignals);
     }
-    if (!ended && PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (!ended && PyErr_CheckSignals() != 0) {
+      py::error_already_set interrupted;
+      pending.pause();
+      throw interrupted;
+    }
   }
 }
 

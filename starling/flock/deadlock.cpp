@@ -117,7 +117,7 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
 }
 
 WaitNote::~WaitNote() {
-  if (!core_.hub->told_others.exchange(false)) return;
+  if (kept_ || !core_.hub->told_others.exchange(false)) return;
   core_.fabric->board().publish({});
 }
 

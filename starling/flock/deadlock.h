@@ -26,9 +26,12 @@ class WaitNote {
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
   ~WaitNote();
+  /// The wait goes on at once, in another call.
+  void keep() { kept_ = true; }
 
  private:
   Core& core_;
+  bool kept_ = false;
 };
 
 }  // namespace starling

@@ -231,7 +231,10 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
     const std::uint32_t ticket = core_->fabric->ticket();
     core_->hub->advance_in_flight(this);
     if (advance()) return true;
-    if (deadline != Deadline::max() && Clock::now() >= deadline) return false;
+    if (deadline != Deadline::max() && Clock::now() >= deadline) {
+      if (comes_back) note.keep();
+      return false;
+    }
     const std::uint64_t asleep = trace_.wait_begins();
     core_->fabric->sleep(ticket, missing_sources(), deadline);
     trace_.wait_ends(asleep);
@@ -303,6 +306,10 @@ bool Pending::wait_part(std::chrono::nanoseconds duration, bool comes_back) {
     return false;
   wait();
   return true;
+}
+
+void Pending::pause() {
+  if (operation_) operation_->wait_until(Clock::now());  // which takes back what others were told
 }
 
 void Pending::abandon() {

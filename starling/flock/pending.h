@@ -24,8 +24,11 @@ class Pending {
   void wait();
   /// The same for at most `duration`; false when that was too short.
   bool wait_for(std::chrono::nanoseconds duration);
-  /// A part of wait(), for callers that look at signals in between: not there yet means that they call again.
+  /// A part of wait(), for callers that look at signals in between: false means that they call again at once,
+  /// or pause().
   bool wait_on(std::chrono::nanoseconds duration);
+  /// Whoever called wait_on() does something else now.
+  void pause();
   /// Nobody waits for it any more, and the memory it was given lives for ever.
   void abandon();
 

@@ -53,6 +53,26 @@ TEST_P(DeadlockTest, WaitsInParts) {
   });
 }
 
+// One of them stops waiting before a deadlock is suspected, and sends what the other waits for.
+TEST_P(DeadlockTest, APausedWaitIsPartOfNone) {
+  run([](Flock& flock) {
+    std::vector<float> x(3);
+    const Rank other = 1 - flock.rank();
+    Pending pending = flock.recv_nonblocking(x, other, flock.rank() == 0 ? "this name" : "that name");
+    if (flock.rank() == 0) {
+      const auto until = Clock::now() + 800ms;
+      while (Clock::now() < until) require(!pending.wait_on(50ms), "there was nothing to come");
+      pending.pause();
+      std::this_thread::sleep_for(1500ms);  // by now rank 1 has looked for circles
+      flock.send(x, other, "that name");
+      pending.wait();
+    } else {
+      while (!pending.wait_on(50ms)) continue;
+      flock.send(x, other, "this name");
+    }
+  });
+}
+
 // A rank that was told may end at once; the others must hear of the circle, not of its end.
 TEST_P(DeadlockTest, TheFirstToBeToldMayLeave) {
   run([](Flock& flock) {
