@@ -17,6 +17,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 OURS = [block for block in BLOCKS if "import starling" in block]
 THEIRS = [block for block in BLOCKS if "import starling" not in block]
 TORCH_DDP = [block for block in THEIRS if "DistributedDataParallel(model)" in block]
+ROWS = [line.split("|") for line in TEXT.splitlines() if line.startswith("| ") and line.count("|") == 3]
+RIGHT = " ".join(row[2] for row in ROWS)  # Starling's column of the tables
 LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK")
 
 
@@ -33,7 +35,8 @@ def run(program, folder):
     path = folder / "train.py"
     path.write_text(program)
     command = [starling.tool_path(), "run", "-n", "2", "--", sys.executable, str(path)]
-    ended = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True,
+                           timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return losses(ended.stdout)
 
@@ -60,8 +63,9 @@ def test_ddp_and_allreduce_have_the_same_losses(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    ranks = [subprocess.Popen([sys.executable, str(path)], env=environment(RANK=str(rank), **place), cwd=tmp_path,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+    ranks = [subprocess.Popen([sys.executable, str(path)], env=environment(RANK=str(rank), **place),
+                              cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for rank in range(2)]
     outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     expected = sorted(loss for output in outputs for loss in losses(output))
@@ -69,15 +73,13 @@ def test_ddp_and_allreduce_have_the_same_losses(tmp_path):
 
 
 def test_functions_of_the_tables_exist():
-    right = [line.split("|")[2] for line in TEXT.splitlines() if line.startswith("| ") and line.count("|") == 3]
-    names = {name for cell in right for name in re.findall(r"\bbf\.(\w+)", cell)}
+    names = set(re.findall(r"\bbf\.(\w+)", RIGHT))
     assert len(names) >= 20
     assert {name for name in names if not hasattr(bf, name)} == set()
 
 
 def test_names_of_the_tables_exist():
-    right = " ".join(line.split("|")[2] for line in TEXT.splitlines() if line.startswith("| ") and line.count("|") == 3)
     methods = {family["name"] for family in starling.methods()}
     topologies = {family["name"] for family in starling.topologies()}
-    for quoted in re.findall(r'"([a-z][a-z0-9-]+)(?:\([^"]*\))?"', right):
+    for quoted in re.findall(r'"([a-z][a-z0-9-]+)(?:\([^"]*\))?"', RIGHT):
         assert quoted in methods | topologies | {"float16", "default"}, quoted

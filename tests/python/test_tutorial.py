@@ -38,7 +38,8 @@ def test_chapter_runs(chapter, tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     notebook = nbformat.read(chapter, as_version=4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3",
+                            resources={"metadata": {"path": str(tmp_path)}})
     try:
         client.execute(env=environment)
     except CellExecutionError as error:
