@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy
 
 _USUAL_DIM = 10
+_WORTH_A_THREAD = 4096  # numbers in all nodes' iterates
 
 
 class _Result:
@@ -141,7 +142,8 @@ def simulate(method: str = "dsgd-atc", topology: Union[str, Topology] = "exponen
         raise _core.InvalidArgument(f"the problem has {objective.nodes} nodes, but n is {n}")
     options = _core.TrainingOptions()
     if threads is None:
-        threads = 1 if gradient is not None else 0  # Python's functions take turns anyway
+        # Python's functions take turns anyway, and small problems are done before another thread has woken up.
+        threads = 1 if gradient is not None or objective.nodes * objective.dim < _WORTH_A_THREAD else 0
     settings = dict(method=method, optimizer=optimizer, lr=lr, decay=decay, decay_every=decay_every, steps=steps, seed=seed,
                     precision=precision, threads=threads, drop=drop, points=points,
                     time=make_time_model(time, objective.nodes, seed))

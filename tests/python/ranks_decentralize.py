@@ -229,6 +229,7 @@ def test_average_and_consensus_distance():
     mine = parameters_of(model)
     with own.global_average():
         assert_same(model, mean)
+        model(torch.zeros(1, 3, dtype=torch.float64))  # to evaluate; begins no step
         with pytest.raises(ValueError, match="average"):
             own.step()
     assert torch.equal(parameters_of(model), mine)

@@ -35,6 +35,8 @@ class Decentralized(torch.optim.Optimizer):
 
     _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
 
+    _averaged = False
+
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
         """Becomes a face of `optimizer`, whose groups and state it shares."""
         self.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
@@ -188,9 +190,11 @@ class Decentralized(torch.optim.Optimizer):
         """
         averaging = self._trainer.averaging()
         averaging.enter()
+        self._averaged = True  # no step begins meanwhile, whatever forward passes there are
         try:
             yield
         finally:
+            self._averaged = False
             averaging.exit()
 
     def adopt_average(self) -> None:
@@ -227,7 +231,7 @@ class _Forward:
 
     def __call__(self, module, *_):
         optimizer = self._optimizer()
-        if optimizer is not None and module.training and torch.is_grad_enabled():
+        if optimizer is not None and not optimizer._averaged and module.training and torch.is_grad_enabled():
             getattr(optimizer, self._action)()
 
     def __reduce__(self):
