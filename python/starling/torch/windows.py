@@ -168,7 +168,8 @@ def _get(name: str, src_weights, require_mutex: bool) -> None:
 
 def win_get(name: str, src_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
     """Fetches the tensors of the sources, all in-neighbours unless given, times weight, into this rank's
-    slots: as they were at their owner's last win_update, put with a self_weight other than 1, win_publish or barrier."""
+    slots: as they were at their owner's last win_update, put with a self_weight other than 1, win_publish or
+    barrier."""
     _get(name, src_weights, require_mutex)
     return True
 
