@@ -1,7 +1,6 @@
 #include <pybind11/stl.h>
 
 #include "module.h"
-#include "starling/topology/every.h"
 #include "starling/topology/hierarchical.h"
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
@@ -115,10 +114,6 @@ void bind_topology(py::module_& module) {
         return reinterpret_cast<std::uintptr_t>(&lent);
       },
       "For starling._torch.");
-  module.def(
-      "every_schedule",
-      [](const std::shared_ptr<Schedule>& schedule, Step every) { return every_schedule(schedule, every); },
-      "`schedule` in every so-many-th step only.");
   module.def(
       "hierarchical_schedule",
       [](const std::shared_ptr<Schedule>& outer, Rank local) { return hierarchical_schedule(outer, local); },

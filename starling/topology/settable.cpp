@@ -13,7 +13,8 @@ SettableSchedule::SettableSchedule(Rank n, Rank rank) : Schedule(n), rank_(rank)
 void SettableSchedule::set(Exchange exchange) {
   const auto check = [&](Rank peer) {
     if (peer < 0 || peer >= size())
-      throw InvalidArgument(fmt::format("rank {} is not one of the {} ranks 0..{}", peer, size(), size() - 1));
+      throw InvalidArgument(
+          fmt::format("rank {} is not one of the {} ranks 0..{}", peer, size(), size() - 1));
     if (peer == rank_)
       throw InvalidArgument(fmt::format("rank {} is this rank itself; its weight is the self weight", peer));
   };
@@ -22,9 +23,14 @@ void SettableSchedule::set(Exchange exchange) {
   exchange_ = std::move(exchange);
 }
 
-// Of the others nothing is known here.
+// Of the others nothing is known here but that they hear this rank.
 void SettableSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
-  if (rank == rank_) out = exchange_;
+  if (rank == rank_) {
+    out = exchange_;
+    return;
+  }
+  for (const Destination& to : exchange_.destinations)
+    if (to.rank == rank) out.hear(rank_, 1);
 }
 
 }  // namespace starling

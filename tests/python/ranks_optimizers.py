@@ -125,6 +125,20 @@ def test_weights_of_every_step(name, check):
     assert_same(model, dense[rank], "the topology's weights again")
 
 
+def test_adapt_with_combine_reads_the_weights_when_forward_begins():
+    model, own = wrapped("awc")
+    dense = DenseFlock(n, OPTIMIZERS["sgd"])
+    for step in range(2):
+        own.self_weight, own.src_weights = None, None
+        own.zero_grad()
+        loss = loss_of(model, rank, step)
+        own.self_weight, own.src_weights = 0, {n + 7: 1}  # for the next step, where it would be an error
+        loss.backward()
+        own.step()
+        dense.adapt_with_combine(uniform())
+        assert_same(model, dense[rank])
+
+
 def test_destinations_as_a_list_count_once():
     model, own = wrapped("atc")
     dense = DenseFlock(n, OPTIMIZERS["sgd"])

@@ -60,8 +60,8 @@ def test_convex_problem(wrapper, barrier):
     for step in range(150):
         own.param_groups[0]["lr"] = 0.2 / (1 + 0.05 * step)
         train_step(own, model, rank, step, lambda one, *_: one())
-        if not barrier:
-            time.sleep(0.001)  # ranks share cores: nobody shall be done before the others begin
+        if not barrier and step % 10 == 9:
+            bf.barrier()  # ranks share cores: nobody shall be done before the others begin
     bf.barrier()
     assert float((model.x - (n - 1) / 2).abs().max()) < (0.3 if barrier else 1.0)
     own.unregister_window()
@@ -144,9 +144,9 @@ def test_pull_get_in_lock_step_is_adapt_then_combine(optimizer):
     own.unregister_window()
 
 
-@pytest.mark.parametrize("every", [1, 2])
-def test_push_sum_in_lock_step(every):
-    """On a star, whose ranks have different degrees: x and the scalar are pushed in equal shares."""
+@pytest.mark.parametrize("every, chosen", [(1, False), (2, False), (1, True)])
+def test_push_sum_in_lock_step(every, chosen):
+    """On a star, whose ranks have different degrees: x and the scalar are pushed in equal shares, or in others."""
     if n > 1:
         bf.set_topology(bf.StarGraph(n))
     graph = bf.load_topology()
@@ -155,7 +155,13 @@ def test_push_sum_in_lock_step(every):
         told = set(graph.successors(source)) | {source}
         for to in told:
             shares[to, source] = 1 / len(told)
+        if chosen and len(told) > 1:  # the first one gets some of what one would keep
+            shares[source, source] -= 0.125
+            shares[min(told - {source}), source] += 0.125
     model, own = wrapped(bf.DistributedPushSumOptimizer, num_steps_per_communication=every)
+    if chosen:
+        own.self_weight = float(shares[rank, rank])
+        own.dst_weights = {to: float(shares[to, rank]) for to in bf.out_neighbor_ranks()}
     dense = DenseFlock(n, sgd)
     p = np.ones(n)
     for step in range(6):
@@ -167,6 +173,22 @@ def test_push_sum_in_lock_step(every):
         dense.mix(matrix * p[None, :] / p_next[:, None])
         p = p_next
         assert_same(begun(own, model), dense[rank], f"step {step}")
+    own.unregister_window()
+
+
+def test_shares_that_are_none():
+    model, own = wrapped(bf.DistributedPushSumOptimizer)
+    own.self_weight = 0.5
+    with pytest.raises(ValueError, match="together"):
+        own.step()
+    own.dst_weights = {}
+    with pytest.raises(ValueError, match="sum to one"):
+        own.step()
+    own.self_weight, own.dst_weights = 0.5, {n + 3: 0.5}
+    with pytest.raises(ValueError, match="out-neighbours"):
+        own.step()
+    own.self_weight, own.dst_weights = 1.0, []
+    own.step()
     own.unregister_window()
 
 

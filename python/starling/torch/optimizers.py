@@ -178,7 +178,7 @@ def _make(face: type, optimizer: torch.optim.Optimizer, model: Model, every: int
         flock = process.flock()
         made._every = every
         made._settable = _core.SettableSchedule(flock.size, flock.rank)
-        if method == "win-put":  # whose windows have slots for all that are ever heard
+        if method in ("win-put", "async-push-sum"):  # whose windows have slots for all that are ever heard
             made._settable.set(1.0, dict.fromkeys(process.in_neighbor_ranks(), 0.0),
                                dict.fromkeys(process.out_neighbor_ranks(), 1.0))
         options["schedule"] = made._settable

@@ -10,8 +10,8 @@ import torch
 from .. import _core
 from . import process
 from .decentralize import Decentralized, Model
-from .optimizers import _checked_number, _make, _Timed, _Weighted
-from .weights import destination_weights, read_weights
+from .optimizers import _make, _Weighted
+from .weights import destination_weights, own_weight, read_weights
 
 _numbers = itertools.count()
 
@@ -59,6 +59,15 @@ class _OverWindows(Decentralized):
                 _core.free_window(process.flock(), name)
 
 
+def _told(operation: str, chosen) -> Dict[int, float]:
+    told = destination_weights(operation, "dst_weights", chosen)
+    strangers = sorted(set(told) - set(process.out_neighbor_ranks()))
+    if strangers:
+        raise ValueError(f"{operation}: dst_weights has {strangers}, but this rank has windows only at its out-neighbours "
+                         f"{process.out_neighbor_ranks()}")
+    return told
+
+
 class _WinPut(_OverWindows, _Weighted):
     def _set_neighbors(self, settable: _core.SettableSchedule, step: int) -> None:
         flock = process.flock()
@@ -69,16 +78,25 @@ class _WinPut(_OverWindows, _Weighted):
         if self.dst_weights is None:
             told = dict.fromkeys(destinations, 1.0)
         else:
-            told = destination_weights("step", "dst_weights", self.dst_weights)
-        strangers = sorted(set(told) - set(process.out_neighbor_ranks()))
-        if strangers:
-            raise ValueError(f"dst_weights has {strangers}, but this rank has windows only at its out-neighbours "
-                             f"{process.out_neighbor_ranks()}")
+            told = _told("step", self.dst_weights)
         settable.set(own, sources, told, group)
 
 
-class _PushSum(_OverWindows, _Timed):
-    pass
+class _PushSum(_OverWindows, _Weighted):
+    def _set_neighbors(self, settable: _core.SettableSchedule, step: int) -> None:
+        """Shares: what one keeps and what the others get sum to one."""
+        if self.self_weight is None and self.dst_weights is None:
+            others = process.out_neighbor_ranks()
+            own = 1.0 / (len(others) + 1)
+            told = dict.fromkeys(others, own)
+        elif self.self_weight is None or self.dst_weights is None:
+            raise ValueError("step: push-sum takes self_weight and dst_weights together or not at all")
+        else:
+            own = own_weight("step", self.self_weight)
+            told = _told("step", self.dst_weights)
+        if abs(own + sum(told.values()) - 1.0) > 1e-9:
+            raise ValueError(f"step: self_weight {own} and dst_weights {told} are shares, which sum to one")
+        settable.set(own, {}, told)
 
 
 class _PullGet(_OverWindows, _Weighted):
@@ -153,27 +171,13 @@ def DistributedWinPutOptimizer(optimizer: torch.optim.Optimizer, model: Model, n
 def DistributedPushSumOptimizer(optimizer: torch.optim.Optimizer, model: Model, num_steps_per_communication: int = 1,
                                 window_prefix: Optional[str] = None) -> Decentralized:
     """Each step gives shares of the model to the out-neighbours, 1 / (their number + 1) each, with a scalar that corrects
-    for what directed graphs do to averages (push-sum)."""
+    for what directed graphs do to averages (push-sum). ``self_weight`` and ``dst_weights`` may be set to other shares
+    before every step."""
     _check_known_neighbors()
     prefix = _prefix("push_sum", window_prefix)
-    schedule = _core.every_schedule(_push_schedule(), _checked_number(num_steps_per_communication))
-    made = _make(_PushSum, optimizer, model, 1, "async-push-sum", name=prefix, schedule=schedule)
+    made = _make(_PushSum, optimizer, model, num_steps_per_communication, "async-push-sum", name=prefix)
     made._window_names = tuple(f"{prefix}/{index}/window" for index in range(made._trainer.buckets))
     return made
-
-
-def _push_schedule() -> _core.Schedule:
-    """The topology's edges with weights that sum to one over what a rank sends."""
-    flock = process.flock()
-    graph = process.load_topology()
-    receivers, senders, weights = [], [], []
-    for sender in range(flock.size):
-        told = sorted(set(graph.successors(sender)) | {sender})
-        for receiver in told:
-            receivers.append(receiver)
-            senders.append(sender)
-            weights.append(1.0 / len(told))
-    return _core.schedule_from_weights(flock.size, (receivers, senders, weights), f"push of {flock.schedule.name}", push=True)
 
 
 def DistributedPullGetOptimizer(optimizer: torch.optim.Optimizer, model: Model, num_steps_per_communication: int = 1,

@@ -31,7 +31,7 @@ class AsyncPushSum : public Asynchronous {
       for (const Source& source :
            flattened(block.channel->schedule()->exchange(block.step, destination.rank), destination.rank)
                .sources)
-        if (source.rank == self) shares[destination.rank] = source.weight;
+        if (source.rank == self) shares[destination.rank] = source.weight * destination.scale;
     // What the dead would get is kept.
     OneSided& window = window_of(block);
     double kept = round.self_weight;
