@@ -35,7 +35,7 @@ TEST(Refusal, OfNumbersOutOfRange) {
   const double nan = std::nan("");
   for (const double megabytes : {0.0, -1.0, nan, HUGE_VAL})
     EXPECT_THAT(refusal({.bucket_mb = megabytes}), HasSubstr("bucket_mb")) << megabytes;
-  for (const int accumulation : {0, -3})
+  for (const int accumulation : {-1, -3})
     EXPECT_THAT(refusal({.accumulation = accumulation}), HasSubstr("accumulation")) << accumulation;
   for (const double norm : {-1.0, nan, HUGE_VAL})
     EXPECT_THAT(refusal({.clip_norm = norm}), HasSubstr("clip_norm")) << norm;
