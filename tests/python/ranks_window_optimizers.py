@@ -221,6 +221,7 @@ def test_windows_are_freed_and_made_again(wrapper):
         assert names and all(name.startswith("mine") and flock.has_window(name) for name in names)
         own.unregister_window()
         assert not any(flock.has_window(name) for name in names)
+        loss_of(model, rank, 1)  # the model goes on without it
         with pytest.raises(RuntimeError, match="unregister_window"):
             train_step(own, model, rank, 1)
         assert all(float(state["step"]) == 1 for state in own.state_dict()["state"].values())
