@@ -377,8 +377,8 @@ class Flock {
   std::shared_ptr<Core> core_;
 };
 
-/// Joins the flock that this process was started in (by `starling run`, mpirun, torchrun or srun on one host), or
-/// makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
+/// Joins the flock that this process was started in (by `starling run`, mpirun, torchrun or srun on one
+/// host), or makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
 Flock join();
 /// The same, with messages that get lost and other faults, to see what a program makes of them.
 Flock join(const Faults& faults);

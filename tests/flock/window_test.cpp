@@ -173,8 +173,9 @@ TEST_P(WindowTest, WhoWaitsForAMutexMayGiveUp) {
       flock.barrier("given up");
     } else {
       flock.barrier("held");
-      const std::string text = message_of<Error>(
-          [&] { auto lock = window.mutex({flock.rank(), 1}, [] { throw Error("enough"); }); });
+      const std::string text = message_of<Error>([&] {
+        auto lock = window.mutex({flock.rank(), 1}, [] { throw Error("enough"); });
+      });
       require(text == "enough", text);
       const auto own = window.mutex();  // what was held already is free again
       flock.barrier("given up");

@@ -79,7 +79,8 @@ struct MethodRun {
   std::size_t parts = 0;       // 0: drive()
   std::size_t parameters = 0;  // 0: as many as parts
   const Launcher* launcher = &launchers()[0];
-  bool in_turns = false;  // ranks end a step one after another: asynchronous ones, too, do the same every time
+  bool in_turns =
+      false;  // ranks end a step one after another: asynchronous ones, too, do the same every time
   std::function<bool(Rank, Step)> skips = [](Rank, Step) { return false; };
 };
 
