@@ -114,12 +114,13 @@ void bind_operations(py::class_<Flock>& flock) {
           "_time_neighbor_allreduce",
           [](Flock& self, Address address, std::size_t count, std::size_t calls) {
             const py::gil_scoped_release release;
-            std::vector<float> out(count);
             const auto begin = std::chrono::steady_clock::now();
-            for (std::size_t i = 0; i < calls; ++i)
-              self.start_neighbor_allreduce({{{DType::float32, pointer(address), count}, out.data(), 0}}, {},
+            for (std::size_t i = 0; i < calls; ++i) {
+              const std::unique_ptr<float[]> out(new float[count]);  // a fresh result per call, as in Python
+              self.start_neighbor_allreduce({{{DType::float32, pointer(address), count}, out.get(), 0}}, {},
                                             "neighbor_allreduce")
                   .wait();
+            }
             return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
           },
           "Seconds of so many calls from C++, for bench/python_bench.py.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, Optional, Sequence
 
 _EXAMPLE = "example: bfrun -np 4 python train.py --lr 0.1"
-_HERE_ONLY = "all ranks run on this machine for now, and talk through its memory"
+_HERE_ONLY = "all ranks run on this machine and talk through its memory"
 # What mpirun did with it -> why it has no meaning here, and what to do instead.
 _WITHOUT_MEANING = {
     "--network-interface": f"{_HERE_ONLY}; leave it out",

@@ -17,16 +17,17 @@ namespace {
 // are slow.
 constexpr double kLr = 1e-5;
 
-// A network with its optimizer, and a trainer unless it trains alone.
+// A network with its optimizer, and a trainer unless it trains "alone" or only computes "gradients".
 class Contender {
  public:
   Contender(const Flock& flock, const TrainingWork& work, const std::string& who, const std::string& topology,
-            const std::string& name) {
+            const std::string& name)
+      : updates_(who != "gradients") {
     torch::manual_seed(1);
     net_ = make_model(work.model, {work.channels, work.height, work.width, work.classes});
     sgd_ =
         std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(kLr).momentum(0.9));
-    if (who != "alone")
+    if (who != "alone" && updates_)
       trainer_ = std::make_unique<Trainer>(flock, *net_, *sgd_,
                                            TrainerOptions{.method = who, .topology = topology, .name = name});
     torch::manual_seed(100 + static_cast<std::uint64_t>(flock.rank()));
@@ -39,12 +40,13 @@ class Contender {
     torch::nn::functional::cross_entropy(net_->forward(images_), labels_).backward();
     if (trainer_)
       trainer_->step();
-    else
+    else if (updates_)
       sgd_->step();
   }
   double waited() const { return trainer_ ? trainer_->waited() : 0; }
 
  private:
+  bool updates_;
   ModelPtr net_;
   std::unique_ptr<torch::optim::SGD> sgd_;
   std::unique_ptr<Trainer> trainer_;
