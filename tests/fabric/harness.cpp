@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/local/local.h"
+#include "starling/fabric/plugin.h"
 
 namespace starling {
 namespace {
@@ -26,27 +28,31 @@ RankEnd run_body(const std::shared_ptr<Fabric>& fabric, const RankBody& body) {
   }
 }
 
-// What a fabric is wrapped in before a rank gets it.
-using Wrap = std::function<std::shared_ptr<Fabric>(std::shared_ptr<Fabric>)>;
+// How a rank of a job gets its fabric.
+using Join = std::function<std::shared_ptr<Fabric>(Rank rank)>;
+// Made anew for every job.
+using Meeting = std::function<Join(Rank size)>;
 
-std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const Wrap& wrap) {
-  auto fabrics = local_threads(size);
-  for (auto& fabric : fabrics) fabric = wrap(std::move(fabric));
+std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const Meeting& meeting) {
+  const Join join = meeting(size);
   std::vector<RankEnd> ends(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < ends.size(); ++r)
     threads.emplace_back([&, r] {
-      ends[r] = run_body(fabrics[r], body);
-      fabrics[r].reset();  // leaves, as a process does at its end
+      try {
+        auto fabric = join(static_cast<Rank>(r));
+        ends[r] = run_body(fabric, body);
+      } catch (const std::exception& error) {
+        ends[r] = {false, 0, error.what()};
+      }
     });
   for (std::thread& thread : threads) thread.join();
   return ends;
 }
 
 // Forks the ranks; what they throw comes back through pipes.
-std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Wrap& wrap) {
-  static std::atomic<int> jobs{0};
-  const std::string job = fmt::format("test-{}-{}", getpid(), jobs++);
+std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Meeting& meeting) {
+  const Join join = meeting(size);
   std::vector<pid_t> pids;
   std::vector<int> pipes;
   for (Rank r = 0; r < size; ++r) {
@@ -58,7 +64,7 @@ std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Wrap& w
       alarm(static_cast<unsigned>(kLimit.count()));
       RankEnd end;
       try {
-        const auto fabric = wrap(join_local(job, r, size));
+        const auto fabric = join(r);
         end = run_body(fabric, body);
       } catch (const std::exception& error) {
         end.message = error.what();
@@ -86,24 +92,96 @@ std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Wrap& w
   return results;
 }
 
+std::string new_job() {
+  static std::atomic<int> jobs{0};
+  return fmt::format("test-{}-{}", getpid(), jobs++);
+}
+
+Join local_rank_threads(Rank size) {
+  auto fabrics = std::make_shared<std::vector<std::shared_ptr<Fabric>>>(local_threads(size));
+  return [fabrics](Rank rank) { return std::move((*fabrics)[static_cast<std::size_t>(rank)]); };
+}
+
+Join local_rank_processes(Rank size) {
+  return [job = new_job(), size](Rank rank) { return join_local(job, rank, size); };
+}
+
+Meeting late(const Meeting& meeting) {
+  return [meeting](Rank size) -> Join {
+    return [join = meeting(size)](Rank rank) {
+      Faults faults;
+      faults.seed = 5;
+      faults.delay = 0.1;
+      faults.longest_delay = std::chrono::microseconds(500);
+      return make_faulty(join(rank), faults);
+    };
+  };
+}
+
+/// A process that hosts the store where the ranks of a job meet.
+class StoreProcess {
+ public:
+  explicit StoreProcess(const FabricPlugin& plugin) {
+    int told[2];
+    int held[2];
+    if (pipe(told) != 0 || pipe(held) != 0) throw std::runtime_error("pipe");
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(held[1]);
+      std::uint16_t port = 0;
+      const auto store = plugin.host("127.0.0.1", port);
+      char end = 0;
+      if (write(told[1], &port, sizeof(port)) == sizeof(port)) static_cast<void>(!read(held[0], &end, 1));
+      _exit(0);
+    }
+    close(told[1]);
+    close(held[0]);
+    held_ = held[1];
+    if (read(told[0], &port_, sizeof(port_)) != sizeof(port_)) throw std::runtime_error("no store");
+    close(told[0]);
+  }
+  ~StoreProcess() {
+    close(held_);
+    if (owner_ == getpid()) waitpid(pid_, nullptr, 0);
+  }
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+ private:
+  const pid_t owner_ = getpid();
+  pid_t pid_ = -1;
+  int held_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+Meeting with_plugin(const std::string& name) {
+  return [name](Rank size) -> Join {
+    const FabricPlugin& plugin = load_fabric(name);
+    auto store = std::make_shared<StoreProcess>(plugin);
+    return [&plugin, store, size, job = new_job()](Rank rank) {
+      return plugin.join({rank, size, job, store->address(), "lo", std::chrono::seconds(30)});
+    };
+  };
+}
+
+std::vector<Launcher> make_launchers() {
+  const auto start = [](const auto& how, const Meeting& meeting) {
+    return [how, meeting](Rank size, const RankBody& body) { return how(size, body, meeting); };
+  };
+  if (const char* name = std::getenv("STARLING_TEST_FABRIC"))
+    return {{fmt::format("{}_threads", name), false, start(on_threads, with_plugin(name))},
+            {fmt::format("{}_processes", name), true, start(on_processes, with_plugin(name))}};
+  return {{"local_threads", false, start(on_threads, local_rank_threads)},
+          {"local_processes", true, start(on_processes, local_rank_processes)},
+          {"late_threads", false, start(on_threads, late(local_rank_threads))},
+          {"late_processes", true, start(on_processes, late(local_rank_processes))}};
+}
+
 }  // namespace
 
 const std::vector<Launcher>& launchers() {
-  const Wrap plain = [](std::shared_ptr<Fabric> fabric) { return fabric; };
-  const Wrap late = [](std::shared_ptr<Fabric> fabric) {
-    Faults faults;
-    faults.seed = 5;
-    faults.delay = 0.1;
-    faults.longest_delay = std::chrono::microseconds(500);
-    return make_faulty(std::move(fabric), faults);
-  };
-  const auto start = [](const auto& how, const Wrap& wrap) {
-    return [how, wrap](Rank size, const RankBody& body) { return how(size, body, wrap); };
-  };
-  static const std::vector<Launcher> all = {{"local_threads", false, start(on_threads, plain)},
-                                            {"local_processes", true, start(on_processes, plain)},
-                                            {"late_threads", false, start(on_threads, late)},
-                                            {"late_processes", true, start(on_processes, late)}};
+  static const std::vector<Launcher> all = make_launchers();
   return all;
 }
 

@@ -19,7 +19,8 @@ struct RankEnd {
   std::string message;  // what it threw
 };
 
-/// A way to start ranks that conformance tests run against. A new fabric adds one line to `launchers()`.
+/// A way to start ranks that conformance tests run against: on the local fabric, or on the one that
+/// STARLING_TEST_FABRIC names.
 struct Launcher {
   std::string name;
   bool processes = false;  // ranks can be killed and stopped

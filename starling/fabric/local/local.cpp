@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <new>
-#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/base/forks.h"
 #include "starling/fabric/local/board.h"
 #include "starling/fabric/local/futex.h"
 #include "starling/fabric/local/inbox.h"
@@ -40,14 +40,6 @@ void relax() {
 #endif
 }
 
-// How many forks lie between this process and the first one: a child must not use its parent's place.
-std::atomic<int>& forks() {
-  static std::atomic<int> count{0};
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks()++; });
-  static_cast<void>(registered);
-  return count;
-}
-
 /// A region of one's own, initialised before others see it.
 std::shared_ptr<Region> make_region(Rank rank, Rank size) {
   auto region = std::make_shared<Region>(Region::create(fmt::format("starling-{}", rank)));
@@ -68,14 +60,14 @@ class LocalFabric final : public Fabric {
         board_(rank, regions_),
         outbox_(rank, size_, *regions_[static_cast<std::size_t>(rank)], options.memory_limit,
                 [this](Rank peer) { return alive(peer); }),
-        inbox_(rank, regions_, [this] { return forks().load(std::memory_order_relaxed) == forks_; }),
+        inbox_(rank, regions_, [this] { return forks_so_far() == forks_; }),
         enough_cores_(size_ <= usable_cores()),
-        forks_(forks()) {
+        forks_(forks_so_far()) {
     control(rank_).presence.store(Presence::present, std::memory_order_release);
   }
 
   ~LocalFabric() override {
-    if (forks() != forks_) return;  // a forked child takes nobody's leave
+    if (forks_so_far() != forks_) return;  // a forked child takes nobody's leave
     control(rank_).presence.store(Presence::left, std::memory_order_release);
     for (Rank r = 0; r < size_; ++r) wake(r);
   }
@@ -178,7 +170,7 @@ class LocalFabric final : public Fabric {
   }
 
   void check_process() const {
-    if (forks().load(std::memory_order_relaxed) != forks_)
+    if (forks_so_far() != forks_)
       throw Error(fmt::format(
           "rank {} was joined by this process's parent; a forked child cannot speak for it", rank_));
   }

@@ -1,0 +1,124 @@
+#include "starling/fabric/c10d/c10d.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+// Gloo's headers come with Debian's libgloo-dev, not with torch's wheels.
+#if __has_include(<gloo/transport/device.h>) && __has_include(<torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>)
+#define STARLING_HAS_GLOO 1
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO
+#endif
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#endif
+
+#include "starling/base/error.h"
+#include "starling/fabric/c10d/wire.h"
+#include "starling/fabric/network/network.h"
+#include "starling/record/log.h"
+
+namespace starling {
+namespace {
+
+using c10d_engine::GroupPtr;
+using c10d_engine::StorePtr;
+
+struct Address {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+Address read_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  Address address;
+  if (colon != std::string::npos) {
+    address.host = text.substr(0, colon);
+    const char* end = text.data() + text.size();
+    const auto result = std::from_chars(text.data() + colon + 1, end, address.port);
+    if (result.ec == std::errc() && result.ptr == end && address.port != 0 && !address.host.empty())
+      return address;
+  }
+  throw InvalidArgument(fmt::format("'{}' is not the address:port of a store", text));
+}
+
+// Whoever started the ranks hosts the store; torch's older launchers leave it to rank 0.
+StorePtr meet(const FabricRequest& request) {
+  std::string meeting = request.meeting;
+  bool host = false;
+  if (meeting.empty()) {
+    const char* address = std::getenv("MASTER_ADDR");
+    const char* port = std::getenv("MASTER_PORT");
+    if (address == nullptr || port == nullptr)
+      throw InvalidArgument(
+          "c10d needs to know where ranks meet: STARLING_STORE=address:port, or torchrun's MASTER_ADDR and "
+          "MASTER_PORT");
+    meeting = fmt::format("{}:{}", address, port);
+    const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+    host = request.rank == 0 && (agent == nullptr || std::string(agent) != "True");
+  }
+  const Address address = read_address(meeting);
+  ::c10d::TCPStoreOptions options;
+  options.port = address.port;
+  options.isServer = host;
+  options.waitWorkers = false;
+  options.timeout = request.timeout;
+  try {
+    return c10::make_intrusive<::c10d::TCPStore>(address.host, options);
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("rank {} does not reach the store at {}: {}", request.rank, meeting, error.what()));
+  }
+}
+
+#ifdef STARLING_HAS_GLOO
+GroupPtr make_gloo(const StorePtr& store, const FabricRequest& request) {
+  using Gloo = ::c10d::ProcessGroupGloo;
+  auto options = Gloo::Options::create(request.timeout);
+  const char* named = std::getenv("GLOO_SOCKET_IFNAME");
+  const std::string interface = request.interface_.empty() && named != nullptr ? named : request.interface_;
+  try {
+    options->devices.push_back(interface.empty() ? Gloo::createDefaultDevice()
+                                                 : Gloo::createDeviceForInterface(interface));
+    return c10::make_intrusive<Gloo>(store, request.rank, request.size, options);
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("rank {} of {} does not meet the others over Gloo{}{} within {} s: {}", request.rank,
+                            request.size, interface.empty() ? "" : " on interface ", interface,
+                            request.timeout.count() / 1000, error.what()));
+  }
+}
+#else
+GroupPtr make_gloo(const StorePtr&, const FabricRequest&) {
+  throw Error(
+      "Starling was built where Gloo's headers are missing (Debian: libgloo-dev) and cannot make a Gloo group; "
+      "make one in Python and adopt it: starling.torch.init(process_group=group)");
+}
+#endif
+
+}  // namespace
+
+std::shared_ptr<Fabric> adopt_c10d(GroupPtr group, StorePtr store) {
+  return make_network_fabric(c10d_engine::make_wire(std::move(group)),
+                             c10d_engine::make_ledger(std::move(store)));
+}
+
+std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
+  read_log_level();
+  const StorePtr store =
+      c10::make_intrusive<::c10d::PrefixStore>("starling/" + request.job, meet(request));
+  store->setTimeout(request.timeout);
+  return adopt_c10d(make_gloo(store, request), store);
+}
+
+StorePtr host_store(const std::string& address, std::uint16_t& port) {
+  ::c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  auto store = c10::make_intrusive<::c10d::TCPStore>(address, options);
+  port = store->getPort();
+  return store;
+}
+
+}  // namespace starling

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include "starling/fabric/c10d/engine.h"
+#include "starling/fabric/plugin.h"
+
+namespace starling {
+
+/// A fabric over a process group that exists, for nobody else's use; the store is where its members agree
+/// after deaths.
+std::shared_ptr<Fabric> adopt_c10d(c10d_engine::GroupPtr group, c10d_engine::StorePtr store);
+
+/// Meets the others in the store at `request.meeting`, or the one that torchrun's variables name, and makes a
+/// Gloo group.
+std::shared_ptr<Fabric> join_c10d(const FabricRequest& request);
+
+/// The store where ranks meet, on a free port of this address.
+c10d_engine::StorePtr host_store(const std::string& address, std::uint16_t& port);
+
+}  // namespace starling

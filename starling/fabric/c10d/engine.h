@@ -1,0 +1,25 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/version.h>
+
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+
+// What differs between versions of torch.
+
+namespace starling::c10d_engine {
+
+#if TORCH_VERSION_MAJOR >= 2
+using Group = ::c10d::Backend;
+#else
+using Group = ::c10d::ProcessGroup;
+#endif
+using GroupPtr = c10::intrusive_ptr<Group>;
+using StorePtr = c10::intrusive_ptr<::c10d::Store>;
+using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
+
+}  // namespace starling::c10d_engine

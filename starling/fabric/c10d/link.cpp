@@ -1,0 +1,213 @@
+#include "starling/fabric/c10d/link.h"
+
+#include <ATen/ATen.h>
+#include <cstring>
+
+#include "starling/base/error.h"
+#include "starling/record/log.h"
+
+namespace starling::c10d_engine {
+namespace {
+
+using network::Frame;
+using network::FrameKind;
+using network::Slice;
+
+constexpr std::chrono::hours kForever{24 * 365};
+constexpr int kFrameTag = 0x53540001;  // apart from what else the group is used for
+constexpr int kPayloadTag = 0x53540002;
+constexpr std::uint64_t kTellEvery = 4;  // short frames
+
+std::vector<at::Tensor> as_tensors(const Slice& part) {
+  return {at::from_blob(part.data(), {static_cast<std::int64_t>(part.bytes)},
+                        at::TensorOptions().dtype(at::kByte))};
+}
+
+}  // namespace
+
+void Link::start(network::Wire::Receiver& receiver, network::Pool& pool) {
+  receiver_ = &receiver;
+  pool_ = &pool;
+  for (std::size_t slot = 0; slot < kAhead; ++slot) {
+    buffers_[slot] = {pool.take(sizeof(Frame) + kShort), 0, sizeof(Frame) + kShort};
+    expect_frame(slot);
+  }
+  frame_thread_ = std::thread([this] { receive_frames(); });
+}
+
+// False when nothing more is wanted.
+bool Link::expect_frame(std::size_t slot) {
+  const std::lock_guard lock(frames_mutex_);
+  if (stopping_) return false;
+  auto tensors = as_tensors(buffers_[slot]);
+  frames_[slot] = group_.recv(tensors, peer_, kFrameTag);
+  return true;
+}
+
+void Link::send(const Frame& given, const Slice& payload) {
+  const bool is_short = payload.bytes <= kShort;
+  const std::lock_guard lock(send_mutex_);
+  if (lost_) return;
+  Frame frame = given;
+  told_ = frame.acknowledged = received_.load();
+  Sent sent;
+  const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
+  sent.frame = {pool_->take(bytes), 0, bytes};
+  if (!sent.frame.memory) throw Error("no memory left for a frame");
+  std::memcpy(sent.frame.data(), &frame, sizeof(frame));
+  if (is_short && payload.bytes > 0)
+    std::memcpy(sent.frame.data() + sizeof(frame), payload.data(), payload.bytes);
+  if (!is_short) sent.payload = payload;
+  try {
+    auto tensors = as_tensors(sent.frame);
+    sent.works[0] = group_.send(tensors, peer_, kFrameTag);
+    if (!is_short) {
+      tensors = as_tensors(payload);
+      sent.works[1] = group_.send(tensors, peer_, kPayloadTag);
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::debug, "c10d: " + std::string(error.what()));
+    return;  // who reads from the peer hears of it, too
+  }
+  bytes_sent_ += sent.frame.bytes + sent.payload.bytes;
+  sent.receipt = frame.kind == FrameKind::received;
+  if (!sent.receipt) ++open_;
+  sent_.push_back(std::move(sent));
+}
+
+void Link::acknowledge(std::uint64_t frames) {
+  std::deque<Sent> done;
+  {
+    const std::lock_guard lock(send_mutex_);
+    for (; acknowledged_ < frames && !sent_.empty(); ++acknowledged_) {
+      bytes_sent_ -= sent_.front().frame.bytes + sent_.front().payload.bytes;
+      if (!sent_.front().receipt) --open_;
+      done.push_back(std::move(sent_.front()));
+      sent_.pop_front();
+    }
+  }
+  // The peer has it all: these end at once.
+  for (Sent& sent : done)
+    for (const WorkPtr& work : sent.works)
+      if (work) work->wait(kForever);
+}
+
+bool Link::acknowledged() const {
+  const std::lock_guard lock(send_mutex_);
+  return lost_ || open_ == 0;
+}
+
+std::size_t Link::bytes_on_the_way() const {
+  const std::lock_guard lock(send_mutex_);
+  return lost_ ? 0 : bytes_sent_;
+}
+
+void Link::receive_frames() {
+  try {
+    for (std::size_t slot = 0;; slot = (slot + 1) % kAhead) {
+      if (!frames_[slot]->wait(kForever) || stopping_) break;
+      Frame frame;
+      std::memcpy(&frame, buffers_[slot].data(), sizeof(frame));
+      take(frame, buffers_[slot].data() + sizeof(frame));
+      if (frame.kind == FrameKind::leave || !expect_frame(slot)) break;
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::debug, "c10d: " + std::string(error.what()));
+  }
+  if (!payload_thread_.joinable()) {
+    lose();
+    return;
+  }
+  {
+    const std::lock_guard lock(expected_mutex_);
+    no_more_ = true;
+  }
+  expected_changed_.notify_all();
+}
+
+void Link::take(const Frame& frame, const std::byte* payload) {
+  acknowledge(frame.acknowledged);
+  Expected expected{frame, {nullptr, 0, frame.message.bytes}, {}};
+  if (expected.payload.bytes > 0) {
+    expected.payload.memory = pool_->take(expected.payload.bytes);
+    if (!expected.payload.memory) throw Error("no memory left for a message that has come");
+    if (expected.payload.bytes <= kShort) {
+      std::memcpy(expected.payload.data(), payload, expected.payload.bytes);
+    } else {
+      auto tensors = as_tensors(expected.payload);
+      expected.work = group_.recv(tensors, peer_, kPayloadTag);
+    }
+  }
+  {
+    const std::lock_guard lock(expected_mutex_);
+    if (expected.work || !expected_.empty()) {
+      expected_.push_back(std::move(expected));
+      if (!payload_thread_.joinable()) payload_thread_ = std::thread([this] { receive_payloads(); });
+      expected_changed_.notify_all();
+      return;
+    }
+  }
+  deliver(expected);  // nothing is before it
+}
+
+// What is first in the queue stays there until it has been delivered: then what comes next may pass by here.
+void Link::receive_payloads() {
+  try {
+    for (;;) {
+      std::unique_lock lock(expected_mutex_);
+      expected_changed_.wait(lock, [&] { return !expected_.empty() || no_more_; });
+      if (expected_.empty()) break;
+      Expected& first = expected_.front();
+      const WorkPtr work = first.work;
+      lock.unlock();
+      if (work && (!work->wait(kForever) || stopping_)) break;
+      deliver(first);
+      lock.lock();
+      expected_.pop_front();
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::debug, "c10d: " + std::string(error.what()));
+  }
+  lose();
+}
+
+void Link::deliver(Expected& expected) {
+  const FrameKind kind = expected.frame.kind;
+  const bool was_long = static_cast<bool>(expected.work);
+  receiver_->arrived(peer_, expected.frame, std::move(expected.payload));
+  ++received_;
+  if (kind == FrameKind::received) return;
+  if (!was_long && kind != FrameKind::leave && received_ - told_ < kTellEvery) return;
+  Frame receipt;
+  receipt.kind = FrameKind::received;
+  send(receipt, {});
+}
+
+void Link::lose() {
+  {
+    const std::lock_guard lock(send_mutex_);
+    lost_ = true;
+    sent_.clear();
+  }
+  if (!stopping_) receiver_->gone(peer_);
+}
+
+void Link::stop() {
+  {
+    const std::lock_guard lock(frames_mutex_);
+    if (stopping_.exchange(true)) return;
+    for (const WorkPtr& work : frames_)
+      if (work) work->abort();
+  }
+  if (frame_thread_.joinable()) frame_thread_.join();
+  {
+    const std::lock_guard lock(expected_mutex_);
+    no_more_ = true;
+    for (const Expected& expected : expected_)
+      if (expected.work) expected.work->abort();
+  }
+  expected_changed_.notify_all();
+  if (payload_thread_.joinable()) payload_thread_.join();
+}
+
+}  // namespace starling::c10d_engine

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "starling/fabric/c10d/engine.h"
+#include "starling/fabric/network/wire.h"
+
+namespace starling::c10d_engine {
+
+/// One peer of a process group. Short payloads travel with their frame into buffers that are always ready;
+/// for a long one a receive of its own is posted as soon as its frame is here, so that many are on their way
+/// at once. The group cannot wait for a while only (it would close its connections): one thread waits for
+/// frames, one for long payloads, and what was sent is known to be gone when the peer says so.
+class Link {
+ public:
+  Link(Group& group, Rank peer) : group_(group), peer_(peer) {}
+  ~Link() { stop(); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  void start(network::Wire::Receiver& receiver, network::Pool& pool);
+  void send(const network::Frame& frame, const network::Slice& payload);
+  bool acknowledged() const;
+  std::size_t bytes_on_the_way() const;
+  void stop();
+
+ private:
+  static constexpr std::size_t kAhead = 8;  // receives that wait for frames
+  static constexpr std::size_t kShort = (std::size_t{16} << 10) - sizeof(network::Frame);  // bytes of payload
+
+  /// A frame that waits for its payload, or for those before it.
+  struct Expected {
+    network::Frame frame;
+    network::Slice payload;
+    WorkPtr work;  // none: it is here
+  };
+  struct Sent {
+    network::Slice frame;
+    network::Slice payload;
+    WorkPtr works[2];
+    bool receipt = false;
+  };
+
+  void receive_frames();
+  void receive_payloads();
+  bool expect_frame(std::size_t slot);
+  void take(const network::Frame& frame, const std::byte* payload);
+  void deliver(Expected& expected);
+  void acknowledge(std::uint64_t frames);
+  void lose();
+
+  Group& group_;
+  Rank peer_;
+  network::Wire::Receiver* receiver_ = nullptr;
+  network::Pool* pool_ = nullptr;
+
+  mutable std::mutex send_mutex_;  // frames go out in the order of their numbers
+  std::deque<Sent> sent_;          // not acknowledged yet
+  std::uint64_t acknowledged_ = 0;
+  std::size_t open_ = 0;        // of these, without mere receipts
+  std::size_t bytes_sent_ = 0;  // of these
+
+  std::mutex frames_mutex_;  // of the waits that stop() ends
+  std::array<network::Slice, kAhead> buffers_;
+  std::array<WorkPtr, kAhead> frames_;
+  std::mutex expected_mutex_;
+  std::condition_variable expected_changed_;
+  std::deque<Expected> expected_;
+  bool no_more_ = false;
+  std::atomic<std::uint64_t> received_{0};  // frames with their payloads
+  std::atomic<std::uint64_t> told_{0};      // of these the peer knows
+
+  std::atomic<bool> lost_{false};
+  std::atomic<bool> stopping_{false};
+  std::thread frame_thread_;
+  std::thread payload_thread_;
+};
+
+}  // namespace starling::c10d_engine

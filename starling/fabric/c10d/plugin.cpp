@@ -1,0 +1,14 @@
+#include <fmt/format.h>
+
+#include "starling/fabric/c10d/c10d.h"
+
+// What load_fabric("c10d") finds.
+extern "C" __attribute__((visibility("default"))) const starling::FabricPlugin* starling_fabric() {
+  static const starling::FabricPlugin plugin = {
+      [] { return fmt::format("torch {}, Gloo", TORCH_VERSION); },
+      [](const starling::FabricRequest& request) { return starling::join_c10d(request); },
+      [](const std::string& address, std::uint16_t& port) -> std::shared_ptr<void> {
+        return std::make_shared<starling::c10d_engine::StorePtr>(starling::host_store(address, port));
+      }};
+  return &plugin;
+}

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+
+#include "starling/fabric/c10d/engine.h"
+#include "starling/fabric/network/wire.h"
+
+namespace starling::c10d_engine {
+
+/// Frames over the point-to-point calls of a process group (Gloo).
+std::unique_ptr<network::Wire> make_wire(GroupPtr group);
+
+/// The register of all ranks, in the store that they met in.
+std::unique_ptr<network::Ledger> make_ledger(StorePtr store);
+
+}  // namespace starling::c10d_engine

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "starling/fabric/message.h"
+
+namespace starling::network {
+
+/// What a frame is for. All but messages stay inside the fabric.
+enum class FrameKind : std::uint32_t {
+  message,
+  received,  // only acknowledges
+  ask,       // a question to the fabric of the other side, which answers at once
+  answer,
+  leave,  // the last one
+};
+
+/// What travels first; `message.bytes` of payload follow.
+struct Frame {
+  FrameKind kind = FrameKind::message;
+  std::uint32_t topic = 0;         // of a question: see board.cpp
+  std::uint64_t number = 0;        // of a question, which its answer repeats
+  std::uint64_t acknowledged = 0;  // so many frames of the other side are here with their payloads
+  MessageHeader message;
+};
+static_assert(sizeof(Frame) == 80);
+
+}  // namespace starling::network

@@ -1,0 +1,70 @@
+#include "starling/fabric/network/memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+namespace starling::network {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kMostKept = std::size_t{1} << 30;
+
+// Eight sizes between powers of two: few blocks are of use to others, little is wasted.
+std::size_t rounded(std::size_t bytes) {
+  const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
+  return (std::max(bytes, std::size_t{1}) + step - 1) / step * step;
+}
+
+}  // namespace
+
+Pool::Pool(std::size_t limit) : shelf_(std::make_shared<Shelf>()) {
+  shelf_->limit = limit;
+}
+
+Pool::Shelf::~Shelf() {
+  for (const auto& [size, blocks] : free)
+    for (std::byte* block : blocks) std::free(block);
+}
+
+void Pool::Shelf::give_back(std::byte* block, std::size_t bytes) {
+  {
+    const std::lock_guard lock(mutex);
+    used -= bytes;
+    if (kept + bytes <= kMostKept) {
+      kept += bytes;
+      free[bytes].push_back(block);
+      return;
+    }
+  }
+  std::free(block);
+}
+
+Memory Pool::take(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  std::byte* block = nullptr;
+  {
+    const std::lock_guard lock(shelf_->mutex);
+    if (shelf_->used + size > shelf_->limit) return nullptr;
+    shelf_->used += size;
+    if (const auto found = shelf_->free.find(size); found != shelf_->free.end() && !found->second.empty()) {
+      block = found->second.back();
+      found->second.pop_back();
+      shelf_->kept -= size;
+    }
+  }
+  if (block == nullptr) block = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+  if (block == nullptr) {
+    const std::lock_guard lock(shelf_->mutex);
+    shelf_->used -= size;
+    return nullptr;
+  }
+  return {block, [shelf = shelf_, size](std::byte* done) { shelf->give_back(done, size); }};
+}
+
+std::size_t Pool::used() const {
+  const std::lock_guard lock(shelf_->mutex);
+  return shelf_->used;
+}
+
+}  // namespace starling::network

@@ -1,0 +1,229 @@
+#include "starling/fabric/network/network.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <fmt/format.h>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/base/forks.h"
+#include "starling/fabric/network/board.h"
+
+namespace starling {
+namespace network {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLongestSleep{50};
+constexpr std::chrono::milliseconds kLeaveLook{1};
+
+class NetworkFabric final : public Fabric,
+                            private Wire::Receiver,
+                            private Outgoing::Owner,
+                            private Arrival::Owner {
+ public:
+  NetworkFabric(std::unique_ptr<Wire> wire, std::unique_ptr<Ledger> ledger, const NetworkOptions& options)
+      : wire_(std::move(wire)),
+        rank_(wire_->rank()),
+        size_(wire_->size()),
+        options_(options),
+        pool_(options.memory_limit),
+        board_(
+            rank_, size_, std::move(ledger),
+            [this](Rank to, const Frame& frame, const void* payload, std::size_t bytes) {
+              send_copy(to, frame, payload, bytes);
+            },
+            [this](Rank peer) { return alive(peer); }),
+        peers_(std::make_unique<Peer[]>(static_cast<std::size_t>(size_))) {
+    wire_->start(*this, pool_);
+  }
+
+  ~NetworkFabric() override {
+    if (forks_so_far() != forks_) {
+      static_cast<void>(wire_.release());  // its threads run in the parent only
+      return;
+    }
+    leave();
+    wire_->stop();
+  }
+
+  Rank rank() const override { return rank_; }
+  Rank size() const override { return size_; }
+  Board& board() override { return board_; }
+
+  Outgoing reserve(std::size_t bytes) override {
+    check_process();
+    Memory memory = pool_.take(bytes);
+    if (!memory) throw Error(full_text(bytes));
+    auto* held = new Slice{std::move(memory), 0, bytes};
+    return {this, held, {held->data(), bytes}};
+  }
+
+  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+    check_process();
+    const Slice& part = *static_cast<Slice*>(message.handle());
+    board_.note_post(header);
+    if (!alive(to)) return;
+    Frame frame;
+    frame.message = header;
+    frame.message.bytes = part.bytes;
+    wire_->send(to, frame, part);
+  }
+
+  std::optional<Arrival> poll(Rank source) override {
+    Peer& from = peer(source);
+    if (from.waiting.load(std::memory_order_acquire) == 0) return std::nullopt;
+    Message message;
+    {
+      const std::lock_guard lock(mutex_);
+      if (from.queue.empty()) return std::nullopt;
+      message = std::move(from.queue.front());
+      from.queue.pop_front();
+      --from.waiting;
+      ++polled_;
+    }
+    changed_.notify_all();  // another thread may sleep for what this one took
+    auto* held = new Slice(std::move(message.payload));
+    return Arrival(this, source, held, message.header, {held->data(), held->bytes});
+  }
+
+  std::uint32_t ticket() const override { return polled_.load(std::memory_order_seq_cst); }
+
+  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
+    check_process();
+    const auto until = std::min(deadline, Clock::now() + kLongestSleep);
+    std::unique_lock lock(mutex_);
+    const std::uint64_t deaths = deaths_;
+    changed_.wait_until(lock, until, [&] {
+      return polled_ != ticket || deaths_ != deaths ||
+             std::any_of(sources.begin(), sources.end(), [&](Rank r) { return !peer(r).queue.empty(); });
+    });
+  }
+
+  std::uint64_t expose(std::size_t) override {
+    throw Error("windows need memory that all ranks share, which this network fabric has not");
+  }
+  void withdraw(std::uint64_t, std::size_t) override {}
+  std::byte* exposed(Rank, std::uint64_t) override {
+    throw Error("windows need memory that all ranks share, which this network fabric has not");
+  }
+
+  bool alive(Rank which) const override {
+    return which == rank_ || !peer(which).gone.load(std::memory_order_acquire);
+  }
+
+ private:
+  struct Message {
+    MessageHeader header;
+    Slice payload;
+  };
+  struct Peer {
+    std::deque<Message> queue;
+    std::atomic<std::size_t> waiting{0};
+    std::atomic<bool> gone{false};
+  };
+
+  Peer& peer(Rank r) const { return peers_[static_cast<std::size_t>(r)]; }
+
+  void check_process() const {
+    if (forks_so_far() != forks_)
+      throw Error(fmt::format(
+          "rank {} was joined by this process's parent; a forked child cannot speak for it", rank_));
+  }
+
+  void give_back(void* handle) noexcept override { delete static_cast<Slice*>(handle); }
+  void done_with(void* handle) noexcept override { delete static_cast<Slice*>(handle); }
+
+  void send_copy(Rank to, Frame frame, const void* payload, std::size_t bytes) {
+    Slice part{bytes == 0 ? nullptr : pool_.take(bytes), 0, bytes};
+    if (bytes > 0 && !part.memory) throw Error(full_text(bytes));
+    if (bytes > 0) std::memcpy(part.data(), payload, bytes);
+    frame.message.bytes = bytes;
+    wire_->send(to, frame, part);
+  }
+
+  void arrived(Rank from, const Frame& frame, Slice payload) override {
+    switch (frame.kind) {
+      case FrameKind::message: {
+        {
+          const std::lock_guard lock(mutex_);
+          peer(from).queue.push_back({frame.message, std::move(payload)});
+          ++peer(from).waiting;
+        }
+        changed_.notify_all();
+        break;
+      }
+      case FrameKind::ask:
+        board_.asked(from, frame, payload);
+        break;
+      case FrameKind::answer:
+        board_.answered(frame, payload);
+        break;
+      case FrameKind::leave:
+        gone(from);
+        break;
+      case FrameKind::received:
+        break;
+    }
+  }
+
+  void gone(Rank which) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (peer(which).gone.exchange(true)) return;
+      ++deaths_;
+    }
+    changed_.notify_all();
+    board_.gone();
+  }
+
+  // Others get all that was posted, unless they do not listen.
+  void leave() {
+    Frame frame;
+    frame.kind = FrameKind::leave;
+    const auto until = Clock::now() + options_.leave_timeout;
+    for (Rank r = 0; r < size_; ++r)
+      if (r != rank_ && alive(r)) wire_->send(r, frame, {});
+    for (Rank r = 0; r < size_; ++r)
+      while (r != rank_ && !wire_->acknowledged(r) && Clock::now() < until)
+        std::this_thread::sleep_for(kLeaveLook);
+  }
+
+  std::string full_text(std::size_t bytes) const {
+    std::string holders;
+    for (Rank r = 0; r < size_; ++r) {
+      const std::size_t held = r == rank_ ? 0 : wire_->bytes_on_the_way(r);
+      if (held > 0) holders += fmt::format("{}{} are on their way to rank {}", holders.empty() ? "" : ", ", held, r);
+    }
+    return fmt::format("no room for a message of {} bytes: {} of {} bytes are in use ({})", bytes,
+                       pool_.used(), pool_.limit(), holders.empty() ? "all by this rank" : holders);
+  }
+
+  std::unique_ptr<Wire> wire_;
+  Rank rank_;
+  Rank size_;
+  NetworkOptions options_;
+  Pool pool_;
+  NetworkBoard board_;
+  std::unique_ptr<Peer[]> peers_;
+  mutable std::mutex mutex_;  // of the queues
+  std::condition_variable changed_;
+  std::atomic<std::uint32_t> polled_{0};
+  std::uint64_t deaths_ = 0;
+  const int forks_ = forks_so_far();
+};
+
+}  // namespace
+}  // namespace network
+
+std::shared_ptr<Fabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
+                                            std::unique_ptr<network::Ledger> ledger,
+                                            const NetworkOptions& options) {
+  return std::make_shared<network::NetworkFabric>(std::move(wire), std::move(ledger), options);
+}
+
+}  // namespace starling

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "starling/fabric/fabric.h"
+#include "starling/fabric/network/wire.h"
+
+namespace starling {
+
+struct NetworkOptions {
+  std::size_t memory_limit = std::size_t{16} << 30;  // bytes of messages that this rank holds, out and in
+  std::chrono::milliseconds leave_timeout{5'000};    // how long who leaves waits for others to hear it out
+};
+
+/// A fabric over a wire: queues of what came in, memory for what goes out, notes for others.
+std::shared_ptr<Fabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
+                                            std::unique_ptr<network::Ledger> ledger,
+                                            const NetworkOptions& options = {});
+
+}  // namespace starling
