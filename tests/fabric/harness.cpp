@@ -170,12 +170,12 @@ std::vector<Launcher> make_launchers() {
     return [how, meeting](Rank size, const RankBody& body) { return how(size, body, meeting); };
   };
   if (const char* name = std::getenv("STARLING_TEST_FABRIC"))
-    return {{fmt::format("{}_threads", name), false, start(on_threads, with_plugin(name))},
-            {fmt::format("{}_processes", name), true, start(on_processes, with_plugin(name))}};
-  return {{"local_threads", false, start(on_threads, local_rank_threads)},
-          {"local_processes", true, start(on_processes, local_rank_processes)},
-          {"late_threads", false, start(on_threads, late(local_rank_threads))},
-          {"late_processes", true, start(on_processes, late(local_rank_processes))}};
+    return {{fmt::format("{}_threads", name), false, false, start(on_threads, with_plugin(name))},
+            {fmt::format("{}_processes", name), true, false, start(on_processes, with_plugin(name))}};
+  return {{"local_threads", false, true, start(on_threads, local_rank_threads)},
+          {"local_processes", true, true, start(on_processes, local_rank_processes)},
+          {"late_threads", false, true, start(on_threads, late(local_rank_threads))},
+          {"late_processes", true, true, start(on_processes, late(local_rank_processes))}};
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ struct RankEnd {
 struct Launcher {
   std::string name;
   bool processes = false;  // ranks can be killed and stopped
-  std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run;
+  bool shares = true;      // memory: windows, and what a rank posted just before it was killed is there
+  std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run{};
 };
 
 const std::vector<Launcher>& launchers();

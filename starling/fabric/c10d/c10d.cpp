@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <signal.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -96,9 +97,17 @@ GroupPtr make_gloo(const StorePtr&, const FabricRequest&) {
 }
 #endif
 
+// Gloo writes to connections whose other end may have died, which by default ends the process. Who wants it
+// otherwise has set a handler.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 std::shared_ptr<Fabric> adopt_c10d(GroupPtr group, StorePtr store) {
+  ignore_broken_pipes();
   return make_network_fabric(c10d_engine::make_wire(std::move(group)),
                              c10d_engine::make_ledger(std::move(store)));
 }
