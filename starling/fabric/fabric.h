@@ -52,6 +52,25 @@ class Outgoing {
   std::span<std::byte> bytes_;
 };
 
+/// A range of outgoing memory, or all of it: what is posted.
+class OutgoingRange {
+ public:
+  // Implicit: all of it is a range, too.
+  OutgoingRange(const Outgoing& message) : OutgoingRange(message, 0, message.bytes().size()) {}
+  OutgoingRange(const Outgoing& message, std::size_t offset, std::size_t bytes)
+      : handle_(message.handle()), offset_(offset), bytes_(message.bytes().subspan(offset, bytes)) {}
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  /// For fabrics.
+  void* handle() const { return handle_; }
+  std::size_t offset() const { return offset_; }
+
+ private:
+  void* handle_;
+  std::size_t offset_;
+  std::span<const std::byte> bytes_;
+};
+
 /// A message that came in: a read-only view, lent until this is dropped.
 class Arrival {
  public:
@@ -114,8 +133,9 @@ class Fabric {
   /// Memory for a message of this size. Never blocks; throws when the limit is reached, naming who holds
   /// views.
   virtual Outgoing reserve(std::size_t bytes) = 0;
-  /// Sends what was written to one other rank. Never blocks; a message to a dead rank goes nowhere.
-  virtual void post(const Outgoing& message, const MessageHeader& header, Rank to) = 0;
+  /// Sends what was written, or a range of it, to one other rank, who sees exactly these bytes: on a network
+  /// they all travel. Never blocks; a message to a dead rank goes nowhere.
+  virtual void post(const OutgoingRange& range, const MessageHeader& header, Rank to) = 0;
   /// The next message from `source`, in the order it was posted, if there is one.
   virtual std::optional<Arrival> poll(Rank source) = 0;
 

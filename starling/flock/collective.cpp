@@ -41,14 +41,15 @@ MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size
   return head;
 }
 
-void Collective::post_to_others(const Outgoing& message, const MessageHeader& head) const {
-  post_to_others(message, head, message.bytes().size() * (members().size() - 1));
+void Collective::post_to(Rank to, const OutgoingRange& range, const MessageHeader& head) const {
+  core_->fabric->post(range, head, to);
+  sent(range.bytes().size());
 }
 
-void Collective::post_to_others(const Outgoing& message, const MessageHeader& head, std::size_t bytes) const {
+void Collective::post_to_others(const OutgoingRange& range, const MessageHeader& head) const {
   for (const Rank to : members())
-    if (to != core_->self()) core_->fabric->post(message, head, to);
-  sent(bytes);
+    if (to != core_->self()) core_->fabric->post(range, head, to);
+  sent(range.bytes().size() * (members().size() - 1));
 }
 
 Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype,
@@ -63,8 +64,7 @@ Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType d
 
 void Collective::post_numbered(const Outgoing& message, MessageHeader head, Rank to) {
   head.name = phase_name(kNumbered + posted_[to]++);
-  core_->fabric->post(message, head, to);
-  sent(message.bytes().size());
+  post_to(to, message, head);
 }
 
 Expectation Collective::numbered(Expectation expected) {

@@ -34,9 +34,8 @@ class Collective : public Operation {
   /// The name of a phase; different phases are different conversations.
   std::uint64_t phase_name(std::uint64_t phase) const { return topic_.hash + phase; }
   MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
-  void post_to_others(const Outgoing& message, const MessageHeader& header) const;
-  /// `bytes` is what they read of it, together.
-  void post_to_others(const Outgoing& message, const MessageHeader& header, std::size_t bytes) const;
+  void post_to(Rank to, const OutgoingRange& range, const MessageHeader& header) const;
+  void post_to_others(const OutgoingRange& range, const MessageHeader& header) const;
   Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
   /// For ways on which a pair exchanges several messages: told apart by how many went before.
   void post_numbered(const Outgoing& message, MessageHeader header, Rank to);

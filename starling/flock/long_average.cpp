@@ -44,7 +44,6 @@ void LongAverage::start() {
     numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
     note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is looked at first
   }
-  sent(block_.in.bytes() * numbers_to_.size());
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {
       Expectation expected =
@@ -70,14 +69,13 @@ void LongAverage::start() {
 void LongAverage::post_part(std::size_t index) {
   const auto [begin, count] = part(index);
   const std::size_t element = size_of(block_.in.dtype);
-  // What lies in outgoing memory goes as a whole under every part's name.
   Outgoing copied;
   if (!mine_ && !numbers_to_.empty()) {
     copied = core_->fabric->reserve(count * element);
     copy_bytes(copied.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
                count * element);
   }
-  const Outgoing& message = mine_ ? mine_ : copied;
+  const OutgoingRange plain = mine_ ? OutgoingRange(mine_, begin * element, count * element) : copied;
   MessageHeader head = header(block_.in.dtype, block_.in.count);
   head.name += index;
   head.detail = with_shape(turn_.schedule, block_.in);
@@ -86,10 +84,11 @@ void LongAverage::post_part(std::size_t index) {
     head.sequence = numbers_to_[i];
     const Destination& to = turn_.exchange.destinations[i];
     if (to.scale == 1)
-      core_->fabric->post(message, head, to.rank);
+      core_->fabric->post(plain, head, to.rank);
     else
       core_->fabric->post(scaled_part(index, to.scale), head, to.rank);
   }
+  sent(count * element * numbers_to_.size());
   posted_ = index + 1;
 }
 
@@ -113,12 +112,10 @@ void LongAverage::combine_part(std::size_t index) {
   for (std::size_t i = 0; i < sources; ++i) {
     const Arrival& arrival = awaited_[index * sources + i].arrival;
     const double weight = turn_.exchange.sources[i].weight;
-    if (arrival) {
-      const bool whole = arrival.bytes().size() == block_.in.bytes();
-      terms.push_back({arrival.bytes().data() + (whole ? offset : 0), weight});
-    } else {
+    if (arrival)
+      terms.push_back({arrival.bytes().data(), weight});
+    else
       own += weight;  // a missing source's weight stays here
-    }
   }
   terms[0].weight = own;
   // Elsewhere the result goes past the cache, as that of one long call would.

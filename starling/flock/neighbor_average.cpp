@@ -78,16 +78,16 @@ Outgoing NeighborAverage::packed() const {
   return message;
 }
 
-void NeighborAverage::send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number) {
+void NeighborAverage::send(const OutgoingRange& range, const Topic& topic, Rank to, std::uint64_t number) {
   MessageHeader head =
       header(pieces_[0].in.dtype, lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
   head.name = topic.hash;
   head.sequence = number;
   head.detail = detail_;
   head.epoch = turn_.epoch;
-  core_->fabric->post(message, head, to);
+  core_->fabric->post(range, head, to);
   note_told(to, topic.hash, number);
-  sent(message.bytes().size());
+  sent(range.bytes().size());
 }
 
 void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t number) {
@@ -163,14 +163,15 @@ void NeighborAverage::start_lanes() {
   Mailbox& mailbox = core_->mailbox;
   for (const Lane lane : {Lane::a, Lane::b}) {
     const Piece& piece = pieces_[lane == Lane::a ? 0 : 1];
-    Outgoing message;
+    Outgoing copied;
     for (const Destination& destination : turn_.exchange.destinations) {
       if (destination.lane != lane) continue;
-      if (!message) {
-        message = core_->fabric->reserve(piece.in.bytes());
-        copy_bytes(message.bytes().data(), piece.in.data, piece.in.bytes());
+      if (!mine_ && !copied) {
+        copied = core_->fabric->reserve(piece.in.bytes());
+        copy_bytes(copied.bytes().data(), piece.in.data, piece.in.bytes());
       }
-      send(message, topic_, destination.rank, mailbox.next_to(topic_, destination.rank));
+      send(mine_ ? OutgoingRange(mine_, piece.offset, piece.in.bytes()) : copied, topic_, destination.rank,
+           mailbox.next_to(topic_, destination.rank));
     }
   }
   auto& sources = turn_.exchange.sources;

@@ -55,7 +55,7 @@ class NeighborAverage final : public Operation {
   double own_weight(const Exchange& exchange, bool into_b) const;
   void record_step(const Exchange& exchange);
   void conclude(const Exchange& exchange);
-  void send(const Outgoing& message, const Topic& topic, Rank to, std::uint64_t number);
+  void send(const OutgoingRange& range, const Topic& topic, Rank to, std::uint64_t number);
   void expect(const Topic& topic, Rank source, std::uint64_t number);
   Outgoing packed() const;
   Outgoing scaled(double factor) const;

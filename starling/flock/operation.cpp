@@ -51,11 +51,11 @@ MessageHeader Operation::header(DType dtype, std::size_t count) const {
   return header;
 }
 
-void Operation::post(const Outgoing& message, MessageHeader header, Rank to) {
+void Operation::post(const OutgoingRange& range, MessageHeader header, Rank to) {
   header.sequence = core_->mailbox.next_to(topic_, to);
   note_told(to, header.name, header.sequence);
-  core_->fabric->post(message, header, to);
-  sent(message.bytes().size());
+  core_->fabric->post(range, header, to);
+  sent(range.bytes().size());
 }
 
 void Operation::finish() {
@@ -95,11 +95,7 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
       awaited.settled = true;
     } else if (arrival) {
       awaited.arrival = std::move(*arrival);
-      // The parts of a long average all speak of the whole, and may even be lent as a whole.
-      if (kind_ != MessageKind::long_average)
-        trace_.bytes(awaited.arrival.bytes().size());
-      else if (!awaited.expectation.later_phase)
-        trace_.bytes(awaited.expectation.count * size_of(static_cast<DType>(awaited.expectation.dtype)));
+      trace_.bytes(awaited.arrival.bytes().size());
       awaited.settled = true;
     } else {
       all = false;

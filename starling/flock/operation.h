@@ -86,7 +86,7 @@ class Operation {
   /// news.
   void note_told(Rank to, std::uint64_t name, std::uint64_t number) { told_.push_back({to, name, number}); }
   /// Posts under the topic's own count for `to`.
-  void post(const Outgoing& message, MessageHeader header, Rank to);
+  void post(const OutgoingRange& range, MessageHeader header, Rank to);
 
   const MessageKind kind_;
   const std::shared_ptr<Core> core_;

@@ -61,22 +61,37 @@ void ReduceAll::begin() {
   reduced_ = {};
   arrivals_.clear();
   sliced_ = n > 1 && (bytes > kShort || own_slice_);
-  // Of a sliced one this rank keeps its own slice to itself.
-  const Range mine = sliced_ ? slice(place()) : Range{0, 0};
-  const Outgoing message = core_->fabric->reserve(bytes - mine.count() * size_of(dtype_));
-  std::byte* to = message.bytes().data();
-  copy_in({0, mine.begin}, to);
-  copy_in({mine.end, count_}, to + mine.begin * size_of(dtype_));
   MessageHeader head = header_for(0, dtype_, count_);
   head.detail = layout_hash(static_cast<std::uint64_t>(reduction_), pieces_);
-  // Of a sliced one everybody reads its own slice only.
-  post_to_others(message, head, sliced_ ? message.bytes().size() : message.bytes().size() * (n - 1));
+  if (sliced_) {
+    post_slices(head);
+  } else {
+    const Outgoing message = core_->fabric->reserve(bytes);
+    copy_in({0, count_}, message.bytes().data());
+    post_to_others(message, head);
+  }
   for (const Rank member : members()) {
     if (member == core_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype_, count_);
     expected.detail_means = pieces_.size() == 1 ? Detail::reduction : Detail::layout;
     expected.detail = head.detail;
     await(expected);
+  }
+}
+
+// They lie in one block, from which this rank's own slice is left out.
+void ReduceAll::post_slices(const MessageHeader& head) const {
+  const std::size_t element = size_of(dtype_);
+  const Range mine = slice(place());
+  const Outgoing message = core_->fabric->reserve((count_ - mine.count()) * element);
+  std::byte* to = message.bytes().data();
+  copy_in({0, mine.begin}, to);
+  copy_in({mine.end, count_}, to + mine.begin * element);
+  for (std::size_t at = 0; at < members().size(); ++at) {
+    if (at == place()) continue;
+    const Range theirs = slice(at);
+    const std::size_t begin = theirs.begin - (at > place() ? mine.count() : 0);
+    post_to(members()[at], {message, begin * element, theirs.count() * element}, head);
   }
 }
 
@@ -127,15 +142,8 @@ bool ReduceAll::go_on() {
   }
   std::vector<const std::byte*> blocks;
   std::size_t next = 0;
-  for (std::size_t at = 0; at < members().size(); ++at) {
-    if (at == place()) {
-      blocks.push_back(own);
-      continue;
-    }
-    // Where our slice begins in their message depends on whether their own, left out, lies before it.
-    const std::size_t left_out = at < place() ? slice(at).count() : 0;
-    blocks.push_back(awaited_[next++].arrival.bytes().data() + (mine.begin - left_out) * element);
-  }
+  for (std::size_t at = 0; at < members().size(); ++at)
+    blocks.push_back(at == place() ? own : awaited_[next++].arrival.bytes().data());
   reduced_ = core_->fabric->reserve(mine.count() * element);
   reduce_range(mine.count(), reduced_.bytes().data(), blocks);
   awaited_.clear();

@@ -28,6 +28,8 @@ class ReduceAll final : public Collective {
   /// Calls f(pointer into the piece's memory, elements) for the parts that make up the range.
   template <typename F>
   void for_parts(Range range, const F& f) const;
+  /// Of a sliced one: posts to each member the slice that it reduces.
+  void post_slices(const MessageHeader& header) const;
   void copy_in(Range range, std::byte* to) const;
   void copy_out(Range range, const std::byte* from) const;
   /// Reduces elements [0, count) of the members' blocks into `out`, which is none of them.

@@ -138,6 +138,97 @@ TEST_P(ConformanceTest, ThousandsInFlightHeldAndReleasedInAnyOrder) {
   });
 }
 
+// Word w of message k from `rank`.
+std::uint64_t word(Rank rank, std::uint64_t k, std::uint64_t w) {
+  return (static_cast<std::uint64_t>(rank) * 1'000'000 + k) * 1'000'000 + w;
+}
+
+Outgoing words(Fabric& fabric, std::uint64_t k, std::uint64_t count) {
+  Outgoing message = fabric.reserve(count * 8);
+  for (std::uint64_t w = 0; w < count; ++w) {
+    const std::uint64_t value = word(fabric.rank(), k, w);
+    std::memcpy(message.bytes().data() + w * 8, &value, 8);
+  }
+  return message;
+}
+
+// Posts words [first, first + count) of message k.
+void post_words(Fabric& fabric, const Outgoing& message, std::uint64_t k, std::uint64_t first,
+                std::uint64_t count, Rank to) {
+  MessageHeader header;
+  header.sequence = k;
+  header.detail = first;
+  header.count = count;
+  fabric.post({message, first * 8, count * 8}, header, to);
+}
+
+void require_words(const Arrival& arrival) {
+  const MessageHeader& header = arrival.header();
+  require(header.bytes == header.count * 8 && arrival.bytes().size() == header.bytes, "size of a range");
+  for (std::uint64_t i = 0; i < header.count; ++i) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, arrival.bytes().data() + i * 8, 8);
+    require(value == word(arrival.source(), header.sequence, header.detail + i), "not the range's words");
+  }
+}
+
+TEST_P(ConformanceTest, ARangeOfAMessageForEach) {
+  run([](Fabric& fabric) {
+    const auto n = static_cast<std::uint64_t>(fabric.size());
+    const auto own = static_cast<std::uint64_t>(fabric.rank());
+    // Everybody gets its share and what follows it; then nothing, from the middle and from the end.
+    for (const std::uint64_t share : {0, 1, 10'000}) {
+      const Outgoing message = words(fabric, share, n * share);
+      for (std::uint64_t to = 0; to < n; ++to)
+        for (const auto& [first, count] : {std::pair{to * share, share},
+                                           {to * share, (n - to) * share},
+                                           {n * share / 2, 0},
+                                           {n * share, 0}})
+          if (to != own) post_words(fabric, message, share, first, count, static_cast<Rank>(to));
+    }
+    for (Rank from = 0; from < fabric.size(); ++from)
+      for (const std::uint64_t share : {0, 1, 10'000})
+        for (const std::uint64_t count : {share, (n - own) * share, std::uint64_t{0}, std::uint64_t{0}}) {
+          if (from == fabric.rank()) continue;
+          const Arrival arrival = receive(fabric, from);
+          require(arrival.header().sequence == share && arrival.header().count == count, "another range");
+          require_words(arrival);
+        }
+  });
+}
+
+// Each round posts one message in ranges to the right and to the left, and what has come is dropped in any
+// order: a range that is held keeps its words whatever became of the others.
+TEST_P(ConformanceTest, RangesAreHeldAndReleasedInAnyOrder) {
+  run([](Fabric& fabric) {
+    constexpr std::uint64_t kRounds = 300;
+    constexpr std::uint64_t kRanges = 4;
+    constexpr std::size_t kHeld = 24;
+    const Rank right = (fabric.rank() + 1) % fabric.size();
+    const Rank left = (fabric.rank() + fabric.size() - 1) % fabric.size();
+    if (right == fabric.rank()) return;
+    std::mt19937 random(static_cast<unsigned>(fabric.rank()));
+    std::vector<Arrival> held;
+    for (std::uint64_t k = 0; k < kRounds; ++k) {
+      {
+        const std::uint64_t each = k % 3 == 0 ? 2000 : 20;  // large messages and small ones
+        const Outgoing message = words(fabric, k, kRanges * each);
+        for (std::uint64_t range = 0; range < kRanges; ++range)
+          post_words(fabric, message, k, range * each, range == 1 ? 0 : each, range % 2 == 0 ? right : left);
+        post_words(fabric, message, k, 0, kRanges * each, left);
+      }
+      for (const auto& [from, messages] : {std::pair{left, kRanges / 2}, {right, kRanges / 2 + 1}})
+        for (std::uint64_t i = 0; i < messages; ++i) held.push_back(receive(fabric, from));
+      while (held.size() > kHeld) {
+        const std::size_t at = random() % held.size();
+        require_words(held[at]);
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+    for (const Arrival& arrival : held) require_words(arrival);
+  });
+}
+
 TEST_P(ConformanceTest, WhatWasPostedBeforeLeavingArrives) {
   run([](Fabric& fabric) {
     if (fabric.rank() == 0) {

@@ -70,6 +70,33 @@ TEST(LocalTest, AFullLimitNamesWhoHoldsWhat) {
   post(*fabrics[0], 300'000, 1);
 }
 
+TEST(LocalTest, MemoryIsReusedOnceAllRangesAreReleased) {
+  LocalOptions options;
+  options.memory_limit = 1 << 20;
+  const auto fabrics = local_threads(3, options);
+  {
+    const Outgoing message = fabrics[0]->reserve(900'000);
+    fabrics[0]->post({message, 0, 500'000}, {}, 1);
+    fabrics[0]->post({message, 500'000, 300'000}, {}, 2);
+    fabrics[0]->post({message, 900'000, 0}, {}, 2);
+  }
+  const auto refused = [&] {
+    try {
+      fabrics[0]->reserve(900'000);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refused().find("rank 1 holds 500000, rank 2 holds 300000"), std::string::npos) << refused();
+  ASSERT_TRUE(fabrics[1]->poll(0));  // read and dropped at once
+  EXPECT_NE(refused().find("(rank 2 holds 300000)"), std::string::npos) << refused();
+  ASSERT_TRUE(fabrics[2]->poll(0));
+  EXPECT_NE(refused().find("(rank 2 holds 0)"), std::string::npos) << refused();
+  ASSERT_TRUE(fabrics[2]->poll(0));
+  EXPECT_EQ(refused(), "");
+}
+
 TEST(LocalTest, MessagesToTheDeadAreGivenUpBeforeMemoryGrows) {
   LocalOptions options;
   options.memory_limit = 1 << 20;

@@ -15,7 +15,9 @@ class InterleavedFabric final : public Fabric, public Board {
   bool alive(Rank) const override { return true; }
 
   Outgoing reserve(std::size_t) override { throw std::logic_error("only a board"); }
-  void post(const Outgoing&, const MessageHeader&, Rank) override { throw std::logic_error("only a board"); }
+  void post(const OutgoingRange&, const MessageHeader&, Rank) override {
+    throw std::logic_error("only a board");
+  }
   std::optional<Arrival> poll(Rank) override { return std::nullopt; }
   std::uint32_t ticket() const override { return 0; }
   std::uint64_t expose(std::size_t) override { throw std::logic_error("only a board"); }

@@ -15,9 +15,9 @@ class Watched final : public Fabric {
   Rank rank() const override { return inner_->rank(); }
   Rank size() const override { return inner_->size(); }
   Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
-  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     ++posts;
-    inner_->post(message, header, to);
+    inner_->post(range, header, to);
   }
   std::optional<Arrival> poll(Rank source) override { return inner_->poll(source); }
   std::uint32_t ticket() const override { return inner_->ticket(); }

@@ -43,11 +43,11 @@ class Faulty final : public Fabric {
   void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
 
-  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     const std::uint64_t number = posts_++;
     for (const auto& [victim, at] : faults_.kills)
       if (victim == rank() && at == number) kill(getpid(), SIGKILL);
-    inner_->post(message, header, to);
+    inner_->post(range, header, to);
   }
 
   std::optional<Arrival> poll(Rank source) override {

@@ -81,9 +81,9 @@ class LocalFabric final : public Fabric {
     return outbox_.reserve(bytes);
   }
 
-  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     check_process();
-    if (!outbox_.post(message, header, to)) return;
+    if (!outbox_.post(range, header, to)) return;
     Control& own = control(rank_);
     own.posted_name.store(header.name, std::memory_order_relaxed);
     own.posted_step.store(header.step, std::memory_order_relaxed);

@@ -57,11 +57,11 @@ void Outbox::withdraw(std::uint64_t memory, std::size_t bytes) {
   heap_.free(memory, bytes);
 }
 
-bool Outbox::post(const Outgoing& message, const MessageHeader& header, Rank to) {
+bool Outbox::post(const OutgoingRange& range, const MessageHeader& header, Rank to) {
   const std::lock_guard lock(mutex_);
   Line& line = lines_[static_cast<std::size_t>(to)];
   if (line.dead) return false;
-  auto* slot = static_cast<Slot*>(message.handle());
+  auto* slot = static_cast<Slot*>(range.handle());
   if (line.next == kEntries) {
     Chunk* chunk = fresh_chunk(line);
     const auto offset = reinterpret_cast<std::byte*>(chunk) - region_.at(0);
@@ -71,12 +71,12 @@ bool Outbox::post(const Outgoing& message, const MessageHeader& header, Rank to)
     line.next = 0;
   }
   if (slot->claims.empty()) sent_.push_back(slot);
-  slot->claims.push_back({&line.tail->released[line.next], to});
+  slot->claims.push_back({&line.tail->released[line.next], to, range.bytes().size()});
   Entry& entry = line.tail->entries[line.next++];
   entry.header = header;
-  entry.header.bytes = slot->bytes;
+  entry.header.bytes = range.bytes().size();
   // The one store that makes the message exist: a sender killed before it has sent nothing, after it all.
-  entry.payload.store(slot->offset, std::memory_order_seq_cst);
+  entry.payload.store(slot->offset + range.offset(), std::memory_order_seq_cst);
   return true;
 }
 
@@ -154,7 +154,7 @@ void Outbox::free_slot(Slot* slot) {
 std::string Outbox::full_message(std::size_t bytes) const {
   std::map<Rank, std::uint64_t> held;
   for (const Slot* slot : sent_)
-    for (const Claim& claim : slot->claims) held[claim.to] += slot->bytes;
+    for (const Claim& claim : slot->claims) held[claim.to] += claim.bytes;
   std::string holders;
   for (const auto& [to, amount] : held)
     holders += fmt::format("{}rank {} holds {}", holders.empty() ? "" : ", ", to, amount);

@@ -25,13 +25,14 @@ class Outbox final : public Outgoing::Owner {
   std::uint64_t expose(std::size_t bytes);
   void withdraw(std::uint64_t memory, std::size_t bytes);
   /// False when the destination is known to be dead and nothing was sent.
-  bool post(const Outgoing& message, const MessageHeader& header, Rank to);
+  bool post(const OutgoingRange& range, const MessageHeader& header, Rank to);
 
  private:
-  /// A destination's right to a payload, until it says that it has done with it.
+  /// A destination's right to a range of a payload, until it says that it has done with it.
   struct Claim {
     const std::atomic<std::uint8_t>* released;
     Rank to;
+    std::size_t bytes;
   };
   /// A payload: in use by the caller (`held`), by readers, or free.
   struct Slot {
