@@ -63,9 +63,9 @@ class NetworkFabric final : public Fabric,
     return {this, held, {held->data(), bytes}};
   }
 
-  void post(const Outgoing& message, const MessageHeader& header, Rank to) override {
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     check_process();
-    const Slice& part = *static_cast<Slice*>(message.handle());
+    const Slice part{static_cast<Slice*>(range.handle())->memory, range.offset(), range.bytes().size()};
     board_.note_post(header);
     if (!alive(to)) return;
     Frame frame;
