@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/data/registry.h"
+#include "starling/fabric/plugin.h"
 #include "starling/kernel/target.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/program.h"
@@ -38,6 +39,12 @@ struct DataHere {
   bool here = false;
 };
 
+struct FabricHere {
+  std::string name;
+  std::string engine;   // "" where it is not here
+  std::string problem;  // then
+};
+
 struct Info {
   std::string compiler = fmt::format("{} {}", STARLING_COMPILER, STARLING_COMPILER_VERSION);
   std::size_t cores = launch::allowed_cpus().size();
@@ -47,7 +54,21 @@ struct Info {
   std::string torch_problem;
   std::optional<std::string> mpirun = launch::in_path("mpirun");
   std::vector<DataHere> data;
+  std::vector<FabricHere> fabrics;
+  std::vector<std::string> interfaces = network_interfaces();
 };
+
+void look_for_fabrics(Info& info) {
+  for (const FabricKind& kind : fabric_kinds()) {
+    FabricHere here{kind.name, kind.library.empty() ? kind.about : "", ""};
+    if (!kind.library.empty()) try {
+        here.engine = load_fabric(kind.name).engine();
+      } catch (const Error& error) {
+        here.problem = error.what();
+      }
+    info.fabrics.push_back(std::move(here));
+  }
+}
 
 void ask_torch(Info& info) {
   const auto program = beside_us("starling-torch");
@@ -81,6 +102,7 @@ Info look_around() {
     info.shared_memory_free = static_cast<double>(shared.f_bavail) * static_cast<double>(shared.f_frsize);
   }
   ask_torch(info);
+  look_for_fabrics(info);
   for (const DataSource& source : data_sources()) {
     if (!source.recipe) continue;
     const std::filesystem::path folder = data_folder(source.name);
@@ -101,6 +123,9 @@ void print(const Info& info) {
                              : fmt::format("{}, {} of it free", human_bytes(*info.shared_memory),
                                            human_bytes(*info.shared_memory_free))});
   table.row({"torch", info.torch ? info.torch->version : info.torch_problem});
+  for (const FabricHere& one : info.fabrics)
+    table.row({"fabric " + one.name, one.engine.empty() ? one.problem : one.engine});
+  table.row({"interfaces", join_words(info.interfaces)});
   table.row({"mpirun", info.mpirun.value_or("is not in PATH")});
   table.row({"topologies", std::to_string(topology_families().size())});
   table.row({"methods", std::to_string(method_families().size())});
@@ -125,6 +150,16 @@ void write_json(const Info& info) {
   optional("mpirun", info.mpirun);
   json.member("topologies", topology_families().size()).member("methods", method_families().size());
   optional("models", info.torch ? std::optional(info.torch->models) : std::nullopt);
+  json.key("fabrics").begin_array();
+  for (const FabricHere& one : info.fabrics)
+    json.begin_object(JsonWriter::Layout::one_line)
+        .member("name", one.name)
+        .member("here", one.problem.empty())
+        .member("about", one.problem.empty() ? one.engine : one.problem)
+        .end_object();
+  json.end_array().key("interfaces").begin_array();
+  for (const std::string& one : info.interfaces) json.value(one);
+  json.end_array();
   json.key("data").begin_array();
   for (const DataHere& one : info.data)
     json.begin_object(JsonWriter::Layout::one_line)

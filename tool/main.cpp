@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   add_data(app);
   add_report(app);
   add_info(app);
+  add_host_store(app);
   try {
     app.parse(keep_program(app, argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();

@@ -1,11 +1,15 @@
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string_view>
 
 #include "starling/base/error.h"
+#include "starling/fabric/plugin.h"
 #include "starling/launch/launcher.h"
 #include "tool/command.h"
+#include "tool/store_host.h"
 #include "tool/timeline.h"
 
 namespace starling::tool {
@@ -35,12 +39,24 @@ void merge_if_any(const std::string& file) {
   }
 }
 
-void run(launch::LaunchOptions& options, const CLI::App& command) {
+bool needs_store(const std::string& fabric) {
+  return std::ranges::any_of(
+      fabric_kinds(), [&](const FabricKind& kind) { return kind.name == fabric && kind.meets_in_store; });
+}
+
+void run(launch::LaunchOptions& options, const std::string& fabric, const CLI::App& command) {
   options.command = program_words();
   if (const auto unknown = command.remaining(); !unknown.empty())
     throw InvalidArgument("starling run has no option " + unknown.front() + "; see starling run --help");
   if (options.command.empty())
     throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
+  std::optional<StoreHost> store;
+  if (!fabric.empty()) options.environment.push_back("STARLING_FABRIC=" + fabric);
+  if (needs_store(fabric)) {
+    store.emplace(fabric, "127.0.0.1");
+    options.environment.push_back("STARLING_STORE=" + store->where());
+    options.environment.push_back("STARLING_INTERFACE=lo");
+  }
   const std::string timeline = timeline_file(options);
   if (!timeline.empty())
     for (const std::string& old : timeline_parts(timeline)) std::filesystem::remove(old);
@@ -76,6 +92,9 @@ void add_run(CLI::App& app) {
   auto options = std::make_shared<launch::LaunchOptions>();
   auto on_failure = std::make_shared<std::string>("stop");
   auto timeline = std::make_shared<std::string>();
+  auto fabric = std::make_shared<std::string>();
+  std::vector<std::string> fabrics;
+  for (const FabricKind& kind : fabric_kinds()) fabrics.push_back(kind.name);
   CLI::App* command = app.add_subcommand("run", "Start a program as n ranks on this machine");
   command->add_option("-n,--ranks", options->ranks, "number of ranks")
       ->required()
@@ -90,6 +109,11 @@ void add_run(CLI::App& app) {
       ->take_all()
       ->allow_extra_args(false);
   command->add_option("--timeline", *timeline, "record all operations and merge them into this trace (JSON)");
+  command
+      ->add_option(
+          "--fabric", *fabric,
+          "what ranks talk through: local (shared memory, the default) or a network's; see starling info")
+      ->check(CLI::IsMember(fabrics));
   command->add_option("--on-failure", *on_failure, "stop: the other ranks are stopped; continue: they go on")
       ->capture_default_str()
       ->check(CLI::IsMember({"stop", "continue"}));
@@ -99,10 +123,10 @@ void add_run(CLI::App& app) {
       "The exit status is the one of the rank that failed first.\n\n"
       "Examples:\n  starling run -n 8 ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
       "python3 -u train.py");
-  command->callback([options, on_failure, timeline, command] {
+  command->callback([options, on_failure, timeline, fabric, command] {
     if (!timeline->empty()) options->environment.push_back("STARLING_TIMELINE=" + *timeline);
     options->stop_on_failure = *on_failure == "stop";
-    run(*options, *command);
+    run(*options, *fabric, *command);
   });
 }
 

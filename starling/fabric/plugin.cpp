@@ -36,8 +36,8 @@ const FabricPlugin& load_library(const FabricKind& kind) {
     if (entry == nullptr) throw Error(fmt::format("{} is no fabric of Starling's", path.string()));
     return *entry();
   }
-  throw Error(fmt::format("the fabric {} is not built in here: there is no {} beside this program",
-                          kind.name, file));
+  throw Error(
+      fmt::format("the fabric {} is not built in here: there is no {} beside this program", kind.name, file));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ const FabricPlugin& load_library(const FabricKind& kind) {
 const std::vector<FabricKind>& fabric_kinds() {
   static const std::vector<FabricKind> kinds = {
       {"local", "processes of one host, through shared memory", ""},
-      {"c10d", "torch.distributed: Gloo over TCP between hosts", "starling_c10d"},
+      {"c10d", "torch.distributed: Gloo over TCP between hosts", "starling_c10d", true},
   };
   return kinds;
 }

@@ -36,7 +36,8 @@ struct FabricPlugin {
 struct FabricKind {
   std::string name;
   std::string about;
-  std::string library;  // "" for one that is always there
+  std::string library;          // "" for one that is always there
+  bool meets_in_store = false;  // which somebody must host
 };
 const std::vector<FabricKind>& fabric_kinds();
 

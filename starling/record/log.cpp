@@ -16,6 +16,7 @@ std::optional<LogLevel> named_level() {
   const std::string_view word = text == nullptr ? "" : text;
   if (word.empty() || word == "normal") return LogLevel::normal;
   if (word == "quiet") return LogLevel::quiet;
+  if (word == "info") return LogLevel::info;
   if (word == "debug") return LogLevel::debug;
   return {};
 }
@@ -32,7 +33,7 @@ void read_log_level() {
   const auto level = named_level();
   if (!level)
     throw InvalidArgument(
-        fmt::format("STARLING_LOG={} is none of quiet, normal, debug", std::getenv("STARLING_LOG")));
+        fmt::format("STARLING_LOG={} is none of quiet, normal, info, debug", std::getenv("STARLING_LOG")));
   level_now() = *level;
 }
 

@@ -4,8 +4,8 @@
 
 namespace starling {
 
-/// How much the library says on standard error by itself: STARLING_LOG=quiet|normal|debug.
-enum class LogLevel { quiet, normal, debug };
+/// How much the library says on standard error by itself: STARLING_LOG=quiet|normal|info|debug.
+enum class LogLevel { quiet, normal, info, debug };
 
 /// Reads STARLING_LOG again; throws InvalidArgument for anything else.
 void read_log_level();

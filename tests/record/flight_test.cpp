@@ -100,7 +100,7 @@ TEST(LogTest, LevelsAreNamed) {
     said("loud");
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "STARLING_LOG=loud is none of quiet, normal, debug");
+    EXPECT_STREQ(error.what(), "STARLING_LOG=loud is none of quiet, normal, info, debug");
   }
   read_log_level();
 }

@@ -33,7 +33,8 @@ TEST(InfoCommand, SaysWhatThereIs) {
   const ToolRun words = run_tool({"info"});
   before.empty() ? unsetenv("STARLING_DATA") : setenv("STARLING_DATA", before.c_str(), 1);
   EXPECT_EQ(words.status, 0) << words.err;
-  for (const char* row : {"build", "kernels", "/dev/shm", "torch", "mpirun", "not in "})
+  for (const char* row : {"build", "kernels", "/dev/shm", "torch", "fabric local", "fabric c10d",
+                          "interfaces", "mpirun", "not in "})
     EXPECT_THAT(words.out, HasSubstr(row));
 }
 

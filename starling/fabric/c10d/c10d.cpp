@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <signal.h>
+
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -69,7 +70,8 @@ StorePtr meet(const FabricRequest& request) {
   try {
     return c10::make_intrusive<::c10d::TCPStore>(address.host, options);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("rank {} does not reach the store at {}: {}", request.rank, meeting, error.what()));
+    throw Error(
+        fmt::format("rank {} does not reach the store at {}: {}", request.rank, meeting, error.what()));
   }
 }
 
@@ -84,15 +86,16 @@ GroupPtr make_gloo(const StorePtr& store, const FabricRequest& request) {
                                                  : Gloo::createDeviceForInterface(interface));
     return c10::make_intrusive<Gloo>(store, request.rank, request.size, options);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("rank {} of {} does not meet the others over Gloo{}{} within {} s: {}", request.rank,
-                            request.size, interface.empty() ? "" : " on interface ", interface,
+    throw Error(fmt::format("rank {} of {} does not meet the others over Gloo{}{} within {} s: {}",
+                            request.rank, request.size, interface.empty() ? "" : " on interface ", interface,
                             request.timeout.count() / 1000, error.what()));
   }
 }
 #else
 GroupPtr make_gloo(const StorePtr&, const FabricRequest&) {
   throw Error(
-      "Starling was built where Gloo's headers are missing (Debian: libgloo-dev) and cannot make a Gloo group; "
+      "Starling was built where Gloo's headers are missing (Debian: libgloo-dev) and cannot make a Gloo "
+      "group; "
       "make one in Python and adopt it: starling.torch.init(process_group=group)");
 }
 #endif
@@ -114,8 +117,7 @@ std::shared_ptr<Fabric> adopt_c10d(GroupPtr group, StorePtr store) {
 
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
-  const StorePtr store =
-      c10::make_intrusive<::c10d::PrefixStore>("starling/" + request.job, meet(request));
+  const StorePtr store = c10::make_intrusive<::c10d::PrefixStore>("starling/" + request.job, meet(request));
   store->setTimeout(request.timeout);
   return adopt_c10d(make_gloo(store, request), store);
 }

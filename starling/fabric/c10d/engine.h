@@ -1,7 +1,8 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/version.h>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #if TORCH_VERSION_MAJOR >= 2
 #include <torch/csrc/distributed/c10d/Backend.hpp>

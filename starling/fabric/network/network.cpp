@@ -200,7 +200,8 @@ class NetworkFabric final : public Fabric,
     std::string holders;
     for (Rank r = 0; r < size_; ++r) {
       const std::size_t held = r == rank_ ? 0 : wire_->bytes_on_the_way(r);
-      if (held > 0) holders += fmt::format("{}{} are on their way to rank {}", holders.empty() ? "" : ", ", held, r);
+      if (held > 0)
+        holders += fmt::format("{}{} are on their way to rank {}", holders.empty() ? "" : ", ", held, r);
     }
     return fmt::format("no room for a message of {} bytes: {} of {} bytes are in use ({})", bytes,
                        pool_.used(), pool_.limit(), holders.empty() ? "all by this rank" : holders);

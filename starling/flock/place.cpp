@@ -1,0 +1,86 @@
+#include "starling/flock/place.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <string_view>
+
+#include "starling/base/error.h"
+#include "starling/fabric/plugin.h"
+
+namespace starling {
+namespace {
+
+// The variables by which a launcher tells a process who it is; the first set that is there counts.
+struct LauncherVariables {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* job;
+  const char* part;     // tells a job's flocks apart, where there may be several
+  const char* here;     // ranks on this host
+  const char* hosts;    // where there is no such variable
+  const char* network;  // the fabric between hosts
+};
+
+constexpr LauncherVariables kLaunchers[] = {
+    {"starling run", "STARLING_RANK", "STARLING_SIZE", "STARLING_JOB", nullptr, nullptr, nullptr, "c10d"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", nullptr,
+     "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, "mpi"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", nullptr, "SLURM_NNODES", "mpi"},
+    {"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT", nullptr, "LOCAL_WORLD_SIZE", nullptr, "c10d"},
+};
+
+Rank read_rank(const char* variable, std::string_view text) {
+  Rank value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+    throw InvalidArgument(fmt::format("{}={} is not a whole number", variable, text));
+  return value;
+}
+
+bool on_several_hosts(const LauncherVariables& variables, Rank size) {
+  if (variables.here != nullptr)
+    if (const char* here = std::getenv(variables.here)) return read_rank(variables.here, here) < size;
+  if (variables.hosts != nullptr)
+    if (const char* hosts = std::getenv(variables.hosts)) return read_rank(variables.hosts, hosts) > 1;
+  return false;
+}
+
+}  // namespace
+
+std::optional<Place> find_place() {
+  for (const LauncherVariables& variables : kLaunchers) {
+    const char* rank = std::getenv(variables.rank);
+    const char* size = std::getenv(variables.size);
+    if (rank == nullptr || size == nullptr) continue;
+    const char* job = std::getenv(variables.job);
+    if (job == nullptr)
+      throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
+                                        variables.rank, variables.job));
+    const char* part = variables.part == nullptr ? nullptr : std::getenv(variables.part);
+    Place place{variables.launcher,
+                read_rank(variables.rank, rank),
+                read_rank(variables.size, size),
+                part == nullptr ? std::string(job) : fmt::format("{}.{}", job, part),
+                false,
+                variables.network};
+    place.several_hosts = on_several_hosts(variables, place.size);
+    return place;
+  }
+  return std::nullopt;
+}
+
+std::string choose_fabric(const Place& place) {
+  if (const char* named = std::getenv("STARLING_FABRIC"); named != nullptr && *named != '\0') {
+    std::vector<std::string> names;
+    for (const FabricKind& kind : fabric_kinds()) {
+      if (kind.name == named) return named;
+      names.push_back(kind.name);
+    }
+    throw InvalidArgument(fmt::format("STARLING_FABRIC={} is none of: {}", named, join_words(names)));
+  }
+  return place.several_hosts ? place.network : "local";
+}
+
+}  // namespace starling

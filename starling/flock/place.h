@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// What the launcher that started this process says of it.
+struct Place {
+  std::string launcher;
+  Rank rank = 0;
+  Rank size = 1;
+  std::string job;  // tells jobs apart
+  bool several_hosts = false;
+  std::string network;  // the fabric for several hosts
+};
+
+/// By the variables of starling run, mpirun, srun or torchrun, in this order; nothing for a process that was
+/// started alone.
+std::optional<Place> find_place();
+
+/// STARLING_FABRIC, or what fits the place.
+std::string choose_fabric(const Place& place);
+
+}  // namespace starling
