@@ -300,6 +300,14 @@ void bind_flock(py::module_& module) {
   bind_gathers(flock);
   module.def("join", &join_now, "Joins the flock this process was started in, or makes a flock of one.");
   module.def("launched_ranks", &launched_ranks);
+  module.def(
+      "flock_over",
+      [](Address fabric) {
+        const std::unique_ptr<std::shared_ptr<Fabric>> owned(
+            reinterpret_cast<std::shared_ptr<Fabric>*>(fabric));  // NOLINT: from starling._torch
+        return Flock(*owned);
+      },
+      "The flock over a fabric that starling._torch made.");
   py::dict dtypes;
   for (int code = 0; code <= static_cast<int>(DType::uint8); ++code)
     dtypes[py::str(name(static_cast<DType>(code)))] = code;

@@ -1,5 +1,6 @@
 #include <torch/extension.h>
 
+#include "adopt.h"
 #include "errors.h"
 #include "python_optimizer.h"
 #include "starling/flock/flock.h"
@@ -104,6 +105,12 @@ class Averaging {
 
 PYBIND11_MODULE(_torch, module) {
   translate_exceptions();
+  module.def(
+      "adopt",
+      [](const py::object& group, const py::object& store) {
+        return reinterpret_cast<Address>(adopt_group(group, store));
+      },
+      "A fabric over a process group, for starling._core.flock_over.");
   py::class_<Averaging>(module, "Averaging")
       .def("enter", &Averaging::enter, NoLock())
       .def("exit", &Averaging::exit, NoLock())

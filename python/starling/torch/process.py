@@ -76,7 +76,7 @@ def flock() -> _core.Flock:
 
 
 def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
-         is_weighted: bool = False) -> None:
+         is_weighted: bool = False, *, process_group=None) -> None:
     """Joins the flock this process was started in, or makes a flock of one.
 
     The topology is ``topology_fn(size)``, the static exponential graph unless given, with uniform weights
@@ -84,8 +84,18 @@ def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
 
         bf.init()
         bf.init(bf.RingGraph)
+
+    In a program that uses torch.distributed, ``process_group=True`` joins over its ranks, or those of a group, through
+    Gloo, also between hosts:
+
+        torch.distributed.init_process_group("gloo")
+        bf.init(process_group=True)
     """
-    state.flock = _numpy_flock.joined()
+    if process_group is None:
+        state.flock = _numpy_flock.joined()
+    else:
+        from .adopted import flock_over
+        state.flock = flock_over(process_group)
     state.process = os.getpid()
     for action in _at_init:
         action(state.flock.rank)

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+#include <pybind11/pybind11.h>
+
+#include "starling/fabric/fabric.h"
+
+namespace starling::python {
+
+/// A fabric over a process group of torch.distributed; the caller owns the result.
+std::shared_ptr<Fabric>* adopt_group(const pybind11::object& group, const pybind11::object& store);
+
+}  // namespace starling::python
