@@ -49,7 +49,7 @@ def test_is_in_topology_util(name):
 
 
 SIGNATURES = {
-    "init": "topology_fn=None is_weighted=False",
+    "init": "topology_fn=None is_weighted=False process_group=None",
     "set_topology": "topology=None is_weighted=False",
     "set_machine_topology": "topology is_weighted=False",
     "allreduce": "tensor average=True is_hierarchical_local=False name=None",
