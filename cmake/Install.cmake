@@ -8,6 +8,10 @@ if(STARLING_TOOL)
     install(TARGETS starling_torch_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endif()
+# Fabrics with an engine: programs look for them in ../lib/starling.
+if(TARGET starling_c10d)
+  install(TARGETS starling_c10d LIBRARY DESTINATION lib/starling)
+endif()
 set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/Starling)
 # find_package(Starling COMPONENTS torch) also finds libtorch; without, nobody needs it.
 if(TARGET starling_torch)

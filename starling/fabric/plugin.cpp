@@ -20,7 +20,7 @@ std::vector<fs::path> plugin_folders() {
     return {};
   std::error_code ignored;
   const fs::path here = fs::canonical(info.dli_fname, ignored).parent_path();
-  return {here, here / "../lib/starling", here / "../../lib/starling", here / "starling"};
+  return {here, here / "..", here / "../lib/starling", here / "../../lib/starling"};
 }
 
 const FabricPlugin& load_library(const FabricKind& kind) {
