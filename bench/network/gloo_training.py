@@ -2,7 +2,7 @@
 the gradients are computed. What our training on the network should not be slower than.
 
 Rank and meeting point come from torchrun's variables. Reads lines "steps K [message=float32|bfloat16] [late=MS,PERIOD,PHASE]"
-and answers each with the seconds they took.
+and "alone K" (the same without the neighbour), and answers each with the seconds they took.
 """
 import sys
 import time
@@ -36,14 +36,21 @@ class Contender:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.rounds, self.number = max(1, (self.size - 1).bit_length()), 0
 
-    def step(self, images, labels):
+    def compute(self, images, labels):
+        self.sgd.zero_grad()
+        F.cross_entropy(self.net(images), labels).backward()
+
+    def alone(self, images, labels):
+        self.compute(images, labels)
+        self.sgd.step()
+
+    def steps(self, images, labels):
         offset = 1 << self.number % self.rounds
         self.number += 1
         self.sent.copy_(self.flat)
         hears = dist.irecv(self.heard.view(torch.uint8), (self.rank + offset) % self.size)
         tells = dist.isend(self.sent.view(torch.uint8), (self.rank - offset) % self.size)
-        self.sgd.zero_grad()
-        F.cross_entropy(self.net(images), labels).backward()
+        self.compute(images, labels)
         hears.wait()
         tells.wait()
         # x + (neighbour's - own) / 2, both as they travelled
@@ -60,16 +67,17 @@ def main():
     torch.manual_seed(100 + dist.get_rank())
     images, labels = torch.randn(batch, *shape), torch.randint(classes, (batch,))
     for line in sys.stdin:
-        steps, options = int(line.split()[1]), peer_ddp.options_of(line.split())
+        what, steps, options = line.split()[0], int(line.split()[1]), peer_ddp.options_of(line.split())
         message = options.get("message", "float32")
         if message not in contenders:
             contenders[message] = Contender(make, message)
+        take_step = {"steps": contenders[message].steps, "alone": contenders[message].alone}[what]
         late = peer_ddp.lateness(options.get("late"))
         dist.barrier()
         begin = time.perf_counter()
         for step in range(steps):
             time.sleep(late(step))
-            contenders[message].step(images, labels)
+            take_step(images, labels)
         print(time.perf_counter() - begin, flush=True)
 
 
