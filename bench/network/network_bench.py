@@ -76,6 +76,9 @@ def main():
             for count, rate in places(kind, given):
                 with Hosts(count, rate) as hosts:
                     found = measure(hosts, given)
+                if given.by_hand:
+                    for one in [*found[0], *found[1]]:
+                        one.section += ", by hand"
                 for everything, new in zip((figures, times, notes), found):
                     everything += new
     except Unavailable as error:

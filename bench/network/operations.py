@@ -11,13 +11,13 @@ MOST_OVER_HAND = 1.1
 
 
 def contenders_of(jobs, elements, network):
-    found = []
-    for who, job in jobs.items():
+    """By (whose, operation)."""
+    found = {}
+    for whose, job in jobs.items():
         for operation in ("one-peer", "all-reduce"):
-            sent = 4 * elements if network else 0
-            found.append(Contender(f"{who} {operation}", job, lambda count, o=operation: f"{o} {elements} {count}",
-                                   least_bytes=int(0.9 * sent)))
-    return {contender.name: contender for contender in found}
+            found[whose, operation] = Contender(f"{job.name} {operation}", job, lambda count, o=operation: f"{o} {elements} {count}",
+                                                least_bytes=int(0.9 * 4 * elements) if network else 0)
+    return found
 
 
 def operations(hosts, options):
@@ -28,7 +28,7 @@ def operations(hosts, options):
         elements = int(millions * 1e6)
         all_of = contenders_of(jobs, elements, network=True)
         interleave(list(all_of.values()), options.rounds, options.seconds, hosts)
-        ours, theirs = all_of["starling one-peer"], all_of["gloo all-reduce"]
+        ours, theirs = all_of["ours", "one-peer"], all_of["gloo", "all-reduce"]
         idle = statistics.median(ours.idle)
 
         def figure(name, spread, **bar):
@@ -40,8 +40,8 @@ def operations(hosts, options):
             figure("one-peer, share of the link", Spread.of([wire / one for one in ours.seconds]), at_least=LEAST_SHARE)
         figure("gloo's all-reduce / one-peer", ratio(theirs, ours),
                at_least=LEAST_GAIN.get(hosts.count) if hosts.rate is not None else None)
-        figure("one-peer by hand on gloo / one-peer", ratio(all_of["gloo one-peer"], ours))
-        figure("gloo's all-reduce / our all-reduce", ratio(theirs, all_of["starling all-reduce"]))
+        figure("one-peer by hand on gloo / one-peer", ratio(all_of["gloo", "one-peer"], ours))
+        figure("gloo's all-reduce / our all-reduce", ratio(theirs, all_of["ours", "all-reduce"]))
         times += [Times(f"operations, {millions:g} M floats", hosts.count, hosts.rate, one.name, one.middle(),
                         statistics.median(one.idle)) for one in all_of.values()]
     for job in jobs.values():
@@ -55,7 +55,7 @@ def loopback(hosts, options):
     figures = []
     for millions in options.blocks:
         all_of = contenders_of(jobs, int(millions * 1e6), network=False)
-        pair = [all_of["starling one-peer"], all_of["gloo one-peer"]]
+        pair = [all_of["ours", "one-peer"], all_of["gloo", "one-peer"]]
         interleave(pair, options.rounds, options.seconds, hosts)
         figures.append(Figure("loopback", 1, None, f"{millions:g} M floats, 4 ranks: one-peer / by hand on gloo", ratio(*pair),
                               statistics.median(pair[0].idle), at_most=MOST_OVER_HAND, rounds=options.rounds))

@@ -2,7 +2,7 @@
 import statistics
 import time
 
-from arena import ddp_job, gloo_job, hand_job, starling_job
+from arena import ddp_job, gloo_job, our_job
 from hosts import Idle
 from job import Failed
 from report import Figure, Times
@@ -27,7 +27,7 @@ def with_stragglers(contender, hosts):
 
 
 def stragglers(hosts, options):
-    ours = hand_job(hosts, NETWORK) if options.by_hand else starling_job(hosts, NETWORK)
+    ours = our_job(hosts, NETWORK, options.by_hand)
     ddp = ddp_job(hosts, NETWORK)
     mine, theirs = one_peer_contender(ours, options.by_hand), best_ddp(ddp, hosts, options.seconds)
     mine.multiple = theirs.multiple = PERIOD
@@ -67,7 +67,7 @@ def detection_of_gloo(hosts):
 
 def longest_stall(hosts, usual):
     """The longest that a survivor went without ending a step after the SIGKILL, less a usual step."""
-    job, victim = starling_job(hosts, NETWORK), hosts.count - 1
+    job, victim = our_job(hosts, NETWORK), hosts.count - 1
     steps = max(20, round(8.0 / usual))
     line = f"{METHOD} {{}} on_loss=reweight marks=1"
     job.ask(line.format(2))
@@ -103,7 +103,7 @@ def kill(hosts, options):
     figure("gloo's own detection, s", seen, idle.share)
     if options.by_hand:  # nothing survives there
         return figures, [], []
-    job = starling_job(hosts, NETWORK)
+    job = our_job(hosts, NETWORK)
     usual = job.seconds(f"{METHOD} 4 on_loss=reweight") / 4
     job.end()
     with Idle() as idle:

@@ -1,7 +1,7 @@
 """Training steps of the 8.4 M MLP: one neighbour a step beside DDP with its best bucket size, precision by precision."""
 import statistics
 
-from arena import ddp_job, hand_job, starling_job
+from arena import ddp_job, our_job
 from report import Figure, Times
 from rounds import Contender, Spread, fastest, interleave, offered, ratio
 
@@ -29,7 +29,7 @@ def bar_of(pair, hosts, rate):
 
 def one_peer_contender(job, by_hand, message="float32"):
     line = (lambda count: f"steps {count} message={message}") if by_hand else (lambda count: f"{METHOD} {count} message={message}")
-    return Contender(f"starling {message}", job, line, least_bytes=int(0.9 * BYTES[message] * PARAMETERS))
+    return Contender(f"{job.name} {message}", job, line, least_bytes=int(0.9 * BYTES[message] * PARAMETERS))
 
 
 def alone_contender(job, by_hand):
@@ -45,7 +45,7 @@ def best_ddp(job, hosts, seconds, hook=""):
 
 def training(hosts, options):
     by_hand = options.by_hand
-    ours = hand_job(hosts, NETWORK) if by_hand else starling_job(hosts, NETWORK)
+    ours = our_job(hosts, NETWORK, by_hand)
     ddp = ddp_job(hosts, NETWORK)
     able, notes = offered([one_peer_contender(ours, by_hand, message) for message in options.messages])
     mine = {message: one for message in BYTES for one in able if one.name.endswith(message)}
@@ -63,7 +63,7 @@ def training(hosts, options):
         limits = [max(compute, wire) for compute in alone.seconds]
         figure("a step / max(compute, wire)", Spread.of([a / b for a, b in zip(mine["float32"].seconds, limits)]),
                mine["float32"], at_most=MOST_OVER_LIMIT if (hosts.count, hosts.rate) == (4, 1000) else None)
-    for (own, peer), bars in BARS.items():
+    for own, peer in BARS:
         if own in mine:
             figure(f"{theirs[peer].name} / {own}", ratio(theirs[peer], mine[own]), mine[own],
                    at_least=bar_of((own, peer), hosts.count, hosts.rate))
