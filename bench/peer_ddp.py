@@ -1,8 +1,8 @@
 """PyTorch's DistributedDataParallel as users write it: the peer of `starling bench training` and ./run network-bench.
 
-Rank and meeting point come from torchrun's variables. Reads lines "steps K [bucket=MB] [hook=fp16] [late=MS,PERIOD,PHASE]" and
-answers each with the seconds they took. `hook` sends gradients in half precision; `late` waits so long in every step whose
-number leaves PHASE when divided by PERIOD.
+Rank and meeting point come from torchrun's variables. Reads lines "steps K [bucket=MB] [hook=fp16] [late=MS,PERIOD,PHASE]"
+and answers each with the seconds they took. `hook` sends gradients in half precision; `late` waits so long in every step
+whose number leaves PHASE when divided by PERIOD.
 """
 import sys
 import time

@@ -2,11 +2,15 @@
 import html
 import math
 
+from report import rate_text
+
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 380, 64, 170, 20, 48
 COLOURS = ("#33508f", "#c0562b", "#2e8b6f", "#8a4fa8", "#b08a1e", "#5d6779", "#c23b6a", "#3b8fc2")
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#182033;background:#fff}
-svg{width:100%;height:auto}text{font-size:13px;fill:#182033}table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right}
-td:first-child,th:first-child{text-align:left}.line{stroke:#dde2ea}"""
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#182033;background:#fff}
+svg{width:100%;height:auto} text{font-size:13px;fill:#182033} .line{stroke:#dde2ea} table{border-collapse:collapse}
+td,th{padding:.2em .8em;text-align:right} td:first-child,th:first-child{text-align:left}
+"""
 
 
 def _ticks(low, high):
@@ -38,7 +42,8 @@ def _chart(points):
     for rate in sorted(set(rates)):
         parts.append(f'<line class="line" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
                      f'<text x="{x(rate):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{rate:g}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">Mbit/s of every link</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">Mbit/s of every link</text>')
     # Names beside the curves' right ends, moved apart where they would overlap.
     ends = sorted((y(max(series)[1]), name) for name, series in points.items())
     for at in range(1, len(ends)):
@@ -47,14 +52,15 @@ def _chart(points):
     for (name, series), colour in zip(points.items(), COLOURS * (1 + len(points) // len(COLOURS))):
         line = " ".join(f"{x(rate):.1f},{y(seconds):.1f}" for rate, seconds in sorted(series))
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x(rate):.1f}" cy="{y(seconds):.1f}" r="3.5" fill="{colour}"><title>{html.escape(name)}, {rate:g} Mbit/s: '
-                  f"{_seconds(seconds)}</title></circle>" for rate, seconds in series]
-        parts.append(f'<text x="{WIDTH - RIGHT + 8}" y="{label_y[name] + 4:.1f}" style="fill:{colour}">{html.escape(name)}</text>')
+        shown = html.escape(name)
+        parts += [f'<circle cx="{x(rate):.1f}" cy="{y(seconds):.1f}" r="3.5" fill="{colour}">'
+                  f"<title>{shown}, {rate:g} Mbit/s: {_seconds(seconds)}</title></circle>" for rate, seconds in series]
+        parts.append(f'<text x="{WIDTH - RIGHT + 8}" y="{label_y[name] + 4:.1f}" style="fill:{colour}">{shown}</text>')
     return "".join(parts) + "</svg>"
 
 
 def _table(times):
-    rows = "".join(f"<tr><td>{html.escape(one.contender)}<td>{'unshaped' if one.rate is None else f'{one.rate:g}'}"
+    rows = "".join(f"<tr><td>{html.escape(one.contender)}<td>{rate_text(one.rate)}"
                    f"<td>{_seconds(one.seconds)}<td>{100 * one.idle:.0f} %</tr>" for one in times)
     return f"<table><tr><th>contender<th>Mbit/s<th>median<th>CPU idle</tr>{rows}</table>"
 
@@ -69,6 +75,7 @@ def page(times):
             if one.rate is not None:
                 points.setdefault(one.contender, []).append((one.rate, one.seconds))
         parts.append(f"<h2>{html.escape(section)}, {hosts} hosts</h2>{_chart(points) if points else ''}{_table(some)}")
-    return (f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    return ('<!DOCTYPE html><html lang="en"><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>Over the network</title><style>{STYLE}</style><h1>Time over bandwidth</h1>"
             f"<p>Hosts are network namespaces of one machine; medians of interleaved rounds.</p>{''.join(parts)}</html>\n")

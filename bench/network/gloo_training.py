@@ -1,8 +1,8 @@
-"""One-peer training as one would write it on torch.distributed by hand: the average with the neighbour's model travels while
-the gradients are computed. What our training on the network should not be slower than.
+"""One-peer training as one would write it on torch.distributed by hand: the neighbour's model travels while the gradients
+are computed. What our training on the network should not be slower than.
 
-Rank and meeting point come from torchrun's variables. Reads lines "steps K [message=float32|bfloat16] [late=MS,PERIOD,PHASE]"
-and "alone K" (the same without the neighbour), and answers each with the seconds they took.
+Rank and meeting point come from torchrun's variables. Reads lines "steps K [message=float32|bfloat16]
+[late=MS,PERIOD,PHASE]" and "alone K" (the same without the neighbour), and answers each with the seconds they took.
 """
 import sys
 import time

@@ -3,9 +3,9 @@
     with Hosts(4, rate=100) as hosts:               # Mbit/s; None: as fast as the machine is
         hosts.start(2, ["ping", "-c1", hosts.address(0)]).wait()
 
-Every host has `eth0` and an address in 10.83.0.0/24. The bridge has a namespace of its own, so nothing of all this is seen
-outside. Everything goes at the end of the block: after errors, SIGINT, SIGTERM and SIGHUP too; what a killed process left
-behind goes when the next one starts.
+Every host has `eth0` and an address in 10.83.0.0/24. The bridge has a namespace of its own, so nothing of all this is
+seen outside. Everything goes at the end of the block: after errors, SIGINT, SIGTERM and SIGHUP too; what a killed process
+left behind goes when the next one starts.
 """
 import ctypes
 import itertools
@@ -183,11 +183,12 @@ class Hosts:
         return f"{NETWORK}{BRIDGE}"
 
     def start(self, host, words, own_name=False, **options):
-        """A program on a host (None: beside the bridge), as subprocess.Popen; it ends with us. `own_name`: the host is called
-        h0, h1, ... there, as two real hosts have two names."""
+        """A program on a host (None: beside the bridge), as subprocess.Popen; it ends with us. `own_name`: there the host
+        is called h0, h1, ..., as two real hosts have two names."""
         name = self.switch if host is None else self.names[host]
         if own_name:
-            words = ["unshare", "--uts", "sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"', f"h{host}", *words]
+            script = 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"'
+            words = ["unshare", "--uts", "sh", "-c", script, f"h{host}", *words]
         with _Undisturbed():
             process = subprocess.Popen(["ip", "netns", "exec", name, *words], preexec_fn=_in_child, **options)
             self._processes.append(process)
@@ -203,7 +204,8 @@ class Hosts:
 
     def bytes_sent(self, host):
         """By the host over its link so far, headers included."""
-        return json.loads(_tell(["ip", "-n", self.names[host], "-j", "-s", "link", "show", INTERFACE]))[0]["stats64"]["tx"]["bytes"]
+        found = json.loads(_tell(["ip", "-n", self.names[host], "-json", "-statistics", "link", "show", INTERFACE]))
+        return found[0]["stats64"]["tx"]["bytes"]
 
 
 def _in_child():

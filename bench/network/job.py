@@ -32,8 +32,8 @@ class Refused(Failed):
 
 
 class Job:
-    """Base of the kinds of jobs: what a kind adds are the variables by which its ranks find each other. With one host all ranks
-    are there and talk over its loopback device."""
+    """Base of the kinds of jobs: what a kind adds are the variables by which its ranks find each other. With one host all
+    ranks are there and talk over its loopback device."""
     _ports = iter(range(29500, 40000))
 
     def __init__(self, name, hosts, words, ranks=None):
@@ -45,8 +45,9 @@ class Job:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
         shared = {**clean, **ENVIRONMENT, "GLOO_SOCKET_IFNAME": interface, **self.meeting(interface)}
         for rank in range(self.ranks):
-            self.processes.append(hosts.start(rank % hosts.count, words, own_name=hosts.count > 1, stdin=subprocess.PIPE,
-                                              stdout=subprocess.PIPE, env={**shared, **self.place(rank)}))
+            self.processes.append(hosts.start(rank % hosts.count, words, own_name=hosts.count > 1,
+                                              env={**shared, **self.place(rank)},
+                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
     def meeting(self, interface):
         raise NotImplementedError

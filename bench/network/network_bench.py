@@ -7,7 +7,7 @@ from curves import page
 from hosts import LARGEST, Hosts, Unavailable
 from job import Failed
 from operations import loopback, operations
-from report import as_json, print_table
+from report import as_json, print_table, rate_text
 from resilience import kill, stragglers
 from training import BYTES, training
 
@@ -40,17 +40,22 @@ def messages(text):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="./run network-bench", description="Operations and training between hosts that are network "
-                                     "namespaces of this machine, with links as slow as asked. Needs root.")
+    parser = argparse.ArgumentParser(
+        prog="./run network-bench", description="Operations and training between hosts that are network namespaces of this "
+        "machine, with links as slow as asked. Needs root.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all unless given")
     parser.add_argument("--hosts", type=counts, default=[4, 8], help="how many, such as 4,8")
-    parser.add_argument("--rates", type=rates, default=[1000.0, 100.0], help="of the links in Mbit/s, such as 1000,100,unshaped")
-    parser.add_argument("--rounds", type=int, default=21, help="in which the contenders take turns; at least 20 to claim anything")
+    parser.add_argument("--rates", type=rates, default=[1000.0, 100.0],
+                        help="of the links in Mbit/s, such as 1000,100,unshaped")
+    parser.add_argument("--rounds", type=int, default=21,
+                        help="in which the contenders take turns; at least 20 to claim anything")
     parser.add_argument("--seconds", type=float, default=1.5, help="of one turn, or one piece of work if that takes longer")
     parser.add_argument("--blocks", type=lambda text: [float(word) for word in text.split(",")], default=[10.0, 25.0],
                         help="of operations, in millions of floats")
-    parser.add_argument("--messages", type=messages, default=list(BYTES), help="that our training sends: " + ",".join(BYTES))
-    parser.add_argument("--by-hand", action="store_true", help="programs on gloo by hand in our place: what the network allows")
+    parser.add_argument("--messages", type=messages, default=list(BYTES),
+                        help="that our training sends: " + ",".join(BYTES))
+    parser.add_argument("--by-hand", action="store_true",
+                        help="programs on gloo by hand in our place: what the network allows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures and times")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page with the times over bandwidth")
     given = parser.parse_args()
@@ -67,36 +72,44 @@ def places(kind, given):
     return all_of if kind == EVERYWHERE else all_of[:1]
 
 
+def measure(given):
+    """(figures, times, notes, failures); what fails does not keep the rest from being measured."""
+    everything, failures = ([], [], []), []
+    for name in given.sections or SECTIONS:
+        section, kind = SECTIONS[name]
+        for count, rate in places(kind, given):
+            try:
+                with Hosts(count, rate) as hosts:
+                    found = section(hosts, given)
+            except Failed as error:
+                failures.append(f"{name}, {count} hosts, {rate_text(rate)}: {error}")
+                continue
+            if given.by_hand:
+                for one in [*found[0], *found[1]]:
+                    one.section += ", by hand"
+            for all_of, new in zip(everything, found):
+                all_of += new
+    return *everything, failures
+
+
 def main():
     given = arguments()
-    figures, times, notes = [], [], []
     try:
-        for name in given.sections or SECTIONS:
-            measure, kind = SECTIONS[name]
-            for count, rate in places(kind, given):
-                with Hosts(count, rate) as hosts:
-                    found = measure(hosts, given)
-                if given.by_hand:
-                    for one in [*found[0], *found[1]]:
-                        one.section += ", by hand"
-                for everything, new in zip((figures, times, notes), found):
-                    everything += new
+        figures, times, notes, failures = measure(given)
     except Unavailable as error:
         print(f"network-bench: {error}", file=sys.stderr)
         return 2
-    except Failed as error:
-        print(f"network-bench: {error}", file=sys.stderr)
-        return 1
-    finally:
-        if figures:  # of what was measured before something failed, too
-            print_table(figures)
+    if figures:
+        print_table(figures)
     for note in sorted(set(notes)):
         print(f"Left out: {note}")
+    for failure in failures:
+        print(f"FAILED: {failure}")
     if given.json:
         given.json.write_text(as_json(figures, times) + "\n")
     if given.html:
         given.html.write_text(page(times))
-    return 1 if any(figure.met is False for figure in figures) else 0
+    return 1 if failures or any(figure.met is False for figure in figures) else 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ def contenders_of(jobs, elements, network):
     found = {}
     for whose, job in jobs.items():
         for operation in ("one-peer", "all-reduce"):
-            found[whose, operation] = Contender(f"{job.name} {operation}", job, lambda count, o=operation: f"{o} {elements} {count}",
+            found[whose, operation] = Contender(f"{job.name} {operation}", job,
+                                                lambda count, o=operation: f"{o} {elements} {count}",
                                                 least_bytes=int(0.9 * 4 * elements) if network else 0)
     return found
 
@@ -57,8 +58,9 @@ def loopback(hosts, options):
         all_of = contenders_of(jobs, int(millions * 1e6), network=False)
         pair = [all_of["ours", "one-peer"], all_of["gloo", "one-peer"]]
         interleave(pair, options.rounds, options.seconds, hosts)
-        figures.append(Figure("loopback", 1, None, f"{millions:g} M floats, 4 ranks: one-peer / by hand on gloo", ratio(*pair),
-                              statistics.median(pair[0].idle), at_most=MOST_OVER_HAND, rounds=options.rounds))
+        name = f"{millions:g} M floats, 4 ranks: one-peer / by hand on gloo"
+        figures.append(Figure("loopback", 1, None, name, ratio(*pair), statistics.median(pair[0].idle),
+                              at_most=MOST_OVER_HAND, rounds=options.rounds))
     for job in jobs.values():
         job.end()
     return figures, [], []

@@ -42,7 +42,6 @@ class Times:
     contender: str
     seconds: float
     idle: float
-    compute: float = 0.0
 
 
 def rate_text(rate):

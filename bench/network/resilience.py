@@ -33,26 +33,29 @@ def stragglers(hosts, options):
     mine.multiple = theirs.multiple = PERIOD
     all_of = [mine, with_stragglers(mine, hosts), theirs, with_stragglers(theirs, hosts)]
     if not options.by_hand:
-        own = Contender("starling all-reduce", ours, lambda count: f"allreduce - {count}", int(0.9 * 4 * PARAMETERS), PERIOD)
+        own = Contender("starling all-reduce", ours, lambda count: f"allreduce - {count}",
+                        least_bytes=int(0.9 * 4 * PARAMETERS), multiple=PERIOD)
         all_of += [own, with_stragglers(own, hosts)]
     interleave(all_of, options.rounds, options.seconds, hosts)
-    losses = [[late - usual for late, usual in zip(all_of[at + 1].seconds, all_of[at].seconds)] for at in range(0, len(all_of), 2)]
+    losses = [[late - usual for late, usual in zip(stumbling.seconds, steady.seconds)]
+              for steady, stumbling in zip(all_of[::2], all_of[1::2])]
     idle = statistics.median(all_of[1].idle)
     # Of differences, medians first: a round's loss may be next to nothing.
-    names = [theirs.name, "our own all-reduce"]
     figures = []
-    for name, loss in zip(names, losses[1:]):
+    for peer, loss in zip([theirs.name, "our own all-reduce"], losses[1:]):
         middle = statistics.median(loss)
-        figures.append(Figure("stragglers", hosts.count, hosts.rate, f"what one-peer loses / what {name} loses ({1e3 * middle:.0f} ms a step)",
-                              Spread.of([one / middle for one in losses[0]]), idle, at_most=MOST_LOSS, rounds=options.rounds))
-    times = [Times("stragglers", hosts.count, hosts.rate, one.name, one.middle(), statistics.median(one.idle)) for one in all_of]
+        name = f"what one-peer loses / what {peer} loses ({1e3 * middle:.0f} ms a step)"
+        figures.append(Figure("stragglers", hosts.count, hosts.rate, name, Spread.of([one / middle for one in losses[0]]),
+                              idle, at_most=MOST_LOSS, rounds=options.rounds))
+    times = [Times("stragglers", hosts.count, hosts.rate, one.name, one.middle(), statistics.median(one.idle))
+             for one in all_of]
     for job in (ours, ddp):
         job.end()
     return figures, times, []
 
 
 def detection_of_gloo(hosts):
-    """Seconds from SIGKILL of a rank until the last of the others, who wait for its word, hears from gloo that it is lost."""
+    """Seconds from SIGKILL of a rank until the last of the others, who wait for its word, hears that it is lost."""
     job, victim = gloo_job(hosts), hosts.count - 1
     job.ask("one-peer 1000 1")
     for rank in range(victim):
@@ -65,23 +68,24 @@ def detection_of_gloo(hosts):
     return seen
 
 
-def longest_stall(hosts, usual):
-    """The longest that a survivor went without ending a step after the SIGKILL, less a usual step."""
+def longest_stall(hosts, usual, moment):
+    """The longest that a survivor went without ending a step after the SIGKILL, less a usual step. `moment`: where in a step
+    it strikes, from 0 to 1, for a message that is under way is another case than none."""
     job, victim = our_job(hosts, NETWORK), hosts.count - 1
     steps = max(20, round(8.0 / usual))
     line = f"{METHOD} {{}} on_loss=reweight marks=1"
     job.ask(line.format(2))
     for rank in range(hosts.count):
         job.tell(rank, line.format(steps))
-    time.sleep(3 * usual + 0.1)
+    time.sleep((3 + moment) * usual)
     began = time.clock_gettime(time.CLOCK_MONOTONIC)
     job.processes[victim].kill()
     worst = 0.0
     for rank in range(victim):
-        marks = [float(word) for word in job.answer(rank, 300)[2:]]
+        marks = [float(word) for word in job.answer(rank, 60 + 5 * steps * usual)[2:]]
         after = [mark for mark in marks if mark > began]
         if len(marks) != steps or len(after) < 5:
-            raise Failed(f"rank {rank} took {len(marks)} steps of {steps}, {len(after)} of them after the SIGKILL: too few to judge")
+            raise Failed(f"rank {rank} took {len(marks)} steps of {steps}, {len(after)} after the SIGKILL: too few to judge")
         worst = max(worst, *(b - a for a, b in zip([began, *after], after)))
     job.end()
     return max(0.0, worst - usual)
@@ -92,7 +96,8 @@ def kill(hosts, options):
     figures = []
 
     def figure(name, seconds, idle, **bar):
-        figures.append(Figure("kill", hosts.count, hosts.rate, name, Spread.of(seconds), idle, rounds=options.rounds, **bar))
+        figures.append(Figure("kill", hosts.count, hosts.rate, name, Spread.of(seconds), idle, rounds=options.rounds,
+                              **bar))
 
     with Idle() as idle:
         seen = []
@@ -110,7 +115,7 @@ def kill(hosts, options):
         beyond = []
         for number, detection in enumerate(seen):
             say(f"kill {number + 1} of {options.rounds}")
-            beyond.append(longest_stall(hosts, usual) - detection)
+            beyond.append(longest_stall(hosts, usual, number / options.rounds) - detection)
     say("")
     figure("survivors' next step after it, s", beyond, idle.share, at_most=MOST_STALL)
     return figures, [], []

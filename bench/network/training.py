@@ -28,8 +28,9 @@ def bar_of(pair, hosts, rate):
 
 
 def one_peer_contender(job, by_hand, message="float32"):
-    line = (lambda count: f"steps {count} message={message}") if by_hand else (lambda count: f"{METHOD} {count} message={message}")
-    return Contender(f"{job.name} {message}", job, line, least_bytes=int(0.9 * BYTES[message] * PARAMETERS))
+    what = "steps" if by_hand else METHOD
+    return Contender(f"{job.name} {message}", job, lambda count: f"{what} {count} message={message}",
+                     least_bytes=int(0.9 * BYTES[message] * PARAMETERS))
 
 
 def alone_contender(job, by_hand):
@@ -37,10 +38,12 @@ def alone_contender(job, by_hand):
 
 
 def best_ddp(job, hosts, seconds, hook=""):
-    half = hook == "fp16"
-    return fastest([Contender(f"DDP {'float16' if half else 'float32'}, {bucket} MB", job,
-                              lambda count, b=bucket: f"steps {count} bucket={b}" + (" hook=fp16" if half else ""),
-                              least_bytes=int((1 if half else 2) * 1.3 * PARAMETERS)) for bucket in BUCKETS], seconds, hosts)
+    precision, bytes_each = ("float16", 2) if hook else ("float32", 4)
+    suffix = f" hook={hook}" if hook else ""
+    # A ring sends 2 (n - 1) / n times the gradients: at least once.
+    return fastest([Contender(f"DDP {precision}, {bucket} MB", job,
+                              lambda count, b=bucket: f"steps {count} bucket={b}{suffix}",
+                              least_bytes=int(0.9 * bytes_each * PARAMETERS)) for bucket in BUCKETS], seconds, hosts)
 
 
 def training(hosts, options):
@@ -49,7 +52,8 @@ def training(hosts, options):
     ddp = ddp_job(hosts, NETWORK)
     able, notes = offered([one_peer_contender(ours, by_hand, message) for message in options.messages])
     mine = {message: one for message in BYTES for one in able if one.name.endswith(message)}
-    theirs = {"float32": best_ddp(ddp, hosts, options.seconds), "float16": best_ddp(ddp, hosts, options.seconds, "fp16")}
+    theirs = {"float32": best_ddp(ddp, hosts, options.seconds),
+              "float16": best_ddp(ddp, hosts, options.seconds, hook="fp16")}
     alone = alone_contender(ours, by_hand)
     interleave([alone, *mine.values(), *theirs.values()], options.rounds, options.seconds, hosts)
     figures = []
@@ -67,8 +71,9 @@ def training(hosts, options):
         if own in mine:
             figure(f"{theirs[peer].name} / {own}", ratio(theirs[peer], mine[own]), mine[own],
                    at_least=bar_of((own, peer), hosts.count, hosts.rate))
-    times = [Times("training", hosts.count, hosts.rate, one.name.split(",")[0], one.middle(), statistics.median(one.idle),
-                   alone.middle()) for one in [alone, *mine.values(), *theirs.values()]]
+    # Curves go on whichever bucket size is the best.
+    times = [Times("training", hosts.count, hosts.rate, one.name.split(",")[0], one.middle(), statistics.median(one.idle))
+             for one in [alone, *mine.values(), *theirs.values()]]
     ours.end()
     ddp.end()
     return figures, times, notes

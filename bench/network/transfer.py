@@ -25,10 +25,12 @@ PORT = 5001
 
 def throughput(hosts, pairs, seconds=2.0):
     """Mbit/s of payload from host a to host b for every (a, b) of `pairs`, all at once."""
-    sinks = [hosts.start(to, [sys.executable, "-c", SINK, str(PORT + a)], stdout=subprocess.PIPE, text=True) for a, to in pairs]
+    sinks = [hosts.start(to, [sys.executable, "-c", SINK, str(PORT + a)], stdout=subprocess.PIPE, text=True)
+             for a, to in pairs]
     for sink in sinks:
         sink.stdout.readline()
-    sources = [hosts.start(a, [sys.executable, "-c", SOURCE, hosts.address(to), str(PORT + a), str(seconds)]) for a, to in pairs]
+    sources = [hosts.start(a, [sys.executable, "-c", SOURCE, hosts.address(to), str(PORT + a), str(seconds)])
+               for a, to in pairs]
     rates = [float(sink.stdout.readline()) for sink in sinks]
     for process in sources + sinks:
         process.wait()

@@ -39,7 +39,8 @@ def namespaces(pid):
 
 def another(text):
     """A process that makes hosts and then waits; returns it and the pid of a program on one of them."""
-    program = f"import subprocess, sys, time\nsys.path.insert(0, {str(FOLDER)!r})\nfrom hosts import Hosts\n" + textwrap.dedent(text)
+    begin = f"import sys, time\nsys.path.insert(0, {str(FOLDER)!r})\nfrom hosts import Hosts\n"
+    program = begin + textwrap.dedent(text)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     return process, int(process.stdout.readline())
 
