@@ -1,7 +1,8 @@
-"""PyTorch's DistributedDataParallel as users write it: the peer of `starling bench training`.
+"""PyTorch's DistributedDataParallel as users write it: the peer of `starling bench training` and ./run network-bench.
 
-Rank and meeting point come from torchrun's variables. Reads lines "steps K" and answers each with the seconds
-they took.
+Rank and meeting point come from torchrun's variables. Reads lines "steps K [bucket=MB] [hook=fp16] [late=MS,PERIOD,PHASE]"
+and answers each with the seconds they took. `hook` sends gradients in half precision; `late` waits so long in every step
+whose number leaves PHASE when divided by PERIOD.
 """
 import sys
 import time
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -70,24 +72,54 @@ MODELS = {  # name: (network, shape of an image, classes)
 }
 
 
+HOOKS = {"fp16": default_hooks.fp16_compress_hook}
+
+
+def options_of(words):
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def lateness(text):
+    """How many seconds to wait in a step, as a function of its number."""
+    if not text:
+        return lambda step: 0.0
+    milliseconds, period, phase = map(int, text.split(","))
+    return lambda step: milliseconds / 1000 if step % period == phase else 0.0
+
+
+class Contender:
+    def __init__(self, make, bucket_mb, hook):
+        torch.manual_seed(1)
+        self.net = DistributedDataParallel(make(), bucket_cap_mb=bucket_mb)
+        if hook:
+            self.net.register_comm_hook(None, HOOKS[hook])
+        self.sgd = torch.optim.SGD(self.net.parameters(), lr=1e-5, momentum=0.9)
+
+    def step(self, images, labels):
+        self.sgd.zero_grad()
+        F.cross_entropy(self.net(images), labels).backward()
+        self.sgd.step()
+
+
 def main():
     name, batch, bucket_mb, threads = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(threads)
     dist.init_process_group("gloo")
-    torch.manual_seed(1)
     make, shape, classes = MODELS[name]
-    net = DistributedDataParallel(make(), bucket_cap_mb=bucket_mb)
-    sgd = torch.optim.SGD(net.parameters(), lr=1e-5, momentum=0.9)
+    contenders = {}
     torch.manual_seed(100 + dist.get_rank())
     images, labels = torch.randn(batch, *shape), torch.randint(classes, (batch,))
     for line in sys.stdin:
-        steps = int(line.split()[1])
+        steps, options = int(line.split()[1]), options_of(line.split())
+        key = (float(options.get("bucket", bucket_mb)), options.get("hook"))
+        if key not in contenders:
+            contenders[key] = Contender(make, *key)
+        late = lateness(options.get("late"))
         dist.barrier()
         begin = time.perf_counter()
-        for _ in range(steps):
-            sgd.zero_grad()
-            F.cross_entropy(net(images), labels).backward()
-            sgd.step()
+        for step in range(steps):
+            time.sleep(late(step))
+            contenders[key].step(images, labels)
         print(time.perf_counter() - begin, flush=True)
 
 

@@ -95,6 +95,7 @@ std::vector<std::string> WorkerGroup::answers(std::chrono::seconds limit) {
   for (Rank rank = 0; rank < static_cast<Rank>(workers_.size()); ++rank) {
     auto line = line_of(rank, limit);
     if (!line) throw Error(fmt::format("{}: rank {} has ended", name_, rank));
+    if (line->starts_with("cannot ")) throw Error(fmt::format("{}: {}", name_, line->substr(7)));
     lines.push_back(std::move(*line));
   }
   return lines;

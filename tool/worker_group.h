@@ -29,7 +29,7 @@ class WorkerGroup {
 
   /// Sends a line to all.
   void tell(const std::string& line);
-  /// One line of every rank. Throws Error when one ends, or when the time is over.
+  /// One line of every rank. Throws Error when one ends or says "cannot REASON", or when the time is over.
   std::vector<std::string> answers(std::chrono::seconds limit);
   /// The next line of one rank; nothing when it has ended, and written all it had to say.
   std::optional<std::string> line_of(Rank rank, std::chrono::seconds limit);

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <fmt/format.h>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <sstream>
+#include <thread>
 
 #include "starling/base/error.h"
 #include "starling/train/model/model.h"
@@ -20,16 +22,14 @@ constexpr double kLr = 1e-5;
 // A network with its optimizer, and a trainer unless it trains "alone" or only computes "gradients".
 class Contender {
  public:
-  Contender(const Flock& flock, const TrainingWork& work, const std::string& who, const std::string& topology,
-            const std::string& name)
-      : updates_(who != "gradients") {
+  Contender(const Flock& flock, const TrainingWork& work, const TrainerOptions& options)
+      : updates_(options.method != "gradients") {
     torch::manual_seed(1);
     net_ = make_model(work.model, {work.channels, work.height, work.width, work.classes});
     sgd_ =
         std::make_unique<torch::optim::SGD>(net_->parameters(), torch::optim::SGDOptions(kLr).momentum(0.9));
-    if (who != "alone" && updates_)
-      trainer_ = std::make_unique<Trainer>(flock, *net_, *sgd_,
-                                           TrainerOptions{.method = who, .topology = topology, .name = name});
+    if (options.method != "alone" && updates_)
+      trainer_ = std::make_unique<Trainer>(flock, *net_, *sgd_, options);
     torch::manual_seed(100 + static_cast<std::uint64_t>(flock.rank()));
     images_ = torch::randn({work.batch, work.channels, work.height, work.width});
     labels_ = torch::randint(work.classes, {work.batch}, torch::kLong);
@@ -53,6 +53,75 @@ class Contender {
   torch::Tensor images_, labels_;
 };
 
+// In which steps a rank is late, and by how much.
+struct Lateness {
+  long milliseconds = 0, period = 1, phase = 0;
+
+  void wait_in(long step) const {
+    if (milliseconds > 0 && step % period == phase)
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
+};
+
+struct Request {
+  int steps = 0;
+  TrainerOptions trainer;  // its name is the contender's: what is asked for again goes on
+  Lateness late;
+  bool marks = false;
+};
+
+Lateness read_lateness(const std::string& text) {
+  Lateness late;
+  char comma = 0;
+  std::istringstream words(text);
+  if (!(words >> late.milliseconds >> comma >> late.period >> comma >> late.phase) || late.period < 1)
+    throw InvalidArgument(fmt::format("late={}: it is late=MILLISECONDS,PERIOD,PHASE", text));
+  return late;
+}
+
+Request read_request(const std::string& line) {
+  Request request;
+  TrainerOptions& trainer = request.trainer;
+  const std::map<std::string, std::function<void(const std::string&)>> options = {
+      {"message", [&](const std::string& value) { trainer.message = value; }},
+      {"on_loss", [&](const std::string& value) { trainer.on_loss = value; }},
+      {"late", [&](const std::string& value) { request.late = read_lateness(value); }},
+      {"marks", [&](const std::string& value) { request.marks = value == "1"; }},
+  };
+  std::istringstream words(line);
+  words >> trainer.method >> trainer.topology >> request.steps;
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    const auto option = options.find(word.substr(0, equals));
+    if (equals == std::string::npos || option == options.end())
+      throw InvalidArgument(fmt::format("'{}' is no option here", word));
+    option->second(word.substr(equals + 1));
+  }
+  trainer.name =
+      fmt::format("{} {} {} {}", trainer.method, trainer.topology, trainer.message, trainer.on_loss);
+  return request;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string answer(const Flock& flock, Contender& contender, const Request& request) {
+  const double waited = contender.waited();
+  std::vector<double> marks;
+  Flock(flock).barrier();
+  const double begin = now();
+  for (int step = 0; step < request.steps; ++step) {
+    request.late.wait_in(step);
+    contender.step();
+    if (request.marks) marks.push_back(now());
+  }
+  const double took = now() - begin;
+  std::string text = fmt::format("{} {}", took, contender.waited() - waited);
+  for (const double mark : marks) text += fmt::format(" {:.6f}", mark);
+  return text;
+}
+
 }  // namespace
 
 const TrainingWork& training_work(const std::string& name) {
@@ -71,23 +140,16 @@ void be_training_worker(const std::string& name, int threads) {
   const TrainingWork& work = training_work(name);
   Flock flock = join();
   std::map<std::string, Contender> contenders;
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    std::istringstream words(line);
-    std::string who, topology;
-    int steps = 0;
-    words >> who >> topology >> steps;
-    const std::string key = who + " " + topology;
-    auto found = contenders.find(key);
-    if (found == contenders.end())
-      found = contenders.emplace(key, Contender(flock, work, who, topology, key)).first;
-    Contender& contender = found->second;
-    const double waited = contender.waited();
-    flock.barrier();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < steps; ++i) contender.step();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    std::cout << took.count() << ' ' << contender.waited() - waited << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      const Request request = read_request(line);
+      auto found = contenders.find(request.trainer.name);
+      if (found == contenders.end())
+        found = contenders.emplace(request.trainer.name, Contender(flock, work, request.trainer)).first;
+      std::cout << answer(flock, found->second, request) << std::endl;
+    } catch (const InvalidArgument& error) {
+      std::cout << "cannot " << error.what() << std::endl;  // the others say the same
+    }
   }
 }
 

@@ -13,8 +13,18 @@ struct TrainingWork {
 };
 const TrainingWork& training_work(const std::string& name);
 
-/// One rank of a training benchmark: reads "WHO STEPS" on standard input, where WHO is `alone` (torch's own
-/// optimizer and nothing else) or `METHOD TOPOLOGY`; answers "SECONDS WAITED".
+/// One rank of a training benchmark: reads "METHOD TOPOLOGY STEPS [OPTION=VALUE...]" on standard input, where
+/// METHOD may be `alone` (torch's own optimizer and nothing else) or `gradients`; answers "SECONDS WAITED",
+/// or "cannot REASON" when such a trainer cannot be made. Options:
+///   message=T               what models travel as
+///   on_loss=reweight        training goes on without ranks that die
+///   late=MS,PERIOD,PHASE    waits so many milliseconds in the steps that leave PHASE when divided by PERIOD
+///   marks=1                 the answer goes on with the moment at which every step ended (CLOCK_MONOTONIC,
+///   seconds)
 void be_training_worker(const std::string& work, int threads);
+
+/// One rank of a benchmark of operations: reads "one-peer ELEMENTS REPEATS" (neighbour averages on the
+/// one-peer exponential graph) or "all-reduce ELEMENTS REPEATS"; answers the seconds.
+void be_operations_worker();
 
 }  // namespace starling::tool

@@ -32,6 +32,9 @@ int main(int argc, char** argv) {
   worker->add_option("work", work)->required();
   worker->add_option("threads", threads)->required();
   worker->callback([&] { be_training_worker(work, threads); });
+  app.add_subcommand("operations-worker", "one rank of a benchmark of operations")->group("")->callback([] {
+    be_operations_worker();
+  });
   try {
     app.parse(argc, argv);
     std::cout.flush();

@@ -1,0 +1,137 @@
+"""The ranks of one program, one on every host, told lines and asked for answers."""
+import os
+import secrets
+import select
+import statistics
+import subprocess
+import sys
+import time
+
+from hosts import INTERFACE
+
+# As `starling bench training`: torch's threads do not limit OpenBLAS, and memory that is given back is zeroed anew.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+               "MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
+LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GLOO_")
+STORE = """
+import sys, datetime, time
+from torch.distributed import TCPStore
+store = TCPStore(sys.argv[1], 0, None, True, datetime.timedelta(seconds=600), False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+LIMIT = 600.0  # seconds that an answer may take
+
+
+class Failed(Exception):
+    """A rank ended, or said nothing for too long, or cannot do what it was asked for."""
+
+
+class Refused(Failed):
+    """Every rank is well, but does not offer what it was asked for."""
+
+
+class Job:
+    """Base of the kinds of jobs: what a kind adds are the variables by which its ranks find each other. With one host all
+    ranks are there and talk over its loopback device."""
+    _ports = iter(range(29500, 40000))
+
+    def __init__(self, name, hosts, words, ranks=None):
+        self.name, self.hosts = name, hosts
+        self.ranks = ranks or hosts.count
+        self._unread = [b""] * self.ranks
+        self.processes = []
+        interface = INTERFACE if hosts.count > 1 else "lo"
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
+        shared = {**clean, **ENVIRONMENT, "GLOO_SOCKET_IFNAME": interface, **self.meeting(interface)}
+        for rank in range(self.ranks):
+            self.processes.append(hosts.start(rank % hosts.count, words, own_name=hosts.count > 1,
+                                              env={**shared, **self.place(rank)},
+                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+    def meeting(self, interface):
+        raise NotImplementedError
+
+    def place(self, rank):
+        raise NotImplementedError
+
+    def tell(self, rank, line):
+        try:
+            self.processes[rank].stdin.write((line + "\n").encode())
+            self.processes[rank].stdin.flush()
+        except BrokenPipeError:
+            raise Failed(f"{self.name}: rank {rank} has ended before '{line}'") from None
+
+    def answer(self, rank, limit=LIMIT):
+        """The words of a rank's next line."""
+        end = time.monotonic() + limit
+        output = self.processes[rank].stdout.fileno()
+        while b"\n" not in self._unread[rank]:
+            if not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise Failed(f"{self.name}: rank {rank} said nothing for {limit:.0f} s")
+            got = os.read(output, 1 << 16)
+            if not got:
+                raise Failed(f"{self.name}: rank {rank} has ended")
+            self._unread[rank] += got
+        line, _, self._unread[rank] = self._unread[rank].partition(b"\n")
+        return line.decode().split()
+
+    def ask(self, lines, limit=LIMIT):
+        """All ranks' answers; `lines` is one for everybody or a list with everybody's."""
+        lines = [lines] * self.ranks if isinstance(lines, str) else lines
+        for rank, line in enumerate(lines):
+            self.tell(rank, line)
+        answers = [self.answer(rank, limit) for rank in range(self.ranks)]
+        for rank, words in enumerate(answers):
+            if not words or words[0] == "cannot":
+                raise Refused(f"{self.name}: {' '.join(words[1:]) or 'an empty answer'}")
+        return answers
+
+    def seconds(self, lines):
+        """The mean over the ranks of what they answer first."""
+        return statistics.mean(float(words[0]) for words in self.ask(lines))
+
+    def end(self):
+        for process in self.processes:
+            try:
+                process.stdin.close()
+            except BrokenPipeError:
+                pass
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class TorchJob(Job):
+    """Ranks that read torchrun's variables; rank 0's host has the store."""
+
+    def meeting(self, interface):
+        first = self.hosts.address(0) if self.hosts.count > 1 else "127.0.0.1"
+        return {"MASTER_ADDR": first, "MASTER_PORT": str(next(self._ports)), "WORLD_SIZE": str(self.ranks)}
+
+    def place(self, rank):
+        return {"RANK": str(rank), "LOCAL_RANK": "0"}
+
+
+class StarlingJob(Job):
+    """Our ranks, over c10d; the store is the launcher's and lies beside the bridge, or on the only host."""
+
+    def meeting(self, interface):
+        where, address = (None, self.hosts.bridge_address) if self.hosts.count > 1 else (0, "127.0.0.1")
+        self._store = self.hosts.start(where, [sys.executable, "-c", STORE, address], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True)
+        port = self._store.stdout.readline().strip()
+        if not port:
+            raise Failed(f"{self.name}: no store for its ranks to meet at")
+        return {"STARLING_FABRIC": "c10d", "STARLING_SIZE": str(self.ranks), "STARLING_JOB": secrets.token_hex(16),
+                "STARLING_STORE": f"{address}:{port}", "STARLING_INTERFACE": interface}
+
+    def place(self, rank):
+        return {"STARLING_RANK": str(rank)}
+
+    def end(self):
+        super().end()
+        self._store.kill()

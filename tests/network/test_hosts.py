@@ -1,0 +1,165 @@
+"""The hosts that ./run network-bench makes: as fast as asked, seen by nobody, gone whatever happens."""
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "bench" / "network"
+sys.path.insert(0, str(FOLDER))
+
+import hosts as network  # noqa: E402
+from transfer import throughput  # noqa: E402
+
+
+def why_not():
+    try:
+        with network.Hosts(2, 100):
+            return ""
+    except network.Unavailable as error:
+        return str(error)
+
+
+if reason := why_not():
+    pytest.skip(reason, allow_module_level=True)
+
+
+def links():
+    """Names of this machine's own links."""
+    return sorted(os.listdir("/sys/class/net"))
+
+
+def namespaces(pid):
+    return [name for name in os.listdir(network.NAMESPACES) if name.startswith(f"starling-{pid}-")]
+
+
+def another(text):
+    """A process that makes hosts and then waits; returns it and the pid of a program on one of them."""
+    begin = f"import sys, time\nsys.path.insert(0, {str(FOLDER)!r})\nfrom hosts import Hosts\n"
+    program = begin + textwrap.dedent(text)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    return process, int(process.stdout.readline())
+
+
+WAITS = """
+    with Hosts(2, 100) as hosts:
+        print(hosts.start(1, ["sleep", "1000"]).pid, flush=True)
+        time.sleep(1000)
+"""
+
+
+def ended(pid, seconds=10):
+    """Whether a process is gone, or becomes so soon (who was killed with its parent is reaped by somebody else)."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def assert_rates(hosts, pairs, least, most):
+    """Never above, and not below unless the machine has no time for us."""
+    for _ in range(4):
+        rates = throughput(hosts, pairs)
+        assert max(rates) <= most
+        if min(rates) >= least:
+            return
+    pytest.fail(f"{rates} Mbit/s instead of {least} to {most}")
+
+
+def test_links_are_as_fast_as_asked_and_nothing_is_left():
+    before = links()
+    with network.Hosts(2, 100) as hosts:
+        assert links() == before
+        assert len(namespaces(os.getpid())) == 3
+        assert_rates(hosts, [(0, 1)], 85, 100)
+        assert hosts.bytes_sent(0) > 85e6 / 8
+        assert_rates(hosts, [(0, 1), (1, 0)], 85, 100)
+    assert namespaces(os.getpid()) == []
+    assert links() == before
+
+
+def test_both_ends_of_a_link_are_slow():
+    with network.Hosts(3, 50) as hosts:
+        assert sum(throughput(hosts, [(0, 2), (1, 2)])) <= 50.5
+        assert sum(throughput(hosts, [(0, 1), (0, 2)])) <= 50.5
+
+
+def test_rates_change_under_way():
+    with network.Hosts(2) as hosts:
+        assert throughput(hosts, [(0, 1)], 0.5)[0] > 200
+        hosts.set_rate(20)
+        assert_rates(hosts, [(0, 1)], 15, 20.5)
+        hosts.set_rate(None)
+        assert throughput(hosts, [(0, 1)], 0.5)[0] > 200
+
+
+def test_hosts_have_names_of_their_own_when_asked():
+    with network.Hosts(2) as hosts:
+        assert hosts.run(1, ["cat", "/proc/sys/kernel/hostname"], own_name=True).strip() == "h1"
+        own = Path("/proc/sys/kernel/hostname").read_text()
+        assert hosts.run(1, ["cat", "/proc/sys/kernel/hostname"]) == own
+
+
+def test_programs_that_fail_are_errors():
+    with network.Hosts(2) as hosts:
+        with pytest.raises(subprocess.CalledProcessError):
+            hosts.run(0, ["false"])
+
+
+def test_everything_goes_after_an_exception():
+    with pytest.raises(RuntimeError):
+        with network.Hosts(2) as hosts:
+            sleeper = hosts.start(0, ["sleep", "1000"])
+            raise RuntimeError("oh")
+    assert sleeper.returncode == -signal.SIGKILL
+    assert namespaces(os.getpid()) == []
+
+
+def test_two_networks_at_once():
+    with network.Hosts(1) as one, network.Hosts(1) as other:
+        assert one.address(0) == other.address(0)
+        assert len(namespaces(os.getpid())) == 4
+    assert namespaces(os.getpid()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_everything_goes_after_a_signal(number):
+    process, sleeper = another(WAITS)
+    assert len(namespaces(process.pid)) == 3
+    process.send_signal(number)
+    assert process.wait(20) != 0
+    assert namespaces(process.pid) == []
+    assert ended(sleeper)
+
+
+def test_what_a_killed_run_leaves_goes_with_the_next_start():
+    process, sleeper = another(WAITS)
+    process.kill()
+    process.wait()
+    assert ended(sleeper)  # what ran on a host goes with its maker
+    assert len(namespaces(process.pid)) == 3
+    with network.Hosts(1):
+        assert namespaces(process.pid) == []
+
+
+def test_the_next_start_leaves_the_living_alone():
+    process, sleeper = another(WAITS)
+    with network.Hosts(1):
+        assert len(namespaces(process.pid)) == 3
+    process.terminate()
+    process.wait(20)
+    assert ended(sleeper)
+
+
+def test_counts_are_checked():
+    with pytest.raises(ValueError, match="1 to 8"):
+        network.Hosts(9)

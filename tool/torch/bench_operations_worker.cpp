@@ -1,0 +1,80 @@
+#include <chrono>
+#include <fmt/format.h>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "bench/work.h"
+#include "starling/base/error.h"
+#include "starling/flock/flock.h"
+#include "tool/torch/bench_worker.h"
+
+namespace starling::tool {
+namespace {
+
+// One operation on one block, again and again; the first is checked.
+class Repeated {
+ public:
+  Repeated(Flock flock, bench::Work work)
+      : flock_(std::move(flock)), work_(std::move(work)), name_(fmt::format("block of {}", work_.elements)) {
+    x_.assign(work_.elements, bench::start_value(flock_.rank()));
+    operate();
+    check_first(work_, flock_.rank(), x_);
+  }
+
+  double seconds(int repeats) {
+    flock_.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < repeats; ++i) operate();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+ private:
+  void operate() {
+    if (work_.operation == bench::Operation::allreduce)
+      flock_.allreduce(x_, Reduction::sum, name_);
+    else
+      flock_.neighbor_allreduce(x_, name_);
+  }
+
+  Flock flock_;
+  bench::Work work_;
+  std::string name_;
+  std::vector<float> x_;
+};
+
+const std::map<std::string, bench::Operation>& served() {
+  static const std::map<std::string, bench::Operation> all = {{"one-peer", bench::Operation::one_peer},
+                                                              {"all-reduce", bench::Operation::allreduce}};
+  return all;
+}
+
+}  // namespace
+
+void be_operations_worker() {
+  Flock flock = join();
+  std::map<std::string, Repeated> ready;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string name;
+    bench::Work work;
+    int repeats = 0;
+    words >> name >> work.elements >> repeats;
+    const auto operation = served().find(name);
+    if (!words || operation == served().end())
+      throw InvalidArgument(fmt::format("'{}': it is one-peer or all-reduce, ELEMENTS and REPEATS", line));
+    work.operation = operation->second;
+    work.ranks = flock.size();
+    const std::string key = fmt::format("{} {}", name, work.elements);
+    auto found = ready.find(key);
+    if (found == ready.end()) {
+      flock.set_schedule(
+          "one-peer-exponential");  // from its step 0, which is what the first is checked against
+      found = ready.emplace(key, Repeated(flock, work)).first;
+    }
+    std::cout << found->second.seconds(repeats) << std::endl;
+  }
+}
+
+}  // namespace starling::tool
