@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <cstring>
+#include <utility>
 
 #include "starling/base/error.h"
 #include "starling/record/log.h"
@@ -17,6 +18,7 @@ constexpr std::chrono::hours kForever{24 * 365};
 constexpr int kFrameTag = 0x53540001;  // apart from what else the group is used for
 constexpr int kPayloadTag = 0x53540002;
 constexpr std::uint64_t kTellEvery = 4;  // short frames
+constexpr std::chrono::milliseconds kStandstill{50};
 
 std::vector<at::Tensor> as_tensors(const Slice& part) {
   return {at::from_blob(part.data(), {static_cast<std::int64_t>(part.bytes)},
@@ -123,6 +125,18 @@ void Link::receive_frames() {
     no_more_ = true;
   }
   expected_changed_.notify_all();
+  end_waits();
+}
+
+// Gloo does not tell who waits for a payload of which a part had come when its sender died. What is there
+// completely is taken first.
+void Link::end_waits() {
+  std::unique_lock lock(expected_mutex_);
+  for (std::uint64_t before = received_;
+       !expected_changed_.wait_for(lock, kStandstill, [&] { return lost_.load(); });)
+    if (std::exchange(before, received_.load()) == before)
+      for (const Expected& expected : expected_)
+        if (expected.work) expected.work->abort();
 }
 
 void Link::take(const Frame& frame, const std::byte* payload) {
@@ -188,6 +202,10 @@ void Link::lose() {
     const std::lock_guard lock(send_mutex_);
     lost_ = true;
     sent_.clear();
+  }
+  {
+    const std::lock_guard lock(expected_mutex_);
+    expected_changed_.notify_all();
   }
   if (!stopping_) receiver_->gone(peer_);
 }

@@ -48,6 +48,7 @@ class Link {
 
   void receive_frames();
   void receive_payloads();
+  void end_waits();
   bool expect_frame(std::size_t slot);
   void take(const network::Frame& frame, const std::byte* payload);
   void deliver(Expected& expected);
