@@ -121,6 +121,8 @@ class Arrival {
   std::span<const std::byte> bytes_;
 };
 
+class Services;
+
 /// Moves messages between ranks and promises order per pair, nothing else: it knows no weights, names or
 /// matching rules. All functions may be called from several threads at once.
 class Fabric {
@@ -147,7 +149,7 @@ class Fabric {
   virtual void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) = 0;
 
   /// Memory of this rank, zeroed, that others read and write at any time, as `exposed` lends it to them; what
-  /// it is called is told to them by a message. Throws Error where a fabric has no such memory.
+  /// it is called is told to them by a message. Where there are services, only this rank reaches it.
   virtual std::uint64_t expose(std::size_t bytes) = 0;
   /// Gives it back; nobody uses it any more.
   virtual void withdraw(std::uint64_t memory, std::size_t bytes) = 0;
@@ -162,6 +164,9 @@ class Fabric {
 
   /// What ranks know of each other beside messages.
   virtual Board& board() = 0;
+
+  /// What ranks ask of each other where they cannot reach each other's memory; none where they can.
+  virtual Services* services() { return nullptr; }
 };
 
 }  // namespace starling

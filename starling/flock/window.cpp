@@ -6,75 +6,46 @@
 #include <thread>
 
 #include "starling/flock/errors.h"
+#include "starling/flock/weighted_sum.h"
 #include "starling/flock/window_state.h"
-#include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
+#include "starling/record/log.h"
 
 namespace starling {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
-// out <- the sum of the terms; `out` may be the first. Integers know no weights but 0 and 1.
-void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std::size_t count) {
-  if (is_floating(dtype)) {
-    combine(dtype, out, terms, count);
-    return;
-  }
-  for (const Term& term : terms)
-    if (term.weight != 0 && term.weight != 1)
-      throw InvalidArgument(
-          fmt::format("a window of {} has no weights but 0 and 1, not {}", name(dtype), term.weight));
-  bool empty = true;
-  for (const Term& term : terms) {
-    if (term.weight == 0) continue;
-    if (!empty) {
-      reduce(Reduction::sum, dtype, out, term.data, count);
-    } else if (out != term.data) {
-      copy_bytes(out, term.data, count * size_of(dtype));
+// What each of these ranks gets, by rank of the whole flock: 1 unless weights are given.
+std::vector<std::pair<Rank, double>> shares(const Core& core, const std::vector<Rank>& ranks,
+                                            const std::optional<Window::Weights>& given) {
+  std::vector<std::pair<Rank, double>> all;
+  for (const Rank rank : ranks) {
+    if (!given) {
+      all.emplace_back(rank, 1);
+    } else if (const auto found = given->find(core.own(rank)); found != given->end()) {
+      all.emplace_back(rank, found->second);
     }
-    empty = false;
   }
-  if (empty) std::memset(out, 0, count * size_of(dtype));
+  return all;
 }
 
 }  // namespace
 
 void Window::deposit(const void* value, const std::optional<Weights>& given, bool add) {
   State& state = *state_;
-  if (given) state.check_neighbors(*given, state.outlets, "destinations");
+  if (given) {
+    state.check_neighbors(*given, state.destinations, "destinations");
+    for (const auto& [rank, weight] : *given) check_weight(state.tensor.dtype, weight);
+  }
   Trace trace = state.trace(add ? RecordKind::accumulate : RecordKind::put);
-  const ConstBlock from{state.tensor.dtype, value, state.tensor.count};
-  for (auto& [rank, cell] : state.outlets) {
-    double weight = 1;
-    if (given) {
-      const auto found = given->find(state.core->own(rank));
-      if (found == given->end()) continue;
-      weight = found->second;
-    }
-    const auto fill = [&](const Content& fresh, const Cell::Held& old) {
-      std::vector<Term> terms = {{from.data, weight}};
-      *fresh.p = weight * state.p;
-      *fresh.stamp = state.progress;
-      if (old) {
-        terms.push_back({old.data(), 1});
-        *fresh.p += old.p();
-      }
-      if (terms.size() == 1 && weight == 1) {
-        copy_bytes(fresh.data, from.data, from.bytes());
-      } else {
-        weighted_sum(from.dtype, fresh.data, terms, from.count);
-      }
-    };
-    if (add) {
-      cell.change(fill);
-    } else {
-      cell.replace([&](const Content& fresh) { fill(fresh, {}); });
-    }
+  const std::size_t bytes = state.shape.bytes();
+  for (const auto& [rank, weight] : shares(*state.core, state.destinations, given)) {
+    state.way(rank).deposit({value, weight, weight * state.p, state.progress, add});
     trace.peer(rank);
-    trace.bytes(from.bytes());
-    state.core->hub->bytes_sent += from.bytes();
+    trace.bytes(bytes);
+    state.core->hub->bytes_sent += bytes;
   }
   trace.end(false);
 }
@@ -111,12 +82,12 @@ void Window::publish() {
 }
 
 void Window::load(void* out) {
-  const Cell::Held own = state_->shared_cell(state_->core->rank).look();
+  const Cell::Held own = state_->own_value().look();
   copy_bytes(out, own.data(), ConstBlock(state_->tensor).bytes());
 }
 
 void Window::store(const void* value) {
-  state_->shared_cell(state_->core->rank).replace([&](const Content& fresh) {
+  state_->own_value().replace([&](const Content& fresh) {
     copy_bytes(fresh.data, value, ConstBlock(state_->tensor).bytes());
     *fresh.p = state_->p;
     *fresh.stamp = state_->progress;
@@ -125,7 +96,7 @@ void Window::store(const void* value) {
 
 void Window::add(const void* increment) {
   const MutableBlock& tensor = state_->tensor;
-  state_->shared_cell(state_->core->rank).change([&](const Content& fresh, const Cell::Held& old) {
+  state_->own_value().change([&](const Content& fresh, const Cell::Held& old) {
     const Term terms[] = {{old.data(), 1}, {increment, 1}};
     weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
     *fresh.p = old.p();
@@ -134,23 +105,24 @@ void Window::add(const void* increment) {
 }
 
 void Window::meet(Rank other, const void* mine, double weight, void* moved) {
-  const MutableBlock& tensor = state_->tensor;
-  Trace trace = state_->trace(RecordKind::accumulate);
-  Step stamp = 0;
-  state_->shared_cell(other).change([&](const Content& fresh, const Cell::Held& old) {
-    const Term way[] = {{mine, weight}, {old.data(), -weight}};
-    weighted_sum(tensor.dtype, static_cast<std::byte*>(moved), way, tensor.count);
-    const Term terms[] = {{old.data(), 1}, {moved, 1}};
-    weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
-    *fresh.p = old.p();
-    *fresh.stamp = stamp = old.stamp();
-  });
-  state_->staleness.add(state_->progress - stamp);
-  const std::size_t bytes = ConstBlock(tensor).bytes();
-  trace.peer(state_->core->global(other, state_->name));
+  State& state = *state_;
+  state.check_shared();
+  check_weight(state.tensor.dtype, weight);
+  check_weight(state.tensor.dtype, -weight);
+  Trace trace = state.trace(RecordKind::accumulate);
+  const Rank rank = state.core->global(other, state.name);
+  const std::optional<Step> stamp = state.way(rank).meet(mine, weight, moved);
+  const std::size_t bytes = state.shape.bytes();
+  if (!stamp) {
+    if (!state.core->reweighting()) throw PeerLost(rank, state.name, state.progress);
+    std::memset(moved, 0, bytes);  // whom it cannot meet any more it does not move towards
+    return;
+  }
+  state.staleness.add(state.progress - *stamp);
+  trace.peer(rank);
   trace.bytes(bytes);
   trace.end(false);
-  state_->core->hub->bytes_sent += bytes;
+  state.core->hub->bytes_sent += bytes;
 }
 
 void Window::clear() {
@@ -159,16 +131,16 @@ void Window::clear() {
 
 void Window::set_progress(Step steps) {
   state_->progress = steps;
-  state_->control(state_->core->self()).progress.store(steps, std::memory_order_release);
+  for (const auto& [rank, way] : state_->ways) way->tell_progress(steps);
 }
 
 Step Window::progress(Rank rank) const {
-  return state_->control(state_->core->global(rank, state_->name)).progress.load(std::memory_order_acquire);
+  return state_->way(state_->core->global(rank, state_->name)).progress();
 }
 
 bool Window::alive(Rank rank) const {
   const Rank global = state_->core->global(rank, state_->name);
-  return state_->parts.contains(global) && state_->core->fabric->alive(global);
+  return state_->ways.contains(global) && state_->core->fabric->alive(global);
 }
 
 Staleness Window::staleness() const {
@@ -177,29 +149,25 @@ Staleness Window::staleness() const {
 
 void Window::get(const std::optional<Weights>& given) {
   State& state = *state_;
-  if (given) state.check_neighbors(*given, state.slots, "sources");
+  if (given) state.check_neighbors(*given, state.sources, "sources");
   Trace trace = state.trace(RecordKind::get);
-  for (auto& [rank, cell] : state.slots) {
-    double weight = 1;
-    if (given) {
-      const auto found = given->find(state.core->own(rank));
-      if (found == given->end()) continue;
-      weight = found->second;
-    }
-    const auto tensor = state.tensors.find(rank);
-    const Cell::Held theirs = tensor == state.tensors.end() ? Cell::Held() : tensor->second.look();
-    if (!theirs && !state.core->fabric->alive(rank)) continue;  // lost before it had a tensor here
-    if (!theirs)
+  for (const auto& [rank, share] : shares(*state.core, state.sources, given)) {
+    if (!state.ways.contains(rank)) continue;  // lost before it had a part here
+    const WindowWay::Reading reading =
+        state.way(rank).read([&, weight = share](const std::byte* data, double p, Step stamp) {
+          state.slots.at(rank).replace([&](const Content& fresh) {
+            const Term term{data, weight};
+            weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
+            *fresh.p = weight * p;
+            *fresh.stamp = stamp;
+          });
+        });
+    if (reading == WindowWay::Reading::lost) continue;
+    if (reading == WindowWay::Reading::not_readable)
       throw InvalidArgument(
           fmt::format("{}: rank {} made this window not readable", state.name, state.core->own(rank)));
-    cell.replace([&](const Content& fresh) {
-      const Term term{theirs.data(), weight};
-      weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
-      *fresh.p = weight * theirs.p();
-      *fresh.stamp = theirs.stamp();
-    });
     trace.peer(rank);
-    trace.bytes(ConstBlock(state.tensor).bytes());
+    trace.bytes(state.shape.bytes());
   }
   trace.end(false);
 }
@@ -218,7 +186,7 @@ std::pair<double, Window::Weights> Window::usual_weights() const {
 
 void Window::update(double self_weight, const Weights& weights, bool reset) {
   State& state = *state_;
-  state.check_neighbors(weights, state.slots, "sources");
+  state.check_neighbors(weights, state.sources, "sources");
   Trace trace = state.trace(RecordKind::update);
   // One pass over everything that is there; the slots are held until it is done.
   std::vector<Cell::Held> held;
@@ -275,7 +243,7 @@ void Window::update_then_collect() {
 
 std::uint64_t Window::version(Rank source) const {
   const Rank rank = state_->core->global(source, state_->name);
-  state_->check_neighbors({{source, 1}}, state_->slots, "sources");
+  state_->check_neighbors({{source, 1}}, state_->sources, "sources");
   const auto seen = state_->seen.find(rank);
   return state_->slots.at(rank).deposits() - (seen == state_->seen.end() ? 0 : seen->second);
 }
@@ -296,13 +264,13 @@ void Window::release() {
 }
 
 std::vector<Rank> Window::sources() const {
-  std::vector<Rank> ranks;
-  for (const auto& [rank, cell] : state_->slots) ranks.push_back(state_->core->own(rank));
+  std::vector<Rank> ranks = state_->sources;
+  for (Rank& rank : ranks) rank = state_->core->own(rank);
   return ranks;
 }
 std::vector<Rank> Window::destinations() const {
-  std::vector<Rank> ranks;
-  for (const auto& [rank, cell] : state_->outlets) ranks.push_back(state_->core->own(rank));
+  std::vector<Rank> ranks = state_->destinations;
+  for (Rank& rank : ranks) rank = state_->core->own(rank);
   return ranks;
 }
 
@@ -312,7 +280,7 @@ void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& n
   Core& core = *state_->core;
   for (Rank& rank : ranks) {
     const Rank found = core.global(rank, state_->name);
-    if (!state_->parts.contains(found))
+    if (!state_->ways.contains(found))
       throw InvalidArgument(
           fmt::format("{}: rank {} has no part in this window, since it was lost before the window was made",
                       state_->name, rank));
@@ -320,21 +288,15 @@ void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& n
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const auto mine = static_cast<std::uint32_t>(core.self()) + 1;
   const auto until = Clock::now() + core.hub->timeout.load();
   auto asked = Clock::now();
   for (const Rank rank : ranks) {
-    auto& holder = state_->control(rank).holder;
     for (int attempt = 0;; ++attempt) {
-      std::uint32_t there = 0;
-      if (holder.compare_exchange_strong(there, mine, std::memory_order_acquire)) break;
-      const auto by = static_cast<Rank>(there) - 1;
-      if (attempt % 16 == 15 && by != core.self() && !core.fabric->alive(by) &&
-          holder.compare_exchange_strong(there, mine, std::memory_order_acquire))
-        break;  // nobody will give it back
+      const std::optional<Rank> by = state_->way(rank).lock(attempt % 16 == 15);
+      if (!by) break;
       if (Clock::now() > until) {
         const std::string text = fmt::format(
-            "{}: rank {} has held the mutex of rank {} for longer than the timeout", state_->name, by, rank);
+            "{}: rank {} has held the mutex of rank {} for longer than the timeout", state_->name, *by, rank);
         core.hub->recorder.flight.dump(text);
         throw TimedOut(text);
       }
@@ -354,7 +316,11 @@ void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& n
 
 Window::Mutex::~Mutex() {
   if (!state_) return;
-  for (const Rank rank : held_) state_->control(rank).holder.store(0, std::memory_order_release);
+  try {
+    for (const Rank rank : held_) state_->way(rank).unlock();
+  } catch (const std::exception& error) {
+    log(LogLevel::normal, fmt::format("{}: a mutex was not given back: {}", state_->name, error.what()));
+  }
 }
 
 Window::Mutex Window::mutex(const std::vector<Rank>& ranks, const std::function<void()>& now_and_then) {

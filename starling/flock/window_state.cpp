@@ -10,15 +10,14 @@
 namespace starling {
 namespace {
 
-std::string list(const std::map<Rank, Cell>& cells, const Core& core) {
+std::string list(const std::vector<Rank>& ranks, const Core& core) {
   std::vector<std::string> words;
-  for (const auto& [rank, cell] : cells) words.push_back(std::to_string(core.own(rank)));
+  for (const Rank rank : ranks) words.push_back(std::to_string(core.own(rank)));
   return words.empty() ? "none" : join_words(words);
 }
 
 }  // namespace
 
-// A rank's part: control, the cell of its own tensor, a cell per source.
 Window::State::State(Core& given, std::string called, MutableBlock block, Exchange around,
                      const WindowOptions& chosen)
     : core(&given),
@@ -26,59 +25,62 @@ Window::State::State(Core& given, std::string called, MutableBlock block, Exchan
       topic(core->mailbox.topic(name, core->identity)),
       tensor(block),
       neighbors(std::move(around)),
-      options(chosen) {
-  bytes_exposed = 64 + Cell::control_bytes(core->members.size(), tensor_writers()) +
-                  neighbors.sources.size() * Cell::control_bytes(2, 2);
-  memory = core->fabric->expose(bytes_exposed);
+      options(chosen),
+      shape{block.dtype, block.count, core->members, chosen.shared} {
+  memory = core->fabric->expose(shape.part_bytes(neighbors.sources.size()));
+  WindowPart part{core->self(), core->fabric->exposed(core->self(), memory)};
+  for (const Source& source : neighbors.sources) part.sources.push_back(source.rank);
+  for (std::size_t k = 0; k < part.sources.size(); ++k)
+    slots.emplace(part.sources[k], part.slot(core->fabric, shape, k, part.owner));
+  for (const auto& [source, cell] : slots) sources.push_back(source);
+  if (core->fabric->services() != nullptr)
+    service = std::make_unique<WindowService>(core->fabric, shape, part);
 }
 
 void Window::State::free() {
-  for (auto* cells : {&slots, &outlets, &tensors}) {
-    for (auto& [rank, cell] : *cells) cell.withdraw();
-    cells->clear();
-  }
-  core->fabric->withdraw(memory, bytes_exposed);
+  service.reset();
+  for (auto& [rank, cell] : slots) cell.withdraw();
+  for (auto& [rank, way] : ways) way->withdraw();
+  core->fabric->withdraw(memory, shape.part_bytes(slots.size()));
+  slots.clear();
+  ways.clear();
 }
 
-WindowControl& Window::State::control(Rank global_rank) const {
-  return *reinterpret_cast<WindowControl*>(core->fabric->exposed(global_rank, parts.at(global_rank)));
+std::vector<std::int64_t> Window::State::card() const {
+  std::vector<std::int64_t> card = {core->self(),
+                                    static_cast<std::int64_t>(service ? service->number() : memory),
+                                    static_cast<std::int64_t>(neighbors.sources.size())};
+  for (const Source& source : neighbors.sources) card.push_back(source.rank);
+  return card;
 }
 
-void Window::State::connect(const std::vector<std::int64_t>& everybody) {
-  const std::size_t bytes = ConstBlock(tensor).bytes();
-  const std::size_t own_cell = Cell::control_bytes(core->members.size(), tensor_writers());
-  const std::size_t slot_cell = Cell::control_bytes(2, 2);
-  // Of each: member, memory, number of sources, sources.
-  std::map<Rank, std::vector<Rank>> sources_of;
-  for (std::size_t i = 0; i < everybody.size();) {
-    const auto rank = static_cast<Rank>(everybody[i]);
-    parts[rank] = static_cast<std::uint64_t>(everybody[i + 1]);
-    const auto count = static_cast<std::size_t>(everybody[i + 2]);
-    for (std::size_t k = 0; k < count; ++k)
-      sources_of[rank].push_back(static_cast<Rank>(everybody[i + 3 + k]));
-    i += 3 + count;
-  }
+void Window::State::connect(const std::vector<std::int64_t>& cards) {
   const Rank self = core->self();
-  for (const auto& [rank, part] : parts) {
-    std::byte* base = core->fabric->exposed(rank, part);
-    // The owner writes, or all do; everybody reads.
-    std::vector<Rank> parties = {rank};
-    for (const Rank member : core->members)
-      if (member != rank) parties.push_back(member);
-    const auto me =
-        static_cast<std::size_t>(std::find(parties.begin(), parties.end(), self) - parties.begin());
-    tensors.emplace(rank, Cell(core->fabric, base + 64, parties, tensor_writers(), me, bytes));
-    for (std::size_t k = 0; k < sources_of[rank].size(); ++k) {
-      const Rank source = sources_of[rank][k];
-      std::byte* cell = base + 64 + own_cell + k * slot_cell;
-      if (rank == self) slots.emplace(source, Cell(core->fabric, cell, {rank, source}, 2, 0, bytes));
-      if (source == self) outlets.emplace(rank, Cell(core->fabric, cell, {rank, source}, 2, 1, bytes));
+  for (std::size_t i = 0; i < cards.size();) {
+    WindowPart part{static_cast<Rank>(cards[i])};
+    const auto called = static_cast<std::uint64_t>(cards[i + 1]);
+    const auto count = static_cast<std::size_t>(cards[i + 2]);
+    for (std::size_t k = 0; k < count; ++k) part.sources.push_back(static_cast<Rank>(cards[i + 3 + k]));
+    i += 3 + count;
+    if (service && part.owner != self) {
+      const bool has_slot = std::count(part.sources.begin(), part.sources.end(), self) > 0;
+      ways[part.owner] = std::make_unique<RemoteWay>(
+          core->fabric, shape,
+          RemoteWay::Errand{name, [hub = core->hub.get()] { return hub->timeout.load(); }}, part.owner,
+          called, has_slot, service->progress(part.owner));
+      continue;
     }
+    part.memory = core->fabric->exposed(part.owner, part.owner == self ? memory : called);
+    auto way = std::make_unique<MemoryWay>(core->fabric, shape, part, self);
+    if (part.owner == self) own = way.get();
+    ways[part.owner] = std::move(way);
   }
+  for (const auto& [rank, way] : ways)
+    if (way->has_slot()) destinations.push_back(rank);
   if (!options.zero)
     for (auto& [source, cell] : slots)
       cell.replace([&](const Content& fresh) {
-        copy_bytes(fresh.data, tensor.data, bytes);
+        copy_bytes(fresh.data, tensor.data, shape.bytes());
         *fresh.p = p;
         *fresh.stamp = 0;
       });
@@ -88,26 +90,30 @@ void Window::State::connect(const std::vector<std::int64_t>& everybody) {
 
 void Window::State::publish_own() {
   if (!options.readable) return;
-  tensors.at(core->self()).replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, tensor.data, ConstBlock(tensor).bytes());
+  own->tensor().replace([&](const Content& fresh) {
+    copy_bytes(fresh.data, tensor.data, shape.bytes());
     *fresh.p = p;
     *fresh.stamp = progress;
   });
 }
 
-Cell& Window::State::shared_cell(Rank rank) {
+void Window::State::check_shared() const {
   if (!options.shared)
     throw InvalidArgument(
         fmt::format("{}: only a window made as shared has values that others change", name));
-  return tensors.at(core->global(rank, name));
 }
 
-void Window::State::check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells,
+Cell& Window::State::own_value() {
+  check_shared();
+  return own->tensor();
+}
+
+void Window::State::check_neighbors(const Weights& weights, const std::vector<Rank>& valid,
                                     const char* what) const {
   for (const auto& [rank, weight] : weights)
-    if (cells.count(core->global(rank, name)) == 0)
+    if (!std::binary_search(valid.begin(), valid.end(), core->global(rank, name)))
       throw InvalidArgument(fmt::format("{}: rank {} is not one of this window's {}: {}", name, rank, what,
-                                        list(cells, *core)));
+                                        list(valid, *core)));
 }
 
 // The sources and destinations of a whole period; weights where every step has the same.
@@ -145,16 +151,13 @@ Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions&
   auto state = std::make_shared<Window::State>(*core_, called, tensor, neighbors, options);
   const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
                                            static_cast<std::int64_t>(tensor.dtype)};
-  std::vector<std::int64_t> card = {core_->self(), static_cast<std::int64_t>(state->memory),
-                                    static_cast<std::int64_t>(neighbors.sources.size())};
-  for (const Source& source : neighbors.sources) card.push_back(source.rank);
   const auto everybodys = allgather(shape, called + "/shape");
   for (std::size_t i = 0; i < everybodys.size(); i += 3)
     if (everybodys[i + 1] != shape[1] || everybodys[i + 2] != shape[2])
       throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
                                  rank(), tensor.count, starling::name(tensor.dtype), everybodys[i],
                                  everybodys[i + 1], starling::name(static_cast<DType>(everybodys[i + 2]))));
-  state->connect(allgather(card, called + "/window"));
+  state->connect(allgather(state->card(), called + "/window"));
   barrier(called + "/ready");  // every slot has its first value
   core_->add_window(called, state);
   return window(name);

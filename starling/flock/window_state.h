@@ -1,33 +1,30 @@
 #pragma once
 
-#include <atomic>
-
-#include "starling/flock/cell.h"
 #include "starling/flock/core.h"
+#include "starling/flock/memory_way.h"
+#include "starling/flock/remote_way.h"
 #include "starling/flock/window.h"
 
 namespace starling {
-
-/// What lies at the beginning of a rank's exposed window memory; its cells follow.
-struct WindowControl {
-  std::atomic<std::uint32_t> holder;   // of the mutex: rank + 1
-  std::atomic<std::int64_t> progress;  // steps its owner has made
-};
 
 /// This rank's part of a window, and its ways into the others'.
 struct Window::State {
   /// Exposes this rank's part; `connect` follows when everybody has.
   State(Core& core, std::string name, MutableBlock tensor, Exchange neighbors, const WindowOptions& options);
 
-  /// memory[r]: what the r-th member of the flock calls its part.
-  void connect(const std::vector<std::int64_t>& memory);
+  /// What this rank tells the others of its part: who it is, what the part is called, its sources.
+  std::vector<std::int64_t> card() const;
+  /// With everybody's cards.
+  void connect(const std::vector<std::int64_t>& cards);
   void publish_own();  // where the window is readable
-  Cell& shared_cell(Rank rank);
-  std::size_t tensor_writers() const { return options.shared ? core->members.size() : 1; }
+  /// Throws InvalidArgument where the window is not shared.
+  void check_shared() const;
+  Cell& own_value();
   /// Gives all memory back. Without it the memory stays until the flock ends: others may look at it.
   void free();
-  void check_neighbors(const Weights& weights, const std::map<Rank, Cell>& cells, const char* what) const;
-  WindowControl& control(Rank global_rank) const;
+  /// Throws InvalidArgument for ranks that are none of `valid`, which are some `what`.
+  void check_neighbors(const Weights& weights, const std::vector<Rank>& valid, const char* what) const;
+  WindowWay& way(Rank global_rank) const { return *ways.at(global_rank); }
   /// One call in the records.
   Trace trace(RecordKind kind) const { return {core->hub->recorder, {topic.text, topic.recorded}, kind, 0}; }
 
@@ -41,13 +38,15 @@ struct Window::State {
   Step progress = 0;
   Staleness staleness;
 
-  std::size_t bytes_exposed = 0;
-  std::uint64_t memory = 0;             // this rank's part
-  std::map<Rank, std::uint64_t> parts;  // everybody's
-  std::map<Rank, Cell> slots;           // by source: here
-  std::map<Rank, Cell> outlets;         // by destination: there
-  std::map<Rank, Cell> tensors;         // of everybody, for get
-  std::map<Rank, std::uint64_t> seen;   // deposits at the last update
+  WindowShape shape;
+  std::vector<Rank> sources;                        // in ascending order: who has a slot here
+  std::vector<Rank> destinations;                   // likewise: with whom this rank has one
+  std::uint64_t memory = 0;                         // this rank's part
+  std::unique_ptr<WindowService> service;           // where others do not reach it
+  std::map<Rank, Cell> slots;                       // by source: here
+  std::map<Rank, std::unique_ptr<WindowWay>> ways;  // to everybody's part, this rank's included
+  MemoryWay* own = nullptr;                         // of these
+  std::map<Rank, std::uint64_t> seen;               // deposits at the last update
 };
 
 }  // namespace starling

@@ -108,7 +108,8 @@ DeathRun::Log& DeathRun::log(Rank rank) const {
 void DeathRun::run(const RankBody& body) {
   const auto& all = launchers();
   const auto processes =
-      std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.name == "local_processes"; });
+      std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.processes; });
+  shares_ = processes->shares;
   Faults faults;
   for (const auto& [rank, post] : mishaps_.kill_at_post) faults.kills.emplace_back(rank, post);
   ends_ = processes->run(size_, [&](const std::shared_ptr<Fabric>& fabric) {

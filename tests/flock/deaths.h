@@ -50,6 +50,8 @@ class DeathRun {
   void run(const RankBody& body);
 
   Rank size() const { return size_; }
+  /// Whether what the dead gave just before has reached the living.
+  bool shares() const { return shares_; }
   Step steps() const { return steps_; }
   const RankEnd& end(Rank rank) const { return ends_[static_cast<std::size_t>(rank)]; }
   /// Those who were not killed.
@@ -75,6 +77,7 @@ class DeathRun {
   Mishaps mishaps_;
   Step steps_;
   std::vector<RankEnd> ends_;
+  bool shares_ = true;
   Log* logs_;
 };
 

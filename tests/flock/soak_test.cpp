@@ -47,7 +47,7 @@ TEST(SoakTest, HugeMessages) {
   const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 30'000'001 : 560'000'001;  // floats
   const auto& all = launchers();
   const auto processes =
-      std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.name == "local_processes"; });
+      std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.processes; });
   const auto ends = processes->run(2, [&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     const auto expect = [](const std::vector<float>& x, std::size_t i, float value) {

@@ -139,6 +139,8 @@ class Trader {
       if (std::string(error.what()).find("has no part in this window") == std::string::npos) throw;
       require(std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return doomed_.contains(rank); }),
               error.what());
+    } catch (const PeerLost& lost) {
+      require(doomed_.contains(lost.peer()), lost.what());  // over a network nobody keeps the dead's mutexes
     }
   }
 
@@ -164,9 +166,11 @@ void check_accounts(const DeathRun& run, const Ledger& ledger) {
       const std::int64_t collected = ledger[rank].collected[giver];
       const std::int64_t begun = ledger[giver].begun[rank];
       const std::int64_t given = ledger[giver].given[rank];
-      EXPECT_GE(collected, given) << giver << " to " << rank;
-      EXPECT_LE(collected, begun) << giver << " to " << rank;
       const bool lives = std::find(alive.begin(), alive.end(), giver) != alive.end();
+      if (lives || run.shares()) {
+        EXPECT_GE(collected, given) << giver << " to " << rank;
+      }
+      EXPECT_LE(collected, begun) << giver << " to " << rank;
       EXPECT_TRUE(!lives || begun == given);
     }
   }
@@ -195,6 +199,7 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
       trader.trade();
       flock.barrier();
       trader.settle();
+      flock.barrier();  // others want this rank's mutex
     });
     SCOPED_TRACE(fmt::format("seed {}: {} on {} ranks", seed, spec, n));
     ASSERT_NO_FATAL_FAILURE(check_accounts(run, ledger));

@@ -30,6 +30,7 @@ class Watched final : public Fabric {
   void give_way() override { inner_->give_way(); }
   bool alive(Rank peer) const override { return inner_->alive(peer); }
   Board& board() override { return inner_->board(); }
+  Services* services() override { return inner_->services(); }
 
  private:
   std::shared_ptr<Fabric> inner_;

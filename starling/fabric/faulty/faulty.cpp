@@ -38,6 +38,7 @@ class Faulty final : public Fabric {
   }
 
   Board& board() override { return inner_->board(); }
+  Services* services() override { return inner_->services(); }
   void give_way() override { inner_->give_way(); }
   std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
   void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }

@@ -6,15 +6,15 @@
 namespace starling::network {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{20};     // whether who was asked still lives
 constexpr std::chrono::seconds kMostPatience{10};  // a stopped process answers nothing: then it tells nothing
 
 }  // namespace
 
-NetworkBoard::NetworkBoard(Rank rank, Rank size, std::unique_ptr<Ledger> ledger, Send send,
-                           std::function<bool(Rank)> alive)
+NetworkBoard::NetworkBoard(Rank rank, Rank size, std::unique_ptr<Ledger> ledger, Questions& questions,
+                           Send send, std::function<bool(Rank)> alive)
     : rank_(rank),
       ledger_(std::move(ledger)),
+      questions_(questions),
       send_(std::move(send)),
       alive_(std::move(alive)),
       told_(static_cast<std::size_t>(size)) {}
@@ -85,8 +85,7 @@ std::uint64_t NetworkBoard::ask(Rank rank, std::uint32_t line) const {
   Frame question;
   question.kind = FrameKind::ask;
   question.topic = line;
-  question.number = ++questions_;
-  answers_[question.number];
+  question.number = questions_.open();
   std::size_t& told = told_[static_cast<std::size_t>(rank)];
   send_(rank, question, agreements_.data() + told, (agreements_.size() - told) * sizeof(Agreement));
   told = agreements_.size();
@@ -94,18 +93,11 @@ std::uint64_t NetworkBoard::ask(Rank rank, std::uint32_t line) const {
 }
 
 std::optional<NetworkBoard::Notes> NetworkBoard::answer_of(Rank rank, std::uint64_t question) const {
-  const auto until = std::chrono::steady_clock::now() + kMostPatience;
-  std::unique_lock lock(mutex_);
-  while (!answers_[question] && std::chrono::steady_clock::now() < until) {
-    lock.unlock();
-    const bool dead = !alive_(rank);
-    lock.lock();
-    if (dead) break;
-    changed_.wait_for(lock, kLook, [&] { return answers_[question].has_value(); });
-  }
-  auto answer = answers_[question];
-  answers_.erase(question);
-  return answer;
+  const auto answer = questions_.answer(rank, question, std::chrono::steady_clock::now() + kMostPatience);
+  if (!answer || answer->bytes != sizeof(Notes)) return std::nullopt;
+  Notes notes;
+  std::memcpy(&notes, answer->data(), sizeof(notes));
+  return notes;
 }
 
 std::optional<NetworkBoard::Notes> NetworkBoard::notes_of(Rank rank, std::uint32_t line) const {
@@ -132,18 +124,6 @@ void NetworkBoard::asked(Rank from, const Frame& question, const Slice& payload)
     notes = own_notes(question.topic % kLines);
   }
   send_(from, answer, &notes, sizeof(notes));
-}
-
-void NetworkBoard::answered(const Frame& answer, const Slice& payload) {
-  const std::lock_guard lock(mutex_);
-  const auto found = answers_.find(answer.number);
-  if (found == answers_.end() || payload.bytes != sizeof(Notes)) return;  // too late, nobody waits
-  std::memcpy(&found->second.emplace(), payload.data(), sizeof(Notes));
-  changed_.notify_all();
-}
-
-void NetworkBoard::gone() {
-  changed_.notify_all();
 }
 
 }  // namespace starling::network

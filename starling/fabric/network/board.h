@@ -2,15 +2,14 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "starling/fabric/board.h"
+#include "starling/fabric/network/questions.h"
 #include "starling/fabric/network/wire.h"
 
 namespace starling::network {
@@ -22,7 +21,7 @@ class NetworkBoard final : public Board {
  public:
   /// `send` never blocks; `alive` says whether an answer can still come.
   using Send = std::function<void(Rank to, const Frame& frame, const void* payload, std::size_t bytes)>;
-  NetworkBoard(Rank rank, Rank size, std::unique_ptr<Ledger> ledger, Send send,
+  NetworkBoard(Rank rank, Rank size, std::unique_ptr<Ledger> ledger, Questions& questions, Send send,
                std::function<bool(Rank)> alive);
 
   std::int64_t agree(std::uint64_t key, std::int64_t proposal) override;
@@ -35,11 +34,8 @@ class NetworkBoard final : public Board {
 
   /// This rank has posted a message.
   void note_post(const MessageHeader& header);
-  /// From the wire: a question, or the answer to one.
+  /// From the wire: a question.
   void asked(Rank from, const Frame& question, const Slice& payload);
-  void answered(const Frame& answer, const Slice& payload);
-  /// No answers will come from it.
-  void gone();
 
  private:
   struct Agreement {
@@ -61,18 +57,16 @@ class NetworkBoard final : public Board {
 
   Rank rank_;
   std::unique_ptr<Ledger> ledger_;
+  Questions& questions_;
   Send send_;
   std::function<bool(Rank)> alive_;
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
   std::vector<Agreement> agreements_;  // in the order in which they were heard
   std::unordered_map<std::uint64_t, std::int64_t> by_key_;
   mutable std::vector<std::size_t> told_;  // by rank: so many of them
   std::array<Step, kLines> announced_{};   // + 1
   Waiting waiting_;
   Posted posted_;
-  mutable std::uint64_t questions_ = 0;
-  mutable std::map<std::uint64_t, std::optional<Notes>> answers_;  // to open questions
 };
 
 }  // namespace starling::network

@@ -10,15 +10,18 @@ namespace starling::network {
 enum class FrameKind : std::uint32_t {
   message,
   received,  // only acknowledges
-  ask,       // a question to the fabric of the other side, which answers at once
+  ask,       // a question to the fabric of the other side, which answers at once: see board.cpp
+  call,      // a question to one of its services
+  tell,      // the same without an answer
   answer,
-  leave,  // the last one
+  refusal,  // there is no such service
+  leave,    // the last one
 };
 
 /// What travels first; `message.bytes` of payload follow.
 struct Frame {
   FrameKind kind = FrameKind::message;
-  std::uint32_t topic = 0;         // of a question: see board.cpp
+  std::uint32_t topic = 0;         // of a question: a line of the board, or a service
   std::uint64_t number = 0;        // of a question, which its answer repeats
   std::uint64_t acknowledged = 0;  // so many frames of the other side are here with their payloads
   MessageHeader message;

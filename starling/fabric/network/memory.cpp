@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
 
 namespace starling::network {
 namespace {
@@ -65,6 +69,27 @@ Memory Pool::take(std::size_t bytes) {
 std::size_t Pool::used() const {
   const std::lock_guard lock(shelf_->mutex);
   return shelf_->used;
+}
+
+ExposedMemory::~ExposedMemory() {
+  for (const std::uint64_t memory : taken_) std::free(reinterpret_cast<void*>(memory));
+}
+
+std::uint64_t ExposedMemory::take(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  void* memory = std::aligned_alloc(kAlignment, size);
+  if (memory == nullptr) throw Error(fmt::format("no memory left for {} bytes of a window", bytes));
+  std::memset(memory, 0, size);
+  const std::lock_guard lock(mutex_);
+  return *taken_.insert(reinterpret_cast<std::uint64_t>(memory)).first;
+}
+
+void ExposedMemory::give_back(std::uint64_t memory) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (taken_.erase(memory) == 0) return;
+  }
+  std::free(reinterpret_cast<void*>(memory));
 }
 
 }  // namespace starling::network

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace starling::network {
@@ -43,6 +45,22 @@ class Pool {
     std::size_t kept = 0;  // free bytes
   };
   std::shared_ptr<Shelf> shelf_;
+};
+
+/// Zeroed memory that a rank exposes: here it is called by its address. Thread-safe.
+class ExposedMemory {
+ public:
+  ExposedMemory() = default;
+  ~ExposedMemory();
+  ExposedMemory(const ExposedMemory&) = delete;
+  ExposedMemory& operator=(const ExposedMemory&) = delete;
+
+  std::uint64_t take(std::size_t bytes);
+  void give_back(std::uint64_t memory);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::uint64_t> taken_;
 };
 
 }  // namespace starling::network

@@ -11,6 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/base/forks.h"
 #include "starling/fabric/network/board.h"
+#include "starling/fabric/network/services.h"
 
 namespace starling {
 namespace network {
@@ -32,8 +33,10 @@ class NetworkFabric final : public Fabric,
         size_(wire_->size()),
         options_(options),
         pool_(options.memory_limit),
+        questions_([this](Rank peer) { return alive(peer); }),
+        services_(*wire_, questions_, [this](Rank peer) { return alive(peer); }),
         board_(
-            rank_, size_, std::move(ledger),
+            rank_, size_, std::move(ledger), questions_,
             [this](Rank to, const Frame& frame, const void* payload, std::size_t bytes) {
               send_copy(to, frame, payload, bytes);
             },
@@ -54,6 +57,7 @@ class NetworkFabric final : public Fabric,
   Rank rank() const override { return rank_; }
   Rank size() const override { return size_; }
   Board& board() override { return board_; }
+  Services* services() override { return &services_; }
 
   Outgoing reserve(std::size_t bytes) override {
     check_process();
@@ -107,12 +111,12 @@ class NetworkFabric final : public Fabric,
     });
   }
 
-  std::uint64_t expose(std::size_t) override {
-    throw Error("windows need memory that all ranks share, which this network fabric has not");
-  }
-  void withdraw(std::uint64_t, std::size_t) override {}
-  std::byte* exposed(Rank, std::uint64_t) override {
-    throw Error("windows need memory that all ranks share, which this network fabric has not");
+  std::uint64_t expose(std::size_t bytes) override { return exposed_.take(bytes); }
+  void withdraw(std::uint64_t memory, std::size_t) override { exposed_.give_back(memory); }
+  std::byte* exposed(Rank rank, std::uint64_t memory) override {
+    if (rank != rank_)
+      throw Error(fmt::format("rank {} cannot reach the memory of rank {} over a network", rank_, rank));
+    return reinterpret_cast<std::byte*>(memory);
   }
 
   bool alive(Rank which) const override {
@@ -164,7 +168,14 @@ class NetworkFabric final : public Fabric,
         board_.asked(from, frame, payload);
         break;
       case FrameKind::answer:
-        board_.answered(frame, payload);
+        questions_.answered(frame.number, std::move(payload));
+        break;
+      case FrameKind::refusal:
+        questions_.answered(frame.number, std::nullopt);
+        break;
+      case FrameKind::call:
+      case FrameKind::tell:
+        services_.called(from, frame, payload);
         break;
       case FrameKind::leave:
         gone(from);
@@ -181,7 +192,7 @@ class NetworkFabric final : public Fabric,
       ++deaths_;
     }
     changed_.notify_all();
-    board_.gone();
+    questions_.look_around();
   }
 
   // Others get all that was posted, unless they do not listen.
@@ -212,12 +223,15 @@ class NetworkFabric final : public Fabric,
   Rank size_;
   NetworkOptions options_;
   Pool pool_;
+  Questions questions_;
+  NetworkServices services_;
   NetworkBoard board_;
   std::unique_ptr<Peer[]> peers_;
   mutable std::mutex mutex_;  // of the queues
   std::condition_variable changed_;
   std::atomic<std::uint32_t> polled_{0};
   std::uint64_t deaths_ = 0;
+  ExposedMemory exposed_;
   const int forks_ = forks_so_far();
 };
 
