@@ -12,7 +12,9 @@ enum class FrameKind : std::uint32_t {
   received,  // only acknowledges
   ask,       // a question to the fabric of the other side, which answers at once
   answer,
-  leave,  // the last one
+  leave,    // the last one
+  propose,  // to who keeps the register: see register.h
+  decided,
 };
 
 /// What travels first; `message.bytes` of payload follow.
