@@ -18,6 +18,14 @@ void show_symbols() {
     dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
+// STARLING_MPI_THREADS, for a library that is slow or wrong with several threads.
+int wanted_level() {
+  const char* text = std::getenv("STARLING_MPI_THREADS");
+  if (text == nullptr || std::string(text) == "multiple") return MPI_THREAD_MULTIPLE;
+  if (std::string(text) == "serialized") return MPI_THREAD_SERIALIZED;
+  throw InvalidArgument(fmt::format("STARLING_MPI_THREADS is '{}'; valid are: multiple, serialized", text));
+}
+
 }  // namespace
 
 Engine& Engine::get() {
@@ -38,8 +46,9 @@ Engine::Engine() : forks_(forks_so_far()) {
   if (started != 0) {
     MPI_Query_thread(&level);
   } else {
+    const int wanted = wanted_level();
     show_symbols();
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+    MPI_Init_thread(nullptr, nullptr, wanted, &level);
     started_here_ = true;
   }
   concurrent_ = level == MPI_THREAD_MULTIPLE;
