@@ -16,7 +16,7 @@ using network::Slice;
 
 constexpr int kFrameTag = 1;
 constexpr int kPayloadTag = 2;
-constexpr std::size_t kPiece = std::size_t{1} << 30;  // bytes: MPI counts in ints
+constexpr std::size_t kPiece = std::size_t{256} << 20;  // bytes: MPI counts in ints
 
 // Ends what may never end by itself. Memory that MPI may still use is never given back.
 void abandon(MPI_Request request, const Memory& memory, bool receives) {
