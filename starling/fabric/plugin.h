@@ -21,14 +21,15 @@ struct FabricRequest {
   std::string meeting;     // address:port of the store where ranks meet; "" where the engine knows
   std::string interface_;  // of the network; "" lets the engine choose
   std::chrono::milliseconds timeout{60'000};
+  bool first_ranks = false;  // `size` may be less than the engine has started: only the first join
 };
 
 /// What such a shared object offers, by its function `starling_fabric`.
 struct FabricPlugin {
   std::string (*engine)();  // its name and version
   std::shared_ptr<Fabric> (*join)(const FabricRequest& request);
-  /// Hosts the store where ranks meet, on this address and a free port, as long as the result lives; none
-  /// where the engine's own launcher does.
+  /// Hosts the store where ranks meet, on this address and a free port, as long as the result lives;
+  /// nullptr where the engine's own launcher does.
   std::shared_ptr<void> (*host)(const std::string& address, std::uint16_t& port);
 };
 

@@ -1,5 +1,7 @@
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -226,6 +228,48 @@ TEST_P(ConformanceTest, RangesAreHeldAndReleasedInAnyOrder) {
       }
     }
     for (const Arrival& arrival : held) require_words(arrival);
+  });
+}
+
+TEST_P(ConformanceTest, HugeMessages) {
+  if (GetParam().size != 2) GTEST_SKIP() << "takes too much memory";
+  // Beyond 2^31 bytes in a soak, a little less every day.
+  const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 37'500'007 : 280'000'007;
+  run([count](Fabric& fabric) {
+    if (fabric.rank() == 1) {
+      Outgoing message = fabric.reserve(count * sizeof(std::uint64_t));
+      auto* values = reinterpret_cast<std::uint64_t*>(message.bytes().data());
+      for (std::size_t i = 0; i < count; ++i) values[i] = i;
+      fabric.post(message, {}, 0);
+      return;
+    }
+    const Arrival arrival = receive(fabric, 1);
+    require(arrival.bytes().size() == count * sizeof(std::uint64_t), "size");
+    const auto* values = reinterpret_cast<const std::uint64_t*>(arrival.bytes().data());
+    for (std::size_t i = 0; i < count; ++i)
+      if (values[i] != i) throw Error(fmt::format("wrong value at {}", i));
+  });
+}
+
+TEST_P(ConformanceTest, WaitingCostsLittle) {
+  if (GetParam().size != 2) GTEST_SKIP() << "two show it";
+  run([](Fabric& fabric) {
+    const auto used = [] {
+      timespec time{};
+      clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    send(fabric, 1 - fabric.rank(), {1});
+    receive(fabric, 1 - fabric.rank());
+    const double before = used();
+    if (fabric.rank() == 1) {
+      std::this_thread::sleep_for(500ms);
+      send(fabric, 0, {2});
+    } else {
+      receive(fabric, 1);
+    }
+    require(used() - before < 0.125,
+            fmt::format("{} s of processor time for half a second of waiting", used() - before));
   });
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "fabric/mpi_ranks.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/local/local.h"
 #include "starling/fabric/plugin.h"
@@ -169,7 +170,9 @@ std::vector<Launcher> make_launchers() {
   const auto start = [](const auto& how, const Meeting& meeting) {
     return [how, meeting](Rank size, const RankBody& body) { return how(size, body, meeting); };
   };
-  if (const char* name = std::getenv("STARLING_TEST_FABRIC"))
+  const char* name = std::getenv("STARLING_TEST_FABRIC");
+  if (name != nullptr && std::string(name) == "mpi") return mpi_launchers();
+  if (name != nullptr)
     return {{fmt::format("{}_threads", name), false, false, start(on_threads, with_plugin(name))},
             {fmt::format("{}_processes", name), true, false, start(on_processes, with_plugin(name))}};
   return {{"local_threads", false, true, start(on_threads, local_rank_threads)},
@@ -189,7 +192,7 @@ std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes
   std::vector<Launch> all;
   for (const Launcher& launcher : launchers())
     for (const Rank size : sizes)
-      if (launcher.processes || !only_processes) all.push_back({&launcher, size});
+      if (size <= launcher.most && (launcher.processes || !only_processes)) all.push_back({&launcher, size});
   return all;
 }
 

@@ -26,6 +26,7 @@ struct Launcher {
   bool processes = false;  // ranks can be killed and stopped
   bool shares = true;      // memory: windows, and what a rank posted just before it was killed is there
   std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run{};
+  Rank most = 1000;  // ranks
 };
 
 const std::vector<Launcher>& launchers();

@@ -114,6 +114,14 @@ TEST_P(BytesTest, OfTheOtherOperations) {
           degree("double-binary-trees", flock, 0) + degree("double-binary-trees", flock, 1);
       expect_sent(flock, bytes / 2 * halves, "relay over two trees", [&] { trees.average(x); });
     }
+  });
+}
+
+TEST_P(BytesTest, OfWindows) {
+  if (!GetParam().launcher->shares) GTEST_SKIP() << "no memory is shared over a network";
+  run([](Flock& flock) {
+    const std::uint64_t bytes = kShort * sizeof(float);
+    std::vector<float> x(kShort, 1);
     flock.set_schedule("ring");
     Window window = flock.win_create(x, "window");
     expect_sent(flock, bytes * degree("ring", flock), "put", [&] { window.put(); });

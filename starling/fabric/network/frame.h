@@ -16,6 +16,8 @@ enum class FrameKind : std::uint32_t {
   answer,
   refusal,  // there is no such service
   leave,    // the last one
+  propose,  // to who keeps the register: see register.h
+  decided,
 };
 
 /// What travels first; `message.bytes` of payload follow.

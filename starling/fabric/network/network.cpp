@@ -181,7 +181,9 @@ class NetworkFabric final : public Fabric,
         gone(from);
         break;
       case FrameKind::received:
-        break;
+      case FrameKind::propose:
+      case FrameKind::decided:
+        break;  // the wire's own
     }
   }
 

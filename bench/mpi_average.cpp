@@ -1,0 +1,115 @@
+// The neighbour average through the fabric mpi beside the same written by hand with MPI, in turns, in one
+// run:
+//   mpirun -n 4 starling_mpi_average [ELEMENTS [ROUNDS]]
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <mpi.h>
+
+#include "bench/work.h"
+#include "starling/fabric/plugin.h"
+#include "starling/flock/flock.h"
+#include "starling/kernel/combine.h"
+
+namespace starling::bench {
+namespace {
+
+/// Receives are posted first, then sends; the average follows in one pass when all are there.
+class ByHand {
+ public:
+  ByHand(const Work& work, int rank) : work_(work), rank_(rank) {}
+
+  void operator()(std::vector<float>& x) {
+    const std::vector<int> offsets = source_offsets(work_, step_++);
+    const auto count = static_cast<int>(x.size());
+    theirs_.resize(offsets.size());
+    std::vector<MPI_Request> requests;
+    const double weight = 1.0 / static_cast<double>(offsets.size() + 1);
+    std::vector<Term> terms = {{x.data(), weight}};
+    for (std::size_t k = 0; k < offsets.size(); ++k) {
+      theirs_[k].resize(x.size());
+      terms.push_back({theirs_[k].data(), weight});
+      MPI_Irecv(theirs_[k].data(), count, MPI_FLOAT, (rank_ + offsets[k]) % work_.ranks, 0, MPI_COMM_WORLD,
+                &requests.emplace_back());
+    }
+    for (const int offset : offsets)
+      MPI_Isend(x.data(), count, MPI_FLOAT, (rank_ - offset + work_.ranks) % work_.ranks, 0, MPI_COMM_WORLD,
+                &requests.emplace_back());
+    MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+    combine(DType::float32, x.data(), terms, x.size());
+  }
+
+ private:
+  const Work& work_;
+  int rank_;
+  long step_ = 0;
+  std::vector<std::vector<float>> theirs_;
+};
+
+// The slowest rank's seconds of one operation; the median over the batches.
+template <typename Operate>
+double measure(const Work& work, int rank, Operate operate) {
+  std::vector<float> x(work.elements, start_value(rank));
+  operate(x);
+  check_first(work, rank, x);
+  std::vector<double> seconds = time_batches(
+      work, [] { MPI_Barrier(MPI_COMM_WORLD); }, [&] { operate(x); });
+  MPI_Allreduce(MPI_IN_PLACE, seconds.data(), static_cast<int>(seconds.size()), MPI_DOUBLE, MPI_MAX,
+                MPI_COMM_WORLD);
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2] / work.per_batch;
+}
+
+double measure_flock(const Work& work, const std::shared_ptr<Fabric>& fabric) {
+  Flock flock(fabric);
+  if (work.operation == Operation::one_peer) flock.set_schedule("one-peer-exponential");
+  return measure(work, fabric->rank(), [&](std::vector<float>& x) { flock.neighbor_allreduce(x); });
+}
+
+void run(const std::vector<std::string>& arguments) {
+  Work work;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &work.ranks);
+  work.elements = arguments.empty() ? 10'000'000 : parse_number<std::size_t>(arguments[0]);
+  const int rounds = arguments.size() < 2 ? 5 : parse_number<int>(arguments[1]);
+  work.batches = 5;
+  work.per_batch = 2;
+  FabricRequest request;
+  request.rank = rank;
+  request.size = work.ranks;
+  for (const Operation operation : {Operation::one_peer, Operation::exponential}) {
+    work.operation = operation;
+    std::vector<double> ratios;
+    std::vector<double> ours;
+    for (int round = 0; round < rounds; ++round) {
+      const double by_hand = measure(work, rank, ByHand(work, rank));
+      ours.push_back(measure_flock(work, load_fabric("mpi").join(request)));
+      ratios.push_back(by_hand / ours.back());
+    }
+    std::sort(ratios.begin(), ratios.end());
+    std::sort(ours.begin(), ours.end());
+    const auto middle = static_cast<std::size_t>(rounds / 2);
+    if (rank == 0)
+      std::printf("%s, n = %d, %zu floats: %.2f ms, %.2f times as fast as by hand (at least 0.9: %s)\n",
+                  kOperationNames[static_cast<std::size_t>(operation)].data(), work.ranks, work.elements,
+                  ours[middle] * 1e3, ratios[middle], ratios[middle] >= 0.9 ? "met" : "not met");
+  }
+}
+
+}  // namespace
+}  // namespace starling::bench
+
+int main(int argc, char** argv) {
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  try {
+    starling::bench::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "starling_mpi_average: %s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  MPI_Finalize();
+  return 0;
+}

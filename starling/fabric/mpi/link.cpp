@@ -1,0 +1,173 @@
+#include "starling/fabric/mpi/link.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "starling/base/error.h"
+#include "starling/fabric/mpi/engine.h"
+
+namespace starling::mpi_engine {
+namespace {
+
+using network::Frame;
+using network::FrameKind;
+using network::Memory;
+using network::Slice;
+
+constexpr int kFrameTag = 1;
+constexpr int kPayloadTag = 2;
+constexpr std::size_t kPiece = std::size_t{256} << 20;  // bytes: MPI counts in ints
+
+// Ends what may never end by itself. Memory that MPI may still use is never given back.
+void abandon(MPI_Request request, const Memory& memory, bool receives) {
+  static auto* kept = new std::vector<Memory>;
+  static std::mutex mutex;
+  if (request == MPI_REQUEST_NULL) return;
+  int done = 0;
+  if (receives) MPI_Cancel(&request);
+  MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  if (done != 0) return;
+  MPI_Request_free(&request);
+  const std::lock_guard lock(mutex);
+  kept->push_back(memory);
+}
+
+}  // namespace
+
+void Link::check(int code) const {
+  if (code != MPI_SUCCESS) end_job(me_, peer_, error_text(code));
+}
+
+void Link::start(network::Pool& pool) {
+  pool_ = &pool;
+  for (std::size_t slot = 0; slot < kAhead; ++slot) {
+    buffers_[slot] = {own_.take(sizeof(Frame) + kShort), 0, sizeof(Frame) + kShort};
+    expect_frame(slot);
+  }
+}
+
+void Link::expect_frame(std::size_t slot) {
+  const Slice& buffer = buffers_[slot];
+  check(MPI_Irecv(buffer.data(), static_cast<int>(buffer.bytes), MPI_BYTE, peer_, kFrameTag, comm_,
+                  &frames_[slot]));
+}
+
+void Link::send(const Frame& frame, const Slice& payload, bool at_once) {
+  const bool is_short = payload.bytes <= kShort;
+  const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
+  Sent first{{own_.take(bytes), 0, bytes}, kFrameTag, frame.kind == FrameKind::leave};
+  if (!first.part.memory) throw Error("no memory left for a frame");
+  std::memcpy(first.part.data(), &frame, sizeof(frame));
+  if (is_short && payload.bytes > 0)
+    std::memcpy(first.part.data() + sizeof(frame), payload.data(), payload.bytes);
+  const std::lock_guard lock(mutex_);
+  if (left_) return;
+  sent_.push_back(std::move(first));
+  for (std::size_t at = 0; !is_short && at < payload.bytes; at += kPiece)
+    sent_.push_back(
+        {{payload.memory, payload.offset + at, std::min(kPiece, payload.bytes - at)}, kPayloadTag, false});
+  bytes_sent_ += sizeof(Frame) + payload.bytes;
+  if (at_once) issue();
+}
+
+void Link::issue() {
+  for (; issued_ < sent_.size(); ++issued_) {
+    Sent& sent = sent_[issued_];
+    const auto start = sent.synchronous ? MPI_Issend : MPI_Isend;  // the last one is known to be there
+    check(start(sent.part.data(), static_cast<int>(sent.part.bytes), MPI_BYTE, peer_, sent.tag, comm_,
+                &sent.request));
+  }
+}
+
+bool Link::acknowledged() const {
+  const std::lock_guard lock(mutex_);
+  return left_ || sent_.empty();
+}
+
+std::size_t Link::bytes_on_the_way() const {
+  const std::lock_guard lock(mutex_);
+  return left_ ? 0 : bytes_sent_;
+}
+
+void Link::collect(MPI_Request* heads) {
+  place();
+  heads[kFrame] = frames_[next_];
+  heads[kPayload] = expected_.empty() || expected_.front().pieces.empty() ? MPI_REQUEST_NULL
+                                                                          : expected_.front().pieces.front();
+  const std::lock_guard lock(mutex_);
+  issue();
+  sending_ = !sent_.empty() && !left_;
+  heads[kSent] = sent_.empty() ? MPI_REQUEST_NULL : sent_.front().request;
+}
+
+void Link::ended(Head head) {
+  switch (head) {
+    case kFrame:
+      take_frame();
+      break;
+    case kPayload:
+      expected_.front().pieces.pop_front();
+      break;
+    case kSent: {
+      const std::lock_guard lock(mutex_);
+      bytes_sent_ -= sent_.front().part.bytes;
+      sent_.pop_front();
+      --issued_;
+      break;
+    }
+  }
+  deliver_ready();
+}
+
+void Link::take_frame() {
+  const std::byte* data = buffers_[next_].data();
+  Expected expected;
+  std::memcpy(&expected.frame, data, sizeof(Frame));
+  const std::size_t bytes = expected.frame.message.bytes;
+  expected.payload.bytes = bytes;
+  if (bytes > 0 && bytes <= kShort) {
+    expected.payload.memory = pool_->take(bytes);
+    if (!expected.payload.memory) expected.payload.memory = own_.take(bytes);
+    std::memcpy(expected.payload.data(), data + sizeof(Frame), bytes);
+  }
+  expected_.push_back(std::move(expected));
+  expect_frame(next_);
+  next_ = (next_ + 1) % kAhead;
+  place();
+}
+
+// In order. Where no memory is left, the rest waits until some is given back.
+void Link::place() {
+  for (; placed_ < expected_.size(); ++placed_) {
+    Expected& expected = expected_[placed_];
+    Slice& payload = expected.payload;
+    if (payload.bytes <= kShort) continue;
+    payload.memory = pool_->take(payload.bytes);
+    if (!payload.memory) return;
+    for (std::size_t at = 0; at < payload.bytes; at += kPiece)
+      check(MPI_Irecv(payload.data() + at, static_cast<int>(std::min(kPiece, payload.bytes - at)), MPI_BYTE,
+                      peer_, kPayloadTag, comm_, &expected.pieces.emplace_back()));
+  }
+}
+
+void Link::deliver_ready() {
+  while (placed_ > 0 && expected_.front().pieces.empty()) {
+    Expected first = std::move(expected_.front());
+    expected_.pop_front();
+    --placed_;
+    deliver_(peer_, first.frame, std::move(first.payload));
+  }
+}
+
+void Link::stop() {
+  for (std::size_t slot = 0; slot < kAhead; ++slot) abandon(frames_[slot], buffers_[slot].memory, true);
+  for (const Expected& expected : expected_)
+    for (const MPI_Request& piece : expected.pieces) abandon(piece, expected.payload.memory, true);
+  expected_.clear();
+  const std::lock_guard lock(mutex_);
+  for (const Sent& sent : sent_) abandon(sent.request, sent.part.memory, false);
+  sent_.clear();
+  left_ = true;
+}
+
+}  // namespace starling::mpi_engine

@@ -1,0 +1,243 @@
+#include "starling/fabric/mpi/wire.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <sys/prctl.h>
+#include <thread>
+
+#include "starling/fabric/mpi/engine.h"
+#include "starling/fabric/mpi/link.h"
+#include "starling/fabric/mpi/watch.h"
+#include "starling/fabric/network/register.h"
+
+namespace starling::mpi_engine {
+namespace {
+
+using network::Frame;
+using network::FrameKind;
+using network::Slice;
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kSpin = 50us;      // after traffic
+constexpr auto kBusySpin = 20ms;  // while something is half done: MPI moves it only when it is called
+constexpr auto kShortestPause = 10us;
+constexpr auto kLongestPause = 500us;
+constexpr auto kDepartTimeout = 5s;
+
+/// One thread makes progress; where MPI allows it, who sends tells MPI at once.
+class MpiWire final : public network::Wire, private User {
+ public:
+  explicit MpiWire(MPI_Comm comm)
+      : engine_(Engine::get()),
+        rank_(rank_in(comm)),
+        size_(size_of(comm)),
+        register_(rank_, size_, [this](Rank to, const Frame& frame) { send(to, frame, {}); }),
+        watch_(comm) {
+    const auto deliver = [this](Rank from, const Frame& frame, Slice payload) {
+      this->deliver(from, frame, std::move(payload));
+    };
+    for (Rank r = 0; r < size_; ++r)
+      links_.push_back(r == rank_ ? nullptr : std::make_unique<Link>(comm, rank_, r, deliver));
+  }
+  ~MpiWire() override {
+    stop();
+    engine_.remove(*this);
+  }
+
+  Rank rank() const override { return rank_; }
+  Rank size() const override { return size_; }
+  network::Register& own_register() { return register_; }
+
+  void start(Receiver& receiver, network::Pool& pool) override {
+    receiver_ = &receiver;
+    engine_.add(*this);
+    {
+      const auto turn = engine_.turn();
+      for (const auto& link : links_)
+        if (link) link->start(pool);
+    }
+    if (size_ == 1) return;
+    thread_ = std::thread([this] { run(); });
+    watch_.start([this](Rank peer) {
+      if (!link(peer).left()) end_job(rank_, peer, "its process has ended");
+    });
+  }
+
+  void send(Rank to, const Frame& frame, const Slice& payload) override {
+    if (stopping_) return;
+    if (frame.kind == FrameKind::leave) {
+      send_leave(to, frame);
+    } else {
+      link(to).send(frame, payload, engine_.concurrent());
+      wake();
+    }
+  }
+
+  bool acknowledged(Rank peer) const override { return stopping_ || link(peer).acknowledged(); }
+  std::size_t bytes_on_the_way(Rank peer) const override { return link(peer).bytes_on_the_way(); }
+
+  void stop() override {
+    if (stopping_.exchange(true)) return;
+    register_.close();
+    watch_.stop();
+    wake();
+    if (!thread_.joinable()) return;
+    thread_.join();
+    const auto turn = engine_.turn();
+    for (const auto& link : links_)
+      if (link) link->stop();
+  }
+
+ private:
+  static Rank rank_in(MPI_Comm comm) {
+    int rank = 0;
+    MPI_Comm_rank(comm, &rank);
+    return rank;
+  }
+  static Rank size_of(MPI_Comm comm) {
+    int size = 0;
+    MPI_Comm_size(comm, &size);
+    return size;
+  }
+  Link& link(Rank r) const { return *links_[static_cast<std::size_t>(r)]; }
+
+  // What this rank knows of agreements goes with it: the next one keeps them.
+  void send_leave(Rank to, Frame frame) {
+    const auto entries = register_.close();
+    const std::size_t bytes = entries.size() * sizeof(entries[0]);
+    Slice payload{bytes == 0 ? nullptr : own_.take(bytes), 0, bytes};
+    if (bytes > 0) std::memcpy(payload.data(), entries.data(), bytes);
+    frame.message.bytes = bytes;
+    link(to).send(frame, payload, engine_.concurrent());
+    wake();
+  }
+
+  // The process ends and nobody has dropped the fabric.
+  void depart() noexcept override {
+    Frame frame;
+    frame.kind = FrameKind::leave;
+    const auto until = Clock::now() + kDepartTimeout;
+    for (Rank r = 0; r < size_; ++r)
+      if (r != rank_) send(r, frame, {});
+    for (Rank r = 0; r < size_; ++r)
+      while (r != rank_ && !acknowledged(r) && Clock::now() < until) std::this_thread::sleep_for(1ms);
+    stop();
+  }
+
+  void deliver(Rank from, const Frame& frame, Slice payload) {
+    switch (frame.kind) {
+      case FrameKind::propose:
+        register_.proposed(from, frame);
+        break;
+      case FrameKind::decided:
+        register_.decided(frame);
+        break;
+      case FrameKind::leave:
+        link(from).leave();
+        register_.left(from, payload);
+        [[fallthrough]];
+      default:
+        receiver_->arrived(from, frame, std::move(payload));
+    }
+  }
+
+  void run() {
+    prctl(PR_SET_TIMERSLACK, 1000);  // ns: pauses are short
+    requests_.assign(links_.size() * Link::kHeads, MPI_REQUEST_NULL);
+    ended_.resize(requests_.size());
+    statuses_.resize(requests_.size());
+    auto last = Clock::now();
+    auto pause = std::chrono::nanoseconds(kShortestPause);
+    while (!stopping_) {
+      if (advance() || told_.exchange(false)) {
+        last = Clock::now();
+        pause = kShortestPause;
+        continue;
+      }
+      if (Clock::now() - last < (busy_ ? std::chrono::nanoseconds(kBusySpin) : kSpin)) {
+        std::this_thread::yield();
+        continue;
+      }
+      std::unique_lock lock(rest_mutex_);
+      resting_ = true;
+      rested_.wait_for(lock, pause, [&] { return told_ || stopping_; });
+      resting_ = false;
+      pause = std::min<std::chrono::nanoseconds>(2 * pause, kLongestPause);
+    }
+  }
+
+  void wake() {
+    told_ = true;
+    if (!resting_) return;
+    const std::lock_guard lock(rest_mutex_);
+    rested_.notify_one();
+  }
+
+  // Whether anything has ended.
+  bool advance() {
+    auto turn = engine_.turn();
+    busy_ = false;
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      if (!links_[i]) continue;
+      links_[i]->collect(&requests_[i * Link::kHeads]);
+      busy_ = busy_ || links_[i]->busy();
+    }
+    int count = 0;
+    const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, ended_.data(),
+                                  statuses_.data());
+    for (int k = 0; count != MPI_UNDEFINED && k < count; ++k) {
+      const auto at = static_cast<std::size_t>(ended_[static_cast<std::size_t>(k)]);
+      const std::size_t peer = at / Link::kHeads;
+      const int error = statuses_[static_cast<std::size_t>(k)].MPI_ERROR;
+      if (code == MPI_ERR_IN_STATUS && error != MPI_SUCCESS && !links_[peer]->left())
+        end_job(rank_, static_cast<Rank>(peer), error_text(error));
+      links_[peer]->ended(static_cast<Link::Head>(at % Link::kHeads));
+    }
+    return count != MPI_UNDEFINED && count > 0;
+  }
+
+  Engine& engine_;
+  Rank rank_;
+  Rank size_;
+  network::Register register_;
+  Watch watch_;
+  network::Pool own_{SIZE_MAX};
+  Receiver* receiver_ = nullptr;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+
+  bool busy_ = false;
+  std::vector<MPI_Request> requests_;  // kHeads of every link
+  std::vector<int> ended_;
+  std::vector<MPI_Status> statuses_;
+
+  std::mutex rest_mutex_;
+  std::condition_variable rested_;
+  std::atomic<bool> told_{false};  // something was sent
+  std::atomic<bool> resting_{false};
+};
+
+class RegisterLedger final : public network::Ledger {
+ public:
+  explicit RegisterLedger(network::Register& all) : register_(all) {}
+  std::int64_t agree(std::uint64_t key, std::int64_t proposal) override {
+    return register_.agree(key, proposal);
+  }
+
+ private:
+  network::Register& register_;
+};
+
+}  // namespace
+
+Parts make_parts(MPI_Comm own) {
+  auto wire = std::make_unique<MpiWire>(own);
+  auto ledger = std::make_unique<RegisterLedger>(wire->own_register());
+  return {std::move(wire), std::move(ledger)};
+}
+
+}  // namespace starling::mpi_engine

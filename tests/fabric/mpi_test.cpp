@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabric/harness.h"
+#include "starling/base/error.h"
+#include "starling/fabric/plugin.h"
+
+// What is particular to the fabric mpi; see tests/mpi for how it is run.
+
+namespace starling {
+namespace {
+
+class MpiTest : public testing::TestWithParam<Launch> {
+ protected:
+  void run(const RankBody& body) const {
+    const auto ends = GetParam().launcher->run(GetParam().size, body);
+    for (std::size_t r = 0; r < ends.size(); ++r)
+      EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
+  }
+};
+
+// A word to the next rank, and one from the one before.
+void pass_on(Fabric& fabric) {
+  const Rank left = (fabric.rank() + fabric.size() - 1) % fabric.size();
+  fabric.post(fabric.reserve(8), {}, (fabric.rank() + 1) % fabric.size());
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (std::uint32_t ticket = fabric.ticket(); !fabric.poll(left); ticket = fabric.ticket()) {
+    if (std::chrono::steady_clock::now() > deadline) throw Error("nothing comes");
+    fabric.sleep(ticket, {&left, 1}, deadline);
+  }
+}
+
+TEST_P(MpiTest, AForkedChildThatExitsLeavesTheRankAlone) {
+  run([](const std::shared_ptr<Fabric>& fabric) {
+    pass_on(*fabric);
+    const pid_t child = fork();
+    if (child == 0) std::exit(0);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw Error("the child did not end well");
+    pass_on(*fabric);
+  });
+}
+
+// It says goodbye when the process ends, and the process does end.
+TEST_P(MpiTest, AForgottenFabricLeavesAtTheEnd) {
+  run([](const std::shared_ptr<Fabric>& fabric) {
+    pass_on(*fabric);
+    new std::shared_ptr<Fabric>(fabric);
+  });
+}
+
+TEST_P(MpiTest, OnlyWhoMpiSaysItIs) {
+  run([](const std::shared_ptr<Fabric>& fabric) {
+    FabricRequest request;
+    request.rank = fabric->rank() + 1;
+    request.size = fabric->size();
+    try {
+      load_fabric("mpi").join(request);
+    } catch (const InvalidArgument& error) {
+      if (std::string(error.what()).find("MPI says that this is rank") != std::string::npos) return;
+      throw;
+    }
+    throw Error("joined as somebody else");
+  });
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MpiTest);
+INSTANTIATE_TEST_SUITE_P(Fabrics, MpiTest, testing::ValuesIn([] {
+                           auto all = launches({2, 3}, true);
+                           std::erase_if(all, [](const Launch& one) { return one.launcher->name != "mpi"; });
+                           return all;
+                         }()),
+                         launch_name);
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,11 @@
+#!/bin/sh
+# lost_rank.sh PLUGIN PROGRAM: the last of three ranks is killed; the job ends within seconds and says who is missing.
+here=$(dirname "$0")
+output=$(timeout 60 "$here/mpirun.sh" "$1" 3 "$2" --gtest_filter='*MishapTest.AKilledRank*/mpi_3' 2>&1)
+code=$?
+echo "$output"
+[ $code -ne 77 ] || exit 77
+fail() { echo "FAILED: $1" && exit 1; }
+[ $code -ne 124 ] || fail "the job did not end"
+[ $code -ne 0 ] || fail "the job ended as if nothing had happened"
+echo "$output" | grep -q 'lost rank 2 .*MPI cannot go on without it' || fail "nobody says that rank 2 is lost"
