@@ -97,6 +97,8 @@ class Arrival {
   Rank source() const { return source_; }
   const MessageHeader& header() const { return header_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// For fabrics that wrap others, where ranks have other numbers.
+  void set_source(Rank source) { source_ = source; }
   /// A fabric that loses messages may tell: only the header has arrived.
   bool lost() const { return lost_; }
   void lose() {
@@ -156,11 +158,18 @@ class Fabric {
   /// Where what `rank` exposed lies in this process.
   virtual std::byte* exposed(Rank rank, std::uint64_t memory) = 0;
 
+  /// Ends the sleeps of this rank's threads, and the next one of who has read the ticket before.
+  virtual void nudge() = 0;
+
   /// Lets other ranks run where there are fewer cores than ranks.
   virtual void give_way() {}
 
   /// False once the peer has died or left. What it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;
+
+  /// How many ranks each host has, where all have equally many and ranks are dealt to them in order; 1 where
+  /// not, or where nobody knows.
+  virtual Rank ranks_per_host() const { return 1; }
 
   /// What ranks know of each other beside messages.
   virtual Board& board() = 0;

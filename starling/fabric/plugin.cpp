@@ -46,6 +46,7 @@ const std::vector<FabricKind>& fabric_kinds() {
   static const std::vector<FabricKind> kinds = {
       {"local", "processes of one host, through shared memory", ""},
       {"c10d", "torch.distributed: Gloo over TCP between hosts", "starling_c10d", true},
+      {"hybrid", "shared memory within a host, c10d between hosts; hybrid(mpi): MPI between them", "", true},
       {"mpi", "MPI, as mpirun and srun start it", "starling_mpi"},
   };
   return kinds;

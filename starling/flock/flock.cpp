@@ -98,7 +98,11 @@ Flock Flock::group(const std::vector<Rank>& ranks) {
 
 Rank Flock::local_size() const {
   const Rank given = ranks_per_machine();
-  if (given == 0) return size();
+  if (given == 0) {
+    const Rank each = core_->fabric->ranks_per_host();
+    const bool one_host = each == core_->fabric->size();
+    return one_host ? size() : size() == core_->fabric->size() ? each : 1;
+  }
   if (size() % given != 0)
     throw InvalidArgument(fmt::format("{} ranks cannot be dealt to machines of {}", size(), given));
   return given;

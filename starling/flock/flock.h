@@ -50,7 +50,8 @@ class Flock {
   /// The flock of these ranks, in this order. Called by all of them, and nobody else.
   Flock group(const std::vector<Rank>& ranks);
 
-  /// Ranks that share a machine: all of this host, or as many as STARLING_RANKS_PER_MACHINE pretends.
+  /// Ranks that share a machine: those of this host where hosts have equally many and ranks are dealt to them
+  /// in order, else 1; or as many as STARLING_RANKS_PER_MACHINE pretends.
   Rank local_size() const;
   Rank local_rank() const { return rank() % local_size(); }
   Rank machine_rank() const { return rank() / local_size(); }

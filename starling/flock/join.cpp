@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
@@ -28,18 +29,22 @@ std::string variable(const char* name) {
 }
 
 std::shared_ptr<Fabric> join_fabric(const Place& place, std::optional<std::chrono::nanoseconds> timeout) {
-  const std::string name = choose_fabric(place);
-  log(LogLevel::info, fmt::format("rank {} of {} joins over {}, as {} says", place.rank, place.size, name,
-                                  variable("STARLING_FABRIC").empty() ? place.launcher : "STARLING_FABRIC"));
+  const FabricChoice choice = choose_fabric(place);
+  log(LogLevel::info,
+      fmt::format("rank {} of {} joins over {}, as {} says", place.rank, place.size, text(choice),
+                  variable("STARLING_FABRIC").empty() ? place.launcher : "STARLING_FABRIC"));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
-  if (name == "local") {
+  if (choice.name == "local") {
     LocalOptions options;
     options.join_timeout = limit;
     return join_local(place.job, place.rank, place.size, options);
   }
-  return load_fabric(name).join(
-      {place.rank, place.size, place.job, variable("STARLING_STORE"), variable("STARLING_INTERFACE"), limit});
+  auto fabric = load_fabric(choice.name)
+                    .join({place.rank, place.size, place.job, variable("STARLING_STORE"),
+                           variable("STARLING_INTERFACE"), limit});
+  if (!choice.hybrid) return fabric;
+  return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(fabric), place.job, limit);
 }
 
 }  // namespace

@@ -71,16 +71,26 @@ std::optional<Place> find_place() {
   return std::nullopt;
 }
 
-std::string choose_fabric(const Place& place) {
-  if (const char* named = std::getenv("STARLING_FABRIC"); named != nullptr && *named != '\0') {
-    std::vector<std::string> names;
-    for (const FabricKind& kind : fabric_kinds()) {
-      if (kind.name == named) return named;
-      names.push_back(kind.name);
+std::string text(const FabricChoice& choice) {
+  return choice.hybrid ? fmt::format("hybrid({})", choice.name) : choice.name;
+}
+
+FabricChoice choose_fabric(const Place& place) {
+  const char* asked = std::getenv("STARLING_FABRIC");
+  if (asked == nullptr || *asked == '\0')
+    return place.several_hosts ? FabricChoice{place.network, true} : FabricChoice{"local"};
+  if (std::string_view(asked) == "hybrid") return {place.network, true};
+  std::vector<std::string> words = {"hybrid"};
+  for (const FabricKind& kind : fabric_kinds()) {
+    if (kind.name == "hybrid") continue;
+    for (const bool hybrid : {false, true}) {
+      if (hybrid && kind.library.empty()) continue;
+      const FabricChoice choice{kind.name, hybrid};
+      words.push_back(text(choice));
+      if (words.back() == asked) return choice;
     }
-    throw InvalidArgument(fmt::format("STARLING_FABRIC={} is none of: {}", named, join_words(names)));
   }
-  return place.several_hosts ? place.network : "local";
+  throw InvalidArgument(fmt::format("STARLING_FABRIC={} is none of: {}", asked, join_words(words)));
 }
 
 }  // namespace starling

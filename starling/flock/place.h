@@ -21,7 +21,14 @@ struct Place {
 /// started alone.
 std::optional<Place> find_place();
 
+/// How ranks talk: with `hybrid`, those of one host through shared memory and the others over `name`.
+struct FabricChoice {
+  std::string name;
+  bool hybrid = false;
+};
+
 /// STARLING_FABRIC, or what fits the place.
-std::string choose_fabric(const Place& place);
+FabricChoice choose_fabric(const Place& place);
+std::string text(const FabricChoice& choice);
 
 }  // namespace starling

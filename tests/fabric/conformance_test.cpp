@@ -337,9 +337,11 @@ TEST_P(MishapTest, AKilledRankIsNoticedByItsPeersAndNobodyElseSuffers) {
         const Rank right = (fabric.rank() + 1) % victim;
         const Rank left = (fabric.rank() + victim - 1) % victim;
         if (fabric.rank() == victim) {
+          for (Rank from = 0; from < victim; ++from) receive(fabric, from);  // all are there
           if (last_words) send(fabric, 0, {7});
           kill(getpid(), SIGKILL);
         }
+        send(fabric, victim, {});
         for (std::uint64_t k = 0; k < 300 && right != fabric.rank(); ++k) {
           send(fabric, right, {k}, k);
           send(fabric, victim, {k}, k);  // nobody reads these: they must not harm the sender

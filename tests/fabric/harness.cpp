@@ -12,6 +12,7 @@
 
 #include "fabric/mpi_ranks.h"
 #include "starling/fabric/faulty/faulty.h"
+#include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
 #include "starling/fabric/plugin.h"
 
@@ -166,12 +167,25 @@ Meeting with_plugin(const std::string& name) {
   };
 }
 
+// Pairs of ranks share a host that does not exist.
+Meeting on_pretended_hosts(const Meeting& meeting) {
+  return [meeting](Rank size) -> Join {
+    return [join = meeting(size), job = new_job()](Rank rank) {
+      return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(join(rank)), job, std::chrono::seconds(30),
+                         fmt::format("host {}", rank / 2));
+    };
+  };
+}
+
 std::vector<Launcher> make_launchers() {
   const auto start = [](const auto& how, const Meeting& meeting) {
     return [how, meeting](Rank size, const RankBody& body) { return how(size, body, meeting); };
   };
   const char* name = std::getenv("STARLING_TEST_FABRIC");
   if (name != nullptr && std::string(name) == "mpi") return mpi_launchers();
+  if (name != nullptr && std::string(name) == "hybrid")
+    return {{"hybrid_threads", false, false, start(on_threads, on_pretended_hosts(with_plugin("c10d")))},
+            {"hybrid_processes", true, false, start(on_processes, on_pretended_hosts(with_plugin("c10d")))}};
   if (name != nullptr)
     return {{fmt::format("{}_threads", name), false, false, start(on_threads, with_plugin(name))},
             {fmt::format("{}_processes", name), true, false, start(on_processes, with_plugin(name))}};

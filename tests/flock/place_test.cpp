@@ -35,7 +35,7 @@ class PlaceTest : public testing::Test {
   static void set(const std::map<std::string, std::string>& variables) {
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   }
-  static std::string chosen() { return choose_fabric(find_place().value()); }
+  static std::string chosen() { return text(choose_fabric(find_place().value())); }
 
  private:
   std::vector<std::string> names_;
@@ -64,33 +64,41 @@ TEST_F(PlaceTest, SeveralHostsTakeTheFabricOfTheirLauncher) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "1"}, {"LOCAL_WORLD_SIZE", "4"}});
   EXPECT_EQ(chosen(), "local");
   set({{"LOCAL_WORLD_SIZE", "2"}});
-  EXPECT_EQ(chosen(), "c10d");
+  EXPECT_EQ(chosen(), "hybrid(c10d)");
   set({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "1"}});
   EXPECT_EQ(chosen(), "local");
   set({{"SLURM_NNODES", "2"}});
-  EXPECT_EQ(chosen(), "mpi");
+  EXPECT_EQ(chosen(), "hybrid(mpi)");
   set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_NAMESPACE", "x"}});
   set({{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
   EXPECT_EQ(chosen(), "local");
   set({{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
-  EXPECT_EQ(chosen(), "mpi");
+  EXPECT_EQ(chosen(), "hybrid(mpi)");
 }
 
 TEST_F(PlaceTest, WhatIsAskedForWins) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "1"}, {"LOCAL_WORLD_SIZE", "2"}});
   set({{"STARLING_FABRIC", "local"}});
   EXPECT_EQ(chosen(), "local");
+  set({{"STARLING_FABRIC", "c10d"}});
+  EXPECT_EQ(chosen(), "c10d");
+  set({{"STARLING_FABRIC", "hybrid(mpi)"}});
+  EXPECT_EQ(chosen(), "hybrid(mpi)");
+  set({{"STARLING_FABRIC", "hybrid"}});
+  EXPECT_EQ(chosen(), "hybrid(c10d)");
   set({{"STARLING_FABRIC", "pigeons"}});
   try {
     chosen();
     FAIL() << "nobody objected";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("STARLING_FABRIC=pigeons is none of: local, c10d"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("STARLING_FABRIC=pigeons is none of: hybrid, local, c10d, hybrid(c10d)"));
   }
 }
 
 TEST(FabricPlugins, UnknownOnesAreToldFromThoseThatAreThereAlways) {
-  for (const char* name : {"pigeons", "local"}) EXPECT_THROW(load_fabric(name), InvalidArgument) << name;
+  for (const char* name : {"pigeons", "local", "hybrid"})
+    EXPECT_THROW(load_fabric(name), InvalidArgument) << name;
 }
 
 }  // namespace

@@ -105,6 +105,7 @@ std::size_t Link::bytes_on_the_way() const {
 }
 
 void Link::receive_frames() {
+  bool broken = false;
   try {
     for (std::size_t slot = 0;; slot = (slot + 1) % kAhead) {
       if (!frames_[slot]->wait(kForever) || stopping_) break;
@@ -115,6 +116,7 @@ void Link::receive_frames() {
     }
   } catch (const std::exception& error) {
     log(LogLevel::debug, "c10d: " + std::string(error.what()));
+    broken = true;
   }
   if (!payload_thread_.joinable()) {
     lose();
@@ -125,7 +127,7 @@ void Link::receive_frames() {
     no_more_ = true;
   }
   expected_changed_.notify_all();
-  end_waits();
+  if (broken) end_waits();
 }
 
 // Gloo does not tell who waits for a payload of which a part had come when its sender died. What is there

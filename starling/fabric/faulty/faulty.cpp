@@ -40,6 +40,8 @@ class Faulty final : public Fabric {
   Board& board() override { return inner_->board(); }
   Services* services() override { return inner_->services(); }
   void give_way() override { inner_->give_way(); }
+  void nudge() override { inner_->nudge(); }
+  Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
   void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }

@@ -95,10 +95,16 @@ class LocalFabric final : public Fabric {
     check_process();  // before anything shared is written
     auto arrival = inbox_.poll(source);
     if (!arrival) return arrival;
-    polled_.fetch_add(1, std::memory_order_seq_cst);
-    wake(rank_);  // another thread may sleep for what this one took
+    nudge();  // another thread may sleep for what this one took
     return arrival;
   }
+
+  void nudge() override {
+    polled_.fetch_add(1, std::memory_order_seq_cst);
+    wake(rank_);
+  }
+
+  Rank ranks_per_host() const override { return size_; }
 
   std::uint32_t ticket() const override { return polled_.load(std::memory_order_seq_cst); }
 

@@ -22,12 +22,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLongestSleep{50};
 constexpr std::chrono::milliseconds kLeaveLook{1};
 
-class NetworkFabric final : public Fabric,
-                            private Wire::Receiver,
-                            private Outgoing::Owner,
-                            private Arrival::Owner {
+class OverWire final : public NetworkFabric,
+                       private Wire::Receiver,
+                       private Outgoing::Owner,
+                       private Arrival::Owner {
  public:
-  NetworkFabric(std::unique_ptr<Wire> wire, std::unique_ptr<Ledger> ledger, const NetworkOptions& options)
+  OverWire(std::unique_ptr<Wire> wire, std::unique_ptr<Ledger> ledger, const NetworkOptions& options)
       : wire_(std::move(wire)),
         rank_(wire_->rank()),
         size_(wire_->size()),
@@ -45,7 +45,7 @@ class NetworkFabric final : public Fabric,
     wire_->start(*this, pool_);
   }
 
-  ~NetworkFabric() override {
+  ~OverWire() override {
     if (forks_so_far() != forks_) {
       static_cast<void>(wire_.release());  // its threads run in the parent only
       return;
@@ -68,8 +68,12 @@ class NetworkFabric final : public Fabric,
   }
 
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
+    post_memory({static_cast<Slice*>(range.handle())->memory, range.offset(), range.bytes().size()}, header,
+                to);
+  }
+
+  void post_memory(const Slice& part, const MessageHeader& header, Rank to) override {
     check_process();
-    const Slice part{static_cast<Slice*>(range.handle())->memory, range.offset(), range.bytes().size()};
     board_.note_post(header);
     if (!alive(to)) return;
     Frame frame;
@@ -79,6 +83,19 @@ class NetworkFabric final : public Fabric,
       arrived(rank_, frame, part);
     else
       wire_->send(to, frame, part);
+  }
+
+  void set_listener(std::function<void()> listener) override {
+    const std::lock_guard lock(mutex_);
+    listener_ = std::move(listener);
+  }
+
+  void nudge() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ++polled_;
+    }
+    changed_.notify_all();
   }
 
   std::optional<Arrival> poll(Rank source) override {
@@ -160,6 +177,7 @@ class NetworkFabric final : public Fabric,
           const std::lock_guard lock(mutex_);
           peer(from).queue.push_back({frame.message, std::move(payload)});
           ++peer(from).waiting;
+          if (listener_) listener_();
         }
         changed_.notify_all();
         break;
@@ -192,6 +210,7 @@ class NetworkFabric final : public Fabric,
       const std::lock_guard lock(mutex_);
       if (peer(which).gone.exchange(true)) return;
       ++deaths_;
+      if (listener_) listener_();
     }
     changed_.notify_all();
     questions_.look_around();
@@ -233,6 +252,7 @@ class NetworkFabric final : public Fabric,
   std::condition_variable changed_;
   std::atomic<std::uint32_t> polled_{0};
   std::uint64_t deaths_ = 0;
+  std::function<void()> listener_;  // with the lock held, so that it can be taken away
   ExposedMemory exposed_;
   const int forks_ = forks_so_far();
 };
@@ -240,10 +260,10 @@ class NetworkFabric final : public Fabric,
 }  // namespace
 }  // namespace network
 
-std::shared_ptr<Fabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
-                                            std::unique_ptr<network::Ledger> ledger,
-                                            const NetworkOptions& options) {
-  return std::make_shared<network::NetworkFabric>(std::move(wire), std::move(ledger), options);
+std::shared_ptr<NetworkFabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
+                                                   std::unique_ptr<network::Ledger> ledger,
+                                                   const NetworkOptions& options) {
+  return std::make_shared<network::OverWire>(std::move(wire), std::move(ledger), options);
 }
 
 }  // namespace starling

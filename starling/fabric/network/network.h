@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "starling/fabric/fabric.h"
@@ -13,9 +14,18 @@ struct NetworkOptions {
   std::chrono::milliseconds leave_timeout{5'000};    // how long who leaves waits for others to hear it out
 };
 
+/// What a hybrid asks of a network fabric beside.
+class NetworkFabric : public Fabric {
+ public:
+  /// Posts memory of somebody else's.
+  virtual void post_memory(const network::Slice& part, const MessageHeader& header, Rank to) = 0;
+  /// Called, on a thread of the wire, after something has come or somebody is gone; null for nobody.
+  virtual void set_listener(std::function<void()> listener) = 0;
+};
+
 /// A fabric over a wire: queues of what came in, memory for what goes out, notes for others.
-std::shared_ptr<Fabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
-                                            std::unique_ptr<network::Ledger> ledger,
-                                            const NetworkOptions& options = {});
+std::shared_ptr<NetworkFabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
+                                                   std::unique_ptr<network::Ledger> ledger,
+                                                   const NetworkOptions& options = {});
 
 }  // namespace starling

@@ -1,0 +1,99 @@
+#include "starling/fabric/hybrid/hybrid.h"
+
+#include <algorithm>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+/// A message lies in shared memory, from where the network sends it, too. The local fabric does the sleeping:
+/// what comes over the network nudges it.
+class Hybrid final : public Fabric, private Outgoing::Owner {
+ public:
+  Hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
+         const std::vector<Rank>& same_host, Rank ranks_per_host)
+      : local_(std::move(local)),
+        network_(std::move(network)),
+        ranks_per_host_(ranks_per_host),
+        there_(static_cast<std::size_t>(network_->size()), kElsewhere) {
+    for (std::size_t i = 0; i < same_host.size(); ++i)
+      there_[static_cast<std::size_t>(same_host[i])] = static_cast<Rank>(i);
+    network_->set_listener([local = local_.get()] { local->nudge(); });
+  }
+  ~Hybrid() override { network_->set_listener(nullptr); }
+
+  Rank rank() const override { return network_->rank(); }
+  Rank size() const override { return network_->size(); }
+  Rank ranks_per_host() const override { return ranks_per_host_; }
+
+  Outgoing reserve(std::size_t bytes) override {
+    auto* held = new Held(std::make_shared<Outgoing>(local_->reserve(bytes)));
+    return {this, held, (*held)->bytes()};
+  }
+
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
+    const Held& held = *static_cast<Held*>(range.handle());
+    if (const Rank near = here(to); near != kElsewhere) {
+      local_->post({*held, range.offset(), range.bytes().size()}, header, near);
+      return;
+    }
+    const network::Memory memory(held, held->bytes().data());  // lives as long as the network needs it
+    network_->post_memory({memory, range.offset(), range.bytes().size()}, header, to);
+  }
+
+  std::optional<Arrival> poll(Rank source) override {
+    const Rank near = here(source);
+    if (near == kElsewhere) {
+      auto arrival = network_->poll(source);
+      if (arrival) local_->nudge();
+      return arrival;
+    }
+    auto arrival = local_->poll(near);
+    if (arrival) arrival->set_source(source);
+    return arrival;
+  }
+
+  std::uint32_t ticket() const override { return local_->ticket(); }
+
+  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
+    std::vector<Rank> near;
+    for (const Rank source : sources)
+      if (const Rank there = here(source); there != kElsewhere) near.push_back(there);
+    local_->sleep(ticket, near, deadline);
+  }
+  void nudge() override { local_->nudge(); }
+
+  std::uint64_t expose(std::size_t bytes) override { return network_->expose(bytes); }
+  void withdraw(std::uint64_t memory, std::size_t bytes) override { network_->withdraw(memory, bytes); }
+  std::byte* exposed(Rank rank, std::uint64_t memory) override { return network_->exposed(rank, memory); }
+  Services* services() override { return network_->services(); }
+  Board& board() override { return network_->board(); }
+  void give_way() override { local_->give_way(); }
+
+  bool alive(Rank peer) const override {
+    const Rank near = here(peer);
+    return near == kElsewhere ? network_->alive(peer) : local_->alive(near);
+  }
+
+ private:
+  static constexpr Rank kElsewhere = -1;
+  using Held = std::shared_ptr<Outgoing>;
+
+  Rank here(Rank rank) const { return there_[static_cast<std::size_t>(rank)]; }
+  void give_back(void* handle) noexcept override { delete static_cast<Held*>(handle); }
+
+  std::shared_ptr<Fabric> local_;
+  std::shared_ptr<NetworkFabric> network_;  // goes first: it still sends from the local one's memory
+  Rank ranks_per_host_;
+  std::vector<Rank> there_;  // by rank: its number among those of this host
+};
+
+}  // namespace
+
+std::shared_ptr<Fabric> make_hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
+                                    const std::vector<Rank>& same_host, Rank ranks_per_host) {
+  return std::make_shared<Hybrid>(std::move(local), std::move(network), same_host, ranks_per_host);
+}
+
+}  // namespace starling
