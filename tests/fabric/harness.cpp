@@ -202,6 +202,15 @@ const std::vector<Launcher>& launchers() {
   return all;
 }
 
+Stopped::Stopped(pid_t process) : process_(process) {
+  kill(process_, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // its threads stop one after the other
+}
+
+Stopped::~Stopped() {
+  kill(process_, SIGCONT);
+}
+
 std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes) {
   std::vector<Launch> all;
   for (const Launcher& launcher : launchers())

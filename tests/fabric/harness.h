@@ -3,6 +3,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "starling/fabric/fabric.h"
@@ -30,6 +31,18 @@ struct Launcher {
 };
 
 const std::vector<Launcher>& launchers();
+
+/// A process that stands still until this is dropped.
+class Stopped {
+ public:
+  explicit Stopped(pid_t process);
+  ~Stopped();
+  Stopped(const Stopped&) = delete;
+  Stopped& operator=(const Stopped&) = delete;
+
+ private:
+  pid_t process_;
+};
 
 /// A launcher and a number of ranks: what parameterised suites run with.
 struct Launch {

@@ -54,6 +54,7 @@ unsigned soak_runs() {
 }
 
 struct DeathRun::Log {
+  std::atomic<Rank> joined;  // so many: of rank 0's
   std::atomic<std::size_t> rows;
   StoredRow row[kMostRows];
   std::atomic<std::size_t> results;
@@ -114,6 +115,9 @@ void DeathRun::run(const RankBody& body) {
   for (const auto& [rank, post] : mishaps_.kill_at_post) faults.kills.emplace_back(rank, post);
   ends_ = processes->run(size_, [&](const std::shared_ptr<Fabric>& fabric) {
     const Rank rank = fabric->rank();
+    // Networks are joined by all or by nobody: who dies does so afterwards.
+    ++log(0).joined;
+    while (!shares_ && log(0).joined < size_) usleep(100);
     if (const auto moment = mishaps_.kill_after.find(rank); moment != mishaps_.kill_after.end())
       signal_later(moment->second, {SIGKILL});
     if (const auto moment = mishaps_.stop_after.find(rank); moment != mishaps_.stop_after.end())

@@ -355,6 +355,68 @@ TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;
 }
 
+// Over a network some calls need an answer, and memory for what is on its way is bounded.
+TEST_P(WindowMishapTest, WhoNeedsAStoppedRankWaitsAtMostTheTimeout) {
+  if (GetParam().launcher->shares) GTEST_SKIP() << "where memory is shared nobody waits";
+  run([](Flock& flock) {
+    flock.set_schedule("complete");
+    const Rank sleeper = flock.size() - 1;
+    std::vector<std::int64_t> x(300'000, 1);
+    Window window = flock.win_create(x, "x", {.zero = true, .shared = true});
+    const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
+    std::vector<std::int64_t> put(1);
+    if (flock.rank() == 0) {
+      const auto victim = static_cast<pid_t>(pids[static_cast<std::size_t>(sleeper)]);
+      const Stopped stopped(victim);
+      flock.set_timeout(150ms);
+      const auto too_late = [](const std::function<void()>& body) { return message_of<TimedOut>(body); };
+      const std::string late = too_late([&] { window.get(Window::Weights{{sleeper, 1}}); });
+      require(late == fmt::format("x: rank {} has not answered for longer than the timeout", sleeper), late);
+      too_late([&] { static_cast<void>(window.mutex({sleeper})); });
+      const std::string full = too_late([&] {
+        for (; put[0] < 1000; ++put[0]) window.accumulate(Window::Weights{{sleeper, 1}});
+      });
+      require(full.find("has not taken what was put") != std::string::npos, full);
+      require(put[0] >= 2 && put[0] < 100, fmt::format("{} values on their way", put[0]));
+      flock.set_timeout(40s);
+    }
+    flock.broadcast(put, 0);
+    if (flock.rank() == sleeper) {
+      { const auto own = window.mutex(); }  // who gave up does not hold it
+      window.update_then_collect();
+      require(x[0] == 1 + put[0] && x.back() == x[0], fmt::format("{} instead of 1 + {}", x[0], put[0]));
+    }
+    flock.barrier();
+  });
+}
+
+TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
+  if (GetParam().launcher->shares) GTEST_SKIP() << "the memory of the dead stays";
+  const auto ends = ends_of([](Flock& flock) {
+    const Rank victim = flock.size() - 1;
+    flock.set_schedule("complete");
+    std::vector<double> x = {1};
+    Window window = flock.win_create(x, "x", {.zero = true, .shared = true});
+    if (flock.rank() == victim) kill(getpid(), SIGKILL);
+    while (window.alive(victim)) usleep(1000);
+    window.put();  // goes nowhere, and to the others
+    window.get(Window::Weights{{victim, 1}});
+    require(window.version(victim) == 0, "got something of the dead");
+    double moved = 7;
+    const auto lost = [&](const std::function<void()>& body) {
+      const std::string text = message_of<PeerLost>(body);
+      require(text.find(fmt::format("rank {} is lost", victim)) != std::string::npos, text);
+    };
+    lost([&] { window.meet(victim, x.data(), 0.5, &moved); });
+    lost([&] { static_cast<void>(window.mutex({victim})); });
+    flock.on_loss(OnLoss::reweight);
+    window.meet(victim, x.data(), 0.5, &moved);
+    require(moved == 0, "moved towards the dead");
+    flock.barrier("done");
+  });
+  for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;
+}
+
 INSTANTIATE_TEST_SUITE_P(Fabrics, WindowMishapTest, testing::ValuesIn(launches({3, 5}, true)), launch_name);
 
 }  // namespace
