@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <fmt/format.h>
+#include <functional>
 #include <thread>
 
 #include "starling/base/error.h"
@@ -19,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLongestSleep{50};
+constexpr std::chrono::microseconds kHelp{50};  // before a thread that waits falls asleep
 constexpr std::chrono::milliseconds kLeaveLook{1};
 
 class NetworkFabric final : public Fabric,
@@ -99,12 +101,14 @@ class NetworkFabric final : public Fabric,
   void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
     check_process();
     const auto until = std::min(deadline, Clock::now() + kLongestSleep);
-    std::unique_lock lock(mutex_);
     const std::uint64_t deaths = deaths_;
-    changed_.wait_until(lock, until, [&] {
+    const auto there = [&] {
       return polled_ != ticket || deaths_ != deaths ||
-             std::any_of(sources.begin(), sources.end(), [&](Rank r) { return !peer(r).queue.empty(); });
-    });
+             std::any_of(sources.begin(), sources.end(), [&](Rank r) { return peer(r).waiting != 0; });
+    };
+    wire_->help(std::ref(there), std::min(until, Clock::now() + kHelp));
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, until, there);
   }
 
   std::uint64_t expose(std::size_t) override {
@@ -202,7 +206,8 @@ class NetworkFabric final : public Fabric,
     std::string holders;
     for (Rank r = 0; r < size_; ++r) {
       const std::size_t held = r == rank_ ? 0 : wire_->bytes_on_the_way(r);
-      if (held > 0) holders += fmt::format("{}{} are on their way to rank {}", holders.empty() ? "" : ", ", held, r);
+      if (held > 0)
+        holders += fmt::format("{}{} are on their way to rank {}", holders.empty() ? "" : ", ", held, r);
     }
     return fmt::format("no room for a message of {} bytes: {} of {} bytes are in use ({})", bytes,
                        pool_.used(), pool_.limit(), holders.empty() ? "all by this rank" : holders);
@@ -218,7 +223,7 @@ class NetworkFabric final : public Fabric,
   mutable std::mutex mutex_;  // of the queues
   std::condition_variable changed_;
   std::atomic<std::uint32_t> polled_{0};
-  std::uint64_t deaths_ = 0;
+  std::atomic<std::uint64_t> deaths_{0};
   const int forks_ = forks_so_far();
 };
 
