@@ -21,8 +21,9 @@ using network::Slice;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kSpin = 50us;      // after traffic
-constexpr auto kBusySpin = 20ms;  // while something is half done: MPI moves it only when it is called
+constexpr std::chrono::nanoseconds kSpin = 50us;  // after traffic
+constexpr std::chrono::nanoseconds kBusySpin =
+    20ms;  // while something is half done: MPI moves it only when it is called
 constexpr std::size_t kLong = std::size_t{64} << 10;  // bytes that MPI does not just hand over
 constexpr auto kHelpedLately = 200us;
 constexpr auto kShortestPause = 10us;
@@ -84,10 +85,15 @@ class MpiWire final : public network::Wire, private User {
   void help(const std::function<bool()>& there, Deadline until) override {
     if (size_ == 1) return;
     ++helpers_;
+    auto last = Clock::now();
+    auto now = last;
     bool found = there();
-    while (!found && !stopping_ && Clock::now() < until) {
-      if (!advance()) std::this_thread::yield();
+    while (!found && !stopping_ && now < until && now - last < patience()) {
+      const bool moved = advance();
+      if (!moved) std::this_thread::yield();
       found = there();
+      now = Clock::now();
+      if (moved) last = now;
     }
     helped_ = found ? Clock::now() : Clock::time_point();
     --helpers_;
@@ -174,7 +180,7 @@ class MpiWire final : public network::Wire, private User {
       }
       const auto now = Clock::now();
       const bool helped = helpers_ > 0 || now - helped_.load() < kHelpedLately;
-      if (!helped && now - last < (busy_ ? std::chrono::nanoseconds(kBusySpin) : kSpin)) {
+      if (!helped && now - last < patience()) {
         std::this_thread::yield();
         continue;
       }
@@ -185,6 +191,9 @@ class MpiWire final : public network::Wire, private User {
       pause = std::min<std::chrono::nanoseconds>(2 * pause, kLongestPause);
     }
   }
+
+  // How long after the last event it is worth while to look again at once.
+  std::chrono::nanoseconds patience() const { return busy_ ? kBusySpin : kSpin; }
 
   void wake() {
     told_ = true;

@@ -20,7 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLongestSleep{50};
-constexpr std::chrono::microseconds kHelp{50};  // before a thread that waits falls asleep
 constexpr std::chrono::milliseconds kLeaveLook{1};
 
 class NetworkFabric final : public Fabric,
@@ -106,7 +105,7 @@ class NetworkFabric final : public Fabric,
       return polled_ != ticket || deaths_ != deaths ||
              std::any_of(sources.begin(), sources.end(), [&](Rank r) { return peer(r).waiting != 0; });
     };
-    wire_->help(std::ref(there), std::min(until, Clock::now() + kHelp));
+    wire_->help(std::ref(there), until);
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, until, there);
   }
