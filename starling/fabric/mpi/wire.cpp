@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr std::chrono::nanoseconds kSpin = 50us;  // after traffic
-constexpr std::chrono::nanoseconds kBusySpin =
-    20ms;  // while something is half done: MPI moves it only when it is called
+// While something is half done: MPI moves it only when it is called.
+constexpr std::chrono::nanoseconds kBusySpin = 5ms;
 constexpr std::size_t kLong = std::size_t{64} << 10;  // bytes that MPI does not just hand over
 constexpr auto kHelpedLately = 200us;
 constexpr auto kShortestPause = 10us;
