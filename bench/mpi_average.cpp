@@ -75,7 +75,7 @@ void run(const std::vector<std::string>& arguments) {
   work.elements = arguments.empty() ? 10'000'000 : parse_number<std::size_t>(arguments[0]);
   const int rounds = arguments.size() < 2 ? 5 : parse_number<int>(arguments[1]);
   work.batches = 5;
-  work.per_batch = 2;
+  work.per_batch = work.elements < 1'000'000 ? 200 : 2;
   FabricRequest request;
   request.rank = rank;
   request.size = work.ranks;

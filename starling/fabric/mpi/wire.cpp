@@ -21,10 +21,13 @@ using network::Slice;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kSpin = 50us;      // after traffic
-constexpr auto kBusySpin = 20ms;  // while something is half done: MPI moves it only when it is called
+constexpr std::chrono::nanoseconds kSpin = 50us;  // after traffic
+// While something is half done: MPI moves it only when it is called.
+constexpr std::chrono::nanoseconds kBusySpin = 5ms;
+constexpr std::size_t kLong = std::size_t{64} << 10;  // bytes that MPI does not just hand over
+constexpr auto kHelpedLately = 200us;
 constexpr auto kShortestPause = 10us;
-constexpr auto kLongestPause = 500us;
+constexpr std::chrono::nanoseconds kLongestPause = 500us;
 constexpr auto kDepartTimeout = 5s;
 
 /// One thread makes progress; where MPI allows it, who sends tells MPI at once.
@@ -54,6 +57,9 @@ class MpiWire final : public network::Wire, private User {
   void start(Receiver& receiver, network::Pool& pool) override {
     receiver_ = &receiver;
     engine_.add(*this);
+    requests_.assign(links_.size() * Link::kHeads, MPI_REQUEST_NULL);
+    ended_.resize(requests_.size());
+    statuses_.resize(requests_.size());
     {
       const auto turn = engine_.turn();
       for (const auto& link : links_)
@@ -72,8 +78,26 @@ class MpiWire final : public network::Wire, private User {
       send_leave(to, frame);
     } else {
       link(to).send(frame, payload, engine_.concurrent());
-      wake();
+      if (!engine_.concurrent() || payload.bytes > kLong) wake();
     }
+  }
+
+  void help(const std::function<bool()>& there, Deadline until) override {
+    if (size_ == 1) return;
+    ++helpers_;
+    auto last = Clock::now();
+    auto now = last;
+    bool found = there();
+    while (!found && !stopping_ && now < until && now - last < patience()) {
+      const bool moved = advance();
+      if (!moved) std::this_thread::yield();
+      found = there();
+      now = Clock::now();
+      if (moved) last = now;
+    }
+    helped_ = found ? Clock::now() : Clock::time_point();
+    --helpers_;
+    if (!found) wake();
   }
 
   bool acknowledged(Rank peer) const override { return stopping_ || link(peer).acknowledged(); }
@@ -86,6 +110,7 @@ class MpiWire final : public network::Wire, private User {
     wake();
     if (!thread_.joinable()) return;
     thread_.join();
+    const std::lock_guard lock(advance_mutex_);
     const auto turn = engine_.turn();
     for (const auto& link : links_)
       if (link) link->stop();
@@ -146,28 +171,29 @@ class MpiWire final : public network::Wire, private User {
 
   void run() {
     prctl(PR_SET_TIMERSLACK, 1000);  // ns: pauses are short
-    requests_.assign(links_.size() * Link::kHeads, MPI_REQUEST_NULL);
-    ended_.resize(requests_.size());
-    statuses_.resize(requests_.size());
     auto last = Clock::now();
     auto pause = std::chrono::nanoseconds(kShortestPause);
     while (!stopping_) {
       if (advance() || told_.exchange(false)) {
         last = Clock::now();
         pause = kShortestPause;
-        continue;
       }
-      if (Clock::now() - last < (busy_ ? std::chrono::nanoseconds(kBusySpin) : kSpin)) {
+      const auto now = Clock::now();
+      const bool helped = helpers_ > 0 || now - helped_.load() < kHelpedLately;
+      if (!helped && now - last < patience()) {
         std::this_thread::yield();
         continue;
       }
       std::unique_lock lock(rest_mutex_);
       resting_ = true;
-      rested_.wait_for(lock, pause, [&] { return told_ || stopping_; });
+      rested_.wait_for(lock, helped ? kLongestPause : pause, [&] { return told_ || stopping_; });
       resting_ = false;
       pause = std::min<std::chrono::nanoseconds>(2 * pause, kLongestPause);
     }
   }
+
+  // How long after the last event it is worth while to look again at once.
+  std::chrono::nanoseconds patience() const { return busy_ ? kBusySpin : kSpin; }
 
   void wake() {
     told_ = true;
@@ -176,15 +202,18 @@ class MpiWire final : public network::Wire, private User {
     rested_.notify_one();
   }
 
-  // Whether anything has ended.
+  // Whether anything has ended. By the thread of this wire, or by who waits.
   bool advance() {
-    auto turn = engine_.turn();
-    busy_ = false;
+    const std::lock_guard lock(advance_mutex_);
+    if (stopping_) return false;
+    const auto turn = engine_.turn();
+    bool busy = false;
     for (std::size_t i = 0; i < links_.size(); ++i) {
       if (!links_[i]) continue;
       links_[i]->collect(&requests_[i * Link::kHeads]);
-      busy_ = busy_ || links_[i]->busy();
+      busy = busy || links_[i]->busy();
     }
+    busy_ = busy;
     int count = 0;
     const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, ended_.data(),
                                   statuses_.data());
@@ -210,7 +239,10 @@ class MpiWire final : public network::Wire, private User {
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 
-  bool busy_ = false;
+  std::mutex advance_mutex_;
+  std::atomic<int> helpers_{0};  // threads that wait: then the wire's own stays out of their way
+  std::atomic<Clock::time_point> helped_{Clock::time_point()};
+  std::atomic<bool> busy_{false};
   std::vector<MPI_Request> requests_;  // kHeads of every link
   std::vector<int> ended_;
   std::vector<MPI_Status> statuses_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <fmt/format.h>
+#include <functional>
 #include <thread>
 
 #include "starling/base/error.h"
@@ -120,12 +121,14 @@ class OverWire final : public NetworkFabric,
   void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
     check_process();
     const auto until = std::min(deadline, Clock::now() + kLongestSleep);
-    std::unique_lock lock(mutex_);
     const std::uint64_t deaths = deaths_;
-    changed_.wait_until(lock, until, [&] {
+    const auto there = [&] {
       return polled_ != ticket || deaths_ != deaths ||
-             std::any_of(sources.begin(), sources.end(), [&](Rank r) { return !peer(r).queue.empty(); });
-    });
+             std::any_of(sources.begin(), sources.end(), [&](Rank r) { return peer(r).waiting != 0; });
+    };
+    wire_->help(std::ref(there), until);
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, until, there);
   }
 
   std::uint64_t expose(std::size_t bytes) override { return exposed_.take(bytes); }
@@ -251,7 +254,7 @@ class OverWire final : public NetworkFabric,
   mutable std::mutex mutex_;  // of the queues
   std::condition_variable changed_;
   std::atomic<std::uint32_t> polled_{0};
-  std::uint64_t deaths_ = 0;
+  std::atomic<std::uint64_t> deaths_{0};
   std::function<void()> listener_;  // with the lock held, so that it can be taken away
   ExposedMemory exposed_;
   const int forks_ = forks_so_far();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,6 +34,9 @@ class Wire {
   /// The peer has everything that was sent, or is lost.
   virtual bool acknowledged(Rank peer) const = 0;
   virtual std::size_t bytes_on_the_way(Rank peer) const = 0;
+  /// Who waits does the work of the wire's own threads for as long as that is of use, at most until it has
+  /// what it wants: what comes in is then told on this thread, which spares a change of threads.
+  virtual void help(const std::function<bool()>& /*there*/, Deadline /*until*/) {}
   /// Ends what comes in; nobody is told anything afterwards.
   virtual void stop() = 0;
 };
