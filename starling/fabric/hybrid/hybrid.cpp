@@ -1,8 +1,6 @@
 #include "starling/fabric/hybrid/hybrid.h"
 
-#include <algorithm>
-
-#include "starling/base/error.h"
+#include "starling/fabric/hybrid/services.h"
 
 namespace starling {
 namespace {
@@ -16,7 +14,8 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
       : local_(std::move(local)),
         network_(std::move(network)),
         ranks_per_host_(ranks_per_host),
-        there_(static_cast<std::size_t>(network_->size()), kElsewhere) {
+        there_(static_cast<std::size_t>(network_->size()), kElsewhere),
+        services_(*network_, [this](Rank rank) { return here(rank) != kElsewhere; }) {
     for (std::size_t i = 0; i < same_host.size(); ++i)
       there_[static_cast<std::size_t>(same_host[i])] = static_cast<Rank>(i);
     network_->set_listener([local = local_.get()] { local->nudge(); });
@@ -67,7 +66,7 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   std::uint64_t expose(std::size_t bytes) override { return network_->expose(bytes); }
   void withdraw(std::uint64_t memory, std::size_t bytes) override { network_->withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return network_->exposed(rank, memory); }
-  Services* services() override { return network_->services(); }
+  Services* services() override { return &services_; }
   Board& board() override { return network_->board(); }
   void give_way() override { local_->give_way(); }
 
@@ -87,6 +86,7 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   std::shared_ptr<NetworkFabric> network_;  // goes first: it still sends from the local one's memory
   Rank ranks_per_host_;
   std::vector<Rank> there_;  // by rank: its number among those of this host
+  HybridServices services_;
 };
 
 }  // namespace
