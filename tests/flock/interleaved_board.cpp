@@ -20,6 +20,7 @@ class InterleavedFabric final : public Fabric, public Board {
   }
   std::optional<Arrival> poll(Rank) override { return std::nullopt; }
   std::uint32_t ticket() const override { return 0; }
+  void nudge() override {}
   std::uint64_t expose(std::size_t) override { throw std::logic_error("only a board"); }
   void withdraw(std::uint64_t, std::size_t) override {}
   std::byte* exposed(Rank, std::uint64_t) override { return nullptr; }

@@ -28,6 +28,8 @@ class MeteredFabric final : public Fabric {
   Rank size() const override { return inner_->size(); }
   Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
   std::uint32_t ticket() const override { return inner_->ticket(); }
+  void nudge() override { inner_->nudge(); }
+  Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
     inner_->sleep(ticket, sources, deadline);
   }

@@ -21,6 +21,8 @@ class Watched final : public Fabric {
   }
   std::optional<Arrival> poll(Rank source) override { return inner_->poll(source); }
   std::uint32_t ticket() const override { return inner_->ticket(); }
+  void nudge() override { inner_->nudge(); }
+  Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
     inner_->sleep(ticket, sources, deadline);
   }
