@@ -36,6 +36,7 @@ enum class MessageKind : std::uint16_t {
   relay,
   staged_reduction,
   given_up,  // the sender gave collective (name, sequence) up because rank `detail` is lost
+  mark,      // within a fabric: what follows it here comes after what came before it elsewhere
 };
 
 /// FNV-1a; equal on every host.

@@ -51,7 +51,8 @@ std::string kind_text(std::uint16_t kind) {
                                     "a neighbour all-gather",
                                     "a relay",
                                     "an all-reduce in rounds",
-                                    "a collective given up"};
+                                    "a collective given up",
+                                    "a mark"};
   return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
 }
 

@@ -1,12 +1,16 @@
 #include "starling/fabric/hybrid/hybrid.h"
 
+#include <atomic>
+#include <mutex>
+
 #include "starling/fabric/hybrid/services.h"
 
 namespace starling {
 namespace {
 
 /// A message lies in shared memory, from where the network sends it, too. The local fabric does the sleeping:
-/// what comes over the network nudges it.
+/// what comes over the network nudges it. What services tell a rank of this host goes over the network: marks
+/// on both ways keep it before the messages that follow.
 class Hybrid final : public Fabric, private Outgoing::Owner {
  public:
   Hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
@@ -15,7 +19,10 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
         network_(std::move(network)),
         ranks_per_host_(ranks_per_host),
         there_(static_cast<std::size_t>(network_->size()), kElsewhere),
-        services_(*network_, [this](Rank rank) { return here(rank) != kElsewhere; }) {
+        pairs_(std::make_unique<Pair[]>(same_host.size())),
+        services_(*network_, [this](Rank to) {
+          if (here(to) != kElsewhere) pairs_[static_cast<std::size_t>(here(to))].told = true;
+        }) {
     for (std::size_t i = 0; i < same_host.size(); ++i)
       there_[static_cast<std::size_t>(same_host[i])] = static_cast<Rank>(i);
     network_->set_listener([local = local_.get()] { local->nudge(); });
@@ -34,6 +41,7 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     const Held& held = *static_cast<Held*>(range.handle());
     if (const Rank near = here(to); near != kElsewhere) {
+      if (pair(near).told.exchange(false)) mark(to, near);
       local_->post({*held, range.offset(), range.bytes().size()}, header, near);
       return;
     }
@@ -48,9 +56,18 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
       if (arrival) local_->nudge();
       return arrival;
     }
-    auto arrival = local_->poll(near);
-    if (arrival) arrival->set_source(source);
-    return arrival;
+    const std::lock_guard lock(pair(near).mutex);
+    for (;;) {
+      if (pair(near).held && network_->alive(source) && !network_->poll(source)) return std::nullopt;
+      pair(near).held = false;
+      auto arrival = local_->poll(near);
+      if (arrival && is_mark(*arrival)) {
+        pair(near).held = true;
+        continue;
+      }
+      if (arrival) arrival->set_source(source);
+      return arrival;
+    }
   }
 
   std::uint32_t ticket() const override { return local_->ticket(); }
@@ -78,6 +95,24 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
  private:
   static constexpr Rank kElsewhere = -1;
   using Held = std::shared_ptr<Outgoing>;
+  /// What is between this rank and another of its host.
+  struct Pair {
+    std::atomic<bool> told{false};  // something over the network since the last mark
+    std::mutex mutex;               // of what follows
+    bool held = false;              // until the network has brought the mark, too
+  };
+
+  Pair& pair(Rank near) const { return pairs_[static_cast<std::size_t>(near)]; }
+
+  void mark(Rank to, Rank near) {
+    MessageHeader header;
+    header.kind = static_cast<std::uint16_t>(MessageKind::mark);
+    network_->post(network_->reserve(0), header, to);
+    local_->post(local_->reserve(0), header, near);
+  }
+  static bool is_mark(const Arrival& arrival) {
+    return arrival.header().kind == static_cast<std::uint16_t>(MessageKind::mark);
+  }
 
   Rank here(Rank rank) const { return there_[static_cast<std::size_t>(rank)]; }
   void give_back(void* handle) noexcept override { delete static_cast<Held*>(handle); }
@@ -85,7 +120,8 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   std::shared_ptr<Fabric> local_;
   std::shared_ptr<NetworkFabric> network_;  // goes first: it still sends from the local one's memory
   Rank ranks_per_host_;
-  std::vector<Rank> there_;  // by rank: its number among those of this host
+  std::vector<Rank> there_;        // by rank: its number among those of this host
+  std::unique_ptr<Pair[]> pairs_;  // by number on this host
   HybridServices services_;
 };
 

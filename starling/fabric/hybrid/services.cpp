@@ -5,8 +5,6 @@
 namespace starling {
 namespace {
 
-constexpr std::chrono::seconds kMostHeardOut{5};  // a stopped rank answers nothing, and gets it all the same
-
 Outgoing copy_to(Fabric& network, const Outgoing& message) {
   if (!message) return {};
   Outgoing copy = network.reserve(message.bytes().size());
@@ -25,11 +23,8 @@ std::uint64_t HybridServices::serve(Service service) {
 }
 
 void HybridServices::tell(const Outgoing& message, std::uint64_t service, Rank to) {
-  const Outgoing copy = copy_to(network_, message);
-  if (same_host_(to))
-    network_.services()->ask(copy, service, to, std::chrono::steady_clock::now() + kMostHeardOut);
-  else
-    network_.services()->tell(copy, service, to);
+  network_.services()->tell(copy_to(network_, message), service, to);
+  told_(to);
 }
 
 std::optional<Arrival> HybridServices::ask(const Outgoing& question, std::uint64_t service, Rank to,

@@ -4,12 +4,12 @@
 
 namespace starling {
 
-/// The network's services for messages that lie in other memory. Between ranks of one host, whose messages
-/// go another way, what was told is there before this rank goes on: so order holds.
+/// The network's services for messages that lie in other memory.
 class HybridServices final : public Services {
  public:
-  HybridServices(Fabric& network, std::function<bool(Rank)> same_host)
-      : network_(network), same_host_(std::move(same_host)) {}
+  /// `told` hears to whom something goes this way.
+  HybridServices(Fabric& network, std::function<void(Rank)> told)
+      : network_(network), told_(std::move(told)) {}
 
   std::uint64_t serve(Service service) override;
   void end(std::uint64_t service) override { network_.services()->end(service); }
@@ -22,7 +22,7 @@ class HybridServices final : public Services {
 
  private:
   Fabric& network_;
-  std::function<bool(Rank)> same_host_;
+  std::function<void(Rank)> told_;
 };
 
 }  // namespace starling
