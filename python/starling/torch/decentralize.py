@@ -119,6 +119,8 @@ class Decentralized(torch.optim.Optimizer):
         original = self._original()
         if original is not None and hasattr(original, "_step_count"):
             original._step_count += 1
+        if original is not None:
+            original._opt_called = True  # what schedulers of torch 2 look at
         return loss
 
     def _overflowed(self, scaler) -> bool:

@@ -47,8 +47,10 @@ class StoreLedger final : public network::Ledger {
 
   std::int64_t agree(std::uint64_t key, std::int64_t proposal) override {
     const std::string text = std::to_string(proposal);
+    const std::vector<std::uint8_t> nothing;
+    const std::vector<std::uint8_t> proposed(text.begin(), text.end());
     const std::vector<std::uint8_t> there =
-        store_->compareSet(fmt::format("agree/{:016x}", key), {}, {text.begin(), text.end()});
+        store_->compareSet(fmt::format("agree/{:016x}", key), nothing, proposed);
     const std::string value(there.begin(), there.end());
     std::int64_t number = 0;
     const auto result = std::from_chars(value.data(), value.data() + value.size(), number);
