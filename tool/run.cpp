@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -39,9 +38,11 @@ void merge_if_any(const std::string& file) {
   }
 }
 
-bool needs_store(const std::string& fabric) {
-  return std::ranges::any_of(
-      fabric_kinds(), [&](const FabricKind& kind) { return kind.name == fabric && kind.meets_in_store; });
+// Who hosts the store where ranks meet; "" where they need none.
+std::string store_of(const std::string& fabric) {
+  for (const FabricKind& kind : fabric_kinds())
+    if (kind.name == fabric) return kind.store;
+  return "";
 }
 
 void run(launch::LaunchOptions& options, const std::string& fabric, const CLI::App& command) {
@@ -52,8 +53,8 @@ void run(launch::LaunchOptions& options, const std::string& fabric, const CLI::A
     throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
   std::optional<StoreHost> store;
   if (!fabric.empty()) options.environment.push_back("STARLING_FABRIC=" + fabric);
-  if (needs_store(fabric)) {
-    store.emplace(fabric, "127.0.0.1");
+  if (const std::string host = store_of(fabric); !host.empty()) {
+    store.emplace(host, "127.0.0.1");
     options.environment.push_back("STARLING_STORE=" + store->where());
     options.environment.push_back("STARLING_INTERFACE=lo");
   }

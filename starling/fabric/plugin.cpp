@@ -44,10 +44,11 @@ const FabricPlugin& load_library(const FabricKind& kind) {
 
 const std::vector<FabricKind>& fabric_kinds() {
   static const std::vector<FabricKind> kinds = {
-      {"local", "processes of one host, through shared memory", ""},
-      {"c10d", "torch.distributed: Gloo over TCP between hosts", "starling_c10d", true},
-      {"hybrid", "shared memory within a host, c10d between hosts; hybrid(mpi): MPI between them", "", true},
-      {"mpi", "MPI, as mpirun and srun start it", "starling_mpi"},
+      {"local", "processes of one host, through shared memory", "", ""},
+      {"c10d", "torch.distributed: Gloo over TCP between hosts", "starling_c10d", "c10d"},
+      {"hybrid", "shared memory within a host, c10d between hosts; hybrid(mpi): MPI between them", "",
+       "c10d"},
+      {"mpi", "MPI, as mpirun and srun start it", "starling_mpi", ""},
   };
   return kinds;
 }
@@ -60,9 +61,10 @@ const FabricPlugin& load_fabric(const std::string& name) {
   std::vector<std::string> names;
   for (const FabricKind& kind : fabric_kinds()) {
     if (kind.name == name && !kind.library.empty()) return *(loaded[name] = &load_library(kind));
-    names.push_back(kind.name);
+    if (!kind.library.empty()) names.push_back(kind.name);
   }
-  throw InvalidArgument(fmt::format("there is no fabric '{}'; there are: {}", name, join_words(names)));
+  throw InvalidArgument(
+      fmt::format("'{}' is no fabric with an engine; there are: {}", name, join_words(names)));
 }
 
 }  // namespace starling

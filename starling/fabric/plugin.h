@@ -37,8 +37,8 @@ struct FabricPlugin {
 struct FabricKind {
   std::string name;
   std::string about;
-  std::string library;          // "" for one that is always there
-  bool meets_in_store = false;  // which somebody must host
+  std::string library;  // "" for one that is always there
+  std::string store;    // the one that hosts the store where ranks meet; "" where they need none
 };
 const std::vector<FabricKind>& fabric_kinds();
 
