@@ -172,7 +172,8 @@ TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {
 
 TEST(FlockLog, JoiningRefusesUnknownLevels) {
   const Variable level("STARLING_LOG", "loud");
-  EXPECT_EQ(message_of<InvalidArgument>([] { join(); }), "STARLING_LOG=loud is none of quiet, normal, info, debug");
+  EXPECT_EQ(message_of<InvalidArgument>([] { join(); }),
+            "STARLING_LOG=loud is none of quiet, normal, info, debug");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "fabric/forwarding.h"
 #include "train/odd_network.h"
 
 // What happens to gradients on their way into a step.
@@ -7,35 +8,15 @@ namespace starling::training {
 namespace {
 
 // Counts the messages that this rank sends.
-class Watched final : public Fabric {
+class Watched final : public ForwardingFabric {
  public:
-  explicit Watched(std::shared_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+  using ForwardingFabric::ForwardingFabric;
   int posts = 0;
 
-  Rank rank() const override { return inner_->rank(); }
-  Rank size() const override { return inner_->size(); }
-  Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     ++posts;
-    inner_->post(range, header, to);
+    ForwardingFabric::post(range, header, to);
   }
-  std::optional<Arrival> poll(Rank source) override { return inner_->poll(source); }
-  std::uint32_t ticket() const override { return inner_->ticket(); }
-  void nudge() override { inner_->nudge(); }
-  Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
-  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
-    inner_->sleep(ticket, sources, deadline);
-  }
-  std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
-  void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
-  std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
-  void give_way() override { inner_->give_way(); }
-  bool alive(Rank peer) const override { return inner_->alive(peer); }
-  Board& board() override { return inner_->board(); }
-  Services* services() override { return inner_->services(); }
-
- private:
-  std::shared_ptr<Fabric> inner_;
 };
 
 TEST(Gradients, MicroStepsMakeOneBatchAndSendNothing) {

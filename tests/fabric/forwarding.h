@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+
+#include "starling/fabric/fabric.h"
+
+namespace starling {
+
+/// Passes everything on to another fabric: what tests change about one, they override.
+class ForwardingFabric : public Fabric {
+ public:
+  explicit ForwardingFabric(std::shared_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+
+  Rank rank() const override { return inner_->rank(); }
+  Rank size() const override { return inner_->size(); }
+  Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
+    inner_->post(range, header, to);
+  }
+  std::optional<Arrival> poll(Rank source) override { return inner_->poll(source); }
+  std::uint32_t ticket() const override { return inner_->ticket(); }
+  void nudge() override { inner_->nudge(); }
+  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
+    inner_->sleep(ticket, sources, deadline);
+  }
+  std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
+  void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
+  std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
+  void give_way() override { inner_->give_way(); }
+  bool alive(Rank peer) const override { return inner_->alive(peer); }
+  Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
+  Board& board() override { return inner_->board(); }
+  Services* services() override { return inner_->services(); }
+
+ private:
+  std::shared_ptr<Fabric> inner_;
+};
+
+}  // namespace starling
