@@ -133,7 +133,8 @@ def test_a_short_run(tmp_path):
     assert "share of the link" in done.out and "FAILED" not in done.out, done.out + done.err
     found = json.loads(file.read_text())
     share = next(figure for figure in found["figures"] if "share" in figure["name"])
-    assert share["rate"] == 200 and 0 < share["spread"]["median"] <= 1
+    # Above 1 is possible: a full bucket lets the first bytes through at once.
+    assert share["rate"] == 200 and 0 < share["spread"]["median"] < 1.5, done.out
     assert {one["contender"] for one in found["times"]} == {f"{who} {what}" for who in ("by hand", "gloo")
                                                             for what in ("one-peer", "all-reduce")}
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
