@@ -13,16 +13,14 @@
 namespace starling::python {
 namespace {
 
-struct Adopted {
-  c10d_engine::GroupPtr group;
-  c10d_engine::StorePtr store;
-};
-
 #if TORCH_VERSION_MAJOR >= 2
 // By its name: torch's Python classes may belong to another pybind11 than ours.
-Adopted find_group(const py::object& group, const py::object& /*store*/) {
-  const auto found = ::c10d::resolve_process_group(group.attr("group_name").cast<std::string>());
-  return {found->getBackend(c10::DeviceType::CPU), found->getStore()};
+c10d_engine::GroupPtr find_group(const py::object& group) {
+  return ::c10d::resolve_process_group(group.attr("group_name").cast<std::string>())
+      ->getBackend(c10::DeviceType::CPU);
+}
+c10d_engine::StorePtr find_store(const py::object& group, const py::object& /*store*/) {
+  return ::c10d::resolve_process_group(group.attr("group_name").cast<std::string>())->getStore();
 }
 #else
 // Python's objects keep what they point to in holders of torch's own: only the pointer is asked for.
@@ -31,17 +29,21 @@ c10::intrusive_ptr<T> shared(const py::object& object) {
   return c10::intrusive_ptr<T>::unsafe_reclaim_from_nonowning(object.cast<T*>());
 }
 
-Adopted find_group(const py::object& group, const py::object& store) {
-  return {shared< ::c10d::ProcessGroup>(group), shared< ::c10d::Store>(store)};
+c10d_engine::GroupPtr find_group(const py::object& group) {
+  return shared< ::c10d::ProcessGroup>(group);
+}
+c10d_engine::StorePtr find_store(const py::object& /*group*/, const py::object& store) {
+  return shared< ::c10d::Store>(store);
 }
 #endif
 
 }  // namespace
 
-std::shared_ptr<Fabric>* adopt_group(const py::object& group, const py::object& store) {
-  Adopted found = find_group(group, store);
+std::shared_ptr<Fabric>* adopt_group(const py::object& up, const py::object& down, const py::object& store) {
+  c10d_engine::Groups groups{find_group(up), find_group(down)};
+  c10d_engine::StorePtr meeting = find_store(up, store);
   const py::gil_scoped_release release;
-  return new std::shared_ptr<Fabric>(adopt_c10d(std::move(found.group), std::move(found.store)));
+  return new std::shared_ptr<Fabric>(adopt_c10d(std::move(groups), std::move(meeting)));
 }
 
 }  // namespace starling::python

@@ -7,7 +7,8 @@
 
 namespace starling::python {
 
-/// A fabric over a process group of torch.distributed; the caller owns the result.
-std::shared_ptr<Fabric>* adopt_group(const pybind11::object& group, const pybind11::object& store);
+/// A fabric over two process groups of torch.distributed; the caller owns the result.
+std::shared_ptr<Fabric>* adopt_group(const pybind11::object& up, const pybind11::object& down,
+                                     const pybind11::object& store);
 
 }  // namespace starling::python

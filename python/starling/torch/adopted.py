@@ -12,7 +12,7 @@ _numbers = itertools.count()
 
 
 def flock_over(group) -> _core.Flock:
-    """The flock of the ranks of a process group, over a Gloo group of its own. Every rank of the default group calls it,
+    """The flock of the ranks of a process group, over Gloo groups of its own. Every rank of the default group calls it,
     since that is how torch makes groups."""
     if not dist.is_available() or not dist.is_initialized():
         raise _core.InvalidArgument("process_group needs torch.distributed.init_process_group() before it")
@@ -20,6 +20,6 @@ def flock_over(group) -> _core.Flock:
         group = dist.group.WORLD
     ranks = [dist.distributed_c10d._get_global_rank(group, r) if group is not dist.group.WORLD else r
              for r in range(dist.get_world_size(group))]
-    own = dist.new_group(ranks=ranks, backend="gloo")
+    up, down = (dist.new_group(ranks=ranks, backend="gloo") for _ in range(2))
     store = dist.PrefixStore(f"starling/{next(_numbers)}", dist.distributed_c10d._get_default_store())
-    return _core.flock_over(_torch.adopt(own, store))
+    return _core.flock_over(_torch.adopt(up, down, store))

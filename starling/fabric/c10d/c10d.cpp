@@ -26,6 +26,7 @@ namespace starling {
 namespace {
 
 using c10d_engine::GroupPtr;
+using c10d_engine::Groups;
 using c10d_engine::StorePtr;
 
 struct Address {
@@ -76,15 +77,21 @@ StorePtr meet(const FabricRequest& request) {
 }
 
 #ifdef STARLING_HAS_GLOO
-GroupPtr make_gloo(const StorePtr& store, const FabricRequest& request) {
+Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
   using Gloo = ::c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(request.timeout);
+  options->threads = 1;  // for collectives, of which there are none
   const char* named = std::getenv("GLOO_SOCKET_IFNAME");
   const std::string interface = request.interface_.empty() && named != nullptr ? named : request.interface_;
   try {
     options->devices.push_back(interface.empty() ? Gloo::createDefaultDevice()
                                                  : Gloo::createDeviceForInterface(interface));
-    return c10::make_intrusive<Gloo>(store, request.rank, request.size, options);
+    const auto make = [&](const std::string& name) {
+      return c10::make_intrusive<Gloo>(c10::make_intrusive<::c10d::PrefixStore>(name, store), request.rank,
+                                       request.size, options);
+    };
+    GroupPtr up = make("up");
+    return {std::move(up), make("down")};
   } catch (const std::exception& error) {
     throw Error(fmt::format("rank {} of {} does not meet the others over Gloo{}{} within {} s: {}",
                             request.rank, request.size, interface.empty() ? "" : " on interface ", interface,
@@ -92,7 +99,7 @@ GroupPtr make_gloo(const StorePtr& store, const FabricRequest& request) {
   }
 }
 #else
-GroupPtr make_gloo(const StorePtr&, const FabricRequest&) {
+Groups make_gloo(const StorePtr&, const FabricRequest&) {
   throw Error(
       "Starling was built where Gloo's headers are missing (Debian: libgloo-dev) and cannot make a Gloo "
       "group; "
@@ -109,9 +116,9 @@ void ignore_broken_pipes() {
 
 }  // namespace
 
-std::shared_ptr<Fabric> adopt_c10d(GroupPtr group, StorePtr store) {
+std::shared_ptr<Fabric> adopt_c10d(Groups groups, StorePtr store) {
   ignore_broken_pipes();
-  return make_network_fabric(c10d_engine::make_wire(std::move(group)),
+  return make_network_fabric(c10d_engine::make_wire(std::move(groups)),
                              c10d_engine::make_ledger(std::move(store)));
 }
 

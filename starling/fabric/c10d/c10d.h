@@ -7,12 +7,11 @@
 
 namespace starling {
 
-/// A fabric over a process group that exists, for nobody else's use; the store is where its members agree
-/// after deaths.
-std::shared_ptr<Fabric> adopt_c10d(c10d_engine::GroupPtr group, c10d_engine::StorePtr store);
+/// A fabric over process groups that exist; the store is where its members agree after deaths.
+std::shared_ptr<Fabric> adopt_c10d(c10d_engine::Groups groups, c10d_engine::StorePtr store);
 
-/// Meets the others in the store at `request.meeting`, or the one that torchrun's variables name, and makes a
-/// Gloo group.
+/// Meets the others in the store at `request.meeting`, or the one that torchrun's variables name, and makes
+/// Gloo groups.
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request);
 
 /// The store where ranks meet, on a free port of this address.

@@ -23,4 +23,12 @@ using GroupPtr = c10::intrusive_ptr<Group>;
 using StorePtr = c10::intrusive_ptr<::c10d::Store>;
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
+/// Two process groups of the same ranks, for nobody else's use. A connection writes in order: in `up`, long
+/// payloads go to higher ranks only, in `down` to lower ones, and what is said about them goes the other way,
+/// where it waits behind none.
+struct Groups {
+  GroupPtr up;
+  GroupPtr down;
+};
+
 }  // namespace starling::c10d_engine

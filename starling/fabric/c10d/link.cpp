@@ -13,6 +13,7 @@ namespace {
 using network::Frame;
 using network::FrameKind;
 using network::Slice;
+using network::Turns;
 
 constexpr std::chrono::hours kForever{24 * 365};
 constexpr int kFrameTag = 0x53540001;  // apart from what else the group is used for
@@ -42,39 +43,57 @@ bool Link::expect_frame(std::size_t slot) {
   const std::lock_guard lock(frames_mutex_);
   if (stopping_) return false;
   auto tensors = as_tensors(buffers_[slot]);
-  frames_[slot] = group_.recv(tensors, peer_, kFrameTag);
+  frames_[slot] = there_.recv(tensors, peer_, kFrameTag);
   return true;
 }
 
 void Link::send(const Frame& given, const Slice& payload) {
   const bool is_short = payload.bytes <= kShort;
-  const std::lock_guard lock(send_mutex_);
-  if (lost_) return;
-  Frame frame = given;
-  told_ = frame.acknowledged = received_.load();
-  Sent sent;
-  const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
-  sent.frame = {pool_->take(bytes), 0, bytes};
-  if (!sent.frame.memory) throw Error("no memory left for a frame");
-  std::memcpy(sent.frame.data(), &frame, sizeof(frame));
-  if (is_short && payload.bytes > 0)
-    std::memcpy(sent.frame.data() + sizeof(frame), payload.data(), payload.bytes);
-  if (!is_short) sent.payload = payload;
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (lost_) return;
+    Frame frame = given;
+    told_ = frame.acknowledged = received_.load();
+    Sent sent;
+    const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
+    sent.frame = {pool_->take(bytes), 0, bytes};
+    if (!sent.frame.memory) throw Error("no memory left for a frame");
+    std::memcpy(sent.frame.data(), &frame, sizeof(frame));
+    if (is_short && payload.bytes > 0)
+      std::memcpy(sent.frame.data() + sizeof(frame), payload.data(), payload.bytes);
+    if (!is_short) sent.payload = payload;
+    if (!hand_over(back_, sent.frame, kFrameTag, sent.works[0])) return;
+    bytes_sent_ += sent.frame.bytes + sent.payload.bytes;
+    sent.receipt = frame.kind == FrameKind::received;
+    if (!sent.receipt) ++open_;
+    if (!is_short) held_.push_back(acknowledged_ + sent_.size());
+    sent_.push_back(std::move(sent));
+  }
+  if (is_short) return;
+  MessageHeader message = given.message;
+  message.bytes = payload.bytes;
+  traffic_.send(traffic_.out.add(peer_, message, Turns::in_turn(given)));
+}
+
+// False when the peer is gone; who reads from it hears of that, too.
+bool Link::hand_over(Group& group, const Slice& part, int tag, WorkPtr& work) {
   try {
-    auto tensors = as_tensors(sent.frame);
-    sent.works[0] = group_.send(tensors, peer_, kFrameTag);
-    if (!is_short) {
-      tensors = as_tensors(payload);
-      sent.works[1] = group_.send(tensors, peer_, kPayloadTag);
-    }
+    auto tensors = as_tensors(part);
+    work = group.send(tensors, peer_, tag);
+    return true;
   } catch (const std::exception& error) {
     log(LogLevel::debug, "c10d: " + std::string(error.what()));
-    return;  // who reads from the peer hears of it, too
+    return false;
   }
-  bytes_sent_ += sent.frame.bytes + sent.payload.bytes;
-  sent.receipt = frame.kind == FrameKind::received;
-  if (!sent.receipt) ++open_;
-  sent_.push_back(std::move(sent));
+}
+
+void Link::send_held(std::size_t payloads) {
+  const std::lock_guard lock(send_mutex_);
+  for (; payloads > 0 && !held_.empty(); --payloads) {
+    Sent& sent = sent_[static_cast<std::size_t>(held_.front() - acknowledged_)];
+    held_.pop_front();
+    hand_over(there_, sent.payload, kPayloadTag, sent.works[1]);
+  }
 }
 
 void Link::acknowledge(std::uint64_t frames) {
@@ -88,10 +107,12 @@ void Link::acknowledge(std::uint64_t frames) {
       sent_.pop_front();
     }
   }
-  // The peer has it all: these end at once.
-  for (Sent& sent : done)
+  for (Sent& sent : done) {
+    // The peer has it all: these end at once.
     for (const WorkPtr& work : sent.works)
       if (work) work->wait(kForever);
+    if (sent.payload.memory) traffic_.send(traffic_.out.done(peer_));
+  }
 }
 
 bool Link::acknowledged() const {
@@ -125,6 +146,7 @@ void Link::receive_frames() {
   {
     const std::lock_guard lock(expected_mutex_);
     no_more_ = true;
+    broken_ = broken;
   }
   expected_changed_.notify_all();
   if (broken) end_waits();
@@ -143,27 +165,48 @@ void Link::end_waits() {
 
 void Link::take(const Frame& frame, const std::byte* payload) {
   acknowledge(frame.acknowledged);
-  Expected expected{frame, {nullptr, 0, frame.message.bytes}, {}};
-  if (expected.payload.bytes > 0) {
+  const bool is_long = frame.message.bytes > kShort;
+  bool queued = false;  // there is something before it
+  Expected expected{frame, {nullptr, 0, frame.message.bytes}, is_long, {}};
+  if (expected.payload.bytes > 0 && !is_long) {
     expected.payload.memory = pool_->take(expected.payload.bytes);
     if (!expected.payload.memory) throw Error("no memory left for a message that has come");
-    if (expected.payload.bytes <= kShort) {
-      std::memcpy(expected.payload.data(), payload, expected.payload.bytes);
-    } else {
-      auto tensors = as_tensors(expected.payload);
-      expected.work = group_.recv(tensors, peer_, kPayloadTag);
-    }
+    std::memcpy(expected.payload.data(), payload, expected.payload.bytes);
   }
   {
     const std::lock_guard lock(expected_mutex_);
-    if (expected.work || !expected_.empty()) {
+    queued = is_long || !expected_.empty();
+    if (queued) {
       expected_.push_back(std::move(expected));
       if (!payload_thread_.joinable()) payload_thread_ = std::thread([this] { receive_payloads(); });
       expected_changed_.notify_all();
-      return;
     }
   }
-  deliver(expected);  // nothing is before it
+  if (is_long)
+    traffic_.receive(traffic_.in.add(peer_, frame.message, Turns::in_turn(frame)));
+  else if (!queued)
+    deliver(expected);
+}
+
+void Link::receive_held(std::size_t payloads) {
+  const std::lock_guard lock(expected_mutex_);
+  for (Expected& expected : expected_) {
+    if (payloads == 0 || stopping_ || broken_) break;
+    if (!expected.held) continue;
+    --payloads;
+    try {
+      expected.payload.memory = pool_->take(expected.payload.bytes);
+      if (!expected.payload.memory) throw Error("no memory left for a message that has come");
+      auto tensors = as_tensors(expected.payload);
+      expected.work = back_.recv(tensors, peer_, kPayloadTag);
+    } catch (const std::exception& error) {
+      log(LogLevel::debug, "c10d: " + std::string(error.what()));
+      broken_ = true;
+      break;
+    }
+    expected.held = false;
+  }
+  expected_changed_.notify_all();
 }
 
 // What is first in the queue stays there until it has been delivered: then what comes next may pass by here.
@@ -171,8 +214,10 @@ void Link::receive_payloads() {
   try {
     for (;;) {
       std::unique_lock lock(expected_mutex_);
-      expected_changed_.wait(lock, [&] { return !expected_.empty() || no_more_; });
-      if (expected_.empty()) break;
+      expected_changed_.wait(lock, [&] {
+        return broken_ || stopping_ || (expected_.empty() ? no_more_ : !expected_.front().held);
+      });
+      if (expected_.empty() || expected_.front().held) break;
       Expected& first = expected_.front();
       const WorkPtr work = first.work;
       lock.unlock();
@@ -192,6 +237,7 @@ void Link::deliver(Expected& expected) {
   const bool was_long = static_cast<bool>(expected.work);
   receiver_->arrived(peer_, expected.frame, std::move(expected.payload));
   ++received_;
+  if (was_long) traffic_.receive(traffic_.in.done(peer_));
   if (kind == FrameKind::received) return;
   if (!was_long && kind != FrameKind::leave && received_ - told_ < kTellEvery) return;
   Frame receipt;
@@ -204,7 +250,10 @@ void Link::lose() {
     const std::lock_guard lock(send_mutex_);
     lost_ = true;
     sent_.clear();
+    held_.clear();
   }
+  traffic_.send(traffic_.out.lost(peer_));
+  traffic_.receive(traffic_.in.lost(peer_));
   {
     const std::lock_guard lock(expected_mutex_);
     expected_changed_.notify_all();

@@ -4,40 +4,56 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 
 #include "starling/fabric/c10d/engine.h"
+#include "starling/fabric/network/turns.h"
 #include "starling/fabric/network/wire.h"
 
 namespace starling::c10d_engine {
 
-/// One peer of a process group. Short payloads travel with their frame into buffers that are always ready;
+/// One peer. Short payloads travel with their frame into buffers that are always ready;
 /// for a long one a receive of its own is posted as soon as its frame is here, so that many are on their way
-/// at once. The group cannot wait for a while only (it would close its connections): one thread waits for
+/// at once. A group cannot wait for a while only (it would close its connections): one thread waits for
 /// frames, one for long payloads, and what was sent is known to be gone when the peer says so.
 class Link {
  public:
-  Link(Group& group, Rank peer) : group_(group), peer_(peer) {}
+  /// When payloads leave and come in, over all links of a rank.
+  struct Traffic {
+    network::Turns out;
+    network::Turns in;
+    std::function<void(const network::Turns::Releases&)> send;     // by the links that are named
+    std::function<void(const network::Turns::Releases&)> receive;  // the same
+  };
+
+  /// Long payloads for the peer go through `there`, those from it through `back`; frames the other way round.
+  Link(Group& there, Group& back, Rank peer, Traffic& traffic)
+      : there_(there), back_(back), peer_(peer), traffic_(traffic) {}
   ~Link() { stop(); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   void start(network::Wire::Receiver& receiver, network::Pool& pool);
   void send(const network::Frame& frame, const network::Slice& payload);
+  /// So many of the long payloads that wait may leave, or come in.
+  void send_held(std::size_t payloads);
+  void receive_held(std::size_t payloads);
   bool acknowledged() const;
   std::size_t bytes_on_the_way() const;
   void stop();
 
  private:
-  static constexpr std::size_t kAhead = 8;  // receives that wait for frames
+  static constexpr std::size_t kAhead = 16;  // receives that wait for frames
   static constexpr std::size_t kShort = (std::size_t{16} << 10) - sizeof(network::Frame);  // bytes of payload
 
   /// A frame that waits for its payload, or for those before it.
   struct Expected {
     network::Frame frame;
     network::Slice payload;
-    WorkPtr work;  // none: it is here
+    bool held = false;  // until there is room
+    WorkPtr work;       // none: it is here
   };
   struct Sent {
     network::Slice frame;
@@ -46,6 +62,7 @@ class Link {
     bool receipt = false;
   };
 
+  bool hand_over(Group& group, const network::Slice& part, int tag, WorkPtr& work);
   void receive_frames();
   void receive_payloads();
   void end_waits();
@@ -55,13 +72,16 @@ class Link {
   void acknowledge(std::uint64_t frames);
   void lose();
 
-  Group& group_;
+  Group& there_;
+  Group& back_;
   Rank peer_;
+  Traffic& traffic_;
   network::Wire::Receiver* receiver_ = nullptr;
   network::Pool* pool_ = nullptr;
 
-  mutable std::mutex send_mutex_;  // frames go out in the order of their numbers
-  std::deque<Sent> sent_;          // not acknowledged yet
+  mutable std::mutex send_mutex_;   // frames go out in the order of their numbers
+  std::deque<Sent> sent_;           // not acknowledged yet
+  std::deque<std::uint64_t> held_;  // numbers of frames whose payloads wait for their turn
   std::uint64_t acknowledged_ = 0;
   std::size_t open_ = 0;        // of these, without mere receipts
   std::size_t bytes_sent_ = 0;  // of these
@@ -73,6 +93,7 @@ class Link {
   std::condition_variable expected_changed_;
   std::deque<Expected> expected_;
   bool no_more_ = false;
+  bool broken_ = false;
   std::atomic<std::uint64_t> received_{0};  // frames with their payloads
   std::atomic<std::uint64_t> told_{0};      // of these the peer knows
 

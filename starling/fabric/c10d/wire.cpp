@@ -10,15 +10,24 @@
 namespace starling::c10d_engine {
 namespace {
 
+constexpr std::size_t kWindow = std::size_t{4} << 20;  // bytes on their way to a peer
+
 class C10dWire final : public network::Wire {
  public:
-  explicit C10dWire(GroupPtr group) : group_(std::move(group)) {
-    for (Rank r = 0; r < size(); ++r)
-      links_.push_back(r == rank() ? nullptr : std::make_unique<Link>(*group_, r));
+  explicit C10dWire(Groups groups)
+      : groups_(std::move(groups)),
+        traffic_{network::Turns(size(), kWindow), network::Turns(size()),
+                 [this](const network::Turns::Releases& all) {
+                   for (const auto& [peer, payloads] : all) link(peer).send_held(payloads);
+                 },
+                 [this](const network::Turns::Releases& all) {
+                   for (const auto& [peer, payloads] : all) link(peer).receive_held(payloads);
+                 }} {
+    for (Rank r = 0; r < size(); ++r) links_.push_back(r == rank() ? nullptr : make_link(r));
   }
 
-  Rank rank() const override { return group_->getRank(); }
-  Rank size() const override { return group_->getSize(); }
+  Rank rank() const override { return groups_.up->getRank(); }
+  Rank size() const override { return groups_.up->getSize(); }
 
   void start(Receiver& receiver, network::Pool& pool) override {
     for (const auto& link : links_)
@@ -29,15 +38,25 @@ class C10dWire final : public network::Wire {
   }
   bool acknowledged(Rank peer) const override { return link(peer).acknowledged(); }
   std::size_t bytes_on_the_way(Rank peer) const override { return link(peer).bytes_on_the_way(); }
+  void help(const std::function<bool()>&, Deadline) override {
+    traffic_.send(traffic_.out.look());
+    traffic_.receive(traffic_.in.look());
+  }
   void stop() override {
     for (const auto& link : links_)
       if (link) link->stop();
   }
 
  private:
+  std::unique_ptr<Link> make_link(Rank peer) {
+    const bool up = rank() < peer;
+    return std::make_unique<Link>(*(up ? groups_.up : groups_.down), *(up ? groups_.down : groups_.up), peer,
+                                  traffic_);
+  }
   Link& link(Rank r) const { return *links_[static_cast<std::size_t>(r)]; }
 
-  GroupPtr group_;
+  Groups groups_;
+  Link::Traffic traffic_;
   std::vector<std::unique_ptr<Link>> links_;
 };
 
@@ -65,8 +84,8 @@ class StoreLedger final : public network::Ledger {
 
 }  // namespace
 
-std::unique_ptr<network::Wire> make_wire(GroupPtr group) {
-  return std::make_unique<C10dWire>(std::move(group));
+std::unique_ptr<network::Wire> make_wire(Groups groups) {
+  return std::make_unique<C10dWire>(std::move(groups));
 }
 
 std::unique_ptr<network::Ledger> make_ledger(StorePtr store) {

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "starling/base/types.h"
+#include "starling/fabric/network/frame.h"
+
+namespace starling::network {
+
+/// Which long payloads may be on their way, out of a rank or into it. Those of earlier steps come first,
+/// whoever they are for. Without that, a rank that is ahead shares its link between this step's block and the
+/// next one's, and so does who receives two steps' blocks at once: whoever waits for the earlier one falls
+/// behind, and so on until the flock is out of step and half of its links idle. Both ends go by the same
+/// order, so that somebody can always go on.
+///
+/// A payload also waits while there is enough on its way to the same peer: an engine writes in order, and
+/// what is said in between (that there is room for the peer's own) must not wait behind many of ours. Who has
+/// not moved for long holds nobody else up: its host may be stopped.
+class Turns {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// So many further payloads of `peer` may go now.
+  struct Release {
+    Rank peer;
+    std::size_t payloads;
+  };
+  using Releases = std::vector<Release>;
+
+  explicit Turns(Rank size, std::size_t window = std::numeric_limits<std::size_t>::max())
+      : window_(window), moved_(static_cast<std::size_t>(size)) {}
+
+  /// One more, behind those of this peer that are here.
+  Releases add(Rank peer, const MessageHeader& message, bool in_turn);
+  /// The first of this peer's payloads has arrived.
+  Releases done(Rank peer);
+  Releases lost(Rank peer);
+  /// Now and then, for who waits behind somebody that does not move.
+  Releases look();
+
+  /// Whether a message has its turn: those of operations that everybody takes part in, step by step.
+  /// One-sided traffic goes as it comes.
+  static bool in_turn(const Frame& frame);
+
+ private:
+  struct Entry {
+    Rank peer;
+    std::size_t bytes;
+    std::uint64_t order;
+    bool in_turn;
+    bool goes;
+  };
+  Releases release();
+  bool may_go(const Entry& entry, std::size_t index, Clock::time_point now) const;
+  Clock::time_point& moved(Rank peer) { return moved_[static_cast<std::size_t>(peer)]; }
+
+  const std::size_t window_;  // bytes
+  std::mutex mutex_;
+  std::vector<Entry> entries_;            // that have not arrived
+  std::size_t held_ = 0;                  // of these, which do not go yet
+  std::vector<Clock::time_point> moved_;  // when something of a peer last arrived, or began to be owed
+};
+
+}  // namespace starling::network
