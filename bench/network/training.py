@@ -28,8 +28,8 @@ def bar_of(pair, hosts, rate):
 
 
 def one_peer_contender(job, by_hand, message="float32"):
-    what = "steps" if by_hand else METHOD
-    return Contender(f"{job.name} {message}", job, lambda count: f"{what} {count} message={message}",
+    what, more = ("steps", "") if by_hand else (METHOD, " eager=1")
+    return Contender(f"{job.name} {message}", job, lambda count: f"{what} {count} message={message}{more}",
                      least_bytes=int(0.9 * BYTES[message] * PARAMETERS))
 
 

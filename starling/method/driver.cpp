@@ -87,14 +87,17 @@ bool Driver::adapt_next(bool may_wait) {
 }
 
 void Driver::finish_early(std::size_t i) {
+  runs_ahead_ = true;
   gradient(i);
-  while (adapted_ < told_ && adapt_next(false)) {
-    // In order, so that all ranks agree; a block that is still being averaged is not final.
-    if (ahead_ + 1 != adapted_ || blocks_[ahead_]->channel->busy()) continue;
-    Block& block = *blocks_[ahead_++];
-    end_block(block);
-    begin_block(block, step_ + 1);
-  }
+  while (adapted_ < told_ && adapt_next(false)) begin_next_step_of_final();
+}
+
+// In order, so that all ranks agree; a block that is still being averaged is not final.
+void Driver::begin_next_step_of_final() {
+  if (!runs_ahead_ || ahead_ + 1 != adapted_ || blocks_[ahead_]->channel->busy()) return;
+  Block& block = *blocks_[ahead_++];
+  end_block(block);
+  begin_block(block, step_ + 1);
 }
 
 void Driver::end_block(Block& block) {
@@ -105,8 +108,10 @@ void Driver::end_block(Block& block) {
 bool Driver::proceed(bool may_wait) {
   for (std::size_t i = told_; i < blocks_.size(); ++i) gradient(i);
   begin();  // of no blocks
-  while (adapted_ < blocks_.size())
+  while (adapted_ < blocks_.size()) {
     if (!adapt_next(may_wait)) return false;
+    begin_next_step_of_final();
+  }
   for (combined_ = std::max(combined_, ahead_); combined_ < blocks_.size(); ++combined_) {
     Block& block = *blocks_[combined_];
     while (block.channel->busy()) {

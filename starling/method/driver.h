@@ -38,8 +38,9 @@ class Driver {
   void gradient(std::size_t i);
   /// All gradients are complete, and what the method does with them (an average) is done: the time to clip.
   void gradients();
-  /// Updates block i, in the middle of backward, if the blocks before it are done and nothing is missing. A
-  /// block that is final then begins its next step.
+  /// Updates block i, in the middle of backward, if the blocks before it are done and nothing is missing.
+  /// From then on, also in finish(), a block that is final begins its next step at once, while others are
+  /// still on their way: links do not idle between steps.
   void finish_early(std::size_t i);
   /// The rest of the step: x is the next one when it returns.
   void finish() { proceed(true); }
@@ -60,12 +61,14 @@ class Driver {
   bool proceed(bool may_wait);
   bool gradient_done(std::size_t blocks, bool may_wait);
   bool adapt_next(bool may_wait);
+  void begin_next_step_of_final();
   static bool arrived(Block& block, bool may_wait);
 
   MethodPtr method_;
   std::vector<std::unique_ptr<Block>> blocks_;
   Step step_ = 0;
   bool begun_ = false;
+  bool runs_ahead_ = false;
   std::vector<bool> complete_;  // gradients
   std::size_t told_ = 0;        // blocks whose gradient the method has seen
   std::size_t done_ = 0;        // blocks whose gradient is what the method makes of it

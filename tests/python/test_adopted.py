@@ -74,8 +74,8 @@ def test_a_part_of_the_ranks(tmp_path):
     run(3, """
         group = dist.new_group([0, 2])
         if rank == 1:
-            for _ in range(2):
-                dist.new_group([0, 2], backend="gloo")  # the flock's own two: torch wants everybody to make them
+            for _ in range(3):
+                dist.new_group([0, 2], backend="gloo")  # the flock's own: torch wants everybody to make them
         else:
             bf.init(process_group=group)
             assert bf.size() == 2 and bf.rank() == rank // 2

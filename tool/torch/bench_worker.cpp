@@ -84,6 +84,7 @@ Request read_request(const std::string& line) {
   TrainerOptions& trainer = request.trainer;
   const std::map<std::string, std::function<void(const std::string&)>> options = {
       {"message", [&](const std::string& value) { trainer.message = value; }},
+      {"eager", [&](const std::string& value) { trainer.eager = value == "1"; }},
       {"on_loss", [&](const std::string& value) { trainer.on_loss = value; }},
       {"late", [&](const std::string& value) { request.late = read_lateness(value); }},
       {"marks", [&](const std::string& value) { request.marks = value == "1"; }},
@@ -97,8 +98,8 @@ Request read_request(const std::string& line) {
       throw InvalidArgument(fmt::format("'{}' is no option here", word));
     option->second(word.substr(equals + 1));
   }
-  trainer.name =
-      fmt::format("{} {} {} {}", trainer.method, trainer.topology, trainer.message, trainer.on_loss);
+  trainer.name = fmt::format("{} {} {} {} {}", trainer.method, trainer.topology, trainer.message,
+                             trainer.eager ? "eager" : "", trainer.on_loss);
   return request;
 }
 

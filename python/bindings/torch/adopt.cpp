@@ -39,9 +39,9 @@ c10d_engine::StorePtr find_store(const py::object& /*group*/, const py::object& 
 
 }  // namespace
 
-std::shared_ptr<Fabric>* adopt_group(const py::object& up, const py::object& down, const py::object& store) {
-  c10d_engine::Groups groups{find_group(up), find_group(down)};
-  c10d_engine::StorePtr meeting = find_store(up, store);
+std::shared_ptr<Fabric>* adopt_groups(const std::vector<py::object>& three, const py::object& store) {
+  c10d_engine::Groups groups{find_group(three.at(0)), find_group(three.at(1)), find_group(three.at(2))};
+  c10d_engine::StorePtr meeting = find_store(three.at(0), store);
   const py::gil_scoped_release release;
   return new std::shared_ptr<Fabric>(adopt_c10d(std::move(groups), std::move(meeting)));
 }

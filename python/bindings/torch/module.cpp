@@ -107,10 +107,10 @@ PYBIND11_MODULE(_torch, module) {
   translate_exceptions();
   module.def(
       "adopt",
-      [](const py::object& up, const py::object& down, const py::object& store) {
-        return reinterpret_cast<Address>(adopt_group(up, down, store));
+      [](const std::vector<py::object>& groups, const py::object& store) {
+        return reinterpret_cast<Address>(adopt_groups(groups, store));
       },
-      "A fabric over two process groups of the same ranks, for starling._core.flock_over.");
+      "A fabric over three process groups of the same ranks, for starling._core.flock_over.");
   py::class_<Averaging>(module, "Averaging")
       .def("enter", &Averaging::enter, NoLock())
       .def("exit", &Averaging::exit, NoLock())

@@ -20,6 +20,6 @@ def flock_over(group) -> _core.Flock:
         group = dist.group.WORLD
     ranks = [dist.distributed_c10d._get_global_rank(group, r) if group is not dist.group.WORLD else r
              for r in range(dist.get_world_size(group))]
-    up, down = (dist.new_group(ranks=ranks, backend="gloo") for _ in range(2))
+    groups = [dist.new_group(ranks=ranks, backend="gloo") for _ in range(3)]
     store = dist.PrefixStore(f"starling/{next(_numbers)}", dist.distributed_c10d._get_default_store())
-    return _core.flock_over(_torch.adopt(up, down, store))
+    return _core.flock_over(_torch.adopt(groups, store))

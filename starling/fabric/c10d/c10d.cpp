@@ -90,8 +90,7 @@ Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
       return c10::make_intrusive<Gloo>(c10::make_intrusive<::c10d::PrefixStore>(name, store), request.rank,
                                        request.size, options);
     };
-    GroupPtr up = make("up");
-    return {std::move(up), make("down")};
+    return {make("frames"), make("up"), make("down")};  // in this order, as braces have it
   } catch (const std::exception& error) {
     throw Error(fmt::format("rank {} of {} does not meet the others over Gloo{}{} within {} s: {}",
                             request.rank, request.size, interface.empty() ? "" : " on interface ", interface,

@@ -23,10 +23,11 @@ using GroupPtr = c10::intrusive_ptr<Group>;
 using StorePtr = c10::intrusive_ptr<::c10d::Store>;
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
-/// Two process groups of the same ranks, for nobody else's use. A connection writes in order: in `up`, long
-/// payloads go to higher ranks only, in `down` to lower ones, and what is said about them goes the other way,
-/// where it waits behind none.
+/// Three process groups of the same ranks, for nobody else's use. A connection writes in order, and Gloo says
+/// beforehand when there is room for a message: frames, which must not wait behind long payloads, have a
+/// group of their own, and so have payloads that go up to higher ranks and down to lower ones.
 struct Groups {
+  GroupPtr frames;
   GroupPtr up;
   GroupPtr down;
 };

@@ -13,7 +13,6 @@ namespace {
 using network::Frame;
 using network::FrameKind;
 using network::Slice;
-using network::Turns;
 
 constexpr std::chrono::hours kForever{24 * 365};
 constexpr int kFrameTag = 0x53540001;  // apart from what else the group is used for
@@ -43,7 +42,7 @@ bool Link::expect_frame(std::size_t slot) {
   const std::lock_guard lock(frames_mutex_);
   if (stopping_) return false;
   auto tensors = as_tensors(buffers_[slot]);
-  frames_[slot] = there_.recv(tensors, peer_, kFrameTag);
+  frames_[slot] = talk_.recv(tensors, peer_, kFrameTag);
   return true;
 }
 
@@ -62,7 +61,7 @@ void Link::send(const Frame& given, const Slice& payload) {
     if (is_short && payload.bytes > 0)
       std::memcpy(sent.frame.data() + sizeof(frame), payload.data(), payload.bytes);
     if (!is_short) sent.payload = payload;
-    if (!hand_over(back_, sent.frame, kFrameTag, sent.works[0])) return;
+    if (!hand_over(talk_, sent.frame, kFrameTag, sent.works[0])) return;
     bytes_sent_ += sent.frame.bytes + sent.payload.bytes;
     sent.receipt = frame.kind == FrameKind::received;
     if (!sent.receipt) ++open_;
@@ -70,9 +69,7 @@ void Link::send(const Frame& given, const Slice& payload) {
     sent_.push_back(std::move(sent));
   }
   if (is_short) return;
-  MessageHeader message = given.message;
-  message.bytes = payload.bytes;
-  traffic_.send(traffic_.out.add(peer_, message, Turns::in_turn(given)));
+  traffic_.send(traffic_.out.add(peer_, given));
 }
 
 // False when the peer is gone; who reads from it hears of that, too.
@@ -183,7 +180,7 @@ void Link::take(const Frame& frame, const std::byte* payload) {
     }
   }
   if (is_long)
-    traffic_.receive(traffic_.in.add(peer_, frame.message, Turns::in_turn(frame)));
+    traffic_.receive(traffic_.in.add(peer_, frame));
   else if (!queued)
     deliver(expected);
 }

@@ -28,9 +28,9 @@ class Link {
     std::function<void(const network::Turns::Releases&)> receive;  // the same
   };
 
-  /// Long payloads for the peer go through `there`, those from it through `back`; frames the other way round.
-  Link(Group& there, Group& back, Rank peer, Traffic& traffic)
-      : there_(there), back_(back), peer_(peer), traffic_(traffic) {}
+  /// Long payloads for the peer go through `there`, those from it through `back`.
+  Link(Group& frames, Group& there, Group& back, Rank peer, Traffic& traffic)
+      : talk_(frames), there_(there), back_(back), peer_(peer), traffic_(traffic) {}
   ~Link() { stop(); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -45,7 +45,7 @@ class Link {
   void stop();
 
  private:
-  static constexpr std::size_t kAhead = 16;  // receives that wait for frames
+  static constexpr std::size_t kAhead = 8;  // receives that wait for frames
   static constexpr std::size_t kShort = (std::size_t{16} << 10) - sizeof(network::Frame);  // bytes of payload
 
   /// A frame that waits for its payload, or for those before it.
@@ -72,6 +72,7 @@ class Link {
   void acknowledge(std::uint64_t frames);
   void lose();
 
+  Group& talk_;
   Group& there_;
   Group& back_;
   Rank peer_;

@@ -10,13 +10,11 @@
 namespace starling::c10d_engine {
 namespace {
 
-constexpr std::size_t kWindow = std::size_t{4} << 20;  // bytes on their way to a peer
-
 class C10dWire final : public network::Wire {
  public:
   explicit C10dWire(Groups groups)
       : groups_(std::move(groups)),
-        traffic_{network::Turns(size(), kWindow), network::Turns(size()),
+        traffic_{network::Turns(size()), network::Turns(size()),
                  [this](const network::Turns::Releases& all) {
                    for (const auto& [peer, payloads] : all) link(peer).send_held(payloads);
                  },
@@ -26,8 +24,8 @@ class C10dWire final : public network::Wire {
     for (Rank r = 0; r < size(); ++r) links_.push_back(r == rank() ? nullptr : make_link(r));
   }
 
-  Rank rank() const override { return groups_.up->getRank(); }
-  Rank size() const override { return groups_.up->getSize(); }
+  Rank rank() const override { return groups_.frames->getRank(); }
+  Rank size() const override { return groups_.frames->getSize(); }
 
   void start(Receiver& receiver, network::Pool& pool) override {
     for (const auto& link : links_)
@@ -49,8 +47,10 @@ class C10dWire final : public network::Wire {
 
  private:
   std::unique_ptr<Link> make_link(Rank peer) {
-    const bool up = rank() < peer;
-    return std::make_unique<Link>(*(up ? groups_.up : groups_.down), *(up ? groups_.down : groups_.up), peer,
+    Group& up = *groups_.up;
+    Group& down = *groups_.down;
+    const bool is_higher = peer > rank();
+    return std::make_unique<Link>(*groups_.frames, is_higher ? up : down, is_higher ? down : up, peer,
                                   traffic_);
   }
   Link& link(Rank r) const { return *links_[static_cast<std::size_t>(r)]; }

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -30,34 +29,27 @@ class Turns {
   };
   using Releases = std::vector<Release>;
 
-  explicit Turns(Rank size, std::size_t window = std::numeric_limits<std::size_t>::max())
-      : window_(window), moved_(static_cast<std::size_t>(size)) {}
+  explicit Turns(Rank size) : moved_(static_cast<std::size_t>(size)) {}
 
   /// One more, behind those of this peer that are here.
-  Releases add(Rank peer, const MessageHeader& message, bool in_turn);
+  Releases add(Rank peer, const Frame& frame);
   /// The first of this peer's payloads has arrived.
   Releases done(Rank peer);
   Releases lost(Rank peer);
   /// Now and then, for who waits behind somebody that does not move.
   Releases look();
 
-  /// Whether a message has its turn: those of operations that everybody takes part in, step by step.
-  /// One-sided traffic goes as it comes.
-  static bool in_turn(const Frame& frame);
-
  private:
   struct Entry {
     Rank peer;
-    std::size_t bytes;
     std::uint64_t order;
     bool in_turn;
     bool goes;
   };
   Releases release();
-  bool may_go(const Entry& entry, std::size_t index, Clock::time_point now) const;
+  bool may_go(const Entry& entry, Clock::time_point now) const;
   Clock::time_point& moved(Rank peer) { return moved_[static_cast<std::size_t>(peer)]; }
 
-  const std::size_t window_;  // bytes
   std::mutex mutex_;
   std::vector<Entry> entries_;            // that have not arrived
   std::size_t held_ = 0;                  // of these, which do not go yet
