@@ -89,6 +89,21 @@ TEST(DriverTest, CallsTheHooksInOrderHoweverGradientsCome) {
   });
 }
 
+TEST(DriverTest, OnceEarlyBlocksBeginTheirNextStepAsSoonAsTheyAreFinal) {
+  on_threads(2, [](Flock& flock) {
+    Driven driven(flock, {1, 2, 3, 4}, {.method = "dsgd-awc", .topology = "ring"}, 2);
+    const auto begun = [&](std::size_t block) { return driven.driver[block].channel->round(); };
+    driven.driver.begin();
+    driven.driver.finish();
+    require(begun(0) == 1 && begun(1) == 1, "a plain step");
+    driven.driver.begin();
+    driven.driver.finish_early(1);  // the first one's gradient is not there: nothing is final
+    require(begun(0) == 2 && begun(1) == 2, "in the middle of a step");
+    driven.driver.finish();
+    require(begun(0) == 3 && begun(1) == 3, "the next step");
+  });
+}
+
 TEST(DriverTest, UpdatesEarlyWithTheSameBits) {
   const Problem problem{.n = 4, .count = 30};
   for (const char* method : {"dsgd-awc", "dsgd-atc", "allreduce", "gradient-tracking", "push-sum"})
