@@ -143,6 +143,18 @@ TEST(StoreStrangersTest, GarbageInsteadOfAQuestion) {
   }
 }
 
+TEST(StoreStrangersTest, WhoWaitsMayNotAskAgain) {
+  const ServedStore store;
+  RawConnection connection(store);
+  connection.introduce();
+  const std::string question = encode(StoreRequest{StoreOperation::get, kLong, 0, {"never"}, {}});
+  connection.say(question);
+  std::this_thread::sleep_for(milliseconds(20));
+  connection.say(question);
+  EXPECT_TRUE(connection.dropped());
+  store.client().set("never", "");
+}
+
 TEST(StoreStrangersTest, HalfAQuestionTakesNoMoreMemoryThanThereIs) {
   StoreLimits limits;
   limits.memory = 1 << 20;
@@ -206,6 +218,8 @@ TEST(StoreStrangersTest, AStoreThatDiesEndsAllWaits) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of([&] { client.get("key", kLong); }),
               AllOf(HasSubstr(store.where()), HasSubstr("get 'key'"), HasSubstr("closed the connection")));
+  EXPECT_THAT(error_of([&] { client.set("key", ""); }),
+              AllOf(HasSubstr(store.where()), HasSubstr("refused")));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
   killer.join();
 }
