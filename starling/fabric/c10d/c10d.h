@@ -14,7 +14,4 @@ std::shared_ptr<Fabric> adopt_c10d(c10d_engine::Groups groups, c10d_engine::Stor
 /// Gloo groups.
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request);
 
-/// The store where ranks meet, on a free port of this address.
-c10d_engine::StorePtr host_store(const std::string& address, std::uint16_t& port);
-
 }  // namespace starling

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "starling/base/error.h"
+#include "starling/base/sha256.h"
 #include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
 
@@ -80,7 +81,10 @@ std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, cons
   }
   LocalOptions options;
   options.join_timeout = timeout;
-  const std::string name = fmt::format("{}@{:016x}", job, hash_name(mine));
+  // Names of sockets are for all to see, and the job's word is the token of its store.
+  const std::string both = job + "@" + mine;
+  const std::string name =
+      sha256({reinterpret_cast<const std::uint8_t*>(both.data()), both.size()}).substr(0, 32);
   auto local = join_local(name, index, static_cast<Rank>(same.size()), options);
   return make_hybrid(std::move(local), std::move(network), same, equal_shares(hosts));
 }
