@@ -27,7 +27,7 @@ class RunHosts : public testing::Test {
     return script("way", "exec env -i PATH=\"$PATH\" STARLING_HOST=\"$1\" sh -c \"$2\"");
   }
   std::vector<std::string> words(const std::string& program, std::vector<std::string> options = {},
-                                 const std::string& hosts = "a:2,b:2") const {
+                                 const std::string& hosts = "a:2") const {
     std::vector<std::string> all = {"--hosts", hosts, "--address", "127.0.0.1"};
     if (std::ranges::find(options, "--launcher") == options.end()) {
       all.push_back("--launcher");
@@ -41,7 +41,19 @@ class RunHosts : public testing::Test {
   TestFolder folder_;
 };
 
-TEST_F(RunHosts, RanksAreNumberedOverHostsAndMeetAtOnePlace) {
+// One host's ranks share memory; several need an engine.
+class RunTwoHosts : public RunHosts {
+ protected:
+  void SetUp() override {
+    if (!STARLING_HAS_NETWORK) GTEST_SKIP() << "no fabric between hosts is built in";
+  }
+  std::vector<std::string> words(const std::string& program, std::vector<std::string> options = {},
+                                 const std::string& hosts = "a:2,b:2") const {
+    return RunHosts::words(program, std::move(options), hosts);
+  }
+};
+
+TEST_F(RunTwoHosts, RanksAreNumberedOverHostsAndMeetAtOnePlace) {
   const Finished job({.words = words("echo $STARLING_HOST $STARLING_RANK/$STARLING_SIZE $RANK/$WORLD_SIZE "
                                      "$LOCAL_RANK/$LOCAL_WORLD_SIZE $STARLING_FABRIC $STARLING_INTERFACE "
                                      "$MASTER_ADDR $A $STARLING_LOG $ELSE; "
@@ -60,12 +72,11 @@ TEST_F(RunHosts, RanksAreNumberedOverHostsAndMeetAtOnePlace) {
   for (const std::string& line : lines) EXPECT_EQ(line.substr(4), lines[0].substr(4));
 }
 
-TEST_F(RunHosts, AFlockAveragesOverThem) {
+TEST_F(RunTwoHosts, AFlockAveragesOverThem) {
   std::vector<std::string> all = words("");
   all.resize(all.size() - 3);
   all.emplace_back(STARLING_EXAMPLE_PATH);
   const Finished job({.words = all, .variables = {"STARLING_LOG=info"}});
-  if (job.err.find("is not built in here") != std::string::npos) GTEST_SKIP() << job.err;
   EXPECT_EQ(job.status, 0) << job.err;
   std::vector<std::string> expected;
   for (const char* rank : {"0", "1", "2", "3"})
@@ -76,8 +87,8 @@ TEST_F(RunHosts, AFlockAveragesOverThem) {
 
 TEST_F(RunHosts, LinesStayWholeAndLogsAreHere) {
   const std::string logs = (folder_.path / "logs").string();
-  const Finished job({.words = words("head -c 70000 /dev/zero | tr '\\0' x; echo; printf rest >&2",
-                                     {"--log-dir", logs}, "a,b")});
+  const Finished job(
+      {.words = words("head -c 70000 /dev/zero | tr '\\0' x; echo; printf rest >&2", {"--log-dir", logs})});
   EXPECT_EQ(job.status, 0);
   const std::string line(70000, 'x');
   for (const char* rank : {"0", "1"}) {
@@ -90,7 +101,7 @@ TEST_F(RunHosts, LinesStayWholeAndLogsAreHere) {
   EXPECT_THAT(sorted_lines(job.err), ElementsAre("[0] rest", "[1] rest"));
 }
 
-TEST_F(RunHosts, AFailureStopsAllHostsAndHasItsStatus) {
+TEST_F(RunTwoHosts, AFailureStopsAllHostsAndHasItsStatus) {
   const Finished job({.words = words("[ $RANK = 2 ] || exec sleep 300; echo oops; exit 3")});
   EXPECT_EQ(job.status, 3);
   EXPECT_EQ(job.err,
@@ -98,7 +109,7 @@ TEST_F(RunHosts, AFailureStopsAllHostsAndHasItsStatus) {
             "starling: rank 2 on b failed first, exit status 3; its last lines:\n    oops\n");
 }
 
-TEST_F(RunHosts, ContinueLetsThemGoOn) {
+TEST_F(RunTwoHosts, ContinueLetsThemGoOn) {
   const Finished job(
       {.words = words("case $RANK in 3) kill -KILL $$;; 1) sleep 0.3; exit 4;; esac; echo well",
                       {"--on-failure", "continue"})});
@@ -109,12 +120,12 @@ TEST_F(RunHosts, ContinueLetsThemGoOn) {
 }
 
 TEST_F(RunHosts, TimeoutEndsThem) {
-  const Finished job({.words = words("exec sleep 300", {"--timeout", "0.8"})});
+  const Finished job({.words = words("exec sleep 300", {"--timeout", "0.5"})});
   EXPECT_EQ(job.status, 124);
-  EXPECT_THAT(job.err, HasSubstr("stopped after 0.8 s (--timeout); still running: ranks 0, 1, 2, 3\n"));
+  EXPECT_THAT(job.err, HasSubstr("stopped after 0.5 s (--timeout); still running: ranks 0, 1\n"));
 }
 
-TEST_F(RunHosts, SignalsArePassedOn) {
+TEST_F(RunTwoHosts, SignalsArePassedOn) {
   Launched job(
       {.words = words(
            "trap 'echo one' USR1; trap 'echo two; exit 0' INT; echo up; while :; do sleep 0.02; done")});
@@ -127,14 +138,18 @@ TEST_F(RunHosts, SignalsArePassedOn) {
 }
 
 TEST_F(RunHosts, TheTokenIsInNoCommandLine) {
-  Launched job({.words = words("echo job=$STARLING_JOB; exec sleep 300", {"--env", "SECRET=hush"}, "a,b")});
+  Launched job({.words = words("echo job=$STARLING_JOB; exec sleep 300", {"--env", "SECRET=hush"})});
   job.wait_for("job=", 2);
   const std::string token = value_of(job.out, "job");
   ASSERT_EQ(token.size(), 32u);
+  int seen = 0;
   for (const pid_t pid : launch::descendants(job.pid())) {
     const std::string line = contents("/proc/" + std::to_string(pid) + "/cmdline");
+    if (line.find("--hosts") != std::string::npos) continue;  // as typed
     EXPECT_THAT(line, AllOf(Not(HasSubstr(token)), Not(HasSubstr("hush"))));
+    seen += count(line, "run-part");
   }
+  EXPECT_GE(seen, 1);
   job.signal(SIGTERM);
   EXPECT_EQ(job.finish(), 128 + SIGTERM);
   EXPECT_EQ(job.err, "starling: stopped by SIGTERM\n");
@@ -146,24 +161,25 @@ TEST_F(RunHosts, NothingIsLeftWhenTheLauncherIsKilled) {
   const std::string far =
       script("far", "cat | setsid env -i PATH=\"$PATH\" STARLING_HOST=\"$1\" sh -c \"$2\"");
   Launched job({.words = words("sleep 301 & echo job=$STARLING_JOB; wait", {"--launcher", far})});
-  job.wait_for("job=", 4);
+  job.wait_for("job=", 2);
   const std::string token = value_of(job.out, "job");
-  ASSERT_TRUE(eventually([&] { return launch::processes_with("STARLING_JOB=" + token).size() >= 8; }));
+  ASSERT_TRUE(eventually([&] { return launch::processes_with("STARLING_JOB=" + token).size() >= 4; }));
   job.signal(SIGKILL);
   EXPECT_EQ(job.finish(), -SIGKILL);
   EXPECT_TRUE(nothing_left_of(token));
 }
 
-TEST_F(RunHosts, AHostThatIsLostIsNamed) {
-  const Finished job({.words = words("[ $RANK = 2 ] && kill -KILL $PPID; exec sleep 300")});
-  EXPECT_EQ(job.status, 128 + SIGKILL);
-  EXPECT_THAT(
-      job.err,
-      AllOf(HasSubstr("starling: host b was lost with ranks 2, 3 (way: SIGKILL); stopping the others\n"),
-            HasSubstr("starling: host b failed first, SIGKILL; it printed nothing\n")));
+TEST_F(RunTwoHosts, AHostThatIsLostIsNamed) {
+  Launched job({.words = words("echo pid$RANK=$PPID; exec sleep 300")});
+  job.wait_for("pid", 4);
+  kill(static_cast<pid_t>(std::stol(value_of(job.out, "pid2"))), SIGKILL);
+  EXPECT_EQ(job.finish(), 128 + SIGKILL);
+  EXPECT_EQ(job.err,
+            "starling: host b was lost with ranks 2, 3 (way: SIGKILL); stopping the others\n"
+            "starling: host b failed first, SIGKILL; it printed nothing\n");
 }
 
-TEST_F(RunHosts, AHostThatCannotBeReachedIsNamed) {
+TEST_F(RunTwoHosts, AHostThatCannotBeReachedIsNamed) {
   const std::string no_way =
       script("no-way",
              "[ $1 = b ] && { echo no route to $1 >&2; exit 255; }; exec env -i PATH=\"$PATH\" sh -c \"$2\"");
@@ -183,7 +199,7 @@ TEST_F(RunHosts, WhatAHostLacksIsSaidByIt) {
   const Finished job({.words = all});
   EXPECT_EQ(job.status, 2);
   EXPECT_THAT(job.err, HasSubstr("] starling: program 'no-such-program' is not in PATH\n"));
-  const Finished tool({.words = words("true", {"--remote-tool", "/no/such/starling"}, "a")});
+  const Finished tool({.words = words("true", {"--remote-tool", "/no/such/starling"})});
   EXPECT_EQ(tool.status, 127);
   EXPECT_THAT(tool.err, AllOf(HasSubstr("[a] "), HasSubstr("/no/such/starling")));
 }
@@ -192,7 +208,7 @@ TEST_F(RunHosts, WhatAHostLacksIsSaidByIt) {
 TEST_F(RunHosts, WhatTheWaySaysStandsBehindTheHostsName) {
   const std::string polite =
       script("polite", "echo welcome; printf 'to '; exec env -i PATH=\"$PATH\" sh -c \"$2\"");
-  const Finished job({.words = words("echo hi", {"--launcher", "'" + polite + "'"}, "a:2")});
+  const Finished job({.words = words("echo hi", {"--launcher", "'" + polite + "'"})});
   EXPECT_EQ(job.status, 0) << job.err;
   EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] hi", "[1] hi", "[a] to @u 0 ", "[a] welcome"));
 }
