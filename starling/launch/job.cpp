@@ -91,7 +91,8 @@ Job::Job(const LaunchOptions& options)
   }
   if (options_.timeout) timeout_at_ = in_seconds(*options_.timeout);
   takes_orders_ = options_.part.has_value();
-  if (takes_orders_) out_sink_.append(record_head(RecordKind::up, 0) + "\n");
+  // Behind whatever a login shell has said.
+  if (takes_orders_) out_sink_.append("\n" + record_head(RecordKind::up, 0) + "\n");
 }
 
 Job::Clock::time_point Job::in_seconds(double seconds) {

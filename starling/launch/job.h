@@ -63,6 +63,7 @@ class Job {
   void reap();
   void collect_dead();
   void on_exit(Rank rank, int status);
+  // `how` is said at once; "" for nothing.
   void fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output);
   void check_clock();
   void check_output();

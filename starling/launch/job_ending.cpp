@@ -94,8 +94,12 @@ void Job::on_exit(Rank rank, int status) {
   --living_;
   for (const int which : {0, 1}) member.output.read_some(which, 1 << 20);
   if (options_.part) tell_ended(rank, status);
-  if (member.ending.failed())
-    fail(name_of(rank), fmt::format("failed ({})", member.ending.text()), member.ending, member.output);
+  if (!member.ending.failed()) return;
+  // With our own streams only those who were killed have not told it themselves; the last one is in the
+  // report.
+  const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
+  fail(name_of(rank), news && !options_.part ? fmt::format("failed ({})", member.ending.text()) : "",
+       member.ending, member.output);
 }
 
 void Job::fail(const std::string& who, const std::string& how, const Ending& ending,
@@ -105,9 +109,7 @@ void Job::fail(const std::string& who, const std::string& how, const Ending& end
   const char* rest = living_ == 0               ? ""
                      : options_.stop_on_failure ? "; stopping the others"
                                                 : "; the others go on";
-  // With our own streams only those who were killed have not told it themselves, and nothing is said again.
-  const bool news = options_.share_output ? ending.signal() != 0 : living_ > 0;
-  if (news && !just_told() && !options_.part) say(fmt::format("{} {}{}", who, how, rest));
+  if (!how.empty() && !just_told()) say(fmt::format("{} {}{}", who, how, rest));
   if (options_.stop_on_failure && living_ > 0) stop();
 }
 

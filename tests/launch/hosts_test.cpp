@@ -199,6 +199,7 @@ TEST_F(RunHosts, WhatAHostLacksIsSaidByIt) {
   const Finished job({.words = all});
   EXPECT_EQ(job.status, 2);
   EXPECT_THAT(job.err, HasSubstr("] starling: program 'no-such-program' is not in PATH\n"));
+  EXPECT_THAT(job.err, HasSubstr("starling: host a did not start its ranks (way: exit status 2)\n"));
   const Finished tool({.words = words("true", {"--remote-tool", "/no/such/starling"})});
   EXPECT_EQ(tool.status, 127);
   EXPECT_THAT(tool.err, AllOf(HasSubstr("[a] "), HasSubstr("/no/such/starling")));
@@ -210,7 +211,7 @@ TEST_F(RunHosts, WhatTheWaySaysStandsBehindTheHostsName) {
       script("polite", "echo welcome; printf 'to '; exec env -i PATH=\"$PATH\" sh -c \"$2\"");
   const Finished job({.words = words("echo hi", {"--launcher", "'" + polite + "'"})});
   EXPECT_EQ(job.status, 0) << job.err;
-  EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] hi", "[1] hi", "[a] to @u 0 ", "[a] welcome"));
+  EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] hi", "[1] hi", "[a] to ", "[a] welcome"));
 }
 
 TEST_F(RunHosts, BadUsageIsToldInOneLine) {
@@ -219,6 +220,7 @@ TEST_F(RunHosts, BadUsageIsToldInOneLine) {
       {{"--hosts", "a:2,b:x", "true"}, "'b:x' has 'x' behind its colon"},
       {{"--hosts", "a:2,,b", "true"}, "'a:2,,b' has a host without a name; valid is, for instance, a:2,b:2"},
       {{"--hosts", ":2", "true"}, "without a name"},
+      {{"--hosts", "", "-n", "2", "true"}, "'' has a host without a name"},
       {{"--hosts", "a,a", "true"}, "'a' is there twice"},
       {{"--hosts", "-oProxy,b", "true"}, "'-oProxy' is no host's name"},
       {{"--hosts", "fe80::1", "true"}, "as in [fe80::1]:2"},
@@ -237,7 +239,7 @@ TEST_F(RunHosts, BadUsageIsToldInOneLine) {
   };
   for (const auto& [words, message] : bad) {
     SCOPED_TRACE(message);
-    const Finished job({.words = words});
+    const Finished job({.words = words, .variables = {"STARLING_FABRIC="}});
     EXPECT_EQ(job.status, 2);
     EXPECT_THAT(job.err, AllOf(testing::StartsWith("starling: "), HasSubstr(message)));
     EXPECT_EQ(count(job.err, "\n"), 1) << job.err;
