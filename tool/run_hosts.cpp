@@ -164,7 +164,8 @@ void choose_interface(std::vector<std::string>& environment) {
     if (entry.starts_with(kStore)) store = entry.substr(kStore.size());
   }
   if (store.empty() || !from_environment("GLOO_SOCKET_IFNAME").empty()) return;
-  const std::string address = store.substr(0, store.rfind(':'));
+  std::string address = store.substr(0, store.rfind(':'));
+  if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
   const auto mine = launch::address_towards(address);
   if (!mine)
     throw Error(fmt::format("no way leads from this host to {}, where the job was started", address));
