@@ -27,7 +27,6 @@ struct LaunchOptions {
   std::vector<std::string> command;      // program and arguments
   std::vector<HostPlan> hosts;           // where ranks run; `command HOST LINE` leads there. None: here
   std::optional<JobPart> part;           // standard input brings orders, output takes records
-  std::string token;                     // STARLING_JOB; empty: a random one
   std::vector<std::string> environment;  // NAME=VALUE, beside this process's own
   bool bind = false;                     // pin every rank to its share of the CPUs
   bool share_output = false;             // ranks write to our own streams, and say themselves why they fail
@@ -36,6 +35,7 @@ struct LaunchOptions {
   bool stop_on_failure = true;
   bool one_is_enough = false;  // a job went well if one of its ranks did
   double grace = 5;            // seconds between SIGTERM and SIGKILL
+  std::string token;           // STARLING_JOB; a new one unless given
 };
 
 /// Runs a job of n processes to its end and returns the exit status to leave with: the one of the rank that
