@@ -19,6 +19,7 @@ void add_data(CLI::App& app);
 void add_report(CLI::App& app);
 void add_info(CLI::App& app);
 void add_host_store(CLI::App& app);
+void add_run_part(CLI::App& app);
 
 /// `starling run -n 4 [--] program ...`: keeps the program's words from the parser, byte for byte.
 /// Returns the number of words before them.

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   add_report(app);
   add_info(app);
   add_host_store(app);
+  add_run_part(app);
   try {
     app.parse(keep_program(app, argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();

@@ -8,6 +8,7 @@
 #include "starling/fabric/plugin.h"
 #include "starling/launch/launcher.h"
 #include "tool/command.h"
+#include "tool/run_hosts.h"
 #include "tool/store_host.h"
 #include "tool/timeline.h"
 
@@ -38,19 +39,7 @@ void merge_if_any(const std::string& file) {
   }
 }
 
-// Who hosts the store where ranks meet; "" where they need none.
-std::string store_of(const std::string& fabric) {
-  for (const FabricKind& kind : fabric_kinds())
-    if (kind.name == fabric) return kind.store;
-  return "";
-}
-
-void run(launch::LaunchOptions& options, const std::string& fabric, const CLI::App& command) {
-  options.command = program_words();
-  if (const auto unknown = command.remaining(); !unknown.empty())
-    throw InvalidArgument("starling run has no option " + unknown.front() + "; see starling run --help");
-  if (options.command.empty())
-    throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
+int run_here(launch::LaunchOptions& options, const std::string& fabric) {
   std::optional<StoreHost> store;
   if (!fabric.empty()) options.environment.push_back("STARLING_FABRIC=" + fabric);
   if (const std::string host = store_of(fabric); !host.empty()) {
@@ -59,10 +48,24 @@ void run(launch::LaunchOptions& options, const std::string& fabric, const CLI::A
     options.environment.push_back("STARLING_STORE=" + store->where());
     options.environment.push_back("STARLING_INTERFACE=lo");
   }
+  return launch::launch(options);
+}
+
+void run(launch::LaunchOptions& options, const HostsOptions& hosts, const std::string& fabric,
+         const CLI::App& command) {
+  options.command = program_words();
+  if (const auto unknown = command.remaining(); !unknown.empty())
+    throw InvalidArgument("starling run has no option " + unknown.front() + "; see starling run --help");
+  if (options.command.empty())
+    throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
+  const bool counted = command.count("--ranks") > 0;
+  const bool elsewhere = command.count("--hosts") > 0;
+  if (!counted && !elsewhere)
+    throw InvalidArgument("--ranks is required, as in: starling run -n 8 ./train; or --hosts a:4,b:4");
   const std::string timeline = timeline_file(options);
   if (!timeline.empty())
     for (const std::string& old : timeline_parts(timeline)) std::filesystem::remove(old);
-  exit_status() = launch::launch(options);
+  exit_status() = elsewhere ? run_on_hosts(options, counted, hosts, fabric) : run_here(options, fabric);
   if (!timeline.empty()) merge_if_any(timeline);
 }
 
@@ -95,12 +98,15 @@ void add_run(CLI::App& app) {
   auto on_failure = std::make_shared<std::string>("stop");
   auto timeline = std::make_shared<std::string>();
   auto fabric = std::make_shared<std::string>();
+  auto hosts = std::make_shared<HostsOptions>();
   std::vector<std::string> fabrics;
-  for (const FabricKind& kind : fabric_kinds()) fabrics.push_back(kind.name);
-  CLI::App* command = app.add_subcommand("run", "Start a program as n ranks on this machine");
+  for (const FabricKind& kind : fabric_kinds()) {
+    fabrics.push_back(kind.name);
+    if (!kind.library.empty() && !kind.store.empty()) fabrics.push_back("hybrid(" + kind.name + ")");
+  }
+  CLI::App* command = app.add_subcommand("run", "Start a program as n ranks, on this machine or on several");
   command->add_option("-n,--ranks", options->ranks, "number of ranks")
-      ->required()
-      ->check(CLI::Range(1, 10000));
+      ->check(CLI::Range(1, launch::kMostRanks));
   command->add_flag("--bind", options->bind, "pin every rank to its share of the cores");
   command->add_option("--log-dir", options->log_dir,
                       "also write each rank's output to rank-K.log in this folder");
@@ -119,16 +125,28 @@ void add_run(CLI::App& app) {
   command->add_option("--on-failure", *on_failure, "stop: the other ranks are stopped; continue: they go on")
       ->capture_default_str()
       ->check(CLI::IsMember({"stop", "continue"}));
+  CLI::Option* on_hosts = command->add_option(
+      "--hosts", hosts->hosts, "where ranks run, and how many on each host, as in a:4,b:4; needs no -n");
+  const auto for_hosts = [&](const char* name, std::string& value, const char* help) {
+    command->add_option(name, value, help)->needs(on_hosts);
+  };
+  for_hosts("--launcher", hosts->launcher,
+            "what runs a command line on a host, called with HOST and the line (default: ssh)");
+  for_hosts("--interface", hosts->interface, "of the network between the hosts, the same on all, as in eth0");
+  for_hosts("--address", hosts->address, "of this machine, where the ranks of all hosts meet");
+  for_hosts("--remote-tool", hosts->tool,
+            "the starling program on the hosts (default: the same path as here)");
   command->allow_extras();
   command->footer(
       "Ranks find STARLING_RANK, STARLING_SIZE, STARLING_JOB and torchrun's variables in their environment.\n"
       "The exit status is the one of the rank that failed first.\n\n"
       "Examples:\n  starling run -n 8 ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
-      "python3 -u train.py");
-  command->callback([options, on_failure, timeline, fabric, command] {
+      "python3 -u train.py\n  starling run --hosts node1:4,node2:4 --interface eth0 ./train\n"
+      "  starling run --hosts node1,node2 --launcher 'ssh -p 2222' --env PATH=$PATH python3 train.py");
+  command->callback([options, hosts, on_failure, timeline, fabric, command] {
     if (!timeline->empty()) options->environment.push_back("STARLING_TIMELINE=" + *timeline);
     options->stop_on_failure = *on_failure == "stop";
-    run(*options, *fabric, *command);
+    run(*options, *hosts, *fabric, *command);
   });
 }
 

@@ -23,7 +23,9 @@ bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
 }
 
-// Free at this moment; rank 0 will bind it in a moment. A machine without sockets still runs what needs none.
+}  // namespace
+
+// Rank 0 will bind it in a moment. A machine without sockets still runs what needs none.
 int free_port() {
   constexpr int kUsual = 29500;
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -36,8 +38,6 @@ int free_port() {
     return kUsual;
   return ntohs(address.sin_port);
 }
-
-}  // namespace
 
 Environment::Environment() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries_.emplace_back(*entry);
@@ -79,13 +79,19 @@ Environment job_environment(const std::string& token, Rank n, std::size_t cpus,
   return environment;
 }
 
-Environment rank_environment(const Environment& job, Rank rank, Rank n) {
+Environment rank_environment(const Environment& job, const RankPlace& place) {
   Environment environment = job;
-  for (const std::string_view name : {"STARLING_RANK", "RANK", "LOCAL_RANK"})
-    environment.set(name, std::to_string(rank));
-  for (const std::string_view name : {"STARLING_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"})
-    environment.set(name, std::to_string(n));
+  for (const std::string_view name : {"STARLING_RANK", "RANK"})
+    environment.set(name, std::to_string(place.rank));
+  for (const std::string_view name : {"STARLING_SIZE", "WORLD_SIZE"})
+    environment.set(name, std::to_string(place.size));
+  environment.set("LOCAL_RANK", std::to_string(place.local_rank));
+  environment.set("LOCAL_WORLD_SIZE", std::to_string(place.local_size));
   return environment;
+}
+
+Environment rank_environment(const Environment& job, Rank rank, Rank n) {
+  return rank_environment(job, {rank, n, rank, n});
 }
 
 std::string random_token() {

@@ -31,8 +31,19 @@ void add_user_variables(Environment& environment, const std::vector<std::string>
 Environment job_environment(const std::string& token, Rank n, std::size_t cpus,
                             const std::vector<std::string>& assignments);
 
+/// A rank in its job, and among those of its host.
+struct RankPlace {
+  Rank rank, size;
+  Rank local_rank, local_size;
+};
+
 /// STARLING_RANK, RANK and their like.
+Environment rank_environment(const Environment& job, const RankPlace& place);
+/// The same, where all are on one host.
 Environment rank_environment(const Environment& job, Rank rank, Rank n);
+
+/// A TCP port that is free on this machine at this moment.
+int free_port();
 
 /// 32 random hexadecimal digits.
 std::string random_token();

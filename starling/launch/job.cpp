@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <functional>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
@@ -14,20 +15,17 @@
 
 #include "starling/base/error.h"
 #include "starling/launch/cpus.h"
+#include "starling/launch/pipe.h"
 #include "starling/launch/processes.h"
 
 namespace starling::launch {
 namespace {
 
-struct Pipe {
-  Fd read_end, write_end;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // our end only: the rank's writes block as it expects
-  return {Fd(ends[0]), Fd(ends[1])};
+// Our end only does not block: the rank's writes do, as it expects.
+Pipe output_pipe() {
+  Pipe pipe = make_pipe();
+  do_not_block(pipe.read_end);
+  return pipe;
 }
 
 std::vector<Fd> open_logs(const std::string& folder, Rank n) {
@@ -56,13 +54,21 @@ rlim_t files_needed(Rank n) {
   return 4 * static_cast<rlim_t>(n) + 64;
 }
 
+// On the way to a host nothing is set but the token, by which the guard finds what is left of it.
+Environment environment_for(const LaunchOptions& options, const std::string& token, std::size_t cpus) {
+  if (options.hosts.empty()) return job_environment(token, options.ranks, cpus, options.environment);
+  Environment environment;
+  environment.set("STARLING_JOB", token);
+  return environment;
+}
+
 }  // namespace
 
 Job::Job(const LaunchOptions& options)
     : options_(options),
       cpus_(allowed_cpus()),
       token_(options.token.empty() ? random_token() : options.token),
-      environment_(job_environment(token_, options.ranks, cpus_.size(), options.environment)),
+      environment_(environment_for(options, token_, cpus_.size())),
       file_(find_program(options.command.front(), environment_.get("PATH"))),
       spared_(descendants(getpid())),
       takeover_(files_needed(options.ranks)),
@@ -72,18 +78,21 @@ Job::Job(const LaunchOptions& options)
       err_sink_(STDERR_FILENO),
       err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? &out_sink_ : &err_sink_),
       // At a terminal all ranks stay in our process group: only so may rank 0 read from it.
-      shares_group_(isatty(STDIN_FILENO) != 0),
+      shares_group_(options.hosts.empty() && isatty(STDIN_FILENO) != 0),
       deaths_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!deaths_) throw Error(fmt::format("cannot watch processes: {}", std::strerror(errno)));
   spared_.push_back(guard_.pid());
   try {
-    start_ranks();
+    options_.hosts.empty() ? start_ranks() : start_hosts();
   } catch (...) {
     kill_now();
     loop();
     throw;
   }
   if (options_.timeout) timeout_at_ = in_seconds(*options_.timeout);
+  takes_orders_ = options_.part.has_value();
+  // Behind whatever a login shell has said.
+  if (takes_orders_) out_sink_.append("\n" + record_head(RecordKind::up, 0) + "\n");
 }
 
 Job::Clock::time_point Job::in_seconds(double seconds) {
@@ -91,46 +100,63 @@ Job::Clock::time_point Job::in_seconds(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(capped);
 }
 
-void Job::start_ranks() {
-  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!nothing) throw Error(fmt::format("cannot open /dev/null: {}", std::strerror(errno)));
+ChildPlan Job::common_plan() const {
   ChildPlan plan;
   plan.file = file_;
   plan.arguments = options_.command;
+  plan.environment = environment_.entries();
   plan.own_group = !shares_group_;
   plan.default_sigpipe = takeover_.sigpipe_was_default();
   plan.mask = takeover_.old_mask();
   plan.files = takeover_.old_files();
+  return plan;
+}
+
+void Job::start(const ChildPlan& plan) {
+  const pid_t pid = start_child(plan);
+  Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(children_.size());
+  if (!pidfd || epoll_ctl(deaths_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) != 0) {
+    const int error = errno;
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    throw Error(fmt::format("cannot watch process {}: {}", pid, std::strerror(error)));
+  }
+  children_.push_back({pid, std::move(pidfd)});
+  ++running_;
+}
+
+void Job::start_ranks() {
+  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) throw Error(fmt::format("cannot open /dev/null: {}", std::strerror(errno)));
+  ChildPlan plan = common_plan();
+  const JobPart part = options_.part.value_or(JobPart{0, options_.ranks});
   members_.reserve(static_cast<std::size_t>(options_.ranks));
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
-    Pipe out = options_.share_output ? Pipe{} : make_pipe();
-    Pipe err = options_.share_output ? Pipe{} : make_pipe();
-    plan.environment = rank_environment(environment_, rank, options_.ranks).entries();
+    Pipe out = options_.share_output ? Pipe{} : output_pipe();
+    Pipe err = options_.share_output ? Pipe{} : output_pipe();
+    const RankPlace place{part.first + rank, part.size, rank, options_.ranks};
+    plan.environment = rank_environment(environment_, place).entries();
     if (options_.bind) plan.cpus = share_of_cpus(cpus_, rank, options_.ranks);
-    plan.input = rank == 0 ? STDIN_FILENO : nothing.get();
+    plan.input = rank == 0 && !options_.part ? STDIN_FILENO : nothing.get();
     plan.output = options_.share_output ? STDOUT_FILENO : out.write_end.get();
     plan.error = options_.share_output ? STDERR_FILENO : err.write_end.get();
-    const pid_t pid = start_child(plan);
-    Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u32 = static_cast<std::uint32_t>(rank);
-    if (!pidfd || epoll_ctl(deaths_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) != 0) {
-      const int error = errno;
-      kill(pid, SIGKILL);
-      waitpid(pid, nullptr, 0);
-      throw Error(fmt::format("cannot watch rank {}: {}", rank, std::strerror(error)));
-    }
-    members_.push_back({pid, std::move(pidfd),
-                        RankOutput(rank, std::move(out.read_end), out_sink_, std::move(err.read_end), *err_,
-                                   std::move(logs_[static_cast<std::size_t>(rank)]))});
+    start(plan);
+    const auto number = static_cast<std::size_t>(rank);
+    // Records go one way, and so stay in order.
+    members_.push_back(
+        {RankOutput(options_.part ? record_heads(place.rank) : label_heads(std::to_string(rank), number),
+                    std::move(out.read_end), out_sink_, std::move(err.read_end),
+                    options_.part ? out_sink_ : *err_, std::move(logs_[number]))});
     ++living_;
   }
 }
 
 void Job::loop() {
   while (!finished_) {
-    if (living_ == 0 && !sweeping_) {
+    if (running_ == 0 && !sweeping_) {
       sweep();
       continue;
     }
@@ -143,6 +169,7 @@ void Job::loop() {
 int Job::run() {
   loop();
   for (Member& member : members_) member.output.finish();
+  for (HostLink& link : links_) link.words().finish();
   report();
   flush();
   return exit_status();
@@ -158,33 +185,36 @@ int Job::milliseconds_to_deadline() const {
 }
 
 void Job::wait_for_events() {
-  struct Source {
-    Member* member;
-    int which;
+  std::vector<pollfd> polled;
+  std::vector<std::function<void()>> actions;
+  const auto watch = [&](int fd, short events, std::function<void()> action) {
+    polled.push_back({fd, events, 0});
+    actions.push_back(std::move(action));
   };
-  std::vector<pollfd> polled = {{takeover_.signals(), POLLIN, 0}};
-  std::vector<Sink*> sinks;
-  for (Sink* sink : {&out_sink_, &err_sink_}) {
-    if (!sink->waiting()) continue;
-    polled.push_back({sink->fd(), POLLOUT, 0});
-    sinks.push_back(sink);
-  }
-  std::vector<Source> sources;
-  for (Member& member : members_) {
+  const auto watch_sink = [&](Sink& sink) {
+    if (sink.waiting()) watch(sink.fd(), POLLOUT, [&sink] { sink.write_some(); });
+  };
+  const auto watch_output = [&](RankOutput& output) {
     for (const int which : {0, 1}) {
-      const RankOutput::Stream& stream = member.output.stream(which);
-      if (!stream.pipe || stream.sink->full()) continue;
-      polled.push_back({stream.pipe.get(), POLLIN, 0});
-      sources.push_back({&member, which});
+      const RankOutput::Stream& stream = output.stream(which);
+      if (stream.pipe && !stream.sink->full())
+        watch(stream.pipe.get(), POLLIN, [&output, which] { output.read_some(which, 1); });
     }
+  };
+  watch_sink(out_sink_);
+  watch_sink(err_sink_);
+  for (Member& member : members_) watch_output(member.output);
+  for (HostLink& link : links_) {
+    watch_sink(link.to_it());
+    watch_output(link.words());
+    if (link.records() >= 0 && wants_records())
+      watch(link.records(), POLLIN, [this, &link] { read_records(link); });
   }
+  if (takes_orders_) watch(STDIN_FILENO, POLLIN, [this] { read_orders(); });
+  watch(takeover_.signals(), POLLIN, [this] { read_signals(); });
   if (poll(polled.data(), polled.size(), milliseconds_to_deadline()) <= 0) return;
-  std::size_t at = 1;
-  for (Sink* sink : sinks)
-    if (polled[at++].revents != 0) sink->write_some();
-  for (const Source& source : sources)
-    if (polled[at++].revents != 0) source.member->output.read_some(source.which, 1);
-  if (polled[0].revents != 0) read_signals();
+  for (std::size_t i = 0; i < polled.size(); ++i)
+    if (polled[i].revents != 0) actions[i]();
 }
 
 void Job::check_clock() {

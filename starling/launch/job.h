@@ -10,6 +10,7 @@
 #include "starling/launch/child.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/guard.h"
+#include "starling/launch/host_link.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/output.h"
 #include "starling/launch/takeover.h"
@@ -32,14 +33,25 @@ class Job {
   using Deadline = std::optional<Clock::time_point>;
 
   struct Member {
-    pid_t pid;
-    Fd pidfd;
     RankOutput output;
     Ending ending{};
     bool alive = true;
   };
+  // A process that we started: a rank's own, or the way to a host.
+  struct Child {
+    pid_t pid;
+    Fd pidfd;
+    bool alive = true;
+  };
+  struct Failure {
+    std::string who;
+    Ending ending;
+    const RankOutput* output;
+  };
 
+  ChildPlan common_plan() const;
   void start_ranks();
+  void start(const ChildPlan& plan);
   static Clock::time_point in_seconds(double seconds);
 
   // The loop.
@@ -49,10 +61,23 @@ class Job {
   void read_signals();
   void on_signal(const signalfd_siginfo& info);
   void reap();
-  void collect_dead_ranks();
+  void collect_dead();
   void on_exit(Rank rank, int status);
+  // `how` is said at once; "" for nothing.
+  void fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output);
   void check_clock();
   void check_output();
+
+  // A job over several hosts: the launcher that was started by hand, and those of the hosts.
+  void start_hosts();
+  bool wants_records() const;
+  void read_records(HostLink& link);
+  void on_record(HostLink& link, const Record& record);
+  void on_link_end(std::size_t host, int status);
+  void signal_hosts(int signal, bool whole_group);
+  void read_orders();
+  void on_order(const Order& order);
+  void tell_ended(Rank rank, int status);
 
   // Endings, from gentle to final.
   void signal_ranks(int signal, bool whole_group);
@@ -66,6 +91,7 @@ class Job {
 
   // Words.
   void say(const std::string& text) { err_->append("starling: " + text + "\n"); }
+  std::string name_of(Rank rank) const;
   std::string living_ranks() const;
   void report();
   void flush();
@@ -85,15 +111,20 @@ class Job {
   bool shares_group_;
   Fd deaths_;  // an epoll of pidfds: it hands them out in the order in which they died
   std::vector<Member> members_;
-  Rank living_ = 0;
+  std::vector<HostLink> links_;  // none where the ranks are our own children
+  std::vector<Child> children_;  // members_' or links_'
+  Rank living_ = 0;              // ranks
+  std::size_t running_ = 0;      // children
+  bool takes_orders_ = false;
+  LineSplitter orders_;
 
   bool sweeping_ = false, finished_ = false;
   bool stopping_ = false, killed_ = false, timed_out_ = false, broken_pipe_ = false;
   bool interrupted_ = false, second_interrupt_ = false;  // by SIGINT
   int told_to_end_ = 0;                                  // the last signal of that kind that was passed on
   Clock::time_point told_at_{};
-  std::vector<Rank> failures_;  // on their own account, in order
-  std::vector<pid_t> stopped_;  // leftovers that were sent SIGTERM
+  std::vector<Failure> failures_;  // on their own account, in order
+  std::vector<pid_t> stopped_;     // leftovers that were sent SIGTERM
   Deadline timeout_at_, kill_at_, give_up_at_;
 };
 

@@ -53,34 +53,37 @@ void Job::on_signal(const signalfd_siginfo& info) {
 }
 
 void Job::signal_ranks(int signal, bool whole_group) {
-  for (const Member& member : members_)
-    if (member.alive) kill(whole_group && !shares_group_ ? -member.pid : member.pid, signal);
+  if (!links_.empty()) return signal_hosts(signal, whole_group);
+  for (const Child& child : children_)
+    if (child.alive) kill(whole_group && !shares_group_ ? -child.pid : child.pid, signal);
 }
 
 // Ranks first and in the order of their deaths, then orphans that we were given.
 void Job::reap() {
   while (true) {
-    collect_dead_ranks();
+    collect_dead();
     siginfo_t dead{};
     if (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 || dead.si_pid == 0) break;
-    const auto is_it = [&](const Member& member) { return member.alive && member.pid == dead.si_pid; };
-    if (std::ranges::none_of(members_, is_it)) waitpid(dead.si_pid, nullptr, WNOHANG);
+    const auto is_it = [&](const Child& child) { return child.alive && child.pid == dead.si_pid; };
+    if (std::ranges::none_of(children_, is_it)) waitpid(dead.si_pid, nullptr, WNOHANG);
   }
   if (sweeping_ && killed_) kill_leftovers();
   if (sweeping_ && !killed_) stop_leftovers();
 }
 
-void Job::collect_dead_ranks() {
-  std::vector<epoll_event> events(members_.size());
+void Job::collect_dead() {
+  std::vector<epoll_event> events(children_.size());
   const int count = epoll_wait(deaths_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
-    const auto rank = static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32);
-    Member& member = members_[static_cast<std::size_t>(rank)];
+    const std::size_t index = events[static_cast<std::size_t>(i)].data.u32;
+    Child& child = children_[index];
     int status = 0;
-    if (waitpid(member.pid, &status, WNOHANG) != member.pid) continue;
-    epoll_ctl(deaths_.get(), EPOLL_CTL_DEL, member.pidfd.get(), nullptr);
-    member.pidfd.reset();
-    on_exit(rank, status);
+    if (waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    epoll_ctl(deaths_.get(), EPOLL_CTL_DEL, child.pidfd.get(), nullptr);
+    child.pidfd.reset();
+    child.alive = false;
+    --running_;
+    links_.empty() ? on_exit(static_cast<Rank>(index), status) : on_link_end(index, status);
   }
 }
 
@@ -90,14 +93,23 @@ void Job::on_exit(Rank rank, int status) {
   member.ending.status = status;
   --living_;
   for (const int which : {0, 1}) member.output.read_some(which, 1 << 20);
-  if (!member.ending.failed() || stopping_ || killed_) return;
-  failures_.push_back(rank);
+  if (options_.part) tell_ended(rank, status);
+  if (!member.ending.failed()) return;
+  // With our own streams only those who were killed have not told it themselves; the last one is in the
+  // report.
+  const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
+  fail(name_of(rank), news && !options_.part ? fmt::format("failed ({})", member.ending.text()) : "",
+       member.ending, member.output);
+}
+
+void Job::fail(const std::string& who, const std::string& how, const Ending& ending,
+               const RankOutput& output) {
+  if (stopping_ || killed_) return;
+  failures_.push_back({who, ending, &output});
   const char* rest = living_ == 0               ? ""
                      : options_.stop_on_failure ? "; stopping the others"
                                                 : "; the others go on";
-  // With our own streams only those who were killed have not told it themselves, and nothing is said again.
-  const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
-  if (news && !just_told()) say(fmt::format("rank {} failed ({}){}", rank, member.ending.text(), rest));
+  if (!how.empty() && !just_told()) say(fmt::format("{} {}{}", who, how, rest));
   if (options_.stop_on_failure && living_ > 0) stop();
 }
 
@@ -158,6 +170,12 @@ void Job::kill_leftovers() {
   if (!killed_ && !finished_) kill_now();
 }
 
+std::string Job::name_of(Rank rank) const {
+  for (const HostLink& link : links_)
+    if (link.has(rank)) return fmt::format("rank {} on {}", rank, link.name());
+  return fmt::format("rank {}", rank);
+}
+
 std::string Job::living_ranks() const {
   std::vector<std::string> names;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
@@ -166,7 +184,7 @@ std::string Job::living_ranks() const {
       names.push_back(fmt::format("and {} more", living_ - 8));
       break;
     }
-    names.push_back(std::to_string(rank));
+    names.push_back(std::to_string(options_.part ? options_.part->first + rank : rank));
   }
   return fmt::format("rank{} {}", living_ == 1 ? "" : "s", join_words(names));
 }
@@ -177,21 +195,20 @@ void Job::report() {
       say(fmt::format("the log of rank {} is incomplete: {}", rank, std::strerror(error)));
   if (const int error = out_sink_.error(); error != 0 && error != EPIPE)
     say(fmt::format("standard output is incomplete: {}", std::strerror(error)));
-  if (failures_.empty() || timed_out_ || second_interrupt_) return;
-  const Member& first = members_[static_cast<std::size_t>(failures_.front())];
+  if (failures_.empty() || timed_out_ || second_interrupt_ || options_.part) return;
+  const Failure& first = failures_.front();
   if (told_to_end_ != 0 && first.ending.signal() == told_to_end_) {
     say(fmt::format("stopped by {}", signal_name(told_to_end_)));
     return;
   }
   if (options_.share_output) return;
-  const auto& lines = first.output.last_lines();
-  say(fmt::format("rank {} failed first, {}; {}", failures_.front(), first.ending.text(),
+  const auto& lines = first.output->last_lines();
+  say(fmt::format("{} failed first, {}; {}", first.who, first.ending.text(),
                   lines.empty() ? "it printed nothing" : "its last lines:"));
   for (const std::string& line : lines) err_->append("    " + line + "\n");
   std::vector<std::string> others;
   for (std::size_t i = 1; i < failures_.size(); ++i)
-    others.push_back(fmt::format("rank {} ({})", failures_[i],
-                                 members_[static_cast<std::size_t>(failures_[i])].ending.text()));
+    others.push_back(fmt::format("{} ({})", failures_[i].who, failures_[i].ending.text()));
   if (!others.empty()) say("failed later: " + join_words(others));
 }
 
@@ -217,7 +234,7 @@ int Job::exit_status() const {
   if (second_interrupt_) return 128 + SIGINT;
   const auto went_well = [](const Member& member) { return !member.ending.failed(); };
   if (options_.one_is_enough && std::ranges::any_of(members_, went_well)) return 0;
-  if (!failures_.empty()) return members_[static_cast<std::size_t>(failures_.front())].ending.exit_status();
+  if (!failures_.empty()) return failures_.front().ending.exit_status();
   if (broken_pipe_) return 128 + SIGPIPE;
   return out_sink_.error() != 0 ? 1 : 0;
 }

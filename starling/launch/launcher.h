@@ -8,9 +8,25 @@
 
 namespace starling::launch {
 
+/// A host of a job: its launcher is started through another program, such as ssh, and told what to do.
+struct HostPlan {
+  std::string name;
+  Rank ranks = 1;        // there
+  std::string line;      // for its shell: starts its launcher
+  std::string greeting;  // for that one's standard input; see launch/wire.h
+};
+
+/// The ranks of this launcher are some of a job over several hosts.
+struct JobPart {
+  Rank first = 0;  // the rank of the first here
+  Rank size = 1;   // of the whole job
+};
+
 struct LaunchOptions {
   Rank ranks = 1;
   std::vector<std::string> command;      // program and arguments
+  std::vector<HostPlan> hosts;           // where ranks run; `command HOST LINE` leads there. None: here
+  std::optional<JobPart> part;           // standard input brings orders, output takes records
   std::vector<std::string> environment;  // NAME=VALUE, beside this process's own
   bool bind = false;                     // pin every rank to its share of the CPUs
   bool share_output = false;             // ranks write to our own streams, and say themselves why they fail

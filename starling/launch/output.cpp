@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
+
+#include "starling/launch/wire.h"
 
 namespace starling::launch {
 namespace {
@@ -47,16 +50,36 @@ void Sink::write_some() {
   }
 }
 
-RankOutput::RankOutput(Rank rank, Fd out, Sink& out_sink, Fd err, Sink& err_sink, Fd log)
-    : prefix_(fmt::format("[{}] ", rank)),
-      coloured_prefix_(fmt::format("\033[0;{}m[{}]\033[0m ",
-                                   kColours[static_cast<std::size_t>(rank) % kColours.size()], rank)),
+LineHeads label_heads(const std::string& label, std::size_t colour) {
+  LineHeads heads;
+  const std::string plain = fmt::format("[{}] ", label);
+  const std::string coloured =
+      fmt::format("\033[0;{}m[{}]\033[0m ", kColours[colour % kColours.size()], label);
+  for (const int which : {0, 1}) {
+    std::ranges::fill(heads.plain[which], plain);
+    std::ranges::fill(heads.coloured[which], coloured);
+  }
+  return heads;
+}
+
+LineHeads record_heads(Rank rank) {
+  LineHeads heads;
+  const RecordKind kinds[2][2] = {{RecordKind::out, RecordKind::out_piece},
+                                  {RecordKind::err, RecordKind::err_piece}};
+  for (const int which : {0, 1})
+    for (const int piece : {0, 1})
+      heads.plain[which][piece] = heads.coloured[which][piece] = record_head(kinds[which][piece], rank);
+  return heads;
+}
+
+RankOutput::RankOutput(LineHeads heads, Fd out, Sink& out_sink, Fd err, Sink& err_sink, Fd log)
+    : heads_(std::move(heads)),
       streams_{{std::move(out), &out_sink, {}}, {std::move(err), &err_sink, {}}},
       log_(std::move(log)) {}
 
 void RankOutput::read_some(int which, std::size_t limit) {
   Stream& stream = streams_[which];
-  const auto take = [&](std::string_view text, bool ended) { emit(*stream.sink, text, ended); };
+  const auto take = [&](std::string_view text, bool ended) { emit(which, text, ended); };
   static thread_local std::array<char, 64 * 1024> buffer;
   for (std::size_t total = 0; stream.pipe && total < limit;) {
     const ssize_t got = read(stream.pipe.get(), buffer.data(), buffer.size());
@@ -70,7 +93,7 @@ void RankOutput::read_some(int which, std::size_t limit) {
     stream.lines.feed(std::string_view(buffer.data(), static_cast<std::size_t>(got)), take);
     total += static_cast<std::size_t>(got);
   }
-  if (!log_text_.empty()) write_log(std::exchange(log_text_, {}));
+  write_log();
 }
 
 void RankOutput::finish() {
@@ -78,14 +101,15 @@ void RankOutput::finish() {
     // A pipe holds a megabyte at most; more would come from a writer outside of the job.
     read_some(which, 4 << 20);
     Stream& stream = streams_[which];
-    stream.lines.finish([&](std::string_view text, bool ended) { emit(*stream.sink, text, ended); });
+    stream.lines.finish([&](std::string_view text, bool ended) { emit(which, text, ended); });
   }
-  write_log(std::exchange(log_text_, {}));
+  write_log();
 }
 
-void RankOutput::emit(Sink& sink, std::string_view text, bool ended) {
+void RankOutput::emit(int which, std::string_view text, bool ended) {
   constexpr std::size_t kShown = 400;
-  sink.append(sink.colour() ? coloured_prefix_ : prefix_);
+  Sink& sink = *streams_[which].sink;
+  sink.append(heads_.head(sink.colour(), which, ended));
   sink.append(text);
   sink.append("\n");
   if (log_) {
@@ -102,7 +126,9 @@ void RankOutput::emit(Sink& sink, std::string_view text, bool ended) {
   last_lines_.push_back(std::move(line));
 }
 
-void RankOutput::write_log(std::string_view text) {
+void RankOutput::write_log() {
+  const std::string all = std::exchange(log_text_, {});
+  std::string_view text = all;
   while (log_ && !text.empty()) {
     const ssize_t wrote = write(log_.get(), text.data(), text.size());
     if (wrote < 0 && errno == EINTR) continue;

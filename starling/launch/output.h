@@ -41,12 +41,15 @@ class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;
 
+  LineSplitter() = default;
+  explicit LineSplitter(std::size_t longest) : longest_(longest) {}
+
   /// Calls emit(text, ended) for every line without its newline; `ended` is false for a piece.
   template <typename Emit>
   void feed(std::string_view bytes, Emit&& emit) {
     while (!bytes.empty()) {
       const std::size_t newline = bytes.find('\n');
-      const std::size_t room = kLongest - partial_.size();
+      const std::size_t room = longest_ - partial_.size();
       const std::size_t take = std::min({newline, bytes.size(), room});
       const bool ended = take == newline;
       if (partial_.empty() && (ended || take == room)) {
@@ -70,8 +73,22 @@ class LineSplitter {
   }
 
  private:
+  std::size_t longest_ = kLongest;
   std::string partial_;
 };
+
+/// What stands before lines: by stream, and by whether the line goes on.
+struct LineHeads {
+  std::string plain[2][2], coloured[2][2];
+
+  const std::string& head(bool colour, int which, bool ended) const {
+    return (colour ? coloured : plain)[which][ended ? 0 : 1];
+  }
+};
+/// "[label] ", in one of some colours at a terminal.
+LineHeads label_heads(const std::string& label, std::size_t colour);
+/// Those of a host's launcher, which the one that started it takes off again.
+LineHeads record_heads(Rank rank);
 
 /// The output of one rank: its two pipes, its log file, its last lines.
 class RankOutput {
@@ -84,23 +101,25 @@ class RankOutput {
     LineSplitter lines;
   };
 
-  /// `log` may be empty.
-  RankOutput(Rank rank, Fd out, Sink& out_sink, Fd err, Sink& err_sink, Fd log);
+  /// Pipes and log may be empty.
+  RankOutput(LineHeads heads, Fd out, Sink& out_sink, Fd err, Sink& err_sink, Fd log);
 
   Stream& stream(int which) { return streams_[which]; }
   /// Reads what is there now, at most `limit` bytes; closes the pipe at its end.
   void read_some(int which, std::size_t limit);
+  /// A line, or a piece of one, that came in another way.
+  void add(int which, std::string_view text, bool ended) { emit(which, text, ended); }
   /// Reads what is left and ends partial lines.
   void finish();
+  void write_log();
   const std::deque<std::string>& last_lines() const { return last_lines_; }
   /// errno of a failed write to the log file, else 0.
   int log_error() const { return log_error_; }
 
  private:
-  void emit(Sink& sink, std::string_view text, bool ended);
-  void write_log(std::string_view text);
+  void emit(int which, std::string_view text, bool ended);
 
-  std::string prefix_, coloured_prefix_;
+  LineHeads heads_;
   Stream streams_[2];
   Fd log_;
   int log_error_ = 0;

@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/launch/address.h"
 #include "starling/launch/child.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/environment.h"
+#include "starling/launch/hosts.h"
 #include "starling/launch/output.h"
+#include "starling/launch/pipe.h"
 #include "starling/launch/processes.h"
+#include "starling/launch/wire.h"
 
 namespace starling::launch {
 namespace {
@@ -125,6 +129,61 @@ TEST(FindProgram, SearchesAsAShellWould) {
   EXPECT_EQ(find_program("/bin/sh", nullptr), "/bin/sh");
   EXPECT_THROW(find_program("sh", "/nowhere"), InvalidArgument);
   EXPECT_THROW(find_program("", "/bin"), InvalidArgument);
+}
+
+TEST(Hosts, AreReadWithTheirNumbers) {
+  const auto hosts = parse_hosts("a:2,me@b,[fe80::1]:3,[::1]");
+  std::vector<std::string> seen;
+  for (const HostShare& host : hosts) seen.push_back(host.name + "=" + std::to_string(host.ranks));
+  EXPECT_THAT(seen, ElementsAre("a=2", "me@b=1", "fe80::1=3", "::1=1"));
+  EXPECT_EQ(bare_name("me@b"), "b");
+  EXPECT_EQ(bare_name("b"), "b");
+  for (const char* bad : {"", "a,", "a:", "a:-1", "a:10001", "a:2x", "[::1]2", "a b"})
+    EXPECT_THROW(parse_hosts(bad), InvalidArgument) << bad;
+}
+
+TEST(SplitWords, AsAShellWould) {
+  EXPECT_THAT(split_words("  ssh -p\t22 "), ElementsAre("ssh", "-p", "22"));
+  EXPECT_THAT(split_words("a'b \"c'd \"e 'f\" '' \\ g\\'"), ElementsAre("ab \"cd", "e 'f", "", " g'"));
+  EXPECT_THAT(split_words("\"a\\\"b\\c\\\\\" 'a\\'"), ElementsAre("a\"b\\c\\", "a\\"));
+  EXPECT_TRUE(split_words(" ").empty());
+  for (const char* bad : {"'a", "\"a'", "a\\"}) EXPECT_THROW(split_words(bad), InvalidArgument) << bad;
+}
+
+TEST(Addresses, OfThisMachine) {
+  EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(address_towards("no.such.host.invalid"), std::nullopt);
+  EXPECT_EQ(address_of_interface("lo"), "127.0.0.1");
+  EXPECT_EQ(interface_with("127.0.0.1"), "lo");
+  EXPECT_EQ(interface_with("192.0.2.1"), "");
+  EXPECT_TRUE(is_loopback("127.0.1.1") && is_loopback("::1") && !is_loopback("10.0.0.1"));
+}
+
+TEST(Wire, GreetingsArriveByteForByte) {
+  const Greeting sent{"token", 3, 2, 7, true, {"A=x\ny", "B="}, {"prog", "", "a b", "\xff"}};
+  Pipe pipe = make_pipe();
+  const std::string text = encode(sent) + "15 1\n";
+  ASSERT_EQ(write(pipe.write_end.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  pipe.write_end.reset();
+  const Greeting got = read_greeting(pipe.read_end.get());
+  EXPECT_EQ(encode(got), encode(sent));
+  EXPECT_EQ(got.command, sent.command);
+  char rest[6] = {};
+  EXPECT_EQ(read(pipe.read_end.get(), rest, 5), 5);  // it took nothing of what follows
+  const auto order = parse_order(std::string_view(rest, 4));
+  ASSERT_TRUE(order);
+  EXPECT_TRUE(order->signal == 15 && order->whole_group);
+  EXPECT_THROW(read_greeting(pipe.read_end.get()), Error);
+}
+
+TEST(Wire, RecordsAreToldFromOtherLines) {
+  const std::string line = record_head(RecordKind::err_piece, 12) + "@o 1 x";
+  const auto record = parse_record(line);
+  ASSERT_TRUE(record);
+  EXPECT_TRUE(record->kind == RecordKind::err_piece && record->rank == 12 && record->text == "@o 1 x");
+  for (const char* other : {"", "@", "@z 1 x", "@o x", "o 1 x", "@o 1", "@o 1x"})
+    EXPECT_FALSE(parse_record(other)) << other;
+  for (const char* other : {"", "15", "15 x", "x 1", "15 1 1"}) EXPECT_FALSE(parse_order(other)) << other;
 }
 
 }  // namespace

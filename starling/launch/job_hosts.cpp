@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "starling/base/error.h"
+#include "starling/launch/job.h"
+#include "starling/launch/pipe.h"
+
+// A job over several hosts: the launcher that was started by hand has their launchers as children, through
+// ssh or its like; those have the ranks, report their output and endings, and do to them what they are told.
+
+namespace starling::launch {
+
+void Job::start_hosts() {
+  ChildPlan plan = common_plan();
+  members_.reserve(static_cast<std::size_t>(options_.ranks));
+  links_.reserve(options_.hosts.size());
+  for (const HostPlan& host : options_.hosts) {
+    Pipe in = make_pipe();
+    Pipe out = make_pipe();
+    Pipe err = make_pipe();
+    do_not_block(in.write_end);
+    do_not_block(out.read_end);
+    do_not_block(err.read_end);
+    plan.arguments = options_.command;
+    plan.arguments.push_back(host.name);
+    plan.arguments.push_back(host.line);
+    plan.input = in.read_end.get();
+    plan.output = out.write_end.get();
+    plan.error = err.write_end.get();
+    start(plan);
+    const auto first = static_cast<Rank>(members_.size());
+    links_.emplace_back(
+        host, first,
+        HostLink::Ends{std::move(in.write_end), std::move(out.read_end), std::move(err.read_end)}, out_sink_,
+        *err_);
+    for (Rank rank = first; rank < first + host.ranks; ++rank, ++living_) {
+      const auto number = static_cast<std::size_t>(rank);
+      members_.push_back({RankOutput(label_heads(std::to_string(rank), number), Fd(), out_sink_, Fd(), *err_,
+                                     std::move(logs_[number]))});
+    }
+  }
+}
+
+// Who stopped reading our output stops the ranks', too, but not the end of the job.
+bool Job::wants_records() const {
+  return killed_ || timed_out_ || !(out_sink_.full() || err_->full());
+}
+
+void Job::read_records(HostLink& link) {
+  link.read_records([&](const Record& record) { on_record(link, record); });
+  for (Rank rank = link.first(); rank <= link.last(); ++rank)
+    members_[static_cast<std::size_t>(rank)].output.write_log();
+}
+
+void Job::on_record(HostLink& link, const Record& record) {
+  Member& member = members_[static_cast<std::size_t>(std::max(record.rank, link.first()))];
+  if (record.kind == RecordKind::up) return;
+  if (record.kind == RecordKind::ended) {
+    int status = 0;
+    std::from_chars(record.text.data(), record.text.data() + record.text.size(), status);
+    if (member.alive) on_exit(record.rank, status);
+    return;
+  }
+  if (out_sink_.full() && (killed_ || timed_out_)) return;  // nobody reads, and nobody waits for that
+  const bool is_error = record.kind == RecordKind::err || record.kind == RecordKind::err_piece;
+  const bool whole = record.kind == RecordKind::out || record.kind == RecordKind::err;
+  member.output.add(is_error ? 1 : 0, record.text, whole);
+}
+
+// Its ranks have ended before it, unless it could not start them or was cut off.
+void Job::on_link_end(std::size_t host, int status) {
+  HostLink& link = links_[host];
+  while (link.read_records([&](const Record& record) { on_record(link, record); })) {
+  }
+  link.words().read_some(1, 1 << 20);
+  std::vector<std::string> lost;
+  for (Rank rank = link.first(); rank <= link.last(); ++rank) {
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    member.output.write_log();
+    if (!member.alive) continue;
+    member.alive = false;
+    // Who says that all is well although ranks are missing is not believed.
+    member.ending.status = status == 0 ? 1 << 8 : status;
+    --living_;
+    lost.push_back(std::to_string(rank));
+  }
+  if (lost.empty()) return;
+  const std::string way = std::filesystem::path(options_.command.front()).filename().string();
+  const std::string how = fmt::format("{}: {}", way, Ending{status}.text());
+  const Ending ending{status == 0 ? 1 << 8 : status};
+  fail("host " + link.name(),
+       link.up()
+           ? fmt::format("was lost with rank{} {} ({})", lost.size() == 1 ? "" : "s", join_words(lost), how)
+           : fmt::format("did not start its ranks ({})", how),
+       ending, link.words());
+}
+
+// What is on its way to a host is not there yet to take orders: it is ended here.
+void Job::signal_hosts(int signal, bool whole_group) {
+  const bool ends =
+      signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT || signal == SIGKILL;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    if (!children_[i].alive) continue;
+    if (ends && !links_[i].up()) {
+      kill(-children_[i].pid, signal);
+    } else {
+      links_[i].send({signal, whole_group});
+    }
+  }
+}
+
+// At a host: from the launcher that has started us.
+void Job::read_orders() {
+  char buffer[4096];
+  const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (got > 0) {
+    orders_.feed(std::string_view(buffer, static_cast<std::size_t>(got)), [&](std::string_view line, bool) {
+      if (const auto order = parse_order(line)) on_order(*order);
+    });
+    return;
+  }
+  takes_orders_ = false;  // it is gone, or the way to it is
+  if (sweeping_) {
+    kill_at_ = Clock::now();
+  } else {
+    stop();
+  }
+}
+
+void Job::on_order(const Order& order) {
+  if (order.signal == SIGKILL) {
+    kill_now();
+  } else if (sweeping_) {
+    if (order.signal == SIGTERM || order.signal == SIGINT) kill_at_ = Clock::now();
+  } else {
+    signal_ranks(order.signal, order.whole_group);
+  }
+}
+
+void Job::tell_ended(Rank rank, int status) {
+  out_sink_.append(record_head(RecordKind::ended, options_.part->first + rank) + std::to_string(status) +
+                   "\n");
+}
+
+}  // namespace starling::launch

@@ -1,0 +1,200 @@
+#include "tool/run_hosts.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <numeric>
+#include <optional>
+#include <unistd.h>
+
+#include "starling/base/error.h"
+#include "starling/fabric/plugin.h"
+#include "starling/launch/address.h"
+#include "starling/launch/child.h"
+#include "starling/launch/environment.h"
+#include "starling/launch/wire.h"
+#include "tool/bench_program.h"
+#include "tool/command.h"
+#include "tool/store_host.h"
+
+namespace starling::tool {
+namespace {
+
+// Nobody sits at the hosts to be asked, and one that vanishes is noticed within a minute.
+constexpr const char* kSsh = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15";
+constexpr const char* kPartCommand = "run-part";
+
+// Of our own environment; what is about this process or this host stays here.
+std::vector<std::string> variables_for_hosts() {
+  constexpr std::array<std::string_view, 7> kStay = {
+      "STARLING_RANK=",  "STARLING_SIZE=",   "STARLING_JOB=",       "STARLING_HOST=",
+      "STARLING_STORE=", "STARLING_FABRIC=", "STARLING_LAST_WORDS="};
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const bool stays =
+        std::ranges::any_of(kStay, [&](std::string_view name) { return text.starts_with(name); });
+    if (text.starts_with("STARLING_") && !stays) variables.emplace_back(text);
+  }
+  return variables;
+}
+
+std::string from_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string chosen_fabric(const std::string& asked, const std::vector<launch::HostShare>& hosts) {
+  const std::string fabric = asked.empty() ? from_environment("STARLING_FABRIC") : asked;
+  if (fabric.empty()) return hosts.size() == 1 ? "local" : "hybrid";
+  if (hosts.size() == 1 && fabric == "local") return fabric;
+  if (store_of(fabric).empty()) {
+    std::vector<std::string> valid;
+    for (const FabricKind& kind : fabric_kinds())
+      if (!kind.store.empty()) valid.push_back(kind.name);
+    throw InvalidArgument(
+        fmt::format("--fabric {} does not reach several hosts under starling run; these do: {}", fabric,
+                    join_words(valid)));
+  }
+  return fabric;
+}
+
+// Of this machine, as the hosts see it.
+std::string meeting_address(const HostsOptions& options, const std::string& interface,
+                            const std::vector<launch::HostShare>& hosts) {
+  if (!options.address.empty()) return options.address;
+  if (!interface.empty()) return launch::address_of_interface(interface);
+  std::vector<std::string> unknown;
+  for (const launch::HostShare& host : hosts) {
+    const auto address = launch::address_towards(launch::bare_name(host.name));
+    if (!address) unknown.push_back(host.name);
+    if (address && !launch::is_loopback(*address)) return *address;
+  }
+  if (unknown.empty()) return "127.0.0.1";
+  throw InvalidArgument(fmt::format(
+      "which address of this machine do the hosts reach? It does not know a way to {}; say --address "
+      "or --interface",
+      join_words(unknown)));
+}
+
+// For programs that meet as torch.distributed does, at rank 0.
+std::string address_of_first(const std::string& host, const std::string& ours) {
+  const auto address = launch::address_towards(host);
+  return address && launch::is_loopback(*address) ? ours : host;
+}
+
+std::vector<std::string> launcher_words(const std::string& launcher) {
+  std::vector<std::string> words;
+  try {
+    words = launch::split_words(launcher.empty() ? kSsh : launcher);
+    if (words.empty()) throw InvalidArgument("it is empty");
+    launch::find_program(words.front(), std::getenv("PATH"));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("--launcher: {}", error.what()));
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string store_of(const std::string& fabric) {
+  for (const FabricKind& kind : fabric_kinds())
+    if (kind.name == fabric || (!kind.library.empty() && fmt::format("hybrid({})", kind.name) == fabric))
+      return kind.store;
+  return "";
+}
+
+int run_on_hosts(const launch::LaunchOptions& job, bool counted, const HostsOptions& options,
+                 const std::string& fabric) {
+  const auto hosts = launch::parse_hosts(options.hosts);
+  const Rank size = std::accumulate(hosts.begin(), hosts.end(), Rank{0},
+                                    [](Rank sum, const launch::HostShare& host) { return sum + host.ranks; });
+  if (counted && job.ranks != size)
+    throw InvalidArgument(
+        fmt::format("-n {} but --hosts has {} ranks in all; -n is not needed", job.ranks, size));
+  launch::Environment checked;
+  launch::add_user_variables(checked, job.environment);
+
+  launch::LaunchOptions outer = job;
+  outer.ranks = size;
+  outer.command = launcher_words(options.launcher);
+  launch::Greeting greeting{launch::random_token(), 0, 1, size, job.bind, variables_for_hosts(), job.command};
+  const auto set = [&](const char* name, const std::string& value) {
+    greeting.environment.push_back(fmt::format("{}={}", name, value));
+  };
+  std::optional<StoreHost> store;
+  const std::string between = chosen_fabric(fabric, hosts);
+  set("STARLING_FABRIC", between);
+  if (const std::string host = store_of(between); !host.empty()) {
+    const std::string interface =
+        options.interface.empty() ? from_environment("STARLING_INTERFACE") : options.interface;
+    const std::string address = meeting_address(options, interface, hosts);
+    store.emplace(host, address);
+    set("STARLING_STORE", store->where());
+    if (!interface.empty()) set("STARLING_INTERFACE", interface);
+    if (hosts.size() > 1) {
+      set("MASTER_ADDR", address_of_first(launch::bare_name(hosts.front().name), address));
+      set("MASTER_PORT", std::to_string(launch::free_port()));
+    }
+  }
+  greeting.environment.insert(greeting.environment.end(), job.environment.begin(), job.environment.end());
+
+  const std::string tool = options.tool.empty() ? own_path() : options.tool;
+  const std::string line = fmt::format("cd {} && exec {} {}", shell_quoted(std::filesystem::current_path()),
+                                       shell_quoted(tool), kPartCommand);
+  for (const launch::HostShare& host : hosts) {
+    greeting.ranks = host.ranks;
+    outer.hosts.push_back({host.name, host.ranks, line, encode(greeting)});
+    greeting.first += host.ranks;
+  }
+  return launch::launch(outer);
+}
+
+namespace {
+
+// The interface by which this host reaches the store is the one that others reach it by. A name that was
+// chosen, by us or for Gloo, counts more.
+void choose_interface(std::vector<std::string>& environment) {
+  constexpr std::string_view kStore = "STARLING_STORE=";
+  std::string store;
+  for (const std::string& entry : environment) {
+    if (entry.starts_with("STARLING_INTERFACE=") || entry.starts_with("GLOO_SOCKET_IFNAME=")) return;
+    if (entry.starts_with(kStore)) store = entry.substr(kStore.size());
+  }
+  if (store.empty() || !from_environment("GLOO_SOCKET_IFNAME").empty()) return;
+  std::string address = store.substr(0, store.rfind(':'));
+  if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
+  const auto mine = launch::address_towards(address);
+  if (!mine)
+    throw Error(fmt::format("no way leads from this host to {}, where the job was started", address));
+  if (const std::string name = launch::interface_with(*mine); !name.empty())
+    environment.push_back("STARLING_INTERFACE=" + name);
+}
+
+void run_part() {
+  if (isatty(STDIN_FILENO) != 0) throw InvalidArgument("this command is for starling run --hosts");
+  launch::Greeting greeting = launch::read_greeting(STDIN_FILENO);
+  choose_interface(greeting.environment);
+  launch::LaunchOptions options;
+  options.ranks = greeting.ranks;
+  options.command = greeting.command;
+  options.environment = greeting.environment;
+  options.bind = greeting.bind;
+  options.token = greeting.token;
+  options.part = launch::JobPart{greeting.first, greeting.size};
+  options.stop_on_failure = false;  // who has started us decides
+  exit_status() = launch::launch(options);
+}
+
+}  // namespace
+
+void add_run_part(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand(kPartCommand, "The ranks of one host; starling run --hosts starts it there");
+  command->group("");  // not for people
+  command->callback(run_part);
+}
+
+}  // namespace starling::tool
