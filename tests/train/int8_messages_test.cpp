@@ -155,7 +155,9 @@ TEST(Int8Training, LearnsAsWellAsWithFloat32) {
     double accuracy = 0;
     on_ranks(4, [&](Flock& flock) {
       Experiment experiment;
-      experiment.data = "synthetic(train=4000,test=1000)";
+      torch::set_num_threads(1);
+      experiment.data = "synthetic(train=2000,test=1000)";
+      experiment.model = "mlp(layers=2, width=64)";
       experiment.optimizer = "momentum(lr=0.02)";
       experiment.epochs = 3;
       experiment.batch = 16;
@@ -167,7 +169,7 @@ TEST(Int8Training, LearnsAsWellAsWithFloat32) {
     return accuracy;
   };
   const double exact = accuracy_with("float32");
-  EXPECT_GT(exact, 0.95);
+  EXPECT_GT(exact, 0.9);
   EXPECT_GE(accuracy_with("int8"), exact - 0.005);
 }
 
