@@ -132,6 +132,7 @@ int run_on_hosts(const launch::LaunchOptions& job, bool counted, const HostsOpti
         options.interface.empty() ? from_environment("STARLING_INTERFACE") : options.interface;
     const std::string address = meeting_address(options, interface, hosts);
     store.emplace(host, address);
+    greeting.token = store->token();
     set("STARLING_STORE", store->where());
     if (!interface.empty()) set("STARLING_INTERFACE", interface);
     if (hosts.size() > 1) {

@@ -37,12 +37,20 @@ void check(const Method& method, const DriverOptions& options, DType parameters)
   if (method.needs_exact_messages())
     throw InvalidArgument(fmt::format("{} cannot take {} messages: {}; use float32", options.method,
                                       name(options.message), method.exact_messages_because()));
+  check_message(method, options.method, options.message);
   if (parameters != DType::float32)
     throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
                                       name(parameters), name(options.message)));
 }
 
 }  // namespace
+
+void check_message(const Method& method, const std::string& spec, DType message) {
+  const std::string reason = method.no_int8_because();
+  if (message == DType::int8 && !reason.empty())
+    throw InvalidArgument(fmt::format(
+        "{} cannot take int8 messages: {}; valid here are float32, float16 and bfloat16", spec, reason));
+}
 
 void check_optimizer(const Method& method, const std::string& optimizer) {
   const std::string needed = method.needs_optimizer();

@@ -24,6 +24,9 @@ SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, con
 SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
                          std::uint64_t seed);
 
+/// Throws InvalidArgument where a method that takes short messages does not take these.
+void check_message(const Method& method, const std::string& spec, DType message);
+
 /// Throws InvalidArgument where the method cannot do with this optimizer (a name of optimizer_families()).
 void check_optimizer(const Method& method, const std::string& optimizer);
 

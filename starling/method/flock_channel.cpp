@@ -10,6 +10,7 @@
 #include "starling/kernel/copy.h"
 #include "starling/method/flock_one_sided.h"
 #include "starling/method/relay_memory.h"
+#include "starling/method/short_form.h"
 
 namespace starling {
 namespace {
@@ -20,7 +21,7 @@ Missing missing_rule(const std::string& name) {
   return name == "zero" ? Missing::zero : Missing::counts;
 }
 
-// A block as it travels in fewer bits: it lies in outgoing memory, converted.
+// A block as it travels in fewer bits: it lies in outgoing memory.
 struct Shortened {
   Pieces pieces;
   Outgoing memory;
@@ -30,6 +31,7 @@ class FlockChannel final : public Channel {
  public:
   FlockChannel(const Flock& flock, const std::string& name, const ChannelOptions& options)
       : flock_(flock), name_(name), options_(options) {
+    if (options.message != DType::float32) short_form_ = make_short_form(options.message, options.ends);
     if (options.relay) {
       relay_ =
           flock_.relay(options.schedule->name(), Name(name_ + "/relay"),
@@ -73,7 +75,7 @@ class FlockChannel final : public Channel {
 
   std::span<const Term> shared(MutableBlock out) override {
     if (shared_from_ == nullptr) return shared_.terms();
-    around(options_.message, out, out.data, shared_from_, shared_.terms());
+    around(out, out.data, shared_from_, shared_.terms());
     whole_ = {out.data, 1};
     return {&whole_, 1};
   }
@@ -84,9 +86,7 @@ class FlockChannel final : public Channel {
   }
 
   void* outgoing(std::size_t bytes) override {
-    if (!options_.schedule || options_.message != DType::float32 ||
-        options_.schedule->mixing() == Mixing::two_block)
-      return nullptr;
+    if (!options_.schedule || short_form_ || options_.schedule->mixing() == Mixing::two_block) return nullptr;
     outgoing_ = flock_.outgoing_bytes(bytes);
     return outgoing_.bytes().data();
   }
@@ -104,6 +104,10 @@ class FlockChannel final : public Channel {
       pending_.push_back(flock_.start_allreduce(std::move(pieces), reduction, Name(name_ + "/reduce")));
       return;
     }
+    if (options_.message == DType::int8)
+      throw InvalidArgument(name_ +
+                            ": int8 messages cannot be summed on their way to everybody; use float32, "
+                            "float16 or bfloat16");
     // An own copy: outgoing memory is read by others while the result is being written.
     const std::size_t element = size_of(options_.message);
     short_.resize(total_count(pieces) * element);
@@ -234,40 +238,48 @@ class FlockChannel final : public Channel {
     bool differences = false;
   };
 
-  bool shortens(const Pieces& pieces) const {
-    return options_.message != DType::float32 && pieces[0].in.dtype == DType::float32;
-  }
+  bool shortens(const Pieces& pieces) const { return short_form_ && pieces[0].in.dtype == DType::float32; }
 
   // What is not float32 (a scalar) travels as it is.
   Shortened shorten(const Pieces& pieces) {
     std::vector<MutableBlock> blocks;
-    for (const Piece& piece : pieces)
-      blocks.push_back(
-          {piece.in.dtype == DType::float32 ? options_.message : piece.in.dtype, nullptr, piece.in.count});
+    for (const Piece& piece : pieces) {
+      const bool shorter = piece.in.dtype == DType::float32;
+      const auto [dtype, count] = shorter ? short_form_->travelling(piece.in.count)
+                                          : ShortForm::Travelling{piece.in.dtype, piece.in.count};
+      blocks.push_back({dtype, nullptr, count});
+    }
     Shortened sent{pieces_of(blocks), {}};
     sent.memory = flock_.outgoing_bytes(message_bytes(sent.pieces));
     for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const ConstBlock& in = pieces[i].in;
       std::byte* to = sent.memory.bytes().data() + sent.pieces[i].offset;
-      convert(pieces[i].in.dtype, pieces[i].in.data, sent.pieces[i].in.dtype, to, pieces[i].in.count);
+      if (in.dtype == DType::float32)
+        short_form_->encode(static_cast<const float*>(in.data), in.count, to);
+      else
+        copy_bytes(to, in.data, in.bytes());
       sent.pieces[i].in.data = to;
     }
     return sent;
   }
 
-  // out <- x + the sum of w (theirs - own), which keeps the flock's mean whatever the rounding.
-  static void around(DType message, MutableBlock out, const void* x, const void* own,
-                     std::span<const Term> terms) {
+  // x keeps what it has of its own, so the flock's mean stays whatever the rounding.
+  void around(MutableBlock out, const void* x, const void* own, std::span<const Term> terms) const {
     std::vector<Term> others;
     for (const Term& term : terms)
       if (term.data != own) others.push_back(term);
-    combine_around(message, out.data, x, own, others, out.count);
+    if (short_form_ && out.dtype == DType::float32)
+      short_form_->around(static_cast<float*>(out.data), static_cast<const float*>(x), own, others,
+                          out.count);
+    else
+      combine_around(out.dtype, out.data, x, own, others, out.count);
   }
 
   // A mean within a group that was passed on is nobody's own: the average less x, then.
-  static void subtract_own(const Piece& piece, ConstBlock sent, std::span<const Term> terms) {
-    const auto is_own = [&](const Term& term) { return term.data == sent.data; };
+  void subtract_own(const Piece& piece, const void* sent, std::span<const Term> terms) const {
+    const auto is_own = [&](const Term& term) { return term.data == sent; };
     if (std::any_of(terms.begin(), terms.end(), is_own)) {
-      around(sent.dtype, {piece.in.dtype, piece.out, piece.in.count}, nullptr, sent.data, terms);
+      around({piece.in.dtype, piece.out, piece.in.count}, nullptr, sent, terms);
       return;
     }
     combine(piece.in.dtype, piece.out, terms, piece.in.count);
@@ -281,10 +293,9 @@ class FlockChannel final : public Channel {
       const Piece& piece = job.pieces[i];
       const auto terms = job.exchange.terms(i);
       if (job.differences)
-        subtract_own(piece, job.sent[i].in, terms);
+        subtract_own(piece, job.sent[i].in.data, terms);
       else if (job.sent[i].in.dtype != piece.in.dtype)
-        around(options_.message, {piece.in.dtype, piece.out, piece.in.count}, piece.in.data,
-               job.sent[i].in.data, terms);
+        around({piece.in.dtype, piece.out, piece.in.count}, piece.in.data, job.sent[i].in.data, terms);
       else
         combine(piece.in.dtype, piece.out, terms, piece.in.count);
     }
@@ -324,6 +335,7 @@ class FlockChannel final : public Channel {
   Flock flock_;
   std::string name_;
   ChannelOptions options_;
+  std::unique_ptr<ShortForm> short_form_;  // null where messages are exact
   Rounds rounds_;
   std::optional<Relay> relay_;
   std::vector<Job> jobs_;
@@ -365,10 +377,6 @@ bool has_two_phases(const Schedule& schedule) {
 }  // namespace
 
 ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const ChannelOptions& options) {
-  if (options.message != DType::float32 && options.message != DType::float16 &&
-      options.message != DType::bfloat16)
-    throw InvalidArgument("messages travel as float32, float16 or bfloat16, not " +
-                          starling::name(options.message));
   if (options.message != DType::float32 && options.relay)
     throw InvalidArgument("relayed sums would gather the rounding of " + starling::name(options.message) +
                           " messages; use float32");

@@ -9,10 +9,13 @@ namespace starling {
 struct ChannelOptions {
   /// Null for methods that follow none.
   SchedulePtr schedule;
-  /// What averages travel as: float32, or float16 or bfloat16 of parameters in float32.
+  /// What averages travel as: float32, or float16, bfloat16 or int8 of parameters in float32.
   DType message = DType::float32;
   /// Where given, the schedule is a tree to relay along.
   RelayRule relay;
+  /// Where the block's parameters end, the last one at its own end: int8 messages scale each on its own.
+  /// Without them it is one parameter.
+  std::vector<std::size_t> ends = {};
 };
 
 /// Made by every rank, under the same name.

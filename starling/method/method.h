@@ -63,6 +63,8 @@ class Method {
   /// Why messages cannot travel in fewer bits than the parameters have; empty where they can.
   virtual std::string exact_messages_because() const { return {}; }
   bool needs_exact_messages() const { return !exact_messages_because().empty(); }
+  /// Why they cannot travel as int8, which has no sums of its own, where 16 bits do; empty where they can.
+  virtual std::string no_int8_because() const { return {}; }
   /// gradient() tells others, so that a gradient cannot be taken back.
   virtual bool sends_gradients() const { return false; }
   /// How it relays, if it does.

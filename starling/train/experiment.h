@@ -54,7 +54,7 @@ void visit_settings(E& e, Visit&& visit) {
   visit("cosine", e.cosine, "whether it falls to zero along a cosine afterwards");
   visit("seed", e.seed, "of the start, the split and the order");
   visit("on_loss", e.on_loss, "a worker dies: raise (everybody stops) or reweight (the others go on)");
-  visit("message", e.message, "what models travel as: float32, float16, bfloat16");
+  visit("message", e.message, "what models travel as: float32, float16, bfloat16, int8");
   visit("drop", e.drop,
         "share of the neighbours' messages that get lost on the way, to see what a method makes of it");
   visit("accumulation", e.accumulation, "batches per step");

@@ -19,7 +19,7 @@ struct TrainerOptions {
   /// Parameters travel in buckets of at least so many megabytes, in the order backward produces their
   /// gradients.
   double bucket_mb = 4;
-  /// What averages travel as: float32, float16 or bfloat16. Parameters and optimizers stay in float32.
+  /// What averages travel as: float32, float16, bfloat16 or int8. Parameters and optimizers stay in float32.
   std::string message = "float32";
 
   /// Calls of backward() per step(). Only the last one communicates. 0: any number, where the method sends

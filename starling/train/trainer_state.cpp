@@ -28,9 +28,11 @@ T choose_word(const std::string& option, const std::string& word,
 }
 
 DType message_type(const TrainerOptions& options) {
-  return choose_word<DType>(
-      "message type", options.message,
-      {{"float32", DType::float32}, {"float16", DType::float16}, {"bfloat16", DType::bfloat16}});
+  return choose_word<DType>("message type", options.message,
+                            {{"float32", DType::float32},
+                             {"float16", DType::float16},
+                             {"bfloat16", DType::bfloat16},
+                             {"int8", DType::int8}});
 }
 
 OnLoss loss_policy(const TrainerOptions& options) {
@@ -60,6 +62,17 @@ void check(const TrainerOptions& options) {
   choose_word<int>("buffers", options.buffers, {{"average", 0}, {"broadcast", 0}, {"local", 0}});
 }
 
+// Where parameters end, and where the gaps behind them do: zeros would spoil the scale of small parameters.
+std::vector<std::size_t> ends_in(const Bucket& bucket, const std::vector<Placed>& all) {
+  std::vector<std::size_t> ends;
+  for (const std::size_t i : bucket.parameters) {
+    ends.push_back(all[i].offset);
+    ends.push_back(all[i].offset + static_cast<std::size_t>(all[i].parameter.numel()));
+  }
+  ends.push_back(static_cast<std::size_t>(bucket.x.numel()));
+  return ends;
+}
+
 // Which optimizer a method needs is a matter of its moments.
 void check(const Method& method, const std::string& name, const std::string& native) {
   const std::string needed = method.needs_optimizer();
@@ -87,6 +100,7 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
     throw InvalidArgument(
         fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
                     options.method, options.message, method->exact_messages_because()));
+  check_message(*method, options.method, message);
   if (options.schedule) method->check(*options.schedule);
   const SchedulePtr schedule =
       options.schedule ? options.schedule : schedule_for(flock, *method, options.topology, options.seed);
@@ -108,7 +122,8 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
     if (!update) update = local->make_update(parameters, buckets[b]);
     blocks.push_back(std::make_unique<Block>(
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
-        make_flock_channel(flock, name, {schedule, message, method->relay_rule()})));
+        make_flock_channel(flock, name,
+                           {schedule, message, method->relay_rule(), ends_in(buckets[b], parameters)})));
     blocks.back()->hypers = local->hypers();
   }
   driver.emplace(method, std::move(blocks));

@@ -53,9 +53,11 @@ inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gr
     const std::size_t begin = cut(x.count, first, parameters);
     const std::size_t count = cut(x.count, last, parameters) - begin;
     std::vector<Segment> segments;
+    std::vector<std::size_t> ends;
     for (std::size_t p = first; p < last; ++p) {
       const std::size_t from = cut(x.count, p, parameters);
       segments.push_back({from - begin, cut(x.count, p + 1, parameters) - from, 0, true});
+      ends.push_back(segments.back().begin + segments.back().count);
     }
     const std::size_t offset = begin * size_of(x.dtype);
     const MutableBlock own{x.dtype, static_cast<std::byte*>(x.data) + offset, count};
@@ -65,7 +67,7 @@ inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gr
     const std::string name = fmt::format("part/{}", part);
     blocks.push_back(std::make_unique<Block>(
         name, own, along, std::move(segments), std::move(update),
-        make_flock_channel(flock, name, {schedule, options.message, method->relay_rule()})));
+        make_flock_channel(flock, name, {schedule, options.message, method->relay_rule(), ends})));
     blocks.back()->hypers = hypers;
   }
   return {method, std::move(blocks)};

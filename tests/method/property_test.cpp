@@ -270,14 +270,14 @@ TEST(ShortMessageTest, TheMeanIsKeptToTheRoundingOfFloat32) {
                                                        {"gossip-pga(h=3)", "ring"},
                                                        {"gradient-tracking", "ring"}};
   for (const auto& [method, topology] : cases)
-    for (const DType message : {DType::bfloat16, DType::float16}) {
+    for (const DType message : {DType::bfloat16, DType::float16, DType::int8}) {
       MethodRun run = run_of(method, topology, "sgd(lr=0)", 4);
       run.options.message = message;
       run.steps = 200;
       const auto found = trajectory<float>(run);
       EXPECT_LT(distance(found.mean(false), found.mean(true)), 2e-6L) << method << " " << name(message);
       // They have come as near to each other as the messages can say.
-      const Number near = message == DType::bfloat16 ? 2e-2L : 2e-3L;
+      const Number near = message == DType::float16 ? 2e-3L : 2e-2L;
       for (Rank rank = 0; rank < 4; ++rank)
         EXPECT_LT(distance(found.last(rank), found.mean(true)), near) << method << " on " << topology;
       EXPECT_GT(distance(found.last(0), found.mean(true)), 1e-7L) << method << ": messages were not short";
@@ -297,9 +297,12 @@ TEST(ShortMessageTest, GradientsAreAveragedToTheRoundingOfTheMessages) {
 
 TEST(ShortMessageTest, CecaOfShortMessagesComesNear) {
   MethodRun run = run_of("dsgd-atc", "ceca", "sgd(lr=0)", 5);
-  run.options.message = DType::bfloat16;
-  const auto found = trajectory<float>(run);
-  for (Rank rank = 0; rank < 5; ++rank) EXPECT_LT(distance(found.last(rank), found.mean(true)), 4e-2L);
+  for (const DType message : {DType::bfloat16, DType::int8}) {
+    run.options.message = message;
+    const auto found = trajectory<float>(run);
+    for (Rank rank = 0; rank < 5; ++rank)
+      EXPECT_LT(distance(found.last(rank), found.mean(true)), 4e-2L) << name(message);
+  }
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ TEST(MethodRefusalTest, OptimizersWithoutMoments) {
 }
 
 TEST(MethodRefusalTest, ShortMessagesWhereTheyWouldSpoilTheResult) {
-  for (const DType message : {DType::bfloat16, DType::float16}) {
+  for (const DType message : {DType::bfloat16, DType::float16, DType::int8}) {
     const auto refused = [&](const char* method, const char* topology) {
       return refusal({.method = method, .topology = topology, .message = message});
     };
@@ -141,7 +141,12 @@ TEST(MethodRefusalTest, ShortMessagesWhereTheyWouldSpoilTheResult) {
   }
   EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = DType::bfloat16}, 6),
               AllOf(HasSubstr("hierarchical"), HasSubstr("bfloat16"), HasSubstr("float32")));
-  EXPECT_THAT(refusal({.message = DType::int8}), HasSubstr("float32, float16 or bfloat16, not int8"));
+  EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = DType::int8}, 6),
+              AllOf(HasSubstr("hierarchical"), HasSubstr("int8"), HasSubstr("float32")));
+  EXPECT_THAT(refusal({.message = DType::int16}), HasSubstr("float32, float16, bfloat16 or int8, not int16"));
+  EXPECT_THAT(refusal({.method = "allreduce", .message = DType::int8}),
+              AllOf(HasSubstr("allreduce cannot take int8"), HasSubstr("float32, float16 and bfloat16"),
+                    HasSubstr("bytegrad")));
   EXPECT_THAT(refusal<double>({.message = DType::bfloat16}),
               AllOf(HasSubstr("float64"), HasSubstr("bfloat16")));
 }

@@ -220,10 +220,15 @@ TEST(SavedState, ShortMessagesToo) {
   const RecordFolder folder;
   SavedRun run;
   run.problem = {.n = 4, .count = 40};
-  for (const char* method : {"dsgd-awc", "dsgd-atc", "gradient-tracking", "allreduce"}) {
+  for (const auto& [method, message] : {std::pair{"dsgd-awc", DType::bfloat16},
+                                        {"dsgd-awc", DType::int8},
+                                        {"dsgd-atc", DType::bfloat16},
+                                        {"gradient-tracking", DType::bfloat16},
+                                        {"gradient-tracking", DType::int8},
+                                        {"allreduce", DType::bfloat16}}) {
     run.options = {
-        .method = method, .topology = "ring", .optimizer = "momentum(lr=0.05)", .message = DType::bfloat16};
-    EXPECT_TRUE(goes_on<float>(run, folder)) << method;
+        .method = method, .topology = "ring", .optimizer = "momentum(lr=0.05)", .message = message};
+    EXPECT_TRUE(goes_on<float>(run, folder)) << method << " " << name(message);
   }
 }
 

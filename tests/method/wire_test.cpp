@@ -18,15 +18,16 @@ std::uint64_t encoded(const std::string& codec, std::size_t count) {
 
 /// Bytes that rank 0 sends in its fourth step.
 std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topology,
-                              const std::string& optimizer = "sgd(lr=0.01)") {
+                              const std::string& optimizer = "sgd(lr=0.01)", DType message = DType::float32) {
   const SharedNumbers<std::uint64_t> sent(1);
   const auto ends = launchers()[0].run(kWireRanks, [&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     flock.set_timeout(30s);
     std::vector<float> x(kCount, 1.0F);
     std::vector<float> gradient(kCount);
-    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
-                          {.method = method, .topology = topology, .optimizer = optimizer});
+    Driver driver =
+        drive(flock, mutable_block(x), mutable_block(gradient),
+              {.method = method, .topology = topology, .optimizer = optimizer, .message = message});
     for (Step step = 0; step < 4; ++step) {
       const std::uint64_t before = flock.bytes_sent();
       for (std::size_t i = 0; i < kCount; ++i)
@@ -52,6 +53,19 @@ TEST(WireTest, NeighboursGetEncodedDifferences) {
   EXPECT_LT(encoded("uint8", kCount), kCount * 101 / 100 + 64);
   EXPECT_LT(encoded("sign", kCount), kCount / 8 + kCount / 256 + 64);
   EXPECT_EQ(encoded("top-k(fraction=0.01)", kCount), 8 * kCount / 100);
+}
+
+// A byte for each element, and two numbers for every 512.
+TEST(WireTest, MessagesInFewerBits) {
+  const auto sent = [](const std::string& method, DType message) {
+    return bytes_of_a_step(method, "ring", "sgd(lr=0.01)", message);
+  };
+  for (const char* method : {"dsgd-atc", "dsgd-awc"}) {
+    const std::uint64_t plain = sent(method, DType::float32);
+    EXPECT_EQ(2 * sent(method, DType::bfloat16), plain);
+    EXPECT_EQ(sent(method, DType::int8), 2 * (kCount + 8 * 20)) << method;
+    EXPECT_LT(static_cast<double>(sent(method, DType::int8)), 0.255 * static_cast<double>(plain)) << method;
+  }
 }
 
 TEST(WireTest, EverybodyGetsEncodedGradients) {

@@ -28,9 +28,10 @@ METHOD = "dsgd-awc one-peer-exponential"
 
 
 def test_training_answers_with_seconds_and_moments():
-    for plain, late, marked in answers(2, ["worker", "lenet", "1"],
-                                       [f"{METHOD} 3", f"{METHOD} 4 message=bfloat16 late=60,2,1", f"{METHOD} 3 marks=1"]):
-        assert len(plain) == len(late) == 2
+    for plain, late, bytewise, marked in answers(2, ["worker", "lenet", "1"],
+                                                 [f"{METHOD} 3", f"{METHOD} 4 message=bfloat16 late=60,2,1",
+                                                  f"{METHOD} 2 message=int8", f"{METHOD} 3 marks=1"]):
+        assert len(plain) == len(late) == len(bytewise) == 2
         assert float(late[0]) >= 2 * 0.06  # steps 1 and 3
         seconds, _, *moments = map(float, marked)
         assert len(moments) == 3 and moments == sorted(moments)

@@ -280,6 +280,7 @@ def test_dropped_and_made_anew():
 
 
 @pytest.mark.parametrize("options, tolerance", [({"message": "bfloat16"}, 0.05), ({"message": "float16"}, 0.01),
+                                                ({"message": "int8"}, 0.05),
                                                 ({"loss_scale": 1024.0}, 1e-5)])
 def test_shorter_messages_and_loss_scale(options, tolerance):
     def trained(**more):

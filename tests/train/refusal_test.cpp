@@ -26,6 +26,7 @@ TEST(Refusal, OfUnknownWords) {
   EXPECT_THAT(trainer_refusal({.method = "dsgd-acw"}), AllOf(HasSubstr("dsgd-acw"), HasSubstr("dsgd-awc")));
   EXPECT_THAT(trainer_refusal({.topology = "rang"}), AllOf(HasSubstr("rang"), HasSubstr("ring")));
   EXPECT_THAT(trainer_refusal({.message = "float61"}), AllOf(HasSubstr("float61"), HasSubstr("float16")));
+  EXPECT_THAT(trainer_refusal({.message = "int4"}), AllOf(HasSubstr("int4"), HasSubstr("int8")));
   EXPECT_THAT(trainer_refusal({.buffers = "averaged"}), AllOf(HasSubstr("averaged"), HasSubstr("broadcast")));
   EXPECT_THAT(trainer_refusal({.on_loss = "rise"}), AllOf(HasSubstr("rise"), HasSubstr("raise")));
   EXPECT_THAT(trainer_refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
@@ -65,6 +66,9 @@ TEST(Refusal, OfWhatExcludesEachOther) {
                 AllOf(HasSubstr(method), HasSubstr("bfloat16 would round"), HasSubstr("float32")));
   EXPECT_THAT(trainer_refusal({.method = "relay-sgd", .topology = "chain", .message = "float16"}),
               HasSubstr("use float32"));
+  EXPECT_THAT(trainer_refusal({.method = "push-sum", .message = "int8"}), HasSubstr("int8 would round"));
+  EXPECT_THAT(trainer_refusal({.method = "allreduce", .message = "int8"}),
+              AllOf(HasSubstr("allreduce cannot take int8"), HasSubstr("float16 and bfloat16")));
 }
 
 std::string refusal_of(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {

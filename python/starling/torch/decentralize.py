@@ -293,7 +293,7 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "
             optimizer.step()
 
     The result is a subclass of the optimizer's class, for learning rate schedulers, ``state_dict`` and GradScaler.
-    ``method``: ``starling.methods()`` lists them. ``message``: float32, float16 or bfloat16 on the wire. ``accumulation``:
+    ``method``: ``starling.methods()`` lists them. ``message``: float32, float16, bfloat16 or int8 on the wire. ``accumulation``:
     backward passes per step, 0 for any number. ``clip_norm``: the most that the global norm of the gradients may be.
     ``eager``: updates inside backward. ``on_loss``: "raise", or "reweight" to go on without ranks that die.
     """

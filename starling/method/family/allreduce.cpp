@@ -25,6 +25,9 @@ class Allreduce : public Method {
   void adapt(Block& block) override { block.update(); }
 
   bool sends_gradients() const override { return true; }
+  std::string no_int8_because() const override {
+    return "gradients are summed on their way; the method bytegrad averages them in bytes";
+  }
   bool needs_schedule() const override { return false; }
 };
 

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <benchmark/benchmark.h>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "starling/base/random.h"
+#include "starling/method/short_form.h"
+
+// What a block of float32 costs that travels in fewer bits: `encode` makes the message, `average` takes a
+// neighbour's into x. In turns with memcpy of the block. `of_copy`: the bytes that must move (block and
+// messages) per second, over those of the copy; `block_bytes/s` counts the block alone. Ratios are of
+// medians.
+
+namespace {
+
+using namespace starling;
+using Clock = std::chrono::steady_clock;
+
+template <typename Body>
+double message_seconds(const Body& body) {
+  const auto start = Clock::now();
+  body();
+  benchmark::ClobberMemory();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double message_median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void message_block(benchmark::State& state, DType message, bool average) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const std::size_t count = bytes / sizeof(float);
+  const auto form = make_short_form(message, {});
+  const auto [dtype, elements] = form->travelling(count);
+  std::vector<float> x(count), copy(count);
+  Random random(1, 2, 3);
+  for (float& value : x) value = static_cast<float>(random.uniform() - 0.5);
+  std::vector<std::byte> own(elements * size_of(dtype)), theirs(own.size());
+  form->encode(x.data(), count, own.data());
+  theirs = own;
+  const Term neighbour[] = {{theirs.data(), 0.5}};
+  std::vector<double> times, copies;
+  for (auto _ : state) {
+    copies.push_back(message_seconds([&] { std::memcpy(copy.data(), x.data(), bytes); }));
+    times.push_back(message_seconds([&] {
+      if (average)
+        form->around(x.data(), x.data(), own.data(), neighbour, count);
+      else
+        form->encode(x.data(), count, own.data());
+    }));
+    state.SetIterationTime(times.back());
+  }
+  const auto block = static_cast<double>(bytes), sent = static_cast<double>(own.size());
+  const double moved = average ? 2 * block + 2 * sent : block + sent;
+  const double time = message_median(times), copied = 2 * block / message_median(copies);
+  state.counters["of_copy"] = moved / time / copied;
+  const auto rate = [](double value) {
+    return benchmark::Counter(value, benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);
+  };
+  state.counters["block_bytes/s"] = rate(block / time);
+  state.counters["copy_bytes/s"] = rate(copied);
+}
+
+const bool kMessagesEnlisted = [] {
+  for (const DType message : {DType::float16, DType::bfloat16, DType::int8})
+    for (const bool average : {false, true})
+      benchmark::RegisterBenchmark(("message/" + name(message) + (average ? "/average" : "/encode")).c_str(),
+                                   message_block, message, average)
+          ->Arg(1 << 20)
+          ->Arg(64 << 20)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+  return true;
+}();
+
+}  // namespace
