@@ -47,12 +47,13 @@ class Engine:
     all_reduce: str
     start: object  # (hosts, words, ranks) -> our job
     start_peer: object  # (hosts, ranks, name) -> its job
+    native: bool = False  # whether our ranks can leave an all-reduce to it
     missing: object = lambda: None
 
 
 ENGINES = {
     "c10d": Engine("", "gloo", "gloo's all-reduce", starling_job, gloo_job),
-    "mpi": Engine(" over MPI", "MPI", "MPI_Allreduce", starling_mpi_job, mpi_peer_job, mpi_missing),
+    "mpi": Engine(" over MPI", "MPI", "MPI_Allreduce", starling_mpi_job, mpi_peer_job, True, mpi_missing),
 }
 
 

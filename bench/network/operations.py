@@ -10,11 +10,11 @@ LEAST_GAIN = {4: 1.45, 8: 1.7}  # all-reduce's time over ours; theory says 2 (n 
 MOST_OVER_HAND = 1.1
 
 
-def contenders_of(jobs, elements, network):
+def contenders_of(jobs, elements, network, native=False):
     """By (whose, operation)."""
     found = {}
     for whose, job in jobs.items():
-        for operation in ("one-peer", "all-reduce"):
+        for operation in ("one-peer", "all-reduce", *(["native-all-reduce"] if native and whose == "ours" else [])):
             found[whose, operation] = Contender(f"{job.name} {operation}", job,
                                                 lambda count, o=operation: f"{o} {elements} {count}",
                                                 least_bytes=int(0.9 * 4 * elements) if network else 0)
@@ -24,10 +24,11 @@ def contenders_of(jobs, elements, network):
 def over(engine, hosts, options):
     """Figures and times of one engine on the shaped network."""
     jobs = operations_jobs(engine, hosts, options.by_hand)
+    native = engine.native and not options.by_hand
     figures, times = [], []
     for millions in options.blocks:
         elements = int(millions * 1e6)
-        all_of = contenders_of(jobs, elements, network=True)
+        all_of = contenders_of(jobs, elements, True, native)
         interleave(list(all_of.values()), options.rounds, options.seconds, hosts)
         ours, theirs = all_of["ours", "one-peer"], all_of["peer", "all-reduce"]
         idle = statistics.median(ours.idle)
@@ -43,6 +44,8 @@ def over(engine, hosts, options):
                at_least=LEAST_GAIN.get(hosts.count) if hosts.rate is not None else None)
         figure(f"one-peer by hand on {engine.peer} / one-peer", ratio(all_of["peer", "one-peer"], ours))
         figure(f"{engine.all_reduce} / our all-reduce", ratio(theirs, all_of["ours", "all-reduce"]))
+        if native:
+            figure(f"{engine.all_reduce} / our all-reduce left to it", ratio(theirs, all_of["ours", "native-all-reduce"]))
         times += [Times(f"operations, {millions:g} M floats", hosts.count, hosts.rate, one.name, one.middle(),
                         statistics.median(one.idle)) for one in all_of.values()]
     for job in jobs.values():
