@@ -7,45 +7,12 @@
 #include <exception>
 #include <mpi.h>
 
-#include "bench/work.h"
+#include "bench/mpi_by_hand.h"
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
-#include "starling/kernel/combine.h"
 
 namespace starling::bench {
 namespace {
-
-/// Receives are posted first, then sends; the average follows in one pass when all are there.
-class ByHand {
- public:
-  ByHand(const Work& work, int rank) : work_(work), rank_(rank) {}
-
-  void operator()(std::vector<float>& x) {
-    const std::vector<int> offsets = source_offsets(work_, step_++);
-    const auto count = static_cast<int>(x.size());
-    theirs_.resize(offsets.size());
-    std::vector<MPI_Request> requests;
-    const double weight = 1.0 / static_cast<double>(offsets.size() + 1);
-    std::vector<Term> terms = {{x.data(), weight}};
-    for (std::size_t k = 0; k < offsets.size(); ++k) {
-      theirs_[k].resize(x.size());
-      terms.push_back({theirs_[k].data(), weight});
-      MPI_Irecv(theirs_[k].data(), count, MPI_FLOAT, (rank_ + offsets[k]) % work_.ranks, 0, MPI_COMM_WORLD,
-                &requests.emplace_back());
-    }
-    for (const int offset : offsets)
-      MPI_Isend(x.data(), count, MPI_FLOAT, (rank_ - offset + work_.ranks) % work_.ranks, 0, MPI_COMM_WORLD,
-                &requests.emplace_back());
-    MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-    combine(DType::float32, x.data(), terms, x.size());
-  }
-
- private:
-  const Work& work_;
-  int rank_;
-  long step_ = 0;
-  std::vector<std::vector<float>> theirs_;
-};
 
 // The slowest rank's seconds of one operation; the median over the batches.
 template <typename Operate>
@@ -84,7 +51,7 @@ void run(const std::vector<std::string>& arguments) {
     std::vector<double> ratios;
     std::vector<double> ours;
     for (int round = 0; round < rounds; ++round) {
-      const double by_hand = measure(work, rank, ByHand(work, rank));
+      const double by_hand = measure(work, rank, AverageByHand(work, rank));
       ours.push_back(measure_flock(work, load_fabric("mpi").join(request)));
       ratios.push_back(by_hand / ours.back());
     }

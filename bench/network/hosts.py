@@ -23,6 +23,7 @@ BRIDGE = 254  # the bridge's address, where a launcher may listen
 INTERFACE = "eth0"
 LARGEST = 8
 NAMESPACES = "/run/netns"
+FOLDERS = "/run"  # where a network's files lie
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -62,20 +63,22 @@ def _remove(names):
         subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
-def leftovers():
-    """Namespaces whose maker no longer lives."""
+def leftovers(place=NAMESPACES, ending="-(?:h\\d+|switch)"):
+    """Namespaces, or what else is called so, whose maker no longer lives."""
     try:
-        names = os.listdir(NAMESPACES)
+        names = os.listdir(place)
     except FileNotFoundError:
         return []
-    parts = [(name, re.fullmatch(r"starling-(\d+)-(\d+)-\d+-(?:h\d+|switch)", name)) for name in names]
+    parts = [(name, re.fullmatch(rf"starling-(\d+)-(\d+)-\d+{ending}", name)) for name in names]
     return [name for name, part in parts if part and _began(int(part[1])) != int(part[2])]
 
 
 def remove_leftovers():
-    """Returns what it removed."""
+    """Returns the namespaces that it removed."""
     names = leftovers()
     _remove(names)
+    for folder in leftovers(FOLDERS, ending=""):
+        shutil.rmtree(os.path.join(FOLDERS, folder), ignore_errors=True)
     return names
 
 
@@ -104,6 +107,7 @@ class Hosts:
         prefix = f"starling-{os.getpid()}-{_began(os.getpid())}-{next(self._numbers)}"
         self.names = [f"{prefix}-h{host}" for host in range(count)]
         self.switch = f"{prefix}-switch"
+        self.folder = os.path.join(FOLDERS, prefix)  # for files that go with the hosts
         self._processes = []
         self._handlers = {}
 
@@ -118,6 +122,7 @@ class Hosts:
                 remove_leftovers()
                 self._make()
                 self.set_rate(self._wanted)
+                os.mkdir(self.folder, 0o700)
             except BaseException:
                 _remove([*self.names, self.switch])
                 raise
@@ -138,6 +143,7 @@ class Hosts:
             _remove([*self.names, self.switch])
             for process in self._processes:
                 process.wait()
+            shutil.rmtree(self.folder, ignore_errors=True)
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
 

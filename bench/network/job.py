@@ -35,13 +35,19 @@ class Job:
         self.ranks = ranks or hosts.count
         self._unread = [b""] * self.ranks
         self.processes = []
+        self._inputs, self._outputs = [], []  # of the ranks: a file each, and a descriptor
         interface = INTERFACE if hosts.count > 1 else "lo"
         clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
         shared = {**clean, **ENVIRONMENT, "GLOO_SOCKET_IFNAME": interface, **self.meeting(interface)}
+        self.start(words, shared)
+
+    def start(self, words, shared):
         for rank in range(self.ranks):
-            self.processes.append(hosts.start(rank % hosts.count, words, own_name=hosts.count > 1,
-                                              env={**shared, **self.place(rank)},
-                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            process = self.hosts.start(rank % self.hosts.count, words, own_name=self.hosts.count > 1,
+                                       env={**shared, **self.place(rank)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.processes.append(process)
+            self._inputs.append(process.stdin)
+            self._outputs.append(process.stdout.fileno())
 
     def meeting(self, interface):
         raise NotImplementedError
@@ -51,15 +57,15 @@ class Job:
 
     def tell(self, rank, line):
         try:
-            self.processes[rank].stdin.write((line + "\n").encode())
-            self.processes[rank].stdin.flush()
+            self._inputs[rank].write((line + "\n").encode())
+            self._inputs[rank].flush()
         except BrokenPipeError:
             raise Failed(f"{self.name}: rank {rank} has ended before '{line}'") from None
 
     def answer(self, rank, limit=LIMIT):
         """The words of a rank's next line."""
         end = time.monotonic() + limit
-        output = self.processes[rank].stdout.fileno()
+        output = self._outputs[rank]
         while b"\n" not in self._unread[rank]:
             if not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
                 raise Failed(f"{self.name}: rank {rank} said nothing for {limit:.0f} s")
@@ -86,9 +92,9 @@ class Job:
         return statistics.mean(float(words[0]) for words in self.ask(lines))
 
     def end(self):
-        for process in self.processes:
+        for one in self._inputs:
             try:
-                process.stdin.close()
+                one.close()
             except BrokenPipeError:
                 pass
         for process in self.processes:

@@ -3,6 +3,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from arena import ENGINES
 from curves import page
 from hosts import LARGEST, Hosts, Unavailable
 from job import Failed
@@ -39,6 +40,13 @@ def messages(text):
     return words
 
 
+def engines(text):
+    words = text.split(",")
+    if unknown := [word for word in words if word not in ENGINES]:
+        raise argparse.ArgumentTypeError(f"'{unknown[0]}': engines are {', '.join(ENGINES)}")
+    return words
+
+
 def arguments():
     parser = argparse.ArgumentParser(
         prog="./run network-bench", description="Operations and training between hosts that are network namespaces of this "
@@ -54,8 +62,10 @@ def arguments():
                         help="of operations, in millions of floats")
     parser.add_argument("--messages", type=messages, default=list(BYTES),
                         help="that our training sends: " + ",".join(BYTES))
+    parser.add_argument("--engines", type=engines, default=list(ENGINES),
+                        help="that our ranks talk through, where a section has several: " + ",".join(ENGINES))
     parser.add_argument("--by-hand", action="store_true",
-                        help="programs on gloo by hand in our place: what the network allows")
+                        help="programs on gloo or MPI by hand in our place: what the network allows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures and times")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page with the times over bandwidth")
     given = parser.parse_args()

@@ -1,7 +1,7 @@
 """Training steps of the 8.4 M MLP: one neighbour a step beside DDP with its best bucket size, precision by precision."""
 import statistics
 
-from arena import ddp_job, our_job
+from arena import ENGINES, ddp_job, engines, our_job
 from report import Figure, Times
 from rounds import Contender, Spread, fastest, interleave, offered, ratio
 
@@ -46,16 +46,26 @@ def best_ddp(job, hosts, seconds, hook=""):
                               least_bytes=int(0.9 * bytes_each * PARAMETERS)) for bucket in BUCKETS], seconds, hosts)
 
 
+def over_other_engines(hosts, options):
+    """Our training with float32 through everything but c10d, and why some is left out."""
+    if options.by_hand:
+        return [], []
+    found, notes = engines(options)
+    return [one_peer_contender(our_job(hosts, NETWORK, engine=engine), by_hand=False)
+            for engine in found if engine is not ENGINES["c10d"]], notes
+
+
 def training(hosts, options):
     by_hand = options.by_hand
     ours = our_job(hosts, NETWORK, by_hand)
     ddp = ddp_job(hosts, NETWORK)
     able, notes = offered([one_peer_contender(ours, by_hand, message) for message in options.messages])
     mine = {message: one for message in BYTES for one in able if one.name.endswith(message)}
+    others, missing = over_other_engines(hosts, options)
     theirs = {"float32": best_ddp(ddp, hosts, options.seconds),
               "float16": best_ddp(ddp, hosts, options.seconds, hook="fp16")}
     alone = alone_contender(ours, by_hand)
-    interleave([alone, *mine.values(), *theirs.values()], options.rounds, options.seconds, hosts)
+    interleave([alone, *mine.values(), *others, *theirs.values()], options.rounds, options.seconds, hosts)
     figures = []
 
     def figure(name, spread, one, **bar):
@@ -71,9 +81,13 @@ def training(hosts, options):
         if own in mine:
             figure(f"{theirs[peer].name} / {own}", ratio(theirs[peer], mine[own]), mine[own],
                    at_least=bar_of((own, peer), hosts.count, hosts.rate))
+    for other in others:
+        if "float32" in mine:
+            figure(f"{other.name} / {mine['float32'].name}", ratio(other, mine["float32"]), other)
+        figure(f"{theirs['float32'].name} / {other.name}", ratio(theirs["float32"], other), other)
     # Curves go on whichever bucket size is the best.
     times = [Times("training", hosts.count, hosts.rate, one.name.split(",")[0], one.middle(), statistics.median(one.idle))
-             for one in [alone, *mine.values(), *theirs.values()]]
-    ours.end()
-    ddp.end()
-    return figures, times, notes
+             for one in [alone, *mine.values(), *others, *theirs.values()]]
+    for job in [ours, ddp, *(other.job for other in others)]:
+        job.end()
+    return figures, times, [*notes, *missing]

@@ -123,6 +123,7 @@ class Arrival {
   std::span<const std::byte> bytes_;
 };
 
+class Collectives;
 class Services;
 
 /// Moves messages between ranks and promises order per pair, nothing else: it knows no weights, names or
@@ -176,6 +177,9 @@ class Fabric {
 
   /// What ranks ask of each other where they cannot reach each other's memory; none where they can.
   virtual Services* services() { return nullptr; }
+
+  /// What the engine does for all ranks at once; none where Starling's own ways are all there is.
+  virtual Collectives* collectives() { return nullptr; }
 };
 
 }  // namespace starling

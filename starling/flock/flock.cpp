@@ -6,6 +6,7 @@
 
 #include "starling/flock/broadcast.h"
 #include "starling/flock/long_average.h"
+#include "starling/flock/native_reduce.h"
 #include "starling/flock/reduce_all.h"
 #include "starling/flock/staged_reduce.h"
 #include "starling/kernel/copy.h"
@@ -255,7 +256,10 @@ Pending Flock::start_allreduce(Pieces pieces, Reduction reduction, Name name) {
       throw InvalidArgument(fmt::format("{}: tensors of one group have one type, not {} and {}", name.text(),
                                         starling::name(pieces[0].in.dtype), starling::name(piece.in.dtype)));
   Topic& topic = core_->topic(name);
-  if (const AllreduceWay way = core_->allreduce_way; way != AllreduceWay::direct)
+  const AllreduceWay way = core_->allreduce_way;
+  if (way == AllreduceWay::native && NativeReduce::serves(*core_, pieces, reduction))
+    return started(core_, std::make_shared<NativeReduce>(core_, topic, std::move(pieces), reduction), true);
+  if (way != AllreduceWay::direct && way != AllreduceWay::native)
     return started(core_, std::make_shared<StagedReduce>(core_, topic, std::move(pieces), reduction, way),
                    true);
   return started(core_, std::make_shared<ReduceAll>(core_, topic, std::move(pieces), reduction, nullptr),

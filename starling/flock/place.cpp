@@ -16,7 +16,7 @@ struct LauncherVariables {
   const char* launcher;
   const char* rank;
   const char* size;
-  const char* job;
+  const char* job;      // null: nothing tells jobs apart; then `here` must be there, too
   const char* part;     // tells a job's flocks apart, where there may be several
   const char* here;     // ranks on this host
   const char* hosts;    // where there is no such variable
@@ -27,6 +27,8 @@ constexpr LauncherVariables kLaunchers[] = {
     {"starling run", "STARLING_RANK", "STARLING_SIZE", "STARLING_JOB", nullptr, nullptr, nullptr, "c10d"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", nullptr,
      "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, "mpi"},
+    // MPICH's, and its relatives'.
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", nullptr, nullptr, "MPI_LOCALNRANKS", nullptr, "mpi"},
     {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", nullptr, "SLURM_NNODES", "mpi"},
     {"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT", nullptr, "LOCAL_WORLD_SIZE", nullptr, "c10d"},
 };
@@ -54,7 +56,10 @@ std::optional<Place> find_place() {
     const char* rank = std::getenv(variables.rank);
     const char* size = std::getenv(variables.size);
     if (rank == nullptr || size == nullptr) continue;
-    const char* job = std::getenv(variables.job);
+    const bool nameless = variables.job == nullptr;
+    if (nameless && std::getenv(variables.here) == nullptr) continue;
+    const char* job = std::getenv(nameless ? "STARLING_JOB" : variables.job);
+    if (nameless && job == nullptr) job = "";
     if (job == nullptr)
       throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
                                         variables.rank, variables.job));
@@ -75,10 +80,14 @@ std::string text(const FabricChoice& choice) {
   return choice.hybrid ? fmt::format("hybrid({})", choice.name) : choice.name;
 }
 
-FabricChoice choose_fabric(const Place& place) {
-  const char* asked = std::getenv("STARLING_FABRIC");
-  if (asked == nullptr || *asked == '\0')
-    return place.several_hosts ? FabricChoice{place.network, true} : FabricChoice{"local"};
+namespace {
+
+FabricChoice fitting(const Place& place) {
+  if (place.job.empty()) return {place.network};
+  return place.several_hosts ? FabricChoice{place.network, true} : FabricChoice{"local"};
+}
+
+FabricChoice asked_for(const Place& place, const char* asked) {
   if (std::string_view(asked) == "hybrid") return {place.network, true};
   std::vector<std::string> words = {"hybrid"};
   for (const FabricKind& kind : fabric_kinds()) {
@@ -91,6 +100,20 @@ FabricChoice choose_fabric(const Place& place) {
     }
   }
   throw InvalidArgument(fmt::format("STARLING_FABRIC={} is none of: {}", asked, join_words(words)));
+}
+
+}  // namespace
+
+FabricChoice choose_fabric(const Place& place) {
+  const char* asked = std::getenv("STARLING_FABRIC");
+  if (asked == nullptr || *asked == '\0') return fitting(place);
+  const FabricChoice choice = asked_for(place, asked);
+  if (place.job.empty() && (choice.hybrid || choice.name == "local"))
+    throw InvalidArgument(fmt::format(
+        "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "
+        "them the same STARLING_JOB, a word that no other job has",
+        place.launcher, asked));
+  return choice;
 }
 
 }  // namespace starling

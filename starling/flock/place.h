@@ -12,13 +12,13 @@ struct Place {
   std::string launcher;
   Rank rank = 0;
   Rank size = 1;
-  std::string job;  // tells jobs apart
+  std::string job;  // tells jobs apart; empty where the launcher has no name for it
   bool several_hosts = false;
   std::string network;  // the fabric for several hosts
 };
 
-/// By the variables of starling run, mpirun, srun or torchrun, in this order; nothing for a process that was
-/// started alone.
+/// By the variables of starling run, mpirun, MPICH's mpiexec, srun or torchrun, in this order; nothing for a
+/// process that was started alone.
 std::optional<Place> find_place();
 
 /// How ranks talk: with `hybrid`, those of one host through shared memory and the others over `name`.

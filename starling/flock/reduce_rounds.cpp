@@ -10,8 +10,8 @@ namespace {
 
 using ReduceRounds = std::vector<ReduceRound>;
 
-constexpr AllreduceWay kWays[] = {AllreduceWay::direct, AllreduceWay::ring, AllreduceWay::doubling,
-                                  AllreduceWay::halving, AllreduceWay::tree};
+constexpr AllreduceWay kWays[] = {AllreduceWay::direct,  AllreduceWay::ring, AllreduceWay::doubling,
+                                  AllreduceWay::halving, AllreduceWay::tree, AllreduceWay::native};
 
 std::size_t cut(std::size_t count, std::size_t part, std::size_t parts) {
   return count * part / parts;
@@ -113,6 +113,8 @@ std::string name(AllreduceWay way) {
       return "halving";
     case AllreduceWay::tree:
       return "tree";
+    case AllreduceWay::native:
+      return "native";
   }
   return "way " + std::to_string(static_cast<int>(way));
 }
@@ -139,9 +141,10 @@ std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std:
     case AllreduceWay::tree:
       return tree(place, n, count);
     case AllreduceWay::direct:
+    case AllreduceWay::native:
       break;
   }
-  throw InvalidArgument("the direct way has no rounds");
+  throw InvalidArgument(fmt::format("the {} way has no rounds", name(way)));
 }
 
 }  // namespace starling

@@ -6,13 +6,15 @@
 
 namespace starling {
 
-/// Ways to an all-reduce. All give the same bits on every rank; different ways may differ in the last one.
+/// Ways to an all-reduce. All but the last give the same bits on every rank and in every run; different ways
+/// may differ in the last one.
 enum class AllreduceWay {
   direct,    // everybody reads everybody's memory: the fastest on one host
   ring,      // 2 (n - 1) rounds of 1/n each: the fewest bytes over slow links
   doubling,  // log2 n rounds of everything: the fewest rounds
   halving,   // 2 log2 n rounds, as few bytes as the ring
   tree,      // up to one rank and down again: the fewest messages
+  native,    // the fabric's engine, where it has one; else direct
 };
 
 std::string name(AllreduceWay way);
@@ -32,7 +34,7 @@ struct ReduceRound {
   std::vector<Transfer> receives;
 };
 
-/// The rounds of a way that goes by messages (not direct), for the member at `place`.
+/// The rounds of a way that goes by messages (neither direct nor native), for the member at `place`.
 std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n, std::size_t count);
 
 }  // namespace starling

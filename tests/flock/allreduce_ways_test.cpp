@@ -92,7 +92,7 @@ TEST(ReduceRoundsTest, BytesAreAsPromised) {
 TEST(ReduceRoundsTest, NamesAreReadBack) {
   for (const AllreduceWay way : kByRounds) EXPECT_EQ(allreduce_way(name(way)), way);
   EXPECT_EQ(message_of<InvalidArgument>([] { allreduce_way("star"); }),
-            "'star' is no way to all-reduce; valid are direct, ring, doubling, halving, tree");
+            "'star' is no way to all-reduce; valid are direct, ring, doubling, halving, tree, native");
 }
 
 class AllreduceWaysTest : public FlockTest {};
@@ -130,6 +130,66 @@ TEST_P(AllreduceWaysTest, EveryWayReducesEveryTypeToTheSameBitsEverywhere) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, AllreduceWaysTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
                          launch_name);
+
+template <typename E>
+void check_native_sums(Flock& flock) {
+  std::vector<E> x(300'001);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<E>(static_cast<int>(i % 100) + flock.rank());
+  const std::vector<E> mine = x;
+  flock.allreduce(x);
+  const int n = flock.size();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    require(x[i] == static_cast<E>(n * static_cast<int>(i % 100) + n * (n - 1) / 2), "sum");
+  x = mine;
+  flock.allreduce(x, Reduction::max);
+  require(x[99] == static_cast<E>(99 + n - 1), "max");
+}
+
+class NativeReduceTest : public FlockTest {};
+
+// Long enough for an engine, where the fabric has one; else the direct way serves.
+TEST_P(NativeReduceTest, TheEngineOfAFabricGivesTheSameSums) {
+  run([](Flock& flock) {
+    flock.set_allreduce("native");
+    const int n = flock.size();
+    check_native_sums<float>(flock);
+    check_native_sums<double>(flock);
+    check_native_sums<std::int32_t>(flock);
+    check_native_sums<std::int64_t>(flock);
+    std::vector<Half> halves(600'000, Half(60000.0F));
+    flock.average(halves);
+    require(halves.back() == Half(60000.0F), "an average of large halves");
+    std::vector<std::vector<double>> group = {
+        std::vector<double>(100'000, flock.rank()), {1, 1}, std::vector<double>(70'000, 2)};
+    flock.allreduce_group(group, Reduction::average);
+    require(group[0].back() == (n - 1) / 2.0 && group[1][1] == 1 && group[2][0] == 2, "group");
+  });
+}
+
+TEST_P(NativeReduceTest, TheEngineIsAskedInOneOrderWhateverTheRanksOrderIs) {
+  run([](Flock& flock) {
+    flock.set_allreduce("native");
+    const int n = flock.size();
+    const auto members = flock.split(flock.rank() % 2);
+    std::vector<std::vector<float>> blocks;
+    for (int k = 0; k < 4; ++k) blocks.emplace_back(300'000, static_cast<float>(k + flock.rank()));
+    std::vector<Pending> pending;
+    for (int k = 0; k < 4; ++k) {
+      const auto which = static_cast<std::size_t>((k + flock.rank()) % 4);
+      pending.push_back(flock.allreduce_nonblocking(blocks[which], blocks[which], Reduction::sum,
+                                                    fmt::format("block {}", which)));
+    }
+    std::vector<float> part(300'000, 1);
+    Flock(members).allreduce(part);
+    require(part[0] == static_cast<float>(members.size()), "a part of the flock");
+    for (Pending& one : pending) one.wait();
+    for (int k = 0; k < 4; ++k)
+      require(blocks[static_cast<std::size_t>(k)].back() == static_cast<float>(n * k + n * (n - 1) / 2),
+              "block");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, NativeReduceTest, testing::ValuesIn(launches({2, 5}, false)), launch_name);
 
 TEST(AllreduceWaysDeathTest, SurvivorsAgreeOrAllRaise) {
   for (const AllreduceWay way : kByRounds)

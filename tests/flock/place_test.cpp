@@ -17,11 +17,26 @@ using testing::HasSubstr;
 class PlaceTest : public testing::Test {
  protected:
   PlaceTest() {
-    for (const char* name :
-         {"STARLING_RANK", "STARLING_SIZE", "STARLING_JOB", "STARLING_FABRIC", "RANK", "WORLD_SIZE",
-          "MASTER_PORT", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-          "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID",
-          "SLURM_STEP_ID", "SLURM_NNODES"}) {
+    for (const char* name : {"STARLING_RANK",
+                             "STARLING_SIZE",
+                             "STARLING_JOB",
+                             "STARLING_FABRIC",
+                             "RANK",
+                             "WORLD_SIZE",
+                             "MASTER_PORT",
+                             "LOCAL_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMIX_NAMESPACE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "SLURM_NNODES",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "MPI_LOCALNRANKS"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       unsetenv(name);
       names_.push_back(name);
@@ -94,6 +109,24 @@ TEST_F(PlaceTest, WhatIsAskedForWins) {
     EXPECT_THAT(error.what(),
                 HasSubstr("STARLING_FABRIC=pigeons is none of: hybrid, local, c10d, hybrid(c10d)"));
   }
+}
+
+TEST_F(PlaceTest, MpichNamesNoJob) {
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}});
+  set({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}});
+  EXPECT_EQ(find_place()->launcher, "srun");  // which speaks PMI, too
+  set({{"MPI_LOCALNRANKS", "4"}});
+  EXPECT_EQ(find_place()->launcher, "mpiexec");
+  EXPECT_EQ(find_place()->rank, 3);
+  EXPECT_EQ(chosen(), "mpi");
+  set({{"MPI_LOCALNRANKS", "2"}});
+  EXPECT_EQ(chosen(), "mpi");
+  set({{"STARLING_FABRIC", "hybrid"}});
+  EXPECT_THROW(chosen(), InvalidArgument);
+  set({{"STARLING_JOB", "mine"}});
+  EXPECT_EQ(chosen(), "hybrid(mpi)");
+  set({{"STARLING_FABRIC", ""}, {"MPI_LOCALNRANKS", "4"}});
+  EXPECT_EQ(chosen(), "local");
 }
 
 TEST(FabricPlugins, UnknownOnesAreToldFromThoseThatAreThereAlways) {

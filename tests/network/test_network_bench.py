@@ -1,4 +1,5 @@
 """What ./run network-bench makes of its measurements, and a short run of it."""
+import argparse
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "bench" / "network"
 sys.path.insert(0, str(FOLDER))
 
+import arena  # noqa: E402
 import curves  # noqa: E402
 import hosts as network  # noqa: E402
 import job as jobs  # noqa: E402
@@ -113,6 +115,7 @@ def command(*words):
 def test_mistakes_are_told():
     assert "no section 'operation'" in command("operation").err
     assert "2 to 8 hosts" in command("--hosts", "9").err
+    assert "engines are c10d, mpi" in command("--engines", "udp").err
 
 
 def test_it_needs_root_and_says_so(monkeypatch, capsys):
@@ -126,7 +129,7 @@ def test_it_needs_root_and_says_so(monkeypatch, capsys):
 def test_a_short_run(tmp_path):
     pytest.importorskip("torch")
     file = tmp_path / "figures.json"
-    done = command("operations", "--by-hand", "--hosts", "2", "--rates", "200", "--rounds", "2", "--blocks", "0.25",
+    done = command("operations", "--by-hand", "--engines", "c10d", "--hosts", "2", "--rates", "200", "--rounds", "2", "--blocks", "0.25",
                    "--seconds", "0.1", "--json", str(file), "--html", str(tmp_path / "page.html"))
     if done.returncode == 2:
         pytest.skip(done.err.strip())
@@ -139,3 +142,24 @@ def test_a_short_run(tmp_path):
                                                             for what in ("one-peer", "all-reduce")}
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
     assert not [name for name in os.listdir(network.NAMESPACES) if name.startswith(f"starling-{done.pid}-")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_a_short_run_over_mpi(tmp_path):
+    if reason := arena.mpi_missing() or (not arena.TOOL.exists() and "the Trainer is not built here"):
+        pytest.skip(reason)
+    file = tmp_path / "figures.json"
+    done = command("operations", "--engines", "mpi", "--hosts", "2", "--rates", "200", "--rounds", "1", "--blocks", "0.25",
+                   "--seconds", "0.1", "--json", str(file))
+    if done.returncode == 2:
+        pytest.skip(done.err.strip())
+    assert "over MPI: MPI_Allreduce / one-peer" in done.out and "FAILED" not in done.out, done.out + done.err
+    assert {one["contender"] for one in json.loads(file.read_text())["times"]} == {
+        "starling over MPI native-all-reduce",
+        *(f"{who} {what}" for who in ("starling over MPI", "MPI") for what in ("one-peer", "all-reduce"))}
+
+
+def test_engines_that_are_missing_are_left_out(monkeypatch):
+    monkeypatch.setattr(arena.ENGINES["mpi"], "missing", lambda: "no mpirun here")
+    found, notes = arena.engines(argparse.Namespace(engines=["c10d", "mpi"]))
+    assert found == [arena.ENGINES["c10d"]] and notes == ["the engine mpi: no mpirun here"]

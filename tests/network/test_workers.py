@@ -50,7 +50,7 @@ def test_training_says_what_it_cannot_do_and_goes_on():
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_operations_answer_with_seconds(ranks):
-    lines = ["one-peer 1000 3", "all-reduce 1000 3", "one-peer 70000 1", "one-peer 1000 2"]
+    lines = ["one-peer 1000 3", "all-reduce 1000 3", "native-all-reduce 1000 1", "one-peer 70000 1", "one-peer 1000 2"]
     for answered in answers(ranks, ["operations-worker"], lines):
         assert len(answered) == len(lines)
         assert all(float(words[0]) > 0 for words in answered)

@@ -16,14 +16,19 @@ namespace {
 // One operation on one block, again and again; the first is checked.
 class Repeated {
  public:
-  Repeated(Flock flock, bench::Work work)
-      : flock_(std::move(flock)), work_(std::move(work)), name_(fmt::format("block of {}", work_.elements)) {
+  Repeated(Flock flock, bench::Work work, std::string way)
+      : flock_(std::move(flock)),
+        work_(std::move(work)),
+        way_(std::move(way)),
+        name_(fmt::format("block of {}", work_.elements)) {
+    flock_.set_allreduce(way_);
     x_.assign(work_.elements, bench::start_value(flock_.rank()));
     operate();
     check_first(work_, flock_.rank(), x_);
   }
 
   double seconds(int repeats) {
+    flock_.set_allreduce(way_);
     flock_.barrier();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < repeats; ++i) operate();
@@ -40,13 +45,20 @@ class Repeated {
 
   Flock flock_;
   bench::Work work_;
+  std::string way_;  // to all-reduce
   std::string name_;
   std::vector<float> x_;
 };
 
-const std::map<std::string, bench::Operation>& served() {
-  static const std::map<std::string, bench::Operation> all = {{"one-peer", bench::Operation::one_peer},
-                                                              {"all-reduce", bench::Operation::allreduce}};
+struct Served {
+  bench::Operation operation;
+  std::string way;
+};
+const std::map<std::string, Served>& served() {
+  static const std::map<std::string, Served> all = {
+      {"one-peer", {bench::Operation::one_peer, "direct"}},
+      {"all-reduce", {bench::Operation::allreduce, "direct"}},
+      {"native-all-reduce", {bench::Operation::allreduce, "native"}}};
   return all;
 }
 
@@ -63,15 +75,16 @@ void be_operations_worker() {
     words >> name >> work.elements >> repeats;
     const auto operation = served().find(name);
     if (!words || operation == served().end())
-      throw InvalidArgument(fmt::format("'{}': it is one-peer or all-reduce, ELEMENTS and REPEATS", line));
-    work.operation = operation->second;
+      throw InvalidArgument(
+          fmt::format("'{}': it is one-peer, all-reduce or native-all-reduce, ELEMENTS and REPEATS", line));
+    work.operation = operation->second.operation;
     work.ranks = flock.size();
     const std::string key = fmt::format("{} {}", name, work.elements);
     auto found = ready.find(key);
     if (found == ready.end()) {
       flock.set_schedule(
           "one-peer-exponential");  // from its step 0, which is what the first is checked against
-      found = ready.emplace(key, Repeated(flock, work)).first;
+      found = ready.emplace(key, Repeated(flock, work, operation->second.way)).first;
     }
     std::cout << found->second.seconds(repeats) << std::endl;
   }

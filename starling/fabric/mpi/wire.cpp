@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <thread>
 
+#include "starling/fabric/mpi/collectives.h"
 #include "starling/fabric/mpi/engine.h"
 #include "starling/fabric/mpi/link.h"
 #include "starling/fabric/mpi/watch.h"
@@ -38,7 +39,8 @@ class MpiWire final : public network::Wire, private User {
         rank_(rank_in(comm)),
         size_(size_of(comm)),
         register_(rank_, size_, [this](Rank to, const Frame& frame) { send(to, frame, {}); }),
-        watch_(comm) {
+        watch_(comm),
+        collectives_(comm) {
     const auto deliver = [this](Rank from, const Frame& frame, Slice payload) {
       this->deliver(from, frame, std::move(payload));
     };
@@ -103,8 +105,12 @@ class MpiWire final : public network::Wire, private User {
   bool acknowledged(Rank peer) const override { return stopping_ || link(peer).acknowledged(); }
   std::size_t bytes_on_the_way(Rank peer) const override { return link(peer).bytes_on_the_way(); }
 
+  // A thread that waits inside MPI for others would keep this rank's from taking their turns.
+  Collectives* collectives() override { return engine_.concurrent() ? &collectives_ : nullptr; }
+
   void stop() override {
     if (stopping_.exchange(true)) return;
+    collectives_.stop();
     register_.close();
     watch_.stop();
     wake();
@@ -233,6 +239,7 @@ class MpiWire final : public network::Wire, private User {
   Rank size_;
   network::Register register_;
   Watch watch_;
+  MpiCollectives collectives_;
   network::Pool own_{SIZE_MAX};
   Receiver* receiver_ = nullptr;
   std::vector<std::unique_ptr<Link>> links_;

@@ -59,6 +59,7 @@ class OverWire final : public NetworkFabric,
   Rank size() const override { return size_; }
   Board& board() override { return board_; }
   Services* services() override { return &services_; }
+  Collectives* collectives() override { return wire_->collectives(); }
 
   Outgoing reserve(std::size_t bytes) override {
     check_process();

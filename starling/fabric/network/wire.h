@@ -37,6 +37,8 @@ class Wire {
   /// Who waits does the work of the wire's own threads for as long as that is of use, at most until it has
   /// what it wants: what comes in is then told on this thread, which spares a change of threads.
   virtual void help(const std::function<bool()>& /*there*/, Deadline /*until*/) {}
+  /// What the engine does for all ranks at once, where it does.
+  virtual Collectives* collectives() { return nullptr; }
   /// Ends what comes in; nobody is told anything afterwards.
   virtual void stop() = 0;
 };
