@@ -186,11 +186,14 @@ TEST(StoreStrangersTest, WhoDiesWhileItWaitsIsForgotten) {
 /// A store in a process of its own.
 class StoreAlone {
  public:
-  StoreAlone() : server_("127.0.0.1", "token"), pid_(fork()) {
+  StoreAlone() {
+    StoreServer server("127.0.0.1", "token");
+    where_ = server.where().text();
+    pid_ = fork();
     if (pid_ != 0) return;
     int ends[2];
     alarm(60);
-    if (pipe(ends) == 0) server_.serve(ends[0]);
+    if (pipe(ends) == 0) server.serve(ends[0]);
     _exit(1);
   }
   ~StoreAlone() {
@@ -201,11 +204,11 @@ class StoreAlone {
   StoreAlone& operator=(const StoreAlone&) = delete;
 
   void kill(int signal) const { ::kill(pid_, signal); }
-  std::string where() const { return server_.where().text(); }
+  const std::string& where() const { return where_; }
 
  private:
-  StoreServer server_;
-  pid_t pid_;
+  std::string where_;
+  pid_t pid_ = -1;
 };
 
 TEST(StoreStrangersTest, AStoreThatDiesEndsAllWaits) {
