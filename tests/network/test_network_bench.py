@@ -149,7 +149,7 @@ def test_a_short_run_over_mpi(tmp_path):
     if reason := arena.mpi_missing() or (not arena.TOOL.exists() and "the Trainer is not built here"):
         pytest.skip(reason)
     file = tmp_path / "figures.json"
-    done = command("operations", "--engines", "mpi", "--hosts", "2", "--rates", "200", "--rounds", "1", "--blocks", "0.25",
+    done = command("operations", "--engines", "mpi", "--hosts", "2", "--rates", "200", "--rounds", "1", "--blocks", "0.3",
                    "--seconds", "0.1", "--json", str(file))
     if done.returncode == 2:
         pytest.skip(done.err.strip())
