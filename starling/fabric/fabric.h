@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "starling/fabric/board.h"
+#include "starling/fabric/door.h"
 #include "starling/fabric/message.h"
 
 namespace starling {
@@ -176,6 +177,9 @@ class Fabric {
 
   /// What ranks ask of each other where they cannot reach each other's memory; none where they can.
   virtual Services* services() { return nullptr; }
+
+  /// Where newcomers wait; none where a job's ranks are those it began with.
+  virtual Door* door() { return nullptr; }
 };
 
 }  // namespace starling

@@ -31,6 +31,9 @@ struct FabricPlugin {
   /// Hosts the store where ranks meet, on this address and a free port, as long as the result lives;
   /// nullptr where the engine's own launcher does.
   std::shared_ptr<void> (*host)(const std::string& address, std::uint16_t& port);
+  /// For a process that comes later: waits until members let it in. It has no rank before, and the fabric has
+  /// been finished where `finish` is given; nullptr where the engine knows no newcomers.
+  std::shared_ptr<Fabric> (*enter)(const FabricRequest& request, const FinishFabric& finish) = nullptr;
 };
 
 /// A fabric that programs can ask for.

@@ -18,6 +18,7 @@
 #endif
 
 #include "starling/base/error.h"
+#include "starling/fabric/c10d/door.h"
 #include "starling/fabric/c10d/wire.h"
 #include "starling/fabric/network/network.h"
 #include "starling/record/log.h"
@@ -109,17 +110,38 @@ void ignore_broken_pipes() {
 
 }  // namespace
 
-std::shared_ptr<Fabric> adopt_c10d(GroupPtr group, StorePtr store) {
+std::shared_ptr<NetworkFabric> adopt_c10d(GroupPtr group, StorePtr store) {
   ignore_broken_pipes();
   return make_network_fabric(c10d_engine::make_wire(std::move(group)),
                              c10d_engine::make_ledger(std::move(store)));
 }
 
+namespace {
+
+// What this job says in the store where it meets.
+StorePtr store_of_job(const FabricRequest& request) {
+  StorePtr store = c10::make_intrusive<::c10d::PrefixStore>("starling/" + request.job, meet(request));
+  store->setTimeout(request.timeout);
+  return store;
+}
+
+std::shared_ptr<NetworkFabric> make_fabric(const StorePtr& store, const FabricRequest& request) {
+  return adopt_c10d(make_gloo(store, request), store);
+}
+
+}  // namespace
+
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
-  const StorePtr store = c10::make_intrusive<::c10d::PrefixStore>("starling/" + request.job, meet(request));
-  store->setTimeout(request.timeout);
-  return adopt_c10d(make_gloo(store, request), store);
+  const StorePtr store = store_of_job(request);
+  const auto fabric = make_fabric(store, request);
+  fabric->set_door(c10d_engine::make_door(store, request, make_fabric));
+  return fabric;
+}
+
+std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish) {
+  read_log_level();
+  return c10d_engine::enter(store_of_job(request), request, make_fabric, finish);
 }
 
 StorePtr host_store(const std::string& address, std::uint16_t& port) {

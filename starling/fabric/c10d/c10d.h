@@ -3,17 +3,21 @@
 #include <memory>
 
 #include "starling/fabric/c10d/engine.h"
+#include "starling/fabric/network/network.h"
 #include "starling/fabric/plugin.h"
 
 namespace starling {
 
 /// A fabric over a process group that exists, for nobody else's use; the store is where its members agree
 /// after deaths.
-std::shared_ptr<Fabric> adopt_c10d(c10d_engine::GroupPtr group, c10d_engine::StorePtr store);
+std::shared_ptr<NetworkFabric> adopt_c10d(c10d_engine::GroupPtr group, c10d_engine::StorePtr store);
 
 /// Meets the others in the store at `request.meeting`, or the one that torchrun's variables name, and makes a
 /// Gloo group.
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request);
+
+/// Waits in that store until members of the job let this process in, as a rank of theirs.
+std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish);
 
 /// The store where ranks meet, on a free port of this address.
 c10d_engine::StorePtr host_store(const std::string& address, std::uint16_t& port);

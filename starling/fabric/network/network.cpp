@@ -59,6 +59,8 @@ class OverWire final : public NetworkFabric,
   Rank size() const override { return size_; }
   Board& board() override { return board_; }
   Services* services() override { return &services_; }
+  Door* door() override { return door_.get(); }
+  void set_door(std::unique_ptr<Door> door) override { door_ = std::move(door); }
 
   Outgoing reserve(std::size_t bytes) override {
     check_process();
@@ -257,6 +259,7 @@ class OverWire final : public NetworkFabric,
   std::atomic<std::uint64_t> deaths_{0};
   std::function<void()> listener_;  // with the lock held, so that it can be taken away
   ExposedMemory exposed_;
+  std::unique_ptr<Door> door_;
   const int forks_ = forks_so_far();
 };
 
