@@ -41,6 +41,9 @@ class Flock {
  public:
   explicit Flock(std::shared_ptr<Fabric> fabric);
 
+  /// Handles of the same flock.
+  friend bool operator==(const Flock& a, const Flock& b) { return a.core_ == b.core_; }
+
   Rank rank() const { return core_->rank; }
   Rank size() const { return core_->size(); }
 

@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{20};
-constexpr std::chrono::seconds kAnswerWithin{3};  // a newcomer that only sits there
+constexpr std::chrono::seconds kAnswerWithin{1};  // who is late takes another ticket
 
 /// Words in the store.
 class Notes {
