@@ -55,6 +55,7 @@ void run(launch::LaunchOptions& options, const std::string& fabric, const CLI::A
   if (!fabric.empty()) options.environment.push_back("STARLING_FABRIC=" + fabric);
   if (const std::string host = store_of(fabric); !host.empty()) {
     store.emplace(host, "127.0.0.1");
+    options.token = store->token();
     options.environment.push_back("STARLING_STORE=" + store->where());
     options.environment.push_back("STARLING_INTERFACE=lo");
   }

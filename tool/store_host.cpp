@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <iostream>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/fabric/network/store/server.h"
 #include "starling/fabric/plugin.h"
+#include "starling/launch/environment.h"
 #include "tool/bench_program.h"
 #include "tool/command.h"
 
@@ -18,21 +21,27 @@ namespace {
 
 constexpr const char* kCommand = "host-store";
 
-// What it says goes to standard output: the port, or why there is none.
-void host(const std::string& fabric, const std::string& address) {
-  std::uint16_t port = 0;
-  std::shared_ptr<void> store;
+// Every rank has a connection or two.
+void allow_many_files() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// The token comes as a line on standard input, where nobody else can see it, and the end of that ends us.
+// What we say goes to standard output: the port, or why there is none.
+void host(const std::string& address) {
   try {
-    const FabricPlugin& plugin = load_fabric(fabric);
-    if (plugin.host == nullptr) throw Error(fmt::format("ranks of {} meet without a store", fabric));
-    store = plugin.host(address, port);
+    std::string token;
+    std::getline(std::cin, token);
+    allow_many_files();
+    network::StoreServer store(address, token);
+    std::cout << "port " << store.where().port << std::endl;
+    store.serve(STDIN_FILENO);
   } catch (const std::exception& error) {
     std::cout << error.what() << std::endl;
     exit_status() = 1;
-    return;
-  }
-  std::cout << "port " << port << std::endl;
-  while (std::cin.get() != std::char_traits<char>::eof()) {
   }
 }
 
@@ -44,7 +53,8 @@ std::string read_all(int end, char until) {
 
 }  // namespace
 
-StoreHost::StoreHost(const std::string& fabric, const std::string& address) {
+StoreHost::StoreHost(const std::string& fabric, const std::string& address) : token_(launch::random_token()) {
+  check_fabric(fabric);
   int in[2];
   int out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
@@ -55,21 +65,24 @@ StoreHost::StoreHost(const std::string& fabric, const std::string& address) {
     setpgid(0, 0);  // Ctrl-C is for the launcher
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
-    execl(self.c_str(), self.c_str(), kCommand, fabric.c_str(), address.c_str(), nullptr);
+    execl(self.c_str(), self.c_str(), kCommand, address.c_str(), nullptr);
     _exit(127);
   }
   close(in[0]);
   close(out[1]);
   hold_ = in[1];
+  const std::string line = token_ + "\n";
+  const bool told = write(hold_, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   const std::string said = read_all(out[0], '\n');
   close(out[0]);
   constexpr std::string_view kPort = "port ";
-  if (!said.starts_with(kPort)) {
+  if (!told || !said.starts_with(kPort)) {
     close(hold_);
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
     throw Error(said.empty() ? fmt::format("the store of {} did not start", fabric) : said);
   }
-  where_ = fmt::format("{}:{}", address, said.substr(kPort.size()));
+  const int port = std::stoi(said.substr(kPort.size()));
+  where_ = network::StoreAddress{address, static_cast<std::uint16_t>(port)}.text();
 }
 
 StoreHost::~StoreHost() {
@@ -78,13 +91,11 @@ StoreHost::~StoreHost() {
 }
 
 void add_host_store(CLI::App& app) {
-  auto fabric = std::make_shared<std::string>();
   auto address = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(kCommand, "The store where ranks meet; starling run starts it");
   command->group("");  // not for people
-  command->add_option("fabric", *fabric)->required();
   command->add_option("address", *address)->required();
-  command->callback([fabric, address] { host(*fabric, *address); });
+  command->callback([address] { host(*address); });
 }
 
 }  // namespace starling::tool

@@ -9,18 +9,21 @@ namespace starling::tool {
 /// ends in whatever way: the launcher itself must not have threads.
 class StoreHost {
  public:
-  /// Throws Error with what the fabric's engine says when it cannot be had.
+  /// For a fabric whose shared object is there, else it throws Error. Listens on this address of ours only.
   StoreHost(const std::string& fabric, const std::string& address);
   ~StoreHost();
   StoreHost(const StoreHost&) = delete;
   StoreHost& operator=(const StoreHost&) = delete;
 
   const std::string& where() const { return where_; }  // address:port
+  /// The job's, without which nobody gets in: ranks find it as STARLING_JOB. It is new, and random.
+  const std::string& token() const { return token_; }
 
  private:
   int hold_ = -1;
   pid_t pid_ = -1;
   std::string where_;
+  std::string token_;
 };
 
 }  // namespace starling::tool

@@ -4,8 +4,8 @@ import secrets
 import select
 import statistics
 import subprocess
-import sys
 import time
+from pathlib import Path
 
 from hosts import INTERFACE
 
@@ -13,13 +13,7 @@ from hosts import INTERFACE
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                "MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GLOO_")
-STORE = """
-import sys, datetime, time
-from torch.distributed import TCPStore
-store = TCPStore(sys.argv[1], 0, None, True, datetime.timedelta(seconds=600), False)
-print(store.port, flush=True)
-sys.stdin.read()
-"""
+TOOL = Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "starling"
 LIMIT = 600.0  # seconds that an answer may take
 
 
@@ -121,13 +115,16 @@ class StarlingJob(Job):
 
     def meeting(self, interface):
         where, address = (None, self.hosts.bridge_address) if self.hosts.count > 1 else (0, "127.0.0.1")
-        self._store = self.hosts.start(where, [sys.executable, "-c", STORE, address], stdin=subprocess.PIPE,
+        token = secrets.token_hex(16)
+        self._store = self.hosts.start(where, [str(TOOL), "host-store", address], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, text=True)
-        port = self._store.stdout.readline().strip()
-        if not port:
-            raise Failed(f"{self.name}: no store for its ranks to meet at")
-        return {"STARLING_FABRIC": "c10d", "STARLING_SIZE": str(self.ranks), "STARLING_JOB": secrets.token_hex(16),
-                "STARLING_STORE": f"{address}:{port}", "STARLING_INTERFACE": interface}
+        self._store.stdin.write(token + "\n")
+        self._store.stdin.flush()
+        said = self._store.stdout.readline().split()
+        if said[:1] != ["port"]:
+            raise Failed(f"{self.name}: no store for its ranks to meet at: {' '.join(said)}")
+        return {"STARLING_FABRIC": "c10d", "STARLING_SIZE": str(self.ranks), "STARLING_JOB": token,
+                "STARLING_STORE": f"{address}:{said[1]}", "STARLING_INTERFACE": interface}
 
     def place(self, rank):
         return {"STARLING_RANK": str(rank)}

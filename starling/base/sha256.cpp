@@ -66,7 +66,7 @@ void Sha256::update(std::span<const std::uint8_t> bytes) {
   std::copy(bytes.begin(), bytes.end(), rest_.begin());
 }
 
-std::string Sha256::finish() {
+Sha256::Digest Sha256::digest() {
   const std::uint64_t bits = total_ * 8;
   // One bit, zeros up to the last eight bytes of a block, and there the length.
   std::array<std::uint8_t, 2 * kBlock> tail{0x80};
@@ -74,9 +74,18 @@ std::string Sha256::finish() {
   const std::size_t size = (held < kBlock - 8 ? kBlock : 2 * kBlock) - held;
   for (std::size_t i = 0; i < 8; ++i) tail[size - 1 - i] = static_cast<std::uint8_t>(bits >> (8 * i));
   update(std::span(tail).first(size));
+  Digest bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  return bytes;
+}
+
+std::string Sha256::finish() {
   std::string digits;
-  for (const std::uint32_t word : state_)
-    for (int shift = 28; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(word >> shift) & 15U];
+  for (const std::uint8_t byte : digest()) {
+    digits += "0123456789abcdef"[byte >> 4];
+    digits += "0123456789abcdef"[byte & 15];
+  }
   return digits;
 }
 

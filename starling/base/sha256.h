@@ -11,14 +11,17 @@ namespace starling {
 /// SHA-256 (FIPS 180-4), to recognise files; a few hundred megabytes a second.
 class Sha256 {
  public:
+  static constexpr std::size_t kBlock = 64;
+  using Digest = std::array<std::uint8_t, 32>;
+
   void update(std::span<const std::uint8_t> bytes);
 
-  /// The digest of everything so far, as 64 hexadecimal digits. Nothing may follow.
+  /// The digest of everything so far. Nothing may follow.
+  Digest digest();
+  /// The same, as 64 hexadecimal digits.
   std::string finish();
 
  private:
-  static constexpr std::size_t kBlock = 64;
-
   void compress(const std::uint8_t* block);
 
   std::array<std::uint32_t, 8> state_{0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,

@@ -23,21 +23,33 @@ std::vector<fs::path> plugin_folders() {
   return {here, here / "..", here / "../lib/starling", here / "../../lib/starling"};
 }
 
-const FabricPlugin& load_library(const FabricKind& kind) {
+fs::path find_library(const FabricKind& kind) {
   const std::string file = fmt::format("lib{}.so", kind.library);
-  const auto folders = plugin_folders();
-  for (const fs::path& folder : folders) {
-    const fs::path path = folder / file;
-    if (std::error_code ignored; !fs::exists(path, ignored)) continue;
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw Error(fmt::format("the fabric {} does not load: {}", kind.name, dlerror()));
-    using Entry = const FabricPlugin* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(handle, "starling_fabric"));
-    if (entry == nullptr) throw Error(fmt::format("{} is no fabric of Starling's", path.string()));
-    return *entry();
-  }
+  for (const fs::path& folder : plugin_folders())
+    if (std::error_code ignored; fs::exists(folder / file, ignored)) return folder / file;
   throw Error(
       fmt::format("the fabric {} is not built in here: there is no {} beside this program", kind.name, file));
+}
+
+const FabricPlugin& load_library(const FabricKind& kind) {
+  const fs::path path = find_library(kind);
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw Error(fmt::format("the fabric {} does not load: {}", kind.name, dlerror()));
+  using Entry = const FabricPlugin* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(handle, "starling_fabric"));
+  if (entry == nullptr) throw Error(fmt::format("{} is no fabric of Starling's", path.string()));
+  return *entry();
+}
+
+const FabricKind& kind_with_engine(const std::string& name) {
+  std::vector<std::string> names;
+  for (const FabricKind& kind : fabric_kinds()) {
+    if (kind.library.empty()) continue;
+    if (kind.name == name) return kind;
+    names.push_back(kind.name);
+  }
+  throw InvalidArgument(
+      fmt::format("'{}' is no fabric with an engine; there are: {}", name, join_words(names)));
 }
 
 }  // namespace
@@ -53,18 +65,16 @@ const std::vector<FabricKind>& fabric_kinds() {
   return kinds;
 }
 
+void check_fabric(const std::string& name) {
+  find_library(kind_with_engine(name));
+}
+
 const FabricPlugin& load_fabric(const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, const FabricPlugin*> loaded;
   const std::lock_guard lock(mutex);
   if (const auto found = loaded.find(name); found != loaded.end()) return *found->second;
-  std::vector<std::string> names;
-  for (const FabricKind& kind : fabric_kinds()) {
-    if (kind.name == name && !kind.library.empty()) return *(loaded[name] = &load_library(kind));
-    if (!kind.library.empty()) names.push_back(kind.name);
-  }
-  throw InvalidArgument(
-      fmt::format("'{}' is no fabric with an engine; there are: {}", name, join_words(names)));
+  return *(loaded[name] = &load_library(kind_with_engine(name)));
 }
 
 }  // namespace starling

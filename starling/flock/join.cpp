@@ -65,7 +65,7 @@ std::shared_ptr<Fabric> enter_fabric(std::optional<std::chrono::nanoseconds> tim
     throw InvalidArgument(fmt::format(
         "STARLING_ENTER: jobs over {} have no door for newcomers; those over c10d and hybrid(c10d) do",
         text(choice)));
-  log(LogLevel::info, fmt::format("waits to be let into job {} over {}", place.job, text(choice)));
+  log(LogLevel::info, fmt::format("waits to be let into a job over {}", text(choice)));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
   const FabricRequest request{0,    1, place.job, variable("STARLING_STORE"), variable("STARLING_INTERFACE"),

@@ -82,6 +82,7 @@ Flock Flock::welcome(const std::function<void(Rank size)>& fits) {
   } catch (const std::exception& error) {
     fabric.reset();
     problem = error.what();
+    problem.erase(std::min(problem.find('\n'), problem.size()));  // torch adds its stack
   }
   std::vector<std::int32_t> good = {fabric ? 1 : 0};
   allreduce(good, Reduction::min, "welcome/good");

@@ -61,7 +61,7 @@ rlim_t files_needed(Rank n) {
 Job::Job(const LaunchOptions& options)
     : options_(options),
       cpus_(allowed_cpus()),
-      token_(random_token()),
+      token_(options.token.empty() ? random_token() : options.token),
       environment_(job_environment(token_, options.ranks, cpus_.size(), options.environment)),
       file_(find_program(options.command.front(), environment_.get("PATH"))),
       spared_(descendants(getpid())),

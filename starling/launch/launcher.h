@@ -19,6 +19,7 @@ struct LaunchOptions {
   bool stop_on_failure = true;
   bool one_is_enough = false;  // a job went well if one of its ranks did
   double grace = 5;            // seconds between SIGTERM and SIGKILL
+  std::string token;           // STARLING_JOB; a new one unless given
 };
 
 /// Runs a job of n processes to its end and returns the exit status to leave with: the one of the rank that

@@ -14,6 +14,7 @@
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
+#include "starling/fabric/network/store/server.h"
 #include "starling/fabric/plugin.h"
 
 namespace starling {
@@ -123,17 +124,16 @@ Meeting late(const Meeting& meeting) {
 /// A process that hosts the store where the ranks of a job meet.
 class StoreProcess {
  public:
-  explicit StoreProcess(const FabricPlugin& plugin) {
+  explicit StoreProcess(const std::string& token) {
     int told[2];
     int held[2];
     if (pipe(told) != 0 || pipe(held) != 0) throw std::runtime_error("pipe");
     pid_ = fork();
     if (pid_ == 0) {
       close(held[1]);
-      std::uint16_t port = 0;
-      const auto store = plugin.host("127.0.0.1", port);
-      char end = 0;
-      if (write(told[1], &port, sizeof(port)) == sizeof(port)) static_cast<void>(!read(held[0], &end, 1));
+      network::StoreServer store("127.0.0.1", token);
+      const std::uint16_t port = store.where().port;
+      if (write(told[1], &port, sizeof(port)) == sizeof(port)) store.serve(held[0]);
       _exit(0);
     }
     close(told[1]);
@@ -160,8 +160,9 @@ class StoreProcess {
 Meeting with_plugin(const std::string& name) {
   return [name](Rank size) -> Join {
     const FabricPlugin& plugin = load_fabric(name);
-    auto store = std::make_shared<StoreProcess>(plugin);
-    return [&plugin, store, size, job = new_job()](Rank rank) {
+    const std::string job = new_job();
+    auto store = std::make_shared<StoreProcess>(job);
+    return [&plugin, store, size, job](Rank rank) {
       return plugin.join({rank, size, job, store->address(), "lo", std::chrono::seconds(30)});
     };
   };
@@ -182,9 +183,10 @@ auto later_processes(bool hybrid) {
   return [hybrid](Rank members, Rank newcomers, const std::function<void(Rank)>& before,
                   const RankBody& body) {
     const FabricPlugin& plugin = load_fabric("c10d");
-    auto store = std::make_shared<StoreProcess>(plugin);
-    const auto join = [&, job = new_job()](Rank number) {
-      FabricRequest request{number, members, job, store->address(), "lo", std::chrono::seconds(20)};
+    const std::string job = new_job();
+    const StoreProcess store(job);
+    const auto join = [&](Rank number) {
+      FabricRequest request{number, members, job, store.address(), "lo", std::chrono::seconds(20)};
       const FinishFabric finish =
           hybrid ? finish_hybrid(job, request.timeout, fmt::format("host {}", number / 2)) : FinishFabric();
       if (number < members) return hybrid ? finish(plugin.join(request)) : plugin.join(request);

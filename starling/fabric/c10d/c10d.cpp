@@ -1,6 +1,5 @@
 #include "starling/fabric/c10d/c10d.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <signal.h>
@@ -19,8 +18,10 @@
 
 #include "starling/base/error.h"
 #include "starling/fabric/c10d/door.h"
+#include "starling/fabric/c10d/token_store.h"
 #include "starling/fabric/c10d/wire.h"
 #include "starling/fabric/network/network.h"
+#include "starling/fabric/network/store/address.h"
 #include "starling/record/log.h"
 
 namespace starling {
@@ -29,43 +30,20 @@ namespace {
 using c10d_engine::GroupPtr;
 using c10d_engine::StorePtr;
 
-struct Address {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
-Address read_address(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  Address address;
-  if (colon != std::string::npos) {
-    address.host = text.substr(0, colon);
-    const char* end = text.data() + text.size();
-    const auto result = std::from_chars(text.data() + colon + 1, end, address.port);
-    if (result.ec == std::errc() && result.ptr == end && address.port != 0 && !address.host.empty())
-      return address;
-  }
-  throw InvalidArgument(fmt::format("'{}' is not the address:port of a store", text));
-}
-
-// Whoever started the ranks hosts the store; torch's older launchers leave it to rank 0.
-StorePtr meet(const FabricRequest& request) {
-  std::string meeting = request.meeting;
-  bool host = false;
-  if (meeting.empty()) {
-    const char* address = std::getenv("MASTER_ADDR");
-    const char* port = std::getenv("MASTER_PORT");
-    if (address == nullptr || port == nullptr)
-      throw InvalidArgument(
-          "c10d needs to know where ranks meet: STARLING_STORE=address:port, or torchrun's MASTER_ADDR and "
-          "MASTER_PORT");
-    meeting = fmt::format("{}:{}", address, port);
-    const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-    host = request.rank == 0 && (agent == nullptr || std::string(agent) != "True");
-  }
-  const Address address = read_address(meeting);
+// torchrun's: its agent hosts the store; torch's older launchers leave it to rank 0.
+StorePtr meet_as_torchrun(const FabricRequest& request, bool may_host) {
+  const char* host = std::getenv("MASTER_ADDR");
+  const char* port = std::getenv("MASTER_PORT");
+  if (host == nullptr || port == nullptr)
+    throw InvalidArgument(
+        "c10d needs to know where ranks meet: STARLING_STORE=address:port, or torchrun's MASTER_ADDR and "
+        "MASTER_PORT");
+  const std::string meeting = fmt::format("{}:{}", host, port);
+  const network::StoreAddress address = network::read_store_address(meeting);
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   ::c10d::TCPStoreOptions options;
   options.port = address.port;
-  options.isServer = host;
+  options.isServer = may_host && request.rank == 0 && (agent == nullptr || std::string(agent) != "True");
   options.waitWorkers = false;
   options.timeout = request.timeout;
   try {
@@ -74,6 +52,19 @@ StorePtr meet(const FabricRequest& request) {
     throw Error(
         fmt::format("rank {} does not reach the store at {}: {}", request.rank, meeting, error.what()));
   }
+}
+
+// A launcher of ours hosts a store that asks for the job's token, which is not to be seen in its keys.
+StorePtr meet(const FabricRequest& request, bool may_host) {
+  using ::c10d::PrefixStore;
+  StorePtr store;
+  if (request.meeting.empty())
+    store = c10::make_intrusive<PrefixStore>("starling/" + request.job, meet_as_torchrun(request, may_host));
+  else
+    store = c10::make_intrusive<PrefixStore>(
+        "starling", c10d_engine::make_token_store(request.meeting, request.job, request.timeout));
+  store->setTimeout(request.timeout);
+  return store;
 }
 
 #ifdef STARLING_HAS_GLOO
@@ -118,14 +109,9 @@ std::shared_ptr<NetworkFabric> adopt_c10d(GroupPtr group, StorePtr store) {
 
 namespace {
 
-// What this job says in the store where it meets.
-StorePtr store_of_job(const FabricRequest& request) {
-  StorePtr store = c10::make_intrusive<::c10d::PrefixStore>("starling/" + request.job, meet(request));
-  store->setTimeout(request.timeout);
-  return store;
-}
-
-std::shared_ptr<NetworkFabric> make_fabric(const StorePtr& store, const FabricRequest& request) {
+// A connection of its own: what times out here may leave one in disorder.
+std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const FabricRequest& request) {
+  const StorePtr store = c10::make_intrusive<::c10d::PrefixStore>(part, meet(request, false));
   return adopt_c10d(make_gloo(store, request), store);
 }
 
@@ -133,25 +119,15 @@ std::shared_ptr<NetworkFabric> make_fabric(const StorePtr& store, const FabricRe
 
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
-  const StorePtr store = store_of_job(request);
-  const auto fabric = make_fabric(store, request);
-  fabric->set_door(c10d_engine::make_door(store, request, make_fabric));
+  const StorePtr store = meet(request, true);
+  const auto fabric = adopt_c10d(make_gloo(store, request), store);
+  fabric->set_door(c10d_engine::make_door(store, request, make_fabric_in));
   return fabric;
 }
 
 std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish) {
   read_log_level();
-  return c10d_engine::enter(store_of_job(request), request, make_fabric, finish);
-}
-
-StorePtr host_store(const std::string& address, std::uint16_t& port) {
-  ::c10d::TCPStoreOptions options;
-  options.port = 0;
-  options.isServer = true;
-  options.waitWorkers = false;
-  auto store = c10::make_intrusive<::c10d::TCPStore>(address, options);
-  port = store->getPort();
-  return store;
+  return c10d_engine::enter(meet(request, false), request, make_fabric_in, finish);
 }
 
 }  // namespace starling

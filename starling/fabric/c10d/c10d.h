@@ -19,7 +19,4 @@ std::shared_ptr<Fabric> join_c10d(const FabricRequest& request);
 /// Waits in that store until members of the job let this process in, as a rank of theirs.
 std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish);
 
-/// The store where ranks meet, on a free port of this address.
-c10d_engine::StorePtr host_store(const std::string& address, std::uint16_t& port);
-
 }  // namespace starling

@@ -6,8 +6,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include "starling/base/error.h"
 #include "starling/record/log.h"
 
@@ -52,9 +50,6 @@ class Notes {
   }
   std::uint64_t count(const std::string& key, std::int64_t more) {
     return static_cast<std::uint64_t>(store_->add(key, more));
-  }
-  StorePtr part(const std::string& prefix) const {
-    return c10::make_intrusive<::c10d::PrefixStore>(prefix, store_);
   }
 
  private:
@@ -171,7 +166,7 @@ std::shared_ptr<NetworkFabric> make_opened(const Setting& setting, const Opening
   request.rank = rank;
   request.size = size;
   request.timeout = opening_limit(request.timeout);
-  auto fabric = setting.make(Notes(setting.store).part(of_opening(opening.number, "group")), request);
+  auto fabric = setting.make(of_opening(opening.number, "group"), request);
   fabric->set_door(
       std::make_unique<C10dDoor>(setting, opening.number, static_cast<Rank>(opening.newcomers.size())));
   return fabric;
@@ -235,7 +230,8 @@ class Newcomer {
       comes([&] { return !(good = notes_.read(of_opening(number, "good"))).empty(); }, until);
       if (good == "1") return fabric;
     } catch (const std::exception& error) {
-      log(LogLevel::info, fmt::format("not let in this time: {}", error.what()));
+      const std::string text = error.what();
+      log(LogLevel::info, fmt::format("not let in this time: {}", text.substr(0, text.find('\n'))));
     }
     return nullptr;
   }
@@ -265,9 +261,9 @@ std::shared_ptr<Fabric> enter(const StorePtr& store, const FabricRequest& reques
   }
   if (!fabric)
     throw Error(
-        fmt::format("nobody has let this process in within {} s: members of job {} do so when they call "
+        fmt::format("nobody has let this process in within {} s: members of the job do so when they call "
                     "welcome(), between two steps",
-                    request.timeout.count() / 1000, request.job));
+                    request.timeout.count() / 1000));
   return fabric;
 }
 

@@ -9,8 +9,8 @@
 
 namespace starling::c10d_engine {
 
-/// Meets the other ranks in a store of their own.
-using MakeFabric = std::shared_ptr<NetworkFabric> (*)(const StorePtr& store, const FabricRequest& request);
+/// Meets the other ranks in a part of the job's store.
+using MakeFabric = std::shared_ptr<NetworkFabric> (*)(const std::string& part, const FabricRequest& request);
 
 /// The door of a job's first fabric, in the store of the job.
 std::unique_ptr<Door> make_door(StorePtr store, const FabricRequest& request, MakeFabric make);

@@ -7,9 +7,6 @@ extern "C" __attribute__((visibility("default"))) const starling::FabricPlugin* 
   static const starling::FabricPlugin plugin = {
       [] { return fmt::format("torch {}, Gloo", TORCH_VERSION); },
       [](const starling::FabricRequest& request) { return starling::join_c10d(request); },
-      [](const std::string& address, std::uint16_t& port) -> std::shared_ptr<void> {
-        return std::make_shared<starling::c10d_engine::StorePtr>(starling::host_store(address, port));
-      },
       [](const starling::FabricRequest& request, const starling::FinishFabric& finish) {
         return starling::enter_c10d(request, finish);
       }};

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "starling/base/error.h"
+#include "starling/base/sha256.h"
 #include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
 
@@ -105,8 +106,10 @@ std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, cons
   LocalOptions options;
   options.join_timeout = limit;
   Door* outside = network->door();
-  const std::string opening = anew ? fmt::format("+{}", outside->number()) : "";
-  const std::string name = fmt::format("{}{}@{:016x}", job, opening, hash_name(mine));
+  // Names of sockets are for all to see, and the job's word is the token of its store.
+  const std::string both = fmt::format("{}@{}@{}", job, anew ? outside->number() : 0, mine);
+  const std::string name =
+      sha256({reinterpret_cast<const std::uint8_t*>(both.data()), both.size()}).substr(0, 32);
   auto local = join_local(name, index, static_cast<Rank>(same.size()), options);
   std::unique_ptr<Door> door;
   if (outside != nullptr) door = std::make_unique<HybridDoor>(*outside, job, timeout, mine);

@@ -1,0 +1,148 @@
+#include "starling/fabric/network/store/client.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/base/hmac.h"
+#include "starling/fabric/network/store/sockets.h"
+
+namespace starling::network {
+namespace {
+
+constexpr std::chrono::milliseconds kGrace{5000};  // the store tells a timeout itself, unless it stands still
+
+// Both sides prove that they know the token. Throws Disconnected where the store lost patience.
+void introduce(int socket, const std::string& token, StoreClock::time_point deadline) {
+  const std::string greeting = receive_all(socket, kStoreGreeting.size() + kNonce, deadline);
+  if (!greeting.starts_with(kStoreGreeting)) throw Error("what listens there is no store of Starling's");
+  const std::string_view store_nonce = std::string_view(greeting).substr(kStoreGreeting.size());
+  const std::string nonce = random_nonce();
+  send_all(socket, nonce + proof_of(token, kClientRole, store_nonce, nonce), deadline);
+  const std::string verdict = receive_all(socket, 1 + kProof, deadline);
+  if (verdict.front() != kWelcome)
+    throw Error("it refuses this job's token (STARLING_JOB), which differs from its own");
+  if (!equal_in_constant_time(std::string_view(verdict).substr(1),
+                              proof_of(token, kStoreRole, store_nonce, nonce)))
+    throw Error("it does not know this job's token (STARLING_JOB): it is not the store of this job");
+}
+
+std::string what_was_asked(const StoreRequest& request) {
+  constexpr const char* kNames[] = {"set", "get", "wait for", "add to", "compare and set", "check", "remove"};
+  if (request.operation == StoreOperation::count) return "count keys";
+  const std::string more =
+      request.keys.size() > 1 ? fmt::format(" and {} more", request.keys.size() - 1) : "";
+  return fmt::format("{} '{}'{}", kNames[static_cast<std::size_t>(request.operation)],
+                     request.keys.empty() ? "" : request.keys.front(), more);
+}
+
+}  // namespace
+
+StoreClient::StoreClient(const std::string& where, std::string token, std::chrono::milliseconds timeout)
+    : where_(read_store_address(where)), token_(std::move(token)), timeout_(timeout) {
+  idle_.push_back(connect(timeout_));
+}
+
+// The store may not listen yet, or drop us among too many others: that is worth another try.
+launch::Fd StoreClient::connect(std::chrono::milliseconds timeout) const {
+  const auto deadline = StoreClock::now() + timeout;
+  std::string why;
+  try {
+    for (;;) {
+      launch::Fd socket = connect_to(where_, deadline, why);
+      try {
+        if (socket) {
+          introduce(socket.get(), token_, deadline);
+          return socket;
+        }
+      } catch (const Disconnected& error) {
+        why = error.what();
+      }
+      const auto pause = std::chrono::milliseconds(50);
+      if (StoreClock::now() + pause > deadline) break;
+      std::this_thread::sleep_for(pause);
+    }
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  throw Error(fmt::format("no connection to the store at {}: {}", where_.text(), why));
+}
+
+launch::Fd StoreClient::take_connection() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      launch::Fd taken = std::move(idle_.back());
+      idle_.pop_back();
+      return taken;
+    }
+  }
+  return connect(timeout_);
+}
+
+StoreAnswer StoreClient::ask(const StoreRequest& request) {
+  if (!well_formed(request, limits_))
+    throw InvalidArgument(
+        fmt::format("the store at {} takes keys of up to {} and values of up to {} bytes: {}", where_.text(),
+                    limits_.key, limits_.value, what_was_asked(request)));
+  launch::Fd socket = take_connection();
+  const bool waits = request.operation == StoreOperation::get || request.operation == StoreOperation::wait;
+  const auto deadline = StoreClock::now() + (waits ? request.timeout + kGrace : timeout_);
+  std::optional<StoreAnswer> answer;
+  try {
+    send_all(socket.get(), encode(request), deadline);
+    const std::size_t length = read_length(receive_all(socket.get(), kLength, deadline));
+    if (length <= limits_.request()) answer = decode_answer(receive_all(socket.get(), length, deadline));
+    if (!answer) throw Error("its answer makes no sense");
+  } catch (const Error& error) {
+    throw Error(fmt::format("the store at {}, asked to {}: {}", where_.text(), what_was_asked(request),
+                            error.what()));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(socket));
+  }
+  if (answer->status == StoreStatus::timed_out)
+    throw Error(fmt::format("the store at {} has no '{}' after {} s", where_.text(), answer->value,
+                            static_cast<double>(request.timeout.count()) / 1000));
+  if (answer->status == StoreStatus::failed)
+    throw Error(fmt::format("the store at {}, asked to {}: {}", where_.text(), what_was_asked(request),
+                            answer->value));
+  return *answer;
+}
+
+void StoreClient::set(const std::string& key, const std::string& value) {
+  ask({.operation = StoreOperation::set, .keys = {key}, .values = {value}});
+}
+
+std::string StoreClient::get(const std::string& key, std::chrono::milliseconds timeout) {
+  return ask({.operation = StoreOperation::get, .timeout = timeout, .keys = {key}}).value;
+}
+
+void StoreClient::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+  ask({.operation = StoreOperation::wait, .timeout = timeout, .keys = keys});
+}
+
+std::int64_t StoreClient::add(const std::string& key, std::int64_t number) {
+  return ask({.operation = StoreOperation::add, .number = number, .keys = {key}}).number;
+}
+
+std::string StoreClient::compare_set(const std::string& key, const std::string& expected,
+                                     const std::string& desired) {
+  return ask({.operation = StoreOperation::compare_set, .keys = {key}, .values = {expected, desired}}).value;
+}
+
+bool StoreClient::check(const std::vector<std::string>& keys) {
+  return ask({.operation = StoreOperation::check, .keys = keys}).number != 0;
+}
+
+bool StoreClient::remove(const std::string& key) {
+  return ask({.operation = StoreOperation::remove, .keys = {key}}).number != 0;
+}
+
+std::int64_t StoreClient::count() {
+  return ask({.operation = StoreOperation::count}).number;
+}
+
+}  // namespace starling::network

@@ -1,0 +1,247 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabric/served_store.h"
+#include "starling/fabric/network/store/sockets.h"
+#include "starling/fabric/plugin.h"
+
+// The store among those who do not know its token, talk nonsense, or die.
+
+namespace starling::network {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+TEST(StoreStrangersTest, AnotherTokenIsRefused) {
+  const ServedStore store;
+  for (const std::string token : {"", "a token for test", "a token for tests ", "A token for tests"})
+    EXPECT_THAT(error_of([&] { StoreClient(store.where(), token, kLong); }),
+                AllOf(HasSubstr(store.where()), HasSubstr("token"), HasSubstr("differs")))
+        << token;
+  EXPECT_EQ(store.client().add("n", 1), 1);
+}
+
+// Whatever a store answers that does not know the token, and the token itself is nowhere in what it hears.
+TEST(StoreStrangersTest, AnImpostorLearnsNothing) {
+  StoreAddress where;
+  const launch::Fd door = listen_on("127.0.0.1", where);
+  const std::string token = "a token for tests";
+  const auto deadline = StoreClock::now() + kLong;
+  for (const bool reflects : {false, true}) {
+    std::string said;
+    std::thread impostor([&] {
+      launch::Fd guest;
+      while (!guest && StoreClock::now() < deadline)
+        guest = launch::Fd(accept4(door.get(), nullptr, nullptr, SOCK_NONBLOCK));
+      send_all(guest.get(), std::string(kStoreGreeting) + std::string(kNonce, 'n'), deadline);
+      said = receive_all(guest.get(), kNonce + kProof, deadline);
+      send_all(guest.get(), kWelcome + (reflects ? said.substr(kNonce) : std::string(kProof, '\0')),
+               deadline);
+    });
+    EXPECT_THAT(error_of([&] { StoreClient(where.text(), token, kLong); }),
+                AllOf(HasSubstr(where.text()), HasSubstr("does not know this job's token")));
+    impostor.join();
+    EXPECT_THAT(said, Not(HasSubstr(token)));
+  }
+}
+
+TEST(StoreStrangersTest, SomethingElseThatListens) {
+  StoreAddress where;
+  const launch::Fd door = listen_on("127.0.0.1", where);
+  EXPECT_THAT(error_of([&] { StoreClient(where.text(), "token", milliseconds(60)); }),
+              AllOf(HasSubstr(where.text()), HasSubstr("does not answer")));
+}
+
+TEST(StoreStrangersTest, AProofIsForOneConnectionOnly) {
+  const ServedStore store;
+  RawConnection first(store);
+  RawConnection second(store);
+  const std::string nonce = random_nonce();
+  const std::string proof = proof_of(store.token(), kClientRole, first.store_nonce(), nonce);
+  first.say(nonce + proof);
+  EXPECT_EQ(first.hear(1), std::string(1, kWelcome));
+  second.say(nonce + proof);
+  EXPECT_EQ(second.hear(1), std::string(1, kRefused));
+}
+
+TEST(StoreStrangersTest, SilentOnesBlockNobodyAndAreSentAway) {
+  StoreLimits limits;
+  limits.patience = milliseconds(200);
+  const ServedStore store(limits);
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 50; ++i) silent.emplace_back(store);
+  silent[0].say("a");
+  StoreClient client = store.client();
+  client.set("k", "v");
+  for (RawConnection& one : silent) EXPECT_TRUE(one.dropped());
+  EXPECT_EQ(client.get("k", kLong), "v");  // who is known may be silent for as long as it likes
+}
+
+TEST(StoreStrangersTest, TheirNumberIsBounded) {
+  StoreLimits limits;
+  limits.strangers = 4;
+  limits.patience = kLong;
+  const ServedStore store(limits);
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 10; ++i) silent.emplace_back(store);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_TRUE(silent[i].dropped()) << i;
+  EXPECT_EQ(store.client().add("n", 1), 1);
+  silent[9].introduce();
+}
+
+TEST(StoreStrangersTest, GarbageInsteadOfAProof) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{65}, std::size_t{1} << 20}) {
+    RawConnection stranger(store);
+    stranger.say(std::string(bytes, 'x'));
+    while (!stranger.hear(1).empty()) {
+    }
+    EXPECT_TRUE(stranger.dropped()) << bytes;
+    EXPECT_GE(client.add("n", 1), 1);
+  }
+}
+
+// From one that knows the token: it is dropped, the others go on.
+TEST(StoreStrangersTest, GarbageInsteadOfAQuestion) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  const auto question = [](StoreOperation operation, std::vector<std::string> keys,
+                           std::vector<std::string> values = {}) {
+    return encode(StoreRequest{operation, kLong, 0, std::move(keys), std::move(values)});
+  };
+  std::string unknown = question(StoreOperation::count, {});
+  unknown[kLength] = 99;
+  std::string shorter = question(StoreOperation::get, {"key"});
+  shorter[0] = static_cast<char>(shorter[0] - 1);
+  std::string longer = question(StoreOperation::count, {});
+  longer[0] = static_cast<char>(longer[0] + 1);
+  const std::string waits = question(StoreOperation::get, {"never"});
+  const std::vector<std::string> nonsense = {
+      std::string(8, '\xff'),                                         // 4 GB would follow
+      unknown,                                                        // no such operation
+      shorter,                                                        // bytes too many
+      longer + "x",                                                   // behind its end
+      question(StoreOperation::set, {"key"}),                         // no value
+      question(StoreOperation::get, {}),                              // no key
+      question(StoreOperation::get, {"a", "b"}),                      // which one?
+      question(StoreOperation::set, {std::string(4097, 'k')}, {""}),  // a long key
+      question(StoreOperation::set, {"k"}, {std::string((16 << 20) + 1, 'v')}),
+      waits + waits,  // does not wait for the answer
+  };
+  for (std::size_t i = 0; i < nonsense.size(); ++i) {
+    RawConnection connection(store);
+    connection.introduce();
+    connection.say(nonsense[i]);
+    EXPECT_TRUE(connection.dropped()) << i;
+    EXPECT_EQ(client.add("n", 1), static_cast<std::int64_t>(i) + 1);
+  }
+}
+
+TEST(StoreStrangersTest, HalfAQuestionTakesNoMoreMemoryThanThereIs) {
+  StoreLimits limits;
+  limits.memory = 1 << 20;
+  const ServedStore store(limits);
+  RawConnection connection(store);
+  connection.introduce();
+  connection.say(encode(StoreRequest{StoreOperation::set, kLong, 0, {"k"}, {std::string(8 << 20, 'v')}})
+                     .substr(0, 4 << 20));
+  EXPECT_TRUE(connection.dropped());
+  StoreClient client = store.client();
+  client.set("k", std::string(400'000, 'v'));
+}
+
+TEST(StoreStrangersTest, WhoDiesWhileItWaitsIsForgotten) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  {
+    RawConnection connection(store);
+    connection.introduce();
+    connection.say(encode(StoreRequest{StoreOperation::get, kLong, 0, {"key"}, {}}));
+  }
+  RawConnection other(store);
+  other.introduce();
+  other.say(encode(StoreRequest{StoreOperation::get, kLong, 0, {"key"}, {}}));
+  client.set("key", "value");
+  EXPECT_THAT(other.hear(kLength + 18), HasSubstr("value"));
+}
+
+/// A store in a process of its own.
+class StoreAlone {
+ public:
+  StoreAlone() : server_("127.0.0.1", "token"), pid_(fork()) {
+    if (pid_ != 0) return;
+    int ends[2];
+    alarm(60);
+    if (pipe(ends) == 0) server_.serve(ends[0]);
+    _exit(1);
+  }
+  ~StoreAlone() {
+    kill(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  StoreAlone(const StoreAlone&) = delete;
+  StoreAlone& operator=(const StoreAlone&) = delete;
+
+  void kill(int signal) const { ::kill(pid_, signal); }
+  std::string where() const { return server_.where().text(); }
+
+ private:
+  StoreServer server_;
+  pid_t pid_;
+};
+
+TEST(StoreStrangersTest, AStoreThatDiesEndsAllWaits) {
+  const StoreAlone store;
+  StoreClient client(store.where(), "token", kLong);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    store.kill(SIGKILL);
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_of([&] { client.get("key", kLong); }),
+              AllOf(HasSubstr(store.where()), HasSubstr("get 'key'"), HasSubstr("closed the connection")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
+  killer.join();
+}
+
+TEST(StoreStrangersTest, AStoreThatStandsStillEndsThemToo) {
+  const StoreAlone store;
+  StoreClient client(store.where(), "token", milliseconds(100));
+  client.set("key", "");
+  store.kill(SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_of([&] { client.set("key", ""); }),
+              AllOf(HasSubstr(store.where()), HasSubstr("does not answer")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
+}
+
+// Through the engine, where it is built in and its suites run.
+class TokenTest : public testing::TestWithParam<std::string> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TokenTest);
+
+TEST_P(TokenTest, RanksWithAnotherTokenDoNotJoin) {
+  const ServedStore store;
+  const FabricPlugin& plugin = load_fabric(GetParam());
+  const auto join = [&](const std::string& token) {
+    plugin.join({.rank = 0, .size = 1, .job = token, .meeting = store.where(), .interface_ = "lo"});
+  };
+  EXPECT_EQ(error_of([&] { join(store.token()); }), "");
+  EXPECT_THAT(error_of([&] { join("another"); }), AllOf(HasSubstr(store.where()), HasSubstr("token")));
+}
+
+std::vector<std::string> engines_with_a_store() {
+  const char* name = std::getenv("STARLING_TEST_FABRIC");
+  return name != nullptr && std::string(name) == "c10d" ? std::vector<std::string>{name}
+                                                        : std::vector<std::string>{};
+}
+INSTANTIATE_TEST_SUITE_P(Engines, TokenTest, testing::ValuesIn(engines_with_a_store()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace starling::network

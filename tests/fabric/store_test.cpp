@@ -1,0 +1,215 @@
+#include <atomic>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "fabric/served_store.h"
+#include "starling/base/error.h"
+
+// The store among those who know its token.
+
+namespace starling::network {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+TEST(StoreTest, KeysAndValues) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  EXPECT_EQ(client.count(), 0);
+  client.set("a", "1");
+  client.set("b", std::string("\0\xff\n", 3));
+  EXPECT_EQ(client.get("a", kLong), "1");
+  EXPECT_EQ(client.get("b", kLong), std::string("\0\xff\n", 3));
+  client.set("a", "");
+  EXPECT_EQ(client.get("a", kLong), "");
+  EXPECT_EQ(client.count(), 2);
+  EXPECT_TRUE(client.check({"a", "b"}));
+  EXPECT_FALSE(client.check({"a", "c"}));
+  EXPECT_TRUE(client.check({}));
+  EXPECT_TRUE(client.remove("a"));
+  EXPECT_FALSE(client.remove("a"));
+  EXPECT_FALSE(client.check({"a"}));
+  EXPECT_EQ(client.count(), 1);
+}
+
+TEST(StoreTest, Sums) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  EXPECT_EQ(client.add("n", 5), 5);
+  EXPECT_EQ(client.add("n", -7), -2);
+  EXPECT_EQ(client.get("n", kLong), "-2");
+  EXPECT_EQ(client.add("big", INT64_MAX), INT64_MAX);
+  EXPECT_THAT(error_of([&] { client.add("big", 1); }), HasSubstr("64 bits"));
+  client.set("word", "12 ");
+  EXPECT_THAT(error_of([&] { client.add("word", 1); }),
+              AllOf(HasSubstr(store.where()), HasSubstr("add to 'word'"), HasSubstr("not a number")));
+  EXPECT_EQ(client.get("word", kLong), "12 ");
+}
+
+// As torch's stores: an empty expectation also holds where nothing is there.
+TEST(StoreTest, CompareAndSet) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  EXPECT_EQ(client.compare_set("k", "x", "y"), "x");
+  EXPECT_FALSE(client.check({"k"}));
+  EXPECT_EQ(client.compare_set("k", "", "y"), "y");
+  EXPECT_EQ(client.compare_set("k", "", "z"), "y");
+  EXPECT_EQ(client.compare_set("k", "y", "z"), "z");
+  EXPECT_EQ(client.get("k", kLong), "z");
+}
+
+TEST(StoreTest, LongValuesInBothDirections) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  std::string value(StoreLimits().value, '\0');
+  for (std::size_t i = 0; i < value.size(); i += 1009) value[i] = static_cast<char>(i);
+  client.set("long", value);
+  EXPECT_TRUE(client.get("long", kLong) == value);
+}
+
+TEST(StoreTest, AskingForTooMuchIsTheCallersMistake) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  client.set(std::string(4096, 'k'), "");
+  EXPECT_THROW(client.set(std::string(4097, 'k'), ""), InvalidArgument);
+  EXPECT_THROW(client.set("k", std::string(StoreLimits().value + 1, 'v')), InvalidArgument);
+  EXPECT_THROW(client.wait(std::vector<std::string>(kMostKeys + 1, "k"), milliseconds(1)), InvalidArgument);
+  EXPECT_EQ(client.count(), 1);
+}
+
+TEST(StoreTest, WhoWaitsIsWoken) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  client.set("there", "");
+  std::atomic<int> woken{0};
+  const auto waits = [&](const std::vector<std::string>& keys) {
+    return std::thread([&, keys] {
+      store.client().wait(keys, kLong);
+      ++woken;
+    });
+  };
+  std::thread threads[] = {
+      waits({"there", "a", "b"}),
+      waits({"b", "a"}),
+      waits({"number"}),
+      waits({"elected", "a"}),
+      std::thread([&] { woken += store.client().get("a", kLong) == "A" ? 1 : 0; }),
+  };
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(woken, 0);
+  client.set("b", "B");
+  client.add("number", 1);
+  client.compare_set("elected", "", "me");
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(woken, 1);  // the one that waits for the number
+  client.set("a", "A");
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(woken, 5);
+}
+
+TEST(StoreTest, WaitsEnd) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  client.set("there", "");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_of([&] { client.get("gone", milliseconds(60)); }),
+              AllOf(HasSubstr(store.where()), HasSubstr("'gone'"), HasSubstr("0.06 s")));
+  EXPECT_THAT(error_of([&] { client.wait({"there", "later"}, milliseconds(0)); }), HasSubstr("'later'"));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(took, milliseconds(60));
+  EXPECT_LT(took, milliseconds(3000));
+  client.set("gone", "back");  // who has given up is not answered a second time
+  EXPECT_EQ(client.get("gone", kLong), "back");
+}
+
+TEST(StoreTest, AThreadThatWaitsIsInNobodysWay) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  std::thread waiting([&] { client.wait({"end"}, kLong); });
+  std::this_thread::sleep_for(milliseconds(20));
+  const auto begin = std::chrono::steady_clock::now();
+  client.set("end", "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(3000));
+  waiting.join();
+}
+
+TEST(StoreTest, ManyAtOnce) {
+  StoreLimits limits;
+  limits.strangers = 3;  // who is dropped in the throng comes back
+  const ServedStore store(limits);
+  std::vector<std::thread> threads;
+  std::atomic<int> elected{0};
+  constexpr int kThreads = 40;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      StoreClient client = store.client();
+      for (int i = 0; i < 25; ++i) client.add("sum", i);
+      const std::string me = std::to_string(t);
+      if (client.compare_set("leader", "", me) == me) ++elected;
+      client.add("ready", 1);
+      client.set(fmt::format("rank {}", t), me);
+      std::vector<std::string> all;
+      for (int other = 0; other < kThreads; ++other) all.push_back(fmt::format("rank {}", other));
+      client.wait(all, kLong);
+    });
+  for (std::thread& thread : threads) thread.join();
+  StoreClient client = store.client();
+  EXPECT_EQ(client.add("sum", 0), kThreads * 300);
+  EXPECT_EQ(client.add("ready", 0), kThreads);
+  EXPECT_EQ(elected, 1);
+}
+
+TEST(StoreTest, MemoryIsBounded) {
+  StoreLimits limits;
+  limits.memory = 1 << 20;
+  const ServedStore store(limits);
+  StoreClient client = store.client();
+  const std::string third(300'000, 'x');
+  client.set("a", third);
+  client.set("a", third);
+  client.set("b", third);
+  EXPECT_THAT(error_of([&] { client.set("c", std::string(600'000, 'x')); }), HasSubstr(store.where()));
+  StoreClient again = store.client();
+  EXPECT_THAT(error_of([&] {
+                for (int i = 0; i < 1000; ++i) again.set(fmt::format("{:4000}", i), "");
+              }),
+              AllOf(HasSubstr("is full"), HasSubstr("1048576 bytes")));
+  EXPECT_TRUE(again.remove("b"));
+  again.set("c", "fits");
+  EXPECT_EQ(again.get("a", kLong), third);
+}
+
+TEST(StoreTest, ListensWhereItIsTold) {
+  const ServedStore store;
+  EXPECT_EQ(store.address().host, "127.0.0.1");
+  const std::string elsewhere = fmt::format("127.0.0.2:{}", store.address().port);
+  EXPECT_THAT(error_of([&] { StoreClient(elsewhere, store.token(), milliseconds(60)); }),
+              AllOf(HasSubstr(elsewhere), HasSubstr("refused")));
+  EXPECT_THROW(StoreServer("0.0.0.0", "token"), InvalidArgument);
+  EXPECT_THROW(StoreServer("::", "token"), InvalidArgument);
+  EXPECT_THROW(StoreServer("localhost", "token"), InvalidArgument);
+  EXPECT_THROW(StoreServer("127.0.0.1", ""), InvalidArgument);
+  EXPECT_THAT(error_of([] { StoreServer("203.0.113.7", "token"); }), HasSubstr("203.0.113.7"));
+}
+
+TEST(StoreTest, Ipv6) {
+  try {
+    const ServedStore store({}, "::1");
+    EXPECT_TRUE(store.where().starts_with("[::1]:")) << store.where();
+    EXPECT_EQ(store.client().add("n", 1), 1);
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+}
+
+TEST(StoreTest, Addresses) {
+  EXPECT_EQ(read_store_address("node1:29500").host, "node1");
+  EXPECT_EQ(read_store_address("[fe80::1%eth0]:1").host, "fe80::1%eth0");
+  EXPECT_EQ(read_store_address("10.0.0.1:65535").port, 65535);
+  for (const char* text : {"", "node1", ":1", "node1:", "node1:0", "node1:65536", "node1:x", "node1:1 "})
+    EXPECT_THROW(read_store_address(text), InvalidArgument) << text;
+}
+
+}  // namespace
+}  // namespace starling::network

@@ -1,0 +1,101 @@
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "launch/launched.h"
+#include "starling/base/error.h"
+#include "starling/fabric/plugin.h"
+#include "starling/flock/flock.h"
+#include "starling/launch/processes.h"
+
+// What the processes of a job listen on.
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Inodes of the sockets that a process has open.
+std::set<std::string> sockets_of(pid_t pid) {
+  std::set<std::string> inodes;
+  for (const auto& entry : fs::directory_iterator(fmt::format("/proc/{}/fd", pid))) {
+    std::error_code ignored;
+    const std::string link = fs::read_symlink(entry.path(), ignored);
+    if (link.starts_with("socket:[")) inodes.insert(link.substr(8, link.size() - 9));
+  }
+  return inodes;
+}
+
+// The address:port of each, as the kernel writes them: in hexadecimal digits.
+std::vector<std::string> listens_on(pid_t pid) {
+  constexpr const char* kListens = "0A";
+  const std::set<std::string> own = sockets_of(pid);
+  std::vector<std::string> found;
+  for (const char* table : {"tcp", "tcp6", "udp", "udp6"}) {
+    std::ifstream file(fmt::format("/proc/{}/net/{}", pid, table));
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state, queues, timer, retries, user, timeout, inode;
+      words >> number >> local >> remote >> state >> queues >> timer >> retries >> user >> timeout >> inode;
+      if (own.contains(inode) && (state == kListens || table[0] == 'u')) found.push_back(local);
+    }
+  }
+  return found;
+}
+
+// How many of these addresses the processes of a job have, all of them 127.0.0.1.
+int listeners(pid_t launcher) {
+  auto processes = launch::descendants(launcher);
+  processes.push_back(launcher);
+  int count = 0;
+  for (const pid_t pid : processes)
+    for (const std::string& where : listens_on(pid)) {
+      ++count;
+      EXPECT_TRUE(where.starts_with("0100007F:")) << pid << " listens on " << where;
+    }
+  return count;
+}
+
+constexpr const char* kSignal = "LISTENING_TEST_FILE";
+
+// What the ranks below run: rank 1 joins when the file is there.
+TEST(ListeningTest, DISABLED_ARank) {
+  const char* file = std::getenv(kSignal);
+  ASSERT_NE(file, nullptr);
+  if (std::getenv("RANK") == std::string("1")) {
+    ASSERT_TRUE(eventually([&] { return fs::exists(file); }));
+  }
+  const Flock flock = join();
+  std::cout << "joined" << std::endl;
+  std::this_thread::sleep_for(std::chrono::minutes(1));
+}
+
+TEST(ListeningTest, OnlyOnTheChosenInterface) {
+  try {
+    check_fabric("c10d");
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const fs::path file = fs::temp_directory_path() / fmt::format("starling-listening-{}", getpid());
+  Launched job({.words = {"-n", "2", "--fabric", "c10d", "--", fs::read_symlink("/proc/self/exe").string(),
+                          "--gtest_also_run_disabled_tests", "--gtest_filter=ListeningTest.DISABLED_ARank"},
+                .variables = {fmt::format("{}={}", kSignal, file.string())}});
+  // Gloo listens until it is connected, so rank 0 does while rank 1 is missing; the store always does.
+  EXPECT_TRUE(eventually([&] { return listeners(job.pid()) >= 2; }));
+  std::ofstream(file) << "go";
+  job.wait_for("joined", 2);
+  EXPECT_GE(listeners(job.pid()), 1);
+  job.signal(SIGTERM);
+  job.finish();
+  fs::remove(file);
+}
+
+}  // namespace
+}  // namespace starling
