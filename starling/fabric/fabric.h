@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "starling/fabric/board.h"
+#include "starling/fabric/door.h"
 #include "starling/fabric/message.h"
 
 namespace starling {
@@ -180,6 +181,9 @@ class Fabric {
 
   /// What the engine does for all ranks at once; none where Starling's own ways are all there is.
   virtual Collectives* collectives() { return nullptr; }
+
+  /// Where newcomers wait; none where a job's ranks are those it began with.
+  virtual Door* door() { return nullptr; }
 };
 
 }  // namespace starling

@@ -28,6 +28,9 @@ struct FabricRequest {
 struct FabricPlugin {
   std::string (*engine)();  // its name and version
   std::shared_ptr<Fabric> (*join)(const FabricRequest& request);
+  /// For a process that comes later: waits until members let it in. It has no rank before, and the fabric has
+  /// been finished where `finish` is given; nullptr where the engine knows no newcomers.
+  std::shared_ptr<Fabric> (*enter)(const FabricRequest& request, const FinishFabric& finish) = nullptr;
 };
 
 /// A fabric that programs can ask for.

@@ -27,6 +27,7 @@ Core::Core(std::shared_ptr<Fabric> given)
       members(everybody(fabric->size())),
       rank(fabric->rank()),
       identity(0),
+      newcomers(fabric->door() == nullptr ? 0 : fabric->door()->newcomers()),
       membership(*fabric, members, identity) {
   log(LogLevel::debug, fmt::format("rank {} has joined a flock of {}", rank, size()));
 }
@@ -38,10 +39,23 @@ Core::Core(const Core& parent, std::vector<Rank> part, std::uint64_t given_ident
       members(std::move(part)),
       rank(own(fabric->rank())),
       identity(given_identity),
+      newcomers(0),
       membership(*fabric, members, identity),
       on_loss(parent.on_loss.load()) {
   if (log_level() == LogLevel::debug)
     log(LogLevel::debug, fmt::format("rank {} is rank {} of a part of {} ranks", self(), rank, size()));
+}
+
+void Core::follow(const Core& before, const SchedulePtr& schedule) {
+  on_loss = before.on_loss.load();
+  allreduce_way = before.allreduce_way.load();
+  hub->timeout = before.hub->timeout.load();
+  hub->bytes_sent = before.hub->bytes_sent.load();
+  {
+    const std::lock_guard lock(before.mutex_);
+    observe(before.observer_);
+  }
+  set_course(main, schedule);
 }
 
 Rank Core::global(Rank one, std::string_view operation) const {

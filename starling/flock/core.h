@@ -55,9 +55,13 @@ class Core {
   const std::vector<Rank> members;  // ranks of the whole flock
   const Rank rank;                  // this one's place among them
   const std::uint64_t identity;
+  const Rank newcomers;  // the last ones
   Membership membership;
   std::atomic<OnLoss> on_loss{OnLoss::raise};
   std::atomic<AllreduceWay> allreduce_way{AllreduceWay::direct};
+
+  /// The settings of the flock whose place this one takes, of another number of ranks.
+  void follow(const Core& before, const SchedulePtr& schedule);
 
   Rank self() const { return fabric->rank(); }
   Rank size() const { return static_cast<Rank>(members.size()); }
@@ -108,6 +112,8 @@ class Core {
 
   /// How many flocks of exactly these members this rank has made before.
   std::uint64_t count_flocks(const std::vector<Rank>& of);
+
+  std::string refusal;  // the last reason for which newcomers were not let in
 
   void observe(StepObserver observer);
   void record(const StepRecord& record);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <ranges>
@@ -40,6 +41,9 @@ class Flock {
  public:
   explicit Flock(std::shared_ptr<Fabric> fabric);
 
+  /// Handles of the same flock.
+  friend bool operator==(const Flock& a, const Flock& b) { return a.core_ == b.core_; }
+
   Rank rank() const { return core_->rank; }
   Rank size() const { return core_->size(); }
 
@@ -49,6 +53,16 @@ class Flock {
   Flock split(std::int64_t colour, std::int64_t key = 0);
   /// The flock of these ranks, in this order. Called by all of them, and nobody else.
   Flock group(const std::vector<Rank>& ranks);
+
+  /// Lets those in who wait outside (STARLING_ENTER, docs/networks.md): a collective, between two operations,
+  /// which costs a short one where nobody waits. Then this flock itself is the result. Otherwise it is a new
+  /// one: of the living, in their order, then the newcomers; settings are as they were, the schedule is the
+  /// same over the new number of ranks and begins at its step 0. The old flock ends with its last handle.
+  /// `fits` throws InvalidArgument where the program cannot go on with so many ranks: then they wait on.
+  Flock welcome(const std::function<void(Rank size)>& fits = nullptr);
+  /// How many of this flock's last ranks have come in later than the others.
+  Rank newcomers() const { return core_->newcomers; }
+  bool entered() const { return core_->rank >= core_->size() - core_->newcomers; }
 
   /// Ranks that share a machine: those of this host where hosts have equally many and ranks are dealt to them
   /// in order, else 1; or as many as STARLING_RANKS_PER_MACHINE pretends.
@@ -380,7 +394,8 @@ class Flock {
 };
 
 /// Joins the flock that this process was started in (by `starling run`, mpirun, torchrun or srun on one
-/// host), or makes a flock of one. STARLING_TIMEOUT=seconds bounds joining and every wait.
+/// host), or makes a flock of one. With STARLING_ENTER=1, waits until the members of a job that runs let this
+/// process in by welcome(). STARLING_TIMEOUT=seconds bounds joining and every wait.
 Flock join();
 /// The same, with messages that get lost and other faults, to see what a program makes of them.
 Flock join(const Faults& faults);

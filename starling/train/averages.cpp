@@ -18,19 +18,25 @@ MutableBlock block_of(const torch::Tensor& tensor) {
 }  // namespace
 
 // Ranks that would not understand each other are told so at once, all of them.
-void Trainer::State::agree_on(const std::string& settings) {
-  const std::string line = settings + "\n";
+Company Trainer::State::agree_on(const std::string& settings) {
+  const std::string line = fmt::format("{} {}\n", goes_on ? driver->step() : Company::kNew, settings);
   const auto all =
       flock.allgather(std::vector<std::uint8_t>(line.begin(), line.end()), Name(options.name + "/settings"));
   std::istringstream in(std::string(all.begin(), all.end()));
+  const std::vector<Rank> members = flock.view().members;
+  Company company;
+  company.steps.assign(static_cast<std::size_t>(flock.size()), Company::kNew);
   std::string first;
-  std::getline(in, first);
-  Rank place = 1;  // among the living
-  for (std::string other; std::getline(in, other); ++place)
+  std::size_t place = 0;  // among the living
+  Step step = 0;
+  for (std::string other; in >> step && in.get() != EOF && std::getline(in, other); ++place) {
+    company.steps[static_cast<std::size_t>(members[place])] = step;
+    if (place == 0) first = other;
     if (other != first)
       throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has {}; rank {} has {}",
-                                        flock.view().members[0], first,
-                                        flock.view().members[static_cast<std::size_t>(place)], other));
+                                        members[0], first, members[place], other));
+  }
+  return company;
 }
 
 std::vector<torch::Tensor> Trainer::State::floating_buffers() const {

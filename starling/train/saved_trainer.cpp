@@ -2,74 +2,16 @@
 
 #include "starling/base/error.h"
 #include "starling/method/saved_state.h"
+#include "starling/train/saved_model.h"
 #include "starling/train/trainer_state.h"
 
 namespace starling {
 namespace {
 
-const std::string kParameters = "parameters/";
-const std::string kBuffers = "buffers/";
 const std::string kOptimizer = "torch optimizer";
 const std::string kGenerator = "torch generator";
 const std::string kLossScale = "loss scale";
 const std::string kGoodSteps = "good steps";
-
-std::string type_name(const torch::Tensor& tensor) {
-  return std::string(torch::toString(tensor.scalar_type()));
-}
-
-std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-// Everything of a module that is saved, by name.
-ModuleTensors::Named all_of(const ModuleTensors& module) {
-  ModuleTensors::Named all;
-  for (const auto& [name, tensor] : module.parameters()) all.emplace_back(kParameters + name, tensor);
-  for (const auto& [name, tensor] : module.buffers()) all.emplace_back(kBuffers + name, tensor);
-  return all;
-}
-
-/// A module's tensors and the memory that a file is read into: their own, unless they have gaps.
-class SavedModel {
- public:
-  explicit SavedModel(const ModuleTensors& module) {
-    for (const auto& [name, tensor] : all_of(module)) {
-      torch::Tensor memory = tensor.detach().cpu();
-      if (!memory.is_contiguous()) memory = torch::empty_like(memory, torch::MemoryFormat::Contiguous);
-      places.push_back({name, type_name(memory), bytes_of(memory)});
-      tensors.push_back(tensor);
-      memories.push_back(memory);
-    }
-  }
-
-  /// Another model's file may have all of this one's tensors, and more.
-  void check(const CheckpointFile& file) const {
-    file.check(places);
-    for (const auto& part : file.parts()) {
-      if (!part.name.starts_with(kParameters) && !part.name.starts_with(kBuffers)) continue;
-      const auto same = [&](const StatePlace& place) { return place.name == part.name; };
-      if (std::none_of(places.begin(), places.end(), same))
-        throw Error(fmt::format("{} has a part {}, which the model here does not have", file.path().string(),
-                                part.name));
-    }
-  }
-
-  void read(const CheckpointFile& file) {
-    file.read_into(places);
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const torch::Tensor own = tensors[i].detach();
-      if (own.data_ptr() == memories[i].data_ptr())
-        own.unsafeGetTensorImpl()->bump_version();
-      else
-        own.copy_(memories[i]);
-    }
-  }
-
-  std::vector<StatePlace> places;
-  std::vector<torch::Tensor> tensors;
-  std::vector<torch::Tensor> memories;
-};
 
 }  // namespace
 
@@ -89,7 +31,7 @@ void Trainer::State::save(SavedParts& parts) {
     notice_changes();
     driver->settle();
   }
-  for (const auto& [name, tensor] : all_of(module)) {
+  for (const auto& [name, tensor] : saved_tensors(module)) {
     const torch::Tensor whole = tensor.detach().cpu().contiguous();
     if (whole.data_ptr() == tensor.data_ptr())
       parts.add_view(name, type_name(whole), bytes_of(whole));

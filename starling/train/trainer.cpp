@@ -70,7 +70,7 @@ double Trainer::gradient_norm() const {
   return state_->gradient_norm;
 }
 double Trainer::waited() const {
-  return state_->driver->waited();
+  return state_->waited_before + state_->driver->waited();
 }
 Staleness Trainer::staleness() const {
   return state_->driver->staleness();
@@ -107,6 +107,9 @@ std::vector<torch::Tensor> Trainer::flat_parameters() const {
 void Trainer::flat_parameters_changed() {
   for (const Bucket& bucket : state_->buckets) bucket.publish_x();
   parameters_changed();
+}
+bool Trainer::welcome() {
+  return state_->welcome();
 }
 void Trainer::save(SavedParts& parts) {
   state_->save(parts);

@@ -82,6 +82,12 @@ class Trainer {
   std::size_t parameter_count() const;
   Flock& flock();
 
+  /// Lets newcomers in, as Flock::welcome() does: a collective between two steps. True when somebody came:
+  /// flock() is then another, the method begins anew on it as after a death, and each newcomer's Trainer,
+  /// which it makes meanwhile with the same options, starts with a neighbour's model, optimizer and step,
+  /// whose digest it checks.
+  bool welcome();
+
   void broadcast_parameters(Rank root = 0);
   void broadcast_optimizer_state(Rank root = 0);
   /// Natively updated optimizers (SGD, Adam, AdamW) keep their state in the trainer. Before the optimizer is

@@ -27,14 +27,6 @@ T choose_word(const std::string& option, const std::string& word,
   throw InvalidArgument(unknown_name(option, word, names));
 }
 
-DType message_type(const TrainerOptions& options) {
-  return choose_word<DType>("message type", options.message,
-                            {{"float32", DType::float32},
-                             {"float16", DType::float16},
-                             {"bfloat16", DType::bfloat16},
-                             {"int8", DType::int8}});
-}
-
 OnLoss loss_policy(const TrainerOptions& options) {
   return choose_word<OnLoss>("on_loss", options.on_loss,
                              {{"raise", OnLoss::raise}, {"reweight", OnLoss::reweight}});
@@ -83,6 +75,14 @@ void check(const Method& method, const std::string& name, const std::string& nat
 
 }  // namespace
 
+DType Trainer::State::message_type() const {
+  return choose_word<DType>("message type", options.message,
+                            {{"float32", DType::float32},
+                             {"float16", DType::float16},
+                             {"bfloat16", DType::bfloat16},
+                             {"int8", DType::int8}});
+}
+
 Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptimizer> optimizer,
                       TrainerOptions options_)
     : flock(std::move(flock_)),
@@ -90,7 +90,7 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
       local(std::move(optimizer)),
       options(std::move(options_)) {
   check(options);
-  const DType message = message_type(options);
+  const DType message = message_type();
   const OnLoss policy = loss_policy(options);
   const MethodPtr method = make_method(options.method);
   check(*method, options.method, local->native());
@@ -108,12 +108,34 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
   if (policy == OnLoss::reweight) flock.on_loss(policy);
 
   buckets = flatten(parameters, bucket_bytes());
-  std::string settings =
+  const Company company = agree_on(settings(schedule));
+  make_driver(method, schedule, message);
+  accumulations.assign(parameters.size(), 0);
+  versions.assign(parameters.size(), 0);
+  for (const Bucket& bucket : buckets) incomplete.push_back(bucket.parameters.size());
+  loss_scale = options.loss_scale == 0 ? 1 : options.loss_scale;
+  local->import_state(parameters, updates());
+  if (company.somebody_goes_on())
+    take_model(company.giver_of(flock.rank(), schedule));
+  else if (options.broadcast_at_start)
+    broadcast_parameters(0);
+  parameters_changed();
+  hooks_lost = true;
+  renew_hooks();
+}
+
+// What ranks that train together have in common.
+std::string Trainer::State::settings(const SchedulePtr& schedule) const {
+  std::string text =
       fmt::format("{} on {} (seed {}), {} messages, on_loss {}; blocks of", options.method,
                   schedule ? schedule->name() : "nothing", options.seed, options.message, options.on_loss);
   for (const Bucket& bucket : buckets)
-    settings += fmt::format(" {} {}", bucket.x.numel(), torch::toString(bucket.x.scalar_type()));
-  agree_on(settings);
+    text += fmt::format(" {} {}", bucket.x.numel(), torch::toString(bucket.x.scalar_type()));
+  return text;
+}
+
+// The blocks, and how they talk on the flock as it is now.
+void Trainer::State::make_driver(const MethodPtr& method, const SchedulePtr& schedule, DType message) {
   std::vector<std::unique_ptr<Block>> blocks;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const std::string name = fmt::format("{}/{}", options.name, b);
@@ -127,15 +149,6 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
     blocks.back()->hypers = local->hypers();
   }
   driver.emplace(method, std::move(blocks));
-  accumulations.assign(parameters.size(), 0);
-  versions.assign(parameters.size(), 0);
-  for (const Bucket& bucket : buckets) incomplete.push_back(bucket.parameters.size());
-  loss_scale = options.loss_scale == 0 ? 1 : options.loss_scale;
-  local->import_state(parameters, updates());
-  if (options.broadcast_at_start) broadcast_parameters(0);
-  parameters_changed();
-  hooks_lost = true;
-  renew_hooks();
 }
 
 std::size_t Trainer::State::bucket_bytes() const {

@@ -6,6 +6,7 @@
 
 #include "starling/method/drive.h"
 #include "starling/train/gradient_hooks.h"
+#include "starling/train/saved_model.h"
 #include "starling/train/torch_update.h"
 #include "starling/train/trainer.h"
 
@@ -38,6 +39,17 @@ class Stopwatch {
   int depth_ = 0;
 };
 
+/// Who trains together: those that have a model from before, at a step, and those that come without.
+struct Company {
+  static constexpr Step kNew = -1;
+
+  std::vector<Step> steps;  // by rank; kNew: it has just come
+
+  bool somebody_goes_on() const;
+  /// From whom a newcomer gets the model: a neighbour of its next step where that has one.
+  Rank giver_of(Rank newcomer, const SchedulePtr& schedule) const;
+};
+
 /// What a Trainer is made of.
 struct Trainer::State {
   State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer, TrainerOptions options);
@@ -63,6 +75,18 @@ struct Trainer::State {
   void bring_home(std::size_t parameter);
   void renew_hooks();
 
+  // trainer_state.cpp
+  DType message_type() const;
+  std::string settings(const SchedulePtr& schedule) const;
+  void make_driver(const MethodPtr& method, const SchedulePtr& schedule, DType message);
+
+  // welcome.cpp
+  bool welcome();
+  void go_on_with(Flock next);
+  void give_model(Rank to);
+  void take_model(Rank from);
+  std::vector<StatePlace> luggage(SavedModel& model);
+
   // saved_trainer.cpp
   void save(SavedParts& parts);
   void restore(const CheckpointFile& file);
@@ -71,7 +95,8 @@ struct Trainer::State {
   bool optimizer_remembers();
 
   // averages.cpp
-  void agree_on(const std::string& settings);
+  /// Throws InvalidArgument on all ranks where they have different settings.
+  Company agree_on(const std::string& settings);
   void broadcast_parameters(Rank root);
   void broadcast_optimizer_state(Rank root);
   double consensus_distance();
@@ -96,6 +121,8 @@ struct Trainer::State {
   bool sent_ahead = false;              // by eager, since the last step
   bool gradients_finished = false;      // ahead of step()
   std::weak_ptr<int> backward;          // the one under way, whose end will be told
+  bool goes_on = false;                 // from before newcomers came
+  double waited_before = 0;             // seconds, in flocks before this one
   double loss_scale = 0;
   int good_steps = 0;
   double gradient_norm = 0;

@@ -31,6 +31,7 @@ class ForwardingFabric : public Fabric {
   Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   Board& board() override { return inner_->board(); }
   Services* services() override { return inner_->services(); }
+  Door* door() override { return inner_->door(); }
 
  private:
   std::shared_ptr<Fabric> inner_;

@@ -178,6 +178,25 @@ Meeting on_pretended_hosts(const Meeting& meeting) {
   };
 }
 
+// Who comes later is given its place by the members, on a pretended host where `hybrid`.
+auto later_processes(bool hybrid) {
+  return [hybrid](Rank members, Rank newcomers, const std::function<void(Rank)>& before,
+                  const RankBody& body) {
+    const FabricPlugin& plugin = load_fabric("c10d");
+    const std::string job = new_job();
+    const StoreProcess store(job);
+    const auto join = [&](Rank number) {
+      FabricRequest request{number, members, job, store.address(), "lo", std::chrono::seconds(20)};
+      const FinishFabric finish =
+          hybrid ? finish_hybrid(job, request.timeout, fmt::format("host {}", number / 2)) : FinishFabric();
+      if (number < members) return hybrid ? finish(plugin.join(request)) : plugin.join(request);
+      before(number);
+      return plugin.enter(request, finish);
+    };
+    return on_processes(members + newcomers, body, [&](Rank) -> Join { return join; });
+  };
+}
+
 std::vector<Launcher> make_launchers() {
   const auto start = [](const auto& how, const Meeting& meeting) {
     return [how, meeting](Rank size, const RankBody& body) { return how(size, body, meeting); };
@@ -186,10 +205,12 @@ std::vector<Launcher> make_launchers() {
   if (name != nullptr && std::string(name) == "mpi") return mpi_launchers();
   if (name != nullptr && std::string(name) == "hybrid")
     return {{"hybrid_threads", false, false, start(on_threads, on_pretended_hosts(with_plugin("c10d")))},
-            {"hybrid_processes", true, false, start(on_processes, on_pretended_hosts(with_plugin("c10d")))}};
+            {"hybrid_processes", true, false, start(on_processes, on_pretended_hosts(with_plugin("c10d"))),
+             1000, later_processes(true)}};
   if (name != nullptr)
     return {{fmt::format("{}_threads", name), false, false, start(on_threads, with_plugin(name))},
-            {fmt::format("{}_processes", name), true, false, start(on_processes, with_plugin(name))}};
+            {fmt::format("{}_processes", name), true, false, start(on_processes, with_plugin(name)), 1000,
+             later_processes(false)}};
   return {{"local_threads", false, true, start(on_threads, local_rank_threads)},
           {"local_processes", true, true, start(on_processes, local_rank_processes)},
           {"late_threads", false, true, start(on_threads, late(local_rank_threads))},
@@ -217,6 +238,13 @@ std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes
   for (const Launcher& launcher : launchers())
     for (const Rank size : sizes)
       if (size <= launcher.most && (launcher.processes || !only_processes)) all.push_back({&launcher, size});
+  return all;
+}
+
+std::vector<Launch> launches_with_newcomers(Rank size) {
+  std::vector<Launch> all;
+  for (const Launcher& launcher : launchers())
+    if (launcher.run_with_newcomers) all.push_back({&launcher, size});
   return all;
 }
 

@@ -28,6 +28,11 @@ struct Launcher {
   bool shares = true;      // memory: windows, and what a rank posted just before it was killed is there
   std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run{};
   Rank most = 1000;  // ranks
+  /// With processes that come later, numbered after the members: each calls `before`, then waits to be let
+  /// in. None where there is no door.
+  std::function<std::vector<RankEnd>(Rank members, Rank newcomers, const std::function<void(Rank)>& before,
+                                     const RankBody& body)>
+      run_with_newcomers{};
 };
 
 const std::vector<Launcher>& launchers();
@@ -52,6 +57,8 @@ struct Launch {
 
 /// Every launcher, or only those that start processes, with every size.
 std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes);
+/// Those with newcomers.
+std::vector<Launch> launches_with_newcomers(Rank size);
 std::string launch_name(const testing::TestParamInfo<Launch>& test);
 
 }  // namespace starling

@@ -111,6 +111,21 @@ TEST(JoinErrors, SayWhichVariableIsWrong) {
   })));
 }
 
+TEST(JoinErrors, SayWhatANewcomerNeeds) {
+  EXPECT_TRUE(ended_well(in_child({{"STARLING_ENTER", "yes"}}, [] {
+    return error_of_join() == "STARLING_ENTER=yes is neither 1 nor 0";
+  })));
+  EXPECT_TRUE(ended_well(in_child({{"STARLING_ENTER", "1"}}, [] {
+    return error_of_join() == "STARLING_ENTER is set, but not STARLING_JOB, the word of the job to enter";
+  })));
+  EXPECT_TRUE(
+      ended_well(in_child({{"STARLING_ENTER", "1"}, {"STARLING_JOB", "j"}, {"STARLING_FABRIC", "local"}}, [] {
+        return error_of_join() ==
+               "STARLING_ENTER: jobs over local have no door for newcomers; those over c10d and hybrid(c10d) "
+               "do";
+      })));
+}
+
 TEST(JoinErrors, TheTimeoutBoundsJoiningAndWaiting) {
   EXPECT_TRUE(ended_well(in_child({{"STARLING_TIMEOUT", "0.1"},
                                    {"STARLING_RANK", "0"},

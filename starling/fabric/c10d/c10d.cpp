@@ -17,6 +17,7 @@
 #endif
 
 #include "starling/base/error.h"
+#include "starling/fabric/c10d/door.h"
 #include "starling/fabric/c10d/token_store.h"
 #include "starling/fabric/c10d/wire.h"
 #include "starling/fabric/network/network.h"
@@ -31,7 +32,7 @@ using c10d_engine::Groups;
 using c10d_engine::StorePtr;
 
 // torchrun's: its agent hosts the store; torch's older launchers leave it to rank 0.
-StorePtr meet_as_torchrun(const FabricRequest& request) {
+StorePtr meet_as_torchrun(const FabricRequest& request, bool may_host) {
   const char* host = std::getenv("MASTER_ADDR");
   const char* port = std::getenv("MASTER_PORT");
   if (host == nullptr || port == nullptr)
@@ -43,7 +44,7 @@ StorePtr meet_as_torchrun(const FabricRequest& request) {
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   ::c10d::TCPStoreOptions options;
   options.port = address.port;
-  options.isServer = request.rank == 0 && (agent == nullptr || std::string(agent) != "True");
+  options.isServer = may_host && request.rank == 0 && (agent == nullptr || std::string(agent) != "True");
   options.waitWorkers = false;
   options.timeout = request.timeout;
   try {
@@ -55,12 +56,16 @@ StorePtr meet_as_torchrun(const FabricRequest& request) {
 }
 
 // A launcher of ours hosts a store that asks for the job's token, which is not to be seen in its keys.
-StorePtr meet(const FabricRequest& request) {
+StorePtr meet(const FabricRequest& request, bool may_host) {
   using ::c10d::PrefixStore;
+  StorePtr store;
   if (request.meeting.empty())
-    return c10::make_intrusive<PrefixStore>("starling/" + request.job, meet_as_torchrun(request));
-  return c10::make_intrusive<PrefixStore>(
-      "starling", c10d_engine::make_token_store(request.meeting, request.job, request.timeout));
+    store = c10::make_intrusive<PrefixStore>("starling/" + request.job, meet_as_torchrun(request, may_host));
+  else
+    store = c10::make_intrusive<PrefixStore>(
+        "starling", c10d_engine::make_token_store(request.meeting, request.job, request.timeout));
+  store->setTimeout(request.timeout);
+  return store;
 }
 
 #ifdef STARLING_HAS_GLOO
@@ -102,17 +107,33 @@ void ignore_broken_pipes() {
 
 }  // namespace
 
-std::shared_ptr<Fabric> adopt_c10d(Groups groups, StorePtr store) {
+std::shared_ptr<NetworkFabric> adopt_c10d(Groups groups, StorePtr store) {
   ignore_broken_pipes();
   return make_network_fabric(c10d_engine::make_wire(std::move(groups)),
                              c10d_engine::make_ledger(std::move(store)));
 }
 
+namespace {
+
+// A connection of its own: what times out here may leave one in disorder.
+std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const FabricRequest& request) {
+  const StorePtr store = c10::make_intrusive<::c10d::PrefixStore>(part, meet(request, false));
+  return adopt_c10d(make_gloo(store, request), store);
+}
+
+}  // namespace
+
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
-  const StorePtr store = meet(request);
-  store->setTimeout(request.timeout);
-  return adopt_c10d(make_gloo(store, request), store);
+  const StorePtr store = meet(request, true);
+  const auto fabric = adopt_c10d(make_gloo(store, request), store);
+  fabric->set_door(c10d_engine::make_door(store, request, make_fabric_in));
+  return fabric;
+}
+
+std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish) {
+  read_log_level();
+  return c10d_engine::enter(meet(request, false), request, make_fabric_in, finish);
 }
 
 }  // namespace starling

@@ -6,6 +6,9 @@
 extern "C" __attribute__((visibility("default"))) const starling::FabricPlugin* starling_fabric() {
   static const starling::FabricPlugin plugin = {
       [] { return fmt::format("torch {}, Gloo", TORCH_VERSION); },
-      [](const starling::FabricRequest& request) { return starling::join_c10d(request); }};
+      [](const starling::FabricRequest& request) { return starling::join_c10d(request); },
+      [](const starling::FabricRequest& request, const starling::FinishFabric& finish) {
+        return starling::enter_c10d(request, finish);
+      }};
   return &plugin;
 }

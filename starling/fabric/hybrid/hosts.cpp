@@ -54,6 +54,28 @@ Rank equal_shares(const std::vector<std::string>& hosts) {
   return each;
 }
 
+/// The network's, with a hybrid made around what it makes.
+class HybridDoor final : public Door {
+ public:
+  HybridDoor(Door& network, std::string job, std::chrono::milliseconds timeout, std::string host)
+      : network_(network), job_(std::move(job)), timeout_(timeout), host_(std::move(host)) {}
+
+  Opening call() override { return network_.call(); }
+  std::shared_ptr<Fabric> open(const Opening& opening, Rank place, Rank members) override {
+    return finish_hybrid(job_, timeout_, host_)(network_.open(opening, place, members));
+  }
+  bool all_are_in(const Opening& opening) override { return network_.all_are_in(opening); }
+  void close(const Opening& opening, bool good) override { network_.close(opening, good); }
+  std::uint64_t number() const override { return network_.number(); }
+  Rank newcomers() const override { return network_.newcomers(); }
+
+ private:
+  Door& network_;
+  std::string job_;
+  std::chrono::milliseconds timeout_;
+  std::string host_;
+};
+
 }  // namespace
 
 // The kernel that runs, and the network namespace in it, in which processes meet.
@@ -71,7 +93,9 @@ std::string host_identity() {
 
 std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, const std::string& job,
                                     std::chrono::milliseconds timeout, const std::string& mine) {
-  const auto hosts = everybodys_host(*network, mine, HostClock::now() + timeout);
+  const bool anew = network->door() != nullptr && network->door()->number() != 0;
+  const auto limit = anew ? opening_limit(timeout) : timeout;
+  const auto hosts = everybodys_host(*network, mine, HostClock::now() + limit);
   std::vector<Rank> same;
   Rank index = 0;
   for (std::size_t r = 0; r < hosts.size(); ++r) {
@@ -80,13 +104,23 @@ std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, cons
     same.push_back(static_cast<Rank>(r));
   }
   LocalOptions options;
-  options.join_timeout = timeout;
+  options.join_timeout = limit;
+  Door* outside = network->door();
   // Names of sockets are for all to see, and the job's word is the token of its store.
-  const std::string both = job + "@" + mine;
+  const std::string both = fmt::format("{}@{}@{}", job, anew ? outside->number() : 0, mine);
   const std::string name =
       sha256({reinterpret_cast<const std::uint8_t*>(both.data()), both.size()}).substr(0, 32);
   auto local = join_local(name, index, static_cast<Rank>(same.size()), options);
-  return make_hybrid(std::move(local), std::move(network), same, equal_shares(hosts));
+  std::unique_ptr<Door> door;
+  if (outside != nullptr) door = std::make_unique<HybridDoor>(*outside, job, timeout, mine);
+  return make_hybrid(std::move(local), std::move(network), same, equal_shares(hosts), std::move(door));
+}
+
+FinishFabric finish_hybrid(const std::string& job, std::chrono::milliseconds timeout,
+                           const std::string& host) {
+  return [=](std::shared_ptr<Fabric> fabric) {
+    return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(std::move(fabric)), job, timeout, host);
+  };
 }
 
 }  // namespace starling

@@ -14,8 +14,9 @@ namespace {
 class Hybrid final : public Fabric, private Outgoing::Owner {
  public:
   Hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
-         const std::vector<Rank>& same_host, Rank ranks_per_host)
-      : local_(std::move(local)),
+         const std::vector<Rank>& same_host, Rank ranks_per_host, std::unique_ptr<Door> door)
+      : door_(std::move(door)),
+        local_(std::move(local)),
         network_(std::move(network)),
         ranks_per_host_(ranks_per_host),
         there_(static_cast<std::size_t>(network_->size()), kElsewhere),
@@ -85,6 +86,7 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return network_->exposed(rank, memory); }
   Services* services() override { return &services_; }
   Board& board() override { return network_->board(); }
+  Door* door() override { return door_.get(); }
   void give_way() override { local_->give_way(); }
 
   bool alive(Rank peer) const override {
@@ -117,6 +119,7 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   Rank here(Rank rank) const { return there_[static_cast<std::size_t>(rank)]; }
   void give_back(void* handle) noexcept override { delete static_cast<Held*>(handle); }
 
+  std::unique_ptr<Door> door_;
   std::shared_ptr<Fabric> local_;
   std::shared_ptr<NetworkFabric> network_;  // goes first: it still sends from the local one's memory
   Rank ranks_per_host_;
@@ -128,8 +131,10 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
 }  // namespace
 
 std::shared_ptr<Fabric> make_hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
-                                    const std::vector<Rank>& same_host, Rank ranks_per_host) {
-  return std::make_shared<Hybrid>(std::move(local), std::move(network), same_host, ranks_per_host);
+                                    const std::vector<Rank>& same_host, Rank ranks_per_host,
+                                    std::unique_ptr<Door> door) {
+  return std::make_shared<Hybrid>(std::move(local), std::move(network), same_host, ranks_per_host,
+                                  std::move(door));
 }
 
 }  // namespace starling

@@ -12,7 +12,8 @@ namespace starling {
 /// among whom this one has the number local->rank(); `same_host` lists them in that order, with their numbers
 /// in the whole. `ranks_per_host` is what Fabric::ranks_per_host() will say.
 std::shared_ptr<Fabric> make_hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
-                                    const std::vector<Rank>& same_host, Rank ranks_per_host);
+                                    const std::vector<Rank>& same_host, Rank ranks_per_host,
+                                    std::unique_ptr<Door> door = nullptr);
 
 /// What tells hosts apart: the same for processes that can share memory. STARLING_HOST pretends another.
 std::string host_identity();
@@ -21,5 +22,9 @@ std::string host_identity();
 std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, const std::string& job,
                                     std::chrono::milliseconds timeout,
                                     const std::string& host = host_identity());
+
+/// The same as what is made around every network fabric of a job.
+FinishFabric finish_hybrid(const std::string& job, std::chrono::milliseconds timeout,
+                           const std::string& host = host_identity());
 
 }  // namespace starling

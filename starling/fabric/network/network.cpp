@@ -60,6 +60,8 @@ class OverWire final : public NetworkFabric,
   Board& board() override { return board_; }
   Services* services() override { return &services_; }
   Collectives* collectives() override { return wire_->collectives(); }
+  Door* door() override { return door_.get(); }
+  void set_door(std::unique_ptr<Door> door) override { door_ = std::move(door); }
 
   Outgoing reserve(std::size_t bytes) override {
     check_process();
@@ -258,6 +260,7 @@ class OverWire final : public NetworkFabric,
   std::atomic<std::uint64_t> deaths_{0};
   std::function<void()> listener_;  // with the lock held, so that it can be taken away
   ExposedMemory exposed_;
+  std::unique_ptr<Door> door_;
   const int forks_ = forks_so_far();
 };
 

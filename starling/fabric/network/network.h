@@ -21,6 +21,8 @@ class NetworkFabric : public Fabric {
   virtual void post_memory(const network::Slice& part, const MessageHeader& header, Rank to) = 0;
   /// Called, on a thread of the wire, after something has come or somebody is gone; null for nobody.
   virtual void set_listener(std::function<void()> listener) = 0;
+  /// Before anybody uses it.
+  virtual void set_door(std::unique_ptr<Door> door) = 0;
 };
 
 /// A fabric over a wire: queues of what came in, memory for what goes out, notes for others.

@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "starling/flock/flock.h"
+#include "starling/record/log.h"
+#include "starling/topology/registry.h"
+
+namespace starling {
+namespace {
+
+/// What a rank says to the others: who it is and, where it has called them, who waits outside.
+std::vector<std::int64_t> words_of(Rank rank, const Opening& opening) {
+  std::vector<std::int64_t> words = {rank, static_cast<std::int64_t>(opening.number),
+                                     static_cast<std::int64_t>(opening.newcomers.size())};
+  for (const std::uint64_t ticket : opening.newcomers) words.push_back(static_cast<std::int64_t>(ticket));
+  return words;
+}
+
+struct Meeting {
+  std::vector<Rank> members;
+  Opening opening;
+};
+
+Meeting read_words(const std::vector<std::int64_t>& words) {
+  Meeting meeting;
+  for (std::size_t at = 0; at < words.size();) {
+    meeting.members.push_back(static_cast<Rank>(words[at]));
+    Opening opening{static_cast<std::uint64_t>(words[at + 1]), {}};
+    const std::size_t end = at + 3 + static_cast<std::size_t>(words[at + 2]);
+    for (at += 3; at < end; ++at) opening.newcomers.push_back(static_cast<std::uint64_t>(words[at]));
+    if (meeting.opening.number == 0) meeting.opening = opening;
+  }
+  return meeting;
+}
+
+void check_door(const Fabric& fabric, const Door* door, Rank size) {
+  if (door == nullptr)
+    throw InvalidArgument(
+        "welcome: newcomers find no door here: only jobs over the fabrics c10d and hybrid(c10d) have one, "
+        "and neither groups adopted from torch.distributed nor faulty ones");
+  if (size != fabric.size())
+    throw InvalidArgument(
+        fmt::format("welcome: newcomers come into the whole flock of {} ranks, not into a part of {}",
+                    fabric.size(), size));
+}
+
+}  // namespace
+
+// Agreement is the old flock's: all who have said their words are members, and the new fabric counts where
+// all of them have it. Who dies meanwhile is a death like any other, in this flock or in the next.
+Flock Flock::welcome(const std::function<void(Rank size)>& fits) {
+  Door* door = core_->fabric->door();
+  check_door(*core_->fabric, door, size());
+  const bool leads = view().members.front() == rank();
+  const Meeting meeting =
+      read_words(allgather(words_of(rank(), leads ? door->call() : Opening()), "welcome"));
+  const Opening& opening = meeting.opening;
+  if (opening.number == 0) return *this;
+
+  const auto members = static_cast<Rank>(meeting.members.size());
+  const Rank next_size = members + static_cast<Rank>(opening.newcomers.size());
+  SchedulePtr next_schedule;
+  try {
+    next_schedule = make_schedule(schedule()->name(), next_size);
+    if (fits) fits(next_size);
+  } catch (const InvalidArgument& error) {
+    if (leads && core_->refusal != error.what())
+      log(LogLevel::normal,
+          fmt::format("{} newcomers wait on, since there is no way to go on with {} ranks: {}",
+                      opening.newcomers.size(), next_size, error.what()));
+    core_->refusal = error.what();
+    return *this;
+  }
+
+  const auto place = static_cast<Rank>(std::find(meeting.members.begin(), meeting.members.end(), rank()) -
+                                       meeting.members.begin());
+  std::shared_ptr<Fabric> fabric;
+  std::string problem = "another rank has not met the newcomers";
+  try {
+    fabric = door->open(opening, place, members);
+    if (place == 0 && !door->all_are_in(opening)) throw Error("not all newcomers have come in");
+  } catch (const std::exception& error) {
+    fabric.reset();
+    problem = error.what();
+    problem.erase(std::min(problem.find('\n'), problem.size()));  // torch adds its stack
+  }
+  std::vector<std::int32_t> good = {fabric ? 1 : 0};
+  allreduce(good, Reduction::min, "welcome/good");
+  door->close(opening, good[0] == 1);
+  if (good[0] != 1) {
+    if (place == 0)
+      log(LogLevel::normal,
+          fmt::format("newcomers did not come in, the flock goes on as it was: {}", problem));
+    return *this;
+  }
+  if (place == 0)
+    log(LogLevel::info, fmt::format("{} of {} ranks go on, and {} have come in: a flock of {}", members,
+                                    size(), opening.newcomers.size(), next_size));
+  Flock next(std::move(fabric));
+  next.core_->follow(*core_, next_schedule);
+  return next;
+}
+
+}  // namespace starling
