@@ -1,7 +1,7 @@
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
-#include <sstream>
 #include <unordered_set>
 
 #include "starling/base/error.h"
@@ -22,15 +22,19 @@ Company Trainer::State::agree_on(const std::string& settings) {
   const std::string line = fmt::format("{} {}\n", goes_on ? driver->step() : Company::kNew, settings);
   const auto all =
       flock.allgather(std::vector<std::uint8_t>(line.begin(), line.end()), Name(options.name + "/settings"));
-  std::istringstream in(std::string(all.begin(), all.end()));
+  const std::string lines(all.begin(), all.end());
   const std::vector<Rank> members = flock.view().members;
   Company company;
   company.steps.assign(static_cast<std::size_t>(flock.size()), Company::kNew);
   std::string first;
   std::size_t place = 0;  // among the living
-  Step step = 0;
-  for (std::string other; in >> step && in.get() != EOF && std::getline(in, other); ++place) {
-    company.steps[static_cast<std::size_t>(members[place])] = step;
+  for (std::size_t at = 0; at < lines.size(); ++place) {
+    const std::size_t end = lines.find('\n', at);
+    const std::size_t space = lines.find(' ', at);
+    std::from_chars(lines.data() + at, lines.data() + space,
+                    company.steps[static_cast<std::size_t>(members[place])]);
+    const std::string other = lines.substr(space + 1, end - space - 1);
+    at = end + 1;
     if (place == 0) first = other;
     if (other != first)
       throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has {}; rank {} has {}",
