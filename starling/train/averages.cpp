@@ -19,22 +19,26 @@ MutableBlock block_of(const torch::Tensor& tensor) {
 
 // Ranks that would not understand each other are told so at once, all of them.
 Company Trainer::State::agree_on(const std::string& settings) {
-  const std::string line = fmt::format("{} {}\n", goes_on ? driver->step() : Company::kNew, settings);
+  const std::string line =
+      fmt::format("{} {} {}\n", flock.rank(), goes_on ? driver->step() : Company::kNew, settings);
   const auto all =
       flock.allgather(std::vector<std::uint8_t>(line.begin(), line.end()), Name(options.name + "/settings"));
   std::istringstream in(std::string(all.begin(), all.end()));
-  const std::vector<Rank> members = flock.view().members;
   Company company;
   company.steps.assign(static_cast<std::size_t>(flock.size()), Company::kNew);
   std::string first;
-  std::size_t place = 0;  // among the living
+  Rank first_rank = 0;
+  Rank rank = 0;
   Step step = 0;
-  for (std::string other; in >> step && in.get() != EOF && std::getline(in, other); ++place) {
-    company.steps[static_cast<std::size_t>(members[place])] = step;
-    if (place == 0) first = other;
+  for (std::string other; in >> rank >> step && std::getline(in, other);) {
+    company.steps[static_cast<std::size_t>(rank)] = step;
+    if (first.empty()) {
+      first = other;
+      first_rank = rank;
+    }
     if (other != first)
-      throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has {}; rank {} has {}",
-                                        members[0], first, members[place], other));
+      throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has{}; rank {} has{}",
+                                        first_rank, first, rank, other));
   }
   return company;
 }
