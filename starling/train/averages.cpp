@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -19,26 +20,32 @@ MutableBlock block_of(const torch::Tensor& tensor) {
 
 // Ranks that would not understand each other are told so at once, all of them.
 Company Trainer::State::agree_on(const std::string& settings) {
-  const std::string line = fmt::format("{} {}\n", goes_on ? driver->step() : Company::kNew, settings);
+  const std::string line =
+      fmt::format("{} {} {}\n", flock.rank(), goes_on ? driver->step() : Company::kNew, settings);
   const auto all =
       flock.allgather(std::vector<std::uint8_t>(line.begin(), line.end()), Name(options.name + "/settings"));
   const std::string lines(all.begin(), all.end());
-  const std::vector<Rank> members = flock.view().members;
   Company company;
   company.steps.assign(static_cast<std::size_t>(flock.size()), Company::kNew);
   std::string first;
-  std::size_t place = 0;  // among the living
-  for (std::size_t at = 0; at < lines.size(); ++place) {
-    const std::size_t end = lines.find('\n', at);
-    const std::size_t space = lines.find(' ', at);
-    std::from_chars(lines.data() + at, lines.data() + space,
-                    company.steps[static_cast<std::size_t>(members[place])]);
-    const std::string other = lines.substr(space + 1, end - space - 1);
-    at = end + 1;
-    if (place == 0) first = other;
+  Rank first_rank = 0;
+  const char* const end = lines.data() + lines.size();
+  for (const char* at = lines.data(); at != end;) {
+    Rank rank = 0;
+    Step step = 0;
+    at = std::from_chars(at, end, rank).ptr;
+    at = std::from_chars(at + 1, end, step).ptr;
+    const char* const line_end = std::find(at, end, '\n');
+    const std::string other(at, line_end);
+    at = line_end + 1;
+    company.steps[static_cast<std::size_t>(rank)] = step;
+    if (first.empty()) {
+      first = other;
+      first_rank = rank;
+    }
     if (other != first)
-      throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has {}; rank {} has {}",
-                                        members[0], first, members[place], other));
+      throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has{}; rank {} has{}",
+                                        first_rank, first, rank, other));
   }
   return company;
 }
