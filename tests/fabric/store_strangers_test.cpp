@@ -143,6 +143,18 @@ TEST(StoreStrangersTest, GarbageInsteadOfAQuestion) {
   }
 }
 
+TEST(StoreStrangersTest, WhoWaitsMayNotAskAgain) {
+  const ServedStore store;
+  RawConnection connection(store);
+  connection.introduce();
+  const std::string question = encode(StoreRequest{StoreOperation::get, kLong, 0, {"never"}, {}});
+  connection.say(question);
+  std::this_thread::sleep_for(milliseconds(20));
+  connection.say(question);
+  EXPECT_TRUE(connection.dropped());
+  store.client().set("never", "");
+}
+
 TEST(StoreStrangersTest, HalfAQuestionTakesNoMoreMemoryThanThereIs) {
   StoreLimits limits;
   limits.memory = 1 << 20;
@@ -174,11 +186,14 @@ TEST(StoreStrangersTest, WhoDiesWhileItWaitsIsForgotten) {
 /// A store in a process of its own.
 class StoreAlone {
  public:
-  StoreAlone() : server_("127.0.0.1", "token"), pid_(fork()) {
+  StoreAlone() {
+    StoreServer server("127.0.0.1", "token");
+    where_ = server.where().text();
+    pid_ = fork();
     if (pid_ != 0) return;
     int ends[2];
     alarm(60);
-    if (pipe(ends) == 0) server_.serve(ends[0]);
+    if (pipe(ends) == 0) server.serve(ends[0]);
     _exit(1);
   }
   ~StoreAlone() {
@@ -189,11 +204,11 @@ class StoreAlone {
   StoreAlone& operator=(const StoreAlone&) = delete;
 
   void kill(int signal) const { ::kill(pid_, signal); }
-  std::string where() const { return server_.where().text(); }
+  const std::string& where() const { return where_; }
 
  private:
-  StoreServer server_;
-  pid_t pid_;
+  std::string where_;
+  pid_t pid_ = -1;
 };
 
 TEST(StoreStrangersTest, AStoreThatDiesEndsAllWaits) {
@@ -206,6 +221,8 @@ TEST(StoreStrangersTest, AStoreThatDiesEndsAllWaits) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of([&] { client.get("key", kLong); }),
               AllOf(HasSubstr(store.where()), HasSubstr("get 'key'"), HasSubstr("closed the connection")));
+  EXPECT_THAT(error_of([&] { client.set("key", ""); }),
+              AllOf(HasSubstr(store.where()), HasSubstr("refused")));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
   killer.join();
 }

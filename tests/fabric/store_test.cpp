@@ -180,6 +180,18 @@ TEST(StoreTest, MemoryIsBounded) {
   EXPECT_EQ(again.get("a", kLong), third);
 }
 
+TEST(StoreTest, WhatIsRemovedTakesNoMemory) {
+  StoreLimits limits;
+  limits.memory = 1 << 18;
+  const ServedStore store(limits);
+  StoreClient client = store.client();
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = fmt::format("{:4000}", i);
+    client.set(key, "value");
+    EXPECT_TRUE(client.remove(key));
+  }
+}
+
 TEST(StoreTest, ListensWhereItIsTold) {
   const ServedStore store;
   EXPECT_EQ(store.address().host, "127.0.0.1");

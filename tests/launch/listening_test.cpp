@@ -13,7 +13,7 @@
 #include "starling/flock/flock.h"
 #include "starling/launch/processes.h"
 
-// What the processes of a job listen on.
+// What the processes of a job over a network listen on, and that none of them outlives the launcher.
 
 namespace starling {
 namespace {
@@ -63,12 +63,19 @@ int listeners(pid_t launcher) {
   return count;
 }
 
+// A process that nobody has waited for yet has no command line either.
+bool gone(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+  return file.get() == std::char_traits<char>::eof();
+}
+
 constexpr const char* kSignal = "LISTENING_TEST_FILE";
 
 // What the ranks below run: rank 1 joins when the file is there.
 TEST(ListeningTest, DISABLED_ARank) {
   const char* file = std::getenv(kSignal);
   ASSERT_NE(file, nullptr);
+  load_fabric("c10d");  // takes as long as all the rest
   if (std::getenv("RANK") == std::string("1")) {
     ASSERT_TRUE(eventually([&] { return fs::exists(file); }));
   }
@@ -92,8 +99,10 @@ TEST(ListeningTest, OnlyOnTheChosenInterface) {
   std::ofstream(file) << "go";
   job.wait_for("joined", 2);
   EXPECT_GE(listeners(job.pid()), 1);
-  job.signal(SIGTERM);
-  job.finish();
+  const auto processes = launch::descendants(job.pid());
+  job.signal(SIGKILL);
+  for (const pid_t pid : processes)
+    EXPECT_TRUE(eventually([&] { return gone(pid); })) << launch::describe_process(pid);
   fs::remove(file);
 }
 

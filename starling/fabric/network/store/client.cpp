@@ -41,12 +41,12 @@ std::string what_was_asked(const StoreRequest& request) {
 
 StoreClient::StoreClient(const std::string& where, std::string token, std::chrono::milliseconds timeout)
     : where_(read_store_address(where)), token_(std::move(token)), timeout_(timeout) {
-  idle_.push_back(connect(timeout_));
+  idle_.push_back(connect(true));
 }
 
-// The store may not listen yet, or drop us among too many others: that is worth another try.
-launch::Fd StoreClient::connect(std::chrono::milliseconds timeout) const {
-  const auto deadline = StoreClock::now() + timeout;
+// The store may drop us among too many others, and at first it may not listen yet: then we try again.
+launch::Fd StoreClient::connect(bool first) const {
+  const auto deadline = StoreClock::now() + timeout_;
   std::string why;
   try {
     for (;;) {
@@ -60,7 +60,7 @@ launch::Fd StoreClient::connect(std::chrono::milliseconds timeout) const {
         why = error.what();
       }
       const auto pause = std::chrono::milliseconds(50);
-      if (StoreClock::now() + pause > deadline) break;
+      if ((!socket && !first) || StoreClock::now() + pause > deadline) break;
       std::this_thread::sleep_for(pause);
     }
   } catch (const Error& error) {
@@ -78,7 +78,7 @@ launch::Fd StoreClient::take_connection() {
       return taken;
     }
   }
-  return connect(timeout_);
+  return connect(false);
 }
 
 StoreAnswer StoreClient::ask(const StoreRequest& request) {

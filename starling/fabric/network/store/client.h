@@ -32,7 +32,7 @@ class StoreClient {
   std::int64_t count();
 
  private:
-  launch::Fd connect(std::chrono::milliseconds timeout) const;
+  launch::Fd connect(bool first) const;
   launch::Fd take_connection();
   StoreAnswer ask(const StoreRequest& request);
 
