@@ -152,7 +152,7 @@ TEST_P(DoorTest, OneThatDiesOutsideIsForgotten) {
           std::this_thread::sleep_for(250ms);  // it has knocked, and died
           const auto from = std::chrono::steady_clock::now();
           require(flock.welcome().size() == 2, "nobody is there");
-          require(std::chrono::steady_clock::now() - from < 15s, "members wait for the dead");
+          require(std::chrono::steady_clock::now() - from < 8s, "members wait for the dead");
           *outside = 2;
           step_until(flock, 3);
         }
@@ -177,7 +177,11 @@ TEST_P(DoorTest, ThoseThatDoNotFitWaitOn) {
       [&](Flock& flock) {
         flock.set_schedule("one-peer-hypercube");  // not for three
         const auto until = std::chrono::steady_clock::now() + 300ms;
-        while (std::chrono::steady_clock::now() < until) require(flock.welcome().size() == 2, "size");
+        for (std::vector<std::int32_t> more = {1}; more[0] == 1;) {
+          require(flock.welcome().size() == 2, "size");
+          more[0] = std::chrono::steady_clock::now() < until ? 1 : 0;
+          flock.broadcast(more, 0);
+        }
         require_whole(flock, 2);
       },
       [](Rank) { ualarm(600'000, 0); });
