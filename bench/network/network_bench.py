@@ -64,6 +64,8 @@ def arguments():
                         help="that our training sends: " + ",".join(BYTES))
     parser.add_argument("--engines", type=engines, default=list(ENGINES),
                         help="that our ranks talk through, where a section has several: " + ",".join(ENGINES))
+    parser.add_argument("--buckets", type=lambda text: [int(word) for word in text.split(",")], default=[1, 4, 25, 100],
+                        help="of DDP, in megabytes: those of which the fastest competes")
     parser.add_argument("--by-hand", action="store_true",
                         help="programs on gloo or MPI by hand in our place: what the network allows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures and times")

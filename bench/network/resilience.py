@@ -29,7 +29,7 @@ def with_stragglers(contender, hosts):
 def stragglers(hosts, options):
     ours = our_job(hosts, NETWORK, options.by_hand)
     ddp = ddp_job(hosts, NETWORK)
-    mine, theirs = one_peer_contender(ours, options.by_hand), best_ddp(ddp, hosts, options.seconds)
+    mine, theirs = one_peer_contender(ours, options.by_hand), best_ddp(ddp, hosts, options)
     mine.multiple = theirs.multiple = PERIOD
     all_of = [mine, with_stragglers(mine, hosts), theirs, with_stragglers(theirs, hosts)]
     if not options.by_hand:

@@ -7,7 +7,6 @@ from rounds import Contender, Spread, fastest, interleave, offered, ratio
 
 NETWORK = "mlp"
 PARAMETERS = 8 * (1024 * 1024 + 1024)
-BUCKETS = (1, 4, 25, 100)  # of DDP, in megabytes
 METHOD = "dsgd-awc one-peer-exponential"
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of an element that travels
 MOST_OVER_LIMIT = 1.1  # a step over max(compute, wire)
@@ -37,13 +36,14 @@ def alone_contender(job, by_hand):
     return Contender("alone", job, lambda count: f"alone {count}" if by_hand else f"alone - {count}")
 
 
-def best_ddp(job, hosts, seconds, hook=""):
+def best_ddp(job, hosts, options, hook=""):
     precision, bytes_each = ("float16", 2) if hook else ("float32", 4)
     suffix = f" hook={hook}" if hook else ""
     # A ring sends 2 (n - 1) / n times the gradients: at least once.
     return fastest([Contender(f"DDP {precision}, {bucket} MB", job,
                               lambda count, b=bucket: f"steps {count} bucket={b}{suffix}",
-                              least_bytes=int(0.9 * bytes_each * PARAMETERS)) for bucket in BUCKETS], seconds, hosts)
+                              least_bytes=int(0.9 * bytes_each * PARAMETERS)) for bucket in options.buckets],
+                   options.seconds, hosts)
 
 
 def over_other_engines(hosts, options):
@@ -62,8 +62,8 @@ def training(hosts, options):
     able, notes = offered([one_peer_contender(ours, by_hand, message) for message in options.messages])
     mine = {message: one for message in BYTES for one in able if one.name.endswith(message)}
     others, missing = over_other_engines(hosts, options)
-    theirs = {"float32": best_ddp(ddp, hosts, options.seconds),
-              "float16": best_ddp(ddp, hosts, options.seconds, hook="fp16")}
+    theirs = {"float32": best_ddp(ddp, hosts, options),
+              "float16": best_ddp(ddp, hosts, options, hook="fp16")}
     alone = alone_contender(ours, by_hand)
     interleave([alone, *mine.values(), *others, *theirs.values()], options.rounds, options.seconds, hosts)
     figures = []

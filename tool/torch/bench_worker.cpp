@@ -111,7 +111,8 @@ std::string answer(const Flock& flock, Contender& contender, const Request& requ
   const double waited = contender.waited();
   std::vector<double> marks;
   Flock(flock).barrier();
-  contender.step();  // what an eager trainer has sent ahead before the turn is not a gift
+  // What an eager trainer has sent ahead before its turn is not a gift.
+  for (int step = 0; step < 2; ++step) contender.step();
   const double begin = now();
   for (int step = 0; step < request.steps; ++step) {
     request.late.wait_in(step);
