@@ -93,9 +93,9 @@ class Flock {
   void set_timeout(std::chrono::nanoseconds timeout);
   std::chrono::nanoseconds timeout() const { return core_->hub->timeout; }
 
-  /// How all-reduces go: direct (the default and, on one host, the fastest), ring, doubling, halving, tree, or
-  /// native: long sums by the fabric's engine where it has such (MPI), not reproducible from run to run. Every
-  /// rank must choose the same.
+  /// How all-reduces go: direct (the default and, on one host, the fastest), ring, doubling, halving, tree,
+  /// or native: long sums by the fabric's engine where it has such (MPI), not reproducible from run to run.
+  /// Every rank must choose the same.
   void set_allreduce(const std::string& way) { core_->allreduce_way = allreduce_way(way); }
 
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
