@@ -89,6 +89,11 @@ TEST_F(TurnsTest, WhoIsLostHoldsNobodyUp) {
   add(2, 6);
   lost(1);
   EXPECT_EQ(go(2), 1U);
+  add(1, 0);  // by who has not heard yet
+  add(3, 7);
+  EXPECT_EQ(go(1), 1U);
+  done(2);
+  EXPECT_EQ(go(3), 1U);
 }
 
 TEST_F(TurnsTest, WhoDoesNotMoveHoldsNobodyUpForLong) {

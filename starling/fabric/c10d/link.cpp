@@ -143,7 +143,7 @@ void Link::receive_frames() {
   {
     const std::lock_guard lock(expected_mutex_);
     no_more_ = true;
-    broken_ = broken;
+    broken_ = broken_ || broken;
   }
   expected_changed_.notify_all();
   if (broken) end_waits();

@@ -23,6 +23,7 @@ std::uint64_t order_of(const MessageHeader& message) {
 
 Turns::Releases Turns::add(Rank peer, const Frame& frame) {
   const std::lock_guard lock(mutex_);
+  if (lost_[static_cast<std::size_t>(peer)]) return {};  // it was posted while the peer was being lost
   if (std::none_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.peer == peer; }))
     moved(peer) = Clock::now();
   entries_.push_back({peer, order_of(frame.message), has_turn(frame), false});
@@ -44,6 +45,7 @@ Turns::Releases Turns::done(Rank peer) {
 
 Turns::Releases Turns::lost(Rank peer) {
   const std::lock_guard lock(mutex_);
+  lost_[static_cast<std::size_t>(peer)] = true;
   std::erase_if(entries_, [&](const Entry& entry) { return entry.peer == peer; });
   held_ = static_cast<std::size_t>(
       std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return !entry.goes; }));

@@ -29,7 +29,7 @@ class Turns {
   };
   using Releases = std::vector<Release>;
 
-  explicit Turns(Rank size) : moved_(static_cast<std::size_t>(size)) {}
+  explicit Turns(Rank size) : moved_(static_cast<std::size_t>(size)), lost_(static_cast<std::size_t>(size)) {}
 
   /// One more, behind those of this peer that are here.
   Releases add(Rank peer, const Frame& frame);
@@ -54,6 +54,7 @@ class Turns {
   std::vector<Entry> entries_;            // that have not arrived
   std::size_t held_ = 0;                  // of these, which do not go yet
   std::vector<Clock::time_point> moved_;  // when something of a peer last arrived, or began to be owed
+  std::vector<bool> lost_;
 };
 
 }  // namespace starling::network
