@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <benchmark/benchmark.h>
-#include <chrono>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "bench/stopwatch.h"
 #include "starling/codec/registry.h"
 #include "starling/kernel/copy.h"
 
@@ -16,21 +16,6 @@
 namespace {
 
 using namespace starling;
-using Clock = std::chrono::steady_clock;
-
-template <typename Body>
-double seconds_of(const Body& body) {
-  const auto start = Clock::now();
-  body();
-  benchmark::ClobberMemory();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // At the begin of a cache line, as parameters lie in buckets.
 template <typename T>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <iostream>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/stopwatch.h"
 #include "starling/report/table.h"
 #include "starling/simulate/consensus.h"
 #include "starling/topology/mixer.h"
@@ -38,21 +38,6 @@ void operator delete(void* memory, std::size_t) noexcept {
 
 namespace starling {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-template <typename Body>
-double seconds_of(const Body& body) {
-  const auto start = Clock::now();
-  body();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 struct StepFigure {
   const char* topology;

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <benchmark/benchmark.h>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "bench/stopwatch.h"
 #include "starling/base/random.h"
 #include "starling/method/short_form.h"
 
@@ -16,21 +16,6 @@
 namespace {
 
 using namespace starling;
-using Clock = std::chrono::steady_clock;
-
-template <typename Body>
-double message_seconds(const Body& body) {
-  const auto start = Clock::now();
-  body();
-  benchmark::ClobberMemory();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double message_median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 void message_block(benchmark::State& state, DType message, bool average) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
@@ -46,8 +31,8 @@ void message_block(benchmark::State& state, DType message, bool average) {
   const Term neighbour[] = {{theirs.data(), 0.5}};
   std::vector<double> times, copies;
   for (auto _ : state) {
-    copies.push_back(message_seconds([&] { std::memcpy(copy.data(), x.data(), bytes); }));
-    times.push_back(message_seconds([&] {
+    copies.push_back(seconds_of([&] { std::memcpy(copy.data(), x.data(), bytes); }));
+    times.push_back(seconds_of([&] {
       if (average)
         form->around(x.data(), x.data(), own.data(), neighbour, count);
       else
@@ -57,7 +42,7 @@ void message_block(benchmark::State& state, DType message, bool average) {
   }
   const auto block = static_cast<double>(bytes), sent = static_cast<double>(own.size());
   const double moved = average ? 2 * block + 2 * sent : block + sent;
-  const double time = message_median(times), copied = 2 * block / message_median(copies);
+  const double time = median(times), copied = 2 * block / median(copies);
   state.counters["of_copy"] = moved / time / copied;
   const auto rate = [](double value) {
     return benchmark::Counter(value, benchmark::Counter::kDefaults, benchmark::Counter::kIs1000);

@@ -30,6 +30,7 @@ namespace {
 // What starling-torch says of itself.
 struct Torch {
   std::string version;
+  std::string blas_core;  // of OpenBLAS, or ""
   std::size_t models = 0;
 };
 
@@ -79,7 +80,7 @@ void ask_torch(Info& info) {
   try {
     const auto said = run_successfully({*program, "about"}, {}, std::chrono::seconds(60));
     const auto about = nlohmann::json::parse(said.out);
-    info.torch = Torch{about.at("torch"), about.at("models").size()};
+    info.torch = Torch{about.at("torch"), about.at("blas_core"), about.at("models").size()};
   } catch (const std::exception& error) {
     info.torch_problem = error.what();
   }
@@ -111,6 +112,16 @@ Info look_around() {
   return info;
 }
 
+std::string blas_text(const std::string& core) {
+  const std::string better = better_blas_core(core);
+  return fmt::format("OpenBLAS for {}{}", core,
+                     better.empty()
+                         ? ""
+                         : fmt::format(": it does not know this processor. With OPENBLAS_CORETYPE={} in the "
+                                       "environment it is several times as fast",
+                                       better));
+}
+
 void print(const Info& info) {
   Table table({{"", Align::left}, {"", Align::left}});
   table.title("starling " STARLING_VERSION);
@@ -123,6 +134,7 @@ void print(const Info& info) {
                              : fmt::format("{}, {} of it free", human_bytes(*info.shared_memory),
                                            human_bytes(*info.shared_memory_free))});
   table.row({"torch", info.torch ? info.torch->version : info.torch_problem});
+  if (info.torch && !info.torch->blas_core.empty()) table.row({"blas", blas_text(info.torch->blas_core)});
   for (const FabricHere& one : info.fabrics)
     table.row({"fabric " + one.name, one.engine.empty() ? one.problem : one.engine});
   table.row({"interfaces", join_words(info.interfaces)});
@@ -147,6 +159,8 @@ void write_json(const Info& info) {
   optional("shared_memory", info.shared_memory);
   optional("shared_memory_free", info.shared_memory_free);
   optional("torch", info.torch ? std::optional(info.torch->version) : std::nullopt);
+  optional("blas_core", info.torch && !info.torch->blas_core.empty() ? std::optional(info.torch->blas_core)
+                                                                     : std::nullopt);
   optional("mpirun", info.mpirun);
   json.member("topologies", topology_families().size()).member("methods", method_families().size());
   optional("models", info.torch ? std::optional(info.torch->models) : std::nullopt);

@@ -11,15 +11,35 @@
 
 namespace starling::tool {
 
-std::string machine_text() {
+namespace {
+
+// Of the first processor; "" where Linux does not tell.
+std::string cpuinfo(const std::string& key) {
   std::ifstream info("/proc/cpuinfo");
-  std::string model;
-  for (std::string line; model.empty() && std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) model = line.substr(line.find(':') + 1);
-  const std::size_t first = model.find_first_not_of(' ');
-  model = first == std::string::npos ? "unknown processor" : model.substr(first);
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    const std::size_t first = line.find_first_not_of(' ', line.find(':') + 1);
+    return first == std::string::npos ? "" : line.substr(first);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string machine_text() {
+  std::string model = cpuinfo("model name");
+  if (model.empty()) model = "unknown processor";
   const std::size_t cores = launch::allowed_cpus().size();
   return fmt::format("{} core{}, {}", cores, cores == 1 ? "" : "s", model);
+}
+
+std::string better_blas_core(const std::string& core) {
+  if (core != "Prescott") return "";
+  const std::string flags = " " + cpuinfo("flags") + " ";
+  for (const auto& [flag, better] :
+       {std::pair{"avx512_bf16", "Cooperlake"}, {"avx512vl", "SkylakeX"}, {"avx2", "Haswell"}})
+    if (flags.find(fmt::format(" {} ", flag)) != std::string::npos) return better;
+  return "";
 }
 
 std::vector<std::string> network_interfaces() {

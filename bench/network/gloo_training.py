@@ -2,7 +2,8 @@
 are computed. What our training on the network should not be slower than.
 
 Rank and meeting point come from torchrun's variables. Reads lines "steps K [message=float32|bfloat16]
-[late=MS,PERIOD,PHASE]" and "alone K" (the same without the neighbour), and answers each with the seconds they took.
+[late=MS,PERIOD,PHASE]" and "alone K" (the same without the neighbour), and answers each with the seconds they took,
+or "cannot" and why.
 """
 import sys
 import time
@@ -69,6 +70,9 @@ def main():
     for line in sys.stdin:
         what, steps, options = line.split()[0], int(line.split()[1]), peer_ddp.options_of(line.split())
         message = options.get("message", "float32")
+        if message not in AS_BYTES:
+            print(f"cannot send {message}: by hand there are {', '.join(AS_BYTES)}", flush=True)
+            continue
         if message not in contenders:
             contenders[message] = Contender(make, message)
         take_step = {"steps": contenders[message].steps, "alone": contenders[message].alone}[what]

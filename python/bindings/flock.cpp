@@ -1,6 +1,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include "ask_python.h"
 #include "module.h"
 #include "pending.h"
 #include "starling/topology/registry.h"
@@ -279,6 +280,21 @@ void bind_members(py::class_<Flock>& flock) {
             self.on_loss(word == "raise" ? OnLoss::raise : OnLoss::reweight);
           },
           "What happens when a rank dies: raise PeerLost, or reweight and go on among the survivors.")
+      .def(
+          "welcome",
+          [](Flock& self, const py::object& next) {
+            const py::gil_scoped_release release;
+            if (next.is_none()) return self.welcome();
+            return self.welcome([&](Rank size) {
+              return ask_python(
+                  [&]() -> SchedulePtr { return next(size).cast<std::shared_ptr<Schedule>>(); });
+            });
+          },
+          py::arg("next") = py::none(),
+          "The flock with those who wait outside; the same one where nobody does.")
+      .def_property_readonly("newcomers", &Flock::newcomers)
+      .def_property_readonly("entered", &Flock::entered)
+      .def("__eq__", [](const Flock& self, const Flock& other) { return self == other; })
       .def("has_window", &Flock::has_window)
       .def("set_allreduce", &Flock::set_allreduce)
       .def("split", &Flock::split, py::arg("colour"), py::arg("key") = 0, NoLock())
@@ -300,6 +316,9 @@ void bind_flock(py::module_& module) {
   bind_gathers(flock);
   module.def("join", &join_now, "Joins the flock this process was started in, or makes a flock of one.");
   module.def("launched_ranks", &launched_ranks);
+  module.def(
+      "flock_at", [](Address at) { return *reinterpret_cast<Flock*>(at); },  // NOLINT: from starling._torch
+      "A handle of a flock that starling._torch has.");
   module.def(
       "flock_over",
       [](Address fabric) {

@@ -50,10 +50,48 @@ class Flock:
         """How many processes there are."""
         return self._core.size
 
+    @property
+    def timeout(self) -> float:
+        """Bounds every wait, in seconds."""
+        return self._core.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._core.timeout = seconds
+
+    @property
+    def on_loss(self) -> str:
+        """What happens when a rank dies: ``raise`` PeerLost, or ``reweight`` and go on among the survivors."""
+        return self._core.on_loss
+
+    @on_loss.setter
+    def on_loss(self, action: str) -> None:
+        self._core.on_loss = action
+
     def set_topology(self, topology) -> None:
         """Who talks to whom from now on: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., or a ``starling.Topology``.
         Every rank must set the same."""
         self._core.set_schedule(getattr(topology, "_schedule", topology))
+
+    def welcome(self) -> bool:
+        """Lets those in who wait outside, started with ``STARLING_ENTER=1``: a collective between two operations. Whether
+        somebody came; this is then the larger flock, with the same topology over the new number of ranks, from its step 0."""
+        core = self._core.welcome()
+        came = core != self._core
+        if came and self._core is _joined:
+            replace_joined(core)
+        self._core = core
+        return came
+
+    @property
+    def newcomers(self) -> int:
+        """How many of the last ranks have come in later than the others."""
+        return self._core.newcomers
+
+    @property
+    def entered(self) -> bool:
+        """Whether this process is one of them."""
+        return self._core.entered
 
     def _in_and_out(self, array):
         import numpy
@@ -107,10 +145,16 @@ def joined() -> _core.Flock:
     return _joined
 
 
+def replace_joined(core: _core.Flock) -> None:
+    """Newcomers have come in: the flock of this process is another one now."""
+    global _joined
+    _joined = core
+
+
 def join(timeout: Optional[float] = None) -> Flock:
     """Joins the flock this process was started in (by ``starling run``, mpirun, torchrun or srun), or makes a flock of one.
     ``timeout`` (seconds) bounds every wait."""
     flock = Flock(joined())
     if timeout is not None:
-        flock._core.timeout = timeout
+        flock.timeout = timeout
     return flock

@@ -58,8 +58,9 @@ class Flock {
   /// which costs a short one where nobody waits. Then this flock itself is the result. Otherwise it is a new
   /// one: of the living, in their order, then the newcomers; settings are as they were, the schedule is the
   /// same over the new number of ranks and begins at its step 0. The old flock ends with its last handle.
-  /// `fits` throws InvalidArgument where the program cannot go on with so many ranks: then they wait on.
-  Flock welcome(const std::function<void(Rank size)>& fits = nullptr);
+  /// `next` makes the schedule for so many ranks, by the name of this one unless given, and throws
+  /// InvalidArgument where the program cannot go on with so many: then newcomers wait on.
+  Flock welcome(const std::function<SchedulePtr(Rank size)>& next = nullptr);
   /// How many of this flock's last ranks have come in later than the others.
   Rank newcomers() const { return core_->newcomers; }
   bool entered() const { return core_->rank >= core_->size() - core_->newcomers; }

@@ -48,7 +48,7 @@ void check_door(const Fabric& fabric, const Door* door, Rank size) {
 
 // Agreement is the old flock's: all who have said their words are members, and the new fabric counts where
 // all of them have it. Who dies meanwhile is a death like any other, in this flock or in the next.
-Flock Flock::welcome(const std::function<void(Rank size)>& fits) {
+Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
   Door* door = core_->fabric->door();
   check_door(*core_->fabric, door, size());
   const bool leads = view().members.front() == rank();
@@ -61,8 +61,7 @@ Flock Flock::welcome(const std::function<void(Rank size)>& fits) {
   const Rank next_size = members + static_cast<Rank>(opening.newcomers.size());
   SchedulePtr next_schedule;
   try {
-    next_schedule = make_schedule(schedule()->name(), next_size);
-    if (fits) fits(next_size);
+    next_schedule = next ? next(next_size) : make_schedule(schedule()->name(), next_size);
   } catch (const InvalidArgument& error) {
     if (leads && core_->refusal != error.what())
       log(LogLevel::normal,
@@ -96,9 +95,9 @@ Flock Flock::welcome(const std::function<void(Rank size)>& fits) {
   if (place == 0)
     log(LogLevel::info, fmt::format("{} of {} ranks go on, and {} have come in: a flock of {}", members,
                                     size(), opening.newcomers.size(), next_size));
-  Flock next(std::move(fabric));
-  next.core_->follow(*core_, next_schedule);
-  return next;
+  Flock larger(std::move(fabric));
+  larger.core_->follow(*core_, next_schedule);
+  return larger;
 }
 
 }  // namespace starling

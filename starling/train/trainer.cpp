@@ -108,8 +108,8 @@ void Trainer::flat_parameters_changed() {
   for (const Bucket& bucket : state_->buckets) bucket.publish_x();
   parameters_changed();
 }
-bool Trainer::welcome() {
-  return state_->welcome();
+bool Trainer::welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock) {
+  return state_->welcome(schedule_of_flock);
 }
 void Trainer::save(SavedParts& parts) {
   state_->save(parts);

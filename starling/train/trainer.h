@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -85,8 +86,8 @@ class Trainer {
   /// Lets newcomers in, as Flock::welcome() does: a collective between two steps. True when somebody came:
   /// flock() is then another, the method begins anew on it as after a death, and each newcomer's Trainer,
   /// which it makes meanwhile with the same options, starts with a neighbour's model, optimizer and step,
-  /// whose digest it checks.
-  bool welcome();
+  /// whose digest it checks. `schedule_of_flock` as in Flock::welcome(), for the flock's own operations.
+  bool welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr);
 
   void broadcast_parameters(Rank root = 0);
   void broadcast_optimizer_state(Rank root = 0);

@@ -81,7 +81,7 @@ struct Trainer::State {
   void make_driver(const MethodPtr& method, const SchedulePtr& schedule, DType message);
 
   // welcome.cpp
-  bool welcome();
+  bool welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock);
   void go_on_with(Flock next);
   void give_model(Rank to);
   void take_model(Rank from);

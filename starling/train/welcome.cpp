@@ -6,6 +6,7 @@
 #include "starling/base/sha256.h"
 #include "starling/method/registry.h"
 #include "starling/record/log.h"
+#include "starling/topology/registry.h"
 #include "starling/train/trainer_state.h"
 
 // Newcomers of a flock that trains: the others go on with them, and each gets a model.
@@ -112,7 +113,7 @@ Rank Company::giver_of(Rank newcomer, const SchedulePtr& schedule) const {
   return givers[static_cast<std::size_t>(newcomer) % givers.size()];
 }
 
-bool Trainer::State::welcome() {
+bool Trainer::State::welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock) {
   const Stopwatch::Running running(inside);
   if (averaged)
     throw InvalidArgument(
@@ -124,10 +125,11 @@ bool Trainer::State::welcome() {
   const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
   if (!fresh || (driver->begun() && !sent_ahead))
     throw InvalidArgument("welcome() in the middle of a step; its place is between step() and zero_grad()");
-  Flock next = flock.welcome([this](Rank size) {
+  Flock next = flock.welcome([&](Rank size) {
     const Rank per_machine = flock.local_size();
     const MethodSetting setting{size, size % per_machine == 0 ? per_machine : 1};
     schedule_for(*make_method(options.method), setting, options.topology, options.seed);
+    return schedule_of_flock ? schedule_of_flock(size) : make_schedule(flock.schedule()->name(), size);
   });
   if (next == flock) return false;
   go_on_with(std::move(next));

@@ -106,6 +106,19 @@ TEST_F(TurnsTest, WhoDoesNotMoveHoldsNobodyUpForLong) {
   EXPECT_EQ(go(2), 1U);
 }
 
+// On a slow network steps take seconds, and who is half of one late is not stopped.
+TEST_F(TurnsTest, PatienceGrowsWithTheSteps) {
+  add(1, 5);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  add(2, 6);  // a step a second, so patience is two
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  note(turns_.look());
+  EXPECT_EQ(go(2), 0U);
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  note(turns_.look());
+  EXPECT_EQ(go(2), 1U);
+}
+
 TEST_F(TurnsTest, LettersGoAsTheyCome) {
   add(1, 5);
   Frame letter;

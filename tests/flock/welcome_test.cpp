@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "flock/flock_fixture.h"
+#include "starling/topology/registry.h"
 
 // Processes that come later. A test's ranks are numbered members first; STARLING_TEST_FABRIC=c10d or hybrid.
 namespace starling {
@@ -225,8 +226,9 @@ TEST_P(LongWelcomeTest, AMemberDiesInTheMiddle) {
     if (!later) {
       const Rank before = flock.rank();
       while (flock.newcomers() == 0)
-        flock = flock.welcome([&](Rank) {
+        flock = flock.welcome([&](Rank size) {
           if (before == 1) raise(SIGKILL);
+          return make_schedule("ring", size);
         });
     }
     require_whole(flock, 3);

@@ -6,6 +6,7 @@
 #include "starling/method/registry.h"
 #include "starling/topology/registry.h"
 #include "starling/version.h"
+#include "tool/machine.h"
 #include "tool/tool_runner.h"
 
 namespace starling {
@@ -13,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
+using tool::better_blas_core;
 
 TEST(InfoCommand, SaysWhatThereIs) {
   const Folder folder;
@@ -36,6 +39,23 @@ TEST(InfoCommand, SaysWhatThereIs) {
   for (const char* row : {"build", "kernels", "/dev/shm", "torch", "fabric local", "fabric c10d",
                           "interfaces", "mpirun", "not in "})
     EXPECT_THAT(words.out, HasSubstr(row));
+}
+
+// OpenBLAS takes its oldest kernels for a processor that it does not know; this one has the name in its
+// environment.
+TEST(InfoCommand, SaysWhenOpenBlasIsSlow) {
+  setenv("OPENBLAS_CORETYPE", "Prescott", 1);
+  const json info = run_tool({"info", "--json"}).json();
+  const ToolRun words = run_tool({"info"});
+  setenv("OPENBLAS_CORETYPE", "Haswell", 1);
+  const ToolRun good = run_tool({"info"});
+  unsetenv("OPENBLAS_CORETYPE");
+  if (info.at("blas_core").is_null()) GTEST_SKIP() << "torch is not here, or does not use OpenBLAS";
+  EXPECT_EQ(info.at("blas_core"), "Prescott");
+  if (better_blas_core("Prescott").empty()) GTEST_SKIP() << "this processor has nothing better";
+  EXPECT_THAT(words.out, HasSubstr("OPENBLAS_CORETYPE=" + better_blas_core("Prescott")));
+  EXPECT_THAT(good.out, HasSubstr("OpenBLAS for Haswell"));
+  EXPECT_THAT(good.out, Not(HasSubstr("OPENBLAS_CORETYPE")));
 }
 
 }  // namespace

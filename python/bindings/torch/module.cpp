@@ -1,6 +1,7 @@
 #include <torch/extension.h>
 
 #include "adopt.h"
+#include "ask_python.h"
 #include "errors.h"
 #include "python_optimizer.h"
 #include "starling/flock/flock.h"
@@ -42,6 +43,17 @@ std::function<void()> without_result(const py::object& callback) {
   };
 }
 
+// Of an address that starling._core has lent.
+SchedulePtr schedule_at(const py::handle& address) {
+  return *reinterpret_cast<const std::shared_ptr<Schedule>*>(address.cast<Address>());  // NOLINT
+}
+
+bool welcome(Trainer& trainer, const py::function& schedule_of_flock) {
+  const py::gil_scoped_release release;
+  return trainer.welcome(
+      [&](Rank size) { return ask_python([&] { return schedule_at(schedule_of_flock(size)); }); });
+}
+
 TrainerOptions read_options(const py::dict& given) {
   TrainerOptions options;
   const auto take = [&](const char* key, auto& to) {
@@ -61,9 +73,7 @@ TrainerOptions read_options(const py::dict& given) {
   take("broadcast_at_start", options.broadcast_at_start);
   take("name", options.name);
   if (given.contains("after_backward")) options.after_backward = without_result(given["after_backward"]);
-  if (given.contains("schedule"))
-    options.schedule =
-        *reinterpret_cast<const std::shared_ptr<Schedule>*>(given["schedule"].cast<Address>());  // NOLINT
+  if (given.contains("schedule")) options.schedule = schedule_at(given["schedule"]);
   return options;
 }
 
@@ -126,6 +136,8 @@ PYBIND11_MODULE(_torch, module) {
       .def("skip", &Trainer::skip, NoLock())
       .def("begin_epoch", &Trainer::begin_epoch, NoLock())
       .def("finish_epoch", &Trainer::finish_epoch, NoLock())
+      .def("welcome", &welcome)
+      .def("_flock", [](Trainer& self) { return reinterpret_cast<Address>(&self.flock()); })
       .def("settle", &Trainer::settle, NoLock())
       .def("broadcast_parameters", &Trainer::broadcast_parameters, NoLock())
       .def("broadcast_optimizer_state", &Trainer::broadcast_optimizer_state, NoLock())

@@ -174,6 +174,23 @@ class Decentralized(torch.optim.Optimizer):
         self._base.load_state_dict(self, state_dict)
         self._trainer.import_optimizer_state()
 
+    def welcome(self) -> bool:
+        """Between two steps, on every rank: lets those in who wait outside, started with ``STARLING_ENTER=1``. Whether
+        somebody came: ``bf.rank()`` and ``bf.size()`` are then others, and each newcomer, who makes the same optimizer
+        meanwhile, starts with a neighbour's model, what its optimizer remembers and its step.
+
+            for step in range(optimizer.trainer.steps, 1000):
+                ...
+                optimizer.step()
+                if step % 10 == 0:
+                    optimizer.welcome()
+        """
+        process.check_welcome()
+        if not self._trainer.welcome(lambda size: _core.schedule_address(process.next_schedule(size))):
+            return False
+        process.go_on_with(_core.flock_at(self._trainer._flock()))
+        return True
+
     def save_checkpoint(self, path: str) -> None:
         """Everything this rank needs to go on from here, bit for bit: model, optimizer, method, random generator. Every
         rank writes a file of its own between the same steps."""

@@ -22,7 +22,7 @@ __all__ = [
     "local_rank", "local_size", "machine_rank", "machine_size", "mpi_threads_supported", "nccl_built",
     "out_neighbor_machine_ranks", "out_neighbor_ranks", "rank", "resume", "set_machine_topology",
     "set_skip_negotiate_stage", "set_topology", "shutdown", "size", "suspend",
-    "unified_mpi_window_model_supported",
+    "unified_mpi_window_model_supported", "welcome",
 ]
 
 
@@ -35,6 +35,7 @@ class _State:
         self.local: Optional[_core.Flock] = None  # those of this machine, once they were asked for
         self.graph: Optional["networkx.DiGraph"] = None
         self.weighted = False
+        self.remake: Optional[Callable[[int], object]] = None  # the topology for another number of ranks
         self.sources: List[int] = []  # in-neighbours, of all steps where they change
         self.destinations: List[int] = []
         self.machine_graph: Optional["networkx.DiGraph"] = None
@@ -100,7 +101,8 @@ def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
     for action in _at_init:
         action(state.flock.rank)
     topology = None if topology_fn is None else topology_fn(state.flock.size)
-    set_topology(topology, is_weighted)
+    if set_topology(topology, is_weighted) and topology_fn is not None:
+        state.remake = topology_fn
 
 
 def shutdown() -> None:
@@ -164,18 +166,58 @@ def set_topology(topology=None, is_weighted: bool = False) -> bool:
         bf.set_topology("one-peer-exponential")
     """
     members = flock().size
+    remake = None
     if topology is None:
         from ..topology_util import ExponentialGraph
 
-        topology = ExponentialGraph(members)
+        topology, remake = ExponentialGraph(members), ExponentialGraph
     schedule, graph = _read("topology", topology, members, is_weighted)
     if _must_stay("topology"):
         return False
     flock().set_schedule(schedule)
-    state.graph, state.weighted = graph, bool(is_weighted) or graph is not topology
+    by_name = graph is not topology
+    state.remake = (lambda _: schedule.name) if by_name else remake
+    state.graph, state.weighted = graph, bool(is_weighted) or by_name
     own = flock().rank
     state.sources = _others(graph.predecessors(own), own) if graph is not None else []
     state.destinations = _others(graph.successors(own), own) if graph is not None else []
+    return True
+
+
+def welcome() -> bool:
+    """Lets those in who wait outside, started with ``STARLING_ENTER=1``: a collective between two operations. Whether somebody
+    came; rank and size are then others, and the topology is the same over the new number of ranks. Where an optimizer
+    trains, its ``welcome()`` does this and gives newcomers a model."""
+    check_welcome()
+    return go_on_with(flock().welcome(next_schedule))
+
+
+def check_welcome() -> None:
+    """Newcomers are welcome while nothing is under way that would stay in the old flock."""
+    for reason in filter(None, (ask() for ask in _reasons)):
+        raise _core.InvalidArgument(f"welcome: nobody can come in while {reason}")
+    if state.remake is None:
+        raise _core.InvalidArgument(f"welcome: the topology is a graph of {size()} ranks; set one by its name, or give "
+                                    "bf.init() the function that makes it for any number")
+
+
+def next_schedule(members: int) -> _core.Schedule:
+    """The topology for so many."""
+    schedule, _ = _read("topology", state.remake(members), members, state.weighted)
+    return schedule
+
+
+def go_on_with(larger: _core.Flock) -> bool:
+    """Whether it is another flock than before; then this process is a rank of it from now on."""
+    if larger == state.flock:
+        return False
+    remake, weighted = state.remake, state.weighted
+    if state.flock is _numpy_flock.joined():
+        _numpy_flock.replace_joined(larger)
+    state.flock, state.local = larger, None
+    state.machine_graph, state.machine_schedule, state.machine_weighted = None, None, False
+    set_topology(remake(larger.size), weighted)
+    state.remake = remake
     return True
 
 

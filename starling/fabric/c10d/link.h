@@ -4,7 +4,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -20,16 +19,8 @@ namespace starling::c10d_engine {
 /// frames, one for long payloads, and what was sent is known to be gone when the peer says so.
 class Link {
  public:
-  /// When payloads leave and come in, over all links of a rank.
-  struct Traffic {
-    network::Turns out;
-    network::Turns in;
-    std::function<void(const network::Turns::Releases&)> send;     // by the links that are named
-    std::function<void(const network::Turns::Releases&)> receive;  // the same
-  };
-
   /// Long payloads for the peer go through `there`, those from it through `back`.
-  Link(Group& frames, Group& there, Group& back, Rank peer, Traffic& traffic)
+  Link(Group& frames, Group& there, Group& back, Rank peer, network::Traffic& traffic)
       : talk_(frames), there_(there), back_(back), peer_(peer), traffic_(traffic) {}
   ~Link() { stop(); }
   Link(const Link&) = delete;
@@ -76,7 +67,7 @@ class Link {
   Group& there_;
   Group& back_;
   Rank peer_;
-  Traffic& traffic_;
+  network::Traffic& traffic_;
   network::Wire::Receiver* receiver_ = nullptr;
   network::Pool* pool_ = nullptr;
 

@@ -56,7 +56,7 @@ class C10dWire final : public network::Wire {
   Link& link(Rank r) const { return *links_[static_cast<std::size_t>(r)]; }
 
   Groups groups_;
-  Link::Traffic traffic_;
+  network::Traffic traffic_;
   std::vector<std::unique_ptr<Link>> links_;
 };
 

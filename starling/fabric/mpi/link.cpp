@@ -14,8 +14,6 @@ using network::FrameKind;
 using network::Memory;
 using network::Slice;
 
-constexpr int kFrameTag = 1;
-constexpr int kPayloadTag = 2;
 constexpr std::size_t kPiece = std::size_t{256} << 20;  // bytes: MPI counts in ints
 
 // Ends what may never end by itself. Memory that MPI may still use is never given back.
@@ -55,33 +53,52 @@ void Link::expect_frame(std::size_t slot) {
 void Link::send(const Frame& frame, const Slice& payload, bool at_once) {
   const bool is_short = payload.bytes <= kShort;
   const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
-  Sent first{{own_.take(bytes), 0, bytes}, kFrameTag, frame.kind == FrameKind::leave};
+  Sent first{{own_.take(bytes), 0, bytes}, true, frame.kind == FrameKind::leave};
   if (!first.part.memory) throw Error("no memory left for a frame");
   std::memcpy(first.part.data(), &frame, sizeof(frame));
   if (is_short && payload.bytes > 0)
     std::memcpy(first.part.data() + sizeof(frame), payload.data(), payload.bytes);
-  const std::lock_guard lock(mutex_);
-  if (left_) return;
-  sent_.push_back(std::move(first));
-  for (std::size_t at = 0; !is_short && at < payload.bytes; at += kPiece)
-    sent_.push_back(
-        {{payload.memory, payload.offset + at, std::min(kPiece, payload.bytes - at)}, kPayloadTag, false});
-  bytes_sent_ += sizeof(Frame) + payload.bytes;
-  if (at_once) issue();
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_) return;
+    sent_frames_.sent.push_back(std::move(first));
+    ++sent_frames_.allowed;
+    for (std::size_t at = 0; !is_short && at < payload.bytes; at += kPiece) {
+      const std::size_t piece = std::min(kPiece, payload.bytes - at);
+      sent_payloads_.sent.push_back(
+          {{payload.memory, payload.offset + at, piece}, at + piece == payload.bytes});
+    }
+    bytes_sent_ += sizeof(Frame) + payload.bytes;
+    if (at_once) issue(sent_frames_);
+  }
+  if (!is_short) traffic_.send(traffic_.out.add(peer_, frame));
 }
 
-void Link::issue() {
-  for (; issued_ < sent_.size(); ++issued_) {
-    Sent& sent = sent_[issued_];
+void Link::send_held(std::size_t payloads, bool at_once) {
+  const std::lock_guard lock(mutex_);
+  for (Queue& queue = sent_payloads_; payloads > 0 && queue.allowed < queue.sent.size(); ++queue.allowed)
+    if (queue.sent[queue.allowed].last) --payloads;
+  if (at_once && !left_) issue(sent_payloads_);
+}
+
+void Link::issue(Queue& queue) {
+  for (; queue.issued < queue.allowed; ++queue.issued) {
+    Sent& sent = queue.sent[queue.issued];
     const auto start = sent.synchronous ? MPI_Issend : MPI_Isend;  // the last one is known to be there
-    check(start(sent.part.data(), static_cast<int>(sent.part.bytes), MPI_BYTE, peer_, sent.tag, comm_,
+    check(start(sent.part.data(), static_cast<int>(sent.part.bytes), MPI_BYTE, peer_, queue.tag, comm_,
                 &sent.request));
   }
 }
 
+void Link::leave() {
+  left_ = true;
+  traffic_.send(traffic_.out.lost(peer_));
+  traffic_.receive(traffic_.in.lost(peer_));
+}
+
 bool Link::acknowledged() const {
   const std::lock_guard lock(mutex_);
-  return left_ || sent_.empty();
+  return left_ || (sent_frames_.sent.empty() && sent_payloads_.sent.empty());
 }
 
 std::size_t Link::bytes_on_the_way() const {
@@ -95,12 +112,15 @@ void Link::collect(MPI_Request* heads) {
   heads[kPayload] = expected_.empty() || expected_.front().pieces.empty() ? MPI_REQUEST_NULL
                                                                           : expected_.front().pieces.front();
   const std::lock_guard lock(mutex_);
-  issue();
-  sending_ = !sent_.empty() && !left_;
-  heads[kSent] = sent_.empty() ? MPI_REQUEST_NULL : sent_.front().request;
+  issue(sent_frames_);
+  issue(sent_payloads_);
+  sending_ = (sent_frames_.issued > 0 || sent_payloads_.issued > 0) && !left_;
+  heads[kSentFrame] = sent_frames_.head();
+  heads[kSentPayload] = sent_payloads_.head();
 }
 
 void Link::ended(Head head) {
+  bool payload_is_gone = false;
   switch (head) {
     case kFrame:
       take_frame();
@@ -108,14 +128,18 @@ void Link::ended(Head head) {
     case kPayload:
       expected_.front().pieces.pop_front();
       break;
-    case kSent: {
+    case kSentFrame:
+    case kSentPayload: {
+      Queue& queue = head == kSentFrame ? sent_frames_ : sent_payloads_;
       const std::lock_guard lock(mutex_);
-      bytes_sent_ -= sent_.front().part.bytes;
-      sent_.pop_front();
-      --issued_;
+      const Sent& sent = queue.sent.front();
+      bytes_sent_ -= sent.part.bytes;
+      payload_is_gone = head == kSentPayload && sent.last;
+      queue.pop();
       break;
     }
   }
+  if (payload_is_gone) traffic_.send(traffic_.out.done(peer_));
   deliver_ready();
 }
 
@@ -130,9 +154,11 @@ void Link::take_frame() {
     if (!expected.payload.memory) expected.payload.memory = own_.take(bytes);
     std::memcpy(expected.payload.data(), data + sizeof(Frame), bytes);
   }
+  const Frame frame = expected.frame;
   expected_.push_back(std::move(expected));
   expect_frame(next_);
   next_ = (next_ + 1) % kAhead;
+  if (bytes > kShort) traffic_.receive(traffic_.in.add(peer_, frame));
   place();
 }
 
@@ -142,8 +168,10 @@ void Link::place() {
     Expected& expected = expected_[placed_];
     Slice& payload = expected.payload;
     if (payload.bytes <= kShort) continue;
+    if (allowed_ == 0) return;
     payload.memory = pool_->take(payload.bytes);
     if (!payload.memory) return;
+    --allowed_;
     for (std::size_t at = 0; at < payload.bytes; at += kPiece)
       check(MPI_Irecv(payload.data() + at, static_cast<int>(std::min(kPiece, payload.bytes - at)), MPI_BYTE,
                       peer_, kPayloadTag, comm_, &expected.pieces.emplace_back()));
@@ -155,7 +183,9 @@ void Link::deliver_ready() {
     Expected first = std::move(expected_.front());
     expected_.pop_front();
     --placed_;
+    const bool was_long = first.payload.bytes > kShort;
     deliver_(peer_, first.frame, std::move(first.payload));
+    if (was_long) traffic_.receive(traffic_.in.done(peer_));
   }
 }
 
@@ -165,8 +195,11 @@ void Link::stop() {
     for (const MPI_Request& piece : expected.pieces) abandon(piece, expected.payload.memory, true);
   expected_.clear();
   const std::lock_guard lock(mutex_);
-  for (const Sent& sent : sent_) abandon(sent.request, sent.part.memory, false);
-  sent_.clear();
+  for (Queue* queue : {&sent_frames_, &sent_payloads_}) {
+    for (const Sent& sent : queue->sent) abandon(sent.request, sent.part.memory, false);
+    queue->sent.clear();
+    queue->allowed = queue->issued = 0;
+  }
   left_ = true;
 }
 

@@ -40,12 +40,20 @@ class MpiWire final : public network::Wire, private User {
         size_(size_of(comm)),
         register_(rank_, size_, [this](Rank to, const Frame& frame) { send(to, frame, {}); }),
         watch_(comm),
-        collectives_(comm) {
+        collectives_(comm),
+        traffic_{network::Turns(size_), network::Turns(size_),
+                 [this](const network::Turns::Releases& all) {
+                   for (const auto& [peer, payloads] : all)
+                     link(peer).send_held(payloads, engine_.concurrent());
+                 },
+                 [this](const network::Turns::Releases& all) {
+                   for (const auto& [peer, payloads] : all) link(peer).receive_held(payloads);
+                 }} {
     const auto deliver = [this](Rank from, const Frame& frame, Slice payload) {
       this->deliver(from, frame, std::move(payload));
     };
     for (Rank r = 0; r < size_; ++r)
-      links_.push_back(r == rank_ ? nullptr : std::make_unique<Link>(comm, rank_, r, deliver));
+      links_.push_back(r == rank_ ? nullptr : std::make_unique<Link>(comm, rank_, r, traffic_, deliver));
   }
   ~MpiWire() override {
     stop();
@@ -190,12 +198,20 @@ class MpiWire final : public network::Wire, private User {
         std::this_thread::yield();
         continue;
       }
+      look_at_turns();
       std::unique_lock lock(rest_mutex_);
       resting_ = true;
       rested_.wait_for(lock, helped ? kLongestPause : pause, [&] { return told_ || stopping_; });
       resting_ = false;
       pause = std::min<std::chrono::nanoseconds>(2 * pause, kLongestPause);
     }
+  }
+
+  // Somebody may wait for its turn behind one that does not move.
+  void look_at_turns() {
+    const std::lock_guard lock(advance_mutex_);
+    traffic_.send(traffic_.out.look());
+    traffic_.receive(traffic_.in.look());
   }
 
   // How long after the last event it is worth while to look again at once.
@@ -242,6 +258,7 @@ class MpiWire final : public network::Wire, private User {
   MpiCollectives collectives_;
   network::Pool own_{SIZE_MAX};
   Receiver* receiver_ = nullptr;
+  network::Traffic traffic_;
   std::vector<std::unique_ptr<Link>> links_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -5,7 +5,8 @@
 namespace starling::network {
 namespace {
 
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kShortestWait{1};
+constexpr std::chrono::seconds kLongestWait{60};
 
 // Of an operation that everybody takes part in, step by step. One-sided traffic goes as it comes.
 bool has_turn(const Frame& frame) {
@@ -27,8 +28,22 @@ Turns::Releases Turns::add(Rank peer, const Frame& frame) {
   if (std::none_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.peer == peer; }))
     moved(peer) = Clock::now();
   entries_.push_back({peer, order_of(frame.message), has_turn(frame), false});
+  note_pace(entries_.back(), Clock::now());
   ++held_;
   return release();
+}
+
+// Half a step late is nothing, and on a slow link that is seconds. Who catches up takes some steps at once,
+// which are not the pace.
+void Turns::note_pace(const Entry& entry, Clock::time_point now) {
+  if (!entry.in_turn || entry.order <= newest_) return;
+  if (newest_ > 0) pace_ = std::max(now - newest_came_, pace_ * 3 / 4);
+  newest_ = entry.order;
+  newest_came_ = now;
+}
+
+Turns::Clock::duration Turns::patience() const {
+  return std::clamp<Clock::duration>(2 * pace_, kShortestWait, kLongestWait);
 }
 
 Turns::Releases Turns::done(Rank peer) {
@@ -60,7 +75,7 @@ Turns::Releases Turns::look() {
 bool Turns::may_go(const Entry& entry, Clock::time_point now) const {
   return !entry.in_turn || std::none_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
     return other.peer != entry.peer && other.in_turn && other.order < entry.order &&
-           now - moved_[static_cast<std::size_t>(other.peer)] < kPatience;
+           now - moved_[static_cast<std::size_t>(other.peer)] < patience();
   });
 }
 

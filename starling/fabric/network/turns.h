@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace starling::network {
 ///
 /// A payload also waits while there is enough on its way to the same peer: an engine writes in order, and
 /// what is said in between (that there is room for the peer's own) must not wait behind many of ours. Who has
-/// not moved for long holds nobody else up: its host may be stopped.
+/// not moved for long, as steps go here, holds nobody else up: its host may be stopped.
 class Turns {
  public:
   using Clock = std::chrono::steady_clock;
@@ -48,6 +49,8 @@ class Turns {
   };
   Releases release();
   bool may_go(const Entry& entry, Clock::time_point now) const;
+  void note_pace(const Entry& entry, Clock::time_point now);
+  Clock::duration patience() const;
   Clock::time_point& moved(Rank peer) { return moved_[static_cast<std::size_t>(peer)]; }
 
   std::mutex mutex_;
@@ -55,6 +58,17 @@ class Turns {
   std::size_t held_ = 0;                  // of these, which do not go yet
   std::vector<Clock::time_point> moved_;  // when something of a peer last arrived, or began to be owed
   std::vector<bool> lost_;
+  std::uint64_t newest_ = 0;  // order of what has a turn
+  Clock::time_point newest_came_{};
+  Clock::duration pace_{};  // from one order to the next, lately at most
+};
+
+/// When long payloads leave and come in, over all links of a rank.
+struct Traffic {
+  Turns out;
+  Turns in;
+  std::function<void(const Turns::Releases&)> send;     // by the links that are named
+  std::function<void(const Turns::Releases&)> receive;  // the same
 };
 
 }  // namespace starling::network
