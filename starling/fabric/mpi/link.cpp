@@ -14,6 +14,10 @@ using network::FrameKind;
 using network::Memory;
 using network::Slice;
 
+// Bytes to a peer on another host that MPI knows of at once. Two ranks that exchange blocks share a
+// connection, on which "there is room" for the other's waits behind ours: with all of a block on it, Open MPI
+// sends first one way, then the other.
+constexpr std::size_t kWindow = std::size_t{2} << 20;
 constexpr std::size_t kPiece = std::size_t{256} << 20;  // bytes: MPI counts in ints
 
 // Ends what may never end by itself. Memory that MPI may still use is never given back.
@@ -31,6 +35,14 @@ void abandon(MPI_Request request, const Memory& memory, bool receives) {
 }
 
 }  // namespace
+
+Link::Link(MPI_Comm comm, Rank me, Rank peer, bool takes_turns, network::Traffic& traffic, Deliver deliver)
+    : comm_(comm),
+      me_(me),
+      peer_(peer),
+      takes_turns_(takes_turns),
+      traffic_(traffic),
+      deliver_(std::move(deliver)) {}
 
 void Link::check(int code) const {
   if (code != MPI_SUCCESS) end_job(me_, peer_, error_text(code));
@@ -71,7 +83,11 @@ void Link::send(const Frame& frame, const Slice& payload, bool at_once) {
     bytes_sent_ += sizeof(Frame) + payload.bytes;
     if (at_once) issue(sent_frames_);
   }
-  if (!is_short) traffic_.send(traffic_.out.add(peer_, frame));
+  if (is_short) return;
+  if (takes_turns_)
+    traffic_.send(traffic_.out.add(peer_, frame));
+  else
+    send_held(1, at_once);
 }
 
 void Link::send_held(std::size_t payloads, bool at_once) {
@@ -82,8 +98,9 @@ void Link::send_held(std::size_t payloads, bool at_once) {
 }
 
 void Link::issue(Queue& queue) {
-  for (; queue.issued < queue.allowed; ++queue.issued) {
-    Sent& sent = queue.sent[queue.issued];
+  while (queue.issued < queue.allowed && (queue.bytes < kWindow || !takes_turns_)) {
+    Sent& sent = queue.sent[queue.issued++];
+    queue.bytes += sent.part.bytes;
     const auto start = sent.synchronous ? MPI_Issend : MPI_Isend;  // the last one is known to be there
     check(start(sent.part.data(), static_cast<int>(sent.part.bytes), MPI_BYTE, peer_, queue.tag, comm_,
                 &sent.request));
@@ -139,7 +156,7 @@ void Link::ended(Head head) {
       break;
     }
   }
-  if (payload_is_gone) traffic_.send(traffic_.out.done(peer_));
+  if (payload_is_gone && takes_turns_) traffic_.send(traffic_.out.done(peer_));
   deliver_ready();
 }
 
@@ -158,7 +175,7 @@ void Link::take_frame() {
   expected_.push_back(std::move(expected));
   expect_frame(next_);
   next_ = (next_ + 1) % kAhead;
-  if (bytes > kShort) traffic_.receive(traffic_.in.add(peer_, frame));
+  if (bytes > kShort && takes_turns_) traffic_.receive(traffic_.in.add(peer_, frame));
   place();
 }
 
@@ -168,10 +185,10 @@ void Link::place() {
     Expected& expected = expected_[placed_];
     Slice& payload = expected.payload;
     if (payload.bytes <= kShort) continue;
-    if (allowed_ == 0) return;
+    if (takes_turns_ && allowed_ == 0) return;
     payload.memory = pool_->take(payload.bytes);
     if (!payload.memory) return;
-    --allowed_;
+    if (takes_turns_) --allowed_;
     for (std::size_t at = 0; at < payload.bytes; at += kPiece)
       check(MPI_Irecv(payload.data() + at, static_cast<int>(std::min(kPiece, payload.bytes - at)), MPI_BYTE,
                       peer_, kPayloadTag, comm_, &expected.pieces.emplace_back()));
@@ -185,7 +202,7 @@ void Link::deliver_ready() {
     --placed_;
     const bool was_long = first.payload.bytes > kShort;
     deliver_(peer_, first.frame, std::move(first.payload));
-    if (was_long) traffic_.receive(traffic_.in.done(peer_));
+    if (was_long && takes_turns_) traffic_.receive(traffic_.in.done(peer_));
   }
 }
 
@@ -198,7 +215,7 @@ void Link::stop() {
   for (Queue* queue : {&sent_frames_, &sent_payloads_}) {
     for (const Sent& sent : queue->sent) abandon(sent.request, sent.part.memory, false);
     queue->sent.clear();
-    queue->allowed = queue->issued = 0;
+    queue->allowed = queue->issued = queue->bytes = 0;
   }
   left_ = true;
 }

@@ -16,16 +16,15 @@ namespace starling::mpi_engine {
 
 /// One peer of a communicator. Short payloads travel with their frame into buffers that are always ready; for
 /// a long one receives of its own are posted once its frame is here and it is its turn, so that many are on
-/// their way at once. Of each kind of request the oldest is tested only: they end in order, or wait for each
-/// other.
+/// their way at once. What goes through the memory of one host takes no turns. Of each kind of request the
+/// oldest is tested only: they end in order, or wait for each other.
 class Link {
  public:
   enum Head : std::size_t { kFrame, kPayload, kSentFrame, kSentPayload };
   static constexpr std::size_t kHeads = 4;
   using Deliver = std::function<void(Rank from, const network::Frame& frame, network::Slice payload)>;
 
-  Link(MPI_Comm comm, Rank me, Rank peer, network::Traffic& traffic, Deliver deliver)
-      : comm_(comm), me_(me), peer_(peer), traffic_(traffic), deliver_(std::move(deliver)) {}
+  Link(MPI_Comm comm, Rank me, Rank peer, bool takes_turns, network::Traffic& traffic, Deliver deliver);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
@@ -74,7 +73,9 @@ class Link {
     std::deque<Sent> sent{};
     std::size_t allowed = 0;  // of these may leave
     std::size_t issued = 0;   // of these are known to MPI
+    std::size_t bytes = 0;    // of these
     void pop() {
+      bytes -= sent.front().part.bytes;
       sent.pop_front();
       --allowed;
       --issued;
@@ -92,6 +93,7 @@ class Link {
   const MPI_Comm comm_;
   const Rank me_;
   const Rank peer_;
+  const bool takes_turns_;
   network::Traffic& traffic_;
   const Deliver deliver_;
   network::Pool* pool_ = nullptr;

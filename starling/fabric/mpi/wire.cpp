@@ -7,6 +7,8 @@
 #include <sys/prctl.h>
 #include <thread>
 
+#include "starling/fabric/hybrid/hybrid.h"
+#include "starling/fabric/message.h"
 #include "starling/fabric/mpi/collectives.h"
 #include "starling/fabric/mpi/engine.h"
 #include "starling/fabric/mpi/link.h"
@@ -31,6 +33,17 @@ constexpr auto kShortestPause = 10us;
 constexpr std::chrono::nanoseconds kLongestPause = 500us;
 constexpr auto kDepartTimeout = 5s;
 
+// All of the communicator call it.
+std::vector<bool> ranks_of_this_host(MPI_Comm comm, Rank size) {
+  const std::uint64_t mine = hash_name(host_identity());
+  std::vector<std::uint64_t> hosts(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&mine, 1, MPI_UINT64_T, hosts.data(), 1, MPI_UINT64_T, comm),
+        "ranks do not find out who shares a host");
+  std::vector<bool> found;
+  for (const std::uint64_t host : hosts) found.push_back(host == mine);
+  return found;
+}
+
 /// One thread makes progress; where MPI allows it, who sends tells MPI at once.
 class MpiWire final : public network::Wire, private User {
  public:
@@ -52,8 +65,12 @@ class MpiWire final : public network::Wire, private User {
     const auto deliver = [this](Rank from, const Frame& frame, Slice payload) {
       this->deliver(from, frame, std::move(payload));
     };
-    for (Rank r = 0; r < size_; ++r)
-      links_.push_back(r == rank_ ? nullptr : std::make_unique<Link>(comm, rank_, r, traffic_, deliver));
+    const std::vector<bool> shares_host = ranks_of_this_host(comm, size_);
+    for (Rank r = 0; r < size_; ++r) {
+      const bool near = shares_host[static_cast<std::size_t>(r)];
+      links_.push_back(r == rank_ ? nullptr
+                                  : std::make_unique<Link>(comm, rank_, r, !near, traffic_, deliver));
+    }
   }
   ~MpiWire() override {
     stop();
