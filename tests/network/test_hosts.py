@@ -45,6 +45,13 @@ def another(text):
     return process, int(process.stdout.readline())
 
 
+def test_hosts_speak_the_usual_tcp():
+    with network.Hosts(2) as hosts:
+        said = hosts.run(1, ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"])
+        offered = hosts.run(1, ["cat", "/proc/sys/net/ipv4/tcp_available_congestion_control"])
+    assert "cubic" not in offered or said.strip() == "cubic"
+
+
 WAITS = """
     with Hosts(2, 100) as hosts:
         print(hosts.start(1, ["sleep", "1000"]).pid, flush=True)
