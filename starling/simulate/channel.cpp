@@ -54,8 +54,7 @@ Exchange SimulatedChannel::row(Step round) const {
 }
 
 bool SimulatedChannel::has_posted(Step round) const {
-  const Post& post = post_of(round);
-  return post.round == round && post.pass < network_.pass();
+  return post_of(round).stamp.is_there(round, network_.pass());
 }
 
 void SimulatedChannel::wait_until(double time) {
@@ -72,8 +71,7 @@ SimulatedChannel::Post& SimulatedChannel::begin_post(std::size_t bytes) {
 }
 
 void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
-  post.round = round_;
-  post.pass = network_.pass();
+  post.stamp.set(round_, network_.pass());
   post.time = clock_;
   post.row = &post.drawn;
   if (fixed_.empty())
@@ -284,20 +282,21 @@ void SimulatedChannel::finish_letter(Job& job) {
 }
 
 const std::byte* SimulatedChannel::told_by(const Source& source, const Post& own, std::size_t piece) const {
-  const Post& theirs = network_[source.rank].post_of(own.round);
+  const Post& theirs = network_[source.rank].post_of(own.stamp.round());
   const std::size_t which = lanes_ ? (source.lane == Lane::a ? 0 : 1) : piece;
   const std::size_t offset = own.pieces[which].offset;
   if (theirs.exchange().group.size() < 2) return theirs.bytes.data() + offset;
-  return network_.mean_of(own.round, theirs.exchange().group)->bytes.data() + offset;
+  return network_.mean_of(own.stamp.round(), theirs.exchange().group)->bytes.data() + offset;
 }
 
 double SimulatedChannel::arrival(const Post& own, std::size_t index) const {
   const Rank source = own.exchange().sources[index].rank;
-  const Post& theirs = network_[source].post_of(own.round);
+  const Post& theirs = network_[source].post_of(own.stamp.round());
   const double place = own.places != nullptr ? (*own.places)[index] : place_among(theirs.exchange());
   const ModelledLink& link = network_.options().time.link_between(source, node_);
   double sent = theirs.time;
-  if (theirs.exchange().group.size() > 1) sent = network_.mean_of(own.round, theirs.exchange().group)->time;
+  if (theirs.exchange().group.size() > 1)
+    sent = network_.mean_of(own.stamp.round(), theirs.exchange().group)->time;
   return sent + link.latency + place * static_cast<double>(theirs.bytes.size()) * link.seconds_per_byte;
 }
 
@@ -307,7 +306,7 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
   const std::byte* mine = own.bytes.data() + own.pieces[piece].offset;
   terms.clear();
   if (own.exchange().group.size() > 1) {
-    mine = network_.mean_of(own.round, own.exchange().group)->bytes.data() + own.pieces[piece].offset;
+    mine = network_.mean_of(own.stamp.round(), own.exchange().group)->bytes.data() + own.pieces[piece].offset;
     if (own.exchange().sources.empty()) {
       terms.push_back({mine, 1});
       return;
@@ -317,7 +316,7 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
   terms.reserve(own.exchange().sources.size() + 1);
   const auto take = [&](const Source& source) {
     const double weight = into_b ? source.weight_b : source.weight;
-    if (network_.lost(own.round, source.rank, node_))
+    if (network_.lost(own.stamp.round(), source.rank, node_))
       terms[0].weight += weight;
     else
       terms.push_back({told_by(source, own, piece), weight});
@@ -339,7 +338,7 @@ void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
   if (group.size() > 1 && own.exchange().sources.empty() && group.size() <= kPairwise) {
     for (std::int64_t i = 0; i < group.size(); ++i)
       if (group[i] != node_)
-        others.push_back({network_[group[i]].post_of(own.round).bytes.data() + piece.offset,
+        others.push_back({network_[group[i]].post_of(own.stamp.round()).bytes.data() + piece.offset,
                           1.0 / static_cast<double>(group.size())});
   } else if (group.size() < 2) {
     others.assign(terms.begin() + 1, terms.end());

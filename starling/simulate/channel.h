@@ -6,6 +6,7 @@
 #include "starling/simulate/network.h"
 #include "starling/simulate/one_sided.h"
 #include "starling/simulate/relay.h"
+#include "starling/simulate/stamp.h"
 
 namespace starling {
 
@@ -63,8 +64,7 @@ class SimulatedChannel final : public Channel {
 
   /// What this node told its neighbours in a round.
   struct Post {
-    Step round = -1;
-    std::int64_t pass = -1;
+    Stamp stamp;
     double time = 0;
     const Exchange* row = nullptr;  // of this round
     const std::vector<double>* places =

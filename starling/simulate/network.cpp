@@ -48,10 +48,11 @@ const SimulatedNetwork::GroupMean* SimulatedNetwork::mean_of(Step round, const G
 void SimulatedNetwork::gather_groups(SimulatedChannel& node) {
   if (node.round() == 0) return;
   const SimulatedChannel::Post& post = node.post_of(node.round() - 1);
-  if (post.pass != pass_ || post.exchange().group.size() < 2) return;
-  GroupMean& mean = means_[{post.round, post.exchange().group[0]}];
+  if (post.stamp.pass() != pass_ || post.exchange().group.size() < 2) return;
+  GroupMean& mean = means_[{post.stamp.round(), post.exchange().group[0]}];
   mean.time = std::max(mean.time, post.time);
-  if (++mean.there == post.exchange().group.size()) finish_group(post.round, post.exchange().group, mean);
+  if (++mean.there == post.exchange().group.size())
+    finish_group(post.stamp.round(), post.exchange().group, mean);
 }
 
 // In the order of the group, as on a flock, so that every member gets the same bits.

@@ -54,7 +54,9 @@ void SimulatedRelay::post(SimulatedChannel& channel, const Piece& block) {
   const auto all = lanes(channel, block.in.count);
   const auto own = dealt(block.in, all.size());
   Posted& posted = posted_[static_cast<std::size_t>(step_ % 2)];
-  posted = {step_, channel.network().pass(), channel.clock(), {}};
+  posted.stamp.set(step_, channel.network().pass());
+  posted.time = channel.clock();
+  posted.letters.clear();
   for (std::size_t tree = 0; tree < all.size(); ++tree)
     for (const Rank neighbor : all[tree].neighbors) {
       Said letter;
@@ -82,7 +84,7 @@ bool SimulatedRelay::ready(SimulatedChannel& channel) const {
   for (const Lane& lane : lanes(channel, block_.in.count))
     for (const Rank neighbor : lane.neighbors) {
       const Posted& posted = channel.network()[neighbor].relays().posted_in(used);
-      if (posted.step != used || posted.pass >= channel.network().pass()) return false;
+      if (!posted.stamp.is_there(used, channel.network().pass())) return false;
     }
   return true;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "starling/method/channel.h"
+#include "starling/simulate/stamp.h"
 
 namespace starling {
 
@@ -31,8 +32,7 @@ class SimulatedRelay {
   };
   /// Everything that this node sent in a step, by tree and receiver.
   struct Posted {
-    Step step = -1;
-    std::int64_t pass = -1;
+    Stamp stamp;
     double time = 0;
     std::map<std::pair<std::size_t, Rank>, Said> letters;
   };

@@ -43,7 +43,7 @@ class RegisterTest : public testing::Test {
     const auto entries = rank.close();
     const std::size_t bytes = entries.size() * sizeof(Register::Entry);
     Slice slice{Memory(new std::byte[bytes + 1], std::default_delete<std::byte[]>()), 0, bytes};
-    std::memcpy(slice.data(), entries.data(), bytes);
+    if (bytes > 0) std::memcpy(slice.data(), entries.data(), bytes);
     return slice;
   }
 

@@ -85,7 +85,8 @@ TEST_P(DeadlockTest, TheFirstToBeToldMayLeave) {
 TEST_P(DeadlockTest, OneInfersSourcesAndTheOtherDestinations) {
   run([](Flock& flock) {
     Weighted weights{0.5, std::nullopt, std::nullopt};
-    (flock.rank() == 0 ? weights.sources : weights.destinations) = {{1 - flock.rank(), 0.5}};
+    (flock.rank() == 0 ? weights.sources : weights.destinations) =
+        std::map<Rank, double>{{1 - flock.rank(), 0.5}};
     std::vector<float> x(3);
     require_deadlock({"rank 0", "rank 1", "sources", "destinations"},
                      [&] { flock.neighbor_allreduce(x, weights); });

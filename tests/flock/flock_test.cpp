@@ -59,7 +59,8 @@ TEST_P(FlockTest, NonblockingOperationsOverlapAndEndInAnyOrder) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(flock.rank()) + 1));
     std::vector<Pending> pending(kOperations);
-    Weighted ring{1, {{}}, {{}}};
+    using Weights = std::map<Rank, double>;
+    Weighted ring{1, Weights{}, Weights{}};
     const Rank n = flock.size();
     if (n > 1) ring = {0.5, {{{(flock.rank() + n - 1) % n, 0.5}}}, {{{(flock.rank() + 1) % n, 1.0}}}};
     for (const int k : order)

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "starling/base/types.h"
+
+namespace starling {
+
+/// Of which round something is, and in which pass it was made. Nodes on other threads ask while it is being
+/// made: what was made in this pass is not there yet.
+class Stamp {
+ public:
+  void set(Step round, std::int64_t pass) {
+    pass_.store(pass, std::memory_order_relaxed);
+    round_.store(round, std::memory_order_release);  // last: who sees the round sees its pass
+  }
+  bool is_there(Step round, std::int64_t now) const {
+    return round_.load(std::memory_order_acquire) == round && pass() < now;
+  }
+
+  Step round() const { return round_.load(std::memory_order_relaxed); }
+  std::int64_t pass() const { return pass_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<Step> round_{-1};
+  std::atomic<std::int64_t> pass_{-1};
+};
+
+}  // namespace starling
