@@ -16,6 +16,7 @@ function(starling_in_batches target size)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "^[$]<") # objects of other targets
   foreach(source ${sources})
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE name)
     cmake_path(GET name PARENT_PATH folder)

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "base/test_name.h"
 #include "blocks.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/target.h"
@@ -53,10 +54,7 @@ class EveryCodec : public testing::TestWithParam<Case> {
 };
 
 std::string plain_name(const testing::TestParamInfo<Case>& tested) {
-  std::string name = tested.param.spec;
-  for (char& letter : name)
-    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
-  return name;
+  return test_name(tested.param.spec);
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, testing::ValuesIn(kCases), plain_name);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include "base/test_name.h"
 #include "data/data_files.h"
 #include "starling/base/sha256.h"
 
@@ -125,7 +126,8 @@ TEST_P(DirichletTest, EqualSizesOnRequest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Alphas, DirichletTest, testing::Values(0.001, 0.01, 0.1, 1.0, 100.0, 1e5));
+INSTANTIATE_TEST_SUITE_P(Alphas, DirichletTest, testing::Values(0.001, 0.01, 0.1, 1.0, 100.0, 1e5),
+                         [](const auto& test) { return test_name(fmt::format("{}", test.param)); });
 
 TEST(DirichletPartitionTest, SmallerAlphaIsMoreHeterogeneous) {
   const Bytes labels = labels_of(20'000, 10);

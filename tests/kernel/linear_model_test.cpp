@@ -118,7 +118,10 @@ TEST_P(LinearModelTest, WhatIsNotANumberStaysNone) {
   EXPECT_TRUE(std::isnan(linear_loss(GetParam(), problem.samples(), problem.x.data())));
 }
 
-INSTANTIATE_TEST_SUITE_P(Losses, LinearModelTest, testing::Values(LinearLoss::logistic, LinearLoss::squares));
+INSTANTIATE_TEST_SUITE_P(Losses, LinearModelTest, testing::Values(LinearLoss::logistic, LinearLoss::squares),
+                         [](const auto& test) {
+                           return test.param == LinearLoss::logistic ? "logistic" : "squares";
+                         });
 
 // Unit rows show the slopes themselves, to the last bits.
 TEST(LinearModel, SigmoidsAreAccurate) {

@@ -97,7 +97,8 @@ TEST_P(RunSignals, ArePassedOn) {
               ElementsAre("[0] caught", "[0] up", "[1] caught", "[1] up", "[2] caught", "[2] up"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RunSignals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2));
+INSTANTIATE_TEST_SUITE_P(All, RunSignals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
+                         [](const auto& test) { return std::string(sigabbrev_np(test.param)); });
 
 TEST(RunSignal, EndsProgramsThatDoNotCatchIt) {
   Launched job({.words = shell(3, "echo up; exec sleep 300")});

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <signal.h>
 
+#include "base/test_name.h"
 #include "flock/deaths.h"
 #include "method/on_flock.h"
 
@@ -71,10 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"powersgd", "ring"}, Case{"compressed-allreduce(codec=fp16)", "ring"},
                     Case{"lag(threshold=0.0001)", "ring"}),
     [](const testing::TestParamInfo<Case>& test) {
-      std::string name = test.param.method + "_" + test.param.topology;
-      for (char& letter : name)
-        if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-      return name;
+      return test_name(test.param.method + "_" + test.param.topology);
     });
 
 }  // namespace

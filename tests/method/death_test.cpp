@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <thread>
 
+#include "base/test_name.h"
 #include "flock/deaths.h"
 #include "method/on_flock.h"
 
@@ -117,10 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         DeathCase{"async-average(staleness=2)", "ring", 1}, DeathCase{"diloco(h=4)", "ring", 0.5},
         DeathCase{"noloco(h=4)", "random-matching", 0.8, "sgd(lr=0.005)"}),
     [](const testing::TestParamInfo<DeathCase>& test) {
-      std::string name = test.param.method + "_" + test.param.topology;
-      for (char& letter : name)
-        if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-      return name;
+      return test_name(test.param.method + "_" + test.param.topology);
     });
 
 // Windows are memory: nobody posts anything, so the victim falls by itself, and what it had put stays or

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "base/test_name.h"
 #include "method/on_flock.h"
 #include "record/folder.h"
 
@@ -61,10 +62,7 @@ TEST_P(ExactnessTest, StaysThereInFloat32) {
 }
 
 std::string exact_name(const testing::TestParamInfo<Exact>& test) {
-  std::string name = fmt::format("{}_{}_{}", test.param.method, test.param.topology, test.param.n);
-  for (char& letter : name)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  return name;
+  return test_name(fmt::format("{}_{}_{}", test.param.method, test.param.topology, test.param.n));
 }
 
 INSTANTIATE_TEST_SUITE_P(

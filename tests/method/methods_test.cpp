@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "base/test_name.h"
 #include "method/same_models.h"
 
 // Every method against the dense computation, step by step.
@@ -167,10 +168,7 @@ std::vector<MethodCase> cases() {
 }
 
 std::string case_name(const testing::TestParamInfo<MethodCase>& test) {
-  std::string name = test.param.method + "_" + test.param.topology;
-  for (char& letter : name)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  return name;
+  return test_name(test.param.method + "_" + test.param.topology);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MethodsTest, testing::ValuesIn(cases()), case_name);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <set>
 
+#include "base/test_name.h"
 #include "method/dense.h"
 #include "method/on_flock.h"
 #include "starling/topology/registry.h"
@@ -107,10 +108,7 @@ std::vector<Still> still_ones() {
 
 INSTANTIATE_TEST_SUITE_P(All, WithoutStepsTest, testing::ValuesIn(still_ones()),
                          [](const testing::TestParamInfo<Still>& test) {
-                           std::string name = test.param.method + "_" + test.param.topologies[0];
-                           for (char& letter : name)
-                             if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-                           return name;
+                           return test_name(test.param.method + "_" + test.param.topologies[0]);
                          });
 
 TEST(MethodPropertyTest, RelayKeepsEqualStartsEqual) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "base/test_name.h"
 #include "method/on_flock.h"
 #include "record/folder.h"
 #include "starling/record/checkpoint_folder.h"
@@ -192,10 +193,7 @@ TEST_P(SavedStateTest, GoesOnBitForBit) {
 }
 
 std::string setting_name(const testing::TestParamInfo<Setting>& test) {
-  std::string name = test.param.method + "_" + test.param.topology;
-  for (char& letter : name)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  return name;
+  return test_name(test.param.method + "_" + test.param.topology);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SavedStateTest, testing::ValuesIn(settings()), setting_name);

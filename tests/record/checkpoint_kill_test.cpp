@@ -139,7 +139,8 @@ TEST_P(CheckpointKillTest, AtAnyMoment) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Keeping, CheckpointKillTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Keeping, CheckpointKillTest, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace starling

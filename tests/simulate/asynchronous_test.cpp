@@ -1,6 +1,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "base/test_name.h"
 #include "method/same_models.h"
 #include "simulate/simulated.h"
 
@@ -72,10 +73,7 @@ INSTANTIATE_TEST_SUITE_P(All, AsynchronousTest,
                                          Uneven{"async-average(interval=0.002)"}, Uneven{"ad-psgd"},
                                          Uneven{"ad-psgd", "star"}),
                          [](const testing::TestParamInfo<Uneven>& test) {
-                           std::string name = test.param.method + "_" + test.param.topology;
-                           for (char& letter : name)
-                             if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-                           return name;
+                           return test_name(test.param.method + "_" + test.param.topology);
                          });
 
 struct Even {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_name.h"
 #include "starling/base/error.h"
 #include "starling/simulate/circulant_decay.h"
 #include "starling/topology/mixer.h"
@@ -51,9 +52,7 @@ TEST_P(FigureTest, StepsAt4900) {
 }
 
 std::string figure_name(const testing::TestParamInfo<Figure>& tested) {
-  std::string name;
-  for (const char c : tested.param.text) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
+  return test_name(tested.param.text);
 }
 
 INSTANTIATE_TEST_SUITE_P(Exact, FigureTest,

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "base/test_name.h"
 #include "simulate/simulated.h"
 
 // Every name that the methods' specification has, with the parameters it shows: on a flock and in the
@@ -141,10 +142,7 @@ TEST_P(EveryMethodTest, IsTheSameWithAnyNumberOfThreads) {
 }
 
 std::string named(const testing::TestParamInfo<Named>& test) {
-  std::string name = test.param.method + "_" + test.param.topology;
-  for (char& letter : name)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  return name;
+  return test_name(test.param.method + "_" + test.param.topology);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryMethodTest, testing::ValuesIn(all_of_the_specification()), named);

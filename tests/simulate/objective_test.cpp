@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "base/test_name.h"
 #include "starling/base/error.h"
 #include "starling/base/random.h"
 #include "starling/simulate/objective_registry.h"
@@ -111,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(All, ObjectiveTest,
                          testing::Values("quadratic", "quadratic(noise=0.5)", "least-squares",
                                          "least-squares(samples=33, batch=6)", "logistic(samples=9)",
                                          "logistic(regularizer=0.3, batch=5)", "logistic(regularizer=0)",
-                                         "mlp(hidden=3)", "mlp(hidden=2, classes=3, batch=4)"));
+                                         "mlp(hidden=3)", "mlp(hidden=2, classes=3, batch=4)"),
+                         [](const auto& test) { return test_name(test.param); });
 
 // What is drawn changes from step to step, and its mean over many steps is the whole.
 TEST(Objective, BatchesAndNoiseAreUnbiased) {

@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 
+#include "base/test_name.h"
 #include "starling/topology/registry.h"
 
 namespace {
@@ -81,21 +82,28 @@ TEST_P(AllocationTest, ExchangesReuseTheirMemory) {
   EXPECT_GT(heard + static_cast<std::size_t>(exchange.group.size()), 0u);
 }
 
+std::string allocation_name(const testing::TestParamInfo<std::string>& test) {
+  return test_name(test.param);
+}
+
 INSTANTIATE_TEST_SUITE_P(Circulants, AllocationTest,
                          testing::Values("ring", "one-way-ring", "exponential", "symmetric-exponential",
                                          "d-equistatic", "u-equistatic", "one-peer-exponential",
                                          "one-peer-exponential(order=permuted)",
                                          "one-peer-exponential(order=random)", "k-peer-exponential(k=3)",
-                                         "od-equidyn", "ceca(k=3)"));
+                                         "od-equidyn", "ceca(k=3)"),
+                         allocation_name);
 INSTANTIATE_TEST_SUITE_P(Matchings, AllocationTest,
-                         testing::Values("one-peer-ring", "random-matching", "ou-equidyn", "ceca-1p"));
+                         testing::Values("one-peer-ring", "random-matching", "ou-equidyn", "ceca-1p"),
+                         allocation_name);
 INSTANTIATE_TEST_SUITE_P(Others, AllocationTest,
                          testing::Values("base(k=1)", "base(k=4)", "simple-base(k=2)", "hyper-hypercube(k=2)",
                                          "torus", "star", "fold-unfold", "aer(local=4)",
                                          "hierarchical(outer=ring,local=4)", "periodic(base,h=9)",
                                          "el-oracle(k=3)", "matcha(ring)", "one-peer-of(star)",
                                          "live(ring,members=[0..40])", "complete",
-                                         "inner-outer-exponential(local=6)"));
+                                         "inner-outer-exponential(local=6)"),
+                         allocation_name);
 
 TEST(AllocationCounterTest, Counts) {
   const std::int64_t before = allocations;

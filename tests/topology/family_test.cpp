@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_name.h"
 #include "starling/base/error.h"
 #include "starling/topology/registry.h"
 #include "topology/dense_reference.h"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_name.h"
 #include "starling/topology/registry.h"
 #include "topology/schedule_checks.h"
 

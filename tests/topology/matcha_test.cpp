@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/test_name.h"
 #include "starling/topology/registry.h"
 #include "topology/dense_reference.h"
 #include "topology/random_checks.h"

@@ -6,6 +6,7 @@
 
 #include <Eigen/Dense>
 
+#include "base/test_name.h"
 #include "starling/base/integer.h"
 #include "starling/topology/registry.h"
 #include "topology/random_checks.h"

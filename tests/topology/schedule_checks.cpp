@@ -1,7 +1,6 @@
 #include "topology/schedule_checks.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -100,18 +99,6 @@ bool same_group(const Group& left, const Group& right) {
 }
 
 }  // namespace
-
-std::string test_name(const std::string& text) {
-  std::string name;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      name += c;
-    } else if (!name.empty() && name.back() != '_') {
-      name += '_';
-    }
-  }
-  return name;
-}
 
 std::vector<Exchange> all_exchanges(const Schedule& schedule, Step step) {
   std::vector<Exchange> exchanges(static_cast<std::size_t>(schedule.size()));

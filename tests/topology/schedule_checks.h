@@ -11,7 +11,6 @@
 namespace starling {
 
 /// A spec as the name of a test, for GoogleTest takes letters, digits and underscores only.
-std::string test_name(const std::string& text);
 
 /// What every rank does in one step.
 std::vector<Exchange> all_exchanges(const Schedule& schedule, Step step);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <thread>
 
+#include "base/test_name.h"
 #include "fabric/forwarding.h"
 #include "train/trained.h"
 
@@ -214,12 +215,9 @@ std::vector<MethodCase> method_cases() {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MethodWelcomeTest);
 INSTANTIATE_TEST_SUITE_P(Newcomers, MethodWelcomeTest, testing::ValuesIn(method_cases()),
                          [](const auto& test) {
-                           std::string name =
-                               fmt::format("{}_{}_{}", test.param.launch.launcher->name,
-                                           test.param.options.method, test.param.options.topology);
-                           std::erase_if(
-                               name, [](char letter) { return std::isalnum(letter) == 0 && letter != '_'; });
-                           return name + (test.param.options.eager ? "_eager" : "");
+                           return test_name(fmt::format(
+                               "{}_{}_{}{}", test.param.launch.launcher->name, test.param.options.method,
+                               test.param.options.topology, test.param.options.eager ? "_eager" : ""));
                          });
 
 }  // namespace
