@@ -7,19 +7,34 @@ class ArgumentsTest : public FlockTest {
  protected:
   /// Every rank must get an InvalidArgument with these words, before anything is sent: the operations of the
   /// others, the steps and the next operation know nothing of it.
-  void refuse(const std::vector<std::string>& words, const FlockBody& call) const {
-    run([words, call](Flock& flock) {
-      const std::string text = message_of<InvalidArgument>([&] { call(flock); });
-      for (const std::string& word : words)
-        require(text.find(word) != std::string::npos, fmt::format("'{}' is missing in: {}", word, text));
-      require(flock.step() == 0, "a refused operation took a step");
-      std::vector<std::int32_t> one = {1};
-      require(flock.allreduce(one)[0] == flock.size(), "the next operation");
-      require(flock.allgather(std::vector<std::int32_t>{flock.rank()}).size() ==
-                  static_cast<std::size_t>(flock.size()),
-              "the one after it");
-    });
+  void refuse(const std::vector<std::string>& words, const FlockBody& call) {
+    refusals_.push_back({words, call});
   }
+
+  /// All in one flock: some engines take longer to start than all this.
+  void TearDown() override {
+    run([refusals = refusals_](Flock& flock) {
+      for (const auto& [words, call] : refusals) {
+        const std::string text = message_of<InvalidArgument>([&call = call, &flock] { call(flock); });
+        for (const std::string& word : words)
+          require(text.find(word) != std::string::npos, fmt::format("'{}' is missing in: {}", word, text));
+        require(flock.step() == 0, "a refused operation took a step");
+        std::vector<std::int32_t> one = {1};
+        require(flock.allreduce(one)[0] == flock.size(), "the next operation");
+        require(flock.allgather(std::vector<std::int32_t>{flock.rank()}).size() ==
+                    static_cast<std::size_t>(flock.size()),
+                "the one after it");
+      }
+    });
+    FlockTest::TearDown();
+  }
+
+ private:
+  struct Refusal {
+    std::vector<std::string> words;
+    FlockBody call;
+  };
+  std::vector<Refusal> refusals_;
 };
 
 TEST_P(ArgumentsTest, RanksThatAreNone) {
