@@ -28,9 +28,9 @@ constexpr const char* kPartCommand = "run-part";
 
 // Of our own environment; what is about this process or this host stays here.
 std::vector<std::string> variables_for_hosts() {
-  constexpr std::array<std::string_view, 7> kStay = {
-      "STARLING_RANK=",  "STARLING_SIZE=",   "STARLING_JOB=",       "STARLING_HOST=",
-      "STARLING_STORE=", "STARLING_FABRIC=", "STARLING_LAST_WORDS="};
+  constexpr std::array<std::string_view, 8> kStay = {
+      "STARLING_RANK=", "STARLING_SIZE=",  "STARLING_JOB=",    "STARLING_PART=",
+      "STARLING_HOST=", "STARLING_STORE=", "STARLING_FABRIC=", "STARLING_LAST_WORDS="};
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;

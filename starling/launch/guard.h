@@ -8,10 +8,10 @@
 namespace starling::launch {
 
 /// A process that outlives a launcher's SIGKILL. The kernel then kills the ranks (PR_SET_PDEATHSIG) but not
-/// what they started; the guard kills everything that carries the job's token in its environment.
+/// what they started; the guard kills everything that carries the job's mark in its environment.
 class Guard {
  public:
-  /// `assignment` is STARLING_JOB=token.
+  /// `assignment` is the mark: STARLING_JOB=token, or of one host's part STARLING_PART=name.
   explicit Guard(const std::string& assignment);
   /// Sends it home: nothing is killed.
   ~Guard();

@@ -54,12 +54,25 @@ rlim_t files_needed(Rank n) {
   return 4 * static_cast<rlim_t>(n) + 64;
 }
 
+// A part's own processes: other parts of the job may run on this machine too, and outlive this one.
+std::string part_name(const std::string& token, const JobPart& part) {
+  return fmt::format("{}.{}", token, part.first);
+}
+
 // On the way to a host nothing is set but the token, by which the guard finds what is left of it.
 Environment environment_for(const LaunchOptions& options, const std::string& token, std::size_t cpus) {
-  if (options.hosts.empty()) return job_environment(token, options.ranks, cpus, options.environment);
   Environment environment;
-  environment.set("STARLING_JOB", token);
+  if (options.hosts.empty()) {
+    environment = job_environment(token, options.ranks, cpus, options.environment);
+  } else {
+    environment.set("STARLING_JOB", token);
+  }
+  if (options.part) environment.set("STARLING_PART", part_name(token, *options.part));
   return environment;
+}
+
+std::string guarded(const LaunchOptions& options, const std::string& token) {
+  return options.part ? "STARLING_PART=" + part_name(token, *options.part) : "STARLING_JOB=" + token;
 }
 
 }  // namespace
@@ -73,7 +86,7 @@ Job::Job(const LaunchOptions& options)
       spared_(descendants(getpid())),
       takeover_(files_needed(options.ranks)),
       logs_(open_logs(options.log_dir, options.ranks)),
-      guard_("STARLING_JOB=" + token_),
+      guard_(guarded(options, token_)),
       out_sink_(STDOUT_FILENO),
       err_sink_(STDERR_FILENO),
       err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? &out_sink_ : &err_sink_),

@@ -179,6 +179,17 @@ TEST_F(RunTwoHosts, AHostThatIsLostIsNamed) {
             "starling: host b failed first, SIGKILL; it printed nothing\n");
 }
 
+// Though its guard and the other host's ranks are on one machine here.
+TEST_F(RunTwoHosts, AHostThatIsLostTakesNobodyWithIt) {
+  Launched job({.words = words("echo pid$RANK=$PPID; [ $RANK -ge 2 ] && exec sleep 300; sleep 0.5; echo well",
+                               {"--on-failure", "continue"})});
+  job.wait_for("pid", 4);
+  kill(static_cast<pid_t>(std::stol(value_of(job.out, "pid2"))), SIGKILL);
+  EXPECT_EQ(job.finish(), 128 + SIGKILL);
+  EXPECT_EQ(count(job.out, "[0] well") + count(job.out, "[1] well"), 2) << job.out << job.err;
+  EXPECT_THAT(job.err, HasSubstr("host b was lost with ranks 2, 3 (way: SIGKILL); the others go on\n"));
+}
+
 TEST_F(RunTwoHosts, AHostThatCannotBeReachedIsNamed) {
   const std::string no_way =
       script("no-way",
