@@ -90,7 +90,7 @@ class Flock {
   /// (up to 32 KiB) go to everybody whole.
   std::uint64_t bytes_sent() const { return core_->hub->bytes_sent; }
 
-  /// Bounds every wait; 300 s unless set here or by STARLING_TIMEOUT.
+  /// Bounds how long a wait goes on while nothing comes; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
   std::chrono::nanoseconds timeout() const { return core_->hub->timeout; }
 

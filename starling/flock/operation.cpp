@@ -91,15 +91,16 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
     Awaited& awaited = awaited_[i];
     if (awaited.settled) continue;
     auto arrival = core_->mailbox.take(awaited.expectation, topic_.text);
-    if (arrival && arrival->lost()) {
-      awaited.settled = true;
-    } else if (arrival) {
+    if (!arrival) {
+      all = false;
+      continue;
+    }
+    if (!arrival->lost()) {
       awaited.arrival = std::move(*arrival);
       trace_.bytes(awaited.arrival.bytes().size());
-      awaited.settled = true;
-    } else {
-      all = false;
     }
+    awaited.settled = true;
+    something_came_.store(true, std::memory_order_relaxed);
   }
   return all;
 }
@@ -242,8 +243,10 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
 void Operation::look_now_and_then(Wait wait) {
   core_->mailbox.drain_all();
   const auto now = Clock::now();
-  // Who has not looked for long was busy elsewhere, and did not wait.
-  if (waiting_since_ == Deadline{} || now - looked_ > kAbsent) waiting_since_ = now;
+  // A wait begins anew with all that comes: slow links are no reason to worry. Who has not looked for long was
+  // busy elsewhere, and did not wait.
+  if (something_came_.exchange(false, std::memory_order_relaxed) || now - looked_ > kAbsent)
+    waiting_since_ = now;
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   look_around(wait);

@@ -122,6 +122,7 @@ class Operation {
   mutable std::mutex mutex_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
+  std::atomic<bool> something_came_{true};  // since somebody looked
   Deadline waiting_since_{};
   Deadline looked_{};
   bool warned_ = false;

@@ -186,6 +186,21 @@ TEST_P(SeveralRanksTest, WaitingTooLongNamesThePeer) {
   });
 }
 
+class SlowLinkTest : public FlockTest {};
+
+// The whole takes longer than the timeout, no silence does.
+TEST_P(SlowLinkTest, AWaitGoesOnWhileSomethingComes) {
+  run([](Flock& flock) {
+    flock.barrier();
+    flock.set_timeout(1s);
+    std::this_thread::sleep_for(600ms * flock.rank());
+    const std::vector<Rank> all = flock.allgather(std::vector<Rank>{flock.rank()});
+    require(all == std::vector<Rank>{0, 1, 2}, "what was gathered");
+    flock.set_timeout(40s);
+    flock.barrier();
+  });
+}
+
 /// Needs processes.
 class DeathTest : public FlockTest {};
 
@@ -239,6 +254,7 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, FlockTest, testing::ValuesIn(launches({1, 2, 3
                          launch_name);
 INSTANTIATE_TEST_SUITE_P(Fabrics, SeveralRanksTest, testing::ValuesIn(launches({2, 3, 5}, false)),
                          launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, SlowLinkTest, testing::Values(Launch{&launchers()[0], 3}), launch_name);
 INSTANTIATE_TEST_SUITE_P(Fabrics, DeathTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace
