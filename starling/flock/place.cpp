@@ -94,7 +94,7 @@ FabricChoice asked_for(const Place& place, const char* asked) {
     if (kind.name == "hybrid") continue;
     for (const bool hybrid : {false, true}) {
       if (hybrid && kind.library.empty()) continue;
-      const FabricChoice choice{kind.name, hybrid};
+      FabricChoice choice{kind.name, hybrid};
       words.push_back(text(choice));
       if (words.back() == asked) return choice;
     }
@@ -107,7 +107,7 @@ FabricChoice asked_for(const Place& place, const char* asked) {
 FabricChoice choose_fabric(const Place& place) {
   const char* asked = std::getenv("STARLING_FABRIC");
   if (asked == nullptr || *asked == '\0') return fitting(place);
-  const FabricChoice choice = asked_for(place, asked);
+  FabricChoice choice = asked_for(place, asked);
   if (place.job.empty() && (choice.hybrid || choice.name == "local"))
     throw InvalidArgument(fmt::format(
         "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "

@@ -44,9 +44,9 @@ struct Rounds::State {
   Course course;
 };
 
-Rounds::Rounds(std::shared_ptr<Core> core, SchedulePtr schedule, const Name& name)
+Rounds::Rounds(const std::shared_ptr<Core>& core, const SchedulePtr& schedule, const Name& name)
     : state_(std::make_shared<State>(State{core, core->topic(name), {}})) {
-  core->set_course(state_->course, std::move(schedule), Course::Blocks::any);
+  core->set_course(state_->course, schedule, Course::Blocks::any);
 }
 
 Exchanging Rounds::start(Pieces pieces, Outgoing memory) {

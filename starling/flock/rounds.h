@@ -42,7 +42,7 @@ class Exchanging {
 class Rounds {
  public:
   Rounds() = default;
-  Rounds(std::shared_ptr<Core> core, SchedulePtr schedule, const Name& name);
+  Rounds(const std::shared_ptr<Core>& core, const SchedulePtr& schedule, const Name& name);
 
   /// Starts the next step's exchange of these pieces (of a two-block schedule a and b); `memory` is where the
   /// only piece lies if it lies in outgoing memory. What `pieces` would write to is not touched.

@@ -154,7 +154,7 @@ void Window::get(const std::optional<Weights>& given) {
   for (const auto& [rank, share] : shares(*state.core, state.sources, given)) {
     if (!state.ways.contains(rank)) continue;  // lost before it had a part here
     const WindowWay::Reading reading =
-        state.way(rank).read([&, weight = share](const std::byte* data, double p, Step stamp) {
+        state.way(rank).read([&, rank = rank, weight = share](const std::byte* data, double p, Step stamp) {
           state.slots.at(rank).replace([&](const Content& fresh) {
             const Term term{data, weight};
             weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);

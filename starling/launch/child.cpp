@@ -34,7 +34,7 @@ struct CpuSet {
     for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set.get());
   }
   struct Free {
-    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+    void operator()(cpu_set_t* done) const { CPU_FREE(done); }
   };
   std::unique_ptr<cpu_set_t, Free> set;
   std::size_t bytes = 0;
@@ -107,7 +107,7 @@ std::string find_program(const std::string& name, const char* path) {
     for (std::size_t begin = 0; begin <= folders.size();) {
       const std::size_t end = std::min(folders.find(':', begin), folders.size());
       const std::string folder(folders.substr(begin, end - begin));
-      const std::string file = (folder.empty() ? "." : folder) + "/" + name;
+      std::string file = (folder.empty() ? "." : folder) + "/" + name;
       const Verdict verdict = judge(file);
       if (verdict == Verdict::fine) return file;
       if (verdict == Verdict::not_executable && refused.empty()) refused = file;

@@ -142,7 +142,7 @@ void CheckpointRun::await(Step step, Rank member, std::chrono::steady_clock::tim
 }
 
 CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members, const Labels& labels,
-                                       std::stop_token stop) const {
+                                       const std::stop_token& stop) const {
   const fs::path folder = working_folder(step);
   CheckpointInfo info;
   try {

@@ -51,7 +51,7 @@ class CheckpointRun {
   /// checkpoints. When a file does not come, or `stop` is requested, nothing of this step is left, and an
   /// Error says why.
   CheckpointInfo complete(Step step, std::span<const Rank> members, const Labels& labels,
-                          std::stop_token stop = {}) const;
+                          const std::stop_token& stop = {}) const;
 
  private:
   std::filesystem::path working_folder(Step step) const;

@@ -35,9 +35,10 @@ TrainingNode::TrainingNode(const Objective& objective, const TrainingOptions& op
 }
 
 void TrainingNode::begin() {
-  if (options_.decay_every > 0)
-    (*hypers_)[0].lr =
-        options_.lr / std::pow(options_.decay, static_cast<double>(driver_->step() / options_.decay_every));
+  if (options_.decay_every > 0) {
+    const Step decays = driver_->step() / options_.decay_every;
+    (*hypers_)[0].lr = options_.lr / std::pow(options_.decay, static_cast<double>(decays));
+  }
   driver_->begin();
 }
 

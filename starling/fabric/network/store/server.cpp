@@ -185,7 +185,7 @@ void StoreServer::stop_waiting(Client& client) {
   set_deadline(client, Clock::time_point::max());
 }
 
-void StoreServer::send(Client& client, std::string bytes) {
+void StoreServer::send(Client& client, const std::string& bytes) {
   client.out += bytes;
   count_memory(client);
   flush(client);
@@ -208,7 +208,7 @@ void StoreServer::flush(Client& client) {
 void StoreServer::count_memory(Client& client) {
   std::size_t bytes = client.in.capacity() + client.out.capacity();
   if (client.question)
-    for (const std::string& key : client.question->keys) bytes += sizeof(key) + key.capacity();
+    for (const std::string& key : client.question->keys) bytes += sizeof(std::string) + key.capacity();
   buffered_ += bytes - client.counted;
   client.counted = bytes;
   if (bytes > kFree && entries_.bytes() + buffered_ > limits_.memory) doom(client);

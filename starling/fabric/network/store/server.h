@@ -49,7 +49,7 @@ class StoreServer {
   void handle(Client& client, StoreRequest request);
   void wake(const std::string& key);
   void stop_waiting(Client& client);
-  void send(Client& client, std::string bytes);
+  void send(Client& client, const std::string& bytes);
   void flush(Client& client);
   void count_memory(Client& client);
   void set_deadline(Client& client, Clock::time_point deadline);
