@@ -243,8 +243,8 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
 void Operation::look_now_and_then(Wait wait) {
   core_->mailbox.drain_all();
   const auto now = Clock::now();
-  // A wait begins anew with all that comes: slow links are no reason to worry. Who has not looked for long was
-  // busy elsewhere, and did not wait.
+  // A wait begins anew with all that comes: slow links are no reason to worry. Who has not looked for long
+  // was busy elsewhere, and did not wait.
   if (something_came_.exchange(false, std::memory_order_relaxed) || now - looked_ > kAbsent)
     waiting_since_ = now;
   if (now - looked_ < kLookEvery) return;
