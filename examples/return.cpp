@@ -8,7 +8,7 @@
 int main() {
   auto flock = starling::join();  // with STARLING_ENTER=1 it waits here until it is let in
   if (flock.size() == 1) return 0;
-  flock.on_loss(starling::OnLoss::reweight);
+  flock.on_peer_failure(starling::OnPeerFailure::reweight);
   flock.set_schedule("ring");
 
   std::vector<double> x = {flock.entered() ? 100.0 : 1.0};

@@ -1,18 +1,19 @@
 // Training that goes on when a rank is lost: the others agree on a new view and average without it.
 //     starling run -n 4 -- example_survive
 #include <cmath>
+#include <csignal>
 #include <iostream>
 #include <starling/starling.h>
 
 int main() {
   auto flock = starling::join();
-  flock.on_loss(starling::OnLoss::reweight);  // without this, those who need the lost rank get PeerLost
+  // Without this, ranks that need the lost one get PeerLost, and starling run stops the job.
+  flock.on_peer_failure(starling::OnPeerFailure::reweight);
   flock.set_schedule("one-peer-exponential");
 
   std::vector<double> x = {static_cast<double>(flock.rank())};
   for (int k = 0; k < 200; ++k) {
-    // The last rank leaves without a word; being killed looks the same to the others.
-    if (k == 50 && flock.size() > 1 && flock.rank() == flock.size() - 1) return 0;
+    if (k == 50 && flock.size() > 1 && flock.rank() == flock.size() - 1) raise(SIGKILL);
     flock.neighbor_allreduce(x);
   }
 

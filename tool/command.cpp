@@ -9,6 +9,7 @@
 #include <fstream>
 #include <unistd.h>
 
+#include "starling/base/closest.h"
 #include "starling/base/error.h"
 
 namespace starling::tool {
@@ -25,6 +26,50 @@ std::vector<std::string>& stored_arguments() {
 }
 
 }  // namespace
+
+namespace {
+
+// The command that was being read, the innermost one.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto& parsed = app.get_subcommands();
+  return parsed.empty() ? app : innermost(*parsed.back());
+}
+
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
+}
+
+std::string unknown_word(const CLI::App& app, const std::string& word) {
+  const bool option = word.size() > 1 && word.front() == '-';
+  const std::string typed = word.substr(0, option ? word.find('=') : std::string::npos);
+  std::vector<std::string> valid;
+  if (option)
+    for (const CLI::Option* known : app.get_options())
+      for (const std::string& name : known->get_lnames()) valid.push_back("--" + name);
+  else
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+      if (!command->get_group().empty()) valid.push_back(command->get_name());
+  const std::string close = closest_name(typed, valid);
+  return fmt::format("{} has no {} '{}'{}", full_name(app),
+                     option          ? "option"
+                     : valid.empty() ? "argument"
+                                     : "command",
+                     typed, close.empty() ? "" : fmt::format(" (did you mean {}?)", close));
+}
+
+}  // namespace
+
+std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = innermost(app);
+  std::vector<std::string> words = command.remaining();
+  // What follows an unknown option was its value.
+  if (!words.empty() && words.front().starts_with('-'))
+    std::erase_if(words, [](const std::string& word) { return !word.starts_with('-'); });
+  if (words.empty()) return error.what();
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : "; ") + unknown_word(command, word);
+  return text;
+}
 
 int& exit_status() {
   static int status = 0;

@@ -27,6 +27,12 @@ int keep_program(const CLI::App& app, int argc, char** argv);
 
 /// What main returns when nothing went wrong with the command itself.
 int& exit_status();
+/// Of a training that diverged, or of several that all did.
+constexpr int kDivergedStatus = 3;
+
+/// What is wrong with a command line that the parser refused: words that it does not know come first, in
+/// their order and with what may have been meant.
+std::string parse_problem(const CLI::App& app, const CLI::ParseError& error);
 
 /// The command line as typed, for reports.
 void remember_command_line(int argc, char** argv);

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <fmt/format.h>
 #include <iostream>
 
@@ -40,13 +39,11 @@ struct Row {
   bool mean_square = false;
   ConsensusResult consensus;
   bool centralized = false;
+  std::optional<Contraction> contraction = {};
 };
 
-// n^3 / (1 - rho)^power, the number of iterations until a method runs as fast as all-reduce would.
 std::optional<double> transient(const Row& row, Rank n, int power) {
-  if (row.centralized) return 0.0;
-  if (!row.rho || row.rho->value >= 1) return std::nullopt;
-  return std::pow(n, 3) / std::pow(1 - row.rho->value, power);
+  return row.contraction ? transient_steps(*row.contraction, n, power) : std::nullopt;
 }
 
 Row measure(const std::string& name, const SchedulePtr& schedule, const CompareOptions& options) {
@@ -60,6 +57,7 @@ Row measure(const std::string& name, const SchedulePtr& schedule, const CompareO
                                      std::max<Step>(1, 20'000'000 / options.n));
   row.cost = step_cost(*schedule, rounds);
   row.rho = find_rho(schedule);
+  if (row.rho) row.contraction = find_contraction(schedule, *row.rho);
   row.mean_square =
       row.rho && schedule->random() && !schedule->known_rho() && row.rho->how != "exact average";
   row.consensus = run_consensus(schedule, run);
@@ -71,6 +69,7 @@ Row centralized(const std::string& name, const StepCost& cost) {
   row.name = name;
   row.cost = cost;
   row.rho = Finding{0, "exact", 0};
+  row.contraction = Contraction{1, 0};
   row.centralized = true;
   row.consensus.outcome = ConsensusResult::Outcome::reached;
   row.consensus.steps = 1;
@@ -120,8 +119,8 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options, co
                   "spectrum, e: estimated from rho.",
                   options.tolerance));
   table.footnote(
-      "rho: of one step (a period's T-th root); ms: mean-square. transient: n^3/(1-rho)^2 for DSGD, "
-      "n^3/(1-rho)^6 for gradient tracking.");
+      "rho: of one step (a period's T-th root); ms: mean-square. transient: n^3 (T / (1 - rho_T))^2 for "
+      "DSGD, ^6 for gradient tracking, rho_T of the T steps of a period together.");
   table.footnote("M/B and L: how many message times and latencies a step costs the busiest rank.");
   std::cout << table.text(colour_wanted());
 }
@@ -148,6 +147,9 @@ void write_json(const std::vector<Row>& rows, const CompareOptions& options, con
         .member("peers", row.cost.peers);
     number("rho", row.rho ? std::optional(row.rho->value) : std::nullopt);
     json.member("rho_is_mean_square", row.mean_square);
+    json.key("period");
+    row.contraction ? json.value(row.contraction->rounds) : json.null();
+    number("rho_of_period", row.contraction ? std::optional(row.contraction->rho) : std::nullopt);
     json.member("steps", row.consensus.steps).member("outcome", to_string(row.consensus.outcome));
     json.member("messages_per_step", row.cost.messages);
     json.member("bytes_per_rank_per_step", row.cost.messages / options.n * options.message_bytes);

@@ -66,9 +66,11 @@ void LastWords::tell() const {
       std::stable_partition(all.begin(), all.end(), [](const Words& one) { return !one.consequence; });
   const auto causes = static_cast<std::size_t>(consequences - all.begin());
   all.resize(std::min(all.size(), std::max<std::size_t>(1, causes)));
-  for (const Words& one : all)
-    std::cerr << fmt::format("starling: {}{}\n",
-                             causes > 1 ? fmt::format("rank {}: ", join_words(one.ranks)) : "", one.text);
+  for (const Words& one : all) {
+    const bool named = causes < 2 || one.text.starts_with("rank ");
+    std::cerr << fmt::format("starling: {}{}\n", named ? "" : fmt::format("rank {}: ", join_words(one.ranks)),
+                             one.text);
+  }
 }
 
 bool leave_last_words(Rank rank, const std::string& text, bool consequence) {

@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     return exit_status();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    std::cerr << "starling: " << error.what() << "; see --help\n";
+    std::cerr << "starling: " << parse_problem(app, error) << "; see --help\n";
     return 2;
   } catch (const std::bad_alloc&) {
     std::cerr << "starling: out of memory\n";

@@ -74,6 +74,8 @@ void write_run(JsonWriter& json, const RunLog& run) {
   const RunReport* evaluation = run.last_evaluation();
   write_value(json, "test_loss", evaluation != nullptr ? evaluation->test_loss : std::nullopt);
   write_value(json, "local_accuracy", evaluation != nullptr ? evaluation->local_accuracy : std::nullopt);
+  write_value(json, "local_mean_accuracy",
+              evaluation != nullptr ? evaluation->local_mean_accuracy : std::nullopt);
   if (!run.reports.empty()) {
     const RunReport& last = run.reports.back();
     json.member("step", last.step).member("epoch", last.epoch).member("seconds", last.seconds);

@@ -39,19 +39,23 @@ void merge_if_any(const std::string& file) {
   }
 }
 
-int run_here(launch::LaunchOptions& options, const std::string& fabric) {
+int run_here(const launch::LaunchOptions& options, int restarts, const std::string& fabric) {
   std::optional<StoreHost> store;
-  if (!fabric.empty()) options.environment.push_back("STARLING_FABRIC=" + fabric);
-  if (const std::string host = store_of(fabric); !host.empty()) {
-    store.emplace(host, "127.0.0.1");
-    options.token = store->token();
-    options.environment.push_back("STARLING_STORE=" + store->where());
-    options.environment.push_back("STARLING_INTERFACE=lo");
-  }
-  return launch::launch(options);
+  return launch::launch(restarts, [&](int attempt) {
+    launch::LaunchOptions job = options_of_attempt(options, attempt);
+    if (!fabric.empty()) job.environment.push_back("STARLING_FABRIC=" + fabric);
+    if (const std::string host = store_of(fabric); !host.empty()) {
+      store.emplace(host, "127.0.0.1");
+      job.token = store->token();
+      job.on_exit = [&store](Rank rank) { store->tell_exited(rank); };
+      job.environment.push_back("STARLING_STORE=" + store->where());
+      job.environment.push_back("STARLING_INTERFACE=lo");
+    }
+    return job;
+  });
 }
 
-void run(launch::LaunchOptions& options, const HostsOptions& hosts, const std::string& fabric,
+void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts, const std::string& fabric,
          const CLI::App& command) {
   options.command = program_words();
   if (const auto unknown = command.remaining(); !unknown.empty())
@@ -65,7 +69,8 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, const std::s
   const std::string timeline = timeline_file(options);
   if (!timeline.empty())
     for (const std::string& old : timeline_parts(timeline)) std::filesystem::remove(old);
-  exit_status() = elsewhere ? run_on_hosts(options, counted, hosts, fabric) : run_here(options, fabric);
+  exit_status() = elsewhere ? run_on_hosts(options, counted, hosts, restarts, fabric)
+                            : run_here(options, restarts, fabric);
   if (!timeline.empty()) merge_if_any(timeline);
 }
 
@@ -95,7 +100,9 @@ int keep_program(const CLI::App& app, int argc, char** argv) {
 
 void add_run(CLI::App& app) {
   auto options = std::make_shared<launch::LaunchOptions>();
-  auto on_failure = std::make_shared<std::string>("stop");
+  auto on_failure = std::make_shared<std::string>();
+  auto grace = std::make_shared<std::optional<double>>();
+  auto restarts = std::make_shared<int>(0);
   auto timeline = std::make_shared<std::string>();
   auto fabric = std::make_shared<std::string>();
   auto hosts = std::make_shared<HostsOptions>();
@@ -122,9 +129,19 @@ void add_run(CLI::App& app) {
           "--fabric", *fabric,
           "what ranks talk through: local (shared memory, the default) or a network's; see starling info")
       ->check(CLI::IsMember(fabrics));
-  command->add_option("--on-failure", *on_failure, "stop: the other ranks are stopped; continue: they go on")
-      ->capture_default_str()
+  command
+      ->add_option("--on-failure", *on_failure,
+                   "when a rank fails, stop the others or continue (default: stop, unless the ranks' flock "
+                   "has on_peer_failure = reweight)")
       ->check(CLI::IsMember({"stop", "continue"}));
+  command->add_option("--grace", *grace,
+                      "seconds that ranks have to end before they are killed (default: 30 after SIGTERM to "
+                      "this command, 5 after a failure or the timeout)");
+  command
+      ->add_option("--restart-all", *restarts,
+                   "start the whole job again when it has failed, at most this often; ranks find "
+                   "STARLING_RESTART=1, 2, ... and starling train resumes from its last checkpoint")
+      ->check(CLI::NonNegativeNumber);
   CLI::Option* on_hosts = command->add_option(
       "--hosts", hosts->hosts, "where ranks run, and how many on each host, as in a:4,b:4; needs no -n");
   const auto for_hosts = [&](const char* name, std::string& value, const char* help) {
@@ -139,14 +156,18 @@ void add_run(CLI::App& app) {
   command->allow_extras();
   command->footer(
       "Ranks find STARLING_RANK, STARLING_SIZE, STARLING_JOB and torchrun's variables in their environment.\n"
-      "The exit status is the one of the rank that failed first.\n\n"
+      "The exit status is the one of the rank that failed first; 0 where the others continued and "
+      "finished.\n\n"
       "Examples:\n  starling run -n 8 ./train --lr 0.1\n  starling run -n 4 --bind --log-dir logs -- "
       "python3 -u train.py\n  starling run --hosts node1:4,node2:4 --interface eth0 ./train\n"
+      "  starling run -n 8 --restart-all 3 -- starling train --checkpoint saved\n"
       "  starling run --hosts node1,node2 --launcher 'ssh -p 2222' --env PATH=$PATH python3 train.py");
-  command->callback([options, hosts, on_failure, timeline, fabric, command] {
+  command->callback([options, hosts, on_failure, grace, restarts, timeline, fabric, command] {
     if (!timeline->empty()) options->environment.push_back("STARLING_TIMELINE=" + *timeline);
-    options->stop_on_failure = *on_failure == "stop";
-    run(*options, *hosts, *fabric, *command);
+    if (!on_failure->empty())
+      options->on_failure = *on_failure == "stop" ? launch::OnFailure::stop : launch::OnFailure::go_on;
+    if (*grace) options->grace = options->signal_grace = **grace;
+    run(*options, *hosts, *restarts, *fabric, *command);
   });
 }
 

@@ -28,9 +28,9 @@ constexpr const char* kPartCommand = "run-part";
 
 // Of our own environment; what is about this process or this host stays here.
 std::vector<std::string> variables_for_hosts() {
-  constexpr std::array<std::string_view, 8> kStay = {
-      "STARLING_RANK=", "STARLING_SIZE=",  "STARLING_JOB=",    "STARLING_PART=",
-      "STARLING_HOST=", "STARLING_STORE=", "STARLING_FABRIC=", "STARLING_LAST_WORDS="};
+  constexpr std::array<std::string_view, 10> kStay = {
+      "STARLING_RANK=",  "STARLING_SIZE=",   "STARLING_JOB=",        "STARLING_PART=",     "STARLING_HOST=",
+      "STARLING_STORE=", "STARLING_FABRIC=", "STARLING_LAST_WORDS=", "STARLING_LAUNCHER=", "STARLING_EXITS="};
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -106,51 +106,63 @@ std::string store_of(const std::string& fabric) {
   return "";
 }
 
-int run_on_hosts(const launch::LaunchOptions& job, bool counted, const HostsOptions& options,
+launch::LaunchOptions options_of_attempt(const launch::LaunchOptions& job, int attempt) {
+  launch::LaunchOptions options = job;
+  if (attempt > 0) options.environment.push_back(fmt::format("STARLING_RESTART={}", attempt));
+  options.append_logs = attempt > 0;
+  return options;
+}
+
+int run_on_hosts(const launch::LaunchOptions& asked, bool counted, const HostsOptions& options, int restarts,
                  const std::string& fabric) {
   const auto hosts = launch::parse_hosts(options.hosts);
   const Rank size = std::accumulate(hosts.begin(), hosts.end(), Rank{0},
                                     [](Rank sum, const launch::HostShare& host) { return sum + host.ranks; });
-  if (counted && job.ranks != size)
+  if (counted && asked.ranks != size)
     throw InvalidArgument(
-        fmt::format("-n {} but --hosts has {} ranks in all; -n is not needed", job.ranks, size));
+        fmt::format("-n {} but --hosts has {} ranks in all; -n is not needed", asked.ranks, size));
   launch::Environment checked;
-  launch::add_user_variables(checked, job.environment);
+  launch::add_user_variables(checked, asked.environment);
 
-  launch::LaunchOptions outer = job;
-  outer.ranks = size;
-  outer.command = launcher_words(options.launcher);
-  launch::Greeting greeting{launch::random_token(), 0, 1, size, job.bind, variables_for_hosts(), job.command};
-  const auto set = [&](const char* name, const std::string& value) {
-    greeting.environment.push_back(fmt::format("{}={}", name, value));
-  };
   std::optional<StoreHost> store;
-  const std::string between = chosen_fabric(fabric, hosts);
-  set("STARLING_FABRIC", between);
-  if (const std::string host = store_of(between); !host.empty()) {
-    const std::string interface =
-        options.interface.empty() ? from_environment("STARLING_INTERFACE") : options.interface;
-    const std::string address = meeting_address(options, interface, hosts);
-    store.emplace(host, address);
-    greeting.token = store->token();
-    set("STARLING_STORE", store->where());
-    if (!interface.empty()) set("STARLING_INTERFACE", interface);
-    if (hosts.size() > 1) {
-      set("MASTER_ADDR", address_of_first(launch::bare_name(hosts.front().name), address));
-      set("MASTER_PORT", std::to_string(launch::free_port()));
+  return launch::launch(restarts, [&](int attempt) {
+    const launch::LaunchOptions job = options_of_attempt(asked, attempt);
+    launch::LaunchOptions outer = job;
+    outer.ranks = size;
+    outer.command = launcher_words(options.launcher);
+    launch::Greeting greeting{launch::random_token(), 0,          1, size, job.bind,
+                              variables_for_hosts(),  job.command};
+    const auto set = [&](const char* name, const std::string& value) {
+      greeting.environment.push_back(fmt::format("{}={}", name, value));
+    };
+    const std::string between = chosen_fabric(fabric, hosts);
+    set("STARLING_FABRIC", between);
+    if (const std::string host = store_of(between); !host.empty()) {
+      const std::string interface =
+          options.interface.empty() ? from_environment("STARLING_INTERFACE") : options.interface;
+      const std::string address = meeting_address(options, interface, hosts);
+      store.emplace(host, address);
+      greeting.token = store->token();
+      outer.on_exit = [&store](Rank rank) { store->tell_exited(rank); };
+      set("STARLING_STORE", store->where());
+      if (!interface.empty()) set("STARLING_INTERFACE", interface);
+      if (hosts.size() > 1) {
+        set("MASTER_ADDR", address_of_first(launch::bare_name(hosts.front().name), address));
+        set("MASTER_PORT", std::to_string(launch::free_port()));
+      }
     }
-  }
-  greeting.environment.insert(greeting.environment.end(), job.environment.begin(), job.environment.end());
+    greeting.environment.insert(greeting.environment.end(), job.environment.begin(), job.environment.end());
 
-  const std::string tool = options.tool.empty() ? own_path() : options.tool;
-  const std::string line = fmt::format("cd {} && exec {} {}", shell_quoted(std::filesystem::current_path()),
-                                       shell_quoted(tool), kPartCommand);
-  for (const launch::HostShare& host : hosts) {
-    greeting.ranks = host.ranks;
-    outer.hosts.push_back({host.name, host.ranks, line, encode(greeting)});
-    greeting.first += host.ranks;
-  }
-  return launch::launch(outer);
+    const std::string tool = options.tool.empty() ? own_path() : options.tool;
+    const std::string line = fmt::format("cd {} && exec {} {}", shell_quoted(std::filesystem::current_path()),
+                                         shell_quoted(tool), kPartCommand);
+    for (const launch::HostShare& host : hosts) {
+      greeting.ranks = host.ranks;
+      outer.hosts.push_back({host.name, host.ranks, line, encode(greeting)});
+      greeting.first += host.ranks;
+    }
+    return outer;
+  });
 }
 
 namespace {
@@ -185,7 +197,7 @@ void run_part() {
   options.bind = greeting.bind;
   options.token = greeting.token;
   options.part = launch::JobPart{greeting.first, greeting.size};
-  options.stop_on_failure = false;  // who has started us decides
+  options.on_failure = launch::OnFailure::go_on;  // who has started us decides
   exit_status() = launch::launch(options);
 }
 

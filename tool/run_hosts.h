@@ -20,7 +20,10 @@ struct HostsOptions {
 std::string store_of(const std::string& fabric);
 
 /// Runs a job over several hosts, to its end; returns the exit status. `counted`: job.ranks was given.
-int run_on_hosts(const launch::LaunchOptions& job, bool counted, const HostsOptions& options,
+int run_on_hosts(const launch::LaunchOptions& job, bool counted, const HostsOptions& options, int restarts,
                  const std::string& fabric);
+
+/// Those of a job's k-th attempt, from 0: ranks that were started again know it, and their logs go on.
+launch::LaunchOptions options_of_attempt(const launch::LaunchOptions& job, int attempt);
 
 }  // namespace starling::tool

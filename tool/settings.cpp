@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <fmt/format.h>
+#include <iostream>
+#include <set>
 
 #include "starling/base/closest.h"
 #include "starling/base/error.h"
@@ -119,27 +122,53 @@ void Settings::add(const std::string& name, std::uint64_t& target, const std::st
   settings_.push_back({name, &target, help});
 }
 
+void Settings::add_former_name(const std::string& old, const std::string& name) {
+  former_.push_back({old, name});
+}
+
+std::string Settings::current_name(const std::string& name) const {
+  for (const FormerName& former : former_) {
+    if (former.old != name) continue;
+    say_renamed(former.old, former.name);
+    return former.name;
+  }
+  return name;
+}
+
 void Settings::add_options(CLI::App& command) {
   for (Setting& setting : settings_) {
-    const std::string option = option_name(setting.name);
-    setting.option = command.add_option_function<std::string>(
-        option, [this, name = setting.name, option](const std::string& text) { set(name, text, option); },
-        setting.help);
-    setting.option->take_last();  // the last one typed counts
-    setting.option->type_name(std::visit([](auto* target) { return type_name(target); }, setting.target));
-    if (const std::string now = text(setting.name); !now.empty()) setting.option->default_str(now);
+    const std::string name = setting.name;
+    const auto add = [&](const std::string& typed) {
+      const std::string option = option_name(typed);
+      CLI::Option* added = command.add_option_function<std::string>(
+          option,
+          [this, name, typed, option](const std::string& text) {
+            if (typed != name) say_renamed(option, option_name(name));
+            set(name, text, option);
+          },
+          setting.help);
+      added->take_last();  // the last one typed counts
+      added->type_name(std::visit([](auto* target) { return type_name(target); }, setting.target));
+      if (const std::string now = text(name); !now.empty()) added->default_str(now);
+      setting.options.push_back(added);
+      return added;
+    };
+    add(name);
+    for (const FormerName& former : former_)
+      if (former.name == name) add(former.old)->group("");  // not shown
   }
 }
 
 void Settings::read_file(const std::string& path) {
   for (const TomlEntry& entry : read_toml(path)) {
     const std::string where = fmt::format("{}, line {}", path, entry.line);
-    demand(entry.key, where);
+    const std::string name = current_name(entry.key);
+    demand(name, where);
     if (entry.list)
       throw Error(
-          fmt::format("{}: {} takes one value, not a list; lists are for starling sweep", where, entry.key));
-    check_type(entry.key, entry.values[0], where);
-    if (from(entry.key) != From::command_line) set(entry.key, to_text(entry.values[0]), where);
+          fmt::format("{}: {} takes one value, not a list; lists are for starling sweep", where, name));
+    check_type(name, entry.values[0], where);
+    if (from(name) != From::command_line) set(name, to_text(entry.values[0]), where);
   }
 }
 
@@ -165,7 +194,8 @@ void Settings::set(const std::string& name, const std::string& text, const std::
 
 Settings::From Settings::from(const std::string& name) const {
   const Setting& setting = demand(name, name);
-  if (setting.option != nullptr && setting.option->count() > 0) return From::command_line;
+  for (const CLI::Option* option : setting.options)
+    if (option->count() > 0) return From::command_line;
   return setting.where.empty() ? From::nobody : From::file;
 }
 
@@ -183,6 +213,16 @@ const Settings::Setting& Settings::demand(const std::string& name, const std::st
   for (const Setting& setting : settings_)
     if (setting.name == name) return setting;
   throw Error(where + ": " + unknown_name("key", name, names()));
+}
+
+// Of a job's processes the one that was started by hand says it, else rank 0.
+void say_renamed(const std::string& old, const std::string& name) {
+  static std::set<std::string> said;
+  const char* rank = std::getenv("STARLING_RANK");
+  const bool started_by_us = std::getenv("STARLING_LAST_WORDS") != nullptr;
+  if (rank != nullptr && (started_by_us || std::string_view(rank) != "0")) return;
+  if (said.insert(old).second)
+    std::cerr << fmt::format("starling: {} is now called {}; the old name will go away\n", old, name);
 }
 
 }  // namespace starling::tool

@@ -41,6 +41,8 @@ class Settings {
   void add(const std::string& name, std::optional<double>& target, const std::string& help);
   void add(const std::string& name, bool& target, const std::string& help);
   void add(const std::string& name, std::uint64_t& target, const std::string& help);
+  /// `old` is a former name of `name`: accepted in files and on command lines, with one line that says so.
+  void add_former_name(const std::string& old, const std::string& name);
 
   /// Options of the command, with the targets' present values as defaults.
   void add_options(CLI::App& command);
@@ -56,6 +58,13 @@ class Settings {
   /// "mnist.toml, line 3" or "--lr", for messages.
   const std::string& where(const std::string& name) const { return demand(name, name).where; }
   std::vector<std::string> names() const;
+  /// The name under which `name` is known now; says so if it is a former one.
+  std::string current_name(const std::string& name) const;
+  struct FormerName {
+    std::string old;
+    std::string name;
+  };
+  const std::vector<FormerName>& former_names() const { return former_; }
   const std::string& help(const std::string& name) const { return demand(name, name).help; }
   std::string text(const std::string& name) const;
 
@@ -65,12 +74,16 @@ class Settings {
     std::string name;
     Target target;
     std::string help;
-    CLI::Option* option = nullptr;
+    std::vector<CLI::Option*> options = {};  // the second is a former name's
     std::string where = {};
   };
   const Setting& demand(const std::string& name, const std::string& where) const;
 
   std::vector<Setting> settings_;
+  std::vector<FormerName> former_;
 };
+
+/// Says on standard error, once and by one process of a job, that `old` is now called `name`.
+void say_renamed(const std::string& old, const std::string& name);
 
 }  // namespace starling::tool

@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 #include <iostream>
 
-#include "starling/base/closest.h"
 #include "starling/base/error.h"
 #include "starling/method/registry.h"
 #include "starling/simulate/objective_registry.h"
-#include "starling/topology/registry.h"
+#include "starling/topology/known_name.h"
 #include "tool/command.h"
 #include "tool/progress.h"
 #include "tool/simulate.h"
@@ -53,13 +52,7 @@ ObjectivePtr objective_of(const TrainCommand& command, std::uint64_t seed) {
 // Throws for what no number of nodes would make right: a misspelt name.
 void check_names(const TrainCommand& command) {
   for (const std::string& method : command.methods) make_method(method);
-  std::vector<std::string> names;
-  for (const Family& family : topology_families()) names.push_back(family.name);
-  for (const std::string& topology : command.topologies) {
-    const Spec spec = parse_spec(topology);
-    if (std::find(names.begin(), names.end(), spec.word) == names.end())
-      throw InvalidArgument(unknown_name("topology", spec.word, names));
-  }
+  for (const std::string& topology : command.topologies) check_topology_name(topology);
 }
 
 // Every method on every topology; those that ask nobody for neighbours once.
@@ -144,6 +137,15 @@ void run_all(TrainCommand& command) {
   progress.clear();
   if (std::ranges::none_of(race.runs, [](const RaceRun& run) { return run.refusal.empty(); }))
     throw InvalidArgument(race.runs.front().refusal);
+  // Of several contenders one that diverges is a result; of one it is the end.
+  if (std::ranges::all_of(race.runs, [](const RaceRun& run) {
+        return !run.refusal.empty() || run.result.diverged.has_value();
+      })) {
+    exit_status() = kDivergedStatus;
+    for (const RaceRun& run : race.runs)
+      if (run.result.diverged)
+        std::cerr << fmt::format("starling: {}: diverged: {}\n", run.label(), run.result.diverged->text());
+  }
   if (!command.html.empty()) write_file(command.html, race_page(race, command_line(), today()));
   if (command.json) return write_race(std::cout, race);
   std::cout << race_table(race).text(colour_wanted());

@@ -1,6 +1,7 @@
 #include "tool/store_host.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +11,8 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
-#include "starling/fabric/network/store/server.h"
+#include "starling/fabric/network/store/protocol.h"
+#include "starling/fabric/network/store/supervisor.h"
 #include "starling/fabric/plugin.h"
 #include "starling/launch/environment.h"
 #include "tool/bench_program.h"
@@ -29,18 +31,25 @@ void allow_many_files() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
+void tell_people(const std::string& text) {
+  std::cerr << fmt::format("starling: {}\n", text) << std::flush;
+}
+
 // The token comes as a line on standard input, where nobody else can see it, and the end of that ends us.
 // What we say goes to standard output: the port, or why there is none.
 void host(const std::string& address) {
+  bool ready = false;
   try {
     std::string token;
     std::getline(std::cin, token);
+    network::check_token(token);
     allow_many_files();
-    network::StoreServer store(address, token);
+    network::StoreSupervisor store(address, token);
     std::cout << "port " << store.where().port << std::endl;
-    store.serve(STDIN_FILENO);
+    ready = true;
+    store.serve(STDIN_FILENO, tell_people);
   } catch (const std::exception& error) {
-    std::cout << error.what() << std::endl;
+    ready ? tell_people(error.what()) : static_cast<void>(std::cout << error.what() << std::endl);
     exit_status() = 1;
   }
 }
@@ -63,6 +72,9 @@ StoreHost::StoreHost(const std::string& fabric, const std::string& address) : to
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);  // Ctrl-C is for the launcher
+    sigset_t none;  // a launcher that starts its job again holds signals back
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
     execl(self.c_str(), self.c_str(), kCommand, address.c_str(), nullptr);
@@ -71,6 +83,7 @@ StoreHost::StoreHost(const std::string& fabric, const std::string& address) : to
   close(in[0]);
   close(out[1]);
   hold_ = in[1];
+  fcntl(hold_, F_SETFL, O_NONBLOCK);
   const std::string line = token_ + "\n";
   const bool told = write(hold_, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   const std::string said = read_all(out[0], '\n');
@@ -88,6 +101,13 @@ StoreHost::StoreHost(const std::string& fabric, const std::string& address) : to
 StoreHost::~StoreHost() {
   close(hold_);
   waitpid(pid_, nullptr, 0);
+}
+
+void StoreHost::tell_exited(Rank rank) {
+  exits_ += fmt::format("{}{}", exits_.empty() ? "" : " ", rank);
+  const std::string line = fmt::format("starling/exits={}\n", exits_);
+  // Where the store is gone, or its pipe is full because it is stopped, nobody would hear it.
+  static_cast<void>(!write(hold_, line.data(), line.size()));
 }
 
 void add_host_store(CLI::App& app) {

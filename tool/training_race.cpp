@@ -38,6 +38,14 @@ void write_run(JsonWriter& json, const RaceRun& run, const RaceRun* baseline) {
     const auto step = catches_up(run, *baseline);
     step ? json.value(*step) : json.null();
   }
+  json.key("diverged");
+  if (result.diverged)
+    json.begin_object(JsonWriter::Layout::one_line)
+        .member("step", result.diverged->step)
+        .member("node", result.diverged->node)
+        .end_object();
+  else
+    json.null();
   json.member("gap", last.gap)
       .member("gradient_norm", last.gradient_norm)
       .member("consensus", last.consensus)
@@ -69,7 +77,11 @@ double smoothed_distance(const std::vector<TrainingPoint>& curve, std::size_t i)
 }  // namespace
 
 TrainingResult mean_of(const std::vector<TrainingResult>& results) {
+  // What one seed's run says of divergence, all say.
+  const auto bad =
+      std::ranges::find_if(results, [](const TrainingResult& one) { return one.diverged.has_value(); });
   TrainingResult mean = results.front();
+  if (bad != results.end()) mean.diverged = bad->diverged;
   const double share = 1.0 / static_cast<double>(results.size());
   for (std::size_t i = 0; i < mean.curve.size(); ++i) {
     TrainingPoint& point = mean.curve[i];
@@ -139,7 +151,7 @@ Table race_table(const TrainingRace& race) {
     std::vector<std::string> cells = {run.method, run.topology.empty() ? "-" : run.topology};
     if (run.refusal.empty()) {
       const TrainingPoint& last = run.result.curve.back();
-      cells.push_back(short_number(last.gap));
+      cells.push_back(run.result.diverged ? "diverged" : short_number(last.gap));
       if (baseline != nullptr) {
         const auto step = &run == baseline ? std::nullopt : catches_up(run, *baseline);
         cells.push_back(&run == baseline ? "-" : step ? std::to_string(*step) : "never");
@@ -163,6 +175,10 @@ Table race_table(const TrainingRace& race) {
   if (race.seeds > 1)
     table.footnote(fmt::format("Means over {} seeds, each with data of its own.", race.seeds));
   table.footnote("consensus: root mean square distance of the nodes' models from their mean.");
+  for (const RaceRun& run : race.runs)
+    if (run.result.diverged)
+      table.footnote(
+          fmt::format("{}: diverged: {}, and it was ended there.", run.label(), run.result.diverged->text()));
   for (const RaceRun& run : race.runs)
     if (!run.result.warning.empty()) table.footnote(fmt::format("{}: {}", run.label(), run.result.warning));
   table.footnote(fmt::format(

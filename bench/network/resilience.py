@@ -73,7 +73,7 @@ def longest_stall(hosts, usual, moment):
     it strikes, from 0 to 1, for a message that is under way is another case than none."""
     job, victim = our_job(hosts, NETWORK), hosts.count - 1
     steps = max(20, round(8.0 / usual))
-    line = f"{METHOD} {{}} on_loss=reweight marks=1"
+    line = f"{METHOD} {{}} on_peer_failure=reweight marks=1"
     job.ask(line.format(2))
     for rank in range(hosts.count):
         job.tell(rank, line.format(steps))
@@ -109,7 +109,7 @@ def kill(hosts, options):
     if options.by_hand:  # nothing survives there
         return figures, [], []
     job = our_job(hosts, NETWORK)
-    usual = job.seconds(f"{METHOD} 4 on_loss=reweight") / 4
+    usual = job.seconds(f"{METHOD} 4 on_peer_failure=reweight") / 4
     job.end()
     with Idle() as idle:
         beyond = []

@@ -12,4 +12,5 @@ PYBIND11_MODULE(_core, module) {
   starling::python::bind_launch(module);
   starling::python::bind_analysis(module);
   starling::python::bind_simulate(module);
+  starling::python::bind_data(module);
 }

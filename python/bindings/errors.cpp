@@ -36,6 +36,10 @@ void bind_errors(py::module_& module) {
   make_class(module, "TimedOut", py::make_tuple(error), "A wait has taken longer than the flock's timeout.");
   make_class(module, "Deadlock", py::make_tuple(error),
              "Blocking operations in opposite orders: the ranks wait for each other in a circle.");
+  make_class(module, "NonFinite", py::make_tuple(error),
+             "A gradient or a parameter of this rank is infinite or not a number.");
+  make_class(module, "Excluded", py::make_tuple(error),
+             "This rank is no longer part of the job: the others have gone on without it, or may have.");
   translate_exceptions();
 }
 

@@ -273,11 +273,14 @@ void bind_members(py::class_<Flock>& flock) {
           },
           "Bounds every wait, in seconds.")
       .def_property(
-          "on_loss", [](const Flock& self) { return self.on_loss() == OnLoss::raise ? "raise" : "reweight"; },
+          "on_peer_failure",
+          [](const Flock& self) {
+            return self.on_peer_failure() == OnPeerFailure::raise ? "raise" : "reweight";
+          },
           [](Flock& self, const std::string& word) {
             if (word != "raise" && word != "reweight")
-              throw InvalidArgument("on_loss is raise or reweight, not " + word);
-            self.on_loss(word == "raise" ? OnLoss::raise : OnLoss::reweight);
+              throw InvalidArgument("on_peer_failure is raise or reweight, not " + word);
+            self.on_peer_failure(word == "raise" ? OnPeerFailure::raise : OnPeerFailure::reweight);
           },
           "What happens when a rank dies: raise PeerLost, or reweight and go on among the survivors.")
       .def(

@@ -12,5 +12,6 @@ void bind_window(pybind11::module_& module);
 void bind_launch(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
+void bind_data(pybind11::module_& module);
 
 }  // namespace starling::python

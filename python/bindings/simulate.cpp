@@ -14,10 +14,10 @@ namespace py = pybind11;
 namespace starling::python {
 namespace {
 
-using Array = py::array_t<double>;
+using DoubleArray = py::array_t<double>;
 
-Array to_array(const std::vector<double>& values, std::vector<py::ssize_t> shape) {
-  return Array(std::move(shape), values.data());
+DoubleArray to_array(const std::vector<double>& values, std::vector<py::ssize_t> shape) {
+  return DoubleArray(std::move(shape), values.data());
 }
 
 /// One member of every point of a curve.

@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "errors.h"
+#include "starling/base/nonfinite.h"
 #include "starling/flock/errors.h"
 
 namespace py = pybind11;
@@ -30,6 +31,10 @@ void translate_exceptions() {
       raise("TimedOut", error);
     } catch (const Deadlock& error) {
       raise("Deadlock", error);
+    } catch (const NonFinite& error) {
+      raise("NonFinite", error);
+    } catch (const Excluded& error) {
+      raise("Excluded", error);
     } catch (const Error& error) {
       raise("Error", error);
     }

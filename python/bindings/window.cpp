@@ -22,11 +22,12 @@ void* pointer(Address address) {
   return reinterpret_cast<void*>(address);  // NOLINT: Python hands over addresses
 }
 
-Window create(Flock& flock, Address address, std::size_t count, int dtype, const std::string& name,
-              bool zero) {
+Window create(Flock& flock, Address address, std::size_t count, int dtype, const std::string& name, bool zero,
+              double copies_p) {
   refuse_in_child();
   const py::gil_scoped_release release;
-  return flock.create_window({static_cast<DType>(dtype), pointer(address), count}, name, {.zero = zero});
+  return flock.create_window({static_cast<DType>(dtype), pointer(address), count}, name,
+                             {.zero = zero, .copies_p = copies_p});
 }
 
 /// The mutexes of some ranks' windows, from enter() to exit().
@@ -61,7 +62,7 @@ void bind_window(py::module_& module) {
       .def("__exit__", [](Held& self, const py::args&) { self.exit(); });
   py::class_<Window>(module, "Window", "Memory that others may put into, add to or get from at any time.")
       .def(py::init(&create), py::arg("flock"), py::arg("address"), py::arg("count"), py::arg("dtype"),
-           py::arg("name"), py::arg("zero") = false)
+           py::arg("name"), py::arg("zero") = false, py::arg("copies_p") = 1.0)
       .def("put", &Window::put, py::arg("destinations") = py::none(), py::arg("self_weight") = 1.0, NoLock())
       .def("accumulate", &Window::accumulate, py::arg("destinations") = py::none(),
            py::arg("self_weight") = 1.0, NoLock())

@@ -6,7 +6,7 @@
 ``help(starling.torch)`` lists what there is for PyTorch.
 """
 
-from ._core import Deadlock, Error, InvalidArgument, Mismatch, PeerLost, TimedOut, __version__
+from ._core import Deadlock, Error, Excluded, InvalidArgument, Mismatch, NonFinite, PeerLost, TimedOut, __version__
 from .cluster import Cluster, WorkerError, WorkerLost
 from .flock import Flock, join
 from .simulation import Consensus, Simulation, consensus, methods, problem, problems, simulate
@@ -14,7 +14,7 @@ from .tool import tool_path
 from .topologies import Neighbors, Topology, topologies, topology  # the function topologies, not its module
 
 __all__ = [
-    "Cluster", "Consensus", "Deadlock", "Error", "Flock", "InvalidArgument", "Mismatch", "Neighbors", "PeerLost", "Simulation",
+    "Cluster", "Consensus", "Deadlock", "Error", "Excluded", "Flock", "InvalidArgument", "Mismatch", "Neighbors", "NonFinite", "PeerLost", "Simulation",
     "TimedOut", "Topology", "WorkerError", "WorkerLost", "__version__", "consensus", "join", "methods", "problem", "problems",
     "simulate", "tool_path", "topologies", "topology",
 ]

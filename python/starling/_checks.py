@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import Any
+
+
+def warn_renamed(old: str, name: str, stacklevel: int = 3) -> None:
+    """Says at the caller's line that `old` is now called `name`; Python shows it once per place."""
+    warnings.warn(f"{old} is now called {name}; the old name will go away", FutureWarning, stacklevel=stacklevel)
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:

@@ -12,14 +12,16 @@ import threading
 import time
 import weakref
 from multiprocessing.connection import Connection, wait
-from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from . import _core
+from .cluster_worker import FLOCK_USE
 
 Show = Callable[[int, bool, str], None]  # rank, whether it is standard error, a line
 Task = Tuple[Optional[int], bytes]  # for this rank (None: for whoever is free), the pickled arguments
 
 _START_SECONDS = 60.0
+_TELL_SECONDS = 0.2  # after a rank's exception: those that fail by themselves may, before the others are told
 
 
 class Outcome(NamedTuple):
@@ -185,8 +187,24 @@ class Pool:
     def perform(self, function: bytes, tasks: Sequence[Task], ranks: Sequence[int], show: Show,
                 cancel: Optional["Cancel"] = None) -> List[Outcome]:
         """Has the tasks done by the workers ``ranks`` and returns their outcomes in the order of the tasks. After the first
-        that fails no more are given out; who is still busy gets ``grace`` seconds, an interrupt, and as many again."""
-        return _Performance(self, function, tasks, ranks, show, cancel).run()
+        that fails no more are given out; who is still busy is interrupted (at once after an exception, after ``grace``
+        seconds after a death), and ended ``grace`` seconds later. Flocks that lost their step by it refuse to go on."""
+        performance = _Performance(self, function, tasks, ranks, show, cancel)
+        outcomes = performance.run()
+        failed = [one for one in outcomes if one.kind == "error"]
+        if failed and performance.out_of_step():
+            self._break_flocks(min(failed, key=lambda one: one.place).rank, show)
+        return outcomes
+
+    def _break_flocks(self, culprit: int, show: Show) -> None:
+        from . import _by_value
+        from .cluster_worker import break_flock
+
+        text = (f"the flock is out of step, since an earlier call ended on rank {culprit} before the others; the cluster's "
+                "restart() starts all workers anew")
+        left = [worker.rank for worker in self.workers if worker.ending is None]
+        arguments = _by_value.dumps(((text,), {}))
+        _Performance(self, _by_value.dumps(break_flock), [(rank, arguments) for rank in left], left, show, None).run()
 
     def restart(self) -> None:
         self.close()
@@ -229,6 +247,9 @@ class _Performance:
         self.ranks = ranks
         self.busy: Dict[int, int] = {}  # rank: task
         self.interrupt_at = self.kill_at = float("inf")
+        self.interrupted: Set[int] = set()
+        self.flock_used = False
+        self.flock_steps: Set[int] = set()
 
     def run(self) -> List[Outcome]:
         for rank in self.ranks:
@@ -283,10 +304,18 @@ class _Performance:
             self._on_death(worker)
             return
         failed = reply[:1] == b"e"
-        self._settle("error" if failed else "value", worker.rank, reply[1:])
+        used, step = FLOCK_USE.unpack_from(reply, 1)
+        self.flock_used = self.flock_used or used
+        if used or step >= 0:
+            self.flock_steps.add(step)
+        self._settle("error" if failed else "value", worker.rank, reply[1 + FLOCK_USE.size:])
         if failed:
-            self._stop_soon(self.pool.grace)
+            self._stop_soon(min(_TELL_SECONDS, self.pool.grace))
         self._give_work(worker.rank)
+
+    def out_of_step(self) -> bool:
+        """Whether ranks that were interrupted, or failed, may have left their flock at different points."""
+        return self.flock_used and bool(self.interrupted or len(self.flock_steps) > 1)
 
     def _on_death(self, worker: Worker) -> None:
         worker.bury()
@@ -309,6 +338,7 @@ class _Performance:
             self._signal_busy(signal.SIGKILL)
         elif now >= self.interrupt_at:
             self.interrupt_at = float("inf")
+            self.interrupted |= set(self.busy)
             self._signal_busy(signal.SIGINT)
 
     def _signal_busy(self, sig: int) -> None:

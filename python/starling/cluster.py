@@ -36,8 +36,9 @@ class Cluster:
     use; names that the notebook does not have are the worker's own (``push``, ``execute``, ``global``). ``rank`` and
     ``size`` are there from the start. What workers print appears here with their rank in front.
 
-    An exception in a worker raises WorkerError here; the others get ``grace`` seconds to finish, then an interrupt, and
-    whoever hangs on is ended. Workers end with this process, however it ends.
+    An exception in a worker raises WorkerError here; the others are interrupted at once, and whoever hangs on is ended
+    after ``grace`` seconds. A flock whose ranks were interrupted is out of step: using it raises, ``restart()`` helps.
+    Workers end with this process, however it ends.
 
     Without ``n``, it is the cluster in the background (``ibfrun start -np 4``, ``Cluster.launch(4)``) if there is one, else
     one worker per core. ``timeout`` bounds the waits of the flock, in seconds.

@@ -8,6 +8,7 @@ import os
 import pickle
 import select
 import signal
+import struct
 import sys
 import traceback
 import types
@@ -17,6 +18,7 @@ from typing import Any
 from . import _by_value
 
 VALUE, ERROR = b"v", b"e"
+FLOCK_USE = struct.Struct("<?q")  # behind it in every reply
 
 
 def main(link_fd: int, lifeline: int) -> None:
@@ -37,10 +39,11 @@ def main(link_fd: int, lifeline: int) -> None:
             function, arguments = link.recv_bytes(), link.recv_bytes()
         except (EOFError, ConnectionError):
             return
-        reply = _perform(function, arguments)
+        with _FlockUse() as use:
+            reply = _perform(function, arguments, use)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        link.send_bytes(reply)
+        link.send_bytes(reply[:1] + use.report() + reply[1:])
 
 
 def _die_with(lifeline: int) -> None:
@@ -54,16 +57,57 @@ def _die_with(lifeline: int) -> None:
         os._exit(1)
 
 
-def _perform(function: bytes, arguments: bytes) -> bytes:
+class _FlockUse:
+    """What a task does to the flock of this worker, if it has joined one."""
+
+    _HURRY = 0.2  # seconds
+
+    def __enter__(self) -> "_FlockUse":
+        self._before = self._state()
+        self._timeout = None
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        flock = self._flock()
+        if flock is not None and self._timeout is not None:
+            flock.timeout = self._timeout
+
+    def hurry(self) -> None:
+        """Operations that were begun and are dropped now must not wait for ranks that do not come any more."""
+        flock = self._flock()
+        if flock is not None and self._timeout is None:
+            self._timeout, flock.timeout = flock.timeout, self._HURRY
+
+    def interrupt(self, *_: Any) -> None:
+        self.hurry()
+        raise KeyboardInterrupt
+
+    def report(self) -> bytes:
+        """Whether it was used, and which step comes next."""
+        now = self._state()
+        return FLOCK_USE.pack(now != self._before, now[0])
+
+    @staticmethod
+    def _flock() -> Any:
+        module = sys.modules.get("starling.flock")
+        return None if module is None else module.usable()
+
+    def _state(self) -> Any:
+        flock = self._flock()
+        return (-1, 0) if flock is None else (flock.step, flock.bytes_sent)
+
+
+def _perform(function: bytes, arguments: bytes, use: _FlockUse) -> bytes:
     try:
         try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, use.interrupt)
             args, kwargs = _by_value.loads(arguments)
             value = _by_value.loads(function)(*args, **kwargs)
             return VALUE + _dump_result(value)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     except BaseException as error:  # SystemExit, too: only the notebook ends a worker
+        use.hurry()
         return ERROR + _describe(error)
 
 
@@ -87,6 +131,15 @@ def _describe(error: BaseException) -> bytes:
     except Exception:
         itself = None
     return pickle.dumps((text, frames, itself))
+
+
+def break_flock(text: str) -> None:
+    """The flock of this worker, if it has joined one, raises ``text`` from now on."""
+    flock = sys.modules.get("starling.flock")
+    broken = flock.break_joined(text) if flock is not None else None
+    process = sys.modules.get("starling.torch.process")
+    if broken is not None and process is not None and process.state.flock is not None:
+        process.state.flock, process.state.local = broken, None
 
 
 def execute(code: str) -> None:

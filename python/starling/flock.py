@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+import weakref
+from typing import TYPE_CHECKING, List, Optional
 
 from . import _core
+from ._checks import warn_renamed
+from .topologies import schedule_from
 
 if TYPE_CHECKING:
     import numpy
@@ -33,6 +36,7 @@ class Flock:
 
     def __init__(self, core: _core.Flock):
         self._core = core
+        _handles.add(self)
 
     def __getattr__(self, name):
         return getattr(self._core, name)
@@ -60,18 +64,34 @@ class Flock:
         self._core.timeout = seconds
 
     @property
-    def on_loss(self) -> str:
+    def on_peer_failure(self) -> str:
         """What happens when a rank dies: ``raise`` PeerLost, or ``reweight`` and go on among the survivors."""
-        return self._core.on_loss
+        return self._core.on_peer_failure
+
+    @on_peer_failure.setter
+    def on_peer_failure(self, action: str) -> None:
+        self._core.on_peer_failure = action
+
+    @property
+    def on_loss(self) -> str:
+        """The old name of ``on_peer_failure``."""
+        warn_renamed("on_loss", "on_peer_failure")
+        return self.on_peer_failure
 
     @on_loss.setter
     def on_loss(self, action: str) -> None:
-        self._core.on_loss = action
+        warn_renamed("on_loss", "on_peer_failure")
+        self.on_peer_failure = action
 
     def set_topology(self, topology) -> None:
-        """Who talks to whom from now on: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., or a ``starling.Topology``.
-        Every rank must set the same."""
-        self._core.set_schedule(getattr(topology, "_schedule", topology))
+        """Who talks to whom from now on: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., a ``starling.Topology``, a networkx
+        graph over the ranks, or a matrix of weights, row = receiver. Every rank must set the same."""
+        self._core.set_schedule(schedule_from(topology, self.size))
+
+    def living_ranks(self) -> List[int]:
+        """The ranks that are alive, as far as everybody agrees on it, ascending; with ``on_peer_failure = "reweight"`` some may
+        be missing."""
+        return sorted(self._core.members)
 
     def welcome(self) -> bool:
         """Lets those in who wait outside, started with ``STARLING_ENTER=1``: a collective between two operations. Whether
@@ -134,7 +154,21 @@ class Flock:
         self._core.start_barrier(name).wait()
 
 
+class _Broken:
+    """In the place of a flock that must not be used any more: whatever is asked of it raises."""
+
+    def __init__(self, text: str):
+        self.__dict__["_text"] = text
+
+    def __getattr__(self, name):
+        raise _core.Error(self._text)
+
+    def __setattr__(self, name, value):
+        raise _core.Error(self._text)
+
+
 _joined: Optional[_core.Flock] = None
+_handles: "weakref.WeakSet[Flock]" = weakref.WeakSet()
 
 
 def joined() -> _core.Flock:
@@ -142,6 +176,25 @@ def joined() -> _core.Flock:
     global _joined
     if _joined is None:
         _joined = _core.join()
+    if isinstance(_joined, _Broken):
+        _joined.rank  # raises
+    return _joined
+
+
+def usable() -> Optional[_core.Flock]:
+    """The flock of this process, where one was joined and not broken."""
+    return None if isinstance(_joined, _Broken) else _joined
+
+
+def break_joined(text: str) -> Optional[_Broken]:
+    """Everything that uses the flock of this process raises ``text`` from now on; None where none was joined."""
+    global _joined
+    if _joined is None or isinstance(_joined, _Broken):
+        return _joined
+    _joined.timeout = 1.0  # of trainers and windows, which have handles of their own
+    _joined = _Broken(text)
+    for handle in _handles:
+        handle._core = _joined
     return _joined
 
 

@@ -37,8 +37,10 @@ class Topology:
         self._schedule = schedule
 
     @classmethod
-    def from_weights(cls, weights: Any, name: Optional[str] = None) -> "Topology":
-        """A fixed topology of your own weights: ``weights[i, j]`` is what i gives to what it hears from j. numpy or scipy."""
+    def from_weights(cls, weights: Any, name: Optional[str] = None, *, push: bool = False) -> "Topology":
+        """A fixed topology of your own weights: ``weights[i, j]`` is what i gives to what it hears from j. numpy or scipy.
+        Every row sums to one, up to 1e-6; with ``push=True`` every column instead, for push-sum methods. Weights of an
+        undirected graph's edges: ``from_graph``."""
         import numpy
         import scipy.sparse
 
@@ -49,16 +51,26 @@ class Topology:
         if not numpy.isfinite(matrix.data).all():
             raise _core.InvalidArgument("every weight must be a finite number")
         matrix.sum_duplicates()
+        sums = numpy.asarray(matrix.astype(float).sum(axis=0 if push else 1)).ravel()
+        far = numpy.flatnonzero(numpy.abs(sums - 1) > 1e-6)
+        if far.size:
+            line = "column" if push else "row"
+            why = ("every column must sum to one, since a rank gives away all of its value"
+                   if push else "every row must sum to one, since a rank averages what it hears and has")
+            hint = "" if push else "; for push-sum, where columns do, give push=True"
+            raise _core.InvalidArgument(f"{line} {far[0]} of the weights sums to {sums[far[0]]:g}, not to 1: {why}{hint}")
         entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.astype(float).tolist())
         if name is None:
             # Ranks that set equal weights must agree on the name.
             name = "weights-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
-        return cls(_core.schedule_from_weights(n, entries, name))
+        return cls(_core.schedule_from_weights(n, entries, name, push))
 
     @classmethod
     def from_graph(cls, graph: "networkx.Graph", name: Optional[str] = None) -> "Topology":
         """A fixed topology from a networkx graph on 0 .. n-1. Where its edges have the attribute ``weight``, these are the
-        weights (an edge (j, i) is j telling i; loops are the ranks' own). Else every rank averages what it hears and has."""
+        weights (an edge (j, i) is j telling i; loops are the ranks' own). Else an undirected graph gets Metropolis weights,
+        1 / (1 + the larger degree) for an edge and the rest for a rank itself, which keep the mean; in a directed graph every
+        rank averages what it hears and has."""
         import networkx
         import numpy
 
@@ -70,8 +82,15 @@ class Topology:
             raise _core.InvalidArgument("some edges of the graph have a weight, and some have none")
         matrix = networkx.to_numpy_array(graph, nodelist=range(n), weight="weight" if any(weighted) else None).T
         if not any(weighted):
-            numpy.fill_diagonal(matrix, 1.0)
-            matrix = matrix / matrix.sum(axis=1, keepdims=True)
+            # Two edges between one pair of a multigraph are one.
+            numpy.fill_diagonal(matrix, 0.0)
+            matrix = (matrix != 0).astype(float)
+            degrees = matrix.sum(axis=1)
+            if graph.is_directed():
+                matrix /= (1 + degrees)[:, None]
+            else:
+                matrix /= 1 + numpy.maximum(degrees[:, None], degrees[None, :])
+            numpy.fill_diagonal(matrix, 1 - matrix.sum(axis=1))
         return cls.from_weights(matrix, name)
 
     @property
@@ -166,6 +185,24 @@ class Topology:
             ("messages a step", number_text(found.messages_per_step)),
         ])
         return table + (self.svg(6) if self.n <= 64 else "")
+
+
+def schedule_from(given: Any, n: int) -> _core.Schedule:
+    """The schedule over n ranks that is meant by a name, a Topology, a networkx graph or a matrix of weights."""
+    if isinstance(given, str):
+        return _core.make_schedule(given, n)
+    if hasattr(given, "number_of_nodes"):
+        given = Topology.from_graph(given)
+    schedule = getattr(given, "_schedule", given)
+    if not isinstance(schedule, _core.Schedule):
+        try:
+            schedule = Topology.from_weights(given)._schedule
+        except (TypeError, ValueError) as error:
+            raise TypeError("a topology is a name, a starling.Topology, a networkx graph or a matrix of weights, not a "
+                            f"{type(given).__name__}") from error
+    if schedule.size != n:
+        raise _core.InvalidArgument(f"the topology {schedule.name} is for {schedule.size} ranks, this flock has {n}")
+    return schedule
 
 
 def topology(spec: str, n: int, seed: int = 0) -> Topology:

@@ -9,32 +9,39 @@
 namespace starling {
 namespace {
 
-// Letters to change, add or drop (Levenshtein).
+// Letters to change, add, drop or swap with the next (Damerau and Levenshtein, each letter once).
 std::size_t edit_distance(const std::string& left, const std::string& right) {
-  std::vector<std::size_t> row(right.size() + 1);
+  std::vector<std::size_t> last, row(right.size() + 1), next(right.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < left.size(); ++i) {
-    std::size_t diagonal = row[0]++;
+    next[0] = i + 1;
     for (std::size_t j = 0; j < right.size(); ++j) {
-      const std::size_t change = diagonal + (left[i] == right[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({change, row[j] + 1, row[j + 1] + 1});
+      const std::size_t change = row[j] + (left[i] == right[j] ? 0 : 1);
+      next[j + 1] = std::min({change, next[j] + 1, row[j + 1] + 1});
+      if (i > 0 && j > 0 && left[i] == right[j - 1] && left[i - 1] == right[j])
+        next[j + 1] = std::min(next[j + 1], last[j - 1] + 1);
     }
+    last = row;
+    std::swap(row, next);
   }
   return row.back();
 }
 
 }  // namespace
 
-std::string unknown_name(const std::string& what, const std::string& name,
-                         const std::vector<std::string>& valid) {
+std::string closest_name(const std::string& name, const std::vector<std::string>& valid) {
   const auto closest =
       std::min_element(valid.begin(), valid.end(), [&](const std::string& left, const std::string& right) {
         return edit_distance(left, name) < edit_distance(right, name);
       });
-  const bool close = closest != valid.end() && edit_distance(*closest, name) <= 2;
+  return closest != valid.end() && edit_distance(*closest, name) <= 2 ? *closest : "";
+}
+
+std::string unknown_name(const std::string& what, const std::string& name,
+                         const std::vector<std::string>& valid) {
+  const std::string close = closest_name(name, valid);
   return fmt::format("unknown {} '{}'{}; valid are {}", what, name,
-                     close ? fmt::format(" (did you mean {}?)", *closest) : "", join_words(valid));
+                     close.empty() ? "" : fmt::format(" (did you mean {}?)", close), join_words(valid));
 }
 
 }  // namespace starling

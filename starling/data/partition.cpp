@@ -113,6 +113,39 @@ std::size_t smallest_shard(const Shares& shares, std::size_t n) {
   return smallest;
 }
 
+// Drawn until everybody has at least half of the average. Groups draw from streams of their own.
+Shares draw_until_fair(const std::vector<std::size_t>& class_sizes, std::size_t n, double alpha,
+                       std::uint64_t seed, std::uint64_t group) {
+  const std::size_t count = std::accumulate(class_sizes.begin(), class_sizes.end(), std::size_t{0});
+  for (std::uint64_t draw = 1; draw <= kMostDraws; ++draw) {
+    Random random(seed, group * kMostDraws + draw, stream::kPartition);
+    Shares shares = draw_shares(class_sizes, n, count, alpha, random);
+    if (2 * n * smallest_shard(shares, n) >= count) return shares;
+  }
+  throw Error(fmt::format(
+      "dirichlet(alpha={}): in {} draws, no split of {} samples of {} classes over {} workers gave "
+      "everybody half of the average; take a larger alpha, fewer workers, or equal=yes",
+      alpha, kMostDraws, count, class_sizes.size(), n));
+}
+
+// More workers than classes cannot all be at their fair share of a few classes each, so they are dealt to in
+// groups of at most as many workers as there are classes; each group has its part of every class.
+Shares draw_in_groups(const std::vector<std::size_t>& class_sizes, std::size_t n, double alpha,
+                      std::uint64_t seed) {
+  const std::size_t groups = (n + class_sizes.size() - 1) / class_sizes.size();
+  Shares shares(class_sizes.size());
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t first = n * group / groups;
+    const std::size_t last = n * (group + 1) / groups;
+    std::vector<std::size_t> sizes;
+    for (const std::size_t size : class_sizes) sizes.push_back(size * last / n - size * first / n);
+    const Shares drawn = draw_until_fair(sizes, last - first, alpha, seed, group);
+    for (std::size_t c = 0; c < shares.size(); ++c)
+      shares[c].insert(shares[c].end(), drawn[c].begin(), drawn[c].end());
+  }
+  return shares;
+}
+
 const PartitionKind& find_kind(const Spec& spec) {
   std::vector<std::string> names;
   for (const PartitionKind& kind : partition_kinds()) {
@@ -180,17 +213,12 @@ std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Ran
   for (const auto& samples : classes) class_sizes.push_back(samples.size());
 
   Shares shares;
-  std::uint64_t draw = 0;
-  do {
-    if (++draw > kMostDraws)
-      throw Error(fmt::format(
-          "dirichlet(alpha={}): in {} draws, no split of {} samples of {} classes over {} workers gave "
-          "everybody half of the average; take a larger alpha, fewer workers, or equal=yes",
-          alpha, kMostDraws, count, classes.size(), n));
-    Random random(seed, draw, stream::kPartition);
-    shares = (size == ShardSize::equal ? draw_equal_shares : draw_shares)(class_sizes, workers, count, alpha,
-                                                                          random);
-  } while (size == ShardSize::at_least_half && 2 * workers * smallest_shard(shares, workers) < count);
+  if (size == ShardSize::equal) {
+    Random random(seed, 1, stream::kPartition);
+    shares = draw_equal_shares(class_sizes, workers, count, alpha, random);
+  } else {
+    shares = draw_in_groups(class_sizes, workers, alpha, seed);
+  }
 
   std::vector<Shard> shards(workers);
   Random order(seed, 0, stream::kPartition);

@@ -27,8 +27,10 @@ enum class ShardSize {
 
 /// For each class the workers' shares are drawn from a symmetric Dirichlet distribution, where a worker that
 /// has its fair share of samples gets no more. The lower alpha, the fewer classes a worker sees; a large one
-/// is like iid. Throws Error where no draw gives everybody half of the average: few classes, many workers and
-/// a small alpha, for which there is ShardSize::equal.
+/// is like iid. More workers than classes are dealt to in groups of equal size (up to one), at most as many
+/// workers as classes each, with an equal part of every class. Throws Error where no draw gives everybody
+/// half of the average, as with classes of very different sizes and a small alpha, for which there is
+/// ShardSize::equal.
 std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Rank n, double alpha,
                                        std::uint64_t seed, ShardSize size = ShardSize::at_least_half);
 

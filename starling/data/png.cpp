@@ -45,6 +45,9 @@ class Reader {
       if (kind == "IDAT") packed.insert(packed.end(), content.begin(), content.end());
     }
     demand(image_.width > 0 && image_.height > 0, "it has no pixels");
+    // zlib packs a thousand equal bytes into one, no more.
+    demand((1 + image_.width * kChannels) * image_.height <= 1100 * (packed.size() + 64),
+           "its header promises more pixels than it can hold");
     std::vector<std::uint8_t> rows((1 + image_.width * kChannels) * image_.height);
     uLongf size = rows.size();
     demand(uncompress(rows.data(), &size, packed.data(), packed.size()) == Z_OK && size == rows.size(),

@@ -36,15 +36,18 @@ class Board {
   virtual std::int64_t agree(std::uint64_t key, std::int64_t proposal) = 0;
   virtual std::optional<std::int64_t> agreed(std::uint64_t key) const = 0;
 
-  static constexpr std::uint32_t kLines = 64;  // flocks that can count steps of their own
-
-  /// This rank has started `step` of the flock with this line. Ordered with the register: who agrees on
-  /// something afterwards sees it, or this rank sees the agreement.
-  virtual void announce(Step step, std::uint32_t line) = 0;
-  /// The last that was announced, -1 before the first.
-  virtual Step announced(Rank rank, std::uint32_t line) const = 0;
+  /// This rank has started `step` of the flock with this identity, 0 for that of all ranks. Ordered with the
+  /// register: a rank that agrees on something afterwards sees it, or this rank sees the agreement.
+  virtual void announce(std::uint64_t flock, Step step) = 0;
+  /// The last that was announced, -1 before the first. Never less than that, but perhaps more where the rank
+  /// has had very many flocks: a board keeps the steps of some, and of the others only the highest. Nothing
+  /// where the rank does not answer for a while, because it is stopped: ask again.
+  virtual std::optional<Step> announced(Rank rank, std::uint64_t flock) const = 0;
+  /// This rank will announce nothing more for this flock, so that its place can be given to another one.
+  virtual void retire(std::uint64_t flock) = 0;
 
   virtual void publish(const Waiting& waiting) = 0;
+  /// These two never block: over a network they are what was heard last.
   virtual Waiting waiting(Rank rank) const = 0;
   virtual Posted posted(Rank rank) const = 0;
 };

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "starling/fabric/board.h"
@@ -142,6 +143,8 @@ class Fabric {
   /// Sends what was written, or a range of it, to one other rank, who sees exactly these bytes: on a network
   /// they all travel. Never blocks; a message to a dead rank goes nowhere.
   virtual void post(const OutgoingRange& range, const MessageHeader& header, Rank to) = 0;
+  /// Whether `to` has not read more than so many bytes of what was posted to it, as far as this fabric knows.
+  virtual bool backlogged(Rank /*to*/, std::uint64_t /*bytes*/) { return false; }
   /// The next message from `source`, in the order it was posted, if there is one.
   virtual std::optional<Arrival> poll(Rank source) = 0;
 
@@ -168,6 +171,14 @@ class Fabric {
 
   /// False once the peer has died or left. What it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;
+
+  /// Why this rank is no longer part of the job: the others have gone on without it, or may have. Empty while
+  /// it is part of it.
+  virtual std::string exclusion() const { return {}; }
+  /// The members have agreed to go on without `peer`: it is not alive any more, and hears of it.
+  virtual void exclude(Rank /*peer*/) {}
+  /// Grows with what comes from `source`, of messages that are not complete yet, too; 0 where nobody knows.
+  virtual std::uint64_t bytes_from(Rank /*source*/) const { return 0; }
 
   /// How many ranks each host has, where all have equally many and ranks are dealt to them in order; 1 where
   /// not, or where nobody knows.

@@ -24,7 +24,8 @@ struct FabricRequest {
   bool first_ranks = false;  // `size` may be less than the engine has started: only the first join
 };
 
-/// What such a shared object offers, by its function `starling_fabric`.
+/// What such a shared object offers, by its function `starling_fabric`. Its text `starling_fabric_version` is
+/// the version of Starling, which must be the program's own.
 struct FabricPlugin {
   std::string (*engine)();  // its name and version
   std::shared_ptr<Fabric> (*join)(const FabricRequest& request);
@@ -42,7 +43,9 @@ struct FabricKind {
 };
 const std::vector<FabricKind>& fabric_kinds();
 
-/// Throws as load_fabric does where the shared object is missing, and loads nothing.
+/// Throws as load_fabric does where the shared object is missing, and loads nothing. Shared objects are
+/// looked for in STARLING_PLUGIN_PATH (folders with colons between them), beside the program or library that
+/// this code is in, in lib/starling of its installation, and where the loader looks for its libraries.
 void check_fabric(const std::string& name);
 
 /// Throws InvalidArgument for an unknown name and Error where the shared object is missing or does not load.

@@ -96,12 +96,22 @@ concept RangeOfBlocks = requires(T& blocks) {
 /// Where a result goes, once the number of its elements is known.
 using Room = std::function<void*(std::size_t elements)>;
 
+/// What happens to the share of a neighbour average that a lost message would have carried. All but `own`
+/// need the sender to know: on a fabric that loses messages the receivers send receipts.
+enum class IfLost : std::uint8_t {
+  own,       // the receiver puts its own block in its place: an average stays an average
+  returned,  // the sender keeps it: the flock's sum stays what it was
+  mutual,    // the pair exchanges nothing in this step, in neither direction: both of these, on symmetric
+             // weights
+};
+
 /// A block on its way through an operation: what goes in, where the result goes, and where it lies in a
 /// message that carries several.
 struct Piece {
   ConstBlock in;
   void* out = nullptr;
   std::size_t offset = 0;  // bytes
+  IfLost if_lost = IfLost::own;
 };
 using Pieces = std::vector<Piece>;
 

@@ -10,7 +10,7 @@ namespace starling {
 void Broadcast::begin() {
   arrivals_.clear();
   if (std::find(members().begin(), members().end(), root_) == members().end())
-    throw PeerLost(root_, topic_.text, step_);
+    throw PeerLost(root_, described(), step_);
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
   const bool root = core_->self() == root_;
@@ -26,6 +26,7 @@ void Broadcast::begin() {
     Expectation expected = expectation_of(0, member, dtype, count);
     expected.detail_means = pieces_.size() == 1 ? Detail::root : Detail::layout;
     expected.detail = head.detail;
+    expected.bytes = member == root_ ? message_bytes(pieces_) : 0;
     await(expected);
   }
 }
@@ -51,7 +52,7 @@ Receive::Receive(std::shared_ptr<Core> core, Topic& topic, MutableBlock block, R
 
 void Receive::proceed() {
   const Arrival& arrival = awaited_[0].arrival;
-  copy_bytes(block_.data, arrival.bytes().data(), arrival.bytes().size());
+  copy_bytes(block_.data, arrival.bytes().data(), ConstBlock(block_).bytes());
   finish();
 }
 

@@ -1,6 +1,9 @@
 #include "starling/flock/cell.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
 
 namespace starling {
 namespace {
@@ -60,13 +63,22 @@ std::atomic<std::uint64_t>& Cell::buffer_of(std::size_t writer, std::size_t inde
 Content Cell::content(std::size_t buffer) const {
   const std::size_t each = ranks_.size() + 1;
   const std::size_t writer = buffer / each;
-  std::byte* memory = fabric_->exposed(ranks_[writer], buffer_of(writer, buffer % each).load());
+  if (writer >= writers_)
+    throw Error(fmt::format("a window of rank {} is damaged: it has no buffer {}", ranks_[0], buffer));
+  const std::uint64_t offset = buffer_of(writer, buffer % each).load();
+  std::byte* memory = fabric_->exposed(ranks_[writer], offset);
+  // Its last byte is there, too: another process wrote the offset.
+  if (offset % alignof(double) != 0 || offset + kCacheLine + bytes_ < offset ||
+      fabric_->exposed(ranks_[writer], offset + kCacheLine + bytes_ - 1) == nullptr)
+    throw Error(fmt::format("a window of rank {} is damaged: a buffer at {}", ranks_[writer], offset));
   return {memory + kCacheLine, reinterpret_cast<double*>(memory),
           reinterpret_cast<std::int64_t*>(memory + sizeof(double))};
 }
 
 std::size_t Cell::free_buffer() {
   const auto& control = *reinterpret_cast<Control*>(memory_);
+  constexpr std::size_t kMostLooks = 1'000'000;
+  std::size_t looked = 0;
   const std::size_t each = ranks_.size() + 1;
   for (std::size_t i = 0;; i = (i + 1) % each) {
     const std::size_t buffer = me_ * each + i;
@@ -74,7 +86,12 @@ std::size_t Cell::free_buffer() {
     bool held = false;
     for (std::size_t party = 0; party < ranks_.size(); ++party)
       held = held || hold_of(party).load(std::memory_order_seq_cst) == buffer + 1;
-    if (held) continue;
+    if (held) {
+      // One buffer more than there are parties: somebody holds several, which it cannot.
+      if (++looked > kMostLooks)
+        throw Error(fmt::format("a window of rank {} is damaged: all of its buffers are held", ranks_[0]));
+      continue;
+    }
     if (buffer_of(me_, i).load() == 0) buffer_of(me_, i).store(fabric_->expose(kCacheLine + bytes_));
     return buffer;
   }

@@ -144,7 +144,7 @@ void Collective::failed(const std::exception_ptr& error) {
 // Who gave up because of a lost rank may have left since.
 void Collective::find_cause() {
   if (const auto lost = core_->mailbox.given_up(phase_name(0), sequence_))
-    throw PeerLost(*lost, topic_.text, step_);
+    throw PeerLost(*lost, described(), step_);
 }
 
 void Collective::reconsider() {

@@ -6,7 +6,7 @@ namespace starling {
 
 /// An operation of all members of the view, of whom all survivors get the same result, or all raise.
 ///
-/// With OnLoss::reweight a death ends an attempt: every rank that has the whole result says so to all
+/// With OnPeerFailure::reweight a death ends an attempt: every rank that has the whole result says so to all
 /// (`have`) and delivers it when all members have said so. Where one dies first, the register decides: who
 /// has heard all survivors proposes to commit, who lacks something, or sees somebody on a later attempt, to
 /// abandon. After that everybody delivers, or begins anew in the newest view from inputs that nobody has
@@ -46,6 +46,7 @@ class Collective : public Operation {
  private:
   void proceed() final;
   Loss lose(const Awaited& awaited) final;
+  bool is_collective() const final { return true; }
   void reconsider() final;
   void find_cause() final;
   void failed(const std::exception_ptr& error) final;

@@ -29,6 +29,7 @@ Core::Core(std::shared_ptr<Fabric> given)
       identity(0),
       newcomers(fabric->door() == nullptr ? 0 : fabric->door()->newcomers()),
       membership(*fabric, members, identity) {
+  membership.set_timeout(hub->timeout);
   log(LogLevel::debug, fmt::format("rank {} has joined a flock of {}", rank, size()));
 }
 
@@ -41,21 +42,24 @@ Core::Core(const Core& parent, std::vector<Rank> part, std::uint64_t given_ident
       identity(given_identity),
       newcomers(0),
       membership(*fabric, members, identity),
-      on_loss(parent.on_loss.load()) {
+      on_peer_failure(parent.on_peer_failure.load()) {
+  membership.set_timeout(hub->timeout);
   if (log_level() == LogLevel::debug)
     log(LogLevel::debug, fmt::format("rank {} is rank {} of a part of {} ranks", self(), rank, size()));
 }
 
 void Core::follow(const Core& before, const SchedulePtr& schedule) {
-  on_loss = before.on_loss.load();
+  on_peer_failure = before.on_peer_failure.load();
   allreduce_way = before.allreduce_way.load();
   hub->timeout = before.hub->timeout.load();
+  hub->send_limit = before.hub->send_limit.load();
   hub->bytes_sent = before.hub->bytes_sent.load();
   {
     const std::lock_guard lock(before.mutex_);
     observe(before.observer_);
   }
   set_course(main, schedule);
+  note_schedule_is_set(before.schedule_is_set());
 }
 
 Rank Core::global(Rank one, std::string_view operation) const {

@@ -14,10 +14,12 @@
 namespace starling {
 
 /// What happens to operations when a rank dies.
-enum class OnLoss {
+enum class OnPeerFailure {
   raise,     // those that need it throw PeerLost, the others go on
   reweight,  // they complete with the survivors
 };
+
+using OnLoss [[deprecated("its name is OnPeerFailure")]] = OnPeerFailure;
 
 /// What one rank did in one step: its weights after those of missing sources went to itself.
 struct StepRecord {
@@ -57,7 +59,7 @@ class Core {
   const std::uint64_t identity;
   const Rank newcomers;  // the last ones
   Membership membership;
-  std::atomic<OnLoss> on_loss{OnLoss::raise};
+  std::atomic<OnPeerFailure> on_peer_failure{OnPeerFailure::raise};
   std::atomic<AllreduceWay> allreduce_way{AllreduceWay::direct};
 
   /// The settings of the flock whose place this one takes, of another number of ranks.
@@ -65,7 +67,9 @@ class Core {
 
   Rank self() const { return fabric->rank(); }
   Rank size() const { return static_cast<Rank>(members.size()); }
-  bool reweighting() const { return on_loss.load(std::memory_order_relaxed) == OnLoss::reweight; }
+  bool reweighting() const {
+    return on_peer_failure.load(std::memory_order_relaxed) == OnPeerFailure::reweight;
+  }
 
   /// The rank in the whole flock of one of this flock's ranks; throws InvalidArgument for one that is none.
   Rank global(Rank one, std::string_view operation) const;
@@ -114,6 +118,8 @@ class Core {
   std::uint64_t count_flocks(const std::vector<Rank>& of);
 
   std::string refusal;  // the last reason for which newcomers were not let in
+  bool schedule_is_set() const { return schedule_is_set_; }
+  void note_schedule_is_set(bool set) { schedule_is_set_ = set; }
 
   void observe(StepObserver observer);
   void record(const StepRecord& record);
@@ -129,6 +135,7 @@ class Core {
   std::map<std::string, std::shared_ptr<Window::State>, std::less<>> windows_;
   StepObserver observer_;
   std::atomic<bool> observed_{false};
+  std::atomic<bool> schedule_is_set_{false};  // `main` is the program's, not the default
 };
 
 }  // namespace starling

@@ -17,7 +17,7 @@ struct Link {
 };
 
 std::string wait_text(const Waiting& waiting) {
-  return fmt::format("waits for rank {} in {} (step {})", waiting.peer, waiting.text.data(), waiting.step);
+  return fmt::format("waits for rank {} in {}", waiting.peer, waiting.text.data());
 }
 
 // The cycle at the end of the chain of waits that begins at `first`, or nothing.
@@ -53,10 +53,11 @@ std::string text_of(const std::vector<Link>& cycle) {
 std::string what_it_does(Core& core, Rank rank) {
   const Posted posted = core.fabric->board().posted(rank);
   const Waiting waiting = core.fabric->board().waiting(rank);
-  const std::string last = posted.name == 0 ? "has posted nothing yet"
-                                            : fmt::format("last posted {} (step {})",
-                                                          core.mailbox.text_of(posted.name), posted.step);
-  return fmt::format("rank {} {} and {}", rank, last,
+  const std::string last = posted.name == 0
+                               ? "has posted nothing yet"
+                               : "last posted " + core.mailbox.text_of(posted.name) +
+                                     (posted.step > 0 ? fmt::format(", step {}", posted.step) : "");
+  return fmt::format("Rank {} {} and {}.", rank, last,
                      waiting.peer < 0 ? "waits for nobody" : wait_text(waiting));
 }
 

@@ -2,18 +2,34 @@
 
 #include <fmt/format.h>
 
+#include "starling/flock/quiet_losses.h"
 #include "starling/record/flight.h"
 
 namespace starling {
 
 PeerLost::PeerLost(Rank peer, const std::string& operation, Step step, Rank first)
-    : Error(fmt::format("rank {} is lost: {} (step {}) needed it{}", peer, operation, step,
+    : Error(fmt::format("rank {} is lost: {} needed it{}", peer, operation,
                         first == peer ? "" : fmt::format("; rank {} was lost first", first))),
       peer_(peer),
       operation_(operation),
       step_(step) {}
 
+namespace {
+thread_local int quiet_losses = 0;
+}
+
+QuietLosses::QuietLosses() {
+  ++quiet_losses;
+}
+QuietLosses::~QuietLosses() {
+  --quiet_losses;
+}
+bool QuietLosses::wanted() {
+  return quiet_losses > 0;
+}
+
 void dump_losses(Flight& flight, const std::exception_ptr& error) {
+  if (QuietLosses::wanted()) return;
   try {
     std::rethrow_exception(error);
   } catch (const PeerLost& lost) {

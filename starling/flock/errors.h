@@ -12,7 +12,8 @@ namespace starling {
 class PeerLost : public Error {
  public:
   PeerLost(Rank peer, const std::string& operation, Step step) : PeerLost(peer, operation, step, peer) {}
-  /// `first` was lost before it, which is perhaps why `peer` left.
+  /// `operation` is what messages call it, with its step where it counts any;
+  /// `first` was lost before `peer`, which is perhaps why `peer` left.
   PeerLost(Rank peer, const std::string& operation, Step step, Rank first);
 
   Rank peer() const { return peer_; }
@@ -40,6 +41,13 @@ class Deadlock : public Error {
 
 /// A wait has taken longer than the flock's timeout.
 class TimedOut : public Error {
+ public:
+  using Error::Error;
+};
+
+/// This rank is no longer part of the job: the others have agreed to go on without it, or it is cut off from
+/// most of them, who may.
+class Excluded : public Error {
  public:
   using Error::Error;
 };

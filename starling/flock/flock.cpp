@@ -4,12 +4,15 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
+#include "starling/base/launcher_notice.h"
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/broadcast.h"
 #include "starling/flock/long_average.h"
 #include "starling/flock/native_reduce.h"
 #include "starling/flock/reduce_all.h"
 #include "starling/flock/staged_reduce.h"
 #include "starling/kernel/copy.h"
+#include "starling/record/log.h"
 #include "starling/topology/hierarchical.h"
 #include "starling/topology/registry.h"
 
@@ -48,11 +51,59 @@ Pending started(const std::shared_ptr<Core>& core, const std::shared_ptr<T>& ope
 }  // namespace
 
 Flock::Flock(std::shared_ptr<Fabric> fabric) : core_(std::make_shared<Core>(std::move(fabric))) {
-  set_schedule("exponential");
+  core_->set_course(core_->main, make_schedule("exponential", size()));
+}
+
+void Flock::set_schedule(const SchedulePtr& schedule) {
+  core_->set_course(core_->main, schedule);
+  core_->note_schedule_is_set(true);
 }
 
 void Flock::set_schedule(const std::string& spec) {
   set_schedule(make_schedule(spec, size()));
+}
+
+void Flock::on_peer_failure(OnPeerFailure policy) {
+  core_->on_peer_failure = policy;
+  tell_launcher(policy == OnPeerFailure::reweight ? LauncherNotice::goes_on
+                                                  : LauncherNotice::needs_everybody);
+}
+
+bool Flock::loses_messages() const {
+  return starling::loses_messages(*core_->fabric);
+}
+
+void Flock::set_send_limit(std::uint64_t bytes) {
+  if (bytes == 0) throw InvalidArgument("the send limit must be more than 0 bytes");
+  core_->hub->send_limit = bytes;
+}
+
+// The receiver's reading rings no bell here, so this looks again and again, and lets go when half is read.
+void Flock::await_reader(const Topic& topic, Rank to) const {
+  Fabric& fabric = *core_->fabric;
+  std::uint64_t most = core_->hub->send_limit;
+  if (!fabric.backlogged(to, most)) return;
+  most /= 2;
+  const auto started = std::chrono::steady_clock::now();
+  const auto end = started + core_->hub->timeout.load();
+  constexpr std::chrono::seconds kTellAfter{5};
+  bool told = false;
+  while (fabric.alive(to) && fabric.backlogged(to, most)) {
+    const std::uint32_t ticket = fabric.ticket();
+    core_->hub->advance_in_flight(nullptr);
+    core_->hub->enter();
+    const auto now = std::chrono::steady_clock::now();
+    const std::string text = fmt::format(
+        "rank {} to read what rank {} has sent it in {}: more than {} bytes are unread "
+        "(STARLING_SEND_LIMIT={})",
+        to, core_->self(), topic.text, most, core_->hub->send_limit.load());
+    if (now > end) throw TimedOut("waited longer than the timeout for " + text);
+    if (now - started > kTellAfter && !told) {
+      told = true;
+      log(LogLevel::normal, fmt::format("rank {} has been waiting 5 s for {}", core_->self(), text));
+    }
+    fabric.sleep(ticket, {}, std::min(end, now + std::chrono::milliseconds(1)));
+  }
 }
 
 void Flock::set_timeout(std::chrono::nanoseconds timeout) {
@@ -65,7 +116,7 @@ Flock::Flock(const Flock& parent, const std::vector<Rank>& global_ranks) {
   std::uint64_t identity = register_key(parent.core_->identity + 1, count);
   for (const Rank rank : global_ranks) identity = register_key(identity, static_cast<std::uint64_t>(rank));
   core_ = std::make_shared<Core>(*parent.core_, global_ranks, identity);
-  set_schedule("exponential");
+  core_->set_course(core_->main, make_schedule("exponential", size()));
 }
 
 Flock Flock::split(std::int64_t colour, std::int64_t key) {
@@ -222,9 +273,12 @@ Weighted Flock::inferred(Weighted weights, const Name& name) {
   mine[1] = static_cast<std::int32_t>(mine.size()) - 2;
   const auto all = allgather(mine, std::string(name.text()) + (from_sources ? "/sources" : "/destinations"));
   std::map<Rank, double> other;
-  for (std::size_t i = 0; i < all.size(); i += 2 + static_cast<std::size_t>(all[i + 1]))
+  for (std::size_t i = 0; i < all.size(); i += 2 + static_cast<std::size_t>(all[i + 1])) {
+    if (i + 1 >= all.size() || all[i + 1] < 0 || static_cast<std::size_t>(all[i + 1]) > all.size() - i - 2)
+      throw Error(fmt::format("{}: rank {} sent a damaged list of ranks", name.text(), all[i]));
     for (std::size_t k = 0; k < static_cast<std::size_t>(all[i + 1]); ++k)
       if (all[i + 2 + k] == rank()) other[all[i]] = 1;
+  }
   (from_sources ? weights.destinations : weights.sources) = std::move(other);
   return weights;
 }
@@ -318,6 +372,7 @@ void Flock::start_send(ConstBlock block, Rank to, Name name) {
   Topic& topic = core_->topic(name);
   Trace trace(core_->hub->recorder, {topic.text, topic.recorded}, RecordKind::send, 0);
   trace.peer(peer);
+  await_reader(topic, peer);
   const Outgoing message = core_->fabric->reserve(block.bytes());
   copy_bytes(message.bytes().data(), block.data, block.bytes());
   MessageHeader header;

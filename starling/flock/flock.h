@@ -77,8 +77,10 @@ class Flock {
 
   /// Who talks to whom in neighbour operations; the static exponential graph unless set. Every rank must set
   /// the same, between the same operations; the schedule begins at its step 0.
-  void set_schedule(const SchedulePtr& schedule) { core_->set_course(core_->main, schedule); }
+  void set_schedule(const SchedulePtr& schedule);
   void set_schedule(const std::string& spec);
+  /// Whether somebody has called set_schedule().
+  bool schedule_is_set() const { return core_->schedule_is_set(); }
   SchedulePtr schedule() const { return core_->schedule_of(core_->main); }
   /// What the schedule has become: over the live members, once a death has changed it.
   SchedulePtr load_topology() const { return core_->schedule_now(); }
@@ -94,18 +96,35 @@ class Flock {
   void set_timeout(std::chrono::nanoseconds timeout);
   std::chrono::nanoseconds timeout() const { return core_->hub->timeout; }
 
+  /// Errors and warnings about operations whose names begin with `beginning` and a slash name this call.
+  void set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call) {
+    core_->mailbox.set_user_call(beginning, std::move(call));
+  }
+
+  /// What errors and warnings call something of this name.
+  std::string described(std::string_view name) const { return core_->mailbox.described(name); }
+
+  /// On one host send() waits while its receiver has more than so many bytes of this rank's messages unread;
+  /// after the timeout it throws TimedOut. 1 GiB, or STARLING_SEND_LIMIT, unless set here.
+  void set_send_limit(std::uint64_t bytes);
+  std::uint64_t send_limit() const { return core_->hub->send_limit; }
+
   /// How all-reduces go: direct (the default and, on one host, the fastest), ring, doubling, halving, tree,
   /// or native: long sums by the fabric's engine where it has such (MPI), not reproducible from run to run.
   /// Every rank must choose the same.
   void set_allreduce(const std::string& way) { core_->allreduce_way = allreduce_way(way); }
 
   /// What happens when a rank dies; every rank must choose the same, before the first operation.
-  void on_loss(OnLoss policy) { core_->on_loss = policy; }
-  OnLoss on_loss() const { return core_->on_loss; }
-  /// With OnLoss::reweight: this rank has seen that another (of the whole flock) is lost, and goes on. The
-  /// operations say so by themselves, but for recv, which raises PeerLost.
+  /// A launcher of ours (`starling run`) is told, so that it does not stop the survivors.
+  void on_peer_failure(OnPeerFailure policy);
+  OnPeerFailure on_peer_failure() const { return core_->on_peer_failure; }
+  [[deprecated("call on_peer_failure")]] void on_loss(OnPeerFailure policy) { on_peer_failure(policy); }
+  /// Whether messages of neighbour averages get lost, see Faults.
+  bool loses_messages() const;
+  /// With OnPeerFailure::reweight: this rank has seen that another (of the whole flock) is lost, and goes on.
+  /// The operations say so by themselves, but for recv, which raises PeerLost.
   void go_on_without(Rank lost) const { core_->membership.lost(lost); }
-  /// Who is alive, as far as everybody agrees on it (with OnLoss::reweight).
+  /// Who is alive, as far as everybody agrees on it (with OnPeerFailure::reweight).
   View view() const;
   /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two
   /// phases (a group's mean, then neighbours) is two records.
@@ -386,6 +405,12 @@ class Flock {
   static Pieces checked(Pieces pieces, const Name& name);
   [[noreturn]] static void refuse_alias(const Name& name);
   Flock(const Flock& parent, const std::vector<Rank>& global_ranks);
+  explicit Flock(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  friend Flock join(const Faults& faults);
+  /// Newcomers have come in: what join() returns from now on.
+  void take_the_place_of(const Flock& before) const;
+  /// Back-pressure: returns when `to` has read enough of what this rank has sent.
+  void await_reader(const Topic& topic, Rank to) const;
   Exchange all_neighbors(const SchedulePtr& schedule) const;
   Weighted inferred(Weighted weights, const Name& name);
   Weighted global(const Weighted& weights, const Name& name) const;
@@ -397,8 +422,12 @@ class Flock {
 /// Joins the flock that this process was started in (by `starling run`, mpirun, torchrun or srun on one
 /// host), or makes a flock of one. With STARLING_ENTER=1, waits until the members of a job that runs let this
 /// process in by welcome(). STARLING_TIMEOUT=seconds bounds joining and every wait.
+///
+/// A process has one flock: as long as a handle of it is left, this returns the same flock, from any thread.
+/// After the last handle has gone, the process has left, and joins anew when all ranks do.
 Flock join();
-/// The same, with messages that get lost and other faults, to see what a program makes of them.
+/// The same, with messages that get lost and other faults, to see what a program makes of them. Throws
+/// InvalidArgument where this process has joined with other faults.
 Flock join(const Faults& faults);
 /// How many ranks a launcher has started this process among; nothing where there is no launcher.
 std::optional<Rank> launched_ranks();

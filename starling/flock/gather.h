@@ -29,6 +29,7 @@ class GatherNeighbors final : public Operation {
         in_(in),
         room_(std::move(room)) {
     step_in_messages_ = turn_.step_in_messages();
+    has_step_ = turn_.over != nullptr;
   }
 
   void start();

@@ -1,5 +1,6 @@
 #include "starling/flock/hub.h"
 
+#include "starling/flock/errors.h"
 #include "starling/flock/operation.h"
 
 namespace starling {
@@ -11,8 +12,13 @@ void Hub::note_thread() {
     many_threads.store(true, std::memory_order_relaxed);
 }
 
+void Hub::check_membership() const {
+  if (const std::string why = fabric->exclusion(); !why.empty()) throw Excluded(why);
+}
+
 void Hub::enter() {
   note_thread();
+  check_membership();
   mailbox.drain_all();
   mailbox.raise_complaints();
 }

@@ -31,6 +31,7 @@ class Hub {
   const std::shared_ptr<Fabric> fabric;
   Mailbox mailbox;
   std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
+  std::atomic<std::uint64_t> send_limit{std::uint64_t{1} << 30};  // bytes that a receiver may leave unread
   std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<bool> many_threads{false};  // more than one has started operations
   std::atomic<bool> told_others{false};   // what this rank waits for
@@ -38,6 +39,8 @@ class Hub {
 
   /// What every operation does first: raises complaints, notes which thread it comes from.
   void enter();
+  /// Throws Excluded where this rank is no longer part of the job.
+  void check_membership() const;
   /// Operations are started or waited for by this thread.
   void note_thread();
 

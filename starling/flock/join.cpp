@@ -2,14 +2,18 @@
 #include <chrono>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <mutex>
 #include <optional>
 #include <string_view>
 
+#include "starling/base/forks.h"
 #include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
+#include "starling/fabric/network/store/protocol.h"
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
 #include "starling/flock/place.h"
+#include "starling/launch/exits.h"
 #include "starling/record/log.h"
 
 namespace starling {
@@ -28,7 +32,34 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::shared_ptr<Fabric> join_fabric(const Place& place, std::optional<std::chrono::nanoseconds> timeout) {
+std::uint64_t read_bytes(std::string_view text) {
+  std::uint64_t bytes = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || bytes == 0)
+    throw InvalidArgument(fmt::format("STARLING_SEND_LIMIT={} is not a number of bytes above 0", text));
+  return bytes;
+}
+
+/// The flock of this process. Those who join at the same time wait for the first.
+struct Joined {
+  std::mutex mutex;
+  std::weak_ptr<Core> core;
+  Faults faults;
+  int forks = 0;
+  int times = 0;  // that this process has joined
+};
+
+Joined& joined() {
+  static Joined one;
+  return one;
+}
+
+bool has_faults(const Faults& faults) {
+  return faults.drop > 0 || faults.lose > 0 || faults.delay > 0 || !faults.kills.empty();
+}
+
+std::shared_ptr<Fabric> join_fabric(const Place& place, std::optional<std::chrono::nanoseconds> timeout,
+                                    int times) {
   const FabricChoice choice = choose_fabric(place);
   log(LogLevel::info,
       fmt::format("rank {} of {} joins over {}, as {} says", place.rank, place.size, text(choice),
@@ -38,8 +69,12 @@ std::shared_ptr<Fabric> join_fabric(const Place& place, std::optional<std::chron
   if (choice.name == "local") {
     LocalOptions options;
     options.join_timeout = limit;
-    return join_local(place.job, place.rank, place.size, options);
+    options.exited = [exits = std::make_shared<launch::Exits>()](Rank rank) { return exits->has(rank); };
+    // Who has left and joins anew does not meet who still joins for the first time.
+    const std::string job = times == 0 ? place.job : fmt::format("{}#{}", place.job, times);
+    return join_local(job, place.rank, place.size, options);
   }
+  if (!variable("STARLING_STORE").empty()) network::check_token(place.job);
   auto fabric = load_fabric(choice.name)
                     .join({place.rank, place.size, place.job, variable("STARLING_STORE"),
                            variable("STARLING_INTERFACE"), limit});
@@ -68,6 +103,7 @@ std::shared_ptr<Fabric> enter_fabric(std::optional<std::chrono::nanoseconds> tim
   log(LogLevel::info, fmt::format("waits to be let into a job over {}", text(choice)));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
+  if (!variable("STARLING_STORE").empty()) network::check_token(place.job);
   const FabricRequest request{0,    1, place.job, variable("STARLING_STORE"), variable("STARLING_INTERFACE"),
                               limit};
   return load_fabric(choice.name)
@@ -87,19 +123,37 @@ Flock join() {
 }
 
 Flock join(const Faults& faults) {
+  Joined& known = joined();
+  const std::lock_guard lock(known.mutex);
+  if (auto core = known.core.lock(); core && known.forks == forks_so_far()) {
+    if (faults != known.faults)
+      throw InvalidArgument("join: this process is in a flock already, with other faults; leave it first");
+    return Flock(std::move(core));
+  }
   read_log_level();
-  const bool faulty = faults.drop > 0 || faults.lose > 0 || faults.delay > 0 || !faults.kills.empty();
   std::optional<std::chrono::nanoseconds> timeout;
   if (const char* text = std::getenv("STARLING_TIMEOUT")) timeout = read_seconds(text);
   const bool later = comes_later();
   const auto place = later ? std::nullopt : find_place();
   if (!place && !later) log(LogLevel::info, "no launcher has started this process: a flock of one");
   const auto fabric = later   ? enter_fabric(timeout)
-                      : place ? join_fabric(*place, timeout)
+                      : place ? join_fabric(*place, timeout, known.times)
                               : local_threads(1).front();
-  Flock flock(faulty ? make_faulty(fabric, faults) : fabric);
+  Flock flock(has_faults(faults) ? make_faulty(fabric, faults) : fabric);
   if (timeout) flock.set_timeout(*timeout);
+  if (const std::string text = variable("STARLING_SEND_LIMIT"); !text.empty())
+    flock.set_send_limit(read_bytes(text));
+  known.core = flock.core_;
+  known.faults = faults;
+  known.forks = forks_so_far();
+  ++known.times;
   return flock;
+}
+
+void Flock::take_the_place_of(const Flock& before) const {
+  Joined& known = joined();
+  const std::lock_guard lock(known.mutex);
+  if (known.core.lock() == before.core_) known.core = core_;
 }
 
 }  // namespace starling

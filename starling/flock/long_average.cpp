@@ -28,6 +28,7 @@ LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn tu
       mine_(std::move(mine)),
       parts_((block.in.bytes() + kPart - 1) / kPart) {
   step_in_messages_ = turn_.step_in_messages();
+  has_step_ = true;
 }
 
 LongAverage::Part LongAverage::part(std::size_t index) const {
@@ -49,6 +50,7 @@ void LongAverage::start() {
       Expectation expected =
           expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype, block_.in.count);
       expected.name += index;
+      expected.bytes = part(index).count * size_of(block_.in.dtype);
       expected.later_phase = index > 0;
       expected.detail_means = block_.in.shape == 0 ? Detail::schedule : Detail::layout;
       expected.detail = with_shape(turn_.schedule, block_.in);

@@ -64,11 +64,56 @@ std::string describe(std::uint64_t count, std::uint8_t dtype, Step step, std::ui
   return text + detail_text(means, detail);
 }
 
+// A header and its bytes come from another process: what is read must be there.
+void check_bytes(const Expectation& expected, const Arrival& arrival, const Topic& topic) {
+  if (arrival.lost()) return;
+  const std::uint64_t element = size_of(static_cast<DType>(expected.dtype));
+  const std::uint64_t bytes = arrival.bytes().size();
+  const bool right = expected.any_count ? bytes / element == arrival.header().count && bytes % element == 0
+                                        : bytes >= expected.bytes;  // memory of the user's may be longer
+  if (!right)
+    throw Error(fmt::format("{}: rank {} sent a damaged message: {} bytes, which are not {} x {}",
+                            topic.described(), expected.source, bytes, arrival.header().count,
+                            name(static_cast<DType>(expected.dtype))));
+}
+
 bool has(const std::vector<std::uint64_t>& numbers, Rank peer) {
   return static_cast<std::size_t>(peer) < numbers.size();
 }
 
 }  // namespace
+
+std::string Topic::described(std::optional<Step> step) const {
+  if (call) {
+    const Step of_call = call->step.load(std::memory_order_relaxed);
+    return call->call + (of_call >= 0 ? fmt::format(", step {}", of_call) : "") +
+           (call->part.empty() ? "" : ", " + call->part);
+  }
+  return step ? fmt::format("{}, step {}", text, *step) : text;
+}
+
+void Mailbox::set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [hash, topic] : topics_)
+    if (topic->text.starts_with(beginning + "/")) topic->call = call;
+  calls_[beginning] = std::move(call);
+}
+
+// That of the longest beginning.
+std::shared_ptr<const UserCall> Mailbox::call_of(std::string_view name) const {
+  for (std::size_t end = name.rfind('/'); end != std::string_view::npos && end > 0;
+       end = name.rfind('/', end - 1))
+    if (const auto found = calls_.find(name.substr(0, end)); found != calls_.end()) return found->second;
+  return nullptr;
+}
+
+std::string Mailbox::described(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  Topic topic;
+  topic.text = name;
+  topic.call = call_of(name);
+  return topic.described();
+}
 
 Topic& Mailbox::topic(const Name& name, std::uint64_t flock) {
   const std::lock_guard lock(mutex_);
@@ -78,6 +123,7 @@ Topic& Mailbox::topic(const Name& name, std::uint64_t flock) {
     const auto n = static_cast<std::size_t>(fabric_->size());
     topic = std::make_unique<Topic>(Topic{std::string(name.text()), hash, std::vector<std::uint64_t>(n),
                                           std::vector<std::uint64_t>(n), 0});
+    topic->call = call_of(topic->text);
   }
   if (topic->text != name.text())
     throw InvalidArgument(
@@ -112,7 +158,8 @@ std::string Mailbox::text_of(std::uint64_t name) const {
   constexpr std::uint64_t kMostParts = 10'000;
   const std::lock_guard lock(mutex_);
   for (std::uint64_t part = 0; part < kMostParts; ++part)
-    if (const auto found = topics_.find(name - part); found != topics_.end()) return found->second->text;
+    if (const auto found = topics_.find(name - part); found != topics_.end())
+      return found->second->call ? found->second->call->call : found->second->text;
   return fmt::format("another name ({:016x})", name);
 }
 
@@ -175,7 +222,7 @@ std::optional<Arrival> Mailbox::take_early(const Expectation& expected) {
   return arrival;
 }
 
-std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::string& operation) {
+std::optional<Arrival> Mailbox::take(const Expectation& expected, const Topic& topic) {
   const std::lock_guard lock(mutex_);
   auto arrival = take_early(expected);
   while (!arrival) {
@@ -195,12 +242,12 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const std::str
   if (header.kind != static_cast<std::uint16_t>(expected.kind) || !same_count ||
       header.dtype != expected.dtype || (!expected.any_detail && header.detail != expected.detail) ||
       header.step != expected.step || header.epoch != expected.epoch)
-    disagree(expected, header, operation);
+    disagree(expected, header, topic);
+  check_bytes(expected, *arrival, topic);
   return arrival;
 }
 
-void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
-                       const std::string& operation) {
+void Mailbox::disagree(const Expectation& expected, const MessageHeader& header, const Topic& topic) {
   std::string sent =
       describe(header.count, header.dtype, header.step, header.epoch, expected.detail_means, header.detail);
   std::string wanted = describe(expected.count, expected.dtype, expected.step, expected.epoch,
@@ -210,8 +257,12 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
                        name(static_cast<DType>(header.dtype)));
     wanted = kind_text(kind) + " of " + wanted;
   }
-  const std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", operation,
-                                       expected.source, sent, fabric_->rank(), wanted);
+  std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", topic.described(),
+                                 expected.source, sent, fabric_->rank(), wanted);
+  // Counts of internal blocks are padded, and say nothing to the user.
+  if (topic.call && header.count != expected.count && !expected.any_count)
+    text = fmt::format("{}: ranks {} and {} have models of different sizes; give all ranks the same model",
+                       topic.described(), expected.source, fabric_->rank());
   const Key about{expected.name, expected.sequence};
   quarrel(expected.source, about);
   const Outgoing message = fabric_->reserve(text.size());

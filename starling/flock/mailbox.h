@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -33,8 +34,18 @@ struct Expectation {
   std::uint64_t name = 0;
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;
+  std::uint64_t bytes =
+      0;  // that are read of the message; what `any_count` leaves to the sender follows from its count
   std::uint64_t detail = 0;
   Step step = 0;
+};
+
+/// The call of the user's in which operations under some internal names happen, as messages show it:
+/// "Trainer::step(), step 41, bucket 0".
+struct UserCall {
+  std::string call;
+  std::string part;            // empty where it has none
+  std::atomic<Step> step{-1};  // -1: it counts none
 };
 
 /// Everything under one name: how many messages went to and were expected from each rank, and how many
@@ -45,7 +56,11 @@ struct Topic {
   std::vector<std::uint64_t> sent;
   std::vector<std::uint64_t> expected;
   std::uint64_t calls = 0;
-  std::uint32_t recorded = 0;  // see RecordName
+  std::uint32_t recorded = 0;              // see RecordName
+  std::shared_ptr<const UserCall> call{};  // null where the user chose the name
+
+  /// What messages call it; `step` where the operation counts them.
+  std::string described(std::optional<Step> step = std::nullopt) const;
 };
 
 /// Matching without a coordinator, above all fabrics: sequence numbers per name and pair, the queue of
@@ -59,6 +74,10 @@ class Mailbox {
 
   /// What is known under this name in this flock; the reference stays valid.
   Topic& topic(const Name& name, std::uint64_t flock = 0);
+  /// Names that begin with `beginning` and a slash are parts of this call.
+  void set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call);
+  /// What messages call something of this name.
+  std::string described(std::string_view name) const;
   /// The number of the next message under the topic to, or from, `peer`, or of the next collective.
   std::uint64_t next_to(Topic& topic, Rank peer);
   std::uint64_t next_from(Topic& topic, Rank peer);
@@ -69,8 +88,8 @@ class Mailbox {
   std::string text_of(std::uint64_t name) const;
 
   /// The expected message if it is here. Throws Mismatch, on both sides, when it is not what was expected;
-  /// `operation` names it.
-  std::optional<Arrival> take(const Expectation& expectation, const std::string& operation);
+  /// `topic` names it.
+  std::optional<Arrival> take(const Expectation& expectation, const Topic& topic);
 
   /// Takes in everything that has come, from everybody.
   void drain_all();
@@ -114,17 +133,18 @@ class Mailbox {
     std::string text;
   };
 
+  std::shared_ptr<const UserCall> call_of(std::string_view name) const;
   void drain(Rank source);
   void keep(Arrival arrival);
   std::optional<Arrival> take_early(const Expectation& expectation);
   bool quarrelled(Rank with, const Key& about) const;
   void quarrel(Rank with, const Key& about);
-  [[noreturn]] void disagree(const Expectation& expectation, const MessageHeader& header,
-                             const std::string& operation);
+  [[noreturn]] void disagree(const Expectation& expectation, const MessageHeader& header, const Topic& topic);
 
   std::shared_ptr<Fabric> fabric_;
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Topic>> topics_;
+  std::map<std::string, std::shared_ptr<const UserCall>, std::less<>> calls_;  // by the names' beginning
   std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // came before they were expected
   std::vector<Complaint> complaints_;
   std::atomic<bool> complained_{false};

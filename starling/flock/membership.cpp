@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "starling/base/error.h"
+#include "starling/flock/errors.h"
 #include "starling/record/log.h"
 
 namespace starling {
@@ -11,15 +13,24 @@ namespace {
 
 constexpr std::uint64_t kDeath = 0x6465617468;
 constexpr std::uint64_t kFirstStep = 0x6669727374;
-constexpr std::uint64_t kLineRegister = 0x6C696E65;
+constexpr std::chrono::seconds kWarnAboutMember{5};
 
-// Everybody finds the same line for the same flock: the first that nobody else has taken.
-std::uint32_t find_line(Board& board, std::uint64_t flock) {
-  if (flock == 0) return 0;
-  const auto wanted = static_cast<std::int64_t>(flock >> 1);
-  for (std::uint32_t line = 1; line < Board::kLines; ++line)
-    if (board.agree(register_key(kLineRegister, line), wanted) == wanted) return line;
-  throw Error(fmt::format("more than {} flocks of one job cannot each reweight after deaths", Board::kLines));
+// Who is out, and who said so.
+struct Death {
+  Rank rank;
+  Rank by;
+};
+std::int64_t word_of(const Death& death) {
+  return static_cast<std::int64_t>(death.by) << 32 | static_cast<std::int64_t>(death.rank);
+}
+Death death_of(std::int64_t word) {
+  return {static_cast<Rank>(word & 0xFFFFFFFF), static_cast<Rank>(word >> 32)};
+}
+
+std::string rank_list(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (const Rank r : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
+  return text;
 }
 
 std::vector<Rank> all_ranks(Rank size) {
@@ -42,15 +53,51 @@ Membership::Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t 
 
 Membership::Membership(Fabric& fabric) : Membership(fabric, all_ranks(fabric.size())) {}
 
+Membership::~Membership() {
+  if (flock_ != 0) fabric_.board().retire(flock_);
+}
+
 void Membership::learn() {
-  while (const auto dead = fabric_.board().agreed(register_key(kDeath, views_.size()))) {
+  while (const auto word = fabric_.board().agreed(register_key(kDeath, deaths_ + 1))) {
+    const Death death = death_of(*word);
+    if (!views_.back()->has(death.rank)) {
+      ++deaths_;
+      continue;
+    }
     View next = *views_.back();
     ++next.epoch;
     next.first_step = -1;
-    std::erase(next.members, static_cast<Rank>(*dead));
+    std::erase(next.members, death.rank);
+    // Two sides that have lost each other: the other one was faster.
+    const bool other_side = fabric_.alive(death.rank) && !fabric_.alive(death.by);
+    if (death.rank == fabric_.rank() || other_side)
+      throw Excluded(
+          fmt::format("rank {} is not a member any more: rank {} has decided on view {} without rank "
+                      "{}, of ranks {}",
+                      fabric_.rank(), death.by, next.epoch, death.rank, rank_list(next.members)));
     log(LogLevel::debug, fmt::format("rank {} knows of view {}: rank {} is gone, {} ranks are left",
-                                     fabric_.rank(), next.epoch, *dead, next.members.size()));
+                                     fabric_.rank(), next.epoch, death.rank, next.members.size()));
+    fabric_.exclude(death.rank);
+    ++deaths_;
     views_.push_back(std::make_shared<View>(std::move(next)));
+  }
+}
+
+// A rank that is stopped says nothing: others cannot know whether it is ahead of them.
+Step Membership::started_by(Rank member) const {
+  const auto since = std::chrono::steady_clock::now();
+  for (bool warned = false;;) {
+    if (const auto step = fabric_.board().announced(member, flock_)) return *step;
+    const auto waited = std::chrono::steady_clock::now() - since;
+    const double seconds = std::chrono::duration<double>(waited).count();
+    const std::string text =
+        fmt::format("for rank {} to say which step it has started, after a death", member);
+    if (const std::string why = fabric_.exclusion(); !why.empty()) throw Excluded(why);
+    if (timeout_ != nullptr && waited > timeout_->load())
+      throw TimedOut(
+          fmt::format("rank {} waited {:.1f} s {}, longer than the timeout", fabric_.rank(), seconds, text));
+    if (waited > kWarnAboutMember && !std::exchange(warned, true))
+      log(LogLevel::normal, fmt::format("rank {} has waited {:.0f} s {}", fabric_.rank(), seconds, text));
   }
 }
 
@@ -58,8 +105,7 @@ void Membership::fix_first_steps() {
   for (std::size_t e = 1; e < views_.size(); ++e) {
     if (views_[e]->first_step >= 0) continue;
     Step first = views_[e - 1]->first_step;
-    for (const Rank member : views_[e]->members)
-      first = std::max(first, fabric_.board().announced(member, line_) + 1);
+    for (const Rank member : views_[e]->members) first = std::max(first, started_by(member) + 1);
     View fixed = *views_[e];
     fixed.first_step = fabric_.board().agree(register_key(kFirstStep, e, flock_), first);
     views_[e] = std::make_shared<View>(std::move(fixed));
@@ -80,8 +126,7 @@ std::size_t Membership::latest(Step step) const {
 
 std::shared_ptr<const View> Membership::start(Step step) {
   const std::lock_guard lock(mutex_);
-  if (line_ == Board::kLines) line_ = find_line(fabric_.board(), flock_);
-  fabric_.board().announce(step, line_);
+  fabric_.board().announce(flock_, step);
   learn();
   fix_first_steps();
   return views_[latest(step)];
@@ -101,7 +146,7 @@ std::shared_ptr<const View> Membership::at(Step step) {
 void Membership::lost(Rank rank) {
   const std::lock_guard lock(mutex_);
   for (learn(); views_.back()->has(rank); learn())
-    fabric_.board().agree(register_key(kDeath, views_.size()), rank);
+    fabric_.board().agree(register_key(kDeath, deaths_ + 1), word_of({rank, fabric_.rank()}));
 }
 
 }  // namespace starling

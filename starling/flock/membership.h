@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -11,24 +13,31 @@ namespace starling {
 /// The membership everybody agrees on. A view holds for scheduled operations from number `first_step` on
 /// (counted since joining); earlier ones are finished in the view before it.
 struct View {
-  std::uint32_t epoch = 0;    // deaths so far
+  std::uint32_t epoch = 0;    // members that have died so far
   std::vector<Rank> members;  // alive, in the flock's order
   Step first_step = 0;        // -1: not agreed on yet
 
   bool has(Rank rank) const;
 };
 
-/// Agreement on who is alive, with nothing but the fabric's register: the e-th death is what everybody agrees
-/// on under key (death, e), and the view without it holds from 1 + the highest step that any of its members
-/// has started, agreed on under key (first step, e). A rank announces a step before it looks for deaths; who
-/// fixes a first step looks at the announcements after the death is known: one of the two sees the other, so
-/// all ranks do a step in the same view. Thread-safe.
+/// Agreement on who is alive, with nothing but the fabric's register: the d-th death of the job is what
+/// everybody agrees on under key (death, d). Where it is a member's, the next view, e, is without it and
+/// holds from 1 + the highest step that any of its members has started, agreed on under key (first step, e).
+/// A rank announces a step before it looks for deaths; who fixes a first step looks at the announcements
+/// after the death is known: one of the two sees the other, so all ranks do a step in the same view.
+/// Thread-safe.
 class Membership {
  public:
   /// Of these ranks; `flock` tells their announcements from those of other flocks.
   Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t flock = 0);
   /// Of everybody.
   explicit Membership(Fabric& fabric);
+
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+  ~Membership();
+  /// Who does not say at which step it is holds the others up for so long at most.
+  void set_timeout(const std::atomic<std::chrono::nanoseconds>& timeout) { timeout_ = &timeout; }
 
   /// The newest view that somebody proposed.
   std::shared_ptr<const View> newest();
@@ -44,14 +53,16 @@ class Membership {
 
  private:
   std::size_t latest(Step step) const;
-  void learn();  // of deaths that others agreed on
+  void learn();  // of deaths that others agreed on; throws Excluded where this rank is one of them
+  Step started_by(Rank member) const;
   void fix_first_steps();
 
   Fabric& fabric_;
   std::uint64_t flock_;
   std::shared_ptr<const View> first_;
+  const std::atomic<std::chrono::nanoseconds>* timeout_ = nullptr;
   std::mutex mutex_;
-  std::uint32_t line_ = Board::kLines;  // of the board, for this flock's announcements; taken when needed
+  std::uint64_t deaths_ = 0;                        // that are known, of members and of others
   std::vector<std::shared_ptr<const View>> views_;  // by epoch
 };
 

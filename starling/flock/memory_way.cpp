@@ -1,7 +1,9 @@
 #include "starling/flock/memory_way.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
+#include "starling/base/error.h"
 #include "starling/flock/weighted_sum.h"
 #include "starling/kernel/copy.h"
 
@@ -91,6 +93,7 @@ WindowWay::Reading MemoryWay::read(const Reader& reader) {
 std::optional<Step> MemoryWay::meet(const void* mine, double weight, void* moved) {
   Step stamp = 0;
   tensor_.change([&](const Content& fresh, const Cell::Held& old) {
+    if (!old) throw Error(fmt::format("the window of rank {} is damaged: its tensor is gone", owner_));
     const Term way[] = {{mine, weight}, {old.data(), -weight}};
     weighted_sum(dtype_, static_cast<std::byte*>(moved), way, count_);
     const Term terms[] = {{old.data(), 1}, {moved, 1}};
@@ -111,6 +114,8 @@ std::optional<Rank> MemoryWay::lock(bool look) {
   std::uint32_t there = 0;
   if (control_.holder.compare_exchange_strong(there, mine, std::memory_order_acquire)) return std::nullopt;
   const auto by = static_cast<Rank>(there) - 1;
+  if (by < 0 || by >= fabric_->size())
+    throw Error(fmt::format("the window of rank {} is damaged: rank {} holds its mutex", owner_, by));
   if (look && by != who_ && !fabric_->alive(by) &&
       control_.holder.compare_exchange_strong(there, mine, std::memory_order_acquire))
     return std::nullopt;  // nobody will give it back

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/flock/errors.h"
+#include "starling/kernel/average.h"
 #include "starling/kernel/copy.h"
 
 namespace starling {
@@ -40,6 +41,7 @@ void NativeReduce::begin() {
     Expectation expected = expectation_of(0, member, dtype_, count_);
     expected.detail_means = Detail::layout;
     expected.detail = head.detail;
+    expected.bytes = 0;
     await(expected);
   }
 }
@@ -94,8 +96,7 @@ void NativeReduce::launch(std::uint64_t number) {
 
 void NativeReduce::deliver() {
   std::byte* from = running_->memory.bytes().data();
-  if (reduction_ == Reduction::average)
-    scale(dtype_, from, 1.0 / static_cast<double>(members().size()), count_);
+  if (reduction_ == Reduction::average) divide(dtype_, from, static_cast<double>(members().size()), count_);
   for (const Piece& piece : pieces_) {
     copy_bytes(static_cast<std::byte*>(piece.out), from, piece.in.bytes());
     from += piece.in.bytes();

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
@@ -21,6 +22,7 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {
   step_in_messages_ = turn_.step_in_messages();
+  has_step_ = true;
   note_scales();
 }
 
@@ -56,10 +58,13 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core:
     : NeighborAverage(std::move(core), topic, std::move(turn), std::move(pieces), std::move(mine)) {
   lending_ = true;
   lanes_ = lanes;
+  receipts_ = loses_messages(*core_->fabric) && !lanes &&
+              std::ranges::any_of(pieces_, [](const Piece& piece) { return piece.if_lost != IfLost::own; });
 }
 
 void NeighborAverage::start() {
-  if (!has_phases()) {
+  if (receipts_) mix_receipts_ = number_receipts("/receipt", turn_.exchange);
+  if (!has_group()) {
     start_mix();
     return;
   }
@@ -96,8 +101,9 @@ void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t numb
   expected.name = topic.hash;
   expected.detail_means = detail_means_;
   expected.detail = detail_;
+  if (!lanes_ || in_group_) expected.bytes = message_bytes(pieces_);
   expected.epoch = turn_.epoch;
-  expected.later_phase = has_phases() && !in_group_;
+  expected.later_phase = has_group() && !in_group_;
   await(expected);
 }
 
@@ -119,6 +125,57 @@ void NeighborAverage::start_group() {
     members_.tell(other.rank);
   }
   members_.self_weight = 1.0 / static_cast<double>(group.size());
+  if (receipts_) group_receipts_ = number_receipts("/group/receipt", members_);
+}
+
+// Numbered when the operation starts, so that later ones of this name do not take these numbers.
+NeighborAverage::Receipts NeighborAverage::number_receipts(const std::string& phase,
+                                                           const Exchange& exchange) {
+  Receipts numbers{&core_->mailbox.topic(topic_.text + phase, core_->identity), {}, {}};
+  for (const Source& source : exchange.sources)
+    numbers.to.push_back(core_->mailbox.next_to(*numbers.topic, source.rank));
+  for (const Destination& destination : exchange.destinations)
+    numbers.from.push_back(core_->mailbox.next_from(*numbers.topic, destination.rank));
+  return numbers;
+}
+
+// A receipt is a letter with the weight with which the receiver would have taken what it did not get, 0 if it
+// did; letters are never lost.
+void NeighborAverage::start_receipts(const Exchange& exchange, const Receipts& numbers) {
+  in_receipts_ = true;
+  MessageHeader head = header(DType::float64, 1);
+  head.kind = static_cast<std::uint16_t>(MessageKind::letter);
+  head.name = numbers.topic->hash;
+  head.epoch = turn_.epoch;
+  for (std::size_t i = 0; i < exchange.sources.size(); ++i) {
+    const double lost = awaited_[i].arrival ? 0 : exchange.sources[i].weight;
+    const Outgoing message = core_->fabric->reserve(sizeof lost);
+    std::memcpy(message.bytes().data(), &lost, sizeof lost);
+    head.sequence = numbers.to[i];
+    core_->fabric->post(message, head, exchange.sources[i].rank);
+    note_told(exchange.sources[i].rank, head.name, head.sequence);
+    sent(sizeof lost);
+  }
+  for (std::size_t i = 0; i < exchange.destinations.size(); ++i) {
+    Expectation expected = expectation(exchange.destinations[i].rank, numbers.from[i], DType::float64, 1);
+    expected.kind = MessageKind::letter;
+    expected.name = numbers.topic->hash;
+    expected.epoch = turn_.epoch;
+    expected.later_phase = true;
+    await(expected);
+  }
+}
+
+// A dead receiver sends none; its share is gone, and the next view begins anew.
+void NeighborAverage::read_receipts(const Exchange& exchange) {
+  in_receipts_ = false;
+  unheard_.assign(exchange.destinations.size(), 0);
+  for (std::size_t i = 0; i < unheard_.size(); ++i) {
+    const Arrival& receipt = awaited_[exchange.sources.size() + i].arrival;
+    if (receipt) std::memcpy(&unheard_[i], receipt.bytes().data(), sizeof unheard_[i]);
+    unheard_[i] *= exchange.destinations[i].scale;
+  }
+  awaited_.resize(exchange.sources.size());
 }
 
 // The mean over the group goes straight into outgoing memory where others want it.
@@ -133,6 +190,7 @@ void NeighborAverage::finish_group() {
   for (Piece& piece : pieces_) piece.in.data = mean.bytes().data() + piece.offset;
   mine_ = std::move(mean);
   awaited_.clear();
+  unheard_.clear();
   start_mix();
 }
 
@@ -187,10 +245,23 @@ Outgoing NeighborAverage::scaled(double factor) const {
   return message;
 }
 
-double NeighborAverage::own_weight(const Exchange& exchange, bool into_b) const {
+bool NeighborAverage::left_out(const Exchange& exchange, std::size_t source, IfLost rule) const {
+  if (!awaited_[source].arrival) return true;
+  if (rule != IfLost::mutual) return false;
+  for (std::size_t i = 0; i < unheard_.size(); ++i)
+    if (exchange.destinations[i].rank == exchange.sources[source].rank && unheard_[i] != 0) return true;
+  return false;
+}
+
+double NeighborAverage::own_weight(const Exchange& exchange, bool into_b, IfLost rule) const {
   double own = into_b ? exchange.self_weight_b : exchange.self_weight;
+  if (rule == IfLost::returned && receipts_) {
+    for (const double share : unheard_) own += share;
+    return own;
+  }
   for (std::size_t i = 0; i < awaited_.size(); ++i)
-    if (!awaited_[i].arrival) own += into_b ? exchange.sources[i].weight_b : exchange.sources[i].weight;
+    if (left_out(exchange, i, rule))
+      own += into_b ? exchange.sources[i].weight_b : exchange.sources[i].weight;
   return own;
 }
 
@@ -203,12 +274,13 @@ std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_
   std::vector<Term> terms;
   bool placed = false;
   const auto place_own = [&] {
-    if (!std::exchange(placed, true)) terms.push_back({piece.in.data, own_weight(exchange, into_b)});
+    if (!std::exchange(placed, true))
+      terms.push_back({piece.in.data, own_weight(exchange, into_b, piece.if_lost)});
   };
   if (!group) place_own();
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
     if (group && i == own_place_) place_own();
-    if (!awaited_[i].arrival) continue;
+    if (left_out(exchange, i, piece.if_lost)) continue;
     const Source& source = exchange.sources[i];
     const double weight = into_b ? source.weight_b : source.weight;
     terms.push_back({awaited_[i].arrival.bytes().data() + offset, weight});
@@ -235,9 +307,10 @@ void NeighborAverage::record_step(const Exchange& exchange) {
   if (!scheduled_ || !core_->observed()) return;
   StepRecord record{step_, turn_.epoch, exchange};
   record.exchange.group = {};
-  record.exchange.self_weight = own_weight(exchange, false);
+  const IfLost rule = pieces_[0].if_lost;
+  record.exchange.self_weight = own_weight(exchange, false, rule);
   std::size_t i = 0;
-  std::erase_if(record.exchange.sources, [&](const Source&) { return !awaited_[i++].arrival; });
+  std::erase_if(record.exchange.sources, [&](const Source&) { return left_out(exchange, i++, rule); });
   core_->record(record);
 }
 
@@ -258,11 +331,17 @@ void NeighborAverage::give_back() {
 }
 
 void NeighborAverage::proceed() {
-  if (in_group_) {
-    finish_group();
+  const Exchange& exchange = in_group_ ? members_ : turn_.exchange;
+  if (in_receipts_) {
+    read_receipts(exchange);
+  } else if (receipts_) {
+    start_receipts(exchange, in_group_ ? group_receipts_ : mix_receipts_);
     return;
   }
-  conclude(turn_.exchange);
+  if (in_group_)
+    finish_group();
+  else
+    conclude(turn_.exchange);
 }
 
 }  // namespace starling

@@ -37,11 +37,23 @@ class NeighborAverage final : public Operation {
   std::span<const Term> terms(std::size_t piece) const { return terms_[piece]; }
   void give_back();
   std::uint32_t epoch() const { return turn_.epoch; }
-  bool has_phases() const { return turn_.exchange.group.size() > 1; }
+  /// Others wait for what this rank sends after it has received something.
+  bool has_phases() const { return has_group() || receipts_; }
 
  private:
   void proceed() override;
   bool others_need_more() const override { return has_phases(); }
+  bool has_group() const { return turn_.exchange.group.size() > 1; }
+
+  /// Receipts of one phase: under which numbers they go to the sources and come from the destinations.
+  struct Receipts {
+    Topic* topic = nullptr;
+    std::vector<std::uint64_t> to, from;
+  };
+  Receipts number_receipts(const std::string& phase, const Exchange& exchange);
+  void start_receipts(const Exchange& exchange, const Receipts& numbers);
+  void read_receipts(const Exchange& exchange);
+  bool left_out(const Exchange& exchange, std::size_t source, IfLost rule) const;
 
   void note_scales();
   void start_group();
@@ -51,8 +63,8 @@ class NeighborAverage final : public Operation {
   /// Into the pieces' own places, or into a message.
   void combine_pieces(const Exchange& exchange, std::byte* message);
   std::vector<Term> terms_of(const Exchange& exchange, std::size_t piece) const;
-  /// This rank's weight with those of missing sources.
-  double own_weight(const Exchange& exchange, bool into_b) const;
+  /// This rank's weight with that of what was lost, by the rule.
+  double own_weight(const Exchange& exchange, bool into_b, IfLost rule) const;
   void record_step(const Exchange& exchange);
   void conclude(const Exchange& exchange);
   void send(const OutgoingRange& range, const Topic& topic, Rank to, std::uint64_t number);
@@ -73,6 +85,10 @@ class NeighborAverage final : public Operation {
   bool in_group_ = false;
   Exchange members_;           // the group's mean as an exchange
   std::size_t own_place_ = 0;  // in the group
+  bool receipts_ = false;      // a phase ends with them
+  bool in_receipts_ = false;
+  Receipts group_receipts_, mix_receipts_;
+  std::vector<double> unheard_;  // by destination: the share of this rank's block that it did not get
   std::vector<std::uint64_t> numbers_from_;
   std::vector<std::uint64_t> numbers_to_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
 #include "starling/flock/deadlock.h"
 #include "starling/flock/errors.h"
@@ -37,6 +38,7 @@ Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dt
   expected.sequence = sequence;
   expected.dtype = static_cast<std::uint8_t>(dtype);
   expected.count = count;
+  expected.bytes = count * size_of(dtype);
   expected.step = step_in_messages_;
   return expected;
 }
@@ -90,7 +92,7 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) {
     Awaited& awaited = awaited_[i];
     if (awaited.settled) continue;
-    auto arrival = core_->mailbox.take(awaited.expectation, topic_.text);
+    auto arrival = core_->mailbox.take(awaited.expectation, topic_);
     if (!arrival) {
       all = false;
       continue;
@@ -148,7 +150,11 @@ std::vector<Rank> Operation::missing_sources() {
 // Who loses a peer usually leaves, too, and so on: everybody names the one that was lost first.
 Rank Operation::first_loss(Rank lost) const {
   constexpr std::uint64_t kFirstLoss = 0x6C6F7373;
-  return static_cast<Rank>(core_->fabric->board().agree(register_key(kFirstLoss, 0), lost));
+  try {
+    return static_cast<Rank>(core_->fabric->board().agree(register_key(kFirstLoss, 0), lost));
+  } catch (const Error&) {
+    return lost;  // who is lost may take the register along
+  }
 }
 
 // A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
@@ -167,7 +173,7 @@ void Operation::check_losses() {
       case Loss::raise:
         raise_known_deadlock(*core_, waiting_since_);  // whose other ranks may have left
         find_cause();
-        throw PeerLost(rank, topic_.text, step_, first_loss(rank));
+        throw PeerLost(rank, described(), step_, first_loss(rank));
       case Loss::without:
         awaited_[i].settled = true;
         break;
@@ -183,6 +189,24 @@ Operation::Loss Operation::lose(const Awaited& awaited) {
   return Loss::without;
 }
 
+std::string Operation::why_it_waits(const Expectation& expected) {
+  std::string text = what_it_does(*core_, expected.source);
+  if (is_collective() && !expected.later_phase)
+    text += fmt::format(" {} is collective: call it on every rank.",
+                        topic_.call ? topic_.call->call : topic_.text);
+  return text;
+}
+
+// Of a message that comes in slowly each part is news.
+void Operation::note_progress() {
+  std::uint64_t bytes = 0;
+  Rank last = -1;
+  for (const Awaited& awaited : awaited_)
+    if (!awaited.settled && std::exchange(last, awaited.expectation.source) != awaited.expectation.source)
+      bytes += core_->fabric->bytes_from(awaited.expectation.source);
+  if (std::exchange(bytes_seen_, bytes) < bytes) waiting_since_ = looked_;
+}
+
 void Operation::check_time(Wait wait) {
   const auto missing =
       std::find_if(awaited_.begin(), awaited_.end(), [](const Awaited& awaited) { return !awaited.settled; });
@@ -190,17 +214,16 @@ void Operation::check_time(Wait wait) {
   const auto waited = looked_ - waiting_since_;
   const Expectation& expected = missing->expectation;
   if (waited > core_->hub->timeout.load())
-    throw TimedOut(fmt::format("{} (step {}) waited {:.1f} s for rank {}, longer than the timeout; {}",
-                               topic_.text, step_, seconds(waited), expected.source,
-                               what_it_does(*core_, expected.source)));
+    throw TimedOut(fmt::format("{} waited {:.1f} s for rank {}, longer than the timeout. {}", described(),
+                               seconds(waited), expected.source, why_it_waits(expected)));
   // Who polls, or waits for a limited time, may still send what others wait for.
   if (waited > kSuspectAfter && wait != Wait::poll)
-    look_for_deadlock(*core_, expected, topic_.text, waiting_since_, wait == Wait::forever);
+    look_for_deadlock(*core_, expected, described(), waiting_since_, wait == Wait::forever);
   if (waited > kWarnAfter && !warned_) {
     warned_ = true;
-    log(LogLevel::normal, fmt::format("rank {} has waited {:.0f} s for rank {} in {} (step {}); {}",
-                                      core_->self(), seconds(waited), expected.source, topic_.text, step_,
-                                      what_it_does(*core_, expected.source)));
+    log(LogLevel::normal,
+        fmt::format("rank {} has been waiting {:.0f} s for rank {} in {}. {}", core_->self(), seconds(waited),
+                    expected.source, described(), why_it_waits(expected)));
   }
 }
 
@@ -209,10 +232,13 @@ void Operation::look_around(Wait wait) {
   const std::lock_guard lock(mutex_);
   if (ended()) return;
   try {
+    core_->hub->check_membership();
     if (!others_need_more()) core_->mailbox.raise_complaints();
     check_losses();
     reconsider();
-    if (!ended()) check_time(wait);
+    if (ended()) return;
+    note_progress();
+    check_time(wait);
   } catch (...) {
     fail(std::current_exception());
   }
@@ -251,6 +277,7 @@ void Operation::look_now_and_then(Wait wait) {
   looked_ = now;
   look_around(wait);
   core_->hub->look_in_flight(this);
+  looked_ = Clock::now();
 }
 
 bool Operation::look() {
@@ -309,6 +336,13 @@ bool Pending::wait_part(std::chrono::nanoseconds duration, bool comes_back) {
 
 void Pending::pause() {
   if (operation_) operation_->wait_until(Clock::now());  // which takes back what others were told
+}
+
+void Pending::forget() {
+  if (!operation_) return;
+  operation_->advance();  // takes what is here already
+  operation_->drop();
+  operation_.reset();
 }
 
 void Pending::abandon() {

@@ -42,8 +42,14 @@ class Operation {
   bool wait_until(Deadline deadline, bool comes_back = false);
   /// Throws what went wrong, if anything.
   void raise() const;
+  /// Gives back what has arrived; what has not is not waited for any more.
+  void drop();
 
   const std::string& name() const { return topic_.text; }
+  /// What messages call it: the user's call, with its step.
+  std::string described() const {
+    return topic_.described(has_step_ ? std::optional<Step>(step_) : std::nullopt);
+  }
 
  protected:
   struct Awaited {
@@ -63,6 +69,8 @@ class Operation {
   virtual Loss lose(const Awaited& awaited);
   /// Others wait for what this rank sends in a later phase: a complaint about something else must not end it.
   virtual bool others_need_more() const { return false; }
+  /// All ranks of the flock must call it.
+  virtual bool is_collective() const { return false; }
   /// A source is lost: throws where that has a cause which the user should hear of instead.
   virtual void find_cause() {}
   /// The operation has failed: others may have to know.
@@ -78,8 +86,6 @@ class Operation {
   void finish();
   /// Ends it, but keeps what has arrived until drop().
   void finish_lending();
-  /// Gives back what has arrived; what has not is not waited for any more.
-  void drop();
 
   MessageHeader header(DType dtype, std::size_t count) const;
   /// Message `number` under `name` went to this rank: once the operation has failed, its complaint is no
@@ -93,6 +99,7 @@ class Operation {
   Topic& topic_;
   Step step_;
   Step step_in_messages_;  // both ends must name the same
+  bool has_step_ = false;  // step_ is one of a schedule's
   std::vector<Awaited> awaited_;
   /// So many bytes have gone to others.
   void sent(std::size_t bytes) const {
@@ -109,7 +116,10 @@ class Operation {
   void look_now_and_then(Wait wait);
   void check_losses();
   Rank first_loss(Rank lost) const;
+  void note_progress();
   void check_time(Wait wait);
+  /// What the source does instead of sending it.
+  std::string why_it_waits(const Expectation& expected);
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
 
@@ -125,6 +135,7 @@ class Operation {
   std::atomic<bool> something_came_{true};  // since somebody looked
   Deadline waiting_since_{};
   Deadline looked_{};
+  std::uint64_t bytes_seen_ = 0;  // from those that are waited for
   bool warned_ = false;
 };
 

@@ -29,6 +29,9 @@ class Pending {
   bool wait_on(std::chrono::nanoseconds duration);
   /// Whoever called wait_on() does something else now.
   void pause();
+  /// Ends an operation of one phase without its result: what has not come is not waited for, and what comes
+  /// later is thrown away. Its memory may go.
+  void forget();
   /// Nobody waits for it any more, and the memory it was given lives for ever.
   void abandon();
 

@@ -75,6 +75,7 @@ void ReduceAll::begin() {
     Expectation expected = expectation_of(0, member, dtype_, count_);
     expected.detail_means = pieces_.size() == 1 ? Detail::reduction : Detail::layout;
     expected.detail = head.detail;
+    if (sliced_) expected.bytes = slice(place()).count() * size_of(dtype_);
     await(expected);
   }
 }
@@ -101,24 +102,19 @@ void ReduceAll::reduce_range(std::size_t count, std::byte* out,
   const std::size_t element = size_of(dtype_);
   const std::size_t chunk = kReduceChunk / element;
   const bool sums = reduction_ == Reduction::sum || reduction_ == Reduction::average;
-  // Two bytes hold neither the sum of large numbers nor its digits: there the weights divide, in float32.
-  const double share = 1.0 / static_cast<double>(blocks.size());
-  const bool average = reduction_ == Reduction::average;
-  const bool weighted = average && element == 2;
+  const double weight = reduction_ == Reduction::average ? 1.0 / static_cast<double>(blocks.size()) : 1.0;
   std::vector<Term> terms(blocks.size());
   for (std::size_t done = 0; done < count; done += chunk) {
     const std::size_t now = std::min(chunk, count - done);
     std::byte* to = out + done * element;
     if (sums && is_floating(dtype_)) {
-      for (std::size_t i = 0; i < blocks.size(); ++i)
-        terms[i] = {blocks[i] + done * element, weighted ? share : 1.0};
+      for (std::size_t i = 0; i < blocks.size(); ++i) terms[i] = {blocks[i] + done * element, weight};
       combine(dtype_, to, terms, now, Store::cached);
     } else {
       std::memcpy(to, blocks[0] + done * element, now * element);
       for (std::size_t i = 1; i < blocks.size(); ++i)
         reduce(reduction_, dtype_, to, blocks[i] + done * element, now);
     }
-    if (average && !weighted) scale(dtype_, to, share, now);
   }
 }
 

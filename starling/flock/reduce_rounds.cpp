@@ -1,5 +1,6 @@
 #include "starling/flock/reduce_rounds.h"
 
+#include <algorithm>
 #include <bit>
 #include <fmt/format.h>
 
@@ -21,15 +22,25 @@ ReduceRounds ring(std::size_t place, std::size_t n, std::size_t count) {
   ReduceRounds rounds;
   const std::size_t right = (place + 1) % n;
   const std::size_t left = (place + n - 1) % n;
-  const auto slice = [&](std::size_t peer, std::size_t part, bool add) {
+  const auto slice = [&](std::size_t peer, std::size_t part) {
     part %= n;
-    return ReduceRound::Transfer{peer, cut(count, part, n), cut(count, part + 1, n), add};
+    return ReduceRound::Transfer{peer, cut(count, part, n), cut(count, part + 1, n)};
   };
+  for (std::size_t s = 0; s + 1 < n; ++s) {
+    ReduceRound::Transfer in = slice(left, place + 2 * n - s - 1);
+    in.add = true;
+    in.theirs = s + 1;
+    in.mine = 1;
+    rounds.push_back({{slice(right, place + n - s)}, {in}});
+  }
   for (std::size_t s = 0; s + 1 < n; ++s)
-    rounds.push_back({{slice(right, place + n - s, false)}, {slice(left, place + 2 * n - s - 1, true)}});
-  for (std::size_t s = 0; s + 1 < n; ++s)
-    rounds.push_back({{slice(right, place + 1 + n - s, false)}, {slice(left, place + n - s, false)}});
+    rounds.push_back({{slice(right, place + 1 + n - s)}, {slice(left, place + n - s)}});
   return rounds;
+}
+
+/// Members from `first` on, `span` of them, and those folded onto them.
+std::size_t folded_members(std::size_t first, std::size_t span, std::size_t rest) {
+  return span + (rest > first ? std::min(rest - first, span) : 0);
 }
 
 // What does not fit a power of two is folded onto the first members before, and told the result after.
@@ -39,7 +50,7 @@ ReduceRounds folded(std::size_t place, std::size_t n, std::size_t count, const C
   const std::size_t rest = n - p;
   ReduceRounds rounds;
   if (place >= p) return {{{{place - p, 0, count}}, {}}, {{}, {{place - p, 0, count, false}}}};
-  if (place < rest) rounds.push_back({{}, {{place + p, 0, count, true}}});
+  if (place < rest) rounds.push_back({{}, {{place + p, 0, count, true, 1, 1}}});
   core(p, rounds);
   if (place < rest) rounds.push_back({{{place + p, 0, count}}, {}});
   return rounds;
@@ -47,8 +58,12 @@ ReduceRounds folded(std::size_t place, std::size_t n, std::size_t count, const C
 
 ReduceRounds doubling(std::size_t place, std::size_t n, std::size_t count) {
   return folded(place, n, count, [&](std::size_t p, ReduceRounds& rounds) {
-    for (std::size_t bit = 1; bit < p; bit *= 2)
-      rounds.push_back({{{place ^ bit, 0, count}}, {{place ^ bit, 0, count, true}}});
+    for (std::size_t bit = 1; bit < p; bit *= 2) {
+      const std::size_t first = place & ~(bit - 1);
+      rounds.push_back({{{place ^ bit, 0, count}},
+                        {{place ^ bit, 0, count, true, folded_members(first ^ bit, bit, n - p),
+                          folded_members(first, bit, n - p)}}});
+    }
   });
 }
 
@@ -58,13 +73,20 @@ ReduceRounds halving(std::size_t place, std::size_t n, std::size_t count) {
     std::size_t low = 0;
     std::size_t high = p;
     std::vector<std::pair<std::size_t, std::size_t>> kept = {{low, high}};
+    // Those whose blocks are in this member's elements: the places that agree with its own in the low bits.
+    const auto members_like = [&](std::size_t like, std::size_t apart) {
+      std::size_t members = 0;
+      for (std::size_t q = like % apart; q < p; q += apart) members += q < n - p ? 2 : 1;
+      return members;
+    };
     for (std::size_t bit = p / 2; bit >= 1; bit /= 2) {
       const std::size_t middle = (low + high) / 2;
       const bool upper = (place & bit) != 0;
       const auto [mine_low, mine_high] = upper ? std::pair{middle, high} : std::pair{low, middle};
       const auto [give_low, give_high] = upper ? std::pair{low, middle} : std::pair{middle, high};
       rounds.push_back({{{place ^ bit, cut(count, give_low, p), cut(count, give_high, p)}},
-                        {{place ^ bit, cut(count, mine_low, p), cut(count, mine_high, p), true}}});
+                        {{place ^ bit, cut(count, mine_low, p), cut(count, mine_high, p), true,
+                          members_like(place ^ bit, 2 * bit), members_like(place, 2 * bit)}}});
       low = mine_low;
       high = mine_high;
       kept.emplace_back(low, high);
@@ -92,7 +114,8 @@ ReduceRounds tree(std::size_t place, std::size_t n, std::size_t count) {
       rounds.push_back({{}, {{place - bit, 0, count, false}}});
       break;
     }
-    if (place + bit < n) rounds.push_back({{}, {{place + bit, 0, count, true}}});
+    if (place + bit < n)
+      rounds.push_back({{}, {{place + bit, 0, count, true, std::min(bit, n - place - bit), bit}}});
   }
   for (bit /= 2; bit >= 1; bit /= 2)
     if (place + bit < n) rounds.push_back({{{place + bit, 0, count}}, {}});

@@ -29,6 +29,9 @@ struct ReduceRound {
     std::size_t begin;
     std::size_t end;
     bool add = false;  // of what is received
+    // Of what is received and added: how many members' blocks are in it, and in this member's own elements.
+    std::size_t theirs = 0;
+    std::size_t mine = 0;
   };
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;

@@ -36,8 +36,8 @@ struct RelayOptions {
 /// Throws InvalidArgument, saying why, for a schedule that is not a tree, or a few in turn.
 void check_relay_trees(const Schedule& schedule);
 
-/// RelaySum: every step each rank tells its neighbours on a tree the sum of its own block and of what its
-/// other neighbours told it a step before, so that everybody sees the sum of all blocks, of rank j as it was
+/// RelaySum: every step each rank tells its neighbours on a tree the mean of its own block and of what its
+/// other neighbours told it a step before, so that everybody sees the mean of all blocks, of rank j as it was
 /// max(0, hops - 1) steps ago. A handle; copies share everything. One call at a time.
 ///
 /// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block: the even
@@ -54,7 +54,7 @@ class Relay {
     struct Message {
       std::size_t tree = 0;
       Rank neighbor = 0;
-      std::uint64_t blocks = 0;  // in the sum
+      std::uint64_t blocks = 0;  // in the mean
       std::vector<std::byte> sum;
     };
     std::vector<Message> messages;

@@ -61,6 +61,7 @@ RelaySum::RelaySum(std::shared_ptr<Relay::State> state, Core::Turn turn, const P
       state_(std::move(state)),
       turn_(std::move(turn)),
       block_(block) {
+  has_step_ = true;
   const auto trees = static_cast<std::size_t>(turn_.over->period());
   for (std::size_t tree = 0; tree < trees; ++tree) {
     lanes_.push_back(lane_of(tree, trees));
@@ -140,17 +141,19 @@ void RelaySum::begin_step() {
   }
 }
 
-/// To a neighbour: this rank's block and what the others said last.
+/// To a neighbour: the mean of this rank's block and of what the others said last. Means travel, not sums:
+/// equal blocks stay what they are, and float16 does not overflow.
 struct RelaySum::Letter {
   Outgoing message;
-  std::vector<const std::byte*> heard = {};
+  std::vector<Said> heard = {};
   std::uint64_t count = 1;
 
   void write(DType dtype, const void* own, std::size_t from, std::size_t count_now,
              std::vector<Term>& terms) const {
     const std::size_t offset = from * size_of(dtype);
-    terms.assign(1, {own, 1});
-    for (const std::byte* data : heard) terms.push_back({data + offset, 1});
+    const auto all = static_cast<double>(count);
+    terms.assign(1, {own, 1 / all});
+    for (const Said& one : heard) terms.push_back({one.data + offset, static_cast<double>(one.blocks) / all});
     combine(dtype, message.bytes().data() + offset, terms, count_now,
             message.bytes().size() < kPastTheCache ? Store::cached : Store::streaming);
   }
@@ -167,7 +170,7 @@ std::vector<std::vector<RelaySum::Letter>> RelaySum::letters() const {
           throw InvalidArgument(fmt::format("{}: what rank {} said has {} bytes, this block {}", topic_.text,
                                             from.second, heard.bytes().size(),
                                             letter.message.bytes().size()));
-        letter.heard.push_back(heard.bytes().data());
+        letter.heard.push_back({heard.bytes().data(), heard.blocks});
         letter.count += heard.blocks;
       }
       all[tree].push_back(std::move(letter));
@@ -212,11 +215,12 @@ RelaySum::Mixture RelaySum::mixture(const std::vector<Said>& said) {
   Mixture mix;
   std::int64_t count = 1;
   for (const Said& one : said) {
-    mix.heard.push_back(one.data);
     count += static_cast<std::int64_t>(one.blocks);
   }
   const Missing missing = state_->options.missing;
-  mix.weight = mix.self_weight = 1.0 / static_cast<double>(missing == Missing::counts ? count : n);
+  const auto all = static_cast<double>(missing == Missing::counts ? count : n);
+  mix.self_weight = 1 / all;
+  for (const Said& one : said) mix.heard.push_back({one.data, static_cast<double>(one.blocks) / all});
   if (const std::int64_t gap = n - count; gap > 0) {
     const double rest = static_cast<double>(gap) / static_cast<double>(n);
     // Once everybody has been heard, only the dead are missing, and the start is no stand-in for them.
@@ -235,7 +239,7 @@ void RelaySum::combine_lanes(const std::vector<Mixture>& mixtures) {
     const Mixture& mix = mixtures[tree];
     if (lane.count == 0) continue;
     std::vector<Term> terms = {{element(block_.in.data, lane.first), mix.self_weight}};
-    for (const std::byte* data : mix.heard) terms.push_back({data, mix.weight});
+    terms.insert(terms.end(), mix.heard.begin(), mix.heard.end());
     if (mix.reference_weight > 0)
       terms.push_back({element(state_->reference.data(), lane.first), mix.reference_weight});
     std::byte* out = static_cast<std::byte*>(block_.out) + lane.first * size_of(block_.in.dtype);
@@ -257,7 +261,7 @@ void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
     for (std::size_t tree = 0; tree < trees; ++tree) {
       const Mixture& mix = mixtures[tree];
       terms.assign(1, {own[tree], mix.self_weight});
-      for (const std::byte* data : mix.heard) terms.push_back({element(data, done / trees), mix.weight});
+      for (const Term& one : mix.heard) terms.push_back({element(one.data, done / trees), one.weight});
       if (mix.reference_weight > 0) terms.push_back({reference[tree], mix.reference_weight});
       combine(block_.in.dtype, own[tree], terms, share(now, tree, trees), Store::cached);
     }

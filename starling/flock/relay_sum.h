@@ -4,6 +4,7 @@
 
 #include "starling/flock/operation.h"
 #include "starling/flock/relay.h"
+#include "starling/kernel/combine.h"
 
 namespace starling {
 
@@ -67,20 +68,20 @@ class RelaySum final : public Operation {
   std::uint64_t layout() const;
   void check_layout() const;
 
+  /// The mean of so many blocks, as a neighbour told it.
+  struct Said {
+    const std::byte* data;
+    std::uint64_t blocks;
+  };
   struct Letter;
   std::vector<std::vector<Letter>> letters() const;
   void post_messages();
 
   /// How a lane's result is made of what is there.
   struct Mixture {
-    std::vector<const std::byte*> heard;
+    std::vector<Term> heard;
     double self_weight = 0;
-    double weight = 0;
     double reference_weight = 0;
-  };
-  struct Said {
-    const std::byte* data;
-    std::uint64_t blocks;
   };
   Mixture mixture(const std::vector<Said>& said);
   /// What goes into the result: what has just arrived, or with overlap, what was heard before this step.

@@ -1,5 +1,8 @@
 #include "starling/flock/staged_reduce.h"
 
+#include <utility>
+
+#include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
 
@@ -59,10 +62,13 @@ bool StagedReduce::go_on() {
   std::size_t next = 0;
   for (const auto& receive : rounds_[round_].receives) {
     const Arrival& arrival = awaited_[next++].arrival;
-    if (receive.add) {
+    if (receive.add && reduction_ == Reduction::average) {
+      average_in(receive, arrival.bytes().data());
+    } else if (receive.add) {
       reduce(reduction_, dtype_, work(receive.begin), arrival.bytes().data(), receive.end - receive.begin);
     } else {
-      copy_bytes(work(receive.begin), arrival.bytes().data(), arrival.bytes().size());
+      copy_bytes(work(receive.begin), arrival.bytes().data(),
+                 (receive.end - receive.begin) * size_of(dtype_));
     }
   }
   awaited_.clear();
@@ -71,9 +77,17 @@ bool StagedReduce::go_on() {
   return false;
 }
 
+// Averages travel, not sums, so that equal values stay what they are. In the order of places: both ends of an
+// exchange must get the same bits.
+void StagedReduce::average_in(const ReduceRound::Transfer& receive, const std::byte* arrived) {
+  const auto all = static_cast<double>(receive.mine + receive.theirs);
+  Term terms[] = {{work(receive.begin), static_cast<double>(receive.mine) / all},
+                  {arrived, static_cast<double>(receive.theirs) / all}};
+  if (receive.peer < place()) std::swap(terms[0], terms[1]);
+  combine(dtype_, work(receive.begin), terms, receive.end - receive.begin, Store::cached);
+}
+
 void StagedReduce::deliver() {
-  if (reduction_ == Reduction::average && count_ > 0)
-    scale(dtype_, work_.data(), 1.0 / static_cast<double>(members().size()), count_);
   std::size_t at = 0;
   for (const Piece& piece : pieces_) {
     convert(dtype_, work(at), piece.in.dtype, piece.out, piece.in.count);

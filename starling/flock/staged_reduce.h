@@ -20,6 +20,7 @@ class StagedReduce final : public Collective {
 
   std::byte* work(std::size_t element) { return work_.data() + element * size_of(dtype_); }
   void start_round();
+  void average_in(const ReduceRound::Transfer& receive, const std::byte* arrived);
 
   Pieces pieces_;
   Reduction reduction_;

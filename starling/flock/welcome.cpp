@@ -97,6 +97,7 @@ Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
                                     size(), opening.newcomers.size(), next_size));
   Flock larger(std::move(fabric));
   larger.core_->follow(*core_, next_schedule);
+  larger.take_the_place_of(*this);
   return larger;
 }
 

@@ -114,7 +114,8 @@ void Window::meet(Rank other, const void* mine, double weight, void* moved) {
   const std::optional<Step> stamp = state.way(rank).meet(mine, weight, moved);
   const std::size_t bytes = state.shape.bytes();
   if (!stamp) {
-    if (!state.core->reweighting()) throw PeerLost(rank, state.name, state.progress);
+    if (!state.core->reweighting())
+      throw PeerLost(rank, state.core->mailbox.described(state.name), state.progress);
     std::memset(moved, 0, bytes);  // whom it cannot meet any more it does not move towards
     return;
   }

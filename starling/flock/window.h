@@ -18,6 +18,7 @@ class Core;
 
 struct WindowOptions {
   bool zero = false;               // slots begin empty instead of with a copy of the owner's tensor
+  double copies_p = 1;             // p of such a copy until it is replaced
   bool readable = true;            // others may get(): every update publishes a copy
   bool shared = false;             // others may meet() the tensor: it lives in the window, see load()
   SchedulePtr schedule = nullptr;  // whose neighbours have slots; the flock's unless given

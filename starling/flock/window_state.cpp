@@ -54,9 +54,23 @@ std::vector<std::int64_t> Window::State::card() const {
   return card;
 }
 
+// They come from other processes.
+void Window::State::check_card(const std::vector<std::int64_t>& cards, std::size_t at) const {
+  const auto is_member = [&](std::int64_t rank) {
+    return std::find(core->members.begin(), core->members.end(), rank) != core->members.end();
+  };
+  const std::size_t left = cards.size() - at;
+  const bool whole = left >= 3 && cards[at + 2] >= 0 && static_cast<std::uint64_t>(cards[at + 2]) <= left - 3;
+  const auto end = cards.begin() + static_cast<std::ptrdiff_t>(whole ? at + 3 + cards[at + 2] : at);
+  if (!whole || !is_member(cards[at]) ||
+      !std::all_of(cards.begin() + static_cast<std::ptrdiff_t>(at) + 3, end, is_member))
+    throw Error(fmt::format("{}: rank {} sent a damaged description of its window", name, cards[at]));
+}
+
 void Window::State::connect(const std::vector<std::int64_t>& cards) {
   const Rank self = core->self();
   for (std::size_t i = 0; i < cards.size();) {
+    check_card(cards, i);
     WindowPart part{static_cast<Rank>(cards[i])};
     const auto called = static_cast<std::uint64_t>(cards[i + 1]);
     const auto count = static_cast<std::size_t>(cards[i + 2]);
@@ -70,7 +84,12 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
           called, has_slot, service->progress(part.owner));
       continue;
     }
-    part.memory = core->fabric->exposed(part.owner, part.owner == self ? memory : called);
+    const std::uint64_t where = part.owner == self ? memory : called;
+    const std::uint64_t last = where + shape.part_bytes(count) - 1;
+    part.memory = core->fabric->exposed(part.owner, where);
+    if (where % alignof(WindowControl) != 0 || last < where ||
+        core->fabric->exposed(part.owner, last) == nullptr)
+      throw Error(fmt::format("{}: rank {} sent a damaged description of its window", name, part.owner));
     auto way = std::make_unique<MemoryWay>(core->fabric, shape, part, self);
     if (part.owner == self) own = way.get();
     ways[part.owner] = std::move(way);
@@ -81,7 +100,7 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
     for (auto& [source, cell] : slots)
       cell.replace([&](const Content& fresh) {
         copy_bytes(fresh.data, tensor.data, shape.bytes());
-        *fresh.p = p;
+        *fresh.p = options.copies_p;
         *fresh.stamp = 0;
       });
   options.readable = options.readable || options.shared;

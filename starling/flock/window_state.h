@@ -16,6 +16,8 @@ struct Window::State {
   std::vector<std::int64_t> card() const;
   /// With everybody's cards.
   void connect(const std::vector<std::int64_t>& cards);
+  /// Throws Error where the card at this place cannot be one.
+  void check_card(const std::vector<std::int64_t>& cards, std::size_t at) const;
   void publish_own();  // where the window is readable
   /// Throws InvalidArgument where the window is not shared.
   void check_shared() const;

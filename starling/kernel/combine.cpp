@@ -3,10 +3,13 @@
 #include "starling/kernel/combine.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include <limits>
 
+#include "starling/kernel/average.h"
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,7 +23,7 @@ HWY_INLINE Lane<T> rounded_weight(double weight) {
 }
 
 // A few terms: pointers and weights stay in registers.
-template <typename T, std::size_t kTerms>
+template <typename T, std::size_t kTerms, SumForm kForm = SumForm::products>
 class ShortSum {
  public:
   explicit ShortSum(std::span<const Term> terms) {
@@ -32,13 +35,28 @@ class ShortSum {
 
   template <class D, class Loader>
   HWY_INLINE hn::Vec<D> operator()(D d, std::size_t i, Loader loader) const {
-    auto sum = hn::Mul(hn::Set(d, weight_[0]), loader(d, data_[0] + i));
-    for (std::size_t t = 1; t < kTerms; ++t)
-      sum = hn::Add(sum, hn::Mul(hn::Set(d, weight_[t]), loader(d, data_[t] + i)));
-    return sum;
+    const auto first = loader(d, data_[0] + i);
+    if constexpr (kForm == SumForm::products) {
+      auto sum = hn::Mul(hn::Set(d, weight_[0]), first);
+      for (std::size_t t = 1; t < kTerms; ++t)
+        sum = hn::Add(sum, hn::Mul(hn::Set(d, weight_[t]), loader(d, data_[t] + i)));
+      return sum;
+    } else {
+      auto sum = pull(d, 1, first, i, loader);
+      for (std::size_t t = 2; t < kTerms; ++t) sum = hn::Add(sum, pull(d, t, first, i, loader));
+      if constexpr (kForm == SumForm::mean) sum = hn::Div(sum, hn::Set(d, Lane<T>(kTerms)));
+      return hn::Sub(first, sum);
+    }
   }
 
  private:
+  // Subtracted from the first in the end, so that equal values keep even the sign of zero.
+  template <class D, class V, class Loader>
+  HWY_INLINE V pull(D d, std::size_t t, V first, std::size_t i, Loader loader) const {
+    const V difference = hn::Sub(first, loader(d, data_[t] + i));
+    return kForm == SumForm::mean ? difference : hn::Mul(hn::Set(d, weight_[t]), difference);
+  }
+
   const T* data_[kTerms];
   Lane<T> weight_[kTerms];
 };
@@ -46,23 +64,41 @@ class ShortSum {
 template <typename T>
 class LongSum {
  public:
-  explicit LongSum(std::span<const Term> terms) : terms_(terms) {}
+  LongSum(std::span<const Term> terms, SumForm form) : terms_(terms), form_(form) {}
 
   template <class D, class Loader>
   HWY_INLINE hn::Vec<D> operator()(D d, std::size_t i, Loader loader) const {
-    auto sum = product(d, terms_[0], i, loader);
-    for (std::size_t t = 1; t < terms_.size(); ++t) sum = hn::Add(sum, product(d, terms_[t], i, loader));
+    const auto first = value(d, 0, i, loader);
+    if (form_ == SumForm::mean) {
+      auto sum = hn::Sub(first, value(d, 1, i, loader));
+      for (std::size_t t = 2; t < terms_.size(); ++t)
+        sum = hn::Add(sum, hn::Sub(first, value(d, t, i, loader)));
+      return hn::Sub(first, hn::Div(sum, hn::Set(d, static_cast<Lane<T>>(terms_.size()))));
+    }
+    if (form_ == SumForm::average) {
+      auto sum = hn::Mul(weight(d, 1), hn::Sub(first, value(d, 1, i, loader)));
+      for (std::size_t t = 2; t < terms_.size(); ++t)
+        sum = hn::Add(sum, hn::Mul(weight(d, t), hn::Sub(first, value(d, t, i, loader))));
+      return hn::Sub(first, sum);
+    }
+    auto sum = hn::Mul(weight(d, 0), first);
+    for (std::size_t t = 1; t < terms_.size(); ++t)
+      sum = hn::Add(sum, hn::Mul(weight(d, t), value(d, t, i, loader)));
     return sum;
   }
 
  private:
   template <class D, class Loader>
-  static HWY_INLINE hn::Vec<D> product(D d, const Term& term, std::size_t i, Loader loader) {
-    const auto weight = hn::Set(d, rounded_weight<T>(term.weight));
-    return hn::Mul(weight, loader(d, static_cast<const T*>(term.data) + i));
+  HWY_INLINE hn::Vec<D> value(D d, std::size_t t, std::size_t i, Loader loader) const {
+    return loader(d, static_cast<const T*>(terms_[t].data) + i);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> weight(D d, std::size_t t) const {
+    return hn::Set(d, rounded_weight<T>(terms_[t].weight));
   }
 
   std::span<const Term> terms_;
+  SumForm form_;
 };
 
 // Beside many sources, past the cache was not faster (measured); so the long sum has no such loop.
@@ -74,7 +110,7 @@ void write(T* out, std::size_t count, bool streaming, const Sum& sum) {
 }
 
 template <typename T>
-void combine_as(void* to, std::span<const Term> terms, std::size_t count, bool streaming) {
+void combine_as(void* to, std::span<const Term> terms, SumForm form, std::size_t count, bool streaming) {
   T* out = static_cast<T*>(to);
   switch (terms.size()) {
     case 0:
@@ -83,19 +119,24 @@ void combine_as(void* to, std::span<const Term> terms, std::size_t count, bool s
     case 1:
       return write(out, count, streaming, ShortSum<T, 1>(terms));
     case 2:
-      return write(out, count, streaming, ShortSum<T, 2>(terms));
+      if (form == SumForm::products) return write(out, count, streaming, ShortSum<T, 2>(terms));
+      return write(out, count, streaming, ShortSum<T, 2, SumForm::average>(terms));
     case 3:
-      return write(out, count, streaming, ShortSum<T, 3>(terms));
+      if (form == SumForm::products) return write(out, count, streaming, ShortSum<T, 3>(terms));
+      if (form == SumForm::mean) return write(out, count, streaming, ShortSum<T, 3, SumForm::mean>(terms));
+      return write(out, count, streaming, ShortSum<T, 3, SumForm::average>(terms));
     case 4:
-      return write(out, count, streaming, ShortSum<T, 4>(terms));
+      if (form == SumForm::products) return write(out, count, streaming, ShortSum<T, 4>(terms));
+      return write(out, count, streaming, ShortSum<T, 4, SumForm::average>(terms));
     default:
-      return write(out, count, streaming, LongSum<T>(terms));
+      return write(out, count, streaming, LongSum<T>(terms, form));
   }
 }
 
-void combine_here(DType dtype, void* out, std::span<const Term> terms, std::size_t count, bool streaming) {
+void combine_here(DType dtype, void* out, std::span<const Term> terms, SumForm form, std::size_t count,
+                  bool streaming) {
   dispatch(dtype, [&]<typename T>(std::type_identity<T>) {
-    if constexpr (is_floating_element<T>) combine_as<T>(out, terms, count, streaming);
+    if constexpr (is_floating_element<T>) combine_as<T>(out, terms, form, count, streaming);
   });
 }
 
@@ -113,7 +154,32 @@ bool worth_streaming(const void* out, std::span<const Term> terms, std::size_t b
   return std::none_of(terms.begin(), terms.end(), [&](const Term& term) { return term.data == out; });
 }
 
+// A NaN compares false and makes no average.
+SumForm form_of(DType dtype, std::span<const Term> terms) {
+  if (terms.size() < 2) return SumForm::products;
+  const double unit = dtype == DType::float64 ? 0x1p-53 : 0x1p-24;
+  const auto n = static_cast<double>(terms.size());
+  double sum = 0;
+  bool equal = true;
+  for (const Term& term : terms) {
+    if (!(term.weight >= 0)) return SumForm::products;
+    sum += term.weight;
+    equal = equal && std::abs(n * term.weight - 1) <= 2 * unit;
+  }
+  if (!(std::abs(sum - 1) <= n * unit)) return SumForm::products;
+  return equal && !std::has_single_bit(terms.size()) ? SumForm::mean : SumForm::average;
+}
+
 }  // namespace
+
+SumPlan::SumPlan(DType dtype, std::span<const Term> given) : form(form_of(dtype, given)), terms(given) {
+  if (form != SumForm::average || given[0].weight != 0) return;
+  reordered_.assign(given.begin(), given.end());
+  const auto first =
+      std::find_if(reordered_.begin(), reordered_.end(), [](const Term& term) { return term.weight != 0; });
+  std::rotate(reordered_.begin(), first, first + 1);
+  terms = reordered_;
+}
 
 void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t count, Store store) {
   if (!is_floating(dtype))
@@ -122,7 +188,8 @@ void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t co
   const bool streaming = store == Store::automatic ? worth_streaming(out, terms, count * size_of(dtype))
                                                    : store == Store::streaming;
   static constexpr decltype(&HWY_STATIC_DISPATCH(combine_here)) kTable[] = STARLING_TARGETS_OF(combine_here);
-  choose(kTable)(dtype, out, terms, count, streaming);
+  const SumPlan plan(dtype, terms);
+  choose(kTable)(dtype, out, plan.terms, plan.form, count, streaming);
 }
 
 }  // namespace starling

@@ -21,7 +21,7 @@ struct Term {
 /// rounded once, to nearest even. Per element ((w0*x0) + w1*x1) + ..., every operation rounded on its own:
 /// the bits are the same on every instruction set, for every alignment and however the range is split into
 /// calls. (A NaN stays a NaN; which one is not promised.) Above four terms `store` makes no difference.
-/// Throws InvalidArgument for integers.
+/// Throws InvalidArgument for integers. An average is computed from differences: see kernel/average.h.
 void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t count,
              Store store = Store::automatic);
 
@@ -30,7 +30,7 @@ void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t co
 /// float32 or float64); x and out, which may be the same, are float32, or float64 as the messages are.
 /// Without x (null) the differences alone. With symmetric weights each pair's differences cancel exactly, so
 /// that the flock's mean moves only by the last rounding of each element, not by that of the messages. The
-/// differences are summed first, in the given order, and x is added last.
+/// differences are summed first, in the given order, and x comes last: equal messages leave x bit for bit.
 void combine_around(DType message, void* out, const void* x, const void* own, std::span<const Term> terms,
                     std::size_t count);
 

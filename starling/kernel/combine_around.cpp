@@ -22,12 +22,13 @@ void around(Lane<Message>* out, const Lane<Message>* x, const Message* own, std:
   map<L>(out, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
     const auto center = loader(d, own + i);
     const auto pull = [&](const Term& term) HWY_ATTR {
-      const auto difference = hn::Sub(loader(d, static_cast<const Message*>(term.data) + i), center);
+      const auto difference = hn::Sub(center, loader(d, static_cast<const Message*>(term.data) + i));
       return hn::Mul(hn::Set(d, static_cast<L>(term.weight)), difference);
     };
     auto sum = pull(terms[0]);
     for (std::size_t t = 1; t < number; ++t) sum = hn::Add(sum, pull(terms[t]));
-    return x == nullptr ? sum : hn::Add(loader(d, x + i), sum);
+    // Subtracted, so that without differences x keeps even the sign of zero.
+    return hn::Sub(x == nullptr ? hn::Zero(d) : loader(d, x + i), sum);
   });
 }
 

@@ -51,11 +51,12 @@ void around_int8(float* out, const float* x, const Int8Run& own, std::span<const
     };
     const auto center = value(own);
     const auto pull = [&](const Int8Term& term) HWY_ATTR {
-      return hn::Mul(hn::Set(d, static_cast<float>(term.weight)), hn::Sub(value(term.run), center));
+      return hn::Mul(hn::Set(d, static_cast<float>(term.weight)), hn::Sub(center, value(term.run)));
     };
     auto sum = pull(terms[0]);
     for (std::size_t t = 1; t < number; ++t) sum = hn::Add(sum, pull(terms[t]));
-    return x == nullptr ? sum : hn::Add(hn::LoadU(d, x + i), sum);
+    // Subtracted, so that without differences x keeps even the sign of zero.
+    return hn::Sub(x == nullptr ? hn::Zero(d) : hn::LoadU(d, x + i), sum);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "starling/kernel/combine.h"
+#include "starling/kernel/average.h"
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -71,6 +71,18 @@ void reduce_here(Reduction reduction, DType dtype, void* accumulator, const void
            [&]<typename T>(std::type_identity<T>) { reduce_as<T>(reduction, accumulator, in, count); });
 }
 
+void divide_here(DType dtype, void* data, double number, std::size_t count) {
+  dispatch(dtype, [&]<typename T>(std::type_identity<T>) {
+    if constexpr (is_floating_element<T>) {
+      T* values = static_cast<T*>(data);
+      const auto divisor = static_cast<Lane<T>>(number);
+      map<Lane<T>>(values, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
+        return hn::Div(loader(d, values + i), hn::Set(d, divisor));
+      });
+    }
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace starling
 HWY_AFTER_NAMESPACE();
@@ -99,12 +111,25 @@ void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in,
   choose(kTable)(reduction, dtype, accumulator, in, count);
 }
 
-void scale(DType dtype, void* data, double factor, std::size_t count) {
+namespace {
+
+void check_floating(DType dtype, const char* kernel) {
   if (!is_floating(dtype))
-    throw InvalidArgument(
-        "scale: needs a floating dtype (float64, float32, "
-        "float16, bfloat16), not " +
-        name(dtype));
+    throw InvalidArgument(std::string(kernel) +
+                          ": needs a floating dtype (float64, float32, float16, bfloat16), not " +
+                          name(dtype));
+}
+
+}  // namespace
+
+void divide(DType dtype, void* data, double number, std::size_t count) {
+  check_floating(dtype, "divide");
+  static constexpr decltype(&HWY_STATIC_DISPATCH(divide_here)) kTable[] = STARLING_TARGETS_OF(divide_here);
+  choose(kTable)(dtype, data, number, count);
+}
+
+void scale(DType dtype, void* data, double factor, std::size_t count) {
+  check_floating(dtype, "scale");
   const Term term{data, factor};
   combine(dtype, data, {&term, 1}, count);
 }

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 #include <vector>
 
+#include "starling/kernel/average.h"
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,8 +22,8 @@ HWY_INLINE V times_plus(V a, V b, V c) {
   return hn::Add(hn::Mul(a, b), c);
 }
 
-// The loop that all updates share: what to do with (y, g) is the rule's.
-template <typename T, std::size_t kTerms, typename Rule>
+// The loop that all updates share: what to do with (y, g) is the rule's. Several terms are an average.
+template <typename T, std::size_t kTerms, SumForm kForm, typename Rule>
 void stride_through(const Stride& stride, const Rule& rule) {
   std::array<const T*, kTerms> from{};
   std::array<T, kTerms> weight{};
@@ -34,35 +35,52 @@ void stride_through(const Stride& stride, const Rule& rule) {
   const auto scale = static_cast<T>(stride.gradient_scale);
   auto* x = static_cast<T*>(stride.x);
   auto* copy = static_cast<T*>(stride.copy);
-  const auto one_vector = [&](auto d, std::size_t i) HWY_ATTR {
+  // next - next is +0 for every finite number and a NaN otherwise.
+  const auto one_vector = [&](auto d, std::size_t i, auto& odd) HWY_ATTR {
     auto y = hn::LoadU(d, from[0] + i);
-    // A block of its own is taken as it is.
-    if (kTerms > 1 || weight[0] != T(1)) y = hn::Mul(hn::Set(d, weight[0]), y);
-    for (std::size_t t = 1; t < kTerms; ++t)
-      y = hn::Add(y, hn::Mul(hn::Set(d, weight[t]), hn::LoadU(d, from[t] + i)));
+    if constexpr (kTerms == 1) {
+      // A block of its own is taken as it is.
+      if (weight[0] != T(1)) y = hn::Mul(hn::Set(d, weight[0]), y);
+    } else {
+      const auto pull = [&](std::size_t t) HWY_ATTR {
+        const auto difference = hn::Sub(y, hn::LoadU(d, from[t] + i));
+        return kForm == SumForm::mean ? difference : hn::Mul(hn::Set(d, weight[t]), difference);
+      };
+      auto sum = pull(1);
+      for (std::size_t t = 2; t < kTerms; ++t) sum = hn::Add(sum, pull(t));
+      if constexpr (kForm == SumForm::mean) sum = hn::Div(sum, hn::Set(d, T(kTerms)));
+      y = hn::Sub(y, sum);
+    }
     const auto next = rule(d, i, y, hn::Mul(hn::Set(d, scale), hn::LoadU(d, gradient + i)));
     hn::StoreU(next, d, x + i);
     if (copy != nullptr) hn::StoreU(next, d, copy + i);
+    odd = hn::Or(odd, hn::Sub(next, next));
   };
   const hn::ScalableTag<T> d;
   const hn::CappedTag<T, 1> one;
   const std::size_t lanes = hn::Lanes(d);
+  auto odd = hn::Zero(d);
+  auto odd_rest = hn::Zero(one);
   std::size_t i = 0;
-  for (; i + lanes <= stride.count; i += lanes) one_vector(d, i);
-  for (; i < stride.count; ++i) one_vector(one, i);
+  for (; i + lanes <= stride.count; i += lanes) one_vector(d, i, odd);
+  for (; i < stride.count; ++i) one_vector(one, i, odd_rest);
+  const bool finite = hn::AllTrue(d, hn::Eq(odd, hn::Zero(d))) && hn::GetLane(odd_rest) == T(0);
+  if (!finite && stride.nonfinite != nullptr) *stride.nonfinite = true;
 }
 
 template <typename T, typename Rule>
 void stride_with(const Stride& stride, const Rule& rule) {
   switch (stride.from.size()) {
     case 1:
-      return stride_through<T, 1>(stride, rule);
+      return stride_through<T, 1, SumForm::products>(stride, rule);
     case 2:
-      return stride_through<T, 2>(stride, rule);
+      return stride_through<T, 2, SumForm::average>(stride, rule);
     case 3:
-      return stride_through<T, 3>(stride, rule);
+      if (SumPlan(dtype_of<T>, stride.from).form == SumForm::mean)
+        return stride_through<T, 3, SumForm::mean>(stride, rule);
+      return stride_through<T, 3, SumForm::average>(stride, rule);
     default:
-      return stride_through<T, 4>(stride, rule);
+      return stride_through<T, 4, SumForm::average>(stride, rule);
   }
 }
 
@@ -215,12 +233,18 @@ bool wide(DType dtype, const char* kernel) {
   return dtype == DType::float64;
 }
 
-// Four terms at most: a longer sum is added up in `x` first, piece by piece through the cache.
+// A block, or an average of four at most: another sum is added up in `x` first, piece by piece through the
+// cache.
 template <typename Kernel>
 void in_few_terms(DType dtype, const Stride& stride, const Kernel& kernel) {
   if (stride.from.empty()) throw InvalidArgument("an update needs something to start from");
   constexpr std::size_t kMostTerms = 4;
-  if (stride.from.size() <= kMostTerms) return kernel(stride, std::size_t{0});
+  const SumPlan plan(dtype, stride.from);
+  if (stride.from.size() == 1 || (plan.form != SumForm::products && stride.from.size() <= kMostTerms)) {
+    Stride ordered = stride;
+    ordered.from = plan.terms;
+    return kernel(ordered, std::size_t{0});
+  }
   constexpr std::size_t kPieceElements = 4096;
   const std::size_t element = size_of(dtype);
   for (std::size_t begin = 0; begin < stride.count; begin += kPieceElements) {

@@ -8,9 +8,9 @@
 
 namespace starling {
 
-/// One run of parameters on its way through a local optimizer, in one pass: y = the sum of `from`, then x <-
-/// y + U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as the memory that
-/// neighbours read). `x` may be one of the summands. float32 or float64.
+/// One run of parameters on its way through a local optimizer, in one pass: y = combine() of `from`, bit for
+/// bit, then x <- y + U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as
+/// the memory that neighbours read). `x` may be one of the summands. float32 or float64.
 struct Stride {
   std::span<const Term> from;
   const void* gradient = nullptr;
@@ -18,6 +18,8 @@ struct Stride {
   void* x = nullptr;
   void* copy = nullptr;
   std::size_t count = 0;
+  /// Where given, set to true when an element of the result is infinite or not a number.
+  bool* nonfinite = nullptr;
 };
 
 /// torch's SGD: d = g + weight_decay y; m <- momentum m + (1 - dampening) d; x = y - lr (d, m, or d +

@@ -16,9 +16,9 @@
 namespace starling::launch {
 namespace {
 
-constexpr std::array<std::string_view, 8> kOurs = {"STARLING_RANK",    "STARLING_SIZE", "STARLING_JOB",
+constexpr std::array<std::string_view, 9> kOurs = {"STARLING_RANK",    "STARLING_SIZE", "STARLING_JOB",
                                                    "STARLING_PART",    "RANK",          "WORLD_SIZE",
-                                                   "LOCAL_WORLD_SIZE", "LOCAL_RANK"};
+                                                   "LOCAL_WORLD_SIZE", "LOCAL_RANK",    "STARLING_LAUNCHER"};
 
 bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);

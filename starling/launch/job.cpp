@@ -28,7 +28,7 @@ Pipe output_pipe() {
   return pipe;
 }
 
-std::vector<Fd> open_logs(const std::string& folder, Rank n) {
+std::vector<Fd> open_logs(const std::string& folder, Rank n, bool append) {
   std::vector<Fd> logs(static_cast<std::size_t>(n));
   if (folder.empty()) return logs;
   std::error_code error;
@@ -37,7 +37,7 @@ std::vector<Fd> open_logs(const std::string& folder, Rank n) {
     throw InvalidArgument(fmt::format("cannot make the log folder '{}': {}", folder, error.message()));
   for (Rank rank = 0; rank < n; ++rank) {
     const std::string path = fmt::format("{}/rank-{}.log", folder, rank);
-    Fd log(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+    Fd log(open(path.c_str(), O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666));
     if (!log) throw InvalidArgument(fmt::format("cannot write the log '{}': {}", path, std::strerror(errno)));
     logs[static_cast<std::size_t>(rank)] = std::move(log);
   }
@@ -48,10 +48,6 @@ bool same_file(int a, int b) {
   struct stat x {};
   struct stat y {};
   return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-rlim_t files_needed(Rank n) {
-  return 4 * static_cast<rlim_t>(n) + 64;
 }
 
 // A part's own processes: other parts of the job may run on this machine too, and outlive this one.
@@ -77,21 +73,26 @@ std::string guarded(const LaunchOptions& options, const std::string& token) {
 
 }  // namespace
 
-Job::Job(const LaunchOptions& options)
+rlim_t Job::files_needed(Rank ranks) {
+  return 4 * static_cast<rlim_t>(ranks) + 64;
+}
+
+Job::Job(const LaunchOptions& options, Takeover& takeover)
     : options_(options),
       cpus_(allowed_cpus()),
       token_(options.token.empty() ? random_token() : options.token),
       environment_(environment_for(options, token_, cpus_.size())),
       file_(find_program(options.command.front(), environment_.get("PATH"))),
       spared_(descendants(getpid())),
-      takeover_(files_needed(options.ranks)),
-      logs_(open_logs(options.log_dir, options.ranks)),
+      takeover_(takeover),
+      logs_(open_logs(options.log_dir, options.ranks, options.append_logs)),
       guard_(guarded(options, token_)),
       out_sink_(STDOUT_FILENO),
       err_sink_(STDERR_FILENO),
       err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? &out_sink_ : &err_sink_),
       // At a terminal all ranks stay in our process group: only so may rank 0 read from it.
       shares_group_(options.hosts.empty() && isatty(STDIN_FILENO) != 0),
+      continues_(options.continues),
       deaths_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!deaths_) throw Error(fmt::format("cannot watch processes: {}", std::strerror(errno)));
   spared_.push_back(guard_.pid());
@@ -144,6 +145,7 @@ void Job::start(const ChildPlan& plan) {
 void Job::start_ranks() {
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing) throw Error(fmt::format("cannot open /dev/null: {}", std::strerror(errno)));
+  open_notices();
   ChildPlan plan = common_plan();
   const JobPart part = options_.part.value_or(JobPart{0, options_.ranks});
   members_.reserve(static_cast<std::size_t>(options_.ranks));
@@ -179,13 +181,15 @@ void Job::loop() {
   }
 }
 
-int Job::run() {
+JobResult Job::run() {
   loop();
   for (Member& member : members_) member.output.finish();
   for (HostLink& link : links_) link.words().finish();
   report();
   flush();
-  return exit_status();
+  const int status = exit_status();
+  const bool asked = told_to_end_ != 0 || timed_out_ || second_interrupt_ || broken_pipe_;
+  return {status, status != 0 && !asked};
 }
 
 int Job::milliseconds_to_deadline() const {
@@ -223,6 +227,7 @@ void Job::wait_for_events() {
     if (link.records() >= 0 && wants_records())
       watch(link.records(), POLLIN, [this, &link] { read_records(link); });
   }
+  if (notices_.read_end) watch(notices_.read_end.get(), POLLIN, [this] { read_notices(); });
   if (takes_orders_) watch(STDIN_FILENO, POLLIN, [this] { read_orders(); });
   watch(takeover_.signals(), POLLIN, [this] { read_signals(); });
   if (poll(polled.data(), polled.size(), milliseconds_to_deadline()) <= 0) return;
@@ -247,7 +252,7 @@ void Job::check_clock() {
     if (sweeping_) {
       kill_leftovers();
     } else {
-      say(fmt::format("killing what does not end within {:g} s: {}", options_.grace, living_ranks()));
+      say(fmt::format("killing what does not end within {:g} s: {}", grace_, living_ranks()));
       kill_now();
     }
   }

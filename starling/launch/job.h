@@ -13,20 +13,29 @@
 #include "starling/launch/host_link.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/output.h"
+#include "starling/launch/pipe.h"
 #include "starling/launch/takeover.h"
 
 namespace starling::launch {
 
+struct JobResult {
+  int status = 0;                 // the exit status of the launcher
+  bool failed_by_itself = false;  // not by the user's or the timeout's will
+};
+
 /// A running job: first its ranks run, then what they left behind is ended.
 class Job {
  public:
+  /// How many file descriptors a launcher of so many ranks wants.
+  static rlim_t files_needed(Rank ranks);
+
   /// Starts the ranks; throws with nothing left running.
-  explicit Job(const LaunchOptions& options);
+  Job(const LaunchOptions& options, Takeover& takeover);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Until everything is over; returns the exit status of the launcher.
-  int run();
+  /// Until everything is over.
+  JobResult run();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -63,6 +72,13 @@ class Job {
   void reap();
   void collect_dead();
   void on_exit(Rank rank, int status);
+  void open_notices();
+  void read_notices();
+  void on_notice(char notice);
+  /// Whether the others continue when a rank fails.
+  bool goes_on() const;
+  /// Whether a failed rank is no failure of the job, because the others have continued without it.
+  bool tolerates_failures() const;
   // `how` is said at once; "" for nothing.
   void fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output);
   void check_clock();
@@ -83,6 +99,7 @@ class Job {
   void signal_ranks(int signal, bool whole_group);
   bool just_told() const;
   void stop();
+  void kill_after(double grace);
   void kill_now();
   std::vector<pid_t> leftovers() const;
   void sweep();
@@ -90,7 +107,7 @@ class Job {
   void kill_leftovers();
 
   // Words.
-  void say(const std::string& text) { err_->append("starling: " + text + "\n"); }
+  void say(const std::string& text);
   std::string name_of(Rank rank) const;
   std::string living_ranks() const;
   void report();
@@ -103,12 +120,14 @@ class Job {
   Environment environment_;
   std::string file_;
   std::vector<pid_t> spared_;  // children from before the job, such as a shell's >(tee log)
-  Takeover takeover_;
+  Takeover& takeover_;
   std::vector<Fd> logs_;
   Guard guard_;
   Sink out_sink_, err_sink_;
   Sink* err_;  // out_sink_ where both are the same file, so that lines stay whole
   bool shares_group_;
+  Pipe notices_;  // of our own ranks; they inherit its write end
+  bool continues_;
   Fd deaths_;  // an epoll of pidfds: it hands them out in the order in which they died
   std::vector<Member> members_;
   std::vector<HostLink> links_;  // none where the ranks are our own children
@@ -126,6 +145,7 @@ class Job {
   std::vector<Failure> failures_;  // on their own account, in order
   std::vector<pid_t> stopped_;     // leftovers that were sent SIGTERM
   Deadline timeout_at_, kill_at_, give_up_at_;
+  double grace_ = 0;  // that ends at kill_at_
 };
 
 }  // namespace starling::launch

@@ -1,13 +1,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/base/launcher_notice.h"
 #include "starling/launch/job.h"
 #include "starling/launch/processes.h"
 
@@ -46,7 +50,11 @@ void Job::on_signal(const signalfd_siginfo& info) {
   }
   told_to_end_ = signal;
   told_at_ = Clock::now();
-  if (sweeping_) kill_at_ = Clock::now();
+  if (sweeping_) {
+    kill_at_ = Clock::now();
+  } else if (signal != SIGINT) {  // whoever has typed that may type it again
+    kill_after(options_.signal_grace);
+  }
   // The terminal has told everyone in its foreground group already.
   const bool told = shares_group_ && info.ssi_code == SI_KERNEL;
   if (!told) signal_ranks(signal, true);
@@ -93,24 +101,71 @@ void Job::on_exit(Rank rank, int status) {
   member.ending.status = status;
   --living_;
   for (const int which : {0, 1}) member.output.read_some(which, 1 << 20);
+  read_notices();  // what it said before it ended
   if (options_.part) tell_ended(rank, status);
+  if (options_.on_exit) options_.on_exit(rank);
   if (!member.ending.failed()) return;
   // With our own streams only those who were killed have not told it themselves; the last one is in the
   // report.
   const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
-  fail(name_of(rank), news && !options_.part ? fmt::format("failed ({})", member.ending.text()) : "",
+  const char* verb = member.ending.signal() != 0 ? "was killed" : "failed";
+  fail(name_of(rank), news && !options_.part ? fmt::format("{} ({})", verb, member.ending.text()) : "",
        member.ending, member.output);
+}
+
+void Job::open_notices() {
+  int ends[2];
+  struct stat file {};
+  if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return;  // they do without
+  notices_ = {Fd(ends[0]), Fd(ends[1])};
+  if (fstat(ends[1], &file) != 0 || fcntl(ends[1], F_SETFD, 0) != 0) return;
+  environment_.set(kLauncherVariable, fmt::format("{}:{}:{}", ends[1], file.st_dev, file.st_ino));
+}
+
+void Job::read_notices() {
+  char notice = 0;
+  while (notices_.read_end && recv(notices_.read_end.get(), &notice, 1, 0) == 1) on_notice(notice);
+}
+
+// On its host a part's launcher only passes it on.
+void Job::on_notice(char notice) {
+  if (notice != static_cast<char>(LauncherNotice::goes_on) &&
+      notice != static_cast<char>(LauncherNotice::needs_everybody))
+    return;
+  const bool told = notice == static_cast<char>(LauncherNotice::goes_on);
+  const bool news = std::exchange(continues_, told) != told;
+  if (options_.part && news)
+    out_sink_.append(record_head(RecordKind::notice, options_.part->first) + notice + "\n");
+}
+
+bool Job::goes_on() const {
+  return options_.on_failure == OnFailure::go_on || (options_.on_failure == OnFailure::as_told && continues_);
+}
+
+bool Job::tolerates_failures() const {
+  return continues_ && options_.on_failure != OnFailure::stop && told_to_end_ == 0;
+}
+
+// A line of progress that a rank has drawn on the terminal makes room.
+void Job::say(const std::string& text) {
+  const bool over_progress = options_.share_output && isatty(STDERR_FILENO) != 0;
+  err_->append(fmt::format("{}starling: {}\n", over_progress ? "\r\033[K" : "", text));
 }
 
 void Job::fail(const std::string& who, const std::string& how, const Ending& ending,
                const RankOutput& output) {
   if (stopping_ || killed_) return;
   failures_.push_back({who, ending, &output});
-  const char* rest = living_ == 0               ? ""
-                     : options_.stop_on_failure ? "; stopping the others"
-                                                : "; the others go on";
+  std::string rest;
+  if (living_ > 0 && goes_on()) {
+    rest = fmt::format("; continuing with {} rank{}", living_, living_ == 1 ? "" : "s");
+    if (!options_.after_death.empty()) rest += ", " + options_.after_death;
+  } else if (living_ > 0) {
+    rest = "; stopping the others";
+  }
   if (!how.empty() && !just_told()) say(fmt::format("{} {}{}", who, how, rest));
-  if (options_.stop_on_failure && living_ > 0) stop();
+  if (!goes_on() && living_ > 0) stop();
 }
 
 bool Job::just_told() const {
@@ -121,7 +176,13 @@ void Job::stop() {
   stopping_ = true;
   // Who is just saving its work because of a SIGINT needs no SIGTERM on top.
   if (!just_told() || timed_out_) signal_ranks(SIGTERM, true);
-  if (!kill_at_) kill_at_ = in_seconds(options_.grace);
+  kill_after(options_.grace);
+}
+
+void Job::kill_after(double grace) {
+  if (kill_at_) return;
+  grace_ = grace;
+  kill_at_ = in_seconds(grace);
 }
 
 void Job::kill_now() {
@@ -134,9 +195,7 @@ void Job::kill_now() {
 }
 
 std::vector<pid_t> Job::leftovers() const {
-  std::vector<pid_t> pids = descendants(getpid());
-  std::erase_if(pids, [&](pid_t pid) { return std::ranges::find(spared_, pid) != spared_.end(); });
-  return pids;
+  return descendants(getpid(), spared_);
 }
 
 void Job::sweep() {
@@ -195,13 +254,22 @@ void Job::report() {
       say(fmt::format("the log of rank {} is incomplete: {}", rank, std::strerror(error)));
   if (const int error = out_sink_.error(); error != 0 && error != EPIPE)
     say(fmt::format("standard output is incomplete: {}", std::strerror(error)));
-  if (failures_.empty() || timed_out_ || second_interrupt_ || options_.part) return;
-  const Failure& first = failures_.front();
-  if (told_to_end_ != 0 && first.ending.signal() == told_to_end_) {
+  if (timed_out_ || second_interrupt_ || options_.part) return;
+  const bool ended_by_signal =
+      told_to_end_ != 0 && (failures_.empty() ? killed_ : failures_.front().ending.signal() == told_to_end_);
+  if (ended_by_signal) {
     say(fmt::format("stopped by {}", signal_name(told_to_end_)));
     return;
   }
-  if (options_.share_output) return;
+  if (options_.share_output || failures_.empty()) return;
+  const Failure& first = failures_.front();
+  if (exit_status() == 0) {
+    std::vector<std::string> failed;
+    for (const Failure& one : failures_) failed.push_back(fmt::format("{} ({})", one.who, one.ending.text()));
+    const auto well = std::ranges::count_if(members_, [](const Member& one) { return !one.ending.failed(); });
+    say(fmt::format("{} of {} ranks finished, without {}", well, options_.ranks, join_words(failed)));
+    return;
+  }
   const auto& lines = first.output->last_lines();
   say(fmt::format("{} failed first, {}; {}", first.who, first.ending.text(),
                   lines.empty() ? "it printed nothing" : "its last lines:"));
@@ -233,8 +301,9 @@ int Job::exit_status() const {
   if (timed_out_) return 124;
   if (second_interrupt_) return 128 + SIGINT;
   const auto went_well = [](const Member& member) { return !member.ending.failed(); };
-  if (options_.one_is_enough && std::ranges::any_of(members_, went_well)) return 0;
+  if (tolerates_failures() && std::ranges::any_of(members_, went_well)) return 0;
   if (!failures_.empty()) return failures_.front().ending.exit_status();
+  if (killed_ && told_to_end_ != 0) return 128 + told_to_end_;
   if (broken_pipe_) return 128 + SIGPIPE;
   return out_sink_.error() != 0 ? 1 : 0;
 }

@@ -59,6 +59,10 @@ void Job::read_records(HostLink& link) {
 void Job::on_record(HostLink& link, const Record& record) {
   Member& member = members_[static_cast<std::size_t>(std::max(record.rank, link.first()))];
   if (record.kind == RecordKind::up) return;
+  if (record.kind == RecordKind::notice) {
+    if (!record.text.empty()) on_notice(record.text.front());
+    return;
+  }
   if (record.kind == RecordKind::ended) {
     int status = 0;
     std::from_chars(record.text.data(), record.text.data() + record.text.size(), status);
@@ -87,6 +91,7 @@ void Job::on_link_end(std::size_t host, int status) {
     member.ending.status = status == 0 ? 1 << 8 : status;
     --living_;
     lost.push_back(std::to_string(rank));
+    if (options_.on_exit) options_.on_exit(rank);
   }
   if (lost.empty()) return;
   const std::string way = std::filesystem::path(options_.command.front()).filename().string();

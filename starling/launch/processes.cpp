@@ -48,7 +48,7 @@ std::optional<pid_t> parent_of(pid_t pid) {
 
 }  // namespace
 
-std::vector<pid_t> descendants(pid_t root) {
+std::vector<pid_t> descendants(pid_t root, const std::vector<pid_t>& without) {
   struct Link {
     pid_t parent, pid;
   };
@@ -59,7 +59,9 @@ std::vector<pid_t> descendants(pid_t root) {
   std::vector<pid_t> found;
   const auto add_children = [&](pid_t parent) {
     for (const Link& link : std::ranges::equal_range(links, parent, {}, &Link::parent))
-      if (std::ranges::find(found, link.pid) == found.end()) found.push_back(link.pid);
+      if (std::ranges::find(found, link.pid) == found.end() &&
+          std::ranges::find(without, link.pid) == without.end())
+        found.push_back(link.pid);
   };
   add_children(root);
   for (std::size_t i = 0; i < found.size(); ++i) add_children(found[i]);

@@ -12,7 +12,7 @@ namespace starling::launch {
 namespace {
 
 constexpr std::string_view kHello = "starling " STARLING_VERSION;
-constexpr std::string_view kKinds = "uoOeEx";
+constexpr std::string_view kKinds = "uoOeEnx";
 
 // Takes a number from the front; false where there is none.
 template <typename Number>
@@ -48,8 +48,8 @@ Number read_number(int input) {
 }
 
 std::vector<std::string> read_words(int input) {
-  std::vector<std::string> words(read_number<std::uint32_t>(input));
-  for (std::string& word : words) word = read_word(input);
+  std::vector<std::string> words;
+  for (auto left = read_number<std::uint32_t>(input); left > 0; --left) words.push_back(read_word(input));
   return words;
 }
 

@@ -43,7 +43,8 @@ enum class RecordKind : char {
   out_piece = 'O',  // the line goes on
   err = 'e',
   err_piece = 'E',
-  ended = 'x',  // the text is the status as waitpid gives it
+  notice = 'n',  // of any rank to its launcher; see base/launcher_notice.h
+  ended = 'x',   // the text is the status as waitpid gives it
 };
 
 struct Record {

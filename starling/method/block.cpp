@@ -35,11 +35,13 @@ Block::Block(std::string name_, MutableBlock x_, MutableBlock gradient_, std::ve
 
 void Block::apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out,
                   void* copy) {
-  const Stride stride{from, direction, scale, out.data, copy, out.count};
+  bool nonfinite = false;
+  const Stride stride{from, direction, scale, out.data, copy, out.count, &nonfinite};
   if (skipped)
     copy_through(dtype(), stride);
   else
     local_update->apply(stride, segments);
+  if (nonfinite && on_nonfinite) on_nonfinite(out);
 }
 
 void Block::update_along(ConstBlock direction, double scale) {
@@ -58,6 +60,14 @@ void Block::activate() {
 
 void Block::mix(std::initializer_list<MutableBlock> vectors) {
   channel->mix(pieces_of(std::vector<MutableBlock>(vectors)));
+}
+
+void Block::mix(std::initializer_list<MutableBlock> averaged, std::initializer_list<MutableBlock> summed) {
+  std::vector<MutableBlock> all(averaged);
+  all.insert(all.end(), summed);
+  Pieces pieces = pieces_of(all);
+  for (std::size_t i = averaged.size(); i < pieces.size(); ++i) pieces[i].if_lost = IfLost::returned;
+  channel->mix(std::move(pieces));
 }
 
 void Block::update_and_mix() {

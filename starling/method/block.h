@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,8 @@ class Block {
   /// v <- the weighted average of the neighbours' v.
   void mix(MutableBlock v) { channel->mix({in_place(v)}); }
   void mix(std::initializer_list<MutableBlock> vectors);
+  /// The same in one message; the sums over the flock of the second ones stay, even if messages are lost.
+  void mix(std::initializer_list<MutableBlock> averaged, std::initializer_list<MutableBlock> summed);
   /// x <- the weighted average of everybody's x + U(x, gradient); the update writes straight into memory that
   /// the neighbours read.
   void update_and_mix();
@@ -88,6 +91,8 @@ class Block {
   const UpdatePtr local_update;
   const ChannelPtr channel;
   std::uint32_t seen_epoch = 0;
+  /// Called with an update's result that is not finite, before it is sent; throws to keep it here.
+  std::function<void(ConstBlock result)> on_nonfinite;
 
  private:
   void apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out, void* copy);

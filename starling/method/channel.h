@@ -41,10 +41,11 @@ class Channel {
   // With the neighbours of the schedule's next round.
 
   /// Each piece's out <- the weighted average of the neighbours' in. They travel as one message; of a
-  /// two-block schedule they are a and b.
+  /// two-block schedule they are a and b. Each says what a lost message means for it.
   virtual void mix(Pieces pieces) = 0;
-  /// out <- the sum of weight * (theirs - own): what mixing would change, without the rounding of a mean. out
-  /// is not in.
+  /// out <- the sum of weight * (theirs - own): what mixing would change, without the rounding of a mean. A
+  /// pair that loses a message in either direction leaves its difference out at both ends, so that with
+  /// symmetric weights the flock's differences sum to zero in any case. out is not in.
   virtual void differences(Piece piece) = 0;
   /// The next round's exchange of x, whose combining is left to shared(): x as it will have to stay until
   /// then. Bytes (an encoded block) travel as they are.
@@ -121,6 +122,8 @@ class Channel {
   virtual void remember(const std::vector<ChannelMemory>& memory) = 0;
   /// Seconds in wait() so far.
   virtual double waited() const = 0;
+  /// The driver begins this step with it: what errors and warnings name.
+  virtual void note_step(Step /*step*/) {}
 };
 using ChannelPtr = std::unique_ptr<Channel>;
 

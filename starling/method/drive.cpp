@@ -13,13 +13,15 @@ namespace starling {
 SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
                          std::uint64_t seed) {
   if (!method.needs_schedule()) return nullptr;
-  SchedulePtr schedule = make_schedule(method.topology(topology, setting), setting.size, seed);
+  SchedulePtr schedule = make_schedule(parse_spec(method.topology(topology, setting)),
+                                       {setting.size, seed, setting.ranks_per_machine});
   method.check(*schedule);
   return schedule;
 }
 
 SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
                          std::uint64_t seed) {
+  check_losses(method, flock.loses_messages());
   SchedulePtr schedule = schedule_for(method, {flock.size(), flock.local_size()}, topology, seed);
   if (!schedule || flock.rank() != 0) return schedule;
   if (const std::string warning = method.warning(*schedule); !warning.empty()) log(LogLevel::normal, warning);
@@ -52,11 +54,32 @@ void check_message(const Method& method, const std::string& spec, DType message)
         "{} cannot take int8 messages: {}; valid here are float32, float16 and bfloat16", spec, reason));
 }
 
+void check_losses(const Method& method, bool losses) {
+  if (const std::string reason = method.no_losses_because(); losses && !reason.empty())
+    throw InvalidArgument(
+        fmt::format("{} cannot be trained while messages get lost: {}", method.spec, reason));
+}
+
 void check_optimizer(const Method& method, const std::string& optimizer) {
+  const Optimizer read = parse_optimizer(optimizer);
+  const std::string word = parse_spec(optimizer).word;
+  check_optimizer(method, word == "momentum" || word == "nesterov" ? "sgd" : word, word, {read.hyper});
+}
+
+void check_optimizer(const Method& method, const std::string& kind, const std::string& called,
+                     const std::vector<Hyper>& groups) {
   const std::string needed = method.needs_optimizer();
-  if (needed.empty() || optimizer.rfind(needed, 0) == 0) return;
-  throw InvalidArgument(fmt::format("{} needs {} for its settings, not {}", method.spec,
-                                    needed == "adam" ? "adam or adamw" : needed, optimizer));
+  if (needed.empty()) return;
+  const auto refuse = [&](const std::string& what) {
+    throw InvalidArgument(
+        fmt::format("{} needs {}, not {}: {}", method.spec,
+                    needed == "sgd" ? "SGD without momentum" : "Adam or AdamW (without amsgrad)", what,
+                    method.optimizer_because()));
+  };
+  if (needed == "sgd" ? kind != "sgd" : !kind.starts_with(needed)) refuse(called);
+  if (needed != "sgd") return;
+  for (const Hyper& hyper : groups)
+    if (hyper.momentum != 0) refuse(fmt::format("{} with momentum {:g}", called, hyper.momentum));
 }
 
 std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, MutableBlock gradient,
@@ -78,8 +101,11 @@ Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const Dr
   const Optimizer optimizer = parse_optimizer(options.optimizer);
   check(*method, options, x.dtype);
   const auto hypers = std::make_shared<std::vector<Hyper>>(1, optimizer.hyper);
-  ChannelOptions channel{schedule_for(flock, *method, options.topology, options.seed), options.message,
-                         method->relay_rule()};
+  ChannelOptions channel{schedule_for(flock, *method, options.topology, options.seed),
+                         options.message,
+                         method->relay_rule(),
+                         {},
+                         "Driver::finish()"};
   std::vector<std::unique_ptr<Block>> blocks;
   blocks.push_back(make_block("x", x, gradient, *method, optimizer, hypers,
                               make_flock_channel(flock, options.name, channel)));

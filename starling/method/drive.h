@@ -24,11 +24,17 @@ SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, con
 SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
                          std::uint64_t seed);
 
+/// Throws InvalidArgument where messages of neighbours may get lost and the method cannot do without them.
+void check_losses(const Method& method, bool losses);
 /// Throws InvalidArgument where a method that takes short messages does not take these.
 void check_message(const Method& method, const std::string& spec, DType message);
 
-/// Throws InvalidArgument where the method cannot do with this optimizer (a name of optimizer_families()).
+/// Throws InvalidArgument where the method cannot do with this optimizer (a spec of optimizer_families()).
 void check_optimizer(const Method& method, const std::string& optimizer);
+/// The same for an optimizer of any kind: `kind` is "sgd", "adam" or "adamw", or empty for another one, and
+/// `called` what messages call it.
+void check_optimizer(const Method& method, const std::string& kind, const std::string& called,
+                     const std::vector<Hyper>& groups);
 
 /// One block of a program's own vectors, with the local optimizer that the method needs.
 std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, MutableBlock gradient,

@@ -26,11 +26,14 @@ void Driver::begin() {
 
 void Driver::begin_block(Block& block, Step step) {
   block.step = step;
+  block.channel->note_step(step);
   method_->begin(block);
 }
 
 bool Driver::withdraw_gradients() {
-  if (adapted_ > 0 || (told_ > 0 && method_->sends_gradients())) return false;
+  const bool under_way = told_ > 0 && done_ < blocks_.size() && method_->sends_gradients();
+  if (adapted_ > 0 || under_way) return false;
+  for (const auto& block : blocks_) end_block(*block);
   complete_.assign(blocks_.size(), false);
   told_ = done_ = 0;
   return true;

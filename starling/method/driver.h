@@ -28,7 +28,8 @@ class Driver {
   /// Starts what needs no gradient. finish() does it if nobody has.
   void begin();
   bool begun() const { return begun_; }
-  /// Forgets the gradients of this step, before others come. False when some have been used already.
+  /// Forgets the gradients of this step, before others come; also those that every rank has averaged. False
+  /// when some have been used or are on their way.
   bool withdraw_gradients();
   /// Everybody's x was replaced, by all ranks between the same steps: what was begun with the old ones is
   /// begun anew, and the methods' own blocks follow.

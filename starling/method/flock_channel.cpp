@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/flock/quiet_losses.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
 #include "starling/method/flock_one_sided.h"
@@ -31,6 +32,12 @@ class FlockChannel final : public Channel {
  public:
   FlockChannel(const Flock& flock, const std::string& name, const ChannelOptions& options)
       : flock_(flock), name_(name), options_(options) {
+    if (!options.call.empty()) {
+      call_ = std::make_shared<UserCall>();
+      call_->call = options.call;
+      call_->part = options.part;
+      flock_.set_user_call(name_, call_);
+    }
     if (options.message != DType::float32) short_form_ = make_short_form(options.message, options.ends);
     if (options.relay) {
       relay_ =
@@ -40,12 +47,20 @@ class FlockChannel final : public Channel {
       rounds_ = flock_.rounds(options.schedule, Name(name_ + "/mix"));
     }
   }
+  // An average under way that was not settled is not wanted any more: others may have left before it ended.
+  ~FlockChannel() override {
+    const QuietLosses quiet;
+    average_ = {};
+  }
+  FlockChannel(const FlockChannel&) = delete;
+  FlockChannel& operator=(const FlockChannel&) = delete;
 
   Rank rank() const override { return flock_.rank(); }
   Rank size() const override { return flock_.size(); }
 
   void mix(Pieces pieces) override {
     if (shortens(pieces)) {
+      check_exact_if_lost(pieces);
       Shortened sent = shorten(pieces);
       jobs_.push_back({rounds_.start(sent.pieces, std::move(sent.memory)), std::move(pieces), sent.pieces});
     } else {
@@ -55,6 +70,7 @@ class FlockChannel final : public Channel {
   }
 
   void differences(Piece piece) override {
+    piece.if_lost = IfLost::mutual;
     mix({piece});
     jobs_.back().differences = true;
   }
@@ -210,6 +226,10 @@ class FlockChannel final : public Channel {
     lengthen();
   }
 
+  void note_step(Step step) override {
+    if (call_) call_->step.store(step, std::memory_order_relaxed);
+  }
+
   Exchange next() const override { return rounds_.next(); }
   SchedulePtr schedule() const override { return options_.schedule; }
   std::uint32_t epoch() const override { return epoch_; }
@@ -240,6 +260,15 @@ class FlockChannel final : public Channel {
 
   bool shortens(const Pieces& pieces) const { return short_form_ && pieces[0].in.dtype == DType::float32; }
 
+  // What a sender keeps it would have to keep as it was sent, rounded.
+  void check_exact_if_lost(const Pieces& pieces) const {
+    if (flock_.loses_messages() &&
+        std::ranges::any_of(pieces, [](const Piece& piece) { return piece.if_lost == IfLost::returned; }))
+      throw InvalidArgument(fmt::format(
+          "{}: the method keeps a sum, which {} messages would spoil where messages get lost; use float32",
+          name_, name(options_.message)));
+  }
+
   // What is not float32 (a scalar) travels as it is.
   Shortened shorten(const Pieces& pieces) {
     std::vector<MutableBlock> blocks;
@@ -253,6 +282,7 @@ class FlockChannel final : public Channel {
     sent.memory = flock_.outgoing_bytes(message_bytes(sent.pieces));
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const ConstBlock& in = pieces[i].in;
+      sent.pieces[i].if_lost = pieces[i].if_lost;
       std::byte* to = sent.memory.bytes().data() + sent.pieces[i].offset;
       if (in.dtype == DType::float32)
         short_form_->encode(static_cast<const float*>(in.data), in.count, to);
@@ -315,7 +345,7 @@ class FlockChannel final : public Channel {
     try {
       one.wait();
     } catch (const PeerLost& error) {
-      if (flock_.on_loss() != OnLoss::reweight) throw;
+      if (flock_.on_peer_failure() != OnPeerFailure::reweight) throw;
       flock_.go_on_without(error.peer());
     }
   }
@@ -335,6 +365,7 @@ class FlockChannel final : public Channel {
   Flock flock_;
   std::string name_;
   ChannelOptions options_;
+  std::shared_ptr<UserCall> call_;
   std::unique_ptr<ShortForm> short_form_;  // null where messages are exact
   Rounds rounds_;
   std::optional<Relay> relay_;

@@ -16,6 +16,9 @@ struct ChannelOptions {
   /// Where the block's parameters end, the last one at its own end: int8 messages scale each on its own.
   /// Without them it is one parameter.
   std::vector<std::size_t> ends = {};
+  /// What messages call what happens here: the user's call, and which part of it, as in "bucket 0".
+  std::string call = {};
+  std::string part = {};
 };
 
 /// Made by every rank, under the same name.

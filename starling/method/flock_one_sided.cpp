@@ -41,7 +41,8 @@ std::optional<Rank> FlockOneSided::slowest() {
   for (const Rank source : window_.sources()) {
     if (window_.progress(source) >= awaited_) continue;
     if (window_.alive(source)) return source;
-    if (flock_.on_loss() != OnLoss::reweight) throw PeerLost(source, window_.name(), awaited_, source);
+    if (flock_.on_peer_failure() != OnPeerFailure::reweight)
+      throw PeerLost(source, flock_.described(window_.name()), awaited_, source);
   }
   awaited_ = 0;
   return std::nullopt;
@@ -57,7 +58,7 @@ void FlockOneSided::wait() {
     if (std::chrono::steady_clock::now() > until)
       throw TimedOut(
           fmt::format("{}: rank {} has made {} steps, and {} are waited for longer than the timeout",
-                      window_.name(), *source, window_.progress(*source), awaited_));
+                      flock_.described(window_.name()), *source, window_.progress(*source), awaited_));
     std::this_thread::sleep_for(pause);
     pause = std::min(kLong, 2 * pause);
   }

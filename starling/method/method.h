@@ -58,21 +58,28 @@ class Method {
   virtual UpdatePtr make_update(DType, std::size_t /*count*/, std::size_t /*segments*/, const Hypers&) const {
     return nullptr;
   }
-  /// Which local optimizer it needs: "adam", or any when empty.
+  /// Which local optimizer it needs: "sgd" (without momentum), "adam" (Adam or AdamW), or any when empty.
   virtual std::string needs_optimizer() const { return {}; }
   /// Why messages cannot travel in fewer bits than the parameters have; empty where they can.
   virtual std::string exact_messages_because() const { return {}; }
   bool needs_exact_messages() const { return !exact_messages_because().empty(); }
   /// Why they cannot travel as int8, which has no sums of its own, where 16 bits do; empty where they can.
   virtual std::string no_int8_because() const { return {}; }
+  /// Why it cannot do without a neighbour's message that is lost; empty where it can.
+  virtual std::string no_losses_because() const { return {}; }
   /// gradient() tells others, so that a gradient cannot be taken back.
   virtual bool sends_gradients() const { return false; }
+  /// After gradient_done(), block.gradient is the mean gradient on every rank, and adapt() takes it from
+  /// there: it may be changed in between.
+  virtual bool averages_gradients() const { return sends_gradients(); }
   /// How it relays, if it does.
   virtual RelayRule relay_rule() const { return {}; }
   /// Never waits for slower ranks, so that ranks may be in different steps.
   virtual bool asynchronous() const { return false; }
   /// Between two steps, on all ranks: takes in what has been sent and not been used.
   virtual void settle(Block&) {}
+  /// Why it needs the optimizer of needs_optimizer().
+  virtual std::string optimizer_because() const { return "its moments take their settings from it"; }
 };
 using MethodPtr = std::shared_ptr<Method>;
 

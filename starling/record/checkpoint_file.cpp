@@ -104,7 +104,11 @@ void CheckpointFile::read_header() {
     for (const auto& entry : table.at("parts")) {
       Part part{entry.at("name"), entry.at("type"), entry.at("bytes"), offset,
                 parse_checksum(entry.at("checksum").get<std::string>())};
+      if (part.bytes > size - offset)
+        refuse(fmt::format("is corrupt: its part {} would have {} of its {} bytes", part.name, part.bytes,
+                           size));
       offset += checkpoint_aligned(part.bytes);
+      if (offset > size) refuse(fmt::format("is corrupt: its part {} ends behind it", part.name));
       parts_.push_back(std::move(part));
     }
   } catch (const nlohmann::json::exception& error) {

@@ -36,6 +36,9 @@ CheckpointInfo info_of(const Json& json) {
   for (const auto& label : json.at("labels"))
     info.labels.emplace_back(label.at(0).get<std::string>(), label.at(1).get<std::string>());
   for (const auto& file : json.at("files"))
+    if (file.at("name").get<std::string>().find('/') != std::string::npos)
+      throw Error(fmt::format("a manifest names files beside it, not {}", file.at("name").dump()));
+  for (const auto& file : json.at("files"))
     info.files.push_back({file.at("rank"),
                           file.at("name"),
                           {file.at("bytes"), parse_checksum(file.at("checksum").get<std::string>())}});

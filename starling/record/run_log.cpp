@@ -69,6 +69,7 @@ std::string to_line(const RunReport& report) {
   add("local_accuracy", report.local_accuracy);
   add("local_accuracy_least", report.local_accuracy_least);
   add("local_accuracy_most", report.local_accuracy_most);
+  add("local_mean_accuracy", report.local_mean_accuracy);
   return line_of(json);
 }
 
@@ -78,12 +79,25 @@ std::string to_line(const RunResume& resume) {
   return line_of(json);
 }
 
-std::string to_line(const RunLoss& loss) {
+std::string to_line(const PeerFailure& loss) {
   return line_of({{"kind", "loss_of_rank"}, {"step", loss.step}, {"rank", loss.rank}});
 }
 
+std::string to_line(const RunNotSaved& missing) {
+  return line_of({{"kind", "not_saved"}, {"step", missing.step}, {"rank", missing.rank}});
+}
+
 std::string to_line(const RunEnd& end) {
-  return line_of({{"kind", "end"}, {"step", end.step}, {"seconds", end.seconds}});
+  Json json = {{"kind", "end"}, {"step", end.step}, {"seconds", end.seconds}};
+  if (end.diverged) {
+    json["diverged_step"] = end.diverged->step;
+    json["diverged_rank"] = end.diverged->rank;
+  }
+  return line_of(json);
+}
+
+std::string RunDivergence::text() const {
+  return "rank " + std::to_string(rank) + "'s loss was not a finite number in step " + std::to_string(step);
 }
 
 std::string RunHeader::setting(std::string_view name) const {

@@ -69,9 +69,10 @@ struct RunReport {
   // At the end of an epoch: the mean model on the test data, and the ranks' own models.
   std::optional<double> test_accuracy = {};  // 0 to 1
   std::optional<double> test_loss = {};
-  std::optional<double> local_accuracy = {};  // mean over the ranks
+  std::optional<double> local_accuracy = {};  // mean over the ranks, on some of the test data
   std::optional<double> local_accuracy_least = {};
   std::optional<double> local_accuracy_most = {};
+  std::optional<double> local_mean_accuracy = {};  // the mean model's on the same samples
 };
 
 /// The run went on from a checkpoint of `step`; what was reported beyond it is void. `seconds` and
@@ -84,22 +85,39 @@ struct RunResume {
 };
 
 /// A worker died.
-struct RunLoss {
+struct PeerFailure {
   Step step = 0;
   Rank rank = 0;
 };
 
-/// The last line of a run that finished.
+/// The last checkpoint of a run that finished could not be written; problems were told as they came up.
+struct RunNotSaved {
+  Step step = 0;  // of that checkpoint
+  Rank rank = 0;  // the first that could not write it
+};
+
+/// The first loss that was not a finite number: whose, and in which step, counted from 1.
+struct RunDivergence {
+  Step step = 0;
+  Rank rank = 0;
+
+  /// "rank 2's loss was not a finite number in step 41"
+  std::string text() const;
+};
+
+/// The last line of a run that finished, or that was ended because it had diverged.
 struct RunEnd {
   Step step = 0;
   double seconds = 0;
+  std::optional<RunDivergence> diverged = {};
 };
 
 /// Each is a whole line, newline included.
 std::string to_line(const RunHeader& header);
 std::string to_line(const RunReport& report);
 std::string to_line(const RunResume& resume);
-std::string to_line(const RunLoss& loss);
+std::string to_line(const PeerFailure& loss);
+std::string to_line(const RunNotSaved& missing);
 std::string to_line(const RunEnd& end);
 
 struct RunLog {
@@ -107,7 +125,7 @@ struct RunLog {
   RunHeader header = {};
   std::vector<RunReport> reports = {};  // without the void ones
   std::vector<RunResume> resumes = {};
-  std::vector<RunLoss> lost = {};
+  std::vector<PeerFailure> lost = {};
   std::optional<RunEnd> end = {};
   bool cut_off = false;  // killed while it wrote; that line is left out
 

@@ -107,7 +107,9 @@ RunHeader header_of(const Line& line) {
   line.read_if_there("parameters", header.parameters);
   const Json& experiment = line.at("experiment");
   if (!experiment.is_object()) line.wrong("experiment", "an object of settings");
-  for (const auto& [name, value] : experiment.items()) header.experiment.push_back({name, text_of(value)});
+  for (const auto& [name, value] : experiment.items())
+    header.experiment.push_back(
+        {name == "on_loss" ? "on_peer_failure" : name, text_of(value)});  // its old name
   return header;
 }
 
@@ -133,6 +135,7 @@ void read_report(RunLog& log, const Line& line) {
   line.read_if_there("local_accuracy", report.local_accuracy);
   line.read_if_there("local_accuracy_least", report.local_accuracy_least);
   line.read_if_there("local_accuracy_most", report.local_accuracy_most);
+  line.read_if_there("local_mean_accuracy", report.local_mean_accuracy);
   log.reports.push_back(report);
 }
 
@@ -143,13 +146,13 @@ void read_resume(RunLog& log, const Line& line) {
   line.read_if_there("date", resume.date);
   line.read_if_there("reset", resume.reset);
   std::erase_if(log.reports, [&](const RunReport& report) { return report.step > resume.step; });
-  std::erase_if(log.lost, [&](const RunLoss& loss) { return loss.step > resume.step; });
+  std::erase_if(log.lost, [&](const PeerFailure& loss) { return loss.step > resume.step; });
   log.end.reset();
   log.resumes.push_back(resume);
 }
 
 void read_loss(RunLog& log, const Line& line) {
-  RunLoss loss;
+  PeerFailure loss;
   line.read("step", loss.step);
   line.read("rank", loss.rank);
   log.lost.push_back(loss);
@@ -158,6 +161,10 @@ void read_loss(RunLog& log, const Line& line) {
 void read_end(RunLog& log, const Line& line) {
   line.read("step", log.end.emplace().step);
   line.read("seconds", log.end->seconds);
+  RunDivergence diverged;
+  line.read_if_there("diverged_step", diverged.step);
+  line.read_if_there("diverged_rank", diverged.rank);
+  if (diverged.step > 0) log.end->diverged = diverged;
 }
 
 void read_second_header(RunLog& log, const Line& line) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -17,15 +18,24 @@ namespace {
 
 constexpr std::int64_t kSameHost = 100'000'000;  // ns by which the clocks of one host may drift apart
 
+constexpr std::int64_t kLongest = std::int64_t{1} << 59;  // ns, 18 years: sums of a few of these fit
+constexpr Rank kMostTimelineRanks = 1 << 16;              // records hold peers in 16 bits
+
+std::int64_t whole_ns(double ns) {
+  constexpr auto kMost = static_cast<double>(kLongest);
+  return std::isnan(ns) ? 0 : static_cast<std::int64_t>(std::clamp(ns, -kMost, kMost));
+}
+
 // The header as it lies in the file, without atomics.
 struct Head {
   TimelineHeader::Moment first;
   TimelineHeader::Moment last;
   double ns_per_tick = 1;
 
+  // Within kLongest of the beginning, whatever a damaged file says.
   std::int64_t ns(std::uint64_t ticks) const {
     const double since = static_cast<double>(static_cast<std::int64_t>(ticks - first.ticks));
-    return static_cast<std::int64_t>(first.ns) + static_cast<std::int64_t>(since * ns_per_tick);
+    return static_cast<std::int64_t>(first.ns) + whole_ns(since * ns_per_tick);
   }
 };
 
@@ -43,8 +53,8 @@ TimelineEvent event_of(const TimelineRecord& record, const Head& head, std::size
   event.end = std::max(event.start, head.ns(record.end));
   const std::int64_t whole = event.end - event.start;
   event.waited =
-      std::min(whole, static_cast<std::int64_t>(static_cast<double>(record.waited) * head.ns_per_tick));
-  const auto offset = static_cast<std::int64_t>(static_cast<double>(record.wait_offset) * head.ns_per_tick);
+      std::clamp<std::int64_t>(whole_ns(static_cast<double>(record.waited) * head.ns_per_tick), 0, whole);
+  const std::int64_t offset = whole_ns(static_cast<double>(record.wait_offset) * head.ns_per_tick);
   event.wait_start = event.start + std::clamp<std::int64_t>(offset, 0, whole - event.waited);
   event.bytes = record.bytes;
   event.step = record.step;
@@ -95,18 +105,25 @@ TimelinePart read_timeline_part(const std::string& path) {
   const std::uint32_t name_count = header.names.load(std::memory_order_relaxed);
   const std::uint64_t written = header.written.load(std::memory_order_relaxed);
   const std::uint32_t latest = header.latest.load(std::memory_order_relaxed);
+  if (header.size > kMostTimelineRanks)
+    refuse(fmt::format("is a damaged timeline: of {} ranks, where {} are the most", header.size,
+                       kMostTimelineRanks));
+  constexpr auto kLatest = static_cast<std::uint64_t>(kLongest);
   if (header.rank < 0 || header.rank >= header.size || name_count > kTimelineNames || latest > 1 ||
       (written > 0 && name_count == 0))
     refuse("is a damaged timeline");
+  // A host that is up for 18 years, a day of the year 2116.
+  if (header.first.ns > kLatest || header.later[latest].ns > kLatest || header.wall_ns > 8 * kLatest)
+    refuse("is a damaged timeline: its clocks are beyond all times");
 
   TimelinePart part;
   part.rank = header.rank;
   part.size = header.size;
   Head head{header.first, header.later[latest]};
   if (head.last.ticks > head.first.ticks)
-    head.ns_per_tick = static_cast<double>(head.last.ns - head.first.ns) /
+    head.ns_per_tick = static_cast<double>(static_cast<std::int64_t>(head.last.ns - head.first.ns)) /
                        static_cast<double>(head.last.ticks - head.first.ticks);
-  part.clock_offset = static_cast<std::int64_t>(header.wall_ns - header.first.ns);
+  part.clock_offset = static_cast<std::int64_t>(header.wall_ns) - static_cast<std::int64_t>(header.first.ns);
   for (std::uint32_t i = 0; i < name_count; ++i) {
     const char* name = text.data() + kTimelineNamesAt + i * sizeof(TimelineName);
     part.names.emplace_back(name, strnlen(name, kTimelineNameBytes));

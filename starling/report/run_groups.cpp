@@ -12,6 +12,7 @@ namespace starling {
 namespace {
 
 bool diverged(const RunLog& run) {
+  if (run.end && run.end->diverged) return true;
   if (run.reports.empty()) return false;
   const RunReport* evaluation = run.last_evaluation();
   return !std::isfinite(run.reports.back().loss) ||
@@ -102,12 +103,13 @@ void add(RunReport& to, const RunReport& from, double share) {
   optional(to.local_accuracy, from.local_accuracy);
   optional(to.local_accuracy_least, from.local_accuracy_least);
   optional(to.local_accuracy_most, from.local_accuracy_most);
+  optional(to.local_mean_accuracy, from.local_mean_accuracy);
 }
 
 RunReport mean_of(const std::vector<const RunReport*>& reports) {
   RunReport mean;
   mean.test_accuracy = mean.test_loss = mean.local_accuracy = 0;
-  mean.local_accuracy_least = mean.local_accuracy_most = 0;
+  mean.local_accuracy_least = mean.local_accuracy_most = mean.local_mean_accuracy = 0;
   mean.step = reports.front()->step;
   mean.workers = reports.front()->workers;
   mean.taking_part = reports.front()->taking_part;

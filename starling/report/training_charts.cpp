@@ -94,8 +94,11 @@ std::vector<LineChart> accuracy_charts(const Entries& entries) {
       lines.push_back({name, reports[i].data(), reports[i].size(), percent(share), dashed});
     };
     const bool alone = entries.size() == 1;
-    add(alone ? "mean model" : entries[i].label, &RunReport::test_accuracy, false);
+    add(alone ? "mean model, all test data" : entries[i].label, &RunReport::test_accuracy, false);
     if (!alone) continue;
+    // What is compared is judged on the same samples.
+    if (std::ranges::any_of(reports[i], [](const RunReport& r) { return r.local_mean_accuracy.has_value(); }))
+      add("mean model, the samples of the workers'", &RunReport::local_mean_accuracy, true);
     add("workers' own models, mean", &RunReport::local_accuracy, true);
     add("the best worker's", &RunReport::local_accuracy_most, true);
     add("the worst worker's", &RunReport::local_accuracy_least, true);

@@ -68,7 +68,7 @@ void add_story_of_one(Page& page, const RunLog& run) {
     page.paragraph(fmt::format("Resumed at step {}{}{}.", resume.step,
                                resume.date.empty() ? "" : " on " + resume.date,
                                resume.reset.empty() ? "" : "; reset: " + resume.reset));
-  for (const RunLoss& loss : run.lost)
+  for (const PeerFailure& loss : run.lost)
     page.paragraph(fmt::format("Worker {} was lost at step {}.", loss.rank, loss.step));
 }
 

@@ -36,12 +36,12 @@ std::optional<double> last_mean(const RunCell& cell, const Value& value) {
   return sum / static_cast<double>(cell.runs.size());
 }
 
-std::optional<double> local_accuracy(const RunCell& cell) {
+std::optional<double> evaluated_mean(const RunCell& cell, std::optional<double> RunReport::*share) {
   double sum = 0;
   for (const RunLog* run : cell.runs) {
     const RunReport* report = run->last_evaluation();
-    if (report == nullptr || !report->local_accuracy) return std::nullopt;
-    sum += *report->local_accuracy;
+    if (report == nullptr || !(report->*share)) return std::nullopt;
+    sum += *(report->*share);
   }
   return sum / static_cast<double>(cell.runs.size());
 }
@@ -64,7 +64,8 @@ Table training_table(const RunTask& task) {
   std::vector<Column> columns;
   for (const std::string& name : task.distinct) columns.emplace_back(name);
   if (rates) columns.emplace_back("lr", Align::right);
-  for (const char* name : {"test accuracy", "own models", "time", "bytes sent", "waiting", "distance"})
+  for (const char* name :
+       {"test accuracy", "own models", "mean model there", "time", "bytes sent", "waiting", "distance"})
     columns.emplace_back(name, Align::right);
   const bool stale = std::any_of(entries.begin(), entries.end(), [](const RunTask::Entry& entry) {
     return last_mean(*entry.cell, [](const RunReport& r) { return r.staleness_most; }).value_or(0) > 0;
@@ -82,7 +83,8 @@ Table training_table(const RunTask& task) {
     std::vector<std::string> row = entry.group->distinct;
     if (rates) row.push_back(rate_text(cell.learning_rate));
     row.push_back(accuracy_text(cell));
-    row.push_back(percent(local_accuracy(cell)));
+    row.push_back(percent(evaluated_mean(cell, &RunReport::local_accuracy)));
+    row.push_back(percent(evaluated_mean(cell, &RunReport::local_mean_accuracy)));
     row.push_back(text([](const RunReport& r) { return r.seconds; }, human_time));
     row.push_back(text([](const RunReport& r) { return static_cast<double>(r.bytes_sent); }, human_bytes));
     row.push_back(text([](const RunReport& r) { return r.seconds > 0 ? r.waiting / r.seconds : 0; },
@@ -101,7 +103,9 @@ Table training_table(const RunTask& task) {
     table.footnote(
         "staleness: how many steps old what a worker used of others was, in the mean and at most.");
   table.footnote(
-      "test accuracy: of the mean model, in the last evaluation; own models: the workers' own, their mean.");
+      "test accuracy: of the mean model on all test data, in the last evaluation; own models: the workers' "
+      "own, "
+      "their mean, on the first --local-test samples; mean model there: on the same samples.");
   table.footnote(
       "time, bytes sent (by all workers), waiting (share of time) and consensus distance: as of the "
       "last "

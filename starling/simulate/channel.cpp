@@ -79,6 +79,10 @@ void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
   else
     post.row = &fixed_[static_cast<std::size_t>(round_) % fixed_.size()];
   post.places = fixed_.empty() ? nullptr : &places_[static_cast<std::size_t>(round_) % fixed_.size()];
+  post.receipts =
+      network_.options().drop > 0 && !lanes_ &&
+      std::ranges::any_of(pieces, [](const Piece& piece) { return piece.if_lost != IfLost::own; });
+  if (post.receipts) bytes_sent_ += sizeof(double) * post.exchange().sources.size();
   post.pieces = pieces;
   for (Piece& piece : post.pieces) piece.in.data = post.bytes.data() + piece.offset;
   const std::size_t bytes = post.bytes.size();
@@ -231,6 +235,11 @@ bool SimulatedChannel::is_ready(const Job& job) const {
   const Post& own = post_of(job.round);
   if (own.exchange().group.size() > 1 && network_.mean_of(job.round, own.exchange().group) == nullptr)
     return false;
+  const auto& told = own.exchange().destinations;
+  if (own.receipts && !std::ranges::all_of(told, [&](const Destination& to) {
+        return network_[to.rank].has_posted(job.round);
+      }))
+    return false;
   return std::all_of(own.exchange().sources.begin(), own.exchange().sources.end(), [&](const Source& source) {
     const SimulatedChannel& other = network_[source.rank];
     if (!other.has_posted(job.round)) return false;
@@ -300,6 +309,37 @@ double SimulatedChannel::arrival(const Post& own, std::size_t index) const {
   return sent + link.latency + place * static_cast<double>(theirs.bytes.size()) * link.seconds_per_byte;
 }
 
+bool SimulatedChannel::left_out(const Post& own, Rank source, IfLost rule) const {
+  const Step round = own.stamp.round();
+  if (network_.lost(round, source, node_)) return true;
+  return rule == IfLost::mutual && network_.lost(round, node_, source);
+}
+
+double SimulatedChannel::unheard(const Post& own) const {
+  double share = 0;
+  const Step round = own.stamp.round();
+  for (const Destination& to : own.exchange().destinations) {
+    if (!network_.lost(round, node_, to.rank)) continue;
+    for (const Source& source : network_[to.rank].post_of(round).exchange().sources)
+      if (source.rank == node_) share += source.weight * to.scale;
+  }
+  return share;
+}
+
+// The last of them: a message's time there, and a latency back.
+double SimulatedChannel::receipt_arrival(const Post& own) const {
+  double last = own.time;
+  const auto& told = own.exchange().destinations;
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    const TimeModel& time = network_.options().time;
+    const ModelledLink& there = time.link_between(node_, told[i].rank);
+    const double sent = static_cast<double>(i + 1) * static_cast<double>(own.bytes.size());
+    last = std::max(last, own.time + there.latency + sent * there.seconds_per_byte +
+                              time.link_between(told[i].rank, node_).latency);
+  }
+  return last;
+}
+
 // Own first, then the sources in their order: what makes the result on a flock.
 void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const {
   const bool into_b = lanes_ && piece == 1;
@@ -312,15 +352,17 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
       return;
     }
   }
+  const IfLost rule = own.pieces[piece].if_lost;
   terms.push_back({mine, into_b ? own.exchange().self_weight_b : own.exchange().self_weight});
   terms.reserve(own.exchange().sources.size() + 1);
   const auto take = [&](const Source& source) {
     const double weight = into_b ? source.weight_b : source.weight;
-    if (network_.lost(own.stamp.round(), source.rank, node_))
-      terms[0].weight += weight;
-    else
+    if (!left_out(own, source.rank, rule))
       terms.push_back({told_by(source, own, piece), weight});
+    else if (rule != IfLost::returned)
+      terms[0].weight += weight;
   };
+  if (own.receipts && rule == IfLost::returned) terms[0].weight += unheard(own);
   if (!lanes_) {
     for (const Source& source : own.exchange().sources) take(source);
     return;
@@ -356,6 +398,7 @@ void SimulatedChannel::finish_round(Job& job) {
   if (own.exchange().group.size() > 1) wait_until(network_.mean_of(job.round, own.exchange().group)->time);
   for (std::size_t i = 0; i < own.exchange().sources.size(); ++i)
     if (!network_.lost(job.round, own.exchange().sources[i].rank, node_)) wait_until(arrival(own, i));
+  if (own.receipts) wait_until(receipt_arrival(own));
   for (std::size_t i = 0; i < job.pieces.size(); ++i) {
     const Piece& piece = job.pieces[i];
     sum_up(own, i, job.kind == Kind::share ? shared_ : terms_);

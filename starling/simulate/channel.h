@@ -20,7 +20,10 @@ class SimulatedChannel final : public Channel {
   Rank size() const override { return network_.size(); }
 
   void mix(Pieces pieces) override { post(Kind::mix, std::move(pieces)); }
-  void differences(Piece piece) override { post(Kind::differences, {piece}); }
+  void differences(Piece piece) override {
+    piece.if_lost = IfLost::mutual;
+    post(Kind::differences, {piece});
+  }
   void share(ConstBlock x) override;
   std::span<const Term> shared(MutableBlock) override { return shared_; }
   void shared_done() override { shared_.clear(); }
@@ -72,6 +75,7 @@ class SimulatedChannel final : public Channel {
     Exchange drawn;  // where the row lies, unless rounds come back
     Pieces pieces;   // where they lie in the bytes
     std::vector<std::byte> bytes;
+    bool receipts = false;  // those who are told send one
 
     const Exchange& exchange() const { return *row; }
   };
@@ -141,6 +145,11 @@ class SimulatedChannel final : public Channel {
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
   double arrival(const Post& own, std::size_t source) const;
+  /// Whether what a source told stays out of a piece, since it was lost, there or back.
+  bool left_out(const Post& own, Rank source, IfLost rule) const;
+  /// The share of this node's block that was lost on its way to others.
+  double unheard(const Post& own) const;
+  double receipt_arrival(const Post& own) const;
   double place_among(const Exchange& theirs) const;
   void subtract_own(const Piece& piece, const Post& own, const std::vector<Term>& terms) const;
 

@@ -85,12 +85,15 @@ void SimulatedNetwork::take(Purpose purpose, std::int64_t number) {
 void SimulatedNetwork::hold_meetings() {
   using Contribution = SimulatedChannel::Contribution;
   for (SimulatedChannel* node : nodes_)
-    for (const Contribution& one : node->contributions) {
+    for (Contribution& one : node->contributions) {
+      const std::size_t bytes = one.bytes.size();
       Meeting& meeting = meetings_[{one.purpose, one.number}];
       meeting.time = std::max(meeting.time, one.time);
       const bool first = meeting.there++ == 0;
       if (one.purpose == Purpose::gathering) {
         meeting.result.insert(meeting.result.end(), one.bytes.begin(), one.bytes.end());
+      } else if (one.purpose == Purpose::reduction && one.reduction == Reduction::average) {
+        meeting.parts[node->rank()] = std::move(one.bytes);
       } else if (first || one.purpose == Purpose::broadcast) {
         if (one.purpose != Purpose::broadcast || one.root == node->rank()) meeting.result = one.bytes;
       } else {
@@ -99,7 +102,6 @@ void SimulatedNetwork::hold_meetings() {
                  one.bytes.data() + piece.offset, piece.in.count);
       }
       if (meeting.there < size()) continue;
-      const std::size_t bytes = one.bytes.size();
       const auto others = static_cast<double>(size() - 1);
       if (one.purpose == Purpose::gathering) {
         meeting.time +=
@@ -111,9 +113,16 @@ void SimulatedNetwork::hold_meetings() {
       } else {
         meeting.time += reduction_seconds(size(), bytes);
       }
-      if (one.reduction == Reduction::average && one.purpose == Purpose::reduction)
-        for (const Piece& piece : one.pieces)
-          scale(piece.in.dtype, meeting.result.data() + piece.offset, 1.0 / size(), piece.in.count);
+      if (meeting.parts.empty()) continue;
+      meeting.result.resize(bytes);
+      std::vector<Term> terms;
+      for (const Piece& piece : one.pieces) {
+        terms.clear();
+        for (const auto& [rank, part] : meeting.parts)
+          terms.push_back({part.data() + piece.offset, 1.0 / size()});
+        combine(piece.in.dtype, meeting.result.data() + piece.offset, terms, piece.in.count);
+      }
+      meeting.parts.clear();
     }
   for (SimulatedChannel* node : nodes_) node->contributions.clear();
 }
@@ -124,14 +133,10 @@ void SimulatedNetwork::contribute(std::int64_t number, ConstBlock block, double 
   // By rank at the end, so that the order of contributions makes no difference.
   if (meeting.there++ == 0) meeting.result.resize(block.bytes());
   if (meeting.there < size()) return;
-  for (Rank rank = 0; rank < size(); ++rank) {
-    const ConstBlock own = (*this)[rank].average_block();
-    if (rank == 0)
-      copy_bytes(meeting.result.data(), own.data, own.bytes());
-    else
-      reduce(Reduction::sum, own.dtype, meeting.result.data(), own.data, own.count);
-  }
-  scale(block.dtype, meeting.result.data(), 1.0 / size(), block.count);
+  std::vector<Term> terms;
+  for (Rank rank = 0; rank < size(); ++rank)
+    terms.push_back({(*this)[rank].average_block().data, 1.0 / size()});
+  combine(block.dtype, meeting.result.data(), terms, block.count);
   meeting.time += reduction_seconds(size(), block.bytes());
 }
 

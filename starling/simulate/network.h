@@ -50,6 +50,7 @@ class SimulatedNetwork {
     Rank there = 0;
     double time = 0;
     std::vector<std::byte> result;
+    std::map<Rank, std::vector<std::byte>> parts;  // of an average, until all are there
     Rank taken = 0;
   };
   enum class Purpose { reduction, gathering, broadcast, average };

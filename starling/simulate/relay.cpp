@@ -64,12 +64,13 @@ void SimulatedRelay::post(SimulatedChannel& channel, const Piece& block) {
       std::vector<Term> terms = {{own[tree].data(), 1}};
       for (const auto& [from, said] : heard_) {
         if (from.first != tree || from.second == neighbor) continue;
-        terms.push_back({said.sum.data(), 1});
+        terms.push_back({said.mean.data(), static_cast<double>(said.blocks)});
         letter.blocks += said.blocks;
       }
-      letter.sum.resize(own[tree].size());
-      combine(dtype, letter.sum.data(), terms, all[tree].count);
-      channel.count_sent(letter.sum.size());
+      for (Term& term : terms) term.weight /= static_cast<double>(letter.blocks);
+      letter.mean.resize(own[tree].size());
+      combine(dtype, letter.mean.data(), terms, all[tree].count);
+      channel.count_sent(letter.mean.size());
       posted.letters[{tree, neighbor}] = std::move(letter);
     }
 }
@@ -101,7 +102,7 @@ void SimulatedRelay::hear(SimulatedChannel& channel, Step step) {
       const auto before = posted.letters.find({tree, self});
       const auto place = static_cast<double>(std::distance(posted.letters.begin(), before) + 1);
       channel.wait_until(posted.time + link.latency +
-                         place * static_cast<double>(said.sum.size()) * link.seconds_per_byte);
+                         place * static_cast<double>(said.mean.size()) * link.seconds_per_byte);
       heard_[{tree, neighbor}] = said;
     }
     ++tree;
@@ -124,14 +125,15 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
   std::int64_t fewest = n;
   for (std::size_t tree = 0; tree < all.size(); ++tree) {
     std::int64_t count = 1;
-    std::vector<const std::byte*> sums;
+    std::vector<Term> terms = {{own[tree].data(), 0}};
     for (const Rank neighbor : all[tree].neighbors)
       if (const auto said = heard_.find({tree, neighbor}); said != heard_.end()) {
         count += static_cast<std::int64_t>(said->second.blocks);
-        sums.push_back(said->second.sum.data());
+        terms.push_back({said->second.mean.data(), static_cast<double>(said->second.blocks)});
       }
-    const double weight = 1.0 / static_cast<double>(rule.missing == "counts" ? count : n);
-    double self_weight = weight;
+    const auto shares = static_cast<double>(rule.missing == "counts" ? count : n);
+    for (Term& term : terms) term.weight /= shares;
+    double self_weight = 1 / shares;
     double reference_weight = 0;
     if (n > count) {
       const double rest = static_cast<double>(n - count) / static_cast<double>(n);
@@ -141,8 +143,7 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
         self_weight += rest;
     }
     fewest = std::min(fewest, count);
-    std::vector<Term> terms = {{own[tree].data(), self_weight}};
-    for (const std::byte* sum : sums) terms.push_back({sum, weight});
+    terms[0].weight = self_weight;
     if (reference_weight > 0) terms.push_back({reference[tree].data(), reference_weight});
     combine(dtype, own[tree].data(), terms, all[tree].count);
   }

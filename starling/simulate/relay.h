@@ -10,7 +10,7 @@ namespace starling {
 
 class SimulatedChannel;
 
-/// A node's part of a relay: what RelaySum does on a flock, with the same sums in the same order.
+/// A node's part of a relay: what RelaySum does on a flock, with the same means in the same order.
 class SimulatedRelay {
  public:
   /// Sends this node's block, and what it has heard, to its neighbours on the trees.
@@ -23,7 +23,7 @@ class SimulatedRelay {
 
  private:
   struct Said {
-    std::vector<std::byte> sum;
+    std::vector<std::byte> mean;
     std::uint64_t blocks = 0;
   };
   struct Lane {

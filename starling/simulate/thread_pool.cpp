@@ -7,12 +7,15 @@
 namespace starling {
 namespace {
 
-constexpr std::size_t kAtOnce = 8;  // numbers that a thread takes at a time
+constexpr std::uint32_t kAtOnce = 8;  // numbers that a thread takes at a time
+
+constexpr std::uint64_t packed(std::uint64_t next, std::uint64_t end) {
+  return next << 32 | end;
+}
 
 // Waits until the number is another: the next round is often a few microseconds away, so it looks for a while
 // before it sleeps.
-template <typename T>
-void wait_for_change(const std::atomic<T>& number, T seen) {
+void wait_for_change(const std::atomic<std::uint32_t>& number, std::uint32_t seen) {
   constexpr auto kSpinTime = std::chrono::microseconds(50);
   const auto until = std::chrono::steady_clock::now() + kSpinTime;
   do {
@@ -37,16 +40,22 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::work(std::size_t thread) {
   for (std::size_t k = 0; k < shares_.size(); ++k) {
-    Share& share = shares_[(thread + k) % shares_.size()];
+    auto& share = shares_[(thread + k) % shares_.size()].next_and_end;
+    std::uint64_t seen = share.load(std::memory_order_acquire);
     for (;;) {
-      const std::size_t first = share.next.fetch_add(kAtOnce);
-      if (first >= share.end) break;
+      const auto first = static_cast<std::uint32_t>(seen >> 32);
+      const auto end = static_cast<std::uint32_t>(seen);
+      if (first >= end) break;
+      const std::uint32_t last = std::min(end, first + kAtOnce);
+      if (!share.compare_exchange_weak(seen, packed(last, end), std::memory_order_acquire)) continue;
       try {
-        for (std::size_t i = first; i < std::min(share.end, first + kAtOnce); ++i) (*body_)(i);
+        for (std::uint32_t i = first; i < last && !failed_.load(std::memory_order_relaxed); ++i) (*body_)(i);
       } catch (...) {
         if (!failed_.exchange(true)) error_ = std::current_exception();
-        return;
       }
+      const std::uint32_t taken = last - first;
+      if (left_.fetch_sub(taken, std::memory_order_acq_rel) == taken) left_.notify_one();
+      seen = share.load(std::memory_order_acquire);
     }
   }
 }
@@ -57,26 +66,23 @@ void ThreadPool::serve(std::size_t thread) {
     seen = round_.load();
     if (stopping_) return;
     work(thread);
-    if (working_.fetch_sub(1) == 1) working_.notify_one();
   }
 }
 
 void ThreadPool::each(std::size_t count, const std::function<void(std::size_t)>& body) {
   body_ = &body;
-  for (std::size_t i = 0; i < shares_.size(); ++i) {
-    shares_[i].next = count * i / shares_.size();
-    shares_[i].end = count * (i + 1) / shares_.size();
-  }
-  const bool shared = count > kAtOnce && !threads_.empty();
-  if (shared) {
-    working_ = static_cast<std::uint32_t>(threads_.size());
+  left_.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+  for (std::size_t i = 0; i < shares_.size(); ++i)
+    shares_[i].next_and_end.store(packed(count * i / shares_.size(), count * (i + 1) / shares_.size()),
+                                  std::memory_order_release);
+  if (count > kAtOnce && !threads_.empty()) {
     round_.fetch_add(1);
     round_.notify_all();
   }
   work(0);
-  if (shared)
-    for (std::uint32_t left = working_.load(); left > 0; left = working_.load())
-      wait_for_change(working_, left);
+  for (std::uint32_t left = left_.load(std::memory_order_acquire); left > 0;
+       left = left_.load(std::memory_order_acquire))
+    wait_for_change(left_, left);
   if (!failed_.exchange(false)) return;
   std::rethrow_exception(std::exchange(error_, nullptr));
 }

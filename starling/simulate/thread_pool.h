@@ -1,13 +1,16 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
 
 namespace starling {
 
-/// Threads that share the numbers 0 .. count-1 among them, again and again.
+/// Threads that share the numbers 0 .. count-1 among them, again and again. A call waits for the numbers that
+/// others have taken, never for threads: one that gets no core on a busy machine takes none, and the caller
+/// does its share.
 class ThreadPool {
  public:
   /// So many threads in all, the caller's included.
@@ -17,7 +20,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
-  /// Calls body(i) for every number, in any order; throws the first error that a call throws.
+  /// Calls body(i) for every number below `count` < 2^32, in any order; throws the first error that a call
+  /// throws.
   void each(std::size_t count, const std::function<void(std::size_t)>& body);
 
  private:
@@ -25,20 +29,20 @@ class ThreadPool {
   void serve(std::size_t thread);
 
   /// A thread's own share, the same numbers every time, so that what belongs to them stays in its cache; who
-  /// is done helps the others.
+  /// is done helps the others. The next number and the end are one word: who changes it from what is there
+  /// now has taken numbers of the call that is under way, however long it slept before.
   struct alignas(64) Share {
-    std::atomic<std::size_t> next{0};
-    std::size_t end = 0;
+    std::atomic<std::uint64_t> next_and_end{0};
   };
 
   std::vector<std::thread> threads_;
   std::atomic<std::uint32_t> round_{0};
   std::vector<Share> shares_;
-  std::atomic<std::uint32_t> working_{0};
+  std::atomic<std::uint32_t> left_{0};  // numbers that are not done
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  const std::function<void(std::size_t)>* body_ = nullptr;
-  bool stopping_ = false;
+  const std::function<void(std::size_t)>* body_ = nullptr;  // read by who has taken numbers
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace starling

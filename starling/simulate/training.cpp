@@ -42,6 +42,7 @@ class Training {
   void note_own(std::size_t node, Step step);
   void read_models(std::vector<double>& models);
   void add_point(Step step);
+  void look_for_divergence(const TrainingPoint& point);
   std::size_t count() const { return nodes_.size(); }
 
   const Objective& objective_;
@@ -73,12 +74,10 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
         fmt::format("the learning rate is divided by {} every {} steps: by more than 0, every 1 or more",
                     options.decay, options.decay_every));
   check_optimizer(*method_, options.optimizer);
+  check_losses(*method_, options.drop > 0);
   schedule_ = find_schedule();
   const RelayRule relay = method_->relay_rule();
   if (relay) check_relay_trees(*schedule_);
-  if (relay.missing == "reference" && options.drop > 0)
-    throw InvalidArgument(
-        "a reference cannot stand in for messages that are lost; use relay-sgd(missing=counts)");
   network_ = std::make_unique<SimulatedNetwork>(
       objective.nodes(), NetworkOptions{schedule_, relay, options.time, options.drop, options.seed});
   result_.method = options.method;
@@ -111,7 +110,7 @@ void Training::make_nodes() {
 }
 
 bool Training::go_on(Step step) {
-  return !options_.progress || options_.progress(step);
+  return !result_.diverged && (!options_.progress || options_.progress(step));
 }
 
 void Training::note(Step step) {
@@ -171,7 +170,19 @@ void Training::add_point(Step step) {
   point.staleness = used == 0 ? 0 : age / static_cast<double>(used);
   result_.curve.push_back(point);
   result_.mean_model = mean;
+  look_for_divergence(point);
   next_point_ = step + std::max<Step>(1, (options_.steps + options_.points - 1) / options_.points);
+}
+
+void Training::look_for_divergence(const TrainingPoint& point) {
+  // An objective without a value has no gap from the start.
+  const bool gap_is_fine = std::isfinite(point.gap) || !std::isfinite(result_.curve.front().gap);
+  if (gap_is_fine && std::isfinite(point.consensus)) return;
+  // Not a number comes before everything.
+  const auto size = [](double value) { return std::isfinite(value) ? std::abs(value) : INFINITY; };
+  const auto largest = std::ranges::max_element(models_, {}, size);
+  result_.diverged = Divergence{
+      point.step, static_cast<Rank>(static_cast<std::size_t>(largest - models_.begin()) / objective_.dim())};
 }
 
 // Everybody makes the same step; what a phase sends is there in the next.
@@ -238,7 +249,7 @@ void Training::run_by_events() {
       waiting = std::move(still);
     }
     while (noted < options_.steps && total >= (noted + 1) * network_->size()) note(++noted);
-    if (event.node == 0 && !event.begins && !go_on(noted)) return;
+    if (result_.diverged || (event.node == 0 && !event.begins && !go_on(noted))) return;
   }
 }
 
@@ -260,6 +271,10 @@ TrainingResult Training::run() {
 }
 
 }  // namespace
+
+std::string Divergence::text() const {
+  return fmt::format("node {}'s model was not finite at step {}", node, step);
+}
 
 TrainingResult run_training(const Objective& objective, const TrainingOptions& options) {
   return Training(objective, options).run();

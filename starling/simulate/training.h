@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,11 +61,21 @@ struct TrainingPoint {
   double staleness = 0;      // mean age in steps of what asynchronous methods have used
 };
 
+/// Where a training ended because numbers were not finite any more.
+struct Divergence {
+  Step step = 0;  // of the point of the curve at which it was seen
+  Rank node = 0;  // the first whose model is not finite, or the one with the largest
+
+  /// "node 3's model was not finite at step 120"
+  std::string text() const;
+};
+
 struct TrainingResult {
   std::string method;
   std::string topology;  // the schedule's name; empty where the method follows none
   std::string warning;
   bool gap_known = false;
+  std::optional<Divergence> diverged = {};  // looked for at the points of the curve
   std::vector<TrainingPoint> curve;
   double wall_seconds = 0;      // of the steps, without what the points of the curve cost
   double gradient_seconds = 0;  // of these, computing gradients

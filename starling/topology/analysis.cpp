@@ -210,6 +210,23 @@ std::optional<Finding> find_rho(const SchedulePtr& schedule, const AnalysisOptio
   return rho_of(*schedule, exact, options);
 }
 
+std::optional<Contraction> find_contraction(const SchedulePtr& schedule, const Finding& rho,
+                                            const AnalysisOptions& options) {
+  const Step period = std::max<Step>(1, schedule->period());
+  const bool exact = rho.value == 0 && (!schedule->random() || rho.how == "exact average");
+  if (!exact && (schedule->random() || schedule->period() == 0)) return Contraction{1, rho.value};
+  if (!exact) return Contraction{period, std::pow(rho.value, static_cast<double>(period))};
+  if (schedule->size() > options.exactness_limit || !period_fits(*schedule)) return Contraction{period, 0};
+  const auto found = find_exactness(schedule);
+  return Contraction{found ? std::max<Step>(1, found->rounds) : period, 0};
+}
+
+std::optional<double> transient_steps(const Contraction& contraction, Rank n, int power) {
+  if (contraction.rho >= 1) return std::nullopt;
+  if (contraction.rounds == 1 && contraction.rho == 0) return 0.0;
+  return std::pow(n, 3) * std::pow(static_cast<double>(contraction.rounds) / (1 - contraction.rho), power);
+}
+
 Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options) {
   Analysis analysis;
   analysis.name = schedule->name();

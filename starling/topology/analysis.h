@@ -60,6 +60,21 @@ Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options = {
 /// rho alone, the part of `analyze` that comparing and simulating need.
 std::optional<Finding> find_rho(const SchedulePtr& schedule, const AnalysisOptions& options = {});
 
+/// What `rounds` steps together leave of a deviation from the mean: ||W_T ... W_1 - J||_2 over one period T
+/// of a schedule, rounds = 1 of a static or random one. An average that is exact after some rounds leaves
+/// nothing.
+struct Contraction {
+  Step rounds = 1;
+  double rho = 0;
+};
+std::optional<Contraction> find_contraction(const SchedulePtr& schedule, const Finding& rho,
+                                            const AnalysisOptions& options = {});
+
+/// n^3 (rounds / (1 - rho))^power: the order of the number of steps after which a method is as good as
+/// all-reduce, with power 2 for DSGD and 6 for gradient tracking; 0 where every step's average is exact,
+/// nothing where ranks never agree.
+std::optional<double> transient_steps(const Contraction& contraction, Rank n, int power);
+
 /// Runs the schedule on random values until their average is exact, from every phase of its period. Nothing
 /// where it never is, and for periods too long to run.
 std::optional<Exactness> find_exactness(const SchedulePtr& schedule);

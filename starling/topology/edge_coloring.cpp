@@ -31,6 +31,19 @@ class Coloring {
     set(u, fan[w], d);
   }
 
+  // Smallest colours first: the fewer edges, the more likely all of them find another.
+  void save_a_color() {
+    std::vector<std::size_t> order(colors_);
+    std::vector<Rank> ends(colors_, 0);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t c = 0; c < colors_; ++c)
+      for (Rank v = 0; v < n_; ++v) ends[c] += is_free(v, c) ? 0 : 1;
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return ends[a] < ends[b]; });
+    if (ends[order.front()] == 0) return;
+    for (const std::size_t c : order)
+      if (emptied(c)) return;
+  }
+
   std::vector<Partners> matchings() const {
     std::vector<Partners> all;
     for (std::size_t c = 0; c < colors_; ++c) {
@@ -68,6 +81,36 @@ class Coloring {
     std::size_t c = 0;
     while (c < colors_ && at(u, c) != v) ++c;
     return c;
+  }
+
+  bool emptied(std::size_t color) {
+    for (Rank u = 0; u < n_; ++u)
+      if (const Rank v = at(u, color); v > u && !recolored(u, v, color)) return false;
+    return true;
+  }
+
+  // Gives edge (u, v) a colour c that is free on u: d is free on v, and c and d change places on the path
+  // from v, unless that leads to u.
+  bool recolored(Rank u, Rank v, std::size_t color) {
+    for (std::size_t c = 0; c < colors_; ++c) {
+      if (c == color || !is_free(u, c)) continue;
+      for (std::size_t d = 0; d < colors_; ++d) {
+        if (d == color || !is_free(v, d)) continue;
+        if (c != d && !is_free(v, c)) {
+          if (end_of_path(v, d, c) == u) continue;
+          invert_path(v, d, c);
+        }
+        clear(u, v, color);
+        set(u, v, c);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  Rank end_of_path(Rank v, std::size_t c, std::size_t d) const {
+    for (std::size_t color = d; at(v, color) >= 0; color = color == d ? c : d) v = at(v, color);
+    return v;
   }
 
   // Neighbours of u, beginning with v: the colour of each next edge is free on the one before.
@@ -114,6 +157,7 @@ std::vector<Partners> color_edges(const Graph& graph) {
     for (const Rank v : neighbors)
       if (u < v) coloring.add(u, v, neighbors);
   }
+  coloring.save_a_color();
   return coloring.matchings();
 }
 

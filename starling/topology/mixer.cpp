@@ -13,6 +13,27 @@ namespace {
 constexpr std::size_t kTile = 1024;  // values: a tile of the output stays in the first-level cache
 constexpr std::int64_t kCacheLimit = 4'000'000;  // ranks times rounds whose matrices are kept
 
+/// Whether a row's weights make an average: then it is computed from differences, so that equal values stay
+/// bit for bit and the mean does not drift, as the kernels of kernel/average.h do.
+bool is_average(const Exchange& row) {
+  double sum = row.self_weight;
+  bool positive = row.self_weight > 0;
+  for (const Source& source : row.sources) {
+    sum += source.weight;
+    positive = positive && source.weight > 0;
+  }
+  return positive && std::abs(sum - 1) <= 0x1p-53 * static_cast<double>(row.sources.size() + 1);
+}
+
+// out[i] = from[i] - weight * (self[i] - self[(i + offset) mod n]) for i in [begin, end).
+void pull_rotated(double* out, const double* from, const double* self, double weight, std::size_t n,
+                  std::size_t offset, std::size_t begin, std::size_t end) {
+  const std::size_t wrap = n - offset;
+  const std::size_t middle = std::clamp(wrap, begin, end);
+  for (std::size_t i = begin; i < middle; ++i) out[i] = from[i] - weight * (self[i] - self[i + offset]);
+  for (std::size_t i = middle; i < end; ++i) out[i] = from[i] - weight * (self[i] - self[i - wrap]);
+}
+
 // out += weight * in, over a rotation: out[i] += weight * in[(i + offset) mod n] for i in [begin, end).
 void add_rotated(double* out, const double* in, double weight, std::size_t n, std::size_t offset,
                  std::size_t begin, std::size_t end) {
@@ -86,7 +107,16 @@ void Mixer::advance_circulant(const Circulant& schedule) {
     return static_cast<std::size_t>(source.rank) * static_cast<std::size_t>(dim_);
   };
   messages_ = static_cast<double>(schedule.size()) * static_cast<double>(row_.sources.size());
-  if (row_.sources.size() == 1) {
+  if (!sends_b_ && !row_.sources.empty() && is_average(row_)) {
+    for (std::size_t begin = 0; begin < n; begin += kTile) {
+      const std::size_t end = std::min(n, begin + kTile);
+      const double* from = x_.data();
+      for (const Source& source : row_.sources) {
+        pull_rotated(x_next_.data(), from, x_.data(), source.weight, n, offset(source), begin, end);
+        from = x_next_.data();
+      }
+    }
+  } else if (row_.sources.size() == 1) {
     const Source& source = row_.sources[0];
     const double* heard = source.lane == Lane::a ? x_.data() : b_.data();
     mix_one(x_next_.data(), x_.data(), row_.self_weight, heard, source.weight, n, offset(source));
@@ -113,16 +143,16 @@ void Mixer::advance_matching(const Matching& schedule) {
   partners_.resize(static_cast<std::size_t>(schedule.size()));
   schedule.partners(step_, partners_);
   const double theirs = schedule.weight();
-  const double mine = 1 - theirs;
   const auto d = static_cast<std::size_t>(dim_);
   std::size_t paired = 0;
   for (std::size_t i = 0; i < partners_.size(); ++i) {
     const auto j = static_cast<std::size_t>(partners_[i]);
     paired += i != j;
     if (d == 1) {
-      x_next_[i] = mine * x_[i] + theirs * x_[j];
+      x_next_[i] = x_[i] - theirs * (x_[i] - x_[j]);
     } else {
-      for (std::size_t c = 0; c < d; ++c) x_next_[i * d + c] = mine * x_[i * d + c] + theirs * x_[j * d + c];
+      for (std::size_t c = 0; c < d; ++c)
+        x_next_[i * d + c] = x_[i * d + c] - theirs * (x_[i * d + c] - x_[j * d + c]);
     }
   }
   messages_ = static_cast<double>(paired);

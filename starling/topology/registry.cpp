@@ -41,12 +41,17 @@ std::vector<Parameter> all_parameters(const Family& family) {
   return parameters;
 }
 
-// The seed becomes part of the name, of nested topologies too, so that equal names mean equal schedules.
-Spec with_seeds(const Spec& spec, std::uint64_t seed) {
+// The seed and the ranks per machine become part of the name, of nested topologies too, so that equal names
+// mean equal schedules.
+Spec completed(const Spec& spec, const TopologySetting& setting) {
   const Family family = find_family(spec.word);
   const auto declared = all_parameters(family);
   Spec complete = spec;
-  bool has_seed = false;
+  std::vector<std::string> given;
+  const auto local =
+      std::find_if(declared.begin(), declared.end(), [](const Parameter& p) { return p.name == "local"; });
+  TopologySetting nested = setting;
+  if (local != declared.end()) nested.ranks_per_machine = 1;  // what is nested runs between machines
   std::size_t position = 0;
   for (Spec::Argument& argument : complete.arguments) {
     const std::size_t at =
@@ -56,12 +61,18 @@ Spec with_seeds(const Spec& spec, std::uint64_t seed) {
                                                 [&](const Parameter& p) { return p.name == argument.key; }) -
                                    declared.begin());
     if (at >= declared.size()) continue;  // Parameters will say so
-    has_seed = has_seed || declared[at].name == "seed";
+    given.push_back(declared[at].name);
     if (declared[at].is_topology && !argument.value.is_list)
-      argument.value = with_seeds(argument.value, seed);
+      argument.value = completed(argument.value, nested);
   }
-  if (family.random && !has_seed)
-    complete.arguments.push_back({"seed", Spec{std::to_string(seed), false, {}}});
+  const auto add = [&](const std::string& key, const std::string& value) {
+    if (std::find(given.begin(), given.end(), key) == given.end())
+      complete.arguments.push_back({key, Spec{value, false, {}}});
+  };
+  if (local != declared.end() && local->fallback == "auto" && setting.ranks_per_machine > 1 &&
+      setting.n % setting.ranks_per_machine == 0)
+    add("local", std::to_string(setting.ranks_per_machine));
+  if (family.random) add("seed", std::to_string(setting.seed));
   return complete;
 }
 
@@ -76,11 +87,11 @@ SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting) {
     throw InvalidArgument(fmt::format("a topology needs at least one rank, not n = {}", setting.n));
   if (spec.is_list)
     throw InvalidArgument(fmt::format("expected a topology's name, not the list {}", spec.to_string()));
-  Spec complete = with_seeds(spec, setting.seed);
+  Spec complete = completed(spec, setting);
   const Family family = find_family(spec.word);
   const auto schedule = family.make(Parameters(complete, all_parameters(family)), setting);
   // A seed that nobody gave and nothing drew from would only clutter the name.
-  const bool seed_added = complete.arguments.size() > spec.arguments.size();
+  const bool seed_added = family.random && complete.arguments.size() > spec.arguments.size();
   if (seed_added && family.changing && !schedule->random()) complete.arguments.pop_back();
   schedule->set_name(complete.to_string());
   return schedule;

@@ -14,7 +14,8 @@ namespace starling {
 /// What a family is made for.
 struct TopologySetting {
   Rank n = 1;
-  std::uint64_t seed = 0;  // for random families that give no seed= of their own
+  std::uint64_t seed = 0;      // for random families that give no seed= of their own
+  Rank ranks_per_machine = 1;  // for families whose local= is auto
 };
 
 /// A named family of topologies: what the grammar knows, and how to build one.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -17,38 +16,6 @@ MutableBlock block_of(const torch::Tensor& tensor) {
 }
 
 }  // namespace
-
-// Ranks that would not understand each other are told so at once, all of them.
-Company Trainer::State::agree_on(const std::string& settings) {
-  const std::string line =
-      fmt::format("{} {} {}\n", flock.rank(), goes_on ? driver->step() : Company::kNew, settings);
-  const auto all =
-      flock.allgather(std::vector<std::uint8_t>(line.begin(), line.end()), Name(options.name + "/settings"));
-  const std::string lines(all.begin(), all.end());
-  Company company;
-  company.steps.assign(static_cast<std::size_t>(flock.size()), Company::kNew);
-  std::string first;
-  Rank first_rank = 0;
-  const char* const end = lines.data() + lines.size();
-  for (const char* at = lines.data(); at != end;) {
-    Rank rank = 0;
-    Step step = 0;
-    at = std::from_chars(at, end, rank).ptr;
-    at = std::from_chars(at + 1, end, step).ptr;
-    const char* const line_end = std::find(at, end, '\n');
-    const std::string other(at, line_end);
-    at = line_end + 1;
-    company.steps[static_cast<std::size_t>(rank)] = step;
-    if (first.empty()) {
-      first = other;
-      first_rank = rank;
-    }
-    if (other != first)
-      throw InvalidArgument(fmt::format("the ranks do not train alike: rank {} has{}; rank {} has{}",
-                                        first_rank, first, rank, other));
-  }
-  return company;
-}
 
 std::vector<torch::Tensor> Trainer::State::floating_buffers() const {
   std::vector<torch::Tensor> all;
@@ -116,10 +83,19 @@ double Trainer::State::consensus_distance() {
     const MutableBlock model = averaged ? buckets[b].x_block() : driver->method().model((*driver)[b]);
     const torch::Tensor own = torch::from_blob(model.data, {static_cast<std::int64_t>(model.count)},
                                                torch::TensorOptions(buckets[b].x.scalar_type()));
-    const torch::Tensor mean = own.clone();
+    // Differences from one rank's model are averaged, not the models: equal models are at distance zero, and
+    // the mean's rounding is small beside the differences, not beside the models.
+    torch::Tensor difference = own.clone();
+    const MutableBlock first = block_of(difference);
+    flock
+        .start_broadcast({{first, first.data, 0}}, flock.view().members.front(),
+                         Name(options.name + "/first model"))
+        .wait();
+    difference = own - difference;
+    const torch::Tensor mean = difference.clone();
     const MutableBlock block = block_of(mean);
     flock.start_allreduce({{block, block.data, 0}}, Reduction::average, Name(options.name + "/mean")).wait();
-    squares[0] += (own - mean).to(torch::kFloat64).square().sum().item<double>();
+    squares[0] += (difference - mean).to(torch::kFloat64).square().sum().item<double>();
   }
   flock.allreduce(squares, Reduction::average, Name(options.name + "/distance"));
   return std::sqrt(squares[0]);

@@ -124,6 +124,22 @@ std::vector<Placed> trained_parameters(const ModuleTensors& module,
   return result;
 }
 
+ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
+                                       const std::vector<std::vector<torch::Tensor>>& groups) {
+  std::unordered_map<torch::TensorImpl*, std::string> names;
+  for (const auto& [name, tensor] : module.parameters()) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  ModuleTensors::Named frozen;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = 0; i < groups[g].size(); ++i) {
+      const torch::Tensor& one = groups[g][i];
+      if (one.requires_grad()) continue;
+      const auto found = names.find(one.unsafeGetTensorImpl());
+      frozen.emplace_back(
+          found != names.end() ? found->second : fmt::format("{} of the optimizer's group {}", i, g), one);
+    }
+  return frozen;
+}
+
 std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) {
   std::vector<Bucket> buckets;
   std::vector<std::size_t> filled;                                        // elements, by bucket
@@ -163,7 +179,7 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) 
       placed.place = view_at(home, placed);
       placed.place.copy_(placed.parameter);
       placed.parameter.set_data(placed.place);
-      placed.gradient = view_at(home_gradient, placed);
+      placed.gradient = view_at(home_gradient, placed).variable_data();
       // What was computed before is not lost.
       if (placed.parameter.grad().defined()) placed.gradient.copy_(placed.parameter.grad());
       placed.parameter.mutable_grad() = placed.gradient;

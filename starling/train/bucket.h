@@ -15,7 +15,7 @@ struct Placed {
   std::string name;
   torch::Tensor parameter;
   torch::Tensor place;     // the view that the parameter's data are
-  torch::Tensor gradient;  // the view that parameter.grad() is
+  torch::Tensor gradient;  // what parameter.grad() is: flat memory with a version counter of its own
   std::size_t group = 0;   // of the optimizer
   std::size_t bucket = 0;
   std::size_t segment = 0;  // of the bucket
@@ -53,6 +53,10 @@ DType dtype_of_tensor(const torch::Tensor& tensor);
 /// backward is likely to produce these: the reverse of registration. Parameters that are shared are there
 /// once. Throws InvalidArgument for what cannot be trained here.
 std::vector<Placed> trained_parameters(const ModuleTensors& module,
+                                       const std::vector<std::vector<torch::Tensor>>& groups);
+
+/// Those of the optimizer that want no gradient, with their names.
+ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
                                        const std::vector<std::vector<torch::Tensor>>& groups);
 
 /// Moves the parameters into flat memory, in buckets of at least `bytes`, and gives them gradients.

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "starling/base/error.h"
+#include "starling/method/drive.h"
 #include "starling/method/registry.h"
 #include "starling/method/update.h"
 #include "starling/train/experiment_checkpoint.h"
@@ -67,8 +68,7 @@ void check(const Experiment& experiment) {
                    experiment.epochs));
   need(experiment.drop >= 0 && experiment.drop < 1,
        fmt::format("drop = {}: a share of the messages, from 0 to below 1", experiment.drop));
-  need(experiment.drop == 0 || make_method(experiment.method)->relay_rule().missing != "reference",
-       "a reference cannot stand in for messages that get lost: relay-sgd(missing=counts) or (missing=own)");
+  check_losses(*make_method(experiment.method), experiment.drop > 0);
   need(experiment.reports >= 0, fmt::format("reports = {}: 0 or more per epoch", experiment.reports));
   need(experiment.local_test >= 0, fmt::format("local_test = {}: 0 or more samples", experiment.local_test));
 }
@@ -98,7 +98,8 @@ class Run {
                                                         .accumulation = experiment.accumulation,
                                                         .clip_norm = experiment.clip_norm,
                                                         .eager = experiment.eager,
-                                                        .on_loss = experiment.on_loss});
+                                                        .on_nonfinite = experiment.on_nonfinite,
+                                                        .on_peer_failure = experiment.on_peer_failure});
     last_.workers = flock.size();
     uncounted_ = flock.bytes_sent();
   }
@@ -118,7 +119,7 @@ class Run {
       if (position_.epoch > 0) deal_for_the_dead();
       train_epoch();
       evaluate();
-      if (due(position_.epoch + 1.0)) {
+      if (!diverged_ && due(position_.epoch + 1.0)) {
         RunPosition next = position_;
         ++next.epoch;
         next.step = 0;
@@ -131,7 +132,8 @@ class Run {
     }
     checkpoints_.finish();
     tell_problem();
-    report_(RunEnd{trainer_->steps(), last_.seconds});
+    if (const auto missing = checkpoints_.not_saved()) report_(*missing);
+    report_(RunEnd{trainer_->steps(), last_.seconds, diverged_});
     return evaluated_;
   }
 
@@ -172,7 +174,7 @@ class Run {
     last_.workers = flock_.size() - static_cast<int>(dead.size());
     for (const Rank rank : dead)
       if (std::find(dead_.begin(), dead_.end(), rank) == dead_.end())
-        report_(RunLoss{trainer_->steps(), rank});
+        report_(PeerFailure{trainer_->steps(), rank});
     dead_ = dead;
   }
 
@@ -201,7 +203,7 @@ class Run {
       last_.epoch = epoch;
       const bool at_end = position_.step + every / 2 >= steps;
       if (experiment_.reports > 0 && position_.step % every == 0 && !at_end) tell();
-      if (position_.step < steps && due(epoch)) save(position_);
+      if (position_.step < steps && due(epoch) && !agree_on_divergence()) save(position_);
     }
     last_.epoch = position_.epoch + 1;
   }
@@ -237,7 +239,7 @@ class Run {
     set_learning_rate(*optimizer_, last_.learning_rate);
   }
 
-  // Who has no more data keeps answering.
+  // A rank without data keeps answering, and so does one whose loss is not finite, until all end the run.
   void one_step() {
     bool any = false;
     trainer_->zero_grad();
@@ -245,9 +247,15 @@ class Run {
       const auto samples = next_samples();
       if (samples.empty()) break;
       torch::Tensor loss = task_->loss(*model_, samples);
-      loss_ += loss.item<double>();
+      const double value = loss.item<double>();
+      if (!std::isfinite(value) && !bad_step_) bad_step_ = trainer_->steps() + 1;
+      loss_ += value;
       ++losses_;
       images_ += static_cast<double>(samples.size());
+      if (bad_step_ && experiment_.on_nonfinite != "ignore") {
+        any = false;
+        break;
+      }
       if (experiment_.accumulation > 1) loss = loss / experiment_.accumulation;
       loss.backward();
       any = true;
@@ -258,6 +266,24 @@ class Run {
     } else {
       trainer_->skip();
     }
+  }
+
+  // The earliest loss of any rank that is not finite, as a number that a maximum over the ranks finds.
+  double bad_step_and_rank() const {
+    if (!bad_step_) return -std::numeric_limits<double>::max();
+    return -static_cast<double>(*bad_step_ * flock_.size() + flock_.rank());
+  }
+  void note_divergence(double earliest) {
+    if (earliest == -std::numeric_limits<double>::max()) return;
+    const auto number = static_cast<std::int64_t>(-earliest);
+    diverged_ = RunDivergence{number / flock_.size(), static_cast<Rank>(number % flock_.size())};
+  }
+  bool agree_on_divergence() {
+    const Aside aside(*this);
+    std::vector<double> earliest = {bad_step_and_rank()};
+    flock_.allreduce(earliest, Reduction::max, "experiment/divergence");
+    note_divergence(earliest[0]);
+    return diverged_.has_value();
   }
 
   // Sums over the ranks, which all of them report.
@@ -275,7 +301,7 @@ class Run {
                                 taken_ > 0 ? 1.0 : 0.0,
                                 trainer_->staleness().sum,
                                 static_cast<double>(trainer_->staleness().used)};
-    std::vector<double> oldest = {static_cast<double>(trainer_->staleness().oldest)};
+    std::vector<double> oldest = {static_cast<double>(trainer_->staleness().oldest), bad_step_and_rank()};
     const Aside aside(*this);
     const std::size_t own = sums.size();
     const View view = flock_.view();
@@ -299,7 +325,7 @@ class Run {
     last_.staleness = sums[9] > 0 ? sums[8] / sums[9] : 0;
     last_.staleness_most = oldest[0];
     last_.consensus_distance = trainer_->consensus_distance();
-    diverged_ = sums[1] > 0 && !std::isfinite(last_.loss);
+    note_divergence(oldest[1]);
     waited_ += waited;
     combined_ += combined;
     loss_ = losses_ = images_ = 0;
@@ -336,14 +362,20 @@ class Run {
       const Task::Judged own = task_->judge(*model_, numbers_from(0, judged));
       local = own.right / own.count;
     }
-    std::vector<double> sums = {0, 0, 0, local, 1};
+    std::vector<double> sums = {0, 0, 0, local, 1, 0, 0};
     {
       const auto average = trainer_->global_average();
-      const Task::Judged mean =
-          task_->judge(*model_, numbers_from(count * place / parts, count * (place + 1) / parts));
-      sums[0] = mean.right;
-      sums[1] = mean.loss;
-      sums[2] = mean.count;
+      // In two, at the end of the samples that own models are judged on.
+      const std::size_t first = count * place / parts;
+      const std::size_t last = count * (place + 1) / parts;
+      const std::size_t between = std::clamp(judged, first, last);
+      const Task::Judged there = task_->judge(*model_, numbers_from(first, between));
+      const Task::Judged rest = task_->judge(*model_, numbers_from(between, last));
+      sums[0] = there.right + rest.right;
+      sums[1] = there.loss + rest.loss;
+      sums[2] = there.count + rest.count;
+      sums[5] = there.right;
+      sums[6] = there.count;
     }
     model_->train();
     flock_.allreduce(sums, Reduction::sum, "experiment/evaluation");
@@ -356,6 +388,7 @@ class Run {
       report.local_accuracy = sums[3] / sums[4];
       report.local_accuracy_most = extremes[0];
       report.local_accuracy_least = -extremes[1];
+      report.local_mean_accuracy = sums[5] / sums[6];
     }
     tell_problem();
     report_(report);
@@ -399,7 +432,8 @@ class Run {
   RunPosition position_;
   RunReport last_;
   RunReport evaluated_;
-  bool diverged_ = false;
+  std::optional<Step> bad_step_;  // in which this rank's loss was not finite
+  std::optional<RunDivergence> diverged_;
   Clock::time_point begin_{};
   double waited_ = 0, combined_ = 0, loss_ = 0, losses_ = 0, images_ = 0;
   int taken_ = 0;  // steps with data, since the last report

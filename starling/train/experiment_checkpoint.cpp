@@ -46,7 +46,8 @@ RunPosition position_from(const CheckpointFile& file) {
 
 // A run may go on for longer, along another learning rate, or treat deaths in another way.
 bool may_change(const std::string& setting) {
-  return setting == "epochs" || setting == "warmup" || setting == "cosine" || setting == "on_loss";
+  return setting == "epochs" || setting == "warmup" || setting == "cosine" || setting == "on_peer_failure" ||
+         setting == "on_nonfinite";
 }
 
 // "" where checkpoints can be written.
@@ -96,10 +97,21 @@ void ExperimentCheckpoints::save(Trainer& trainer, const RunPosition& position) 
   const std::vector<double> numbers = numbers_of(position);
   parts.add(kPosition, {DType::float64, numbers.data(), numbers.size()});
   writer_->save(trainer.steps(), labels, parts.parts(), flock_.view().members);
+  last_ = trainer.steps();
 }
 
 void ExperimentCheckpoints::finish() {
   if (writer_) writer_->finish();
+}
+
+std::optional<RunNotSaved> ExperimentCheckpoints::not_saved() {
+  if (!writer_) return std::nullopt;
+  std::vector<std::int64_t> missing(static_cast<std::size_t>(flock_.size()));
+  missing[static_cast<std::size_t>(flock_.rank())] = last_ && writer_->last_saved() != last_ ? 1 : 0;
+  flock_.allreduce(missing, Reduction::max, "experiment/saved");
+  const auto first = std::find(missing.begin(), missing.end(), 1);
+  if (first == missing.end()) return std::nullopt;
+  return RunNotSaved{last_.value_or(0), static_cast<Rank>(first - missing.begin())};
 }
 
 void ExperimentCheckpoints::check_settings(const Labels& saved, const std::string& where) const {

@@ -34,6 +34,8 @@ class ExperimentCheckpoints {
   std::optional<Resumed> resume(Trainer& trainer);
   /// Waits for what is being written.
   void finish();
+  /// After finish(): the first rank whose last checkpoint could not be written; a collective.
+  std::optional<RunNotSaved> not_saved();
   /// What went wrong with writing since this was last asked.
   std::optional<std::string> problem() { return writer_ ? writer_->problem() : std::nullopt; }
 
@@ -50,6 +52,7 @@ class ExperimentCheckpoints {
   CheckpointOptions options_;
   std::optional<CheckpointFolder> folder_;
   std::unique_ptr<CheckpointWriter> writer_;
+  std::optional<Step> last_;  // that was to be saved
 };
 
 }  // namespace starling

@@ -1,6 +1,10 @@
 #include "starling/train/local_optimizer.h"
 
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
 #include "starling/kernel/copy.h"
+#include "starling/kernel/finite.h"
 
 namespace starling {
 
@@ -22,6 +26,7 @@ class LocalOptimizer::ForeignUpdate final : public Update {
     bucket_.publish_x();
     step_along(stride, segments);
     bucket_.fetch_x();
+    if (stride.nonfinite != nullptr && !all_finite(dtype, own, stride.count)) *stride.nonfinite = true;
     const std::size_t bytes = stride.count * size_of(dtype);
     if (stride.x != own) copy_bytes(stride.x, own, bytes);
     if (stride.copy != nullptr) copy_bytes(stride.copy, own, bytes);
@@ -61,6 +66,31 @@ class LocalOptimizer::ForeignUpdate final : public Update {
   Bucket bucket_;
   std::vector<Placed> parameters_;
 };
+
+namespace {
+
+const char* const kAnew =
+    "which would not be trained; on every rank, call export_optimizer_state() and make the trainer again (in "
+    "Python: decentralize the original optimizer again)";
+
+}  // namespace
+
+void LocalOptimizer::check_groups(std::size_t groups) const {
+  if (groups != hypers_->size())
+    throw InvalidArgument(
+        fmt::format("the optimizer has {} parameter groups and had {} when the trainer was "
+                    "made, {}",
+                    groups, hypers_->size(), kAnew));
+}
+
+void LocalOptimizer::check_group(std::size_t index, std::size_t parameters) {
+  if (sizes_.size() <= index) sizes_.resize(index + 1, parameters);
+  if (sizes_[index] != parameters)
+    throw InvalidArgument(
+        fmt::format("the optimizer's group {} has {} parameters and had {} when the trainer "
+                    "was made, {}",
+                    index, parameters, sizes_[index], kAnew));
+}
 
 UpdatePtr LocalOptimizer::make_update(const std::vector<Placed>& all, const Bucket& bucket) {
   const MutableBlock x = bucket.x_block();

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "starling/method/update.h"
@@ -23,6 +24,9 @@ class LocalOptimizer {
   virtual std::string name() const = 0;
   /// The parameters by group.
   virtual std::vector<std::vector<torch::Tensor>> groups() const = 0;
+  /// The settings of each group by name, in texts that are equal where the settings are.
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  virtual std::vector<Settings> settings() const = 0;
   /// The settings may have changed (learning rate schedules): reads them again.
   virtual void read_settings() = 0;
   /// It cannot be asked for some parameters only: all are one bucket.
@@ -46,11 +50,17 @@ class LocalOptimizer {
   /// Steps the given parameters, by group, along the gradients they have now.
   virtual void step(std::vector<std::vector<torch::Tensor>>& groups) = 0;
 
+  /// Throws InvalidArgument where the optimizer has other groups, or group `index` another number of
+  /// parameters, than at the first call.
+  void check_groups(std::size_t groups) const;
+  void check_group(std::size_t index, std::size_t parameters);
+
  private:
   class ForeignUpdate;
 
   std::string native_;
   Hypers hypers_;
+  std::vector<std::size_t> sizes_;  // of the groups
 };
 
 // What native updates remember of one parameter, for export_state and import_state.

@@ -71,7 +71,10 @@ void Trainer::State::restore(const CheckpointFile& file) {
   generator.set_state(drawn);
   for (const Bucket& bucket : buckets) bucket.fetch_x();
   // What the method remembers was saved with these parameters: nothing has to follow them.
-  for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    versions[i] = parameters[i].parameter._version();
+    note_computed(i);
+  }
 }
 
 void Trainer::State::restore_settings(const CheckpointFile& file) {

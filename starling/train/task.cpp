@@ -34,12 +34,8 @@ std::optional<Spec> text_spec(const std::string& data) {
 
 }  // namespace
 
-std::unique_ptr<Task> make_task(const std::string& data) {
-  if (const auto spec = text_spec(data)) {
-    const Parameters given(*spec, kTextParameters);
-    return make_text_task(
-        read_text(given.text("file"), static_cast<std::size_t>(given.integer("block", 1, 1'000'000))));
-  }
+ModelInput kind_of_data(const std::string& data) {
+  if (text_spec(data)) return ModelInput::text;
   std::vector<std::string> names;
   for (const DataSource& source : data_sources()) names.push_back(source.name);
   const Spec spec = parse_spec(data);
@@ -47,6 +43,16 @@ std::unique_ptr<Task> make_task(const std::string& data) {
     names.emplace_back("text:FILE");
     throw InvalidArgument(unknown_name("data set", spec.to_string(), names));
   }
+  return ModelInput::images;
+}
+
+std::unique_ptr<Task> make_task(const std::string& data) {
+  if (const auto spec = text_spec(data)) {
+    const Parameters given(*spec, kTextParameters);
+    return make_text_task(
+        read_text(given.text("file"), static_cast<std::size_t>(given.integer("block", 1, 1'000'000))));
+  }
+  kind_of_data(data);
   return make_image_task(load(data, Split::train), load(data, Split::test));
 }
 

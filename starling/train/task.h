@@ -43,5 +43,7 @@ class Task {
 /// block=64)": the characters of a text. Fetches nothing; throws InvalidArgument listing what is valid, and
 /// Error where files are not there.
 std::unique_ptr<Task> make_task(const std::string& data);
+/// What its samples are, by the name alone; throws InvalidArgument where there is no such data set.
+ModelInput kind_of_data(const std::string& data);
 
 }  // namespace starling

@@ -1,9 +1,12 @@
 #include "starling/train/torch_update.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <sstream>
 #include <typeinfo>
 
 #include "starling/base/error.h"
+#include "starling/train/description.h"
 #include "starling/train/torch_optimizer.h"
 
 namespace starling {
@@ -54,6 +57,29 @@ std::string native_name(torch::optim::Optimizer& optimizer) {
   return {};
 }
 
+// Of options that only torch knows: what they write to an archive.
+LocalOptimizer::Settings serialized_settings(const torch::optim::OptimizerOptions& options) {
+  torch::serialize::OutputArchive out;
+  options.serialize(out);
+  std::stringstream text;
+  out.save_to(text);
+  torch::serialize::InputArchive in;
+  in.load_from(text);
+  LocalOptimizer::Settings settings;
+  for (const std::string& key : in.keys()) {
+    c10::IValue value;
+    if (key == "lr" || !in.try_read(key, value)) continue;
+    std::ostringstream shown;
+    if (value.isDouble())
+      shown << describe_number(value.toDouble());
+    else
+      shown << value;
+    settings.emplace_back(key, shown.str());
+  }
+  std::sort(settings.begin(), settings.end());
+  return settings;
+}
+
 template <typename State>
 void export_adam(State& to, const std::vector<NamedState>& state, const Placed& placed) {
   to.step(steps_of(state, placed));
@@ -94,9 +120,44 @@ std::vector<std::vector<torch::Tensor>> TorchOptimizer::groups() const {
   return all;
 }
 
+std::vector<LocalOptimizer::Settings> TorchOptimizer::settings() const {
+  std::vector<Settings> all;
+  for (std::size_t g = 0; g < optimizer_.param_groups().size(); ++g) all.push_back(settings_of(g));
+  return all;
+}
+
+LocalOptimizer::Settings TorchOptimizer::settings_of(std::size_t g) const {
+  const torch::optim::OptimizerOptions& options = optimizer_.param_groups()[g].options();
+  const Hyper hyper = hyper_of(native(), options);
+  Settings settings = {{"lr", describe_number(hyper.lr)}};
+  if (!native().empty()) {
+    settings.emplace_back("weight_decay", describe_number(hyper.weight_decay));
+    if (native() == "sgd") {
+      settings.emplace_back("momentum", describe_number(hyper.momentum));
+      settings.emplace_back("dampening", describe_number(hyper.dampening));
+      settings.emplace_back("nesterov", hyper.nesterov ? "true" : "false");
+    } else {
+      settings.emplace_back(
+          "betas", fmt::format("({}, {})", describe_number(hyper.beta1), describe_number(hyper.beta2)));
+      settings.emplace_back("eps", describe_number(hyper.eps));
+    }
+  } else if (serializes_) {
+    try {
+      for (auto& one : serialized_settings(options)) settings.push_back(std::move(one));
+    } catch (const c10::Error&) {
+      serializes_ = false;  // the learning rate is all that can be known
+    }
+  }
+  return settings;
+}
+
 void TorchOptimizer::read_settings() {
-  for (std::size_t g = 0; g < hypers()->size(); ++g)
-    (*hypers())[g] = hyper_of(native(), optimizer_.param_groups()[g].options());
+  auto& groups = optimizer_.param_groups();
+  check_groups(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    check_group(g, groups[g].params().size());
+    (*hypers())[g] = hyper_of(native(), groups[g].options());
+  }
 }
 
 void TorchOptimizer::step(std::vector<std::vector<torch::Tensor>>& groups) {

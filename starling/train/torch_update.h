@@ -12,6 +12,7 @@ class TorchOptimizer final : public LocalOptimizer {
 
   std::string name() const override;
   std::vector<std::vector<torch::Tensor>> groups() const override;
+  std::vector<Settings> settings() const override;
   void read_settings() override;
   void export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) override;
   void import_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) override;
@@ -21,7 +22,10 @@ class TorchOptimizer final : public LocalOptimizer {
  private:
   void step(std::vector<std::vector<torch::Tensor>>& groups) override;
 
+  Settings settings_of(std::size_t group) const;
+
   torch::optim::Optimizer& optimizer_;
+  mutable bool serializes_ = true;  // its options do
 };
 
 }  // namespace starling

@@ -6,6 +6,21 @@
 #include "starling/train/trainer_state.h"
 
 namespace starling {
+namespace {
+
+/// The same error, with another text.
+template <typename E>
+class InStep final : public E {
+ public:
+  InStep(const E& error, const char* call, Step step)
+      : E(error), text_(fmt::format("{} of training step {}: {}", call, step, error.what())) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
 
 Trainer::Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                  TrainerOptions options)
@@ -19,25 +34,47 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 void Trainer::zero_grad() {
-  state_->zero_grad(true);
+  in_step("zero_grad()", [&] { state_->zero_grad(true); });
 }
 void Trainer::zero_gradients() {
-  state_->zero_grad(false);
+  in_step("zero_grad()", [&] { state_->zero_grad(false); });
 }
 void Trainer::begin() {
-  state_->begin();
+  in_step("begin()", [&] { state_->begin(); });
 }
 torch::Tensor Trainer::scale(const torch::Tensor& loss) const {
   return state_->options.loss_scale == 0 ? loss : loss * state_->loss_scale;
 }
 void Trainer::finish_gradients() {
-  state_->finish_gradients();
+  in_step("finish_gradients()", [&] { state_->finish_gradients(); });
+  state_->finish_was_asked = true;
 }
 bool Trainer::step() {
-  return state_->step();
+  return in_step("step()", [&] { return state_->step(); });
 }
 void Trainer::skip() {
-  state_->skip();
+  in_step("skip()", [&] { state_->skip(); });
+}
+
+void Trainer::leave_overflows_to_scaler() {
+  state_->has_scaler = true;
+}
+
+// The flock's errors know operations; the user knows calls and steps of training.
+template <typename Body>
+auto Trainer::in_step(const char* call, const Body& body) -> decltype(body()) {
+  const Step step = state_->driver->step();
+  try {
+    return body();
+  } catch (const PeerLost& error) {
+    throw InStep(error, call, step);
+  } catch (const TimedOut& error) {
+    throw InStep(error, call, step);
+  } catch (const Mismatch& error) {
+    throw InStep(error, call, step);
+  } catch (const Deadlock& error) {
+    throw InStep(error, call, step);
+  }
 }
 
 bool Trainer::sends_gradients() const {
@@ -67,13 +104,17 @@ double Trainer::loss_scale() const {
   return state_->loss_scale;
 }
 double Trainer::gradient_norm() const {
-  return state_->gradient_norm;
+  return state_->last_gradient_norm();
 }
 double Trainer::waited() const {
   return state_->waited_before + state_->driver->waited();
 }
 Staleness Trainer::staleness() const {
   return state_->driver->staleness();
+}
+void Trainer::set_per_rank_settings(bool allowed) {
+  state_->options.per_rank_settings = allowed;
+  state_->begin_watching();
 }
 void Trainer::settle() {
   if (!state_->driver->begun()) state_->driver->settle();

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "starling/base/nonfinite.h"
 #include "starling/flock/flock.h"
 #include "starling/train/module_tensors.h"
 #include "starling/train/options.h"
@@ -47,13 +48,18 @@ class Trainer {
   void begin();
   /// The loss times the loss scale; call backward() on it.
   torch::Tensor scale(const torch::Tensor& loss) const;
-  /// After backward: where the method averages gradients, it has when this returns, so that they can be
-  /// looked at or clipped before step().
+  /// Where the method averages gradients, it has when this returns: what is in .grad is the mean, which may
+  /// be changed before step(). backward() has done it already unless it computed no gradient for some
+  /// parameter, or gradients wait for step() (on a device, with loss_scale, with on_nonfinite "skip").
   void finish_gradients();
-  /// Ends the step: updates and averages. False when this rank's update was skipped because of an overflow.
+  /// Ends the step: updates along what is in .grad and averages. False when this rank's update was skipped
+  /// because of an overflow.
   bool step();
-  /// Takes part in a step without an update of its own: an empty batch, an overflow.
+  /// Takes part in a step without an update of its own: an empty batch, an overflow. In place of backward().
   void skip();
+  /// From now on somebody else (torch's GradScaler) looks for gradients that are not finite before step(),
+  /// and calls skip() instead: they travel as they are, so that every rank sees them.
+  void leave_overflows_to_scaler();
 
   /// Before an epoch: this rank has so many batches. Returns how many steps everybody is going to take: the
   /// most that anybody has batches.
@@ -66,7 +72,8 @@ class Trainer {
   /// A run that was saved goes on: as after so many steps. Every rank says the same, between two steps.
   void set_steps(Step steps);
   double loss_scale() const;
-  /// The 2-norm of the last step's gradients before clipping; needs clip_norm or loss_scale.
+  /// The 2-norm of the last step's gradients before clipping. Without clip_norm or loss_scale it is computed
+  /// when asked for, which must be before zero_grad().
   double gradient_norm() const;
   /// Seconds spent waiting for others, so far.
   double waited() const;
@@ -74,6 +81,9 @@ class Trainer {
   double combined() const;
   /// How old what an asynchronous method has used was, in steps.
   Staleness staleness() const;
+  /// Whether ranks may have optimizer settings of their own from now on; every rank says the same between the
+  /// same steps.
+  void set_per_rank_settings(bool allowed);
   /// Takes in what asynchronous methods have under way: before the models are compared or saved, or at the
   /// end. Every rank calls it between the same steps; save() does it by itself.
   void settle();
@@ -139,6 +149,10 @@ class Trainer {
 
  private:
   struct State;
+
+  template <typename Body>
+  auto in_step(const char* call, const Body& body) -> decltype(body());
+
   std::unique_ptr<State> state_;
 };
 

@@ -9,12 +9,16 @@
 #include "starling/base/error.h"
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
+#include "starling/record/log.h"
+#include "starling/topology/registry.h"
 
 // A trainer's making, and what happens when somebody changes its parameters.
 namespace starling {
 namespace {
 
 constexpr double kLargestBucket = 1e6;  // a terabyte
+const std::string kOwnTopology = "flock";
+const std::string kDefaultTopology = "one-peer-exponential";
 
 template <typename T>
 T choose_word(const std::string& option, const std::string& word,
@@ -27,9 +31,9 @@ T choose_word(const std::string& option, const std::string& word,
   throw InvalidArgument(unknown_name(option, word, names));
 }
 
-OnLoss loss_policy(const TrainerOptions& options) {
-  return choose_word<OnLoss>("on_loss", options.on_loss,
-                             {{"raise", OnLoss::raise}, {"reweight", OnLoss::reweight}});
+OnPeerFailure loss_policy(const TrainerOptions& options) {
+  return choose_word<OnPeerFailure>("on_peer_failure", options.on_peer_failure,
+                                    {{"raise", OnPeerFailure::raise}, {"reweight", OnPeerFailure::reweight}});
 }
 
 void check(const TrainerOptions& options) {
@@ -51,6 +55,7 @@ void check(const TrainerOptions& options) {
        "known");
   need(!options.eager || options.loss_scale == 0,
        "eager and loss_scale exclude each other: eager updates a bucket before an overflow can be seen");
+  choose_word<int>("on_nonfinite", options.on_nonfinite, {{"raise", 0}, {"skip", 0}, {"ignore", 0}});
   choose_word<int>("buffers", options.buffers, {{"average", 0}, {"broadcast", 0}, {"local", 0}});
 }
 
@@ -65,12 +70,23 @@ std::vector<std::size_t> ends_in(const Bucket& bucket, const std::vector<Placed>
   return ends;
 }
 
-// Which optimizer a method needs is a matter of its moments.
-void check(const Method& method, const std::string& name, const std::string& native) {
-  const std::string needed = method.needs_optimizer();
-  if (!needed.empty() && native.rfind(needed, 0) != 0)
-    throw InvalidArgument(
-        fmt::format("{} needs torch::optim::Adam or AdamW (without amsgrad) for its settings", name));
+// The flock's own schedule for a method, in a flock of this setting.
+SchedulePtr adapted_schedule(const Method& method, const MethodSetting& setting, const SchedulePtr& own,
+                             std::uint64_t seed) {
+  if (!method.needs_schedule()) return nullptr;
+  SchedulePtr schedule = own;
+  if (const std::string wanted = method.topology(own->name(), setting); wanted != own->name()) {
+    try {
+      schedule = make_schedule(wanted, setting.size, seed);
+    } catch (const InvalidArgument&) {
+      throw InvalidArgument(
+          fmt::format("{} builds its schedule from a topology's name, and the flock's own, {}, has none that "
+                      "can be made again; give the trainer a topology by name",
+                      method.spec, own->name()));
+    }
+  }
+  method.check(*schedule);
+  return schedule;
 }
 
 }  // namespace
@@ -91,28 +107,36 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
       options(std::move(options_)) {
   check(options);
   const DType message = message_type();
-  const OnLoss policy = loss_policy(options);
+  const OnPeerFailure policy = loss_policy(options);
   const MethodPtr method = make_method(options.method);
-  check(*method, options.method, local->native());
-  if (options.accumulation == 0)
-    options.accumulation = method->sends_gradients() || options.eager ? 1 : std::numeric_limits<int>::max();
+  check_optimizer(*method, local->native(), local->name(), *local->hypers());
+  if (options.topology.empty()) options.topology = flock.schedule_is_set() ? kOwnTopology : kDefaultTopology;
+  if (options.accumulation == 0 && options.eager) options.accumulation = 1;
   if (message != DType::float32 && method->needs_exact_messages())
     throw InvalidArgument(
         fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
                     options.method, options.message, method->exact_messages_because()));
   check_message(*method, options.method, message);
-  if (options.schedule) method->check(*options.schedule);
-  const SchedulePtr schedule =
-      options.schedule ? options.schedule : schedule_for(flock, *method, options.topology, options.seed);
+  const SchedulePtr schedule = find_schedule(*method);
   parameters = trained_parameters(module, local->groups());
-  if (policy == OnLoss::reweight) flock.on_loss(policy);
+  frozen = frozen_parameters(module, local->groups());
+  if (policy == OnPeerFailure::reweight) flock.on_peer_failure(policy);
 
   buckets = flatten(parameters, bucket_bytes());
-  const Company company = agree_on(settings(schedule));
+  const Company company = agree(schedule);
   make_driver(method, schedule, message);
-  accumulations.assign(parameters.size(), 0);
+  begin_watching();
+  const bool on_host = std::none_of(buckets.begin(), buckets.end(),
+                                    [](const Bucket& bucket) { return bucket.device_x.defined(); });
+  // On a device they wait for step(), since torch's GradScaler may still unscale them.
+  sends_early = method->averages_gradients() && on_host && !options.eager && options.loss_scale == 0 &&
+                options.on_nonfinite != "skip";
+  arrivals.resize(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].gradient._version() > 0) arrivals[i].zero = kWritten;  // there was one before
   versions.assign(parameters.size(), 0);
-  for (const Bucket& bucket : buckets) incomplete.push_back(bucket.parameters.size());
+  incomplete.assign(buckets.size(), 0);
+  completed.assign(buckets.size(), false);
   loss_scale = options.loss_scale == 0 ? 1 : options.loss_scale;
   local->import_state(parameters, updates());
   if (company.somebody_goes_on())
@@ -124,14 +148,36 @@ Trainer::State::State(Flock flock_, ModuleTensors module_, std::unique_ptr<Local
   renew_hooks();
 }
 
-// What ranks that train together have in common.
-std::string Trainer::State::settings(const SchedulePtr& schedule) const {
-  std::string text =
-      fmt::format("{} on {} (seed {}), {} messages, on_loss {}; blocks of", options.method,
-                  schedule ? schedule->name() : "nothing", options.seed, options.message, options.on_loss);
-  for (const Bucket& bucket : buckets)
-    text += fmt::format(" {} {}", bucket.x.numel(), torch::toString(bucket.x.scalar_type()));
-  return text;
+// Also of a flock that newcomers have joined.
+SchedulePtr Trainer::State::find_schedule(const Method& method) const {
+  if (options.schedule) {
+    method.check(*options.schedule);
+    return options.schedule;
+  }
+  if (options.topology != kOwnTopology) return schedule_for(flock, method, options.topology, options.seed);
+  SchedulePtr schedule =
+      adapted_schedule(method, {flock.size(), flock.local_size()}, flock.schedule(), options.seed);
+  if (!schedule || flock.rank() != 0) return schedule;
+  if (const std::string warning = method.warning(*schedule); !warning.empty()) log(LogLevel::normal, warning);
+  return schedule;
+}
+
+void Trainer::State::check_schedule(const MethodSetting& setting, const SchedulePtr& of_flock) const {
+  const MethodPtr method = make_method(options.method);
+  if (options.topology == kOwnTopology)
+    adapted_schedule(*method, setting, of_flock, options.seed);
+  else
+    schedule_for(*method, setting, options.topology, options.seed);
+}
+
+void Trainer::State::begin_watching() {
+  watch.start(flock, {options.name, driver->method().asynchronous(), !options.per_rank_settings});
+}
+
+// At the begin of every step, after the settings were read.
+void Trainer::State::watch_settings() {
+  if (watch.begin_step(driver->step(), *local))
+    check_optimizer(driver->method(), local->native(), local->name(), *local->hypers());
 }
 
 // The blocks, and how they talk on the flock as it is now.
@@ -145,8 +191,11 @@ void Trainer::State::make_driver(const MethodPtr& method, const SchedulePtr& sch
     blocks.push_back(std::make_unique<Block>(
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
         make_flock_channel(flock, name,
-                           {schedule, message, method->relay_rule(), ends_in(buckets[b], parameters)})));
+                           {schedule, message, method->relay_rule(), ends_in(buckets[b], parameters),
+                            "Trainer::step()", fmt::format("bucket {}", b)})));
     blocks.back()->hypers = local->hypers();
+    if (options.on_nonfinite != "ignore")
+      blocks.back()->on_nonfinite = [this, b](ConstBlock result) { raise_nonfinite(b, result); };
   }
   driver.emplace(method, std::move(blocks));
 }
@@ -172,7 +221,10 @@ std::vector<Update*> Trainer::State::updates() {
 
 void Trainer::State::parameters_changed() {
   for (const Bucket& bucket : buckets) bucket.fetch_x();
-  for (std::size_t i = 0; i < parameters.size(); ++i) versions[i] = parameters[i].parameter._version();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    versions[i] = parameters[i].parameter._version();
+    note_computed(i);
+  }
   for (std::size_t b = 0; b < driver->size(); ++b) {
     (*driver)[b].channel->forget_kept();
     driver->method().x_replaced((*driver)[b]);
@@ -193,8 +245,6 @@ void Trainer::State::bring_home(std::size_t i) {
   torch::Tensor(placed.place).copy_(parameter);
   parameter.set_data(placed.place);
   parameter.unsafeGetTensorImpl()->bump_version();
-  // Nobody has told whether it has a gradient.
-  accumulations[i] = std::max(accumulations[i], 1);
   hooks_lost = true;
 }
 
@@ -228,11 +278,24 @@ void Trainer::State::begin() {
   if (std::exchange(sent_ahead, false)) {
     local->read_settings();
     check_unchanged();
+    watch_settings();
   }
   if (driver->begun()) return;
   local->read_settings();
+  check_frozen();
   notice_changes();
+  watch_settings();
   driver->begin();
+}
+
+void Trainer::State::check_frozen() const {
+  for (const auto& [name, parameter] : frozen)
+    if (parameter.requires_grad())
+      throw InvalidArgument(fmt::format(
+          "parameter {} requires a gradient since the trainer was made, which would not train it; "
+          "on every rank, call export_optimizer_state() and make the trainer again (in Python: "
+          "decentralize the original optimizer again)",
+          name));
 }
 
 // What eager has sent cannot be taken back by one rank alone.

@@ -1,113 +1,47 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/engine.h>
 
 #include "starling/base/error.h"
 #include "starling/kernel/reduce.h"
+#include "starling/record/log.h"
 #include "starling/train/trainer_state.h"
 
-// The way of the gradients through one step.
+// One step: zero_grad(), and what follows backward.
 namespace starling {
 namespace {
 
 constexpr int kGoodStepsToDouble = 2000;
 
+bool is_power_of_two(std::int64_t n) {
+  return (n & (n - 1)) == 0;
+}
+
 }  // namespace
 
 void Trainer::State::zero_grad(bool and_begin) {
   const Stopwatch::Running running(inside);
-  const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
-  if (!fresh && !driver->withdraw_gradients())
+  rethrow_failure();
+  const bool run = backward_has_run();
+  if (run && !options.eager)
+    for (std::size_t i = 0; i < parameters.size(); ++i) check_stepped(i);
+  const bool averaged_already = gradients_finished && driver->method().sends_gradients();
+  if ((run || gradients_finished) && (averaged_already || !driver->withdraw_gradients()))
     throw InvalidArgument(fmt::format(
         "zero_grad() between backward() and step(): {} has used the gradients already; end the step first",
         options.eager ? "eager" : options.method));
   if (and_begin) begin();
   renew_hooks();
-  // Whoever zeroed gradients in his own way may have made new ones.
-  for (Placed& placed : parameters)
-    if (placed.parameter.grad().unsafeGetTensorImpl() != placed.gradient.unsafeGetTensorImpl())
-      placed.parameter.mutable_grad() = placed.gradient;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    // Whoever zeroed gradients in his own way may have made new ones.
+    if (parameters[i].parameter.grad().unsafeGetTensorImpl() != parameters[i].gradient.unsafeGetTensorImpl())
+      parameters[i].parameter.mutable_grad() = parameters[i].gradient;
+    arrivals[i].zero = parameters[i].gradient._version();
+  }
   for (const Bucket& bucket : buckets) bucket.zero_gradient();
-  std::fill(accumulations.begin(), accumulations.end(), 0);
-  for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
-}
-
-// Called by backward.
-void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
-  const std::lock_guard lock(mutex);
-  const Stopwatch::Running running(inside);
-  const torch::NoGradGuard no_grad;
-  const Placed& placed = parameters[i];
-  tell_end_of_backward();
-  if (part.defined() && part.layout() != torch::kStrided)
-    throw InvalidArgument(
-        fmt::format("the gradient of {} is sparse, which cannot be averaged; use a dense one "
-                    "(Embedding: sparse = false)",
-                    placed.name));
-  const int count = ++accumulations[i];
-  if (count > options.accumulation)
-    throw InvalidArgument(fmt::format(
-        "backward() has computed the gradient of {} {} times since zero_grad(), but accumulation is {}; say "
-        "how many there are per step",
-        placed.name, count, options.accumulation));
-  if (count < options.accumulation || --incomplete[placed.bucket] > 0) return;
-  begin();
-  adopt_gradients(placed.bucket);
-  if (options.eager)
-    driver->finish_early(placed.bucket);
-  else if (options.loss_scale == 0 && !holds_back(placed.bucket))
-    driver->gradient(placed.bucket);
-}
-
-void Trainer::State::tell_end_of_backward() {
-  if (!options.after_backward || !backward.expired()) return;
-  // torch drops the callback, and the token with it, when backward ends with an error.
-  const auto token = std::make_shared<int>();
-  backward = token;
-  torch::autograd::Engine::get_default_engine().queue_callback([this, token] {
-    backward.reset();
-    options.after_backward();
-  });
-}
-
-// Gradients on a device may still be unscaled by hand (torch's GradScaler) before they are anybody's.
-bool Trainer::State::holds_back(std::size_t bucket) const {
-  return buckets[bucket].device_x.defined();
-}
-
-void Trainer::State::finish_gradients() {
-  const Stopwatch::Running running(inside);
-  begin();
-  for (std::size_t b = 0; b < buckets.size(); ++b)
-    if (incomplete[b] > 0 || holds_back(b)) adopt_gradients(b);
-  driver->gradients();
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    Block& block = (*driver)[b];
-    if (block.gradient_scale != 1)
-      starling::scale(block.dtype(), block.gradient.data, block.gradient_scale, block.count());
-    block.gradient_scale = 1;
-    buckets[b].publish_gradient();
-  }
-  gradients_finished = true;
-}
-
-// A gradient that is not the view it was (after zero_grad with set_to_none) is taken into it; what has no
-// gradient in this step is not updated.
-void Trainer::State::adopt_gradients(std::size_t bucket) {
-  const torch::NoGradGuard no_grad;
-  for (const std::size_t i : buckets[bucket].parameters) {
-    Placed& placed = parameters[i];
-    (*driver)[bucket].segments[placed.segment].active = accumulations[i] > 0;
-    const torch::Tensor& current = placed.parameter.grad();
-    if (current.unsafeGetTensorImpl() == placed.gradient.unsafeGetTensorImpl()) continue;
-    if (current.defined())
-      placed.gradient.copy_(current);
-    else
-      placed.gradient.zero_();
-    placed.parameter.mutable_grad() = placed.gradient;
-  }
-  buckets[bucket].fetch_gradient();
+  forget_arrivals();
+  unscaled = false;
+  zeroed = true;
 }
 
 bool Trainer::State::step() {
@@ -116,11 +50,16 @@ bool Trainer::State::step() {
 
 void Trainer::State::skip() {
   const Stopwatch::Running running(inside);
-  const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
+  const bool fresh = !backward_has_run();
   begin();
-  if (fresh) zero_grad(true);
+  if (fresh && !gradients_finished) zero_grad(true);
   if (!fresh && options.eager)
     throw InvalidArgument("skip() after backward(): eager has updated already; skip() takes its place");
+  if (!fresh && gradients_finished && !finish_was_asked && sends_early)
+    throw InvalidArgument(fmt::format(
+        "skip() after backward(): {} has averaged this rank's gradients already, and the others use them. "
+        "Call skip() in place of backward(); where every rank skips, finish_gradients() before it",
+        options.method));
   // Where gradients have been sent already, they count.
   for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
   end_step(true);
@@ -128,33 +67,32 @@ void Trainer::State::skip() {
 
 bool Trainer::State::end_step(bool skipping) {
   const Stopwatch::Running running(inside);
+  const torch::NoGradGuard no_grad;
+  rethrow_failure();
+  if (withheld && raises_nonfinite() && !skipping) std::rethrow_exception(withheld);
   begin();
   local->read_settings();
+  check_frozen();
   if (!options.eager) notice_changes();
   renew_hooks();
   {
     const std::lock_guard lock(mutex);
+    check_unedited();
     for (std::size_t b = 0; b < buckets.size(); ++b)
       if (gradients_finished)
-        buckets[b].fetch_gradient();
-      else if (incomplete[b] > 0 || holds_back(b))
+        take_edited(b);
+      else if (!completed[b])
         adopt_gradients(b);
   }
+  gradient_norm.reset();
+  if (!skipping && raises_nonfinite() && !gradients_finished && driver->method().sends_gradients())
+    check_finite();
   const bool good = measure_gradients(skipping);
   finish_step();
   return good;
 }
 
-// Clips, and finds overflows; false when this rank does not update.
-bool Trainer::State::measure_gradients(bool skipping) {
-  if (options.clip_norm == 0 && options.loss_scale == 0) return true;
-  // With a loss scale no bucket has been sent yet: methods that send gradients send them unscaled.
-  if (options.loss_scale != 0) {
-    for (std::size_t b = 0; b < buckets.size(); ++b)
-      starling::scale(dtype_of_tensor(buckets[b].gradient), buckets[b].gradient.data_ptr(), 1 / loss_scale,
-                      static_cast<std::size_t>(buckets[b].gradient.numel()));
-  }
-  driver->gradients();
+double Trainer::State::norm_of_gradients() {
   double squares = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const Block& block = (*driver)[b];
@@ -164,35 +102,79 @@ bool Trainer::State::measure_gradients(bool skipping) {
                             : gradient.to(torch::kFloat64).square().sum().item<double>();
     squares += sum * block.gradient_scale * block.gradient_scale;
   }
-  gradient_norm = std::sqrt(squares);
-  if (options.loss_scale != 0 && !std::isfinite(gradient_norm)) {
+  return std::sqrt(squares);
+}
+
+// Where no step has measured it, from the gradients that are still there.
+double Trainer::State::last_gradient_norm() {
+  if (gradient_norm) return *gradient_norm;
+  if (zeroed && driver->step() > 0 && !backward_has_run())
+    throw InvalidArgument(
+        "gradient_norm() after zero_grad(): the last step's gradients are gone; ask before zero_grad(), or "
+        "set clip_norm, which keeps the norm");
+  for (const Bucket& bucket : buckets) bucket.fetch_gradient();
+  return norm_of_gradients();
+}
+
+// Clips, and finds overflows; false when this rank does not update.
+bool Trainer::State::measure_gradients(bool skipping) {
+  bool good = true;
+  const auto leave_out = [&] {
+    for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
+    good = false;
+  };
+  if (options.on_nonfinite == "skip" && options.loss_scale == 0 && !skipping) {
+    for (std::size_t b = 0; b < buckets.size() && good; ++b)
+      if (!is_finite(b)) leave_out();
+    if (!good && is_power_of_two(++skipped_steps))
+      log(LogLevel::normal,
+          fmt::format("rank {} leaves its update of training step {} out: its gradients are "
+                      "not finite, {} times so far",
+                      flock.rank(), driver->step(), skipped_steps));
+  }
+  if (options.clip_norm == 0 && options.loss_scale == 0) return good;
+  // With a loss scale no bucket has been sent yet: methods that send gradients send them unscaled.
+  if (options.loss_scale != 0 && !std::exchange(unscaled, true)) {
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      starling::scale(dtype_of_tensor(buckets[b].gradient), buckets[b].gradient.data_ptr(), 1 / loss_scale,
+                      static_cast<std::size_t>(buckets[b].gradient.numel()));
+  }
+  driver->gradients();
+  gradient_norm = norm_of_gradients();
+  if (options.loss_scale != 0 && !std::isfinite(*gradient_norm)) {
     loss_scale = std::max(loss_scale / 2, 1.0);
     good_steps = 0;
-    for (std::size_t b = 0; b < buckets.size(); ++b) (*driver)[b].skipped = true;
+    leave_out();
     return false;
   }
+  if (good && !skipping && raises_nonfinite() && !std::isfinite(*gradient_norm))
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      if (!is_finite(b)) raise_nonfinite(b, {});
   if (options.loss_scale != 0 && !skipping && ++good_steps == kGoodStepsToDouble) {
     loss_scale *= 2;
     good_steps = 0;
   }
   if (options.clip_norm > 0)
     for (std::size_t b = 0; b < buckets.size(); ++b)
-      (*driver)[b].gradient_scale *= std::min(1.0, options.clip_norm / (gradient_norm + 1e-6));
-  return true;
+      (*driver)[b].gradient_scale *= std::min(1.0, options.clip_norm / (*gradient_norm + 1e-6));
+  return good;
 }
 
 void Trainer::State::finish_step() {
   const torch::NoGradGuard no_grad;
   driver->finish();
   for (const Bucket& bucket : buckets) bucket.publish_x();
-  std::fill(accumulations.begin(), accumulations.end(), 0);
-  for (std::size_t b = 0; b < buckets.size(); ++b) incomplete[b] = buckets[b].parameters.size();
+  forget_arrivals();
+  finish_was_asked = false;
+  zeroed = false;
   if (epoch_left > 0) --epoch_left;
-  gradients_finished = false;
   // Autograd shall notice if a graph outlives the parameters it was computed with.
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].parameter.unsafeGetTensorImpl()->bump_version();
-    versions[i] = parameters[i].parameter._version();
+    const Placed& placed = parameters[i];
+    placed.parameter.unsafeGetTensorImpl()->bump_version();
+    versions[i] = placed.parameter._version();
+    // A second step() without zero_grad() uses the gradient again, as torch's does.
+    if ((*driver)[placed.bucket].segments[placed.segment].active) arrivals[i].zero = kWritten;
   }
   if (options.eager) driver->begin();
   sent_ahead = options.eager;

@@ -122,14 +122,14 @@ bool Trainer::State::welcome(const std::function<SchedulePtr(Rank size)>& schedu
     throw InvalidArgument(
         fmt::format("welcome(): the program's own schedule {} is for {} ranks only; give a topology by name",
                     options.schedule->name(), options.schedule->size()));
-  const bool fresh = std::all_of(accumulations.begin(), accumulations.end(), [](int n) { return n == 0; });
-  if (!fresh || (driver->begun() && !sent_ahead))
+  if (backward_has_run() || (driver->begun() && !sent_ahead))
     throw InvalidArgument("welcome() in the middle of a step; its place is between step() and zero_grad()");
   Flock next = flock.welcome([&](Rank size) {
+    SchedulePtr next_of_flock =
+        schedule_of_flock ? schedule_of_flock(size) : make_schedule(flock.schedule()->name(), size);
     const Rank per_machine = flock.local_size();
-    const MethodSetting setting{size, size % per_machine == 0 ? per_machine : 1};
-    schedule_for(*make_method(options.method), setting, options.topology, options.seed);
-    return schedule_of_flock ? schedule_of_flock(size) : make_schedule(flock.schedule()->name(), size);
+    check_schedule({size, size % per_machine == 0 ? per_machine : 1}, next_of_flock);
+    return next_of_flock;
   });
   if (next == flock) return false;
   go_on_with(std::move(next));
@@ -155,7 +155,7 @@ void Trainer::State::go_on_with(Flock next) {
   flock = std::move(next);
 
   const MethodPtr method = make_method(options.method);
-  const SchedulePtr schedule = schedule_for(flock, *method, options.topology, options.seed);
+  const SchedulePtr schedule = find_schedule(*method);
   make_driver(method, schedule, message_type());
   copy_memory(memory, updates());
   driver->set_step(before.step());
@@ -163,7 +163,8 @@ void Trainer::State::go_on_with(Flock next) {
   for (const Bucket& bucket : buckets) bucket.publish_x();
   parameters_changed();
   goes_on = true;
-  const Company company = agree_on(settings(schedule));
+  const Company company = agree(schedule);
+  begin_watching();
   for (Rank r = 0; r < flock.size(); ++r)
     if (company.steps[static_cast<std::size_t>(r)] == Company::kNew &&
         company.giver_of(r, schedule) == flock.rank())

@@ -176,10 +176,35 @@ TEST(DirichletPartitionTest, ClassesAreShuffledBeforeTheyAreCut) {
   EXPECT_NEAR(low / static_cast<double>(first.size()), 0.5, 0.05);
 }
 
+// Groups of at most ten workers of ten classes: small alphas are drawn for any number of workers and any
+// seed.
+TEST(DirichletPartitionTest, MoreWorkersThanClassesAreDealtToInGroups) {
+  const Bytes labels = labels_of(6003, 10);
+  for (const double alpha : {0.001, 0.01, 0.1, 1.0})
+    for (const Rank n : {11, 16, 20, 40, 64})
+      for (std::uint64_t seed = 0; seed < (n == 16 ? 40 : 6); ++seed) {
+        const auto shards = dirichlet_partition(labels, n, alpha, seed);
+        expect_partition(shards, labels.size());
+        // Half of the average of its group, whose parts of the classes are rounded down.
+        EXPECT_GE(2 * (sizes(shards).first + 10) * static_cast<std::size_t>(n), labels.size())
+            << alpha << ", " << n << " workers, seed " << seed;
+        EXPECT_EQ(shards, dirichlet_partition(labels, n, alpha, seed));
+      }
+}
+
+TEST(DirichletPartitionTest, SmallAlphasStayHeterogeneousInGroups) {
+  const Bytes labels = labels_of(20'000, 10);
+  double sum = 0;
+  for (std::uint64_t seed = 0; seed < 5; ++seed)
+    sum += heterogeneity(dirichlet_partition(labels, 16, 0.01, seed), labels, 10);
+  EXPECT_GT(sum / 5, 0.75);
+}
+
 TEST(DirichletPartitionTest, SaysWhenNoDrawWillDo) {
-  const Bytes labels = labels_of(6000, 10);
-  EXPECT_THAT(message_of([&] { dirichlet_partition(labels, 40, 0.001, 1); }),
-              testing::AllOf(HasSubstr("dirichlet(alpha=0.001)"), HasSubstr("10 classes over 40 workers"),
+  Bytes labels(1000, 0);  // 91 % of them; the other nine classes are enough for nobody
+  for (std::size_t i = 0; i < 90; ++i) labels[i] = static_cast<std::uint8_t>(1 + i % 9);
+  EXPECT_THAT(message_of([&] { dirichlet_partition(labels, 10, 0.001, 1); }),
+              testing::AllOf(HasSubstr("dirichlet(alpha=0.001)"), HasSubstr("10 classes over 10 workers"),
                              HasSubstr("equal=yes")));
 }
 

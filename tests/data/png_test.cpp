@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "data/data_files.h"
 
@@ -50,6 +51,20 @@ TEST(PngTest, DamagedAndForeignFilesAreRefused) {
   // Every bit counts.
   for (std::size_t at = 0; at < whole.size(); ++at) EXPECT_NE(refusal(at), "") << at;
   EXPECT_EQ(message_of([] { read_png(png(0, 0, {}), "image"); }), "image: it has no pixels");
+}
+
+// The header promises gigabytes, the file has some bytes.
+TEST(PngTest, APromiseOfManyPixelsTakesNoMemory) {
+  Bytes file = png(3, 6, some_pixels(54));
+  constexpr std::size_t kHeader = 12;  // from its kind on: 4 bytes, width, height, 5 bytes, the checksum
+  for (const std::size_t at : {kHeader + 4, kHeader + 8}) {
+    file[at + 2] = 20'000 >> 8;
+    file[at + 3] = 20'000 & 0xFF;
+  }
+  const auto sum = crc32(0, file.data() + kHeader, 17);
+  for (std::size_t i = 0; i < 4; ++i) file[kHeader + 17 + i] = static_cast<std::uint8_t>(sum >> (24 - 8 * i));
+  EXPECT_EQ(message_of([&] { read_png(file, "image"); }),
+            "image: its header promises more pixels than it can hold");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ class ForwardingFabric : public Fabric {
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     inner_->post(range, header, to);
   }
+  bool backlogged(Rank to, std::uint64_t bytes) override { return inner_->backlogged(to, bytes); }
   std::optional<Arrival> poll(Rank source) override { return inner_->poll(source); }
   std::uint32_t ticket() const override { return inner_->ticket(); }
   void nudge() override { inner_->nudge(); }
@@ -28,6 +29,9 @@ class ForwardingFabric : public Fabric {
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
   void give_way() override { inner_->give_way(); }
   bool alive(Rank peer) const override { return inner_->alive(peer); }
+  std::string exclusion() const override { return inner_->exclusion(); }
+  void exclude(Rank peer) override { inner_->exclude(peer); }
+  std::uint64_t bytes_from(Rank source) const override { return inner_->bytes_from(source); }
   Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   Board& board() override { return inner_->board(); }
   Services* services() override { return inner_->services(); }

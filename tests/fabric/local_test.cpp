@@ -239,7 +239,7 @@ TEST(BoardTest, NotesAreSeenByOthers) {
   EXPECT_EQ(theirs.announced(1, 0), -1);
   EXPECT_EQ(theirs.waiting(1).peer, -1);
   EXPECT_EQ(theirs.posted(1).name, 0U);
-  fabrics[1]->board().announce(5, 0);
+  fabrics[1]->board().announce(0, 5);
   Waiting waiting;
   waiting.peer = 0;
   waiting.sequence = 9;

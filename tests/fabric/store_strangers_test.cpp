@@ -1,5 +1,10 @@
+#include <algorithm>
+#include <atomic>
+#include <deque>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <iostream>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,8 +33,7 @@ TEST(StoreStrangersTest, AnotherTokenIsRefused) {
 
 // Whatever a store answers that does not know the token, and the token itself is nowhere in what it hears.
 TEST(StoreStrangersTest, AnImpostorLearnsNothing) {
-  StoreAddress where;
-  const launch::Fd door = listen_on("127.0.0.1", where);
+  const auto [door, where] = listen_on("127.0.0.1");
   const std::string token = "a token for tests";
   const auto deadline = StoreClock::now() + kLong;
   for (const bool reflects : {false, true}) {
@@ -51,8 +55,7 @@ TEST(StoreStrangersTest, AnImpostorLearnsNothing) {
 }
 
 TEST(StoreStrangersTest, SomethingElseThatListens) {
-  StoreAddress where;
-  const launch::Fd door = listen_on("127.0.0.1", where);
+  const auto [door, where] = listen_on("127.0.0.1");
   EXPECT_THAT(error_of([&] { StoreClient(where.text(), "token", milliseconds(60)); }),
               AllOf(HasSubstr(where.text()), HasSubstr("does not answer")));
 }
@@ -92,6 +95,110 @@ TEST(StoreStrangersTest, TheirNumberIsBounded) {
   for (std::size_t i = 0; i < 6; ++i) EXPECT_TRUE(silent[i].dropped()) << i;
   EXPECT_EQ(store.client().add("n", 1), 1);
   silent[9].introduce();
+}
+
+/// Connects as fast as it can, from this address, and either leaves at once or stays silently.
+class Flood {
+ public:
+  Flood(const ServedStore& store, int threads, bool stays, in_addr_t from = INADDR_LOOPBACK) {
+    for (int i = 0; i < threads; ++i)
+      threads_.emplace_back([this, where = store.address(), stays, from] { run(where, stays, from); });
+  }
+  ~Flood() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Flood(const Flood&) = delete;
+  Flood& operator=(const Flood&) = delete;
+
+  int connections() const { return connections_; }
+  void wait_for(int connections) const {
+    while (connections_ < connections) std::this_thread::sleep_for(milliseconds(1));
+  }
+
+ private:
+  void run(const StoreAddress& where, bool stays, in_addr_t from) {
+    sockaddr_in source{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(from)}, .sin_zero = {}};
+    sockaddr_in there{.sin_family = AF_INET,
+                      .sin_port = htons(where.port),
+                      .sin_addr = {htonl(INADDR_LOOPBACK)},
+                      .sin_zero = {}};
+    std::deque<launch::Fd> open;
+    while (!stop_) {
+      launch::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      const linger at_once{1, 0};  // or the ports of this host would soon be used up
+      setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+      if (bind(socket.get(), reinterpret_cast<sockaddr*>(&source), sizeof(source)) != 0 ||
+          (connect(socket.get(), reinterpret_cast<sockaddr*>(&there), sizeof(there)) != 0 &&
+           errno != EINPROGRESS))
+        continue;
+      ++connections_;
+      open.push_back(std::move(socket));
+      while (open.size() > (stays ? 400 : 4)) open.pop_front();
+    }
+  }
+
+  std::atomic<bool> stop_{false};
+  std::atomic<int> connections_{0};
+  std::vector<std::thread> threads_;
+};
+
+// The median and the longest of some questions, in milliseconds.
+std::pair<double, double> question_times(StoreClient& client) {
+  std::vector<double> times;
+  for (int i = 0; i < 300; ++i) {
+    const auto begin = StoreClock::now();
+    client.add("n", 1);
+    times.push_back(std::chrono::duration<double, std::milli>(StoreClock::now() - begin).count());
+  }
+  std::ranges::sort(times);
+  return {times[times.size() / 2], times.back()};
+}
+
+// The flood lasts until the client has its answers: it must not be able to hold them back.
+TEST(StoreStrangersTest, AFloodDoesNotDelayKnownClients) {
+  const ServedStore store;
+  StoreClient client = store.client();
+  const auto quiet = question_times(client);
+  for (const bool stays : {false, true}) {
+    const Flood flood(store, 2, stays);
+    flood.wait_for(1000);
+    const int before = flood.connections();
+    const auto times = question_times(client);
+    std::cout << fmt::format(
+        "{} strangers came and {}: median {:.2f} ms, longest {:.2f} ms; without them {:.2f} and {:.2f} ms\n",
+        flood.connections() - before, stays ? "stayed" : "went", times.first, times.second, quiet.first,
+        quiet.second);
+    EXPECT_GT(flood.connections(), before);
+    EXPECT_LT(times.second, 1000);  // a store that serves whoever comes first takes seconds
+  }
+}
+
+TEST(StoreStrangersTest, ANewClientGetsInDuringAFlood) {
+  const ServedStore store;
+  for (const bool stays : {false, true}) {
+    const Flood flood(store, 2, stays);
+    flood.wait_for(1000);
+    const auto begin = StoreClock::now();
+    EXPECT_GE(store.client().add("n", 1), 1);
+    std::cout << fmt::format("a client came in after {:.0f} ms\n",
+                             std::chrono::duration<double, std::milli>(StoreClock::now() - begin).count());
+  }
+}
+
+// Room is made at the expense of the host that has the most connections.
+TEST(StoreStrangersTest, AFloodFromAnotherHostDropsNoneOfOurs) {
+  StoreLimits limits;
+  limits.strangers = 8;
+  limits.least = milliseconds(1);
+  limits.patience = kLong;
+  const ServedStore store(limits);
+  RawConnection ours(store);
+  const Flood flood(store, 1, true, INADDR_LOOPBACK + 1);
+  flood.wait_for(500);
+  StoreClient client = store.client();
+  EXPECT_EQ(client.add("n", 1), 1);
+  ours.introduce();
 }
 
 TEST(StoreStrangersTest, GarbageInsteadOfAProof) {

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <fmt/format.h>
@@ -70,6 +71,30 @@ TEST(ReduceRoundsTest, EverybodyGetsTheSumForEveryNumberOfMembers) {
             ASSERT_EQ(values[i][k], static_cast<double>(n * (n + 1) / 2 * (k + 1)))
                 << name(way) << " n " << n << " count " << count << " member " << i;
       }
+}
+
+// Averaged with these numbers as weights, members' blocks all count the same.
+TEST(ReduceRoundsTest, ContributorsAreCounted) {
+  for (const AllreduceWay way : kByRounds)
+    for (std::size_t n = 2; n <= 17; ++n) {
+      std::vector<std::vector<ReduceRound>> rounds;
+      for (std::size_t i = 0; i < n; ++i) rounds.push_back(reduce_rounds(way, i, n, 64));
+      for (std::size_t i = 0; i < n; ++i) {
+        std::vector<std::size_t> members(64, 1);  // in each of this member's elements
+        for (const ReduceRound& round : rounds[i])
+          for (const auto& receive : round.receives)
+            for (std::size_t k = receive.begin; k < receive.end && receive.add; ++k) {
+              ASSERT_EQ(receive.mine, members[k]) << name(way) << " n " << n << " member " << i;
+              members[k] += receive.theirs;
+              ASSERT_LE(members[k], n) << name(way) << " n " << n << " member " << i;
+            }
+        const bool whole =
+            way == AllreduceWay::doubling ? i < std::bit_floor(n) : way == AllreduceWay::tree && i == 0;
+        if (whole) {
+          ASSERT_EQ(members[0], n) << name(way) << " n " << n << " member " << i;
+        }
+      }
+    }
 }
 
 TEST(ReduceRoundsTest, BytesAreAsPromised) {
@@ -203,7 +228,7 @@ TEST(AllreduceWaysDeathTest, SurvivorsAgreeOrAllRaise) {
         DeathRun run(5, {.kill_at_post = {{2, post}}}, 0);
         run.run([&](const std::shared_ptr<Fabric>& fabric) {
           Flock flock(fabric);
-          if (reweight) flock.on_loss(OnLoss::reweight);
+          if (reweight) flock.on_peer_failure(OnPeerFailure::reweight);
           flock.set_timeout(std::chrono::seconds(20));
           flock.set_allreduce(name(way));
           for (int k = 0; k < 30; ++k) {

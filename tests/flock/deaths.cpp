@@ -130,7 +130,7 @@ void DeathRun::neighbor_averages(const std::string& spec) {
   run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     Log& mine = log(flock.rank());
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_schedule(spec);
     flock.set_timeout(std::chrono::seconds(30));
     flock.observe([&](const StepRecord& record) { mine.add(record); });
@@ -156,7 +156,7 @@ void DeathRun::collectives() {
   run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     Log& mine = log(flock.rank());
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(30));
     for (Step step = 0; step < steps_; ++step) {
       const double value = flock.rank() + 100.0 * static_cast<double>(step);

@@ -36,14 +36,16 @@ class InterleavedFabric final : public Fabric, public Board {
     if (found == all_.registers_.end()) return std::nullopt;
     return found->second;
   }
-  void announce(Step step, std::uint32_t) override {
+  void announce(std::uint64_t flock, Step step) override {
     all_.turn(rank_);
-    all_.announced_[static_cast<std::size_t>(rank_)] = step;
+    all_.announced_[{rank_, flock}] = step;
   }
-  Step announced(Rank rank, std::uint32_t) const override {
+  std::optional<Step> announced(Rank rank, std::uint64_t flock) const override {
     all_.turn(rank_);
-    return all_.announced_[static_cast<std::size_t>(rank)];
+    const auto found = all_.announced_.find({rank, flock});
+    return found == all_.announced_.end() ? -1 : found->second;
   }
+  void retire(std::uint64_t) override {}
   void publish(const Waiting&) override {}
   Waiting waiting(Rank) const override { return {}; }
   Posted posted(Rank) const override { return {}; }
@@ -54,10 +56,7 @@ class InterleavedFabric final : public Fabric, public Board {
 };
 
 Interleaving::Interleaving(Rank size, unsigned seed)
-    : size_(size),
-      random_(seed),
-      running_(static_cast<std::size_t>(size), true),
-      announced_(static_cast<std::size_t>(size), -1) {}
+    : size_(size), random_(seed), running_(static_cast<std::size_t>(size), true) {}
 
 void Interleaving::run(const std::function<void(Fabric& fabric)>& body) {
   std::vector<std::thread> threads;

@@ -35,7 +35,7 @@ class Interleaving {
   Rank next_ = -1;
   Rank arrived_ = 0;
   std::map<std::uint64_t, std::int64_t> registers_;
-  std::vector<Step> announced_;
+  std::map<std::pair<Rank, std::uint64_t>, Step> announced_;  // by rank and flock
 };
 
 }  // namespace starling

@@ -1,7 +1,9 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <optional>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "starling/flock/flock.h"
@@ -90,6 +92,63 @@ TEST(Join, StepsOfOneSlurmJobAreFlocksOfTheirOwn) {
   for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
 }
 
+// Many times, since this is about a race.
+TEST(Join, AgainIsTheSameFlockAndAfterLeavingAnother) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank)
+    children.push_back(in_child({{"STARLING_RANK", std::to_string(rank)},
+                                 {"STARLING_SIZE", "3"},
+                                 {"STARLING_JOB", fmt::format("join-test-{}-again", getpid())}},
+                                [] {
+                                  for (int k = 0; k < 100; ++k) {
+                                    Flock flock = join();
+                                    if (!(join() == flock)) return false;
+                                    if (k % 10 != 0) continue;  // leaves at once
+                                    std::vector<double> x = {1.0 * flock.rank() + k};
+                                    flock.average(x);
+                                    if (x[0] != 1 + k) return false;
+                                  }
+                                  return true;
+                                }));
+  for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
+}
+
+TEST(Join, ThreadsThatJoinAtTheSameTimeGetTheSameFlock) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 2; ++rank)
+    children.push_back(in_child({{"STARLING_RANK", std::to_string(rank)},
+                                 {"STARLING_SIZE", "2"},
+                                 {"STARLING_JOB", fmt::format("join-test-{}-threads", getpid())}},
+                                [] {
+                                  for (int k = 0; k < 50; ++k) {
+                                    std::vector<std::optional<Flock>> flocks(4);
+                                    std::vector<std::thread> threads;
+                                    for (auto& flock : flocks)
+                                      threads.emplace_back([&flock] { flock = join(); });
+                                    for (std::thread& thread : threads) thread.join();
+                                    for (const auto& flock : flocks)
+                                      if (!(*flock == *flocks[0])) return false;
+                                    flocks[0]->barrier();
+                                  }
+                                  return true;
+                                }));
+  for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
+}
+
+TEST(Join, AgainWithOtherFaultsIsRefused) {
+  EXPECT_TRUE(ended_well(in_child({}, [] {
+    const Flock flock = join();
+    Faults faults;
+    faults.drop = 0.5;
+    try {
+      join(faults);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what()).find("with other faults") != std::string::npos;
+    }
+    return false;
+  })));
+}
+
 std::string error_of_join() {
   try {
     join();
@@ -106,9 +165,22 @@ TEST(JoinErrors, SayWhichVariableIsWrong) {
   EXPECT_TRUE(ended_well(in_child({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, [] {
     return error_of_join() == "torchrun set RANK but not MASTER_PORT, which tells jobs apart";
   })));
+  EXPECT_TRUE(ended_well(in_child({{"STARLING_SEND_LIMIT", "0"}}, [] {
+    return error_of_join() == "STARLING_SEND_LIMIT=0 is not a number of bytes above 0";
+  })));
   EXPECT_TRUE(ended_well(in_child({{"STARLING_TIMEOUT", "soon"}}, [] {
     return error_of_join() == "STARLING_TIMEOUT=soon is not a number of seconds";
   })));
+}
+
+TEST(JoinErrors, AShortTokenIsRefused) {
+  EXPECT_TRUE(ended_well(in_child(
+      {{"STARLING_RANK", "0"},
+       {"STARLING_SIZE", "2"},
+       {"STARLING_JOB", "guess me"},
+       {"STARLING_FABRIC", "c10d"},
+       {"STARLING_STORE", "127.0.0.1:1"}},
+      [] { return error_of_join().find("has 8 characters; give it at least 16") != std::string::npos; })));
 }
 
 TEST(JoinErrors, SayWhatANewcomerNeeds) {

@@ -135,7 +135,7 @@ TEST_P(LongAverageDeathTest, PartsThatCameAreMixedTheOthersKept) {
     const auto ends = run(
         [&](Flock& flock) {
           flock.set_schedule("ring");
-          if (reweight) flock.on_loss(OnLoss::reweight);
+          if (reweight) flock.on_peer_failure(OnPeerFailure::reweight);
           const Exchange exchange = flock.schedule()->exchange(0, flock.rank());
           const std::vector<float> before = start_of(flock.rank());
           const std::vector<float> full = mixed(exchange, flock.rank());

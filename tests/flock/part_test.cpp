@@ -194,7 +194,7 @@ TEST(PartDeathTest, APartGoesOnWithoutItsDead) {
   DeathRun run(6, {.kill_at_post = {{4, 60}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     Flock part = flock.split(flock.rank() % 2, -flock.rank());  // {4, 2, 0} and {5, 3, 1}
     part.set_schedule("ring");
@@ -208,6 +208,54 @@ TEST(PartDeathTest, APartGoesOnWithoutItsDead) {
   });
   for (const Rank rank : {0, 1, 2, 3, 5})
     EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
+}
+
+// Parts that are dropped leave nothing behind that runs out.
+TEST(PartDeathTest, AThousandPartsAndADeathInBetween) {
+  DeathRun run(4, {.kill_at_post = {{3, 3000}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_peer_failure(OnPeerFailure::reweight);
+    flock.set_timeout(std::chrono::seconds(30));
+    std::vector<double> x = {1.0 * flock.rank()};
+    for (int k = 0; k < 1000; ++k) {
+      Flock part = flock.split(flock.rank() % 2);
+      part.set_schedule("complete");
+      for (int step = 0; step < 3; ++step) part.neighbor_allreduce(x);
+    }
+    require(flock.rank() != 3, "was not killed");
+    Flock part = flock.split(0);
+    part.set_schedule("complete");
+    part.neighbor_allreduce(x);
+    require(part.size() == 3 && part.view().epoch == 0, "a part of the living");
+    const auto all = part.allgather(x);
+    for (const double value : all) require(value == all[0], "not all averaged in the same view");
+  });
+  EXPECT_EQ(run.end(3).signal, SIGKILL);
+  for (const Rank rank : {0, 1, 2}) EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
+}
+
+// More parts at the same time than a board keeps steps of.
+TEST(PartDeathTest, AHundredPartsAtOnceGoOnWithoutTheDead) {
+  DeathRun run(4, {.kill_at_post = {{3, 1500}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_peer_failure(OnPeerFailure::reweight);
+    flock.set_timeout(std::chrono::seconds(30));
+    std::vector<Flock> parts;
+    for (int k = 0; k < 100; ++k) {
+      parts.push_back(flock.split(0));
+      parts.back().set_schedule("ring");
+    }
+    std::vector<double> x = {1.0 * flock.rank()};
+    for (int step = 0; step < 40; ++step)
+      for (Flock& part : parts) part.neighbor_allreduce(x);
+    for (Flock& part : parts) require(part.view().members.size() == 3, "the view of a part");
+    const auto all = flock.allgather(x);
+    for (const double value : all) require(std::abs(value - all[0]) < 1e-12, "no consensus");
+  });
+  EXPECT_EQ(run.end(3).signal, SIGKILL);
+  for (const Rank rank : {0, 1, 2}) EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
 }
 
 }  // namespace

@@ -350,7 +350,7 @@ TEST(RelayDeathTest, TheSurvivorsBuildAnotherTree) {
     DeathRun run(5, {.kill_at_post = {{1, 37}}}, 0);
     run.run([tree](const std::shared_ptr<Fabric>& fabric) {
       Flock flock(fabric);
-      flock.on_loss(OnLoss::reweight);
+      flock.on_peer_failure(OnPeerFailure::reweight);
       flock.set_timeout(std::chrono::seconds(20));
       Relay relay = flock.relay(tree);
       for (Step step = 0; step < 200; ++step) {
@@ -375,7 +375,7 @@ TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
   DeathRun run(5, {.kill_at_post = {{4, 150}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     Relay relay = flock.relay("chain", "relay", {.missing = Missing::reference});
     const std::vector<double> start = {-100};

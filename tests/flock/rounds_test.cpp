@@ -5,6 +5,7 @@
 
 #include "flock/deaths.h"
 #include "flock/reference.h"
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/topology/registry.h"
 
 namespace starling {
@@ -27,6 +28,39 @@ std::vector<E> combined(const Exchanging& exchange, std::size_t count, std::size
 }
 
 class RoundsTest : public FlockTest {};
+
+// On a fabric that loses messages: what a piece is to keep stays, step by step, whoever loses what.
+TEST_P(RoundsTest, LostMessagesKeepWhatAPieceIsToKeep) {
+  const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(make_faulty(fabric, {.seed = 5, .lose = 0.3}));
+    flock.set_timeout(20s);
+    require(flock.loses_messages(), "the fabric loses messages");
+    for (const std::string spec : {"ring", "complete", "one-peer-exponential"}) {
+      const SchedulePtr schedule = make_schedule(spec, flock.size());
+      Rounds rounds = flock.rounds(schedule, "lossy rounds of " + spec);
+      for (Step step = 0; step < 30; ++step) {
+        std::vector<double> average = {1}, sum = {1.0 + flock.rank()}, pair = {1.0 + flock.rank()};
+        Pieces pieces = pieces_in({mutable_block(average), mutable_block(sum), mutable_block(pair)});
+        pieces[1].if_lost = IfLost::returned;
+        pieces[2].if_lost = IfLost::mutual;
+        std::vector<double> after;
+        {
+          Exchanging exchange = rounds.start(pieces);
+          exchange.wait();
+          for (std::size_t i = 0; i < 3; ++i) after.push_back(combined<double>(exchange, 1, i)[0]);
+        }
+        require(std::abs(after[0] - 1) < 1e-12, spec + ": not an average");
+        flock.allreduce(after, Reduction::sum);
+        const double all = flock.size() * (flock.size() + 1) / 2.0;
+        require(std::abs(after[1] - all) < 1e-9, spec + ": the sum has changed");
+        // One direction alone keeps nothing there.
+        if (spec != "one-peer-exponential")
+          require(std::abs(after[2] - all) < 1e-9, spec + ": a pair was left out at one end");
+      }
+    }
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+}
 
 TEST_P(RoundsTest, TermsGiveTheBitsOfTheFlocksOwnAverages) {
   run([](Flock& flock) {
@@ -246,7 +280,7 @@ TEST(RoundsDeathTest, TheSurvivorsGoOnWithWeightsThatSumToOne) {
     DeathRun run(4, {.kill_at_post = {{2, 31}}}, 0);
     run.run([spec](const std::shared_ptr<Fabric>& fabric) {
       Flock flock(fabric);
-      flock.on_loss(OnLoss::reweight);
+      flock.on_peer_failure(OnPeerFailure::reweight);
       flock.set_timeout(std::chrono::seconds(20));
       Rounds rounds = flock.rounds(make_schedule(spec, 4));
       std::vector<double> x(3, 1.0 * flock.rank());
@@ -275,7 +309,7 @@ TEST(RoundsDeathTest, CecaRestartsItsPeriod) {
   DeathRun run(5, {.kill_at_post = {{1, 8}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     Rounds rounds = flock.rounds(make_schedule("ceca", 5));
     std::vector<double> a(2, std::exp(1.0 * flock.rank()));

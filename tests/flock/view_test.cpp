@@ -107,7 +107,7 @@ void two_survive(std::uint64_t kill_at_post, const std::function<void(Flock& flo
   DeathRun run(3, {.kill_at_post = {{2, kill_at_post}}}, 0);
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     body(flock, *fabric);
   });
@@ -190,7 +190,7 @@ TEST(KillTest, AScheduleWithGapsIsNotSlow) {
   DeathRun run(8, {.kill_at_post = {{3, 30}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_schedule("hypercube");
     std::vector<double> x = {1.0 * flock.rank()};
     const auto started = std::chrono::steady_clock::now();

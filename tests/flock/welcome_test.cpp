@@ -42,7 +42,7 @@ class WelcomeTest : public FlockTest {
                                                    [body](const std::shared_ptr<Fabric>& fabric) {
                                                      Flock flock(fabric);
                                                      flock.set_timeout(30s);
-                                                     flock.on_loss(OnLoss::reweight);
+                                                     flock.on_peer_failure(OnPeerFailure::reweight);
                                                      body(flock);
                                                    });
   }
@@ -95,7 +95,7 @@ TEST_P(WelcomeTest, ANewcomerIsTheLastRank) {
     require(flock.rank() == before, "members keep their order");
     require(flock.schedule()->name() == "ring" && flock.schedule()->size() == 3 && flock.step() == 0,
             "the schedule");
-    require(flock.on_loss() == OnLoss::reweight && flock.timeout() == 30s, "settings");
+    require(flock.on_peer_failure() == OnPeerFailure::reweight && flock.timeout() == 30s, "settings");
     require_whole(flock, 3);
   }));
 }

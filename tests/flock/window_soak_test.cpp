@@ -192,7 +192,7 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
     DeathRun run(n, mishaps, 0);
     run.run([&](const std::shared_ptr<Fabric>& fabric) {
       Flock flock(fabric);
-      flock.on_loss(OnLoss::reweight);
+      flock.on_peer_failure(OnPeerFailure::reweight);
       flock.set_timeout(30s);
       flock.set_schedule(spec);
       Trader trader(flock, ledger, mishaps.kill_after, seed);

@@ -349,7 +349,7 @@ TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
     }
     require(seen[0] > 0, "nothing was put");
     { const auto lock = window.mutex({0, 1}); }  // the dead held them
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.barrier("done");  // the living stay as long as others want their mutexes
   });
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;
@@ -409,7 +409,7 @@ TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
     };
     lost([&] { window.meet(victim, x.data(), 0.5, &moved); });
     lost([&] { static_cast<void>(window.mutex({victim})); });
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     window.meet(victim, x.data(), 0.5, &moved);
     require(moved == 0, "moved towards the dead");
     flock.barrier("done");

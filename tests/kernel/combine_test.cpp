@@ -1,5 +1,6 @@
 #include "starling/kernel/combine.h"
 
+#include <bit>
 #include <cmath>
 #include <gmock/gmock.h>
 
@@ -31,14 +32,51 @@ std::vector<T> reference(const std::vector<std::vector<T>>& sources, const std::
   return out;
 }
 
+// The same for averages: differences from source `base`; where `divide`, without weights, divided at last.
+template <typename T>
+std::vector<T> average_reference(const std::vector<std::vector<T>>& sources,
+                                 const std::vector<double>& weights, std::size_t count, std::size_t base,
+                                 bool divide) {
+  std::vector<T> out(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto first = static_cast<Lane<T>>(sources[base][i]);
+    volatile Lane<T> sum = 0;
+    bool empty = true;
+    for (std::size_t t = 0; t < sources.size(); ++t) {
+      if (t == base) continue;
+      volatile Lane<T> part = first - static_cast<Lane<T>>(sources[t][i]);
+      if (!divide) part = static_cast<Lane<T>>(weights[t]) * part;
+      sum = empty ? part : sum + part;
+      empty = false;
+    }
+    if (divide) sum = sum / static_cast<Lane<T>>(sources.size());
+    volatile Lane<T> total = first - sum;
+    out[i] = static_cast<T>(static_cast<Lane<T>>(total));
+  }
+  return out;
+}
+
+enum class Kind { products, equal, convex, convex_with_zeros };
+
 template <typename T>
 struct Case {
-  Case(std::size_t terms, std::size_t count, std::uint64_t seed) {
+  Case(std::size_t terms, std::size_t count, std::uint64_t seed, Kind kind = Kind::products) {
+    const std::size_t zeros = kind == Kind::convex_with_zeros ? terms / 2 : 0;
+    double sum = 0;
     for (std::size_t t = 0; t < terms; ++t) {
       sources.push_back(odd_numbers<T>(count, seed * 100 + t));
-      weights.push_back(t == 1 ? -0.3 : 1.0 / (3.0 + static_cast<double>(t)));
+      weights.push_back(t < zeros ? 0.0 : 1.0 / (3.0 + static_cast<double>(t)));
+      sum += weights.back();
     }
-    expected = reference(sources, weights, count);
+    if (kind == Kind::products) {
+      if (terms > 1) weights[1] = -0.3;
+      expected = reference(sources, weights, count);
+      return;
+    }
+    for (double& weight : weights)
+      weight = kind == Kind::equal ? 1.0 / static_cast<double>(terms) : weight / sum;
+    const bool divide = kind == Kind::equal && !std::has_single_bit(terms);
+    expected = average_reference(sources, weights, count, zeros, divide);
   }
 
   // Runs with source t at its own offset; out is source `alias`, or separate when there is none of that
@@ -86,6 +124,19 @@ TEST_P(CombineTest, AnyNumberOfTermsAndAnyLengthMatchTheReferenceBitForBit) {
         ASSERT_TRUE(c.run(count, count % 7, count % 10)) << terms << " terms, out is term " << count % 10;
         ASSERT_TRUE(c.run(count, count % 3, kNone, Store::streaming)) << terms << " terms, streaming";
       }
+  });
+}
+
+TEST_P(CombineTest, AveragesMatchTheirReferenceBitForBit) {
+  for_floating([]<typename T>(std::type_identity<T>) {
+    for (const Kind kind : {Kind::equal, Kind::convex, Kind::convex_with_zeros})
+      for (std::size_t terms = 2; terms <= 9; ++terms)
+        for (std::size_t count = 0; count <= 70; count += 1 + count % 3) {
+          Case<T> c(terms, count, count, kind);
+          ASSERT_TRUE(c.run(count, count % 5, kNone)) << terms << " terms, kind " << static_cast<int>(kind);
+          ASSERT_TRUE(c.run(count, count % 7, count % 10)) << terms << " terms, out is term " << count % 10;
+          ASSERT_TRUE(c.run(count, count % 3, kNone, Store::streaming)) << terms << " terms, streaming";
+        }
   });
 }
 

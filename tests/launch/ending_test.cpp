@@ -69,6 +69,52 @@ TEST(RunFailure, WhoIgnoresSigtermIsKilledAfterTheGrace) {
   EXPECT_THAT(job.err, HasSubstr("killing what does not end within 0.2 s: rank 1\n"));
 }
 
+// Rank 3 kills itself, the others average on.
+TEST(RunFailure, AFlockThatContinuesIsNotStopped) {
+  const Finished job({.words = {"-n", "4", STARLING_SURVIVE_PATH}});
+  EXPECT_EQ(job.status, 0);
+  EXPECT_THAT(job.out, HasSubstr("[0] 3 of 4 ranks are left"));
+  EXPECT_EQ(job.err,
+            "starling: rank 3 was killed (SIGKILL); continuing with 3 ranks\n"
+            "starling: 3 of 4 ranks finished, without rank 3 (SIGKILL)\n");
+}
+
+TEST(RunFailure, WhoAsksToStopCountsMoreThanTheFlock) {
+  const Finished job({.words = {"-n", "4", "--on-failure", "stop", STARLING_SURVIVE_PATH}});
+  EXPECT_EQ(job.status, 128 + SIGKILL);
+  EXPECT_THAT(job.err, HasSubstr("starling: rank 3 was killed (SIGKILL)"));
+  EXPECT_THAT(job.err, Not(HasSubstr("continuing")));
+}
+
+TEST(RunRestart, AFailedJobIsStartedAgain) {
+  const TestFolder folder;
+  const std::string logs = (folder.path / "logs").string();
+  const Finished job(
+      {.words = shell(1, "echo run ${STARLING_RESTART:-0}; [ \"$STARLING_RESTART\" = 2 ] || exit 3",
+                      {"--restart-all", "5", "--log-dir", logs})});
+  EXPECT_EQ(job.status, 0);
+  EXPECT_EQ(count(job.err, "starting all ranks again"), 2);
+  EXPECT_THAT(job.err,
+              HasSubstr("starling: the job has failed; starting all ranks again (restart 2 of 5)\n"));
+  EXPECT_EQ(count(job.out, "run 2"), 1);
+  EXPECT_THAT(contents(folder.path / "logs" / "rank-0.log"), testing::EndsWith("run 2\n"));
+  EXPECT_THAT(contents(folder.path / "logs" / "rank-0.log"), HasSubstr("run 0\n"));
+}
+
+TEST(RunRestart, EndsWithTheLastFailure) {
+  const Finished job({.words = shell(2, "[ $RANK = 1 ] || exec sleep 300; exit 3", {"--restart-all", "1"})});
+  EXPECT_EQ(job.status, 3);
+  EXPECT_EQ(count(job.err, "starting all ranks again"), 1);
+}
+
+TEST(RunRestart, TheUserEndsItForGood) {
+  Launched job({.words = shell(2, "echo up; exec sleep 300", {"--restart-all", "3"})});
+  job.wait_for("up", 2);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+  EXPECT_EQ(job.err, "starling: stopped by SIGTERM\n");
+}
+
 TEST(RunFailure, AllWellIsZeroAndQuiet) {
   const TestFolder folder;
   const Finished job({.words = shell(16, "touch " + folder.path.string() + "/$RANK")});
@@ -106,6 +152,16 @@ TEST(RunSignal, EndsProgramsThatDoNotCatchIt) {
   job.signal(SIGTERM);
   EXPECT_EQ(job.finish(), 128 + SIGTERM);
   EXPECT_EQ(job.err, "starling: stopped by SIGTERM\n");
+}
+
+TEST(RunSignal, WhoIgnoresSigtermIsKilledAfterTheGrace) {
+  Launched job(
+      {.words = shell(2, "trap '' TERM; echo up; while :; do sleep 0.02; done", {"--grace", "0.3"})});
+  job.wait_for("up", 2);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+  EXPECT_EQ(job.err,
+            "starling: killing what does not end within 0.3 s: ranks 0, 1\nstarling: stopped by SIGTERM\n");
 }
 
 TEST(RunSignal, ASecondInterruptKills) {

@@ -115,8 +115,37 @@ TEST_F(RunTwoHosts, ContinueLetsThemGoOn) {
                       {"--on-failure", "continue"})});
   EXPECT_EQ(job.status, 128 + SIGKILL);
   EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] well", "[2] well"));
-  EXPECT_THAT(job.err, AllOf(HasSubstr("rank 3 on b failed (SIGKILL); the others go on\n"),
+  EXPECT_THAT(job.err, AllOf(HasSubstr("rank 3 on b was killed (SIGKILL); continuing with "),
                              HasSubstr("failed later: rank 1 on a (exit status 4)")));
+}
+
+TEST_F(RunTwoHosts, AFlockThatContinuesIsNotStopped) {
+  std::vector<std::string> all = words("");
+  all.resize(all.size() - 3);
+  all.emplace_back(STARLING_SURVIVE_PATH);
+  const Finished job({.words = all});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_THAT(job.out, HasSubstr("[0] 3 of 4 ranks are left"));
+  EXPECT_THAT(job.err, HasSubstr("starling: rank 3 on b was killed (SIGKILL); continuing with 3 ranks\n"));
+}
+
+TEST_F(RunTwoHosts, AFailedJobIsStartedAgain) {
+  const Finished job({.words = words("echo run ${STARLING_RESTART:-0} in $STARLING_JOB; "
+                                     "[ -n \"$STARLING_RESTART\" ] || exit 3",
+                                     {"--restart-all", "1"})});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count(job.err, "starting all ranks again (restart 1 of 1)"), 1);
+  EXPECT_EQ(count(job.out, "run 1"), 4) << job.out;
+}
+
+TEST_F(RunHosts, WhoIgnoresSigtermIsKilledAfterTheGrace) {
+  Launched job({.words = words("trap '' TERM; echo job=$STARLING_JOB; while :; do sleep 0.02; done",
+                               {"--grace", "0.3"})});
+  job.wait_for("job=", 2);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+  EXPECT_THAT(job.err, HasSubstr("killing what does not end within 0.3 s: ranks 0, 1\n"));
+  EXPECT_TRUE(nothing_left_of(value_of(job.out, "job")));
 }
 
 TEST_F(RunHosts, TimeoutEndsThem) {
@@ -187,7 +216,8 @@ TEST_F(RunTwoHosts, AHostThatIsLostTakesNobodyWithIt) {
   kill(static_cast<pid_t>(std::stol(value_of(job.out, "pid2"))), SIGKILL);
   EXPECT_EQ(job.finish(), 128 + SIGKILL);
   EXPECT_EQ(count(job.out, "[0] well") + count(job.out, "[1] well"), 2) << job.out << job.err;
-  EXPECT_THAT(job.err, HasSubstr("host b was lost with ranks 2, 3 (way: SIGKILL); the others go on\n"));
+  EXPECT_THAT(job.err,
+              HasSubstr("host b was lost with ranks 2, 3 (way: SIGKILL); continuing with 2 ranks\n"));
 }
 
 TEST_F(RunTwoHosts, AHostThatCannotBeReachedIsNamed) {

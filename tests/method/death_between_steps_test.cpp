@@ -34,7 +34,7 @@ TEST_P(DeathBetweenStepsTest, TheSurvivorsAgreeOnAnOptimumOfTheirOwn) {
   DeathRun run(kRanks, {}, 0);
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     std::vector<double> x(64, 0.0), gradient(64);
     Driver driver =

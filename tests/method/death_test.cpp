@@ -47,7 +47,7 @@ using AtTheEnd = std::function<void(Flock& flock, Driver& driver, const std::vec
 DeathRun& train(DeathRun& run, const DeathCase& one, Step steps, const AtTheEnd& check) {
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     const Problem problem{.n = kDeathRanks, .equal_starts = true};
     auto x = problem.start_of<double>(flock.rank());
@@ -129,7 +129,7 @@ TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
       DeathRun run(kDeathRanks, {}, 0);
       run.run([&](const std::shared_ptr<Fabric>& fabric) {
         Flock flock(fabric);
-        flock.on_loss(OnLoss::reweight);
+        flock.on_peer_failure(OnPeerFailure::reweight);
         flock.set_timeout(std::chrono::seconds(20));
         const Problem problem{.n = kDeathRanks, .equal_starts = true};
         auto x = problem.start_of<double>(flock.rank());
@@ -172,7 +172,7 @@ TEST(CecaDeathTest, ThePeriodBeginsAnew) {
   DeathRun run(5, {.kill_at_post = {{kDeathVictim, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     std::vector<double> x = {1};
     std::vector<double> gradient = {0};
@@ -197,7 +197,7 @@ TEST(MethodDeathsTest, WithoutTheServerNobodyGoesOn) {
   DeathRun run(3, {.kill_at_post = {{0, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     std::vector<float> x(3), gradient(3);
     Driver driver = drive(flock, mutable_block(x), mutable_block(gradient), {.method = "parameter-server"});

@@ -174,7 +174,7 @@ TEST(Int8Messages, SurvivorsKeepTheirMean) {
   DeathRun run(kAll, {}, 0);
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
-    flock.on_loss(OnLoss::reweight);
+    flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     const Problem problem{.n = kAll, .count = kInt8Count};
     auto x = problem.start_of<float>(flock.rank());

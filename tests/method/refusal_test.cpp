@@ -48,6 +48,16 @@ TEST(MethodRefusalTest, TopologiesThatAMethodCannotFollow) {
   EXPECT_THAT(refusal({.method = "dsgd-atc", .topology = "ceca-1p"}), HasSubstr("n = 5 is odd"));
 }
 
+TEST(MethodRefusalTest, TrackersNeedColumnsThatSumToOne) {
+  for (const char* method : {"gradient-tracking", "diging"}) {
+    EXPECT_THAT(refusal({.method = method, .topology = "star(weights=uniform)"}),
+                AllOf(HasSubstr("needs weights whose columns sum to one"),
+                      HasSubstr("gives rank 0 a total weight of 2.2 in step 0")))
+        << method;
+    EXPECT_THAT(refusal({.method = method, .topology = "star"}), HasSubstr("nothing was thrown")) << method;
+  }
+}
+
 /// The topologies that a text speaks of, with their parameters.
 std::set<std::string> topologies_in(const std::string& text) {
   std::set<std::string> found;
@@ -105,6 +115,20 @@ TEST(MethodRefusalTest, NamesThatNobodyKnows) {
   EXPECT_THAT(refusal({.optimizer = "[sgd]"}), HasSubstr("valid are sgd, momentum, nesterov, adam, adamw"));
 }
 
+TEST(MethodRefusalTest, OptimizersThatAMethodCannotUseAreNamedWithTheOneItNeeds) {
+  for (const char* method : {"quasi-global-momentum", "proxskip"}) {
+    EXPECT_THAT(refusal({.method = method, .topology = "ring", .optimizer = "adamw"}),
+                HasSubstr("needs SGD without momentum, not adamw: "));
+    EXPECT_THAT(refusal({.method = method, .topology = "ring", .optimizer = "momentum"}),
+                HasSubstr("needs SGD without momentum, not momentum with momentum 0.9: "));
+    EXPECT_THAT(refusal({.method = method, .topology = "ring", .optimizer = "sgd"}),
+                HasSubstr("nothing was thrown"));
+  }
+  for (const char* method : {"dadam", "accum-adam", "qadam"})
+    EXPECT_THAT(refusal({.method = method, .optimizer = "sgd"}),
+                HasSubstr("needs Adam or AdamW (without amsgrad), not sgd: "));
+}
+
 TEST(MethodRefusalTest, ParametersOutOfRange) {
   EXPECT_THAT(refusal({.method = "gossip-pga(h=0)"}), HasSubstr("h"));
   EXPECT_THAT(refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
@@ -124,7 +148,7 @@ TEST(MethodRefusalTest, ParametersOutOfRange) {
 TEST(MethodRefusalTest, OptimizersWithoutMoments) {
   for (const char* method : {"dadam", "accum-adam", "accum-adamw(s=2)"})
     EXPECT_THAT(refusal({.method = method, .optimizer = "sgd"}),
-                AllOf(HasSubstr(method), HasSubstr("needs adam or adamw"), HasSubstr("sgd")));
+                AllOf(HasSubstr(method), HasSubstr("needs Adam or AdamW"), HasSubstr("sgd")));
 }
 
 TEST(MethodRefusalTest, ShortMessagesWhereTheyWouldSpoilTheResult) {

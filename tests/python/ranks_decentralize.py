@@ -2,13 +2,18 @@
 
 import copy
 import gc
+import io
 import os
+import pickle
 import tempfile
 import weakref
 
+import networkx
+import numpy
 import pytest
 import torch
 
+import starling
 import starling.torch as bf
 from dense_training import OPTIMIZERS, DenseFlock, assert_same, loss_of, matrix_of, network, parameters_of, train_step
 from starling import _core
@@ -309,3 +314,74 @@ def test_loss_scale_falls_after_an_overflow_on_one_rank():
     assert torch.isfinite(parameters_of(model)).all()
     if n > 1:
         assert not torch.equal(before, parameters_of(model))
+
+
+def ring_weights():
+    weights = numpy.zeros((n, n))
+    for one in range(n):
+        for other in {one, (one + 1) % n, (one - 1) % n}:
+            weights[one, other] = 1 / len({one, (one + 1) % n, (one - 1) % n})
+    return weights
+
+
+@pytest.mark.parametrize("make", [
+    lambda: starling.topology("ring", n), lambda: starling.Topology.from_weights(ring_weights()), ring_weights,
+    lambda: networkx.cycle_graph(n) if n > 2 else networkx.path_graph(n)], ids=["Topology", "weights", "matrix", "graph"])
+def test_topologies_of_every_kind(make):
+    by_name, _ = descend("dsgd-atc", "ring", steps=5)
+    model, _ = descend("dsgd-atc", make(), steps=5)
+    torch.testing.assert_close(model.x, by_name.x)
+
+
+def test_what_is_no_topology():
+    with pytest.raises(TypeError, match="a topology is a name, a starling.Topology, a networkx graph or a matrix"):
+        descend("dsgd-atc", object(), steps=0)
+    with pytest.raises(ValueError, match=f"is for {n + 1} ranks, this flock has {n}"):
+        descend("dsgd-atc", starling.topology("ring", n + 1), steps=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps, lambda one: torch.save(one, io.BytesIO())],
+                         ids=["deepcopy", "pickle", "torch.save"])
+def test_copies_of_optimizers_are_refused_with_advice(copied):
+    model = network(rank)
+    with pytest.raises(TypeError, match=r"save optimizer.state_dict\(\)"):
+        copied(bf.decentralize(model, sgd(model)))
+
+
+@pytest.mark.parametrize("method", ["dsgd-awc", "dsgd-atc", "allreduce"])
+def test_scripted_modules(method):
+    plain, scripted = network(rank), torch.jit.script(network(rank))
+    for model in (plain, scripted):
+        own = bf.decentralize(model, sgd(model), method=method, topology="ring")
+        for step in range(4):
+            own.zero_grad()
+            loss_of(model, rank, step).backward()
+            own.step()
+    for one, other in zip(plain.parameters(), scripted.parameters()):
+        torch.testing.assert_close(one, other)
+
+
+def test_epochs_of_different_lengths():
+    model = Point()
+    own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1), topology="ring")
+    assert own.begin_epoch(rank + 2) == n + 1
+    for _ in range(rank + 2):
+        own.zero_grad()
+        model().backward()
+        own.step()
+    own.finish_epoch()
+    assert own.trainer.steps == n + 1
+    own.skip()
+    assert own.trainer.steps == n + 2
+    with pytest.raises(ValueError, match="batches"):
+        own.begin_epoch(-1)
+
+
+def test_settle_ends_what_is_under_way():
+    model, own = descend("async-average", "ring", steps=10)
+    own.settle()
+    assert own.consensus_distance() < 1e3
+
+
+def test_living_ranks():
+    assert bf.living_ranks() == list(range(n)) == starling.join().living_ranks()

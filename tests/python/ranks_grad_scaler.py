@@ -24,7 +24,6 @@ def test_scaled_loops_are_plain_ones(optimizer, method, clip, scaler):
         own.zero_grad()
         amp.scale(loss_of(model, rank, step)).backward()
         if clip:
-            own.synchronize()
             amp.unscale_(own)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         amp.step(own)
@@ -75,17 +74,11 @@ def test_an_overflow_in_the_mean_gradient_is_everybodys(scaler, synchronize):
         amp.scale(loss_of(model, rank, step) * (float("nan") if broken else 1.0)).backward()
         if synchronize:
             own.synchronize()
-        # torch 2 looks for overflows before the step: only after synchronize() it sees the others'.
-        if step == 2 and scaler is NewScaler and not synchronize and n > 1:
-            with pytest.raises(ValueError, match="scaled by .*512.*synchronize"):
-                amp.step(own)
-            break
         amp.step(own)
         amp.update()
         assert torch.isfinite(parameters_of(model)).all()
         assert torch.equal(before, parameters_of(model)) == (step == 1)
-    else:
-        assert amp.factor == 512.0
+    assert amp.factor == 512.0
     assert own.consensus_distance() < 1e-14
 
 

@@ -232,6 +232,8 @@ def test_neighbor_allgather_of_chosen_ranks():
     others = [r for r in range(n) if r != rank]
     got = bf.neighbor_allgather(mine(shape=(1,)), src_ranks=others[::-1], dst_ranks=others)
     assert got.tolist() == others[::-1]
+    same = bf.neighbor_allgather(mine(shape=(1,)), src_ranks=np.array(others[::-1]), dst_ranks=torch.tensor(others))
+    torch.testing.assert_close(same, got)
     got = bf.neighbor_allgather(mine(shape=(1,)), src_ranks=[left], dst_ranks=[right],
                                 enable_topo_check=False)
     assert got.tolist() == [left]

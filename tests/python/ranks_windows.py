@@ -92,6 +92,25 @@ def test_weights_of_destinations_and_of_oneself():
     assert bf.get_win_version("x") == {s: int(first[s] == rank) for s in sources}
 
 
+def test_versions_count_what_was_fetched():
+    bf.win_create(mine(), "x")
+    assert bf.get_win_version("x") == {s: 0 for s in sources}
+    bf.barrier()
+    bf.win_get("x")
+    bf.win_get("x", src_weights=sources[:1])
+    assert bf.get_win_version("x") == {s: 1 + int(s in sources[:1]) for s in sources}
+    bf.win_update("x")
+    assert bf.get_win_version("x") == {s: 0 for s in sources}
+
+
+def test_slots_bring_no_p_until_they_are_written():
+    bf.turn_on_win_ops_with_associated_p()
+    bf.win_create(mine(), "x")
+    bf.barrier()
+    bf.win_update("x")
+    assert bf.win_associated_p("x") == pytest.approx(share)
+
+
 @several
 def test_a_tensor_other_than_the_windows_own():
     x, other = mine(), mine() * 10

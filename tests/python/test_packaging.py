@@ -66,6 +66,8 @@ print(json.dumps({
     # Whatever this build has: the modules, the tool's part with torch, every Python file.
     for built in BUILD.glob("python/starling/*.so"):
         assert f"starling/{built.name}" in files
+    for built in BUILD.glob("lib/starling/libstarling_*.so"):
+        assert f"starling/{built.name}" in files
     for built in BUILD.glob("bin/starling-torch"):
         assert f"starling/bin/{built.name}" in files
     for source in ROOT.glob("python/starling/**/*.py"):
@@ -86,6 +88,27 @@ def test_launching_finds_this_python(installed, folder, launcher):
     program = "import starling, sys; flock = starling.join(); print(flock.size, flock.rank, sys.prefix)"
     out = run(installed / launcher[0], *launcher[1:], "-n", "2", "python", "-c", program, folder=folder)
     assert sorted(out.splitlines()) == [f"[{rank}] 2 {rank} {installed.parent}" for rank in range(2)]
+
+
+@pytest.mark.parametrize("fabric", ["c10d", "hosts", "mpi"])
+def test_fabrics_with_an_engine_are_found(installed, folder, fabric):
+    engine = "mpi" if fabric == "mpi" else "c10d"
+    if not (BUILD / "lib" / "starling" / f"libstarling_{engine}.so").exists():
+        pytest.skip(f"this build has no {engine}")
+    if fabric == "mpi":  # needs no launcher to be alone
+        program = "import starling; print(starling.join().size)"
+        assert run(installed / "python", "-c", program, folder=folder, STARLING_FABRIC="mpi", STARLING_RANK="0",
+                   STARLING_SIZE="1", STARLING_JOB="packaging") == "1\n"
+        return
+    way = folder / "way"
+    way.write_text('#!/bin/sh\nexec env STARLING_HOST="$1" sh -c "$2"\n')
+    way.chmod(0o755)
+    where = ["-n", "2", "--fabric", "c10d"]
+    if fabric == "hosts":
+        where = ["--hosts", "a,b", "--address", "127.0.0.1", "--launcher", way]
+    program = "import starling; flock = starling.join(); print(flock.size, flock.rank)"
+    out = run(installed / "starling", "run", *where, "python", "-c", program, folder=folder)
+    assert sorted(out.splitlines()) == [f"[{rank}] 2 {rank}" for rank in range(2)]
 
 
 def test_torch_commands_find_their_program(installed, folder):

@@ -341,7 +341,7 @@ def test_the_timeline(tmp_path):
         for word in ("ALLREDUCE", "NEIGHBOR_ALLREDUCE", "ALLGATHER", "BROADCAST"):
             for name in (f"ENQUEUE_{word}", f"PROC_{word}", f"MPI_{word}"):
                 assert begun.count(name) == 1, name
-        for name in ("COMMUNICATE", "COMPUTE_AVERAGE", "ENQUEUE_WIN_PUT", "WIN_PUT", "WIN_UPDATE", "FORWARD"):
+        for name in ("COMMUNICATE", "COMPUTE_AVERAGE", "ENQUEUE_WIN_PUT", "WIN_PUT", "MPI_WIN_PUT", "WIN_UPDATE", "FORWARD"):
             assert name in begun
         named = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
         assert {"allreduce.a", "w", "layer"} <= set(named.values())

@@ -152,8 +152,38 @@ def test_own_weights_come_back():
     topology = starling.Topology.from_weights(weights)
     np.testing.assert_array_equal(topology.weights(), weights)
     assert topology.name == starling.Topology.from_weights(weights.copy()).name
-    assert topology.name != starling.Topology.from_weights(weights.T).name
+    assert topology.name != starling.Topology.from_weights(weights[::-1, ::-1]).name
     assert starling.Topology.from_weights(weights, name="mine").name == "mine"
+
+
+def test_rows_must_sum_to_one():
+    with pytest.raises(starling.InvalidArgument, match=r"row 0 of the weights sums to 4, not to 1.*push=True"):
+        starling.Topology.from_weights(np.ones((4, 4)))
+    weights = np.array([[0.5, 0.5, 0], [0, 0.25, 0.75], [0.9, 0, 0]])
+    with pytest.raises(starling.InvalidArgument, match="row 2 of the weights sums to 0.9"):
+        starling.Topology.from_weights(weights)
+    starling.Topology.from_weights(np.full((3, 3), 1 / 3, dtype=np.float32))
+
+
+def test_columns_sum_to_one_for_push_sum():
+    weights = np.array([[0.5, 0.5, 0], [0, 0.25, 0.75], [1, 0, 0]]).T
+    topology = starling.Topology.from_weights(weights, push=True)
+    np.testing.assert_array_equal(topology.weights(), weights)
+    assert topology._schedule.push_sum
+    with pytest.raises(starling.InvalidArgument, match="row 0 of the weights sums to 1.5"):
+        starling.Topology.from_weights(weights)
+    with pytest.raises(starling.InvalidArgument, match="column 0 of the weights sums to 1.5"):
+        starling.Topology.from_weights(weights.T, push=True)
+
+
+def test_undirected_graphs_get_metropolis_weights():
+    star = starling.Topology.from_graph(nx.star_graph(3)).weights()
+    np.testing.assert_allclose(star, star.T)
+    np.testing.assert_allclose(star.sum(axis=0), 1)
+    np.testing.assert_allclose(star[0], 1 / 4)
+    np.testing.assert_allclose(star[1], [1 / 4, 3 / 4, 0, 0])
+    np.testing.assert_allclose(starling.Topology.from_graph(nx.path_graph(5)).weights(),
+                               starling.topology("chain(weights=metropolis)", 5).weights())
 
 
 @pytest.mark.parametrize("weights", [np.ones((2, 3)), np.zeros((0, 0)), np.array([[np.nan]])])

@@ -25,7 +25,7 @@ entered = bf.process.flock().entered
 rank = bf.rank()
 model = network(7 if entered else rank)
 sgd = torch.optim.SGD(model.parameters(), lr=1.0 if entered else 0.05, momentum=0.9)
-optimizer = bf.decentralize(model, sgd, method="allreduce", topology="ring", on_loss="reweight")
+optimizer = bf.decentralize(model, sgd, method="allreduce", topology="ring", on_peer_failure="reweight")
 
 def step():
     optimizer.zero_grad()
@@ -59,7 +59,7 @@ OPERATIONS = BEGIN + """
 import numpy
 
 flock = starling.join()
-flock.on_loss = "reweight"
+flock.on_peer_failure = "reweight"
 flock.set_topology("ring")
 x = numpy.array([100.0 if flock.entered else 1.0])
 if not flock.entered:

@@ -136,6 +136,30 @@ TEST_F(CheckpointFileTest, AMadeUpHeadIsRefused) {
   EXPECT_THAT(reading(path_), HasSubstr("is corrupt: its head says"));
 }
 
+// Every checksum is right: sizes that add up only modulo 2^64 are refused before anything is allocated.
+TEST_F(CheckpointFileTest, AMadeUpTableIsRefused) {
+  const std::string good = folder_.read("rank-3.state");
+  const std::string first = "\"bytes\":24";
+  for (const std::string huge :
+       {"18446744073709551615", "18446744073709551552", "9223372036854775808", "-8"}) {
+    std::string table = good.substr(sizeof(CheckpointHead), head().table_bytes);
+    const std::size_t at = table.find(first);
+    ASSERT_NE(at, std::string::npos) << table;
+    table.replace(at, first.size(), "\"bytes\":" + huge);
+    ASSERT_EQ(table.back(), ' ');
+    table.resize((table.size() + 63) / 64 * 64, ' ');
+    CheckpointHead changed = head();
+    changed.table_bytes = static_cast<std::uint32_t>(table.size());
+    changed.table_checksum = checksum_of(std::as_bytes(std::span(table)));
+    const std::string rest = good.substr(sizeof(CheckpointHead) + head().table_bytes);
+    changed.file_bytes = sizeof(changed) + table.size() + rest.size();
+    folder_.write("rank-3.state", std::string(sizeof(changed), ' ') + table + rest);
+    write_head(changed);
+    EXPECT_THAT(reading(path_), HasSubstr("is corrupt: its part")) << huge;
+    folder_.write("rank-3.state", good);
+  }
+}
+
 TEST_F(CheckpointFileTest, MismatchesNameThePart) {
   const CheckpointFile file(path_);
   std::vector<float> values(50, -1);

@@ -72,7 +72,8 @@ TEST_F(RunLogFile, EverythingComesBack) {
   evaluated.local_accuracy = 0.97;
   evaluated.local_accuracy_least = 0.96;
   evaluated.local_accuracy_most = 0.99;
-  const RunLog log = read(header_ + to_line(toy_report(10, 0.5)) + to_line(RunLoss{15, 2}) +
+  evaluated.local_mean_accuracy = 0.98;
+  const RunLog log = read(header_ + to_line(toy_report(10, 0.5)) + to_line(PeerFailure{15, 2}) +
                           to_line(evaluated) + to_line(RunEnd{20, 30.125}));
   EXPECT_EQ(log.path, folder_.path("metrics.jsonl"));
   EXPECT_EQ(log.header.starling, "0.1.0");
@@ -105,6 +106,7 @@ TEST_F(RunLogFile, EverythingComesBack) {
   EXPECT_EQ(log.reports[1].local_accuracy, 0.97);
   EXPECT_EQ(log.reports[1].local_accuracy_least, 0.96);
   EXPECT_EQ(log.reports[1].local_accuracy_most, 0.99);
+  EXPECT_EQ(log.reports[1].local_mean_accuracy, 0.98);
   EXPECT_EQ(log.last_evaluation(), &log.reports[1]);
   ASSERT_EQ(log.lost.size(), 1U);
   EXPECT_EQ(log.lost[0].step, 15);
@@ -118,6 +120,12 @@ TEST_F(RunLogFile, EverythingComesBack) {
 TEST_F(RunLogFile, SettingsHaveTypesInTheFile) {
   EXPECT_THAT(header_, HasSubstr("\"warmup\":0.2,\"cosine\":true,\"seed\":18446744073709551615"));
   EXPECT_THAT(header_, HasSubstr("\"name\":\"01\",\"label\":\"1e5\""));
+}
+
+TEST_F(RunLogFile, FormerNamesOfSettingsAreRead) {
+  RunHeader header = toy_header();
+  header.experiment.push_back({"on_loss", "reweight"});
+  EXPECT_EQ(read(to_line(header)).header.setting("on_peer_failure"), "reweight");
 }
 
 TEST_F(RunLogFile, LearningRateIsTheOptimizers) {
@@ -142,9 +150,16 @@ TEST_F(RunLogFile, DivergedNumbersAreNaN) {
   EXPECT_TRUE(std::isnan(read(header_ + line).reports[0].loss));
 }
 
+TEST_F(RunLogFile, TheEndSaysWhereARunDiverged) {
+  EXPECT_FALSE(read(header_ + to_line(RunEnd{20, 1})).end->diverged);
+  const RunLog log = read(header_ + to_line(RunEnd{20, 1, RunDivergence{7, 2}}));
+  ASSERT_TRUE(log.end && log.end->diverged);
+  EXPECT_EQ(log.end->diverged->text(), "rank 2's loss was not a finite number in step 7");
+}
+
 TEST_F(RunLogFile, ResumingVoidsWhatCameAfterTheCheckpoint) {
   RunLog log = read(header_ + to_line(toy_report(100, 3)) + to_line(toy_report(120, 4)) +
-                    to_line(RunLoss{110, 1}) + to_line(RunLoss{90, 0}) + to_line(RunEnd{120, 1}) +
+                    to_line(PeerFailure{110, 1}) + to_line(PeerFailure{90, 0}) + to_line(RunEnd{120, 1}) +
                     to_line(RunResume{100, "starling train --resume", "2026-11-16", "momentum"}) +
                     to_line(toy_report(120, 2)));
   ASSERT_EQ(log.reports.size(), 2U);

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <optional>
 #include <thread>
 
 #include "record/folder.h"
 #include "starling/base/error.h"
 #include "starling/record/ticks.h"
+#include "starling/record/timeline_layout.h"
 #include "starling/record/timeline_reader.h"
 #include "starling/record/trace.h"
 
@@ -149,6 +151,58 @@ TEST(TimelineTest, BadFilesAreNamed) {
   EXPECT_THAT(complaint(newer), HasSubstr("is a timeline of version 9; this program reads version 1"));
   EXPECT_THAT(complaint(good), HasSubstr("is a damaged timeline"));  // an event, and no name
   EXPECT_THAT(error_of([&] { read_timeline_part(folder.path("none")); }), HasSubstr("No such file"));
+}
+
+// Sizes and clocks in the file are only numbers: none of them takes memory or overflows.
+TEST(TimelineTest, HostileHeadersAreRefused) {
+  const RecordFolder folder;
+  {
+    Timeline timeline(folder.path("t.0"), 0, 1, 100);
+    timeline.write(record_of(timeline.name("x"), 0));
+  }
+  const std::string good = folder.read("t.0");
+  const auto complaint = [&](const auto& damage) {
+    std::string text = good;
+    damage(*reinterpret_cast<TimelineHeader*>(text.data()));
+    folder.write("t.0", text);
+    return error_of([&] { read_timeline(folder.path("t")); });
+  };
+  EXPECT_EQ(complaint([](TimelineHeader&) {}), "");
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.size = 0x7fffffff; }),
+              HasSubstr("t.0 is a damaged timeline: of 2147483647 ranks, where 65536 are the most"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.size = -1; }), HasSubstr("damaged"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = ~0ULL; }), HasSubstr("cut off"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = 1ULL << 58; }), HasSubstr("cut off"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.names = ~0U; }), HasSubstr("damaged"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.first.ns = ~0ULL; }), HasSubstr("clocks"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.later[head.latest].ns = 1ULL << 63; }),
+              HasSubstr("clocks"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.wall_ns = 1ULL << 63; }), HasSubstr("clocks"));
+}
+
+TEST(TimelineTest, HostileRecordsStayWithinTheClock) {
+  const RecordFolder folder;
+  {
+    Timeline timeline(folder.path("t.0"), 0, 1, 100);
+    TimelineRecord record = record_of(timeline.name("x"), 0);
+    for (const std::uint64_t tick : {0ULL, 1ULL << 63, ~0ULL}) {
+      record.end = tick;
+      record.waited = tick;
+      for (const float offset : {std::numeric_limits<float>::quiet_NaN(), -1e38F, 1e38F}) {
+        record.wait_offset = offset;
+        timeline.write(record);
+      }
+      record.start = tick;
+      timeline.write(record);
+    }
+  }
+  const TimelineRun run = read_timeline(folder.path("t"));
+  ASSERT_EQ(run.parts[0].events.size(), 12u);
+  for (const TimelineEvent& event : run.parts[0].events) {
+    EXPECT_LE(event.start, event.end);
+    EXPECT_GE(event.wait_start, event.start);
+    EXPECT_LE(event.wait_start + event.waited, event.end);
+  }
 }
 
 TEST(TimelineTest, ARunNamesWhoIsMissing) {

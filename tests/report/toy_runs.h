@@ -57,6 +57,7 @@ inline RunLog toy_run(const ToyRun& toy) {
       report.local_accuracy = *report.test_accuracy - 0.02;
       report.local_accuracy_least = *report.test_accuracy - 0.05;
       report.local_accuracy_most = *report.test_accuracy + 0.03;
+      report.local_mean_accuracy = *report.test_accuracy + 0.01;
     }
     log.reports.push_back(report);
   }

@@ -74,7 +74,7 @@ TEST(BenchAsyncTest, RefusesInOneLine) {
       {{"-m", "win-pot"}, "did you mean win-put?"},
       {{"-n", "4", "-t", "od-equidyn"}, "known beforehand"},
       {{"-n", "4", "-t", "hierarchical(outer=ring,local=2)"}, "single neighbours"},
-      {{"-m", "dadam"}, "needs adam"},
+      {{"-m", "dadam"}, "needs Adam"},
       {{"-n", "1"}, "2"},
       {{"--steps", "9"}, "10"},
       {{"--json", "/no/such/folder/b.json"}, "cannot write /no/such/folder/b.json"}};

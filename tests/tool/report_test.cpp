@@ -28,8 +28,8 @@ TEST(ReportCommand, OneRun) {
   const ToolRun run = report(folder, {log, "--title", "My run"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
-  EXPECT_THAT(run.out,
-              testing::ContainsRegex("dsgd-awc +ring +0.05 +90.00 % +88.00 % +20 s +640 kB +30.0 %"));
+  EXPECT_THAT(run.out, testing::ContainsRegex(
+                           "dsgd-awc +ring +0.05 +90.00 % +88.00 % +91.00 % +20 s +640 kB +30.0 %"));
   EXPECT_THAT(run.out, testing::EndsWith("report: " + folder.path("page.html") + "\n"));
   const std::string html = read_file(folder.path("page.html"));
   EXPECT_THAT(html, HasSubstr("<h1>My run</h1>"));
@@ -64,6 +64,7 @@ TEST(ReportCommand, FoldersAreSearchedAndNothingCountsTwice) {
   EXPECT_EQ(best.at("runs").at(0).at("bytes_sent"), 640000);
   EXPECT_NEAR(best.at("runs").at(0).at("test_loss"), 0.19, 1e-12);
   EXPECT_NEAR(best.at("runs").at(0).at("local_accuracy"), 0.79, 1e-12);
+  EXPECT_NEAR(best.at("runs").at(0).at("local_mean_accuracy"), 0.82, 1e-12);
   EXPECT_THAT(read_file(folder.path("page.html")), HasSubstr("81.50 ± 0.71 %"));
 
   const ToolRun both = report(folder, {folder.path("deep"), "--json", folder.path("out.json")});

@@ -12,6 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // A command with one setting of each type.
 struct Command {
@@ -22,6 +23,7 @@ struct Command {
     settings.add("lr", lr, "how fast");
     settings.add("eager", eager, "whether");
     settings.add("seed", seed, "of all");
+    settings.add_former_name("network", "model");
     settings.add_options(app);
   }
 
@@ -62,6 +64,24 @@ TEST(Settings, TakeEveryTypeFromAFile) {
   EXPECT_EQ(command.seed, 9U);
   EXPECT_EQ(command.settings.from("batch"), Settings::From::file);
   EXPECT_THAT(command.settings.where("batch"), HasSubstr("f.toml, line 2"));
+}
+
+TEST(Settings, FormerNamesCountAndSayTheNewOneOnce) {
+  const Folder folder;
+  const std::string file = folder.write("f.toml", "network = \"mlp\"\n");
+  testing::internal::CaptureStderr();
+  Command from_file;
+  from_file.settings.read_file(file);
+  EXPECT_EQ(from_file.model, "mlp");
+  Command typed;
+  typed.parse("--network cnn");
+  typed.settings.read_file(file);
+  EXPECT_EQ(typed.model, "cnn") << "the command line wins under its former name, too";
+  EXPECT_EQ(typed.settings.from("model"), Settings::From::command_line);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "starling: network is now called model; the old name will go away\n"
+            "starling: --network is now called --model; the old name will go away\n");
+  EXPECT_THAT(typed.app.help(), Not(HasSubstr("--network")));
 }
 
 TEST(Settings, CommandLinesWinOverFiles) {

@@ -37,6 +37,24 @@ json without_times(json document) {
   return document;
 }
 
+TEST(SimulateTrain, SaysWhatDivergedAndGoesOnWithTheOthers) {
+  const Words wild = {"-n", "4", "-t", "ring", "--lr", "50", "--steps", "2000", "-m", "dsgd-atc"};
+  const ToolRun one = train(wild);
+  EXPECT_EQ(one.status, 3);
+  EXPECT_THAT(one.err, testing::ContainsRegex(
+                           "starling: dsgd-atc, ring: diverged: node [0-3]'s model was not finite at step "));
+  Words both = wild;
+  both.push_back("sign-sgd");  // whose steps are as long as lr, whatever the gradient is
+  const ToolRun two = train(both);
+  EXPECT_EQ(two.status, 0);
+  EXPECT_EQ(two.err, "");
+  EXPECT_THAT(two.out, AllOf(testing::ContainsRegex("dsgd-atc +ring +diverged"),
+                             HasSubstr("dsgd-atc, ring: diverged: node ")));
+  const json results = trained(both)["results"];
+  EXPECT_LT(results[0]["diverged"]["step"], 2000);
+  EXPECT_TRUE(results[1]["diverged"].is_null());
+}
+
 // x' = W (x - lr g) on a ring of four, every neighbour with weight 1/3, computed here from the file alone.
 TEST(SimulateTrain, TheTraceIsWhatTheEquationSays) {
   const json seen = trained({"--problem", "quadratic", "--data", kQuadratic, "-n", "4", "--method",
@@ -158,10 +176,11 @@ TEST(SimulateTrain, WhatDivergesIsAResult) {
   const Folder folder;
   const std::string page = folder.path("race.html");
   const ToolRun run = train({"-n", "4", "--lr", "1e200", "--steps", "30", "--html", page});
-  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.status, 3) << run.err;
   EXPECT_THAT(run.out, HasSubstr("exponential  diverged  diverged"));
   EXPECT_THAT(read_file(page), AllOf(HasSubstr("diverged"), Not(HasSubstr("Optimality gap"))));
-  EXPECT_TRUE(trained({"-n", "4", "--lr", "1e200", "--steps", "30"})["results"][0]["gap"].is_null());
+  const ToolRun again = train({"-n", "4", "--lr", "1e200", "--steps", "30", "--json"});
+  EXPECT_TRUE(json::parse(again.out)["results"][0]["gap"].is_null());
 }
 
 TEST(SimulateTrain, TimesComeFromTheFile) {

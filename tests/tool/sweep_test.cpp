@@ -53,6 +53,47 @@ TEST(SweepCommand, ListsWhatItWouldRun) {
   EXPECT_EQ(lines_of(train.out, "starling train "), 1U) << train.err;
 }
 
+// Before anything runs, so that a misspelt one among many costs nothing.
+TEST(SweepCommand, RefusesNamesThatNothingHas) {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"--topology=rign", "unknown topology 'rign' (did you mean ring?)"},
+      {"--method=dsgd-act", "unknown method 'dsgd-act' (did you mean dsgd-atc?)"},
+      {"--optimizer=adma", "unknown optimizer 'adma' (did you mean adam?)"},
+      {"--model=lenit", "unknown model 'lenit' (did you mean lenet?)"},
+      {"--data=mnits", "unknown data set 'mnits' (did you mean mnist?)"}};
+  for (const auto& [option, complaint] : wrong) {
+    const ToolRun run = run_tool({"sweep", "--seed", "1", "2", option, "--list"});
+    EXPECT_EQ(run.status, 2) << option;
+    EXPECT_THAT(run.err, HasSubstr(complaint));
+    EXPECT_EQ(run.out, "");
+  }
+}
+
+TEST(SweepCommand, MarksRunsThatDivergedAndGoesOn) {
+  const Folder folder;
+  const ToolRun run = run_tool(
+      small_sweep(folder.path("some"), {"--optimizer", "sgd(lr=1e6)", "sgd(lr=0.01)", "--model", "mlp"}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out,
+              testing::ContainsRegex("1e6.* diverged: rank [01]'s loss was not a finite number in step"));
+  EXPECT_THAT(run.out, HasSubstr("1 diverged"));
+  EXPECT_EQ(finished_runs(folder.path("some")).size(), 2U);
+  EXPECT_EQ(
+      run_tool(small_sweep(folder.path("all"), {"--optimizer", "sgd(lr=1e6)", "--model", "mlp"})).status, 3);
+}
+
+TEST(SweepCommand, TakesFormerNamesOfSettings) {
+  const Folder folder;
+  const std::string file = folder.write("s.toml", "on_loss = [\"raise\", \"reweight\"]\n");
+  const ToolRun run = run_tool({"sweep", file, "--list"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(lines_of(run.out, "--on-peer-failure="), 2U) << run.out;
+  EXPECT_THAT(run.err, HasSubstr("on_loss is now called on_peer_failure"));
+  const ToolRun typed = run_tool({"sweep", "--on-loss", "reweight", "--list"});
+  EXPECT_EQ(lines_of(typed.out, "--on-peer-failure=reweight"), 1U) << typed.out << typed.err;
+  EXPECT_THAT(typed.err, HasSubstr("--on-loss is now called --on-peer-failure"));
+}
+
 TEST(SweepCommand, NamesLineAndKeyOfMistakes) {
   const Folder folder;
   const auto complaint = [&](const std::string& text) {
@@ -98,11 +139,11 @@ TEST(SweepCommand, GoesOnWhereItWasInterrupted) {
 TEST(SweepCommand, ReportsWhatFailedAndKeepsTheRest) {
   const Folder folder;
   const std::string out = folder.path("out");
-  const ToolRun run = run_tool(small_sweep(out, {"--method", "dsgd-awc", "dsgd-xyz"}));
+  const ToolRun run = run_tool(small_sweep(out, {"--method", "dsgd-awc", "dadam"}));
   EXPECT_EQ(run.status, 1);
-  EXPECT_THAT(run.err, HasSubstr("starling: method=dsgd-xyz: unknown method 'dsgd-xyz'"));
+  EXPECT_THAT(run.err, HasSubstr("starling: method=dadam: dadam needs Adam"));
   EXPECT_EQ(lines_of(run.err, "\n"), 1U) << run.err;
-  EXPECT_THAT(run.out, testing::ContainsRegex("method=dsgd-xyz +failed"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("method=dadam +failed"));
   EXPECT_EQ(finished_runs(out).size(), 1U);
   EXPECT_TRUE(read_file(out + "/report.html").find("<p>dsgd-awc") != std::string::npos);
 }

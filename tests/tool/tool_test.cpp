@@ -25,6 +25,26 @@ json parsed(const std::vector<std::string>& arguments) {
   return run.json();
 }
 
+TEST(CommandLineTest, UnknownWordsComeInOrderAndWithWhatWasMeant) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"trian"}, "starling has no command 'trian' (did you mean train?)"},
+      {{"bench", "asnyc"}, "starling bench has no command 'asnyc' (did you mean async?)"},
+      {{"compare", "ring", "--rnaks", "8"},
+       "starling compare has no option '--rnaks' (did you mean --ranks?)"},
+      {{"topo", "ring", "-n", "8", "--sgv=x", "--jsno"},
+       "starling topo has no option '--sgv' (did you mean --svg?); starling topo has no option '--jsno' (did "
+       "you "
+       "mean --json?)"},
+      {{"train", "--topolgy", "ring"}, "starling train has no option '--topolgy' (did you mean --topology?)"},
+      {{"info", "first", "second"},
+       "starling info has no argument 'first'; starling info has no argument 'second'"}};
+  for (const auto& [words, complaint] : wrong) {
+    const ToolRun run = run_tool(words);
+    EXPECT_EQ(run.status, 2) << complaint;
+    EXPECT_EQ(run.err, "starling: " + complaint + "; see --help\n");
+  }
+}
+
 TEST(CompareTest, CentralizedRows) {
   const json table = parsed({"compare", "-n", "16", "ring", "ceca", "--json", "--message", "250MB",
                              "--bandwidth", "100", "--latency", "10"});
@@ -58,8 +78,36 @@ TEST(CompareTest, DecentralizedRows) {
   const json& ceca = table.at("rows")[1];
   EXPECT_EQ(ceca.at("steps"), 4);
   EXPECT_EQ(ceca.at("rho"), 0);
-  EXPECT_EQ(ceca.at("transient_dsgd"), 4096);
+  EXPECT_EQ(ceca.at("transient_dsgd"), 4096 * 4 * 4);  // T = 4 steps to an exact average
   EXPECT_EQ(table.at("rows")[2].at("rho_is_mean_square"), true);
+}
+
+// The steps of a period count together: an exact schedule is no better than its period, and more ranks are
+// never better than fewer.
+TEST(CompareTest, TransientsTakeThePeriodIntoAccount) {
+  const std::map<std::string, double> expected = {
+      {"exponential", 3.21e6}, {"one-peer-exponential", 9.44e6}, {"base(k=1)", 9.44e6}, {"ceca", 9.44e6},
+      {"od-equidyn", 2.94e6},  {"ou-equidyn", 4.32e6},           {"torus", 19.1e6},     {"ring", 25.4e9},
+      {"complete", 0}};
+  std::vector<std::string> command = {"compare", "-n", "64", "--json"};
+  for (const auto& [name, steps] : expected) command.push_back(name);
+  const json table = parsed(command);
+  for (const json& row : table.at("rows")) {
+    if (row.at("centralized").get<bool>()) continue;
+    const double steps = expected.at(row.at("name"));
+    EXPECT_NEAR(row.at("transient_dsgd").get<double>(), steps, 5e-3 * steps) << row.at("name");
+  }
+  const json& exact = table.at("rows")[5];
+  EXPECT_EQ(exact.at("name"), "one-peer-exponential");
+  EXPECT_EQ(exact.at("period"), 6);
+  EXPECT_EQ(exact.at("rho_of_period"), 0);
+  EXPECT_NEAR(exact.at("transient_gradient_tracking").get<double>(), std::pow(64, 3) * std::pow(6, 6), 1);
+  double before = 0;
+  for (const char* n : {"32", "48", "64"}) {
+    const json one = parsed({"compare", "-n", n, "one-peer-exponential", "--json"}).at("rows")[0];
+    EXPECT_GT(one.at("transient_dsgd").get<double>(), before) << n;
+    before = one.at("transient_dsgd");
+  }
 }
 
 TEST(CompareTest, ForPeople) {

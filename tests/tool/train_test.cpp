@@ -55,6 +55,40 @@ TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
   EXPECT_TRUE(std::filesystem::exists(folder.path("saved/step-000000010")));
 }
 
+// Before anything is fetched or started.
+TEST(TrainCommand, RefusesAModelThatDoesNotLearnThisKindOfData) {
+  const ToolRun run = run_tool({"train", "--data", "cifar10", "--model", "transformer"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err, HasSubstr("transformer learns text, and this data is images; valid are lenet"));
+  EXPECT_EQ(run.out, "");
+}
+
+TEST(TrainCommand, EndsARunThatDivergesAndSaysWhereItBegan) {
+  const Folder folder;
+  const ToolRun run =
+      train_tool({"--model", "mlp", "--optimizer", "sgd(lr=1e6)", "--epochs", "50", "--metrics",
+                  folder.path("run.jsonl"), "--checkpoint", folder.path("saved")});
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_THAT(run.err, testing::ContainsRegex(
+                           "starling: diverged: rank [01]'s loss was not a finite number in step [1-9]"));
+  EXPECT_THAT(run.out, HasSubstr("diverged: "));
+  const auto log = read_log(folder.path("run.jsonl"));
+  EXPECT_EQ(log.back().at("kind"), "end");
+  EXPECT_LT(log.back().at("diverged_step"), 10);
+  EXPECT_LE(log.back().at("step"), 20);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("saved/step-000000010")));
+}
+
+// Own models and the mean model are compared on the same samples: equal models are equal there.
+TEST(TrainCommand, JudgesOwnModelsAndTheMeanOnTheSameSamples) {
+  const Folder folder;
+  ASSERT_EQ(train_tool({"--method", "allreduce", "--local-test", "30", "--metrics", folder.path("run.jsonl")})
+                .status,
+            0);
+  const json last = of_kind(read_log(folder.path("run.jsonl")), "report").back();
+  EXPECT_EQ(last.at("local_mean_accuracy"), last.at("local_accuracy"));
+}
+
 TEST(TrainCommand, DoesTheSameFromAFileAndUnderALauncher) {
   const Folder folder;
   ASSERT_EQ(train_tool({"--method", "dsgd-atc", "--topology", "ring", "--batch", "16", "--lr", "0.02",
@@ -118,18 +152,26 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--config", folder.write("bad.toml", "\nlr = -2.5\n")}, "bad.toml, line 2: lr = -2.5");
   // Found by all workers, said once.
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
-  refuses({"--batch", "0", "--on-loss", "reweight"}, "batch = 0");
+  refuses({"--batch", "0", "--on-peer-failure", "reweight"}, "batch = 0");
   refuses({"--checkpoint", "/proc/nowhere"}, "cannot write checkpoints to /proc/nowhere");
   refuses({"--checkpoint", folder.path("empty"), "--resume", "5"}, "no checkpoint of step 5");
 }
 
 // Long enough to be disturbed: about a second.
-std::vector<std::string> long_run(const std::string& metrics, const std::string& on_loss) {
-  return {"train",     "--data", "synthetic(train=3000,test=200)",
-          "--workers", "3",      "--epochs",
-          "3",         "--lr",   "0.02",
-          "--metrics", metrics,  "--on-loss",
-          on_loss};
+std::vector<std::string> long_run(const std::string& metrics, const std::string& on_peer_failure) {
+  return {"train",
+          "--data",
+          "synthetic(train=3000,test=200)",
+          "--workers",
+          "3",
+          "--epochs",
+          "3",
+          "--lr",
+          "0.02",
+          "--metrics",
+          metrics,
+          "--on-peer-failure",
+          on_peer_failure};
 }
 
 void kill_rank(const StartedTool& job, int rank, const std::string& metrics) {
@@ -145,7 +187,7 @@ TEST(TrainCommand, StopsWhenAWorkerDies) {
   kill_rank(job, 1, folder.path("m.jsonl"));
   const ToolRun run = job.finish();
   EXPECT_EQ(run.status, 137);
-  EXPECT_THAT(run.err, HasSubstr("rank 1 failed (SIGKILL); stopping the others"));
+  EXPECT_THAT(run.err, HasSubstr("rank 1 was killed (SIGKILL); stopping the others"));
   EXPECT_LE(lines_in(run.err), 2U) << run.err;
   EXPECT_THAT(of_kind(read_log(folder.path("m.jsonl")), "end"), testing::IsEmpty());
 }
@@ -159,8 +201,9 @@ TEST(TrainCommand, GoesOnWithoutTheRankThatWroteTheLog) {
   kill_rank(job, 0, folder.path("m.jsonl"));
   const ToolRun run = job.finish();
   EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.err,
-              AllOf(HasSubstr("rank 0 failed (SIGKILL); the others go on"), Not(HasSubstr("first"))));
+  EXPECT_THAT(run.err, HasSubstr("starling: rank 0 was killed (SIGKILL); continuing with 2 ranks, its data "
+                                 "is redistributed at the next epoch\n"));
+  EXPECT_THAT(run.out + run.err, Not(HasSubstr("died"))) << "it is said once";
   const auto log = read_log(folder.path("m.jsonl"));
   EXPECT_EQ(log.front().at("kind"), "run");
   EXPECT_EQ(of_kind(log, "run").size(), 1U);
@@ -197,6 +240,53 @@ TEST(TrainCommand, EndsTheSameWhenKilledAndResumed) {
   EXPECT_THAT(run.out, HasSubstr("resumed from the checkpoint of step"));
   EXPECT_EQ(of_kind(read_log(metrics), "resume").size(), 1U);
   EXPECT_EQ(last_result(metrics), last_result(folder.path("whole.jsonl")));
+}
+
+std::vector<std::string> with_checkpoints(std::vector<std::string> words, const std::string& folder) {
+  for (const std::string& word :
+       {std::string("--checkpoint"), folder, std::string("--checkpoint-every"), std::string("0.25")})
+    words.push_back(word);
+  return words;
+}
+
+TEST(TrainCommand, ResumesByItselfWhenAllRanksWereKilled) {
+  const Folder folder;
+  const auto words = [&](const std::string& name) {
+    return with_checkpoints(long_run(folder.path(name + ".jsonl"), "reweight"), folder.path(name));
+  };
+  ASSERT_EQ(run_tool(words("whole")).status, 0);
+  const std::string metrics = folder.path("killed.jsonl");
+  std::vector<std::string> all = {"run", "-n", "3", "--restart-all", "1", STARLING_TOOL_PATH};
+  for (const std::string& word : words("killed")) all.push_back(word);
+  StartedTool job(all);
+  ASSERT_TRUE(eventually([&] { return of_kind(read_log(metrics), "report").size() >= 14; }));
+  for (const int rank : {0, 1, 2}) {
+    const pid_t worker = process_of_rank(job.pid(), rank);
+    ASSERT_GT(worker, 0);
+    ASSERT_EQ(kill(worker, SIGKILL), 0);
+  }
+  const ToolRun run = job.finish();
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("starting all ranks again (restart 1 of 1)"));
+  EXPECT_THAT(run.out, HasSubstr("resumed from the checkpoint of step"));
+  EXPECT_EQ(of_kind(read_log(metrics), "resume").size(), 1U);
+  EXPECT_EQ(last_result(metrics), last_result(folder.path("whole.jsonl")));
+}
+
+TEST(TrainCommand, FailsWhereTheLastCheckpointCouldNotBeWritten) {
+  const Folder folder;
+  const std::string metrics = folder.path("m.jsonl");
+  StartedTool job(with_checkpoints(long_run(metrics, "raise"), folder.path("saved")));
+  ASSERT_TRUE(eventually([&] { return of_kind(read_log(metrics), "report").size() >= 3; }));
+  std::filesystem::rename(folder.path("saved"), folder.path("moved"));
+  folder.write("saved", "not a folder");
+  const ToolRun run = job.finish();
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("Not a directory"));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("could not write the checkpoint of step"),
+                             HasSubstr("the exit status will be 1"), HasSubstr("done:")));
+  EXPECT_EQ(of_kind(read_log(metrics), "not_saved").size(), 1U);
+  EXPECT_EQ(of_kind(read_log(metrics), "end").size(), 1U) << "training goes on";
 }
 
 TEST(TrainCommand, BeginsAnewWhereThereIsNothingToResume) {

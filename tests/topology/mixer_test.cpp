@@ -186,5 +186,15 @@ TEST(MixerTest, DistanceAndMean) {
                    std::sqrt(28.0));
 }
 
+TEST(MixerTest, EqualValuesStayBitForBit) {
+  for (const char* text : {"ring", "exponential", "one-peer-exponential", "random-matching", "od-equidyn"}) {
+    Mixer mixer(make_schedule(text, 12, 3), 2);
+    const std::vector<double> start(24, 0.1);
+    mixer.start(start, 0);
+    for (int t = 0; t < 40; ++t) mixer.advance();
+    for (const double value : mixer.values()) ASSERT_EQ(value, 0.1) << text;
+  }
+}
+
 }  // namespace
 }  // namespace starling

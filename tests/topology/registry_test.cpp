@@ -83,6 +83,21 @@ const std::vector<Declared>& specified() {
   return all;
 }
 
+TEST(RegistryTest, AerTakesTheRanksPerMachineUnlessGiven) {
+  const auto name = [](const std::string& spec, TopologySetting setting) {
+    return make_schedule(parse_spec(spec), setting)->name();
+  };
+  EXPECT_EQ(name("aer", {8, 0, 4}), "aer(local=4)");
+  EXPECT_EQ(name("aer(local=2)", {8, 0, 4}), "aer(local=2)");
+  EXPECT_EQ(name("aer", {9, 0, 4}), "aer");  // hosts are not equally full
+  EXPECT_EQ(name("periodic(aer, h=3)", {8, 0, 4}), "periodic(aer(local=4),h=3)");
+  EXPECT_EQ(name("hierarchical(outer=aer, local=4)", {8, 0, 4}), "hierarchical(outer=aer,local=4)");
+  // Every rank of a machine takes part: its machine's mean, or that of two machines.
+  const SchedulePtr schedule = make_schedule(parse_spec("aer"), {8, 0, 4});
+  for (Step step = 0; step < schedule->period(); ++step)
+    for (Rank rank = 0; rank < 8; ++rank) EXPECT_EQ(schedule->exchange(step, rank).group.size(), 4);
+}
+
 TEST(RegistryTest, HasEveryNameOfTheSpecificationInOrder) {
   const auto families = topology_families();
   ASSERT_GE(families.size(), specified().size());

@@ -106,7 +106,7 @@ TEST_P(DeathTest, WithReweightTheOthersFinishAsWell) {
   SharedReport undisturbed, report;
   const auto train_all = [&](bool with_death, SharedReport& to) {
     return ends_on("local_processes", 4, [&](Flock& flock) {
-      work(flock, {.method = GetParam(), .on_loss = "reweight"}, with_death, to);
+      work(flock, {.method = GetParam(), .on_peer_failure = "reweight"}, with_death, to);
     });
   };
   for (const RankEnd& end : train_all(false, undisturbed)) EXPECT_TRUE(end.ok) << end.message;

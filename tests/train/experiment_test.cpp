@@ -63,7 +63,7 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
 
 TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
   Experiment experiment = small_experiment();
-  experiment.on_loss = "reweight";
+  experiment.on_peer_failure = "reweight";
   const auto ends = run_four(
       experiment,
       [](Flock& flock, const RunReport& report) {

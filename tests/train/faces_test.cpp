@@ -41,7 +41,7 @@ TEST(Faces, GradientsThatTravelAreComputedOnce) {
   on_ranks(2, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp");
     torch::optim::SGD sgd(network->parameters(), 0.1);
-    Trainer trainer(flock, *network, sgd, {.method = "allreduce", .accumulation = 0});
+    Trainer trainer(flock, *network, sgd, {.method = "allreduce", .accumulation = 1});
     require(trainer.sends_gradients(), "sends gradients");
     trainer.zero_grad();
     loss_of(*network, flock.rank(), 0).backward();
@@ -168,6 +168,7 @@ class Halving final : public starling::LocalOptimizer {
 
   std::string name() const override { return "halving"; }
   std::vector<std::vector<torch::Tensor>> groups() const override { return {parameters_}; }
+  std::vector<Settings> settings() const override { return {{}}; }
   void read_settings() override {}
   bool takes_all_at_once() const override { return true; }
   void export_state(const std::vector<Placed>&, const std::vector<Update*>&) override {}

@@ -28,7 +28,7 @@ TEST(Refusal, OfUnknownWords) {
   EXPECT_THAT(trainer_refusal({.message = "float61"}), AllOf(HasSubstr("float61"), HasSubstr("float16")));
   EXPECT_THAT(trainer_refusal({.message = "int4"}), AllOf(HasSubstr("int4"), HasSubstr("int8")));
   EXPECT_THAT(trainer_refusal({.buffers = "averaged"}), AllOf(HasSubstr("averaged"), HasSubstr("broadcast")));
-  EXPECT_THAT(trainer_refusal({.on_loss = "rise"}), AllOf(HasSubstr("rise"), HasSubstr("raise")));
+  EXPECT_THAT(trainer_refusal({.on_peer_failure = "rise"}), AllOf(HasSubstr("rise"), HasSubstr("raise")));
   EXPECT_THAT(trainer_refusal({.method = "local-sgd(tau=0)"}), HasSubstr("tau"));
   EXPECT_THAT(trainer_refusal({.method = "relay-sgd(missing=zero)", .topology = "chain"}),
               HasSubstr("missing"));
@@ -54,7 +54,12 @@ TEST(Refusal, OfWhatExcludesEachOther) {
   for (const char* method : {"dadam", "accum-adam", "accum-adamw(s=2)"})
     for (const char* optimizer : {"sgd", "rmsprop", "amsgrad"})
       EXPECT_THAT(trainer_refusal({.method = method}, optimizer),
-                  HasSubstr("needs torch::optim::Adam or AdamW"));
+                  HasSubstr("needs Adam or AdamW (without amsgrad)"));
+  EXPECT_THAT(trainer_refusal({.method = "quasi-global-momentum"}, "adamw"),
+              AllOf(HasSubstr("needs SGD without momentum, not torch::optim::AdamW"), HasSubstr("mu")));
+  for (const char* method : {"quasi-global-momentum", "proxskip"})
+    EXPECT_THAT(trainer_refusal({.method = method, .topology = "ring"}, "momentum"),
+                HasSubstr("needs SGD without momentum, not torch::optim::SGD with momentum 0."));
   for (const char* method : {"dsgd-awc", "gradient-tracking", "push-sum"})
     EXPECT_THAT(trainer_refusal({.method = method, .topology = "ceca"}, "sgd", 4),
                 AllOf(HasSubstr("ceca"), HasSubstr("dsgd-atc")));
@@ -105,38 +110,6 @@ TEST(Refusal, OfEpochsAndStepsBelowZero) {
     require(message_of<InvalidArgument>([&] { trainer.set_steps(-2); }).find("-2") != std::string::npos,
             "steps");
   });
-}
-
-// Every rank learns of it, at once, whatever it has itself.
-TEST(Refusal, OfRanksThatDoNotTrainAlike) {
-  const auto expect = [](const char* what, const std::function<void(Flock&)>& body, const char* hint) {
-    for (const char* launcher : {"local_threads", "local_processes"}) {
-      const auto from = std::chrono::steady_clock::now();
-      const auto ends = ends_on(launcher, 4, body);
-      EXPECT_LT(std::chrono::steady_clock::now() - from, 10s) << what;
-      for (const RankEnd& end : ends)
-        EXPECT_THAT(end.message, AllOf(HasSubstr("do not train alike"), HasSubstr("rank 2"), HasSubstr(hint)))
-            << what;
-    }
-  };
-  const auto make = [](Flock& flock, const char* kind, const TrainerOptions& options) {
-    const NetworkPtr network = make_network(kind);
-    torch::optim::SGD sgd(network->parameters(), 0.1);
-    const Trainer trainer(flock, *network, sgd, options);
-  };
-  expect(
-      "models", [&](Flock& flock) { make(flock, flock.rank() == 2 ? "conv" : "mlp", {}); }, "Double");
-  expect(
-      "methods",
-      [&](Flock& flock) { make(flock, "mlp", {.method = flock.rank() == 2 ? "dsgd-atc" : "dsgd-awc"}); },
-      "dsgd-atc");
-  expect(
-      "topologies",
-      [&](Flock& flock) { make(flock, "mlp", {.topology = flock.rank() == 2 ? "ring" : "complete"}); },
-      "ring");
-  expect(
-      "buckets", [&](Flock& flock) { make(flock, "mlp", {.bucket_mb = flock.rank() == 2 ? 1e-5 : 1.0}); },
-      "blocks");
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ void expect_return(const std::vector<RankEnd>& ends) {
 
 TEST_P(TrainerWelcomeTest, OneThatReturnsGetsANeighboursModel) {
   expect_return(ends_of(3, 1, [](const std::shared_ptr<Fabric>& fabric) {
-    return_of_one(fabric, {.method = "gradient-tracking", .topology = "ring", .on_loss = "reweight"});
+    return_of_one(fabric, {.method = "gradient-tracking", .topology = "ring", .on_peer_failure = "reweight"});
   }));
 }
 
@@ -143,7 +143,7 @@ TEST_P(TrainerWelcomeTest, ADamagedModelIsRefused) {
     const std::size_t tensor = network->parameters()[0].nbytes();
     Flock flock = flock_on(later ? std::make_shared<Damaging>(fabric, tensor) : fabric);
     torch::optim::SGD sgd(network->parameters(), 0.1);
-    Trainer trainer(flock, *network, sgd, {.on_loss = "reweight"});
+    Trainer trainer(flock, *network, sgd, {.on_peer_failure = "reweight"});
     train_until_welcome(trainer, [&] { train_step(trainer, *network, flock.rank(), trainer.steps()); });
     for (int k = 0; k < 5; ++k) train_step(trainer, *network, flock.rank(), trainer.steps());
   });
@@ -208,7 +208,7 @@ std::vector<MethodCase> method_cases() {
                                                                  {"choco(codec=bf16)", "ring", false},
                                                                  {"win-put", "ring", false}})
       all.push_back(
-          {launch, {.method = method, .topology = topology, .eager = eager, .on_loss = "reweight"}});
+          {launch, {.method = method, .topology = topology, .eager = eager, .on_peer_failure = "reweight"}});
   return all;
 }
 

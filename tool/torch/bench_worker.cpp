@@ -85,7 +85,7 @@ Request read_request(const std::string& line) {
   const std::map<std::string, std::function<void(const std::string&)>> options = {
       {"message", [&](const std::string& value) { trainer.message = value; }},
       {"eager", [&](const std::string& value) { trainer.eager = value == "1"; }},
-      {"on_loss", [&](const std::string& value) { trainer.on_loss = value; }},
+      {"on_peer_failure", [&](const std::string& value) { trainer.on_peer_failure = value; }},
       {"late", [&](const std::string& value) { request.late = read_lateness(value); }},
       {"marks", [&](const std::string& value) { request.marks = value == "1"; }},
   };
@@ -99,7 +99,7 @@ Request read_request(const std::string& line) {
     option->second(word.substr(equals + 1));
   }
   trainer.name = fmt::format("{} {} {} {} {}", trainer.method, trainer.topology, trainer.message,
-                             trainer.eager ? "eager" : "", trainer.on_loss);
+                             trainer.eager ? "eager" : "", trainer.on_peer_failure);
   return request;
 }
 

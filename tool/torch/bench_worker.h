@@ -17,7 +17,7 @@ const TrainingWork& training_work(const std::string& name);
 /// METHOD may be `alone` (torch's own optimizer and nothing else) or `gradients`; answers "SECONDS WAITED",
 /// or "cannot REASON" when such a trainer cannot be made. Options:
 ///   message=T               what models travel as
-///   on_loss=reweight        training goes on without ranks that die
+///   on_peer_failure=reweight        training goes on without ranks that die
 ///   late=MS,PERIOD,PHASE    waits so many milliseconds in the steps that leave PHASE when divided by PERIOD
 ///   marks=1                 the answer goes on with the moment at which every step ended (CLOCK_MONOTONIC,
 ///   seconds)

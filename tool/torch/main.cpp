@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     return exit_status();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    std::cerr << "starling: " << error.what() << "; see --help\n";
+    std::cerr << "starling: " << parse_problem(app, error) << "; see --help\n";
     return 2;
   } catch (const std::exception& error) {
     std::cerr << "starling: " << error.what() << '\n';

@@ -116,7 +116,9 @@ class Sweep {
     std::string result = failure.empty() ? "" : "failed";
     if (failure.empty()) {
       const RunLog log = read_run_log(metrics(run).string());
-      if (const RunReport* end = log.last_evaluation())
+      if (log.end && log.end->diverged)
+        result = "diverged: " + log.end->diverged->text();
+      else if (const RunReport* end = log.last_evaluation())
         result = fmt::format("{:.2f} %", 100 * *end->test_accuracy);
     }
     progress_.clear();
@@ -148,11 +150,27 @@ class Sweep {
   Clock::time_point begin_{};
 };
 
+Experiment experiment_of(const SweepRun& run) {
+  TrainSettings settings;
+  Settings table = settings.training_table();
+  for (const auto& [name, text] : run.settings) table.set(name, text, option_name(name));
+  return settings.complete(table);
+}
+
+bool model_fits(const Experiment& experiment) {
+  try {
+    check_model(experiment);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;  // its run will say so
+  }
+}
+
 // Fetched once, not by every run.
 void fetch_data(const std::vector<SweepRun>& runs) {
   std::set<std::string> all;
   for (const SweepRun& run : runs)
-    all.insert(run.setting("data").empty() ? Experiment().data : run.setting("data"));
+    if (const Experiment experiment = experiment_of(run); model_fits(experiment)) all.insert(experiment.data);
   for (const std::string& data : all) fetch_needed_data(data);
 }
 
@@ -180,6 +198,7 @@ void make_folder(const std::string& folder) {
 void run(const SweepOptions& options, Settings& known) {
   const SweepFile values = read_values(options, known);
   std::vector<SweepRun> runs = plan_sweep(values.common, values.cases);
+  for (const SweepRun& one : runs) check_names(experiment_of(one));
   if (options.list) {
     for (const SweepRun& one : runs) {
       std::cout << "starling train";
@@ -198,6 +217,9 @@ void run(const SweepOptions& options, Settings& known) {
   if (!sweep.failures().empty()) exit_status() = 1;
   const std::vector<RunLog> logs = sweep.logs();
   if (logs.empty()) return;
+  if (sweep.failures().empty() &&
+      std::ranges::all_of(logs, [](const RunLog& log) { return outcome_of(log) == RunOutcome::diverged; }))
+    exit_status() = kDivergedStatus;
   for (const RunTask& task : group_runs(logs))
     std::cout << '\n' << training_table(task).text(colour_wanted());
   write_training_page(logs, "", page, {command_line(), STARLING_VERSION, today()});
@@ -221,16 +243,20 @@ void add_sweep(CLI::App& app) {
   command->add_option("--at-once", options->at_once, "how many runs at a time; 0: as many as there are cores")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--list", options->list, "say what would be run, and run nothing");
-  for (const std::string& name : known->names())
-    command
+  const auto add = [&](const std::string& typed, const std::string& name) {
+    return command
         ->add_option_function<std::vector<std::string>>(
-            option_name(name),
-            [options, name](const std::vector<std::string>& texts) {
+            option_name(typed),
+            [options, typed, name](const std::vector<std::string>& texts) {
+              if (typed != name) say_renamed(option_name(typed), option_name(name));
               options->values.emplace_back(name, texts);
             },
             known->help(name))
         ->type_name("VALUE")
         ->group("Settings of starling train, each with one value or several");
+  };
+  for (const std::string& name : known->names()) add(name, name);
+  for (const auto& [old, name] : known->former_names()) add(old, name)->group("");  // not shown
   command->footer(
       "Every method gets the same learning rates and seeds; of the learning rates, the one with the best "
       "mean\n"

@@ -91,6 +91,7 @@ SweepFile read_sweep_file(const std::string& path, const Settings& known) {
       into = &file.cases[number];
       name = name.substr(dot + 1);
     }
+    name = known.current_name(name);
     std::vector<std::string> texts;
     for (const TomlScalar& value : entry.values) {
       known.check_type(name, value, where);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
@@ -33,15 +34,20 @@ struct TrainOptions {
   CLI::Option* resumes = nullptr;
 };
 
+// By starling run --restart-all: what this run has saved so far counts, not the step that it began from.
+bool was_restarted() {
+  return std::getenv("STARLING_RESTART") != nullptr;
+}
+
 CheckpointOptions checkpoint_options(const TrainOptions& options) {
   CheckpointOptions chosen;
   chosen.folder = options.train.checkpoint;
   chosen.every = options.train.checkpoint_every;
   chosen.keep = options.train.keep;
-  chosen.resume = options.resumes->count() > 0;
-  if (chosen.resume && chosen.folder.empty())
-    throw InvalidArgument("--resume needs --checkpoint DIR to resume from");
-  if (chosen.resume && options.resume != kNewest) chosen.resume_step = std::stoll(options.resume);
+  const bool asked = options.resumes->count() > 0;
+  if (asked && chosen.folder.empty()) throw InvalidArgument("--resume needs --checkpoint DIR to resume from");
+  chosen.resume = asked || (!chosen.folder.empty() && was_restarted());
+  if (asked && !was_restarted() && options.resume != kNewest) chosen.resume_step = std::stoll(options.resume);
   return chosen;
 }
 
@@ -70,9 +76,13 @@ void train(Flock& flock, TrainOptions& options) {
   const std::string metrics = metrics_file(options.train);
   TrainView view(experiment, metrics, checkpoints.resume);
   const auto speaks = [&] { return flock.view().members.front() == flock.rank(); };
+  bool saved = true;
+  std::optional<RunDivergence> diverged;
   run_experiment(
       flock, experiment,
       [&](const RunEvent& event) {
+        if (std::holds_alternative<RunNotSaved>(event)) saved = false;
+        if (const auto* end = std::get_if<RunEnd>(&event)) diverged = end->diverged;
         if (speaks()) view.show(event);
       },
       checkpoints);
@@ -80,6 +90,14 @@ void train(Flock& flock, TrainOptions& options) {
     write_training_page({read_run_log(metrics)}, "", options.train.report);
     std::cout << "Open " << options.train.report << " in a browser." << std::endl;
   }
+  if (!saved) {
+    exit_status() = 1;
+    flock.barrier();  // the first rank that ends with it ends the others
+  }
+  if (!diverged) return;
+  if (speaks()) std::cerr << fmt::format("starling: diverged: {}", diverged->text()) << std::endl;
+  // Where the first failure ends the others, who speaks still has a page to write.
+  if (speaks() || experiment.on_peer_failure == "reweight") exit_status() = kDivergedStatus;
 }
 
 // What all ranks stumble over is said by one: by who started them, else by rank 0, which has to be the first
@@ -109,6 +127,7 @@ Faults faults_of(TrainOptions& options) {
 }
 
 void be_worker(TrainOptions& options) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to be told
   Flock flock = join(faults_of(options));
   try {
     train(flock, options);
@@ -122,6 +141,8 @@ void check(const TrainOptions& options, const Experiment& experiment) {
   checkpoint_options(options);
   for (const std::string& file : {options.train.report, metrics_file(options.train)})
     if (!file.empty()) check_writable(file);
+  check_names(experiment);
+  check_model(experiment);
   fetch_needed_data(experiment.data);
 }
 
@@ -138,9 +159,8 @@ void start_workers(const TrainOptions& options, const Experiment& experiment) {
   job.environment.push_back(words.variable());
   if (std::getenv("STARLING_LOG") == nullptr) job.environment.emplace_back("STARLING_LOG=quiet");
   job.share_output = true;
-  // Who was lost is no failure of those who went on.
-  job.stop_on_failure = experiment.on_loss != "reweight";
-  job.one_is_enough = !job.stop_on_failure;
+  job.continues = experiment.on_peer_failure == "reweight";
+  job.after_death = "its data is redistributed at the next epoch";
   exit_status() = launch::launch(job);
   words.tell();
 }

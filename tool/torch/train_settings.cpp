@@ -41,6 +41,7 @@ Settings TrainSettings::training_table() {
   Settings settings;
   visit_settings(experiment,
                  [&](const char* name, auto& value, const char* help) { settings.add(name, value, help); });
+  settings.add_former_name("on_loss", "on_peer_failure");
   settings.add("lr", lr, "learning rate, in place of the optimizer's own");
   settings.add("alpha", alpha, "uneven data: the same as --partition dirichlet(ALPHA); small is more uneven");
   settings.add("workers", workers, "processes, where no launcher has started them already");

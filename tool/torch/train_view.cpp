@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/base/launcher_notice.h"
 #include "starling/report/number_text.h"
 #include "tool/command.h"
 #include "tool/machine.h"
@@ -92,12 +93,20 @@ void TrainView::print(const RunResume& resume) {
   if (!resume.reset.empty()) line(resume.reset);
 }
 
-void TrainView::print(const RunLoss& loss) {
-  line(fmt::format("rank {} was lost; the others go on with its data", loss.rank));
+void TrainView::print(const PeerFailure& loss) {
+  if (has_launcher()) return;  // it says so, and how
+  line(fmt::format("worker {} died; the others continue, its data is redistributed at the next epoch",
+                   loss.rank));
+}
+
+void TrainView::print(const RunNotSaved& missing) {
+  line(fmt::format("rank {} could not write the checkpoint of step {}: the exit status will be 1",
+                   missing.rank, missing.step));
 }
 
 void TrainView::print(const RunEnd& end) {
-  line(fmt::format("done: {} steps in {}", end.step, human_time(end.seconds)));
+  line(fmt::format("{}: {} steps in {}", end.diverged ? "diverged" : "done", end.step,
+                   human_time(end.seconds)));
 }
 
 }  // namespace starling::tool

@@ -21,7 +21,8 @@ class TrainView {
   void print(const RunHeader& header);
   void print(const RunReport& report);
   void print(const RunResume& resume);
-  void print(const RunLoss& loss);
+  void print(const PeerFailure& loss);
+  void print(const RunNotSaved& missing);
   void print(const RunEnd& end);
   void line(const std::string& text);
   void write(const std::string& text, bool anew);

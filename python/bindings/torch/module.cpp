@@ -68,9 +68,11 @@ TrainerOptions read_options(const py::dict& given) {
   take("clip_norm", options.clip_norm);
   take("eager", options.eager);
   take("loss_scale", options.loss_scale);
+  take("on_nonfinite", options.on_nonfinite);
   take("buffers", options.buffers);
-  take("on_loss", options.on_loss);
+  take("on_peer_failure", options.on_peer_failure);
   take("broadcast_at_start", options.broadcast_at_start);
+  take("per_rank_settings", options.per_rank_settings);
   take("name", options.name);
   if (given.contains("after_backward")) options.after_backward = without_result(given["after_backward"]);
   if (given.contains("schedule")) options.schedule = schedule_at(given["schedule"]);
@@ -134,11 +136,13 @@ PYBIND11_MODULE(_torch, module) {
       .def("finish_gradients", &Trainer::finish_gradients, NoLock())
       .def("step", &Trainer::step, NoLock())
       .def("skip", &Trainer::skip, NoLock())
+      .def("leave_overflows_to_scaler", &Trainer::leave_overflows_to_scaler)
       .def("begin_epoch", &Trainer::begin_epoch, NoLock())
       .def("finish_epoch", &Trainer::finish_epoch, NoLock())
       .def("welcome", &welcome)
       .def("_flock", [](Trainer& self) { return reinterpret_cast<Address>(&self.flock()); })
       .def("settle", &Trainer::settle, NoLock())
+      .def("set_per_rank_settings", &Trainer::set_per_rank_settings, NoLock())
       .def("broadcast_parameters", &Trainer::broadcast_parameters, NoLock())
       .def("broadcast_optimizer_state", &Trainer::broadcast_optimizer_state, NoLock())
       .def("export_optimizer_state", &Trainer::export_optimizer_state, NoLock())

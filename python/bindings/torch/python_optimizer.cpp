@@ -1,6 +1,10 @@
 #include "python_optimizer.h"
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "starling/base/error.h"
+#include "starling/train/description.h"
 
 namespace starling::python {
 namespace {
@@ -31,6 +35,29 @@ Hyper hyper_of(const std::string& native, const py::dict& group) {
   hyper.beta2 = py::float_(betas[1]);
   hyper.eps = number(group, "eps", hyper.eps);
   return hyper;
+}
+
+// The parameters, what schedulers write there, and how torch computes: nothing of it changes the result.
+bool counts_for_nothing(const std::string& key) {
+  static const std::unordered_set<std::string> keys = {"params", "param_names", "initial_lr",    "foreach",
+                                                       "fused",  "capturable",  "differentiable"};
+  return keys.contains(key);
+}
+
+// A setting as text that is the same in every process: objects of unknown kinds only by their class.
+std::string described(const py::handle& value) {
+  if (py::isinstance<py::bool_>(value) || value.is_none() || py::isinstance<py::str>(value) ||
+      py::isinstance<py::int_>(value))
+    return py::str(value);
+  if (py::isinstance<py::float_>(value)) return describe_number(value.cast<double>());
+  if (py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value)) {
+    std::string all;
+    for (const py::handle one : value) all += (all.empty() ? "" : ", ") + described(one);
+    return "(" + all + ")";
+  }
+  if (py::hasattr(value, "numel") && py::hasattr(value, "item") && value.attr("numel")().cast<int>() == 1)
+    return described(value.attr("item")());
+  return py::str(py::type::of(value).attr("__name__"));
 }
 
 // Native names and torch's for the same vectors.
@@ -76,14 +103,29 @@ std::vector<std::vector<torch::Tensor>> PythonOptimizer::groups() const {
   return all;
 }
 
+std::vector<LocalOptimizer::Settings> PythonOptimizer::settings() const {
+  const py::gil_scoped_acquire acquire;
+  std::vector<Settings> all;
+  for (const py::handle one : optimizer().attr("param_groups")) {
+    Settings& settings = all.emplace_back();
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(one)) {
+      const std::string name = py::str(key);
+      if (!counts_for_nothing(name)) settings.emplace_back(name, described(value));
+    }
+    std::sort(settings.begin(), settings.end());
+  }
+  return all;
+}
+
 void PythonOptimizer::read_settings() {
   const py::gil_scoped_acquire acquire;
   const py::list now = optimizer().attr("param_groups");
-  if (now.size() != hypers()->size())
-    throw InvalidArgument(
-        "the optimizer has other parameter groups than when the trainer was made; make another one");
-  for (std::size_t g = 0; g < hypers()->size(); ++g)
-    (*hypers())[g] = hyper_of(native(), py::reinterpret_borrow<py::dict>(now[g]));
+  check_groups(now.size());
+  for (std::size_t g = 0; g < hypers()->size(); ++g) {
+    const auto group = py::reinterpret_borrow<py::dict>(now[g]);
+    check_group(g, py::len(group["params"]));
+    (*hypers())[g] = hyper_of(native(), group);
+  }
 }
 
 // Parameters without a gradient are not updated, as in torch. Optimizers that have native updates but cannot

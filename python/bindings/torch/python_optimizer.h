@@ -16,6 +16,7 @@ class PythonOptimizer final : public LocalOptimizer {
 
   std::string name() const override { return name_; }
   std::vector<std::vector<torch::Tensor>> groups() const override;
+  std::vector<Settings> settings() const override;
   void read_settings() override;
   bool takes_all_at_once() const override { return true; }
   void export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) override;

@@ -26,6 +26,7 @@ for _module in (handles, neighbors, operations, process, timeline, utility, wind
 
 from .data_parallel import DecentralizedDataParallel
 from .decentralize import Decentralized, decentralize
+from .sampler import FlockSampler
 from .optimizers import (CommunicationType, DistributedAdaptThenCombineOptimizer, DistributedAdaptWithCombineOptimizer,
                          DistributedAllreduceOptimizer, DistributedGradientAllreduceOptimizer,
                          DistributedHierarchicalNeighborAllreduceOptimizer, DistributedNeighborAllreduceOptimizer)

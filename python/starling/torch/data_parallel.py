@@ -7,7 +7,8 @@ from typing import Callable, Iterable, List, Optional, Tuple
 
 import torch
 
-from .decentralize import decentralize
+from . import process
+from .decentralize import Topology, decentralize
 
 Named = List[Tuple[str, torch.nn.Parameter]]
 
@@ -22,12 +23,15 @@ class DecentralizedDataParallel(torch.nn.Module):
 
     ``optim_fn(named_parameters)`` makes the optimizer, ``lr_scheduler_fn(optimizer)`` a scheduler that steps after every
     update. ``grad_clip_norm`` bounds the global norm of the gradients. ``set_accumulate_grad(True)`` lets the following
-    backward passes only add up their gradients. Methods, messages and the rest as in ``starling.torch.decentralize``.
+    backward passes only add up their gradients. DecentDP's names of topologies mean what they do there: ``ring`` is
+    our ``one-peer-ring`` (our ``ring`` where the number of ranks is odd), ``one-peer-exp`` our ``one-peer-exponential``,
+    ``alternating-exp-ring`` (or ``aer``) our ``aer`` with the ranks of a machine as its inner groups; Starling's ring is
+    ``ring()``. Methods, messages and the rest as in ``starling.torch.decentralize``.
     """
 
     def __init__(self, model: torch.nn.Module, optim_fn: Callable[[Named], torch.optim.Optimizer],
                  lr_scheduler_fn: Optional[Callable[[torch.optim.Optimizer], object]] = None,
-                 topology: str = "one-peer-exponential", *, method: str = "dsgd-awc", scaler=None,
+                 topology: Optional[Topology] = None, *, method: str = "dsgd-awc", scaler=None,
                  grad_clip_norm: float = 0.0, sync_buffer_in_global_avg: bool = False, bucket_size_in_mb: float = 4.0,
                  **options) -> None:
         super().__init__()
@@ -37,8 +41,8 @@ class DecentralizedDataParallel(torch.nn.Module):
         reference = weakref.ref(self)
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self._optimizer = decentralize(
-            model, optim_fn(named), method=method, topology=topology, clip_norm=grad_clip_norm, bucket_mb=bucket_size_in_mb,
-            buffers="average" if sync_buffer_in_global_avg else "local",
+            model, optim_fn(named), method=method, topology=_our_name(topology), clip_norm=grad_clip_norm,
+            bucket_mb=bucket_size_in_mb, buffers="average" if sync_buffer_in_global_avg else "local",
             _after_backward=lambda: _end_backward(reference()), **options)
         self._scheduler = None if lr_scheduler_fn is None else lr_scheduler_fn(self._optimizer)
 
@@ -86,6 +90,17 @@ class DecentralizedDataParallel(torch.nn.Module):
 
     def load_state_dict(self, *args, **kwargs):
         return self.module.load_state_dict(*args, **kwargs)
+
+
+def _our_name(topology: Topology) -> Topology:
+    """The topology that DecentDP means by this name."""
+    if not isinstance(topology, str):
+        return topology
+    if topology in ("alternating-exp-ring", "aer"):
+        return f"aer(local={process.local_size()})"
+    if topology == "ring":
+        return "one-peer-ring" if process.size() % 2 == 0 else "ring"
+    return "one-peer-exponential" if topology == "one-peer-exp" else topology
 
 
 def _end_backward(module: Optional[DecentralizedDataParallel]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import types
 import weakref
 from contextlib import contextmanager
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .. import _core, _torch
+from .._checks import warn_renamed, whole_number
+from ..topologies import schedule_from
 from . import operations, process
 
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
@@ -18,6 +21,7 @@ _UNKNOWN_SETTINGS = ("amsgrad", "maximize", "differentiable", "decoupled_weight_
 
 _numbers = itertools.count()
 Model = Union[torch.nn.Module, Sequence[torch.nn.Module]]
+Topology = Union[str, Any]  # a name, a starling.Topology, a networkx graph or a matrix of weights
 
 
 def native_kind(optimizer: torch.optim.Optimizer) -> str:
@@ -36,20 +40,27 @@ class Decentralized(torch.optim.Optimizer):
     _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
 
     _averaged = False
+    _gone = "step() of an optimizer that was decentralized again: use what decentralize() returned last"
 
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
         """Becomes a face of `optimizer`, whose groups and state it shares."""
-        self.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+        self.__dict__.update({key: value for key, value in optimizer.__dict__.items()
+                              if key not in ("step", "_starling_face")})
         self._original = weakref.ref(optimizer)  # learning rate schedulers may watch it
+        _retire_previous(optimizer)
         self._base = type(optimizer)
         self._models = [weakref.ref(model) for model in models]
         options.setdefault("name", f"optimizer.{next(_numbers)}")
         options.setdefault("accumulation", 0)
         self._options = options
         self._renew(native_kind(optimizer))
+        optimizer._starling_face = weakref.ref(self)
+        optimizer.step = types.MethodType(_step_of_original, optimizer)
         reference = weakref.ref(self)
-        self._hooks = [model.register_forward_pre_hook(_Forward(reference, "_before_forward")) for model in models]
-        self._hooks += [model.register_forward_hook(_Forward(reference, "_after_forward")) for model in models]
+        # Scripted modules take no hooks: what would begin there begins in step().
+        hooked = [model for model in models if not isinstance(model, torch.jit.ScriptModule)]
+        self._hooks = [model.register_forward_pre_hook(_Forward(reference, "_before_forward")) for model in hooked]
+        self._hooks += [model.register_forward_hook(_Forward(reference, "_after_forward")) for model in hooked]
 
     def _renew(self, native: str) -> None:
         """Makes the trainer (anew)."""
@@ -70,6 +81,11 @@ class Decentralized(torch.optim.Optimizer):
         if original is not None:
             original.state, original.param_groups = self.state, self.param_groups
 
+    def __reduce_ex__(self, protocol):
+        """For torch.save, pickle and deepcopy: it is tied to the flock of its process."""
+        raise TypeError("a decentralized optimizer cannot be copied or pickled: save optimizer.state_dict(), or everything "
+                        "by optimizer.save_checkpoint(path), one file per rank")
+
     def __del__(self):
         self._remove_hooks()
 
@@ -77,6 +93,17 @@ class Decentralized(torch.optim.Optimizer):
         for hook in getattr(self, "_hooks", ()):
             hook.remove()
         self._hooks = []
+
+    def _retire(self) -> None:
+        """Gives way to another one of the same optimizer."""
+        if self._trainer is not None:
+            self._trainer.export_optimizer_state()
+        self._trainer = None
+        self._remove_hooks()
+
+    def add_param_group(self, param_group: dict) -> None:
+        raise ValueError("add_param_group() after decentralize(), which has read the groups: add it to the original "
+                         "optimizer, then decentralize that again on every rank")
 
     def _step_alone(self) -> None:
         """The user's own step, with the gradients that the method gives it."""
@@ -111,8 +138,12 @@ class Decentralized(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._trainer is None:
+            raise RuntimeError(self._gone)
         self._before_step()
         if self._overflowed(scaler):
+            if self._trainer.sends_gradients:
+                self._trainer.finish_gradients()  # whose mean all ranks see, so that all skip
             self._trainer.skip()
         else:
             self._trainer.step()
@@ -125,6 +156,8 @@ class Decentralized(torch.optim.Optimizer):
 
     def _overflowed(self, scaler) -> bool:
         """Unscales the gradients for torch's GradScaler; whether some were not finite."""
+        if scaler is not None or hasattr(self, "found_inf"):
+            self._trainer.leave_overflows_to_scaler()
         if scaler is not None:  # torch 1
             state = scaler._per_optimizer_states[id(self)]
             if not state["found_inf_per_device"]:
@@ -155,9 +188,38 @@ class Decentralized(torch.optim.Optimizer):
                              "optimizer.synchronize() before scaler.step(optimizer), so that all see the same overflows")
         return True
 
+    def skip(self) -> None:
+        """Takes part in a step without an update of its own: this rank had no batch, or threw its gradients away. In place
+        of ``step()``."""
+        self._before_step()
+        self._trainer.skip()
+
+    def begin_epoch(self, batches: int) -> int:
+        """Before an epoch, on every rank: this one has so many batches. How many steps everybody takes: the most that
+        anybody has batches. A collective.
+
+            optimizer.begin_epoch(len(loader))
+            for x, y in loader:
+                ...
+                optimizer.step()
+            optimizer.finish_epoch()
+        """
+        return self._trainer.begin_epoch(whole_number("batches", batches, 0))
+
+    def finish_epoch(self) -> None:
+        """After this rank's last batch of an epoch that ``begin_epoch`` began: keeps answering the others until they have
+        finished theirs, too."""
+        self._trainer.finish_epoch()
+
+    def settle(self) -> None:
+        """Takes in what asynchronous methods have under way, before models are compared or saved and at the end. Every rank
+        calls it after the same step; nothing to do for the other methods."""
+        self._trainer.settle()
+
     def synchronize(self) -> None:
-        """After ``backward()``: where the method averages gradients, it has; they may be looked at, clipped or unscaled. (A
-        GradScaler that shall know of the others' overflows needs this before its step.)"""
+        """Where the method averages gradients, it has when this returns, and ``.grad`` is the mean. ``backward()`` has done it
+        already, unless it computed no gradient for some parameter or gradients wait for ``step()`` (on a device, with
+        ``loss_scale``, with ``on_nonfinite="skip"``)."""
         self._trainer.finish_gradients()
 
     @contextmanager
@@ -228,8 +290,19 @@ class Decentralized(torch.optim.Optimizer):
 
     @property
     def gradient_norm(self) -> float:
-        """Of the last step, before clipping; needs ``clip_norm``."""
+        """Of the last step, before clipping. Without ``clip_norm`` it is computed here, from ``.grad``: ask before
+        ``zero_grad()``."""
         return self._trainer.gradient_norm
+
+    @property
+    def per_rank_settings(self) -> bool:
+        """Whether ranks may have learning rates and other optimizer settings of their own; set it on every rank."""
+        return self._options.get("per_rank_settings", False)
+
+    @per_rank_settings.setter
+    def per_rank_settings(self, allowed: bool) -> None:
+        self._options["per_rank_settings"] = bool(allowed)
+        self._trainer.set_per_rank_settings(bool(allowed))
 
     @property
     def trainer(self) -> "_torch.Trainer":
@@ -239,6 +312,24 @@ class Decentralized(torch.optim.Optimizer):
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale (with ``loss_scale=``); call ``backward()`` on it."""
         return self._trainer.scale(loss)
+
+
+def _retire_previous(optimizer: torch.optim.Optimizer) -> None:
+    previous = getattr(optimizer, "_starling_face", None)
+    if previous is not None and previous() is not None:
+        previous()._retire()
+
+
+def _step_of_original(self, *arguments, **named):
+    """A step of the optimizer alone would leave the other ranks behind, as long as there is a decentralized one."""
+    if self._starling_face() is None:
+        return type(self).step(self, *arguments, **named)
+    raise RuntimeError(f"step() of the original {type(self).__name__}, which was decentralized: it would train this rank "
+                       "alone. Call step() of what decentralize() returned")
+
+
+_step_of_original._with_counter = True  # learning rate schedulers look whether step() is still theirs
+_step_of_original._wrapped_by_lr_sched = True
 
 
 class _Forward:
@@ -293,10 +384,23 @@ def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentraliz
     return made
 
 
+def _topology_options(topology: Topology) -> dict:
+    """What the trainer is told: the name, by which newcomers make it anew, where there is one."""
+    if isinstance(topology, str):
+        return {"topology": topology}
+    schedule = schedule_from(topology, process.flock().size)
+    try:
+        named = _core.make_schedule(schedule.name, schedule.size).name == schedule.name
+    except _core.InvalidArgument:
+        named = False  # of the caller's own weights
+    return {"topology": schedule.name} if named else {"schedule": schedule}
+
+
 def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "dsgd-awc",
-                 topology: str = "one-peer-exponential", *, seed: int = 0, bucket_mb: float = 4.0, message: str = "float32",
+                 topology: Optional[Topology] = None, *, seed: int = 0, bucket_mb: float = 4.0, message: str = "float32",
                  accumulation: int = 0, clip_norm: float = 0.0, eager: bool = False, loss_scale: float = 0.0,
-                 buffers: str = "average", on_loss: str = "raise", broadcast_at_start: bool = True,
+                 on_nonfinite: str = "raise", buffers: str = "average", on_peer_failure: str = "raise",
+                 broadcast_at_start: bool = True, per_rank_settings: bool = False, on_loss: Optional[str] = None,
                  _after_backward: Optional[Callable[[], None]] = None) -> Decentralized:
     """Makes an optimizer decentralized: ``step()`` updates as before and averages with the neighbours, by any of our
     methods, on any of our topologies.
@@ -310,13 +414,23 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "
             optimizer.step()
 
     The result is a subclass of the optimizer's class, for learning rate schedulers, ``state_dict`` and GradScaler.
-    ``method``: ``starling.methods()`` lists them. ``message``: float32, float16, bfloat16 or int8 on the wire. ``accumulation``:
+    ``method``: ``starling.methods()`` lists them. ``topology``: who averages with whom: a name, a ``starling.Topology``, a
+    networkx graph over the ranks or a matrix of weights (row = receiver); unless given the one that ``bf.init`` or
+    ``bf.set_topology`` was given, else one-peer-exponential. ``message``: float32, float16, bfloat16 or int8 on the wire. ``accumulation``:
     backward passes per step, 0 for any number. ``clip_norm``: the most that the global norm of the gradients may be.
-    ``eager``: updates inside backward. ``on_loss``: "raise", or "reweight" to go on without ranks that die.
+    ``per_rank_settings``: ranks may have learning rates and other optimizer settings of their own, which are compared
+    otherwise. ``eager``: updates inside backward. ``on_nonfinite``: a gradient is infinite or NaN: "raise" ``starling.NonFinite``
+    before it is sent, "skip" this rank's update, or "ignore" it. ``on_peer_failure``: "raise", or "reweight" to go on without ranks
+    that die.
     """
+    if on_loss is not None:
+        warn_renamed("on_loss", "on_peer_failure", stacklevel=3)
+        on_peer_failure = on_loss
     made = face_of(Decentralized, optimizer)
-    made._attach(optimizer, models_of(model), method=method, topology=topology, seed=seed, bucket_mb=bucket_mb,
+    if topology is None:
+        topology = "flock" if process.state.chosen else "one-peer-exponential"
+    made._attach(optimizer, models_of(model), method=method, **_topology_options(topology), seed=seed, bucket_mb=bucket_mb,
                  message=message, accumulation=accumulation, clip_norm=clip_norm, eager=eager, loss_scale=loss_scale,
-                 buffers=buffers, on_loss=on_loss, broadcast_at_start=broadcast_at_start,
-                 after_backward=_after_backward)
+                 on_nonfinite=on_nonfinite, buffers=buffers, on_peer_failure=on_peer_failure, broadcast_at_start=broadcast_at_start,
+                 per_rank_settings=per_rank_settings, after_backward=_after_backward)
     return made

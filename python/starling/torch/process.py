@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "get_skip_negotiate_stage", "in_neighbor_machine_ranks", "in_neighbor_ranks", "init", "is_homogeneous",
     "is_initialized", "is_machine_topo_weighted", "is_topo_weighted", "load_machine_topology",
-    "load_topology",
+    "living_ranks", "load_topology",
     "local_rank", "local_size", "machine_rank", "machine_size", "mpi_threads_supported", "nccl_built",
     "out_neighbor_machine_ranks", "out_neighbor_ranks", "rank", "resume", "set_machine_topology",
     "set_skip_negotiate_stage", "set_topology", "shutdown", "size", "suspend",
@@ -35,6 +35,7 @@ class _State:
         self.local: Optional[_core.Flock] = None  # those of this machine, once they were asked for
         self.graph: Optional["networkx.DiGraph"] = None
         self.weighted = False
+        self.chosen = False  # by the program: not the default topology
         self.remake: Optional[Callable[[int], object]] = None  # the topology for another number of ranks
         self.sources: List[int] = []  # in-neighbours, of all steps where they change
         self.destinations: List[int] = []
@@ -129,6 +130,12 @@ def rank() -> int:
     return flock().rank
 
 
+def living_ranks() -> List[int]:
+    """The ranks that are alive, as far as everybody agrees on it, ascending. Some may be missing where training goes on
+    without them (``on_peer_failure="reweight"``)."""
+    return sorted(flock().members)
+
+
 def local_size() -> int:
     """How many ranks share this machine; ``BLUEFOG_NODES_PER_MACHINE=k`` pretends that each machine has k."""
     return flock().local_size
@@ -167,6 +174,7 @@ def set_topology(topology=None, is_weighted: bool = False) -> bool:
     """
     members = flock().size
     remake = None
+    chosen = topology is not None
     if topology is None:
         from ..topology_util import ExponentialGraph
 
@@ -175,6 +183,7 @@ def set_topology(topology=None, is_weighted: bool = False) -> bool:
     if _must_stay("topology"):
         return False
     flock().set_schedule(schedule)
+    state.chosen = chosen
     by_name = graph is not topology
     state.remake = (lambda _: schedule.name) if by_name else remake
     state.graph, state.weighted = graph, bool(is_weighted) or by_name
@@ -211,13 +220,13 @@ def go_on_with(larger: _core.Flock) -> bool:
     """Whether it is another flock than before; then this process is a rank of it from now on."""
     if larger == state.flock:
         return False
-    remake, weighted = state.remake, state.weighted
+    remake, weighted, chosen = state.remake, state.weighted, state.chosen
     if state.flock is _numpy_flock.joined():
         _numpy_flock.replace_joined(larger)
     state.flock, state.local = larger, None
     state.machine_graph, state.machine_schedule, state.machine_weighted = None, None, False
     set_topology(remake(larger.size), weighted)
-    state.remake = remake
+    state.remake, state.chosen = remake, chosen
     return True
 
 

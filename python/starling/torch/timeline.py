@@ -84,7 +84,7 @@ class Span:
         self._thread = writer.begin(tensor, f"ENQUEUE_{word}")
         writer.end(tensor, self._thread)
         # Older programs look for the name with MPI in it.
-        activities = [word] if word.startswith("WIN_") else [f"PROC_{word}", f"MPI_{word}"]
+        activities = [word if word.startswith("WIN_") else f"PROC_{word}", f"MPI_{word}"]
         activities.append("COMMUNICATE")
         for activity in activities:
             writer.begin(tensor, activity, self._thread)

@@ -42,6 +42,8 @@ def destination_weights(operation: str, what: str, weights: object) -> Dict[int,
     """A list means weight 1 for each."""
     if isinstance(weights, Mapping):
         return {int(rank): float(weight) for rank, weight in weights.items()}
+    if hasattr(weights, "tolist"):  # numpy's arrays, tensors
+        weights = weights.tolist()
     if not isinstance(weights, (list, tuple, set, frozenset, range)):
         raise ValueError(f"{operation}: {what} must be a dict of weights or a list of ranks, not {weights!r}")
     ranks = [int(rank) for rank in weights]

@@ -41,7 +41,7 @@ class _OverWindows(Decentralized):
     def _collect(self) -> None:
         """Takes in what the others have written since the last step, with the weights of that step."""
         if self._trainer is None:
-            raise RuntimeError("the windows of this optimizer are gone: unregister_window() was its end")
+            raise RuntimeError(self._gone)
         self._trainer.begin()
 
     def _meet(self) -> None:
@@ -54,6 +54,7 @@ class _OverWindows(Decentralized):
             self._trainer.export_optimizer_state()
         self._remove_hooks()
         names, self._window_names, self._trainer = self._window_names, (), None
+        self._gone = "the windows of this optimizer are gone: unregister_window() was its end"
         for name in names:
             if process.flock().has_window(name):
                 _core.free_window(process.flock(), name)

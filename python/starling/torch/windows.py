@@ -33,8 +33,10 @@ class _Entry:
         one = operand(tensor, SUMMABLE)
         self.one = one  # its memory is the core's until the window is freed
         self.core_name = name if _generation == 0 else f"{name}#{_generation}"
+        # As in BlueFog, what a neighbour has not written yet brings no p.
         self.window = _core.Window(flock(), one.address, one.memory.numel(), one.code, self.core_name,
-                                   zero_init)
+                                   zero_init, copies_p=0.0)
+        self.fetched: Dict[int, int] = {}  # by win_get, since the last win_update
 
     def is_mine(self, tensor: Any) -> bool:
         """Whether this is the tensor that the window was made with, or another name of its memory."""
@@ -164,6 +166,8 @@ def _get(name: str, src_weights, require_mutex: bool) -> None:
     weights = None if src_weights is None else destination_weights("win_get", "src_weights", src_weights)
     with _operation("win_get", entry, name, (weights or state.sources) if require_mutex else None):
         entry.window.get(weights)
+        for source in entry.window.sources if weights is None else weights:
+            entry.fetched[source] = entry.fetched.get(source, 0) + 1
 
 
 def win_get(name: str, src_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
@@ -221,6 +225,8 @@ def _update(entry: _Entry, name: str, own: float, weights: Dict[int, float], res
     one = entry.one
     with _operation("win_update", entry, name, [flock().rank] if require_mutex else None):
         entry.one.read_again()
+        for source in weights:
+            entry.fetched.pop(source, None)
         if clone:
             out = one.empty()
             entry.window.update_into(out.data_ptr(), out.numel(), one.code, own, weights, reset)
@@ -248,9 +254,10 @@ def win_wait(handle: int) -> bool:
 
 
 def get_win_version(name: str) -> Dict[int, int]:
-    """How often each in-neighbour has written its slot since the last win_update."""
-    window = _find(name).window
-    return {source: window.version(source) for source in sorted(window.sources)}
+    """How often the slot of each in-neighbour was written, by it or by win_get, since the last win_update."""
+    entry = _find(name)
+    return {source: entry.window.version(source) + entry.fetched.get(source, 0)
+            for source in sorted(entry.window.sources)}
 
 
 def get_current_created_window_names() -> List[str]:

@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 #include <fmt/format.h>
+#include <map>
+#include <mutex>
+#include <numeric>
 #include <signal.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -18,10 +21,12 @@
 
 #include "starling/base/error.h"
 #include "starling/fabric/c10d/door.h"
+#include "starling/fabric/c10d/meeting.h"
 #include "starling/fabric/c10d/token_store.h"
 #include "starling/fabric/c10d/wire.h"
 #include "starling/fabric/network/network.h"
 #include "starling/fabric/network/store/address.h"
+#include "starling/fabric/network/store/watch.h"
 #include "starling/record/log.h"
 
 namespace starling {
@@ -84,9 +89,8 @@ Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
     };
     return {make("frames"), make("up"), make("down")};  // in this order, as braces have it
   } catch (const std::exception& error) {
-    throw Error(fmt::format("rank {} of {} does not meet the others over Gloo{}{} within {} s: {}",
-                            request.rank, request.size, interface.empty() ? "" : " on interface ", interface,
-                            request.timeout.count() / 1000, error.what()));
+    throw Error(
+        fmt::format("Gloo{}{}: {}", interface.empty() ? "" : " on interface ", interface, error.what()));
   }
 }
 #else
@@ -109,11 +113,35 @@ void ignore_broken_pipes() {
 
 std::shared_ptr<NetworkFabric> adopt_c10d(Groups groups, StorePtr store) {
   ignore_broken_pipes();
-  return make_network_fabric(c10d_engine::make_wire(std::move(groups)),
+  const Rank size = groups.frames->getSize();
+  std::vector<Rank> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  return make_network_fabric(c10d_engine::make_wire(std::move(groups), size, all),
                              c10d_engine::make_ledger(std::move(store)));
 }
 
 namespace {
+
+// Ranks that leave and join anew must not find what they said before in the store.
+int joined_before(const FabricRequest& request) {
+  static std::mutex mutex;
+  static std::map<std::string, int> times;
+  const std::lock_guard lock(mutex);
+  return times[fmt::format("{} {} {}", request.meeting, request.job, request.rank)]++;
+}
+
+// Says at once when the store is gone: nobody asks it anything before the next death.
+std::shared_ptr<void> watch_store(const FabricRequest& request) {
+  if (request.meeting.empty()) return nullptr;  // torch's own
+  return std::make_shared<network::StoreWatch>(
+      std::make_shared<network::StoreClient>(request.meeting, request.job, request.timeout),
+      [rank = request.rank](const std::string& why) {
+        log(LogLevel::normal,
+            fmt::format("rank {}: the store where ranks meet is gone ({}). Ranks go on, but nobody can enter "
+                        "the job any more, and after the next death they cannot agree on who is left",
+                        rank, why));
+      });
+}
 
 // A connection of its own: what times out here may leave one in disorder.
 std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const FabricRequest& request) {
@@ -125,9 +153,24 @@ std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const Fab
 
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
-  const StorePtr store = meet(request, true);
-  const auto fabric = adopt_c10d(make_gloo(store, request), store);
-  fabric->set_door(c10d_engine::make_door(store, request, make_fabric_in));
+  const StorePtr job = meet(request, true);
+  StorePtr store = job;
+  if (const int times = joined_before(request); times > 0)
+    store = c10::make_intrusive<::c10d::PrefixStore>(fmt::format("join {}", times), job);
+  c10d_engine::Met met = c10d_engine::meet_all(
+      store, job, request,
+      [request](const StorePtr& part, Rank rank, Rank size, std::chrono::milliseconds limit) {
+        FabricRequest attempt = request;
+        attempt.rank = rank;
+        attempt.size = size;
+        attempt.timeout = limit;
+        return make_gloo(part, attempt);
+      });
+  ignore_broken_pipes();
+  const auto fabric =
+      make_network_fabric(c10d_engine::make_wire(std::move(met.groups), request.size, met.members),
+                          c10d_engine::make_ledger(store, watch_store(request)));
+  fabric->set_door(c10d_engine::make_door(job, request, make_fabric_in));
   return fabric;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/fabric/c10d/notes.h"
 #include "starling/record/log.h"
 
 // What is in the store of a job:
@@ -27,34 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{20};
 constexpr std::chrono::seconds kAnswerWithin{1};  // who is late takes another ticket
-
-/// Words in the store.
-class Notes {
- public:
-  explicit Notes(StorePtr store) : store_(std::move(store)) {}
-
-  void write(const std::string& key, const std::string& text) {
-    store_->set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
-  }
-  bool has(const std::string& key) { return store_->check({key}); }
-  /// "" where there is nothing.
-  std::string read(const std::string& key) {
-    if (!has(key)) return {};
-    const std::vector<std::uint8_t> bytes = store_->get(key);
-    return {bytes.begin(), bytes.end()};
-  }
-  std::uint64_t number(const std::string& key) {
-    std::uint64_t value = 0;
-    std::istringstream(read(key)) >> value;
-    return value;
-  }
-  std::uint64_t count(const std::string& key, std::int64_t more) {
-    return static_cast<std::uint64_t>(store_->add(key, more));
-  }
-
- private:
-  StorePtr store_;
-};
 
 std::string of_ticket(std::uint64_t ticket, const std::string& what = "") {
   return fmt::format("door/{}{}{}", ticket, what.empty() ? "" : "/", what);

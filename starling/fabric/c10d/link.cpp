@@ -1,7 +1,9 @@
 #include "starling/fabric/c10d/link.h"
 
 #include <ATen/ATen.h>
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -17,8 +19,16 @@ using network::Slice;
 constexpr std::chrono::hours kForever{24 * 365};
 constexpr int kFrameTag = 0x53540001;  // apart from what else the group is used for
 constexpr int kPayloadTag = 0x53540002;
-constexpr std::uint64_t kTellEvery = 4;  // short frames
+constexpr std::uint64_t kTellEvery = 4;               // short frames
+constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes of a long payload
 constexpr std::chrono::milliseconds kStandstill{50};
+
+std::vector<Slice> pieces_of(const Slice& payload) {
+  std::vector<Slice> pieces;
+  for (std::size_t at = 0; at < payload.bytes; at += kPiece)
+    pieces.push_back({payload.memory, payload.offset + at, std::min(kPiece, payload.bytes - at)});
+  return pieces;
+}
 
 std::vector<at::Tensor> as_tensors(const Slice& part) {
   return {at::from_blob(part.data(), {static_cast<std::int64_t>(part.bytes)},
@@ -42,15 +52,15 @@ bool Link::expect_frame(std::size_t slot) {
   const std::lock_guard lock(frames_mutex_);
   if (stopping_) return false;
   auto tensors = as_tensors(buffers_[slot]);
-  frames_[slot] = talk_.recv(tensors, peer_, kFrameTag);
+  frames_[slot] = talk_.recv(tensors, in_group_, kFrameTag);
   return true;
 }
 
-void Link::send(const Frame& given, const Slice& payload) {
+bool Link::send(const Frame& given, const Slice& payload) {
   const bool is_short = payload.bytes <= kShort;
   {
     const std::lock_guard lock(send_mutex_);
-    if (lost_) return;
+    if (lost_ || cut_) return false;
     Frame frame = given;
     told_ = frame.acknowledged = received_.load();
     Sent sent;
@@ -61,22 +71,22 @@ void Link::send(const Frame& given, const Slice& payload) {
     if (is_short && payload.bytes > 0)
       std::memcpy(sent.frame.data() + sizeof(frame), payload.data(), payload.bytes);
     if (!is_short) sent.payload = payload;
-    if (!hand_over(talk_, sent.frame, kFrameTag, sent.works[0])) return;
+    hand_over(talk_, sent.frame, kFrameTag, sent.works);
     bytes_sent_ += sent.frame.bytes + sent.payload.bytes;
-    sent.receipt = frame.kind == FrameKind::received;
-    if (!sent.receipt) ++open_;
+    sent.aside = frame.kind == FrameKind::received || frame.kind == FrameKind::heartbeat;
+    if (!sent.aside) ++open_;
     if (!is_short) held_.push_back(acknowledged_ + sent_.size());
     sent_.push_back(std::move(sent));
   }
-  if (is_short) return;
-  traffic_.send(traffic_.out.add(peer_, given));
+  if (!is_short) traffic_.send(traffic_.out.add(peer_, given));
+  return true;
 }
 
 // False when the peer is gone; who reads from it hears of that, too.
-bool Link::hand_over(Group& group, const Slice& part, int tag, WorkPtr& work) {
+bool Link::hand_over(Group& group, const Slice& part, int tag, std::vector<WorkPtr>& works) {
   try {
     auto tensors = as_tensors(part);
-    work = group.send(tensors, peer_, tag);
+    works.push_back(group.send(tensors, in_group_, tag));
     return true;
   } catch (const std::exception& error) {
     log(LogLevel::debug, "c10d: " + std::string(error.what()));
@@ -89,7 +99,8 @@ void Link::send_held(std::size_t payloads) {
   for (; payloads > 0 && !held_.empty(); --payloads) {
     Sent& sent = sent_[static_cast<std::size_t>(held_.front() - acknowledged_)];
     held_.pop_front();
-    hand_over(there_, sent.payload, kPayloadTag, sent.works[1]);
+    for (const Slice& piece : pieces_of(sent.payload))
+      if (!hand_over(there_, piece, kPayloadTag, sent.works)) break;
   }
 }
 
@@ -99,15 +110,14 @@ void Link::acknowledge(std::uint64_t frames) {
     const std::lock_guard lock(send_mutex_);
     for (; acknowledged_ < frames && !sent_.empty(); ++acknowledged_) {
       bytes_sent_ -= sent_.front().frame.bytes + sent_.front().payload.bytes;
-      if (!sent_.front().receipt) --open_;
+      if (!sent_.front().aside) --open_;
       done.push_back(std::move(sent_.front()));
       sent_.pop_front();
     }
   }
   for (Sent& sent : done) {
     // The peer has it all: these end at once.
-    for (const WorkPtr& work : sent.works)
-      if (work) work->wait(kForever);
+    for (const WorkPtr& work : sent.works) work->wait(kForever);
     if (sent.payload.memory) traffic_.send(traffic_.out.done(peer_));
   }
 }
@@ -130,7 +140,8 @@ void Link::receive_frames() {
       Frame frame;
       std::memcpy(&frame, buffers_[slot].data(), sizeof(frame));
       take(frame, buffers_[slot].data() + sizeof(frame));
-      if (frame.kind == FrameKind::leave || !expect_frame(slot)) break;
+      left_ = frame.kind == FrameKind::leave;
+      if (left_ || !expect_frame(slot)) break;
     }
   } catch (const std::exception& error) {
     log(LogLevel::debug, "c10d: " + std::string(error.what()));
@@ -157,7 +168,7 @@ void Link::end_waits() {
        !expected_changed_.wait_for(lock, kStandstill, [&] { return lost_.load(); });)
     if (std::exchange(before, received_.load()) == before)
       for (const Expected& expected : expected_)
-        if (expected.work) expected.work->abort();
+        for (const WorkPtr& work : expected.works) work->abort();
 }
 
 void Link::take(const Frame& frame, const std::byte* payload) {
@@ -170,6 +181,8 @@ void Link::take(const Frame& frame, const std::byte* payload) {
     if (!expected.payload.memory) throw Error("no memory left for a message that has come");
     std::memcpy(expected.payload.data(), payload, expected.payload.bytes);
   }
+  // Who waits behind a long payload is heard all the same.
+  if (frame.kind == FrameKind::heartbeat) receiver_->arrived(peer_, frame, expected.payload);
   {
     const std::lock_guard lock(expected_mutex_);
     queued = is_long || !expected_.empty();
@@ -194,8 +207,10 @@ void Link::receive_held(std::size_t payloads) {
     try {
       expected.payload.memory = pool_->take(expected.payload.bytes);
       if (!expected.payload.memory) throw Error("no memory left for a message that has come");
-      auto tensors = as_tensors(expected.payload);
-      expected.work = back_.recv(tensors, peer_, kPayloadTag);
+      for (const Slice& piece : pieces_of(expected.payload)) {
+        auto tensors = as_tensors(piece);
+        expected.works.push_back(back_.recv(tensors, in_group_, kPayloadTag));
+      }
     } catch (const std::exception& error) {
       log(LogLevel::debug, "c10d: " + std::string(error.what()));
       broken_ = true;
@@ -216,9 +231,9 @@ void Link::receive_payloads() {
       });
       if (expected_.empty() || expected_.front().held) break;
       Expected& first = expected_.front();
-      const WorkPtr work = first.work;
+      const std::vector<WorkPtr> works = first.works;
       lock.unlock();
-      if (work && (!work->wait(kForever) || stopping_)) break;
+      if (!complete(works, first.payload.bytes)) break;
       deliver(first);
       lock.lock();
       expected_.pop_front();
@@ -229,10 +244,20 @@ void Link::receive_payloads() {
   lose();
 }
 
+bool Link::complete(const std::vector<WorkPtr>& works, std::size_t bytes) {
+  for (const WorkPtr& work : works) {
+    if (!work->wait(kForever) || stopping_) return false;
+    const std::size_t piece = std::min(kPiece, bytes);
+    bytes_received_ += piece;
+    bytes -= piece;
+  }
+  return true;
+}
+
 void Link::deliver(Expected& expected) {
   const FrameKind kind = expected.frame.kind;
-  const bool was_long = static_cast<bool>(expected.work);
-  receiver_->arrived(peer_, expected.frame, std::move(expected.payload));
+  const bool was_long = !expected.works.empty();
+  if (kind != FrameKind::heartbeat) receiver_->arrived(peer_, expected.frame, std::move(expected.payload));
   ++received_;
   if (was_long) traffic_.receive(traffic_.in.done(peer_));
   if (kind == FrameKind::received) return;
@@ -246,8 +271,8 @@ void Link::lose() {
   {
     const std::lock_guard lock(send_mutex_);
     lost_ = true;
-    sent_.clear();
     held_.clear();
+    if (left_) sent_.clear();
   }
   traffic_.send(traffic_.out.lost(peer_));
   traffic_.receive(traffic_.in.lost(peer_));
@@ -256,6 +281,49 @@ void Link::lose() {
     expected_changed_.notify_all();
   }
   if (!stopping_) receiver_->gone(peer_);
+}
+
+// With the lock held.
+void Link::abandon() {
+  acknowledged_ += sent_.size();
+  std::move(sent_.begin(), sent_.end(), std::back_inserter(abandoned_));
+  sent_.clear();
+  held_.clear();
+  open_ = bytes_sent_ = 0;
+}
+
+network::Wire::Backlog Link::cut() {
+  network::Wire::Backlog backlog;
+  {
+    const std::lock_guard lock(send_mutex_);
+    cut_ = true;
+    backlog.first = acknowledged_;
+    for (const Sent& sent : sent_) {
+      Frame frame;
+      std::memcpy(&frame, sent.frame.data(), sizeof(frame));
+      const Slice within{sent.frame.memory, sizeof(frame), sent.frame.bytes - sizeof(frame)};
+      backlog.frames.push_back({frame, sent.payload.memory ? sent.payload : within});
+    }
+    abandon();
+  }
+  traffic_.send(traffic_.out.lost(peer_));
+  return backlog;
+}
+
+std::uint64_t Link::end_receiving() {
+  stop();
+  traffic_.receive(traffic_.in.lost(peer_));
+  return received_;
+}
+
+void Link::give_up() {
+  {
+    const std::lock_guard lock(send_mutex_);
+    abandon();
+    if (lost_) abandoned_.clear();
+  }
+  traffic_.send(traffic_.out.lost(peer_));
+  traffic_.receive(traffic_.in.lost(peer_));
 }
 
 void Link::stop() {
@@ -270,7 +338,7 @@ void Link::stop() {
     const std::lock_guard lock(expected_mutex_);
     no_more_ = true;
     for (const Expected& expected : expected_)
-      if (expected.work) expected.work->abort();
+      for (const WorkPtr& work : expected.works) work->abort();
   }
   expected_changed_.notify_all();
   if (payload_thread_.joinable()) payload_thread_.join();

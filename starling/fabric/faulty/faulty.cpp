@@ -37,6 +37,10 @@ class Faulty final : public Fabric {
     return !held.empty() && held.back().due > Clock::now();
   }
 
+  bool loses() const { return faults_.lose > 0; }
+  std::string exclusion() const override { return inner_->exclusion(); }
+  void exclude(Rank peer) override { inner_->exclude(peer); }
+  std::uint64_t bytes_from(Rank source) const override { return inner_->bytes_from(source); }
   Board& board() override { return inner_->board(); }
   Services* services() override { return inner_->services(); }
   void give_way() override { inner_->give_way(); }
@@ -52,6 +56,8 @@ class Faulty final : public Fabric {
       if (victim == rank() && at == number) kill(getpid(), SIGKILL);
     inner_->post(range, header, to);
   }
+
+  bool backlogged(Rank to, std::uint64_t bytes) override { return inner_->backlogged(to, bytes); }
 
   std::optional<Arrival> poll(Rank source) override {
     const std::lock_guard lock(mutex_);
@@ -121,6 +127,11 @@ std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults&
     if (!(probability >= 0 && probability <= 1))
       throw InvalidArgument(fmt::format("a probability of {} is not between 0 and 1", probability));
   return std::make_shared<Faulty>(std::move(inner), faults);
+}
+
+bool loses_messages(const Fabric& fabric) {
+  const auto* faulty = dynamic_cast<const Faulty*>(&fabric);
+  return faulty != nullptr && faulty->loses();
 }
 
 }  // namespace starling

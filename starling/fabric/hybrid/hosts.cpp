@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
+#include <optional>
+#include <span>
 #include <sys/stat.h>
 
 #include "starling/base/error.h"
@@ -15,18 +17,20 @@ namespace {
 
 using HostClock = std::chrono::steady_clock;
 
-Arrival first_from(Fabric& fabric, Rank source, Deadline deadline) {
+// Nothing when it died before it said anything.
+std::optional<Arrival> first_from(Fabric& fabric, Rank source, Deadline deadline) {
   for (;;) {
     const std::uint32_t ticket = fabric.ticket();
     const bool was_alive = fabric.alive(source);
-    if (auto arrival = fabric.poll(source)) return std::move(*arrival);
-    if (!was_alive || HostClock::now() > deadline)
-      throw Error(fmt::format("rank {} did not say which host it is on{}", source,
-                              was_alive ? " in time" : " before it was lost"));
+    if (auto arrival = fabric.poll(source)) return arrival;
+    if (!was_alive) return std::nullopt;
+    if (HostClock::now() > deadline)
+      throw Error(fmt::format("rank {} did not say which host it is on in time", source));
     fabric.sleep(ticket, {&source, 1}, deadline);
   }
 }
 
+// "" for ranks that died before they said it: they are nobody's neighbours.
 std::vector<std::string> everybodys_host(Fabric& fabric, const std::string& mine, Deadline deadline) {
   const Outgoing message = fabric.reserve(mine.size());
   std::memcpy(message.bytes().data(), mine.data(), mine.size());
@@ -38,8 +42,9 @@ std::vector<std::string> everybodys_host(Fabric& fabric, const std::string& mine
       hosts.push_back(mine);
       continue;
     }
-    const Arrival arrival = first_from(fabric, from, deadline);
-    hosts.emplace_back(reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size());
+    const auto arrival = first_from(fabric, from, deadline);
+    const auto said = arrival ? arrival->bytes() : std::span<const std::byte>();
+    hosts.emplace_back(reinterpret_cast<const char*>(said.data()), said.size());
   }
   return hosts;
 }
@@ -105,6 +110,7 @@ std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, cons
   }
   LocalOptions options;
   options.join_timeout = limit;
+  options.exited = [&network, &same](Rank r) { return !network->alive(same[static_cast<std::size_t>(r)]); };
   Door* outside = network->door();
   // Names of sockets are for all to see, and the job's word is the token of its store.
   const std::string both = fmt::format("{}@{}@{}", job, anew ? outside->number() : 0, mine);

@@ -50,6 +50,11 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
     network_->post_memory({memory, range.offset(), range.bytes().size()}, header, to);
   }
 
+  bool backlogged(Rank to, std::uint64_t bytes) override {
+    const Rank near = here(to);
+    return near != kElsewhere && local_->backlogged(near, bytes);
+  }
+
   std::optional<Arrival> poll(Rank source) override {
     const Rank near = here(source);
     if (near == kElsewhere) {
@@ -89,10 +94,14 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
   Door* door() override { return door_.get(); }
   void give_way() override { local_->give_way(); }
 
+  // What a rank of this host posted before the network knew that it is gone is here.
   bool alive(Rank peer) const override {
     const Rank near = here(peer);
-    return near == kElsewhere ? network_->alive(peer) : local_->alive(near);
+    return network_->alive(peer) && (near == kElsewhere || local_->alive(near));
   }
+  std::string exclusion() const override { return network_->exclusion(); }
+  void exclude(Rank peer) override { network_->exclude(peer); }
+  std::uint64_t bytes_from(Rank source) const override { return network_->bytes_from(source); }
 
  private:
   static constexpr Rank kElsewhere = -1;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "starling/fabric/board.h"
@@ -22,8 +24,9 @@ class LocalBoard final : public Board {
 
   std::int64_t agree(std::uint64_t key, std::int64_t proposal) override;
   std::optional<std::int64_t> agreed(std::uint64_t key) const override;
-  void announce(Step step, std::uint32_t line) override;
-  Step announced(Rank rank, std::uint32_t line) const override;
+  void announce(std::uint64_t flock, Step step) override;
+  std::optional<Step> announced(Rank rank, std::uint64_t flock) const override;
+  void retire(std::uint64_t flock) override;
   void publish(const Waiting& waiting) override;
   Waiting waiting(Rank rank) const override;
   Posted posted(Rank rank) const override;
@@ -34,8 +37,14 @@ class LocalBoard final : public Board {
   /// Where `key` is, or the free place where it would go; throws Error when the table is full.
   Register& find(std::uint64_t key) const;
 
+  /// The place of this rank's announcements for a flock; null where all are taken. With the mutex.
+  Announcement* place_of(std::uint64_t flock);
+
   Rank rank_;
   const Regions& regions_;
+  std::mutex announce_mutex_;
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // by flock, in `announced`
+  std::deque<std::uint64_t> retired_;                      // whose places are free, the oldest first
   std::mutex publish_mutex_;
 };
 

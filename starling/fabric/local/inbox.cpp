@@ -1,5 +1,7 @@
 #include "starling/fabric/local/inbox.h"
 
+#include <fmt/format.h>
+
 namespace starling::local {
 
 Inbox::Inbox(Rank rank, const Regions& regions, std::function<bool()> ours)
@@ -20,7 +22,13 @@ std::optional<Arrival> Inbox::poll(Rank source) {
     if (offset == 0) return std::nullopt;
     Chunk* chunk = at.chunk;
     const std::size_t index = at.next;
+    // A copy: the sender could change its own after it was checked.
+    const MessageHeader header = chunk->entries[index].header;
+    if (index < kEntries && !Region::contains(offset, header.bytes))
+      refuse_memory_of(source, fmt::format("a message of {} bytes at {} is outside", header.bytes, offset));
     if (index == kEntries) {
+      if (offset % alignof(Chunk) != 0 || !Region::contains(offset, sizeof(Chunk)))
+        refuse_memory_of(source, fmt::format("its list of messages goes on at {}, which is outside", offset));
       at.chunk = theirs.as<Chunk>(offset);
       at.next = 0;
       chunk->passed.store(1, std::memory_order_release);
@@ -29,7 +37,6 @@ std::optional<Arrival> Inbox::poll(Rank source) {
     }
     at.head.store(&at.chunk->entries[at.next].payload, std::memory_order_release);
     if (index == kEntries) continue;
-    const MessageHeader& header = chunk->entries[index].header;
     return Arrival(this, source, &chunk->released[index], header, {theirs.at(offset), header.bytes});
   }
 }

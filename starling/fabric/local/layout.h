@@ -32,6 +32,14 @@ struct alignas(64) Chunk {
 
 enum class Presence : std::uint32_t { absent, present, left };
 
+/// How far a rank is in one of its flocks. Only that rank writes it.
+struct Announcement {
+  std::atomic<std::uint64_t> flock{0};
+  std::atomic<std::int64_t> step{0};  // + 1
+};
+
+inline constexpr std::size_t kAnnouncements = 64;
+
 /// The beginning of a region; one Chunk per destination follows, then, at rank 0, the register.
 struct Control {  // NOLINT(clang-analyzer-optin.performance.Padding): a line for each reader
   std::atomic<Presence> presence{Presence::absent};
@@ -41,7 +49,8 @@ struct Control {  // NOLINT(clang-analyzer-optin.performance.Padding): a line fo
   std::atomic<std::uint32_t> bell{0};  // a futex
 
   // Notes of this rank for others.
-  alignas(64) std::array<std::atomic<std::int64_t>, Board::kLines> announced{};  // step + 1
+  alignas(64) std::array<Announcement, kAnnouncements> announced{};  // the first is that of all ranks
+  std::atomic<std::int64_t> announced_elsewhere{0};  // the highest of the flocks that have no place here
   alignas(64) std::atomic<std::uint64_t> posted_name{0};
   std::atomic<std::int64_t> posted_step{0};
   alignas(64) std::atomic<std::uint64_t> waiting_version{0};  // odd while the words are being written

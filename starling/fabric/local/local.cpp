@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <new>
 #include <sched.h>
-#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/base/forks.h"
 #include "starling/fabric/local/board.h"
 #include "starling/fabric/local/futex.h"
 #include "starling/fabric/local/inbox.h"
+#include "starling/fabric/local/limits.h"
 #include "starling/fabric/local/outbox.h"
 #include "starling/fabric/local/peers.h"
 #include "starling/fabric/local/rendezvous.h"
@@ -90,6 +90,8 @@ class LocalFabric final : public Fabric {
     wake(to);
   }
 
+  bool backlogged(Rank to, std::uint64_t bytes) override { return outbox_.backlogged(to, bytes); }
+
   std::optional<Arrival> poll(Rank source) override {
     if (!inbox_.waiting(source)) return std::nullopt;
     check_process();  // before anything shared is written
@@ -147,6 +149,8 @@ class LocalFabric final : public Fabric {
   }
   void withdraw(std::uint64_t memory, std::size_t bytes) override { outbox_.withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override {
+    if (!Region::contains(memory, 1))
+      refuse_memory_of(rank, fmt::format("what it exposed at {} is outside", memory));
     return regions_[static_cast<std::size_t>(rank)]->at(memory);
   }
 
@@ -198,30 +202,38 @@ class LocalFabric final : public Fabric {
 
 std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
                                    const LocalOptions& options) {
+  local::check_memory_limits(size);
   auto own = local::make_region(rank, size);
-  local::Meeting meeting = local::meet(job, rank, size, own->descriptor(), options.join_timeout);
+  const auto left_region = [size](Rank absent) {
+    const auto region = local::make_region(absent, size);
+    region->as<local::Control>(0)->presence.store(local::Presence::left, std::memory_order_release);
+    return local::Descriptor(dup(region->descriptor()));
+  };
+  local::Meeting meeting =
+      local::meet(job, rank, size, own->descriptor(), options.join_timeout, {options.exited, left_region});
   local::Regions regions;
-  regions.reserve(meeting.descriptors.size());
-  for (std::size_t r = 0; r < meeting.descriptors.size(); ++r) {
+  regions.reserve(meeting.regions.size());
+  for (std::size_t r = 0; r < meeting.regions.size(); ++r) {
     if (static_cast<Rank>(r) == rank) {
-      close(meeting.descriptors[r]);
-      meeting.pids[r] = 0;
+      meeting.processes[r] = local::Descriptor();
       regions.push_back(own);
     } else {
-      regions.push_back(std::make_shared<local::Region>(local::Region::adopt(meeting.descriptors[r])));
+      regions.push_back(std::make_shared<local::Region>(local::Region::adopt(std::move(meeting.regions[r]))));
     }
   }
-  return std::make_shared<local::LocalFabric>(rank, std::move(regions), local::Peers(meeting.pids), options);
+  return std::make_shared<local::LocalFabric>(rank, std::move(regions),
+                                              local::Peers(std::move(meeting.processes)), options);
 }
 
 std::vector<std::shared_ptr<Fabric>> local_threads(Rank size, const LocalOptions& options) {
+  local::check_memory_limits(size);
   local::Regions regions;
   regions.reserve(static_cast<std::size_t>(size));
   for (Rank r = 0; r < size; ++r) regions.push_back(local::make_region(r, size));
   std::vector<std::shared_ptr<Fabric>> fabrics;
   for (Rank r = 0; r < size; ++r)
     fabrics.push_back(std::make_shared<local::LocalFabric>(
-        r, regions, local::Peers(std::vector<pid_t>(static_cast<std::size_t>(size), 0)), options));
+        r, regions, local::Peers(std::vector<local::Descriptor>(static_cast<std::size_t>(size))), options));
   return fabrics;
 }
 

@@ -72,12 +72,21 @@ bool Outbox::post(const OutgoingRange& range, const MessageHeader& header, Rank 
   }
   if (slot->claims.empty()) sent_.push_back(slot);
   slot->claims.push_back({&line.tail->released[line.next], to, range.bytes().size()});
+  line.unread += range.bytes().size();
   Entry& entry = line.tail->entries[line.next++];
   entry.header = header;
   entry.header.bytes = range.bytes().size();
   // The one store that makes the message exist: a sender killed before it has sent nothing, after it all.
   entry.payload.store(slot->offset + range.offset(), std::memory_order_seq_cst);
   return true;
+}
+
+bool Outbox::backlogged(Rank to, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const Line& line = lines_[static_cast<std::size_t>(to)];
+  if (line.unread <= bytes) return false;
+  reclaim();
+  return line.unread > bytes;
 }
 
 Chunk* Outbox::fresh_chunk(Line& line) {
@@ -125,8 +134,10 @@ void Outbox::give_back(void* handle) noexcept {
 // True when nobody claims it any more.
 bool Outbox::reclaim_slot(Slot& slot) {
   std::erase_if(slot.claims, [&](const Claim& claim) {
-    return claim.released->load(std::memory_order_acquire) != 0 ||
-           lines_[static_cast<std::size_t>(claim.to)].dead;
+    Line& line = lines_[static_cast<std::size_t>(claim.to)];
+    const bool done = claim.released->load(std::memory_order_acquire) != 0 || line.dead;
+    if (done) line.unread -= claim.bytes;
+    return done;
   });
   return slot.claims.empty();
 }

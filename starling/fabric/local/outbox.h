@@ -26,6 +26,8 @@ class Outbox final : public Outgoing::Owner {
   void withdraw(std::uint64_t memory, std::size_t bytes);
   /// False when the destination is known to be dead and nothing was sent.
   bool post(const OutgoingRange& range, const MessageHeader& header, Rank to);
+  /// Whether `to` holds more than so many bytes.
+  bool backlogged(Rank to, std::uint64_t bytes);
 
  private:
   /// A destination's right to a range of a payload, until it says that it has done with it.
@@ -45,6 +47,7 @@ class Outbox final : public Outgoing::Owner {
   struct Line {
     Chunk* tail = nullptr;
     std::size_t next = 0;      // free entry of the tail
+    std::uint64_t unread = 0;  // bytes that it had claims to when somebody looked last
     std::deque<Chunk*> older;  // reused once their reader has passed them and released every payload
     bool dead = false;
   };

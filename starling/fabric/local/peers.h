@@ -1,28 +1,27 @@
 #pragma once
 
-#include <sys/types.h>
 #include <vector>
 
 #include "starling/base/types.h"
+#include "starling/fabric/local/descriptor.h"
 
 namespace starling::local {
 
-/// Watches processes through pidfds, whoever started them.
+/// Watches processes through pidfds. Each process opened its own and sent it, so that processes of different
+/// PID namespaces, where numbers mean different processes, watch each other, too.
 class Peers {
  public:
-  Peers() = default;
-  /// pids[r] is rank r's process; 0 for a rank that lives in this process and is not watched.
-  explicit Peers(const std::vector<pid_t>& pids);
-  Peers(Peers&& other) noexcept { descriptors_.swap(other.descriptors_); }
-  Peers& operator=(Peers&&) = delete;
-  ~Peers();
+  /// processes[r] is rank r's pidfd; empty for a rank that lives in this process and is not watched.
+  explicit Peers(std::vector<Descriptor> processes) : processes_(std::move(processes)) {}
 
   /// One poll() call; a process that has ended, even as a zombie, is dead.
   bool dead(Rank rank) const;
 
+  /// A pidfd of this process; -1 with errno set where there is none.
+  static Descriptor open_own();
+
  private:
-  static constexpr int kGone = -2;
-  std::vector<int> descriptors_;  // -1: not watched
+  std::vector<Descriptor> processes_;
 };
 
 }  // namespace starling::local

@@ -6,48 +6,55 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/fabric/local/limits.h"
 
 namespace starling::local {
 namespace {
 
+// Nobody may change a region's size: the end of the file is the end of what can be read.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
 std::byte* map(int descriptor) {
   void* base =
       mmap(nullptr, Region::kSpan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  if (base == MAP_FAILED) throw Error(fmt::format("cannot map a shared region: {}", std::strerror(errno)));
+  if (base == MAP_FAILED)
+    throw Error(fmt::format("cannot map {} bytes of address space for a shared region: {}", Region::kSpan,
+                            std::strerror(errno)));
   return static_cast<std::byte*>(base);
 }
 
 }  // namespace
 
 Region Region::create(const std::string& label) {
-  const int descriptor = memfd_create(label.c_str(), MFD_CLOEXEC);
-  if (descriptor < 0) throw Error(fmt::format("cannot make a shared region: {}", std::strerror(errno)));
-  if (ftruncate(descriptor, static_cast<off_t>(kSpan)) != 0) {
-    const int reason = errno;
-    close(descriptor);
-    throw Error(fmt::format("cannot size a shared region: {}", std::strerror(reason)));
-  }
-  try {
-    return {descriptor, map(descriptor)};
-  } catch (...) {
-    close(descriptor);
-    throw;
-  }
+  check_memory_limits(1);
+  Descriptor descriptor(memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor) throw Error(fmt::format("cannot make a shared region: {}", open_failure(errno, 1)));
+  if (ftruncate(descriptor.get(), static_cast<off_t>(kSpan)) != 0)
+    throw Error(fmt::format("cannot size a shared region: {}", std::strerror(errno)));
+  if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0)
+    throw Error(fmt::format("cannot seal a shared region: {}", std::strerror(errno)));
+  std::byte* base = map(descriptor.get());
+  return {std::move(descriptor), base};
 }
 
-Region Region::adopt(int descriptor) {
-  try {
-    std::byte* base = map(descriptor);
-    close(descriptor);  // the mapping stays
-    return {-1, base};
-  } catch (...) {
-    close(descriptor);
-    throw;
-  }
+Region Region::adopt(Descriptor descriptor) {
+  struct stat status {};
+  const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+  if (fstat(descriptor.get(), &status) != 0 || status.st_size != static_cast<off_t>(kSpan) || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0)
+    throw Error("what came as a shared region is none of this version's");
+  return {Descriptor(), map(descriptor.get())};  // the mapping stays
+}
+
+void refuse_memory_of(Rank rank, const std::string& what) {
+  throw Error(
+      fmt::format("the shared memory of rank {} is damaged: {}. Rank {} has a bug or is hostile; end the job",
+                  rank, what, rank));
 }
 
 Region::Region(Region&& other) noexcept {
@@ -63,7 +70,6 @@ Region& Region::operator=(Region&& other) noexcept {
 
 Region::~Region() {
   if (base_ != nullptr) munmap(base_, kSpan);
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 void Region::reserve(std::uint64_t bytes) {
@@ -74,7 +80,8 @@ void Region::reserve(std::uint64_t bytes) {
   constexpr std::uint64_t kStep = std::uint64_t{32} << 20;
   while (reserved_ < bytes) {
     const std::uint64_t now = std::min(bytes - reserved_, kStep);
-    const int reason = posix_fallocate(descriptor_, static_cast<off_t>(reserved_), static_cast<off_t>(now));
+    const int reason =
+        posix_fallocate(descriptor_.get(), static_cast<off_t>(reserved_), static_cast<off_t>(now));
     if (reason == EINTR) continue;
     if (reason != 0)
       throw Error(fmt::format("no memory for {} more bytes of shared region (it holds {}): {}",

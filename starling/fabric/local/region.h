@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "starling/base/types.h"
+#include "starling/fabric/local/descriptor.h"
+
 namespace starling::local {
 
 /// A memfd mapped into this process: nothing to clean up after SIGKILL, no limit of /dev/shm.
@@ -14,19 +17,26 @@ class Region {
 
   /// A new region; throws Error with the system's reason.
   static Region create(const std::string& label);
-  /// A region that another process sent; takes the descriptor.
-  static Region adopt(int descriptor);
+  /// A region that another process sent. Throws Error where it is none, or where its owner could shrink it:
+  /// what lies behind its end cannot be read without SIGBUS.
+  static Region adopt(Descriptor descriptor);
 
   Region() = default;
   Region(Region&& other) noexcept;
   Region& operator=(Region&& other) noexcept;
   ~Region();
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
+  /// Of an offset that this process has allocated.
   std::byte* at(std::uint64_t offset) const { return base_ + offset; }
   template <typename T>
   T* as(std::uint64_t offset) const {
     return reinterpret_cast<T*>(at(offset));
+  }
+
+  /// Whether [offset, offset + bytes) lies inside: what another process wrote may be anything.
+  static constexpr bool contains(std::uint64_t offset, std::uint64_t bytes) {
+    return offset <= kSpan && bytes <= kSpan - offset;
   }
 
   /// Makes sure that [0, bytes) has memory behind it: a full machine is an Error here and not a SIGBUS later.
@@ -34,11 +44,14 @@ class Region {
   std::uint64_t reserved() const { return reserved_; }
 
  private:
-  Region(int descriptor, std::byte* base) : descriptor_(descriptor), base_(base) {}
+  Region(Descriptor descriptor, std::byte* base) : descriptor_(std::move(descriptor)), base_(base) {}
 
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::byte* base_ = nullptr;
   std::uint64_t reserved_ = 0;
 };
+
+/// Throws Error: what `rank` wrote into shared memory cannot be. `what` says which, after its name.
+[[noreturn]] void refuse_memory_of(Rank rank, const std::string& what);
 
 }  // namespace starling::local

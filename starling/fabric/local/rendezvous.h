@@ -1,23 +1,37 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 #include "starling/base/types.h"
+#include "starling/fabric/local/descriptor.h"
 
 namespace starling::local {
 
-/// What everybody knows after the rendezvous, by rank.
+/// What everybody has after the rendezvous, by rank.
 struct Meeting {
-  std::vector<int> descriptors;  // of the regions; the caller owns them
-  std::vector<pid_t> pids;
+  std::vector<Descriptor> regions;
+  std::vector<Descriptor> processes;  // pidfds
 };
 
-/// Everybody brings its region to rank 0 over an abstract socket named after the job and gets all regions
-/// back. Only processes of the same user are let in. Throws Error that names who is missing, after the
-/// timeout.
-Meeting meet(const std::string& job, Rank rank, Rank size, int descriptor, std::chrono::milliseconds timeout);
+/// What a rank does about others that never come.
+struct Absence {
+  std::function<bool(Rank)> exited;           // whether a rank has; unset: nobody knows
+  std::function<Descriptor(Rank)> region_of;  // a region for it, as it would have left it
+};
+
+/// Every rank brings its region and its pidfd to rank 0 over an abstract socket and gets those of all ranks.
+/// Descriptors move only between processes of the same user that have proved to each other that they know
+/// `job`, whose hash is the socket's name: another user who guesses the name, or takes it first, gets
+/// nothing. Throws Error that names the ranks that are missing, after the timeout, or who holds the name.
+/// Ranks that have exited are not waited for: the lowest of the others takes the place of rank 0, and gives
+/// everybody a region for those that have exited.
+Meeting meet(const std::string& job, Rank rank, Rank size, int region, std::chrono::milliseconds timeout,
+             const Absence& absence = {});
+
+/// The name of the socket, without the leading zero byte.
+std::string rendezvous_name(const std::string& job);
 
 }  // namespace starling::local

@@ -99,14 +99,15 @@ class MpiWire final : public network::Wire, private User {
     });
   }
 
-  void send(Rank to, const Frame& frame, const Slice& payload) override {
-    if (stopping_) return;
+  bool send(Rank to, const Frame& frame, const Slice& payload) override {
+    if (stopping_ || (departing_ && frame.kind == FrameKind::heartbeat)) return true;
     if (frame.kind == FrameKind::leave) {
       send_leave(to, frame);
     } else {
       link(to).send(frame, payload, engine_.concurrent());
       if (!engine_.concurrent() || payload.bytes > kLong) wake();
     }
+    return true;
   }
 
   void help(const std::function<bool()>& there, Deadline until) override {
@@ -175,6 +176,7 @@ class MpiWire final : public network::Wire, private User {
   void depart() noexcept override {
     Frame frame;
     frame.kind = FrameKind::leave;
+    departing_ = true;
     const auto until = Clock::now() + kDepartTimeout;
     for (Rank r = 0; r < size_; ++r)
       if (r != rank_) send(r, frame, {});
@@ -278,6 +280,7 @@ class MpiWire final : public network::Wire, private User {
   network::Traffic traffic_;
   std::vector<std::unique_ptr<Link>> links_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> departing_{false};
   std::thread thread_;
 
   std::mutex advance_mutex_;

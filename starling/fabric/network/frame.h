@@ -18,6 +18,8 @@ enum class FrameKind : std::uint32_t {
   leave,    // the last one
   propose,  // to who keeps the register: see register.h
   decided,
+  heartbeat,  // between the wires that watch each other: see watched_wire.h
+  relay,      // of two ranks whose connection is broken, through this one
 };
 
 /// What travels first; `message.bytes` of payload follow.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "starling/base/forks.h"
 #include "starling/fabric/network/board.h"
 #include "starling/fabric/network/services.h"
+#include "starling/fabric/network/watched_wire.h"
 
 namespace starling {
 namespace network {
@@ -29,7 +31,10 @@ class OverWire final : public NetworkFabric,
                        private Arrival::Owner {
  public:
   OverWire(std::unique_ptr<Wire> wire, std::unique_ptr<Ledger> ledger, const NetworkOptions& options)
-      : wire_(std::move(wire)),
+      : wire_(std::make_unique<WatchedWire>(
+            std::move(wire), options.peer_timeout.count() > 0 ? options.peer_timeout : read_peer_timeout(),
+            WatchedWire::Hooks{[this] { return board_.own_notes(); },
+                               [this](Rank from, const Notes& notes) { board_.heard(from, notes); }})),
         rank_(wire_->rank()),
         size_(wire_->size()),
         options_(options),
@@ -43,6 +48,7 @@ class OverWire final : public NetworkFabric,
             },
             [this](Rank peer) { return alive(peer); }),
         peers_(std::make_unique<Peer[]>(static_cast<std::size_t>(size_))) {
+    board_.set_listener([this] { wire_->beat_now(); });
     wire_->start(*this, pool_);
   }
 
@@ -148,6 +154,11 @@ class OverWire final : public NetworkFabric,
   bool alive(Rank which) const override {
     return which == rank_ || !peer(which).gone.load(std::memory_order_acquire);
   }
+  std::string exclusion() const override { return wire_->exclusion(); }
+  void exclude(Rank which) override { wire_->exclude(which); }
+  std::uint64_t bytes_from(Rank source) const override {
+    return source == rank_ ? 0 : wire_->bytes_from(source);
+  }
 
  private:
   struct Message {
@@ -210,6 +221,8 @@ class OverWire final : public NetworkFabric,
       case FrameKind::received:
       case FrameKind::propose:
       case FrameKind::decided:
+      case FrameKind::heartbeat:
+      case FrameKind::relay:
         break;  // the wire's own
     }
   }
@@ -230,6 +243,7 @@ class OverWire final : public NetworkFabric,
     Frame frame;
     frame.kind = FrameKind::leave;
     const auto until = Clock::now() + options_.leave_timeout;
+    wire_->linger(until);
     for (Rank r = 0; r < size_; ++r)
       if (r != rank_ && alive(r)) wire_->send(r, frame, {});
     for (Rank r = 0; r < size_; ++r)
@@ -248,7 +262,7 @@ class OverWire final : public NetworkFabric,
                        pool_.used(), pool_.limit(), holders.empty() ? "all by this rank" : holders);
   }
 
-  std::unique_ptr<Wire> wire_;
+  std::unique_ptr<WatchedWire> wire_;
   Rank rank_;
   Rank size_;
   NetworkOptions options_;
@@ -269,6 +283,17 @@ class OverWire final : public NetworkFabric,
 
 }  // namespace
 }  // namespace network
+
+std::chrono::nanoseconds read_peer_timeout() {
+  const char* text = std::getenv("STARLING_PEER_TIMEOUT");
+  if (text == nullptr || *text == '\0') return std::chrono::seconds(10);
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end != '\0' || !(seconds >= 0.5 && seconds < 1e6))
+    throw InvalidArgument(
+        fmt::format("STARLING_PEER_TIMEOUT={} is not a number of seconds, 0.5 or more", text));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
 
 std::shared_ptr<NetworkFabric> make_network_fabric(std::unique_ptr<network::Wire> wire,
                                                    std::unique_ptr<network::Ledger> ledger,

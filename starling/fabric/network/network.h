@@ -12,6 +12,7 @@ namespace starling {
 struct NetworkOptions {
   std::size_t memory_limit = std::size_t{16} << 30;  // bytes of messages that this rank holds, out and in
   std::chrono::milliseconds leave_timeout{5'000};    // how long who leaves waits for others to hear it out
+  std::chrono::nanoseconds peer_timeout{};  // silence of a host is a death; 0: as the environment says
 };
 
 /// What a hybrid asks of a network fabric beside.
@@ -24,6 +25,9 @@ class NetworkFabric : public Fabric {
   /// Before anybody uses it.
   virtual void set_door(std::unique_ptr<Door> door) = 0;
 };
+
+/// Seconds after which the silence of a host is a death: STARLING_PEER_TIMEOUT, or 10.
+std::chrono::nanoseconds read_peer_timeout();
 
 /// A fabric over a wire: queues of what came in, memory for what goes out, notes for others.
 std::shared_ptr<NetworkFabric> make_network_fabric(std::unique_ptr<network::Wire> wire,

@@ -11,7 +11,9 @@
 namespace starling::network {
 
 /// The register of all ranks where an engine has no store. The lowest rank that has not left keeps it: others
-/// propose to it, and who leaves tells everybody what it knows, so that the next one goes on from there.
+/// propose to it, and who leaves tells everybody what it knows, so that the next one goes on from there. Only
+/// the leave of a rank counts, never its silence: it decides nothing afterwards, so there are never two
+/// keepers.
 class Register {
  public:
   struct Entry {

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstring>
 
 #include "starling/method/family/list.h"
@@ -12,13 +13,15 @@ class Allreduce : public Method {
     const MutableBlock contributors = block.scalar("contributors");
     write_number(contributors, block.skipped ? 0 : 1);
     if (block.skipped) std::memset(block.gradient.data, 0, block.count() * size_of(block.dtype()));
-    block.channel->reduce(pieces_of(std::vector<MutableBlock>{block.gradient, contributors}), Reduction::sum);
+    block.channel->reduce(pieces_of(std::vector<MutableBlock>{block.gradient, contributors}),
+                          Reduction::average);
   }
 
+  // The gradient is the mean of all: of those that had one when it is divided by their share.
   void gradient_done(Block& block) override {
-    const double contributors = read_number(block.scalar("contributors"));
-    block.skipped = contributors == 0;
-    if (!block.skipped) block.gradient_scale /= contributors;
+    const double share = share_of(block);
+    block.skipped = share == 0;
+    if (!block.skipped) block.gradient_scale /= share;
     block.activate();
   }
 
@@ -29,6 +32,16 @@ class Allreduce : public Method {
     return "gradients are summed on their way; the method bytegrad averages them in bytes";
   }
   bool needs_schedule() const override { return false; }
+
+ private:
+  // Some k of n, which 16 bits may have rounded.
+  static double share_of(Block& block) {
+    constexpr double kRounding = 1.0 / 256;
+    const double share = read_number(block.scalar("contributors"));
+    const double n = block.channel->size();
+    const double exact = std::round(share * n) / n;
+    return std::abs(exact - share) <= kRounding * share ? exact : share;
+  }
 };
 
 }  // namespace

@@ -51,6 +51,9 @@ class Choco : public Method {
     require_fixed_neighbors(schedule, "choco");
   }
   std::string exact_messages_because() const override { return "its codec makes the messages"; }
+  std::string no_losses_because() const override {
+    return "neighbours follow each other by differences, and a lost one is never made up for; use dsgd-atc";
+  }
 
  private:
   CodecPtr codec_;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "starling/codec/error_feedback.h"
-#include "starling/kernel/reduce.h"
+#include "starling/kernel/average.h"
 
 namespace starling::methods {
 namespace {
@@ -134,8 +134,8 @@ void CompressedAverage::finish_gathering(Block& block, MutableBlock v, Work& wor
   std::memset(v.data, 0, ConstBlock(v).bytes());
   for (std::size_t at = 0; at < work.all.size(); at += work.record.size())
     if (head_of(work.all.data() + at).contributors > 0)
-      encoded.decode_add(block, work.all.data() + at + sizeof(Head),
-                         1.0 / static_cast<double>(work.contributors), v.data);
+      encoded.decode_add(block, work.all.data() + at + sizeof(Head), 1, v.data);
+  divide(block.dtype(), v.data, static_cast<double>(work.contributors), block.count());
 }
 
 // Everybody sends every member its part.
@@ -202,7 +202,7 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
     }
     // Divided at last: a tie of votes is exactly zero.
     if (contributors > 0) {
-      scale(block.dtype(), sum.data(), 1.0 / static_cast<double>(contributors), count);
+      divide(block.dtype(), sum.data(), static_cast<double>(contributors), count);
       codec.encode(block.dtype(), sum.data(), {count, 0}, key_of(block, segment, options_.seed + 1),
                    work.record.data() + at);
     }

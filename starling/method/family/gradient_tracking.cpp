@@ -1,5 +1,6 @@
 #include "starling/method/family/list.h"
 #include "starling/method/family/tracker.h"
+#include "starling/method/family/validity.h"
 
 namespace starling::methods {
 namespace {
@@ -11,7 +12,12 @@ class GradientTracking : public Method {
   void adapt(Block& block) override {
     const MutableBlock y = Tracker::follow(block);
     block.update_along(y);
-    block.mix({block.x, y});
+    block.mix({block.x}, {y});
+  }
+
+  void check(const Schedule& schedule) const override {
+    Method::check(schedule);
+    require_column_sums(schedule, "gradient-tracking");
   }
 
   void view_changed(Block& block) override { Tracker::restart(block); }
@@ -28,12 +34,17 @@ class Diging : public Method {
     block.update_along(y);
     const Term change[] = {{block.x.data, 1}, {before.data, -1}};
     starling::combine(block.dtype(), block.x.data, change, block.count());
-    block.mix({before, y});
+    block.mix({before}, {y});
   }
 
   void combine(Block& block) override {
     const Term next[] = {{block.state("x").data, 1}, {block.x.data, 1}};
     starling::combine(block.dtype(), block.x.data, next, block.count());
+  }
+
+  void check(const Schedule& schedule) const override {
+    Method::check(schedule);
+    require_column_sums(schedule, "diging");
   }
 
   void view_changed(Block& block) override { Tracker::restart(block); }

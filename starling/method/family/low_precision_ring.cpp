@@ -60,6 +60,9 @@ class LowPrecisionRing : public Method {
                       schedule.name()));
   }
   std::string exact_messages_because() const override { return "its codec makes the messages"; }
+  std::string no_losses_because() const override {
+    return "neighbours follow each other by differences, and a lost one is never made up for; use dsgd-atc";
+  }
 
  private:
   static constexpr double kUnknown = 0;

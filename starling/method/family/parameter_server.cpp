@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
 #include "starling/method/family/list.h"
 
@@ -25,17 +26,23 @@ class ParameterServer : public Method {
     }
   }
 
-  // The server's gradient is everybody's from here on, also for clipping.
+  // The server's gradient is everybody's until the update, also for clipping.
   void gradient_done(Block& block) override {
-    if (block.channel->rank() == kServer) gather(block);
+    if (block.channel->rank() != kServer) return;
+    copy_bytes(own_gradient(block).data, block.gradient.data, block.count() * size_of(block.dtype()));
+    gather(block);
   }
 
   void adapt(Block& block) override {
-    if (block.channel->rank() == kServer) block.update();
+    if (block.channel->rank() == kServer) {
+      block.update();
+      copy_bytes(block.gradient.data, own_gradient(block).data, block.count() * size_of(block.dtype()));
+    }
     block.channel->broadcast({Block::in_place(block.x)}, kServer);
   }
 
   bool sends_gradients() const override { return true; }
+  bool averages_gradients() const override { return false; }
   bool needs_schedule() const override { return false; }
   std::string exact_messages_because() const override { return "its letters travel as they are"; }
 
@@ -43,6 +50,7 @@ class ParameterServer : public Method {
   static MutableBlock gradient_of(Block& block, Rank rank) {
     return block.state("gradient of " + std::to_string(rank));
   }
+  static MutableBlock own_gradient(Block& block) { return block.state("own gradient"); }
   static Pieces message(MutableBlock gradient, double* had_gradient) {
     return pieces_of(std::vector<MutableBlock>{gradient, {DType::float64, had_gradient, 1}});
   }

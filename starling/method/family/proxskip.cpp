@@ -32,6 +32,10 @@ class ProxSkip : public Method {
   }
 
   void view_changed(Block& block) override { forget(block.state("H")); }
+  std::string needs_optimizer() const override { return "sgd"; }
+  std::string optimizer_because() const override {
+    return "its corrections take every local step for -lr times the gradient";
+  }
   void check(const Schedule& schedule) const override { require_fixed_symmetric(schedule, "proxskip"); }
 
  private:

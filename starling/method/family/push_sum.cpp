@@ -14,7 +14,7 @@ class PushSum : public Method {
  public:
   void adapt(Block& block) override {
     push_along(block, block.gradient, block.gradient_scale);
-    block.mix({block.state("u"), p_of(block)});
+    block.mix({}, {block.state("u"), p_of(block)});
   }
 
   void combine(Block& block) override {
@@ -59,7 +59,7 @@ class PushDiging : public PushSum {
   void adapt(Block& block) override {
     const MutableBlock y = Tracker::follow(block);
     push_along(block, y, 1);
-    block.mix({block.state("u"), y, p_of(block)});
+    block.mix({}, {block.state("u"), y, p_of(block)});
   }
   void view_changed(Block& block) override { Tracker::restart(block); }
 };

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "starling/codec/registry.h"
+#include "starling/kernel/reduce.h"
 #include "starling/method/family/compressed_average.h"
 #include "starling/method/family/list.h"
 
@@ -33,7 +34,8 @@ class QAdam : public Method {
     double contributors = 0;
     if (warms_up(block)) {
       contributors = read_number(block.scalar("contributors"));
-      if (contributors > 0) block.gradient_scale /= contributors;
+      if (contributors > 0)
+        starling::scale(block.dtype(), block.gradient.data, 1 / contributors, block.count());
     } else {
       if (!average_.proceed(block, block.state("m"))) return;
       contributors = static_cast<double>(average_.contributors(block));
@@ -59,6 +61,8 @@ class QAdam : public Method {
   }
 
   bool sends_gradients() const override { return true; }
+  // Moments travel, which a gradient that is changed later cannot reach.
+  bool averages_gradients() const override { return false; }
   bool needs_schedule() const override { return false; }
   std::string needs_optimizer() const override { return "adam"; }
   std::string exact_messages_because() const override { return "its codec makes the messages"; }

@@ -38,6 +38,7 @@ class QuasiGlobalMomentum : public Method {
   }
 
   std::string needs_optimizer() const override { return "sgd"; }
+  std::string optimizer_because() const override { return "it has a momentum of its own (mu)"; }
 
  private:
   double mu_;

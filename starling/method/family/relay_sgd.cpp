@@ -26,6 +26,11 @@ class RelaySgd : public Method {
   }
 
   RelayRule relay_rule() const override { return rule_; }
+  std::string no_losses_because() const override {
+    if (rule_.missing != "reference") return {};
+    return "a reference stands in for blocks that have not come yet, not for lost ones; use "
+           "relay-sgd(missing=counts) or relay-sgd(missing=own)";
+  }
   std::string works_on() const override { return kTrees; }
   std::string exact_messages_because() const override { return "relayed sums would gather the rounding"; }
 

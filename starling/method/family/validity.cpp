@@ -13,7 +13,9 @@ namespace starling::methods {
 namespace {
 
 constexpr double kSame = 1e-12;
-constexpr Step kMostRounds = 4096;  // of a period that is looked through
+constexpr Step kMostRounds = 4096;   // of a period that is looked through
+constexpr double kSumOff = 1e-6;     // of a column that sums to one, up to rounding to float32
+constexpr Step kMostRows = 1 << 18;  // ranks times rounds whose columns are summed
 
 [[noreturn]] void refuse(const std::string& method, const Schedule& schedule, const std::string& why,
                          const std::string& instead) {
@@ -62,6 +64,24 @@ void require_fixed_symmetric(const Schedule& schedule, const std::string& method
     refuse(method, schedule, "needs weights that stay the same in every step", instead);
   if (!is_global_mean(schedule) && !is_symmetric(schedule))
     refuse(method, schedule, "needs symmetric weights", instead);
+}
+
+void require_column_sums(const Schedule& schedule, const std::string& method) {
+  if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRows / schedule.size()) return;
+  for (Step step = 0; step < schedule.period(); ++step) {
+    std::vector<double> sums(static_cast<std::size_t>(schedule.size()), 0.0);
+    for (const Entry& entry : RoundMatrix(schedule, step).entries())
+      sums[static_cast<std::size_t>(entry.sender)] += entry.weight;
+    for (std::size_t rank = 0; rank < sums.size(); ++rank)
+      if (std::abs(sums[rank] - 1) > kSumOff)
+        throw InvalidArgument(
+            fmt::format("{} needs weights whose columns sum to one, too, so that the sum over the ranks "
+                        "stays; {} gives rank "
+                        "{} a total weight of {:g} in step {}; use Metropolis weights or a regular topology "
+                        "such as ring or "
+                        "exponential, or push-diging with weights=push",
+                        method, schedule.name(), rank, sums[rank], step));
+  }
 }
 
 void require_fixed_neighbors(const Schedule& schedule, const std::string& method) {

@@ -9,6 +9,9 @@ namespace starling::methods {
 
 /// The same weights in every step, w_ij = w_ji.
 void require_fixed_symmetric(const Schedule& schedule, const std::string& method);
+/// Weights whose columns sum to one in every step, so that the sum over the ranks stays. Schedules that are
+/// drawn anew, or too long to look through, pass.
+void require_column_sums(const Schedule& schedule, const std::string& method);
 /// The same weights in every step, and no means within groups: what a rank knows of a neighbour stays true.
 void require_fixed_neighbors(const Schedule& schedule, const std::string& method);
 /// Neighbours that are known beforehand: not drawn anew in every step.

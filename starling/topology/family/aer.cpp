@@ -57,9 +57,10 @@ Family aer() {
   return {
       .name = "aer",
       .summary = "alternating exponential ring: inside and between machines in turn; any machine count",
-      .parameters = {{"local", "1", "ranks per machine"}},
+      .parameters = {{"local", "auto", "ranks per machine; auto: those of the flock, else 1"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-        return std::make_shared<Aer>(read_machines(parameters, setting.n));
+        const bool given = parameters.optional_integer("local", 1, INT32_MAX).has_value();
+        return std::make_shared<Aer>(given ? read_machines(parameters, setting.n) : Machines{setting.n, 1});
       },
       .changing = true};
 }

@@ -20,21 +20,25 @@ const std::vector<ModelFamily>& model_families() {
   return families;
 }
 
-ModelPtr make_model(std::string_view text, const ModelSetting& setting) {
-  const Spec spec = parse_spec(text);
+const ModelFamily& find_model(const Spec& spec, ModelInput input) {
   const ModelFamily* named = nullptr;
   std::vector<std::string> names, fitting;
   for (const ModelFamily& family : model_families()) {
     if (family.name == spec.word && !spec.is_list) named = &family;
     names.push_back(family.name);
-    if (family.input == setting.input) fitting.push_back(family.name);
+    if (family.input == input) fitting.push_back(family.name);
   }
   if (named == nullptr) throw InvalidArgument(unknown_name("model", spec.to_string(), names));
-  if (named->input != setting.input)
+  if (named->input != input)
     throw InvalidArgument(fmt::format("{} learns {}, and this data is {}; valid are {}", named->name,
-                                      to_string(named->input), to_string(setting.input),
-                                      join_words(fitting)));
-  return named->make(Parameters(spec, named->parameters), setting);
+                                      to_string(named->input), to_string(input), join_words(fitting)));
+  return *named;
+}
+
+ModelPtr make_model(std::string_view text, const ModelSetting& setting) {
+  const Spec spec = parse_spec(text);
+  const ModelFamily& family = find_model(spec, setting.input);
+  return family.make(Parameters(spec, family.parameters), setting);
 }
 
 }  // namespace starling

@@ -43,6 +43,8 @@ struct ModelFamily {
 /// `make_model("mlp(layers=8, width=1024)", setting)`; throws InvalidArgument listing what is valid, for the
 /// setting's input as well. Its start is drawn from torch's generator: seed that first.
 ModelPtr make_model(std::string_view text, const ModelSetting& setting);
+/// Throws what make_model would throw for its name, or for data of this kind.
+const ModelFamily& find_model(const Spec& spec, ModelInput input);
 const std::vector<ModelFamily>& model_families();
 
 // One per file of this folder.

@@ -1,16 +1,18 @@
 #include "starling/fabric/network/store/client.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
+#include <poll.h>
 #include <thread>
 
 #include "starling/base/error.h"
 #include "starling/base/hmac.h"
-#include "starling/fabric/network/store/sockets.h"
 
 namespace starling::network {
 namespace {
 
+constexpr int kAttempts = 3;
 constexpr std::chrono::milliseconds kGrace{5000};  // the store tells a timeout itself, unless it stands still
 
 // Both sides prove that they know the token. Throws Disconnected where the store lost patience.
@@ -81,35 +83,78 @@ launch::Fd StoreClient::take_connection() {
   return connect(false);
 }
 
+void StoreClient::drop_idle() {
+  const std::lock_guard lock(mutex_);
+  idle_.clear();
+}
+
+StoreAnswer StoreClient::exchange(int socket, const StoreRequest& request,
+                                  StoreClock::time_point deadline) const {
+  std::optional<StoreAnswer> answer;
+  send_all(socket, encode(request), deadline);
+  const std::size_t length = read_length(receive_all(socket, kLength, deadline));
+  if (length <= limits_.request()) answer = decode_answer(receive_all(socket, length, deadline));
+  if (!answer) throw Error("its answer makes no sense");
+  return *answer;
+}
+
 StoreAnswer StoreClient::ask(const StoreRequest& request) {
   if (!well_formed(request, limits_))
     throw InvalidArgument(
         fmt::format("the store at {} takes keys of up to {} and values of up to {} bytes: {}", where_.text(),
                     limits_.key, limits_.value, what_was_asked(request)));
-  launch::Fd socket = take_connection();
+  const auto fail = [&](const std::string& why) {
+    return Error(
+        fmt::format("the store at {}, asked to {}: {}", where_.text(), what_was_asked(request), why));
+  };
   const bool waits = request.operation == StoreOperation::get || request.operation == StoreOperation::wait;
   const auto deadline = StoreClock::now() + (waits ? request.timeout + kGrace : timeout_);
-  std::optional<StoreAnswer> answer;
-  try {
-    send_all(socket.get(), encode(request), deadline);
-    const std::size_t length = read_length(receive_all(socket.get(), kLength, deadline));
-    if (length <= limits_.request()) answer = decode_answer(receive_all(socket.get(), length, deadline));
-    if (!answer) throw Error("its answer makes no sense");
-  } catch (const Error& error) {
-    throw Error(fmt::format("the store at {}, asked to {}: {}", where_.text(), what_was_asked(request),
-                            error.what()));
+  StoreRequest question = request;
+  StoreAnswer answer;
+  launch::Fd socket = take_connection();
+  for (int attempt = 1;; ++attempt) {
+    try {
+      answer = exchange(socket.get(), question, deadline);
+      break;
+    } catch (const Disconnected& error) {
+      drop_idle();  // its process has died, and with it all connections
+      if (attempt == kAttempts) throw fail(error.what());
+      try {
+        socket = connect(false);
+      } catch (const Error& gone) {
+        throw fail(fmt::format("{}; {}", error.what(), gone.what()));
+      }
+      question.timeout = std::max(
+          std::chrono::milliseconds(0),
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - kGrace - StoreClock::now()));
+    } catch (const Error& error) {
+      throw fail(error.what());
+    }
   }
   {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(socket));
   }
-  if (answer->status == StoreStatus::timed_out)
-    throw Error(fmt::format("the store at {} has no '{}' after {} s", where_.text(), answer->value,
+  if (answer.status == StoreStatus::timed_out)
+    throw Error(fmt::format("the store at {} has no '{}' after {} s", where_.text(), answer.value,
                             static_cast<double>(request.timeout.count()) / 1000));
-  if (answer->status == StoreStatus::failed)
-    throw Error(fmt::format("the store at {}, asked to {}: {}", where_.text(), what_was_asked(request),
-                            answer->value));
-  return *answer;
+  if (answer.status == StoreStatus::failed) throw fail(answer.value);
+  return answer;
+}
+
+// The connection is open for as long as the store's process lives.
+std::string StoreClient::wait_for_end(int end) const {
+  try {
+    for (;;) {
+      const launch::Fd socket = connect(false);
+      pollfd entries[2] = {{socket.get(), POLLIN, 0}, {end, POLLIN, 0}};
+      while (poll(entries, 2, -1) < 0 && errno == EINTR) {
+      }
+      if (entries[1].revents != 0) return "";
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 void StoreClient::set(const std::string& key, const std::string& value) {

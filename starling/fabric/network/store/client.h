@@ -4,13 +4,15 @@
 
 #include "starling/fabric/network/store/address.h"
 #include "starling/fabric/network/store/entries.h"
+#include "starling/fabric/network/store/sockets.h"
 #include "starling/launch/fd.h"
 
 namespace starling::network {
 
 /// What a rank sees of its job's store. May be used by many threads: each question has a connection of its
-/// own, which the next one uses again. Whatever goes wrong is an Error that names the store and what
-/// happened.
+/// own, which the next one uses again. Where the store's process died and another one goes on in its place,
+/// questions are asked again; an add() that was on its way may then count twice. Whatever goes wrong is an
+/// Error that names the store and what happened.
 class StoreClient {
  public:
   /// Throws Error when the store cannot be reached within `timeout`, or has another job's token. Questions
@@ -31,9 +33,15 @@ class StoreClient {
   bool remove(const std::string& key);
   std::int64_t count();
 
+  /// Blocks until the store is gone for good, and returns why; "" when something comes through `end`, a
+  /// descriptor, before.
+  std::string wait_for_end(int end) const;
+
  private:
   launch::Fd connect(bool first) const;
   launch::Fd take_connection();
+  void drop_idle();
+  StoreAnswer exchange(int socket, const StoreRequest& request, StoreClock::time_point deadline) const;
   StoreAnswer ask(const StoreRequest& request);
 
   const StoreAddress where_;

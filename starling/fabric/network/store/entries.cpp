@@ -47,6 +47,7 @@ StoreAnswer StoreEntries::put(const std::string& key, std::string value, StoreAn
   const std::size_t after = key.size() + value.size() + kBesides;
   if (after > before && bytes_ - before + after + elsewhere > limits_.memory)
     return {StoreStatus::failed, 0, fmt::format("it is full: its limit are {} bytes", limits_.memory)};
+  if (changed_ && (old == entries_.end() || old->second != value)) changed_(key, &value);
   bytes_ = bytes_ - before + after;
   entries_.insert_or_assign(key, std::move(value));
   return answer;
@@ -80,6 +81,7 @@ StoreAnswer StoreEntries::compare_set(const StoreRequest& request, std::size_t e
 bool StoreEntries::remove(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return false;
+  if (changed_) changed_(key, nullptr);
   bytes_ -= key.size() + found->second.size() + kBesides;
   entries_.erase(found);
   return true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -13,7 +14,8 @@ struct StoreLimits {
   std::size_t memory = std::size_t{1} << 30;  // bytes: entries, and what is on its way from and to clients
   std::size_t clients = 16'384;
   std::size_t strangers = 256;               // clients that have not proved yet that they know the token
-  std::chrono::milliseconds patience{5000};  // with each of them
+  std::chrono::milliseconds patience{5000};  // the most that each of them has for it
+  std::chrono::milliseconds least{50};       // and the least, however many others come
 
   std::size_t request() const { return 2 * value + (std::size_t{1} << 20); }
 };
@@ -24,7 +26,10 @@ bool well_formed(const StoreRequest& request, const StoreLimits& limits);
 /// What a store holds, and what its operations do with it.
 class StoreEntries {
  public:
-  explicit StoreEntries(const StoreLimits& limits) : limits_(limits) {}
+  /// Told of every change before it is answered: the key and its new value, nullptr where it is removed.
+  using Changed = std::function<void(const std::string& key, const std::string* value)>;
+  explicit StoreEntries(const StoreLimits& limits, Changed changed = nullptr)
+      : limits_(limits), changed_(std::move(changed)) {}
 
   /// To a well formed request; nothing while keys are missing that it waits for. `elsewhere`: bytes of memory
   /// that are in use beside the entries.
@@ -42,6 +47,7 @@ class StoreEntries {
   bool remove(const std::string& key);
 
   StoreLimits limits_;
+  Changed changed_;
   std::map<std::string, std::string> entries_;
   std::size_t bytes_ = 0;
 };

@@ -71,6 +71,14 @@ class StoreReader {
 
 }  // namespace
 
+void check_token(std::string_view token) {
+  if (token.size() < kShortestToken)
+    throw InvalidArgument(fmt::format(
+        "the job's token (STARLING_JOB), which lets ranks into the store, has {} characters; give "
+        "it at least {} that nobody can guess",
+        token.size(), kShortestToken));
+}
+
 std::string random_nonce() {
   std::string nonce(kNonce, '\0');
   if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))

@@ -21,6 +21,10 @@ inline constexpr std::size_t kProof = 32;
 inline constexpr char kWelcome = 'w';
 inline constexpr char kRefused = 'r';
 
+/// A token that is shorter could be guessed: throws InvalidArgument, which says how long it must be.
+inline constexpr std::size_t kShortestToken = 16;
+void check_token(std::string_view token);
+
 std::string random_nonce();
 
 /// Only who knows the token can compute it, and nobody can use it again: both nonces are part of it, and so

@@ -8,10 +8,9 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <thread>
+#include <unistd.h>
 
 #include "starling/base/error.h"
-#include "starling/base/hmac.h"
 #include "starling/fabric/network/store/sockets.h"
 
 namespace starling::network {
@@ -20,7 +19,9 @@ namespace {
 constexpr std::size_t kFree = 1 << 17;  // bytes of buffers that every client may have, however full the store
 constexpr std::chrono::milliseconds kLongestWait{std::chrono::hours(24 * 365)};
 
-void watch(int events, int descriptor, std::uint32_t what, int operation = EPOLL_CTL_ADD) {
+}  // namespace
+
+void watch_descriptor(int events, int descriptor, std::uint32_t what, int operation) {
   epoll_event event{};
   event.events = what;
   event.data.fd = descriptor;
@@ -28,87 +29,100 @@ void watch(int events, int descriptor, std::uint32_t what, int operation = EPOLL
     throw Error(fmt::format("a store cannot watch its connections: {}", std::strerror(errno)));
 }
 
-// Whether the other end has let go of the pipe; what it may say is not for us.
-bool let_go(int leash) {
-  char letter = 0;
-  const ssize_t got = read(leash, &letter, 1);
-  return got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN);
-}
-
-}  // namespace
-
 StoreServer::StoreServer(const std::string& address, std::string token, const StoreLimits& limits)
+    : StoreServer(listen_on(address), std::move(token), StoreJournal(), limits) {}
+
+StoreServer::StoreServer(StoreListener listener, std::string token, StoreJournal journal,
+                         const StoreLimits& limits)
     : token_(std::move(token)),
       limits_(limits),
-      entries_(limits),
-      door_(listen_on(address, where_)),
+      journal_(std::move(journal)),
+      entries_(limits,
+               [this](const std::string& key, const std::string* value) {
+                 if (!replaying_) journal_.write(key, value);
+               }),
+      listener_(std::move(listener)),
+      lobby_(epoll_create1(EPOLL_CLOEXEC)),
       events_(epoll_create1(EPOLL_CLOEXEC)) {
   if (token_.empty()) throw InvalidArgument("a store needs its job's token");
-  watch(events_.get(), door_.get(), EPOLLIN);
+  replaying_ = true;
+  journal_.replay([this](const std::string& key, const std::string* value) {
+    using enum StoreOperation;
+    if (value == nullptr)
+      entries_.answer({.operation = remove, .keys = {key}});
+    else
+      entries_.answer({.operation = set, .keys = {key}, .values = {*value}});
+  });
+  replaying_ = false;
+  watch_descriptor(lobby_.get(), listener_.socket.get(), EPOLLIN, EPOLL_CTL_ADD);
+  watch_descriptor(events_.get(), lobby_.get(), EPOLLIN, EPOLL_CTL_ADD);
 }
 
+// Clients that have proved the token come first, then a bounded number of the others.
 void StoreServer::serve(int leash) {
-  watch(events_.get(), leash, EPOLLIN);
+  watch_descriptor(events_.get(), leash, EPOLLIN, EPOLL_CTL_ADD);
   for (;;) {
     std::array<epoll_event, 64> happened{};
     const int count = epoll_wait(events_.get(), happened.data(), happened.size(), milliseconds_to_deadline());
+    bool visitors = false;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = happened[static_cast<std::size_t>(i)];
       if (event.data.fd == leash) {
-        if (let_go(leash)) return;
-      } else if (event.data.fd == door_.get()) {
-        accept_all();
-      } else if (const auto found = clients_.find(event.data.fd); found != clients_.end()) {
-        if ((event.events & EPOLLOUT) != 0) flush(found->second);
-        if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(found->second);
+        if (!read_orders(leash)) return;
+      } else if (event.data.fd == lobby_.get()) {
+        visitors = true;
+      } else {
+        serve_client(event.data.fd, event.events);
       }
     }
+    if (visitors) serve_lobby();
     pass_deadlines();
     bury();
+    open_door_again();
   }
+}
+
+void StoreServer::serve_client(int descriptor, std::uint32_t events) {
+  const auto found = clients_.find(descriptor);
+  if (found == clients_.end()) return;
+  if ((events & EPOLLOUT) != 0) flush(found->second);
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(found->second);
+}
+
+// Lines KEY=VALUE set a key. False when the other end has let go.
+bool StoreServer::read_orders(int leash) {
+  std::array<char, 4096> chunk;
+  const ssize_t got = read(leash, chunk.data(), chunk.size());
+  if (got < 0) return errno == EINTR || errno == EAGAIN;
+  if (got == 0) return false;
+  orders_.append(chunk.data(), static_cast<std::size_t>(got));
+  for (std::size_t end = 0; (end = orders_.find('\n')) != std::string::npos; orders_.erase(0, end + 1)) {
+    const std::size_t sign = orders_.find('=');
+    if (sign >= end) continue;
+    const std::string key = orders_.substr(0, sign);
+    entries_.answer({.operation = StoreOperation::set,
+                     .keys = {key},
+                     .values = {orders_.substr(sign + 1, end - sign - 1)}},
+                    buffered_);
+    wake(key);
+  }
+  if (orders_.size() > limits_.key + limits_.value) orders_.clear();
+  return true;
 }
 
 int StoreServer::milliseconds_to_deadline() const {
-  if (deadlines_.empty()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadlines_.begin()->first - Clock::now());
+  auto next = deadlines_.empty() ? Clock::time_point::max() : deadlines_.begin()->first;
+  if (door_closed_) next = std::min(next, door_opens_);
+  if (next == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
-}
-
-void StoreServer::accept_all() {
-  for (;;) {
-    launch::Fd socket(accept4(door_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) {
-      // Out of descriptors: the visitor stays at the door, and we must not spin until one is free.
-      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      return;
-    }
-    if (clients_.size() >= limits_.clients) continue;
-    tune(socket.get());
-    const int descriptor = socket.get();
-    watch(events_.get(), descriptor, EPOLLIN);
-    Client& client = clients_[descriptor];
-    client.socket = std::move(socket);
-    client.nonce = random_nonce();
-    if (++strangers_ > limits_.strangers) drop_oldest_stranger();
-    set_deadline(client, Clock::now() + limits_.patience);
-    send(client, std::string(kStoreGreeting) + client.nonce);
-  }
-}
-
-// Who knows the token needs a moment to prove it; who has stood there for longest is the least likely to.
-void StoreServer::drop_oldest_stranger() {
-  for (const auto& [deadline, descriptor] : deadlines_) {
-    Client& client = clients_.at(descriptor);
-    if (client.trusted) continue;
-    doom(client);
-    return;
-  }
 }
 
 void StoreServer::read_from(Client& client) {
   std::array<char, 1 << 16> chunk;
   while (!client.doomed) {
-    const ssize_t got = recv(client.socket.get(), chunk.data(), chunk.size(), 0);
+    const std::size_t most = client.trusted ? chunk.size() : kNonce + kProof - client.in.size();
+    const ssize_t got = recv(client.socket.get(), chunk.data(), most, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     // Nobody may speak while its last question is open.
@@ -129,22 +143,6 @@ void StoreServer::read_from(Client& client) {
     count_memory(client);
     handle(client, std::move(*request));
   }
-}
-
-void StoreServer::authenticate(Client& client) {
-  if (client.in.size() < kNonce + kProof) return;
-  const std::string_view nonce = std::string_view(client.in).substr(0, kNonce);
-  const std::string_view proof = std::string_view(client.in).substr(kNonce);
-  if (!equal_in_constant_time(proof, proof_of(token_, kClientRole, client.nonce, nonce))) {
-    send(client, kRefused + std::string(kProof, '\0'));
-    return doom(client);
-  }
-  std::string welcome = kWelcome + proof_of(token_, kStoreRole, client.nonce, nonce);
-  client.trusted = true;
-  --strangers_;
-  set_deadline(client, Clock::time_point::max());
-  client.in.clear();
-  send(client, std::move(welcome));
 }
 
 void StoreServer::handle(Client& client, StoreRequest request) {
@@ -201,7 +199,11 @@ void StoreServer::flush(Client& client) {
     std::string().swap(client.out);
     client.sent = 0;
   }
-  watch(events_.get(), client.socket.get(), client.out.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
+  if (client.watched_for_room == client.out.empty()) {
+    client.watched_for_room = !client.out.empty();
+    watch_descriptor(client.trusted ? events_.get() : lobby_.get(), client.socket.get(),
+                     client.watched_for_room ? EPOLLIN | EPOLLOUT : EPOLLIN, EPOLL_CTL_MOD);
+  }
   count_memory(client);
 }
 
@@ -240,7 +242,7 @@ void StoreServer::pass_deadlines() {
 void StoreServer::doom(Client& client) {
   if (client.doomed) return;
   client.doomed = true;
-  if (!client.trusted) --strangers_;
+  if (!client.trusted) forget_stranger(client);
   stop_waiting(client);
   set_deadline(client, Clock::time_point::max());
   doomed_.push_back(client.socket.get());

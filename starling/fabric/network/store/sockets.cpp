@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <memory>
 #include <netdb.h>
@@ -56,7 +57,11 @@ bool ready_before(int socket, short events, StoreClock::time_point deadline) {
 
 }  // namespace
 
-launch::Fd listen_on(const std::string& address, StoreAddress& where) {
+StoreListener StoreListener::share() const {
+  return {launch::Fd(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)), where};
+}
+
+StoreListener listen_on(const std::string& address) {
   const auto [found, unknown] = addresses_of(address, AI_NUMERICHOST | AI_PASSIVE);
   if (unknown != 0)
     throw InvalidArgument(fmt::format("a store listens on an IPv4 or IPv6 address, not on '{}'", address));
@@ -70,8 +75,7 @@ launch::Fd listen_on(const std::string& address, StoreAddress& where) {
   if (!door || bind(door.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       listen(door.get(), SOMAXCONN) != 0 || getsockname(door.get(), any, &size) != 0)
     throw Error(fmt::format("a store cannot listen on {}: {}", address, std::strerror(errno)));
-  where = {address, ntohs(port_of(*any))};
-  return door;
+  return {std::move(door), {address, ntohs(port_of(*any))}};
 }
 
 launch::Fd connect_to(const StoreAddress& to, StoreClock::time_point deadline, std::string& why) {

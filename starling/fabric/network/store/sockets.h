@@ -12,8 +12,17 @@ namespace starling::network {
 
 using StoreClock = std::chrono::steady_clock;
 
-/// A socket that listens on this numeric address and a free port, which `where` tells.
-launch::Fd listen_on(const std::string& address, StoreAddress& where);
+/// A socket that listens, and where.
+struct StoreListener {
+  launch::Fd socket;
+  StoreAddress where;
+
+  /// The same socket for another owner.
+  StoreListener share() const;
+};
+
+/// Listens on exactly this numeric address and a free port.
+StoreListener listen_on(const std::string& address);
 
 /// One attempt at every address of the host; an empty descriptor, and `why`, when none of them takes it.
 launch::Fd connect_to(const StoreAddress& to, StoreClock::time_point deadline, std::string& why);

@@ -1,0 +1,151 @@
+#include "starling/fabric/local/handshake.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/base/hmac.h"
+#include "starling/fabric/local/limits.h"
+
+namespace starling::local {
+namespace {
+
+constexpr std::size_t kDescriptors = 2;
+
+// A packet with room for descriptors, as sendmsg and recvmsg want it.
+struct Envelope {
+  Envelope(void* packet, std::size_t bytes) : part{packet, bytes} {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  Envelope(const Envelope&) = delete;
+  Envelope& operator=(const Envelope&) = delete;
+
+  iovec part;
+  msghdr message{};
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptors * sizeof(int))] = {};
+};
+
+int milliseconds_until(RendezvousClock::time_point deadline) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - RendezvousClock::now()).count();
+  return static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
+}
+
+// All descriptors that came along, so that none is left open, however many they are.
+std::vector<Descriptor> descriptors_in(msghdr& message) {
+  std::vector<Descriptor> found;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      found.emplace_back(descriptor);
+    }
+  }
+  return found;
+}
+
+std::string_view view(const Sha256::Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+}  // namespace
+
+Nonce random_nonce() {
+  Nonce nonce;
+  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
+    throw Error(fmt::format("no random numbers: {}", std::strerror(errno)));
+  return nonce;
+}
+
+Sha256::Digest proof_of(const std::string& job, Role role, const Hello& hello, const Nonce& host) {
+  std::string message = role == Role::host ? "rank 0 of the rendezvous" : "guest of the rendezvous";
+  message += fmt::format(" {} {} {} ", hello.version, hello.rank, hello.size);
+  message.append(reinterpret_cast<const char*>(hello.nonce.data()), hello.nonce.size());
+  message.append(reinterpret_cast<const char*>(host.data()), host.size());
+  return hmac_sha256(job, message);
+}
+
+bool equal(const Sha256::Digest& a, const Sha256::Digest& b) {
+  return equal_in_constant_time(view(a), view(b));
+}
+
+std::optional<Credentials> credentials_of(int socket) {
+  ucred found{};
+  socklen_t length = sizeof(found);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &length) != 0) return std::nullopt;
+  return Credentials{found.uid, found.pid};
+}
+
+std::string text(const Credentials& credentials) {
+  return credentials.process > 0 ? fmt::format("process {} of user {}", credentials.process, credentials.user)
+                                 : fmt::format("a process of user {}", credentials.user);
+}
+
+void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
+                 const Descriptor* region, const Descriptor* process) {
+  Envelope envelope(const_cast<void*>(packet), bytes);
+  msghdr& message = envelope.message;
+  if (region != nullptr) {
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(kDescriptors * sizeof(int));
+    const int both[kDescriptors] = {region->get(), process->get()};
+    std::memcpy(CMSG_DATA(header), both, sizeof(both));
+  } else {
+    message.msg_controllen = 0;
+  }
+  while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(bytes)) {
+    const int reason = errno;
+    const bool full = reason == EAGAIN || reason == ENOBUFS;
+    if ((!full && reason != ETOOMANYREFS && reason != EINTR) || RendezvousClock::now() > deadline)
+      throw Error(fmt::format("the rendezvous broke off: {}", std::strerror(reason)));
+    pollfd entry{socket, POLLOUT, 0};
+    // Too many descriptors on their way: their receivers take them in a moment.
+    if (full) ::poll(&entry, 1, std::min(milliseconds_until(deadline), 100));
+    if (reason == ETOOMANYREFS) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+Received receive_packet(int socket, void* packet, std::size_t bytes, Rank ranks, Pair* pair) {
+  Envelope envelope(packet, bytes);
+  msghdr& message = envelope.message;
+  ssize_t received = 0;
+  do {
+    received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0 && errno == EAGAIN) return Received::nothing;
+  if (received < 0) return Received::gone;
+  std::vector<Descriptor> descriptors = descriptors_in(message);
+  if (received != static_cast<ssize_t>(bytes) || (message.msg_flags & MSG_TRUNC) != 0) return Received::gone;
+  if (pair == nullptr) return descriptors.empty() ? Received::packet : Received::gone;
+  // The system drops what this process may not open.
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && descriptors.size() < kDescriptors)
+    throw Error("cannot take the others' shared memory: " + open_failure(EMFILE, ranks));
+  if (descriptors.size() != kDescriptors) return Received::gone;
+  *pair = {std::move(descriptors[0]), std::move(descriptors[1])};
+  return Received::packet;
+}
+
+bool wait_readable(const std::vector<int>& sockets, RendezvousClock::time_point deadline) {
+  std::vector<pollfd> entries;
+  for (const int socket : sockets) entries.push_back({socket, POLLIN, 0});
+  for (;;) {
+    const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(deadline));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
+}  // namespace starling::local

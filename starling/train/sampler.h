@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "starling/data/data_split.h"
+#include "starling/flock/flock.h"
+#include "starling/train/torch_version.h"
+
+namespace starling {
+
+/// What torch's samplers return.
+#if TORCH_VERSION_MAJOR >= 2
+template <typename T>
+using TorchOptional = std::optional<T>;
+#else
+template <typename T>
+using TorchOptional = c10::optional<T>;
+#endif
+
+/// Gives each rank its own part of a data set, in libtorch's DataLoader. Every pass over the loader is the
+/// next epoch, shuffled anew; all ranks take equally many batches.
+///
+///     auto data = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
+///     const std::size_t count = data.size().value();
+///     auto loader = torch::data::make_data_loader(std::move(data), starling::FlockSampler(flock, count),
+///     32);
+class FlockSampler : public torch::data::samplers::Sampler<> {
+ public:
+  FlockSampler(const Flock& flock, std::size_t count, SplitOptions options = {});
+  /// For partitions that split by class.
+  FlockSampler(const Flock& flock, std::span<const std::uint8_t> labels, SplitOptions options = {});
+
+  /// The epoch that the next pass over the loader is, for resuming; passes count on from there.
+  void set_epoch(std::int64_t epoch) { next_epoch_ = epoch; }
+  /// Samples per epoch of this rank.
+  std::size_t size() const { return split_.size(); }
+
+  // What the DataLoader calls.
+  void reset(TorchOptional<std::size_t> new_size = {}) override;
+  TorchOptional<std::vector<std::size_t>> next(std::size_t batch_size) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void start(std::int64_t epoch);
+
+  DataSplit split_;
+  std::int64_t epoch_ = -1;
+  std::int64_t next_epoch_ = 0;
+  std::size_t position_ = 0;
+  std::vector<std::uint32_t> order_;
+};
+
+}  // namespace starling

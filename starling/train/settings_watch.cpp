@@ -1,0 +1,231 @@
+#include "starling/train/settings_watch.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "starling/base/checksum.h"
+#include "starling/base/error.h"
+#include "starling/record/log.h"
+
+namespace starling {
+namespace {
+
+constexpr Step kEvery = 64;       // steps between two checks, once the first ones are over
+constexpr Rank kAllTellAll = 16;  // up to so many ranks everybody hears everybody
+constexpr std::size_t kOpen = 4;  // checks that may be unanswered
+constexpr int kPatience = 1;      // checks in a row that may come late before nobody waits for them
+// Ranks that keep in step have posted long ago when their answers are due.
+constexpr std::chrono::milliseconds kGrace{500};
+
+// Equal where the numbers are equal up to the last bits.
+std::uint64_t mixed(std::uint64_t before, double number) {
+  const std::uint64_t words[] = {before, std::bit_cast<std::uint32_t>(static_cast<float>(number))};
+  return checksum_of(std::as_bytes(std::span(words)));
+}
+
+bool same(const Hyper& a, const Hyper& b) {
+  return a.lr == b.lr && a.momentum == b.momentum && a.dampening == b.dampening &&
+         a.weight_decay == b.weight_decay && a.nesterov == b.nesterov && a.beta1 == b.beta1 &&
+         a.beta2 == b.beta2 && a.eps == b.eps;
+}
+
+}  // namespace
+
+void describe_settings(Description& description, const LocalOptimizer& optimizer) {
+  const auto groups = optimizer.settings();
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto& [name, value] : groups[g])
+      description.add(groups.size() == 1 ? fmt::format("the optimizer's {}", name)
+                                         : fmt::format("{} of the optimizer's group {}", name, g),
+                      value);
+}
+
+void SettingsWatch::start(const Flock& flock, Options options) {
+  forget();
+  flock_.reset();
+  if (flock.size() > 1) flock_ = flock;
+  options_ = std::move(options);
+  history_ = 0;
+  changed_ = 0;
+  seen_ = -1;
+  missed_ = 0;
+  last_.clear();
+  gradients_.clear();
+}
+
+bool SettingsWatch::begin_step(Step step, const LocalOptimizer& optimizer) {
+  if (step == seen_) return false;
+  seen_ = step;
+  const bool changed = notice_change(step, *optimizer.hypers());
+  if (flock_ && is_due(step)) {
+    look();
+    if (options_.compares || step == 1) post(step, optimizer);
+  }
+  return changed;
+}
+
+bool SettingsWatch::notice_change(Step step, const std::vector<Hyper>& hypers) {
+  if (last_.size() == hypers.size() && std::equal(last_.begin(), last_.end(), hypers.begin(), same))
+    return false;
+  last_ = hypers;
+  changed_ = step;
+  history_ = mixed(history_, static_cast<double>(step));
+  for (const Hyper& hyper : hypers)
+    for (const double number : {hyper.lr, hyper.momentum, hyper.dampening, hyper.weight_decay,
+                                hyper.nesterov ? 1.0 : 0.0, hyper.beta1, hyper.beta2, hyper.eps})
+      history_ = mixed(history_, number);
+  return true;
+}
+
+// Where ranks do not keep in step, fewer and fewer checks, so that a fast rank's do not pile up at a slow
+// one.
+bool SettingsWatch::is_due(Step step) const {
+  if (step == 0 || std::has_single_bit(static_cast<std::uint64_t>(step)))
+    return step <= kEvery || options_.asynchronous || step % kEvery == 0;
+  return !options_.asynchronous && step % kEvery == 0;
+}
+
+// In larger flocks as many as a rank of the exponential graph has, both ways.
+std::vector<Rank> SettingsWatch::peers() const {
+  const Rank n = flock_->size();
+  const Rank own = flock_->rank();
+  std::vector<Rank> all;
+  if (n <= kAllTellAll) {
+    for (Rank r = 0; r < n; ++r)
+      if (r != own) all.push_back(r);
+    return all;
+  }
+  for (Rank distance = 1; distance < n; distance *= 2)
+    for (const Rank r : {(own + distance) % n, (own + n - distance) % n})
+      if (std::find(all.begin(), all.end(), r) == all.end()) all.push_back(r);
+  return all;
+}
+
+void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
+  Check& check = checks_.emplace_back();
+  if (options_.compares) {
+    Description settings;
+    describe_settings(settings, optimizer);
+    check.own.text = settings.text();
+  }
+  Report& report = check.own.report;
+  report = {flock_->rank(), step, history_, changed_, 0, check.own.text.size()};
+  const auto says_something = [](std::uint64_t hash) { return hash != 0; };
+  if (step == 1 && std::any_of(gradients_.begin(), gradients_.end(), says_something))
+    report.gradient = checksum_of(std::as_bytes(std::span(gradients_)));
+  std::vector<std::uint8_t> message(sizeof(report) + check.own.text.size());
+  std::memcpy(message.data(), &report, sizeof(report));
+  std::memcpy(message.data() + sizeof(report), check.own.text.data(), check.own.text.size());
+  const std::vector<Rank> others = peers();
+  const Room room = [&answers = check.others](std::size_t count) {
+    answers.resize(count);
+    return answers.data();
+  };
+  // The message is copied; a deque's elements stay where they are.
+  check.pending =
+      flock_->start_neighbor_allgather({DType::uint8, message.data(), message.size()}, room, others, others,
+                                       Name(options_.name + "/settings in training"));
+}
+
+bool SettingsWatch::arrived(Check& check) {
+  try {
+    if (options_.asynchronous || missed_ >= kPatience) {
+      if (!check.pending->ready()) return false;
+      check.pending->wait();
+      return true;
+    }
+    return check.pending->wait_for(std::min<std::chrono::nanoseconds>(kGrace, flock_->timeout() / 4));
+  } catch (const PeerLost&) {
+    // Who needs that rank says so.
+    check.others.clear();
+    return true;
+  }
+}
+
+void SettingsWatch::look() {
+  while (!checks_.empty()) {
+    if (!arrived(checks_.front())) {
+      ++missed_;
+      break;
+    }
+    missed_ = 0;
+    const Check check = std::move(checks_.front());
+    checks_.pop_front();
+    compare(check);
+  }
+  while (checks_.size() >= kOpen) {
+    checks_.front().pending->forget();
+    checks_.pop_front();
+  }
+}
+
+void SettingsWatch::forget() {
+  for (Check& check : checks_) check.pending->forget();
+  checks_.clear();
+}
+
+void SettingsWatch::compare(const Check& check) {
+  std::vector<Said> all = {check.own};
+  for (std::size_t at = 0; at + sizeof(Report) <= check.others.size();) {
+    Said& said = all.emplace_back();
+    std::memcpy(&said.report, check.others.data() + at, sizeof(Report));
+    at += sizeof(Report);
+    if (said.report.text_bytes > check.others.size() - at) throw Error("a report of settings was cut off");
+    said.text.assign(reinterpret_cast<const char*>(check.others.data()) + at, said.report.text_bytes);
+    at += said.report.text_bytes;
+  }
+  if (all.size() == 1) return;
+  std::sort(all.begin(), all.end(),
+            [](const Said& a, const Said& b) { return a.report.rank < b.report.rank; });
+  warn_of_equal_gradients(all);
+  if (!options_.compares) return;
+  const Said& first = all.front();
+  for (const Said& other : all) {
+    if (other.report.step != first.report.step) continue;  // they were restored at different steps
+    const bool same_now = other.text == first.text;
+    if (const auto difference =
+            same_now ? std::nullopt
+                     : first_difference(Description::parse(first.text), Description::parse(other.text)))
+      return differ(fmt::format("{} (step {})", difference->text(first.report.rank, other.report.rank),
+                                first.report.step));
+    if (other.report.history != first.report.history && !options_.asynchronous)
+      return differ(fmt::format(
+          "the optimizer's settings have changed at different steps or to different values before step {}: "
+          "the last time at step {} on rank {}, at step {} on rank {}",
+          first.report.step, first.report.changed, first.report.rank, other.report.changed,
+          other.report.rank));
+  }
+}
+
+void SettingsWatch::differ(const std::string& text) {
+  const std::string all = fmt::format(
+      "the ranks do not train alike any more: {}. Change settings on every rank in the same step, or allow "
+      "differences with per_rank_settings = true",
+      text);
+  if (!options_.asynchronous) throw InvalidArgument(all);
+  if (!warned_) log(LogLevel::normal, all);
+  warned_ = true;
+}
+
+void SettingsWatch::warn_of_equal_gradients(const std::vector<Said>& all) const {
+  const std::uint64_t gradient = all.front().report.gradient;
+  const bool equal =
+      std::all_of(all.begin(), all.end(), [&](const Said& said) { return said.report.gradient == gradient; });
+  if (gradient == 0 || !equal || flock_->rank() != 0) return;
+  log(LogLevel::normal,
+      "all ranks have computed the same first gradient, so they train on the same data. Give each rank a "
+      "part "
+      "of its own, for example with FlockSampler (docs/training.md)");
+}
+
+void SettingsWatch::note_gradient(std::size_t block, ConstBlock gradient) {
+  if (gradients_.size() <= block) gradients_.resize(block + 1);
+  const auto bytes = std::span(static_cast<const std::byte*>(gradient.data), gradient.bytes());
+  const bool zero = std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{}; });
+  gradients_[block] = zero ? 0 : checksum_of(bytes);
+}
+
+}  // namespace starling

@@ -1,0 +1,117 @@
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <thread>
+#include <unistd.h>
+
+#include "fabric/forwarding.h"
+#include "flock/reference.h"
+#include "starling/fabric/local/local.h"
+
+// Peers from whom nothing comes.
+
+namespace starling {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class StoppedPeerTest : public FlockTest {};
+
+// On every fabric, and whatever others look for meanwhile: the wait is longer than it takes to suspect a
+// deadlock.
+TEST_P(StoppedPeerTest, TimesOutButIsNotLost) {
+  run([](Flock& flock) {
+    const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
+    std::vector<float> x(1);
+    if (flock.rank() == 0) {
+      const Stopped stopped(static_cast<pid_t>(pids[1]));
+      flock.set_timeout(1500ms);
+      const auto before = Clock::now();
+      const std::string text = message_of<TimedOut>([&] { flock.recv(x, 1, "never sent"); });
+      require(text.find("for rank 1") != std::string::npos, text);
+      require(Clock::now() - before < 20s, "timed out far too late");
+      flock.set_timeout(40s);
+    }
+    flock.allreduce(x);
+    require(flock.view().members.size() == static_cast<std::size_t>(flock.size()), "a stopped rank was lost");
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Launchers, StoppedPeerTest, testing::ValuesIn(launches({3}, true)), launch_name);
+
+class DeathBesideStoppedTest : public FlockTest {};
+
+// Who is stopped holds the others up no longer than it is stopped: all of them end with the same members.
+TEST_P(DeathBesideStoppedTest, TheOthersGoOnTogether) {
+  const auto ends = ends_of([](Flock& flock) {
+    flock.on_peer_failure(OnPeerFailure::reweight);
+    flock.set_schedule("ring");
+    const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
+    std::vector<float> x(8, 1);
+    flock.neighbor_allreduce(x);
+    if (flock.rank() == 2) raise(SIGKILL);
+    if (flock.rank() == 0) {
+      const Stopped stopped(static_cast<pid_t>(pids[1]));
+      std::this_thread::sleep_for(300ms);
+    }
+    for (int step = 0; step < 20; ++step) flock.neighbor_allreduce(x);
+    flock.allreduce(x);
+    require(flock.view().members == std::vector<Rank>{0, 1}, "other members");
+    require(std::abs(x[0] - 2) < 1e-5, fmt::format("{} instead of the sum of two", x[0]));
+  });
+  for (const std::size_t r : {0, 1}) EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
+}
+INSTANTIATE_TEST_SUITE_P(Launchers, DeathBesideStoppedTest, testing::ValuesIn(launches({3}, true)),
+                         launch_name);
+
+/// Pretends that bytes of a message come in until it is told to stop.
+class Trickling final : public ForwardingFabric {
+ public:
+  Trickling(std::shared_ptr<Fabric> inner, std::atomic<bool>& comes)
+      : ForwardingFabric(std::move(inner)), comes_(comes) {}
+  std::uint64_t bytes_from(Rank) const override { return comes_ ? ++bytes_ : bytes_.load(); }
+
+ private:
+  std::atomic<bool>& comes_;
+  mutable std::atomic<std::uint64_t> bytes_{0};
+};
+
+TEST(SlowMessages, EveryPartOfOneBeginsTheWaitAnew) {
+  auto fabrics = local_threads(2);
+  std::atomic<bool> comes{true};
+  Flock flock(std::make_shared<Trickling>(fabrics[0], comes));
+  flock.set_timeout(300ms);
+  std::vector<float> x(1);
+  std::thread end([&] {
+    std::this_thread::sleep_for(1s);
+    comes = false;
+  });
+  const auto before = Clock::now();
+  EXPECT_THROW(flock.recv(x, 1), TimedOut);
+  EXPECT_GT(Clock::now() - before, 1200ms);
+  end.join();
+}
+
+/// Says that this rank is out.
+class Out final : public ForwardingFabric {
+ public:
+  using ForwardingFabric::ForwardingFabric;
+  std::string exclusion() const override { return out ? "rank 0 was evicted" : ""; }
+  std::atomic<bool> out{false};
+};
+
+TEST(Exclusion, EndsWaitsAndFurtherOperations) {
+  auto fabrics = local_threads(2);
+  const auto fabric = std::make_shared<Out>(fabrics[0]);
+  Flock flock(fabric);
+  std::vector<float> x(1);
+  std::thread later([&] {
+    std::this_thread::sleep_for(100ms);
+    fabric->out = true;
+  });
+  EXPECT_THROW(flock.recv(x, 1), Excluded);
+  later.join();
+  EXPECT_THROW(flock.send(x, 1), Excluded);
+}
+
+}  // namespace
+}  // namespace starling

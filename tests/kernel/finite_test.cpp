@@ -1,0 +1,93 @@
+#include "starling/kernel/finite.h"
+
+#include <cmath>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <limits>
+#include <vector>
+
+#include "starling/kernel/convert.h"
+#include "starling/kernel/target.h"
+#include "starling/kernel/update.h"
+
+namespace starling {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::size_t kCount = 75;  // some vectors and a rest
+
+template <typename Body>
+void on_all_targets(const Body& body) {
+  const Target before = current_target();
+  for (const Target target : available_targets()) {
+    use_target(target);
+    body(name(target));
+  }
+  use_target(before);
+}
+
+TEST(AllFinite, FindsInfinitiesAndNansAnywhere) {
+  on_all_targets([](const std::string& target) {
+    for (const DType dtype : {DType::float64, DType::float32, DType::float16, DType::bfloat16}) {
+      std::vector<float> values(kCount, -1.5F);
+      values[3] = 0;
+      values[4] = 60000;
+      const auto check = [&] {
+        std::vector<std::byte> bytes(kCount * size_of(dtype));
+        convert(DType::float32, values.data(), dtype, bytes.data(), kCount);
+        return all_finite(dtype, bytes.data(), kCount);
+      };
+      EXPECT_TRUE(check()) << target << " " << name(dtype);
+      for (const float bad : {kInfinity, -kInfinity, kNan})
+        for (std::size_t i = 0; i < kCount; ++i) {
+          const float good = std::exchange(values[i], bad);
+          EXPECT_FALSE(check()) << target << " " << name(dtype) << " " << bad << " at " << i;
+          values[i] = good;
+        }
+    }
+  });
+}
+
+TEST(AllFinite, IntegersAndNothingAreFinite) {
+  const std::vector<std::int32_t> all_ones(20, -1);
+  EXPECT_TRUE(all_finite(DType::int32, all_ones.data(), all_ones.size()));
+  EXPECT_TRUE(all_finite(DType::float32, nullptr, 0));
+}
+
+// The updates see it in the pass that they make anyway.
+template <typename T>
+void check_updates(DType dtype, const std::string& target) {
+  std::vector<T> x(kCount, T(2)), gradient(kCount, T(0.5)), m(kCount), v(kCount), sum(kCount);
+  const auto flagged = [&](int kind) {
+    std::vector<T> out(kCount);
+    std::vector<T> first = m, second = v, third = sum;
+    const Term own{x.data(), 1};
+    bool nonfinite = false;
+    const Stride stride{{&own, 1}, gradient.data(), 1, out.data(), nullptr, kCount, &nonfinite};
+    if (kind == 0) sgd_update(dtype, stride, {.lr = 0.1, .momentum = 0.9}, first.data(), false);
+    if (kind == 1) adam_update(dtype, stride, {}, first.data(), second.data(), 1);
+    if (kind == 2)
+      accum_adam_update(dtype, stride, {}, first.data(), second.data(), third.data(), 1, 2, false);
+    return nonfinite;
+  };
+  for (const int kind : {0, 1, 2}) {
+    EXPECT_FALSE(flagged(kind)) << target << " " << kind;
+    for (const std::size_t i : {std::size_t{0}, std::size_t{17}, kCount - 1})
+      for (const T bad : {T(kNan), kind == 0 ? T(-kInfinity) : T(kNan)}) {
+        const T good = std::exchange(gradient[i], bad);
+        EXPECT_TRUE(flagged(kind)) << target << " " << kind << " at " << i;
+        gradient[i] = good;
+      }
+  }
+}
+
+TEST(AllFinite, UpdatesTellOfResultsThatAreNot) {
+  on_all_targets([](const std::string& target) {
+    check_updates<float>(DType::float32, target);
+    check_updates<double>(DType::float64, target);
+  });
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,118 @@
+"""Ranks that do not train alike are told so, on all of them; who averages with whom; each rank's own data."""
+
+import pytest
+import torch
+
+import starling.torch as bf
+from starling import _core
+
+bf.init()
+rank, n = bf.rank(), bf.size()
+alone = pytest.mark.skipif(n == 1, reason="nobody to differ from")
+odd = rank == n - 1
+
+
+def linear(inputs=8, **options):
+    torch.manual_seed(7)
+    return torch.nn.Linear(inputs, 3, **options)
+
+
+def step(model, optimizer, seed=None):
+    torch.manual_seed(rank if seed is None else seed)
+    optimizer.zero_grad()
+    model(torch.randn(4, model.in_features)).square().sum().backward()
+    optimizer.step()
+
+
+@alone
+@pytest.mark.parametrize("make, text", [
+    (lambda: (linear(10 if odd else 8), {}), r"parameter weight: \[3, 8\] on rank 0, \[3, 10\] on rank %d"),
+    (lambda: (linear(), {"lr": 0.05 if odd else 0.1}), "the optimizer's lr: 0.1 on rank 0, 0.05 on rank %d"),
+    (lambda: (linear(), {"clip_norm": 1.0 if odd else 0.0}), "clip_norm: 0 on rank 0, 1 on rank %d"),
+    (lambda: (linear(), {"class": torch.optim.Adam if odd else torch.optim.SGD}), "optimizer: SGD on rank 0, Adam on rank %d"),
+    (lambda: (linear(), {"class": torch.optim.Adagrad, "lr_decay": 0.5 if odd else 0.0}),
+     "the optimizer's lr_decay: 0 on rank 0, 0.5 on rank %d"),
+], ids=["model", "lr", "clip_norm", "optimizer", "setting"])
+def test_what_differs_is_named(make, text):
+    model, options = make()
+    settings = {key: options.pop(key) for key in ("lr", "lr_decay") if key in options}
+    optimizer = options.pop("class", torch.optim.SGD)(model.parameters(), **{"lr": 0.1, **settings})
+    with pytest.raises(_core.InvalidArgument, match="the ranks do not train alike: " + text % (n - 1)):
+        bf.decentralize(model, optimizer, **options)
+
+
+@alone
+def test_a_schedule_that_one_rank_leaves_is_named():
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.RMSprop(model.parameters(), lr=0.1, alpha=0.9))
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with pytest.raises(_core.InvalidArgument, match=f"the optimizer's alpha: 0.9 on rank 0, 0.5 on rank {n - 1}"):
+        for t in range(40):
+            if t == 3 and odd:
+                optimizer.param_groups[0]["alpha"] = 0.5
+            step(model, optimizer)
+            scheduler.step()
+
+
+@alone
+def test_wrappers_compare_in_the_first_step_and_settings_per_rank_may_be_allowed():
+    for allowed in (True, False):
+        model = linear()
+        optimizer = bf.DistributedAdaptThenCombineOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05 if odd else 0.1), model)
+        optimizer.per_rank_settings = allowed
+        if allowed:
+            for _ in range(5):
+                step(model, optimizer)
+        else:
+            with pytest.raises(_core.InvalidArgument, match="the optimizer's lr: 0.1 on rank 0, 0.05 on rank"):
+                for _ in range(5):
+                    step(model, optimizer)
+
+
+def trained(**options):
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.01), **options)
+    for _ in range(3):
+        step(model, optimizer)
+    return model.weight.detach().clone()
+
+
+def test_no_topology_means_the_one_that_was_set():
+    try:
+        assert torch.equal(trained(), trained(topology="one-peer-exponential"))
+        bf.set_topology(bf.FullyConnectedGraph(n))
+        torch.testing.assert_close(trained(method="dsgd-atc"), trained(method="dsgd-atc", topology="complete"))
+    finally:
+        bf.set_topology()
+    assert torch.equal(trained(), trained(topology="one-peer-exponential"))
+
+
+@pytest.mark.parametrize("method", ["quasi-global-momentum", "proxskip"])
+def test_methods_that_need_plain_sgd_say_so(method):
+    model = linear()
+    with pytest.raises(_core.InvalidArgument, match="needs SGD without momentum, not AdamW"):
+        bf.decentralize(model, torch.optim.AdamW(model.parameters()), method=method, topology="ring")
+    with pytest.raises(_core.InvalidArgument, match="needs SGD without momentum, not SGD with momentum 0.9"):
+        bf.decentralize(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), method=method, topology="ring")
+
+
+def test_a_sampler_gives_every_rank_its_own_data():
+    data = torch.utils.data.TensorDataset(torch.arange(12 * n))
+    loader = torch.utils.data.DataLoader(data, batch_size=5, sampler=bf.FlockSampler(data, seed=3))
+    passes = [[int(x) for (batch,) in loader for x in batch] for _ in range(2)]
+    assert len(loader) == 3 and len(passes[0]) == 12
+    assert sorted(passes[0]) == sorted(passes[1]) and passes[0] != passes[1]
+    everybody = bf.allgather(torch.tensor(passes[0]))
+    assert sorted(everybody.tolist()) == list(range(12 * n))
+    loader.sampler.set_epoch(0)
+    assert [int(x) for (batch,) in loader for x in batch] == passes[0]
+
+
+def test_a_sampler_splits_by_class():
+    labels = [chr(ord("a") + i % 5) for i in range(100 * n)]
+    sampler = bf.FlockSampler(len(labels), partition="dirichlet(alpha=0.5)", labels=labels)
+    lengths = bf.allgather(torch.tensor([len(sampler), len(list(sampler))])).tolist()
+    assert len(set(lengths)) == 1
+    with pytest.raises(ValueError, match="there are 3 labels for 4 samples"):
+        bf.FlockSampler(4, partition="dirichlet(alpha=0.5)", labels=[0, 1, 0])

@@ -1,0 +1,64 @@
+#include "starling/train/sampler.h"
+
+#include <gtest/gtest.h>
+#include <set>
+
+#include "train/trained.h"
+
+namespace starling::training {
+namespace {
+
+using Numbers = torch::data::datasets::TensorDataset;
+
+// What each rank's loader gives in two passes, one after another.
+std::vector<double> loaded(const Flock& flock, std::int64_t count, std::size_t batch) {
+  auto data = Numbers(torch::arange(count, torch::kFloat64))
+                  .map(torch::data::transforms::Stack<torch::data::TensorExample>());
+  auto loader = torch::data::make_data_loader(
+      std::move(data), FlockSampler(flock, static_cast<std::size_t>(count), {.seed = 5}),
+      torch::data::DataLoaderOptions(batch));
+  std::vector<double> all;
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (const auto& examples : *loader)
+      for (std::int64_t i = 0; i < examples.data.numel(); ++i) all.push_back(examples.data[i].item<double>());
+  return all;
+}
+
+TEST(FlockSampler, SplitsWhatADataLoaderLoads) {
+  on_ranks(3, [](Flock& flock) {
+    const std::vector<double> own = loaded(flock, 30, 4);
+    require(own.size() == 20, "two epochs of ten samples");
+    const std::vector<double> first(own.begin(), own.begin() + 10);
+    const std::vector<double> second(own.begin() + 10, own.end());
+    require(first != second, "shuffled anew");
+    require(std::set(first.begin(), first.end()) == std::set(second.begin(), second.end()),
+            "the same samples");
+    const auto all = flock.allgather(first, "samples");
+    require(std::set(all.begin(), all.end()).size() == 30, "every sample");
+  });
+}
+
+TEST(FlockSampler, GoesOnWhereItWasSaved) {
+  on_ranks(2, [](Flock& flock) {
+    FlockSampler one(flock, 20, {.seed = 1});
+    one.set_epoch(3);
+    one.reset();
+    one.next(4);
+    torch::serialize::OutputArchive out;
+    one.save(out);
+    std::stringstream text;
+    out.save_to(text);
+    torch::serialize::InputArchive in;
+    in.load_from(text);
+    FlockSampler other(flock, 20, {.seed = 1});
+    other.load(in);
+    require(one.next(6).value() == other.next(6).value(), "the rest of the epoch");
+    require(!other.next(1).has_value(), "its end");
+    one.reset();
+    other.reset();
+    require(one.next(10).value() == other.next(10).value(), "the next epoch");
+  });
+}
+
+}  // namespace
+}  // namespace starling::training
