@@ -14,8 +14,9 @@ namespace starling {
 
 /// Compares the ranks' optimizer settings, which programs may change between steps, while they train. At the
 /// begin of steps 0, 1, 2, 4, ... 64 and every 64th from there on each rank posts its settings and goes on;
-/// what the others have posted is looked at when the next ones are due. Nobody waits for a rank that is slow
-/// or has died. Owned by a Trainer and used by its threads.
+/// what the others have posted is looked at when the next ones are due. A late answer is waited for half a
+/// second, the next late one in a row not at all; dead ranks never. Owned by a Trainer and used by its
+/// threads.
 class SettingsWatch {
  public:
   struct Options {
