@@ -19,7 +19,7 @@ namespace starling {
 enum class SumForm {
   products,  // ((w0*x0) + w1*x1) + ...
   average,   // x0 - ((w1*(x0 - x1)) + w2*(x0 - x2) + ...)
-  mean,      // x0 - (((x0 - x1) + (x0 - x2)) + ...) / n: equal weights, n no power of two
+  mean,      // x0 - (((x0 - x1) + (x0 - x2)) + ...) / n: equal weights, n no power of two, 32 bits or more
 };
 
 /// The form of a sum, and its terms in the order in which the kernels take them: x0 first.
