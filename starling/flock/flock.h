@@ -104,7 +104,7 @@ class Flock {
   /// What errors and warnings call something of this name.
   std::string described(std::string_view name) const { return core_->mailbox.described(name); }
 
-  /// On one host send() waits while its receiver has more than so many bytes of this rank's messages unread;
+  /// send() waits while its receiver has more than so many bytes of this rank's messages unread;
   /// after the timeout it throws TimedOut. 1 GiB, or STARLING_SEND_LIMIT, unless set here.
   void set_send_limit(std::uint64_t bytes);
   std::uint64_t send_limit() const { return core_->hub->send_limit; }

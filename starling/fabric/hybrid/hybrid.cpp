@@ -52,7 +52,7 @@ class Hybrid final : public Fabric, private Outgoing::Owner {
 
   bool backlogged(Rank to, std::uint64_t bytes) override {
     const Rank near = here(to);
-    return near != kElsewhere && local_->backlogged(near, bytes);
+    return near == kElsewhere ? network_->backlogged(to, bytes) : local_->backlogged(near, bytes);
   }
 
   std::optional<Arrival> poll(Rank source) override {

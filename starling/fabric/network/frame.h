@@ -20,13 +20,15 @@ enum class FrameKind : std::uint32_t {
   decided,
   heartbeat,  // between the wires that watch each other: see watched_wire.h
   relay,      // of two ranks whose connection is broken, through this one
+  ask_read,   // how many bytes of this side's messages has the other read?
+  read,       // so many, in `number`
 };
 
 /// What travels first; `message.bytes` of payload follow.
 struct Frame {
   FrameKind kind = FrameKind::message;
   std::uint32_t topic = 0;         // of a question: a line of the board, or a service
-  std::uint64_t number = 0;        // of a question, which its answer repeats
+  std::uint64_t number = 0;        // of a question, which its answer repeats; of read: bytes
   std::uint64_t acknowledged = 0;  // so many frames of the other side are here with their payloads
   MessageHeader message;
 };

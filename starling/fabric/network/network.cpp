@@ -89,10 +89,24 @@ class OverWire final : public NetworkFabric,
     Frame frame;
     frame.message = header;
     frame.message.bytes = part.bytes;
+    peer(to).posted += part.bytes;
     if (to == rank_)
       arrived(rank_, frame, part);
     else
       wire_->send(to, frame, part);
+  }
+
+  // The other side says how much it has read when it is asked, which only who waits for it does.
+  bool backlogged(Rank to, std::uint64_t bytes) override {
+    Peer& reader = peer(to);
+    if (reader.posted - reader.read_there <= bytes) return false;
+    Frame question;
+    question.kind = FrameKind::ask_read;
+    if (to == rank_)
+      reader.read_there = reader.read_here.load();
+    else if (!reader.asked.exchange(true))
+      wire_->send(to, question, {});
+    return reader.posted - reader.read_there > bytes;
   }
 
   void set_listener(std::function<void()> listener) override {
@@ -124,8 +138,8 @@ class OverWire final : public NetworkFabric,
       ++polled_;
     }
     changed_.notify_all();  // another thread may sleep for what this one took
-    auto* held = new Slice(std::move(message.payload));
-    return Arrival(this, source, held, message.header, {held->data(), held->bytes});
+    auto* held = new Read{std::move(message.payload), source};
+    return Arrival(this, source, held, message.header, {held->payload.data(), held->payload.bytes});
   }
 
   std::uint32_t ticket() const override { return polled_.load(std::memory_order_seq_cst); }
@@ -165,10 +179,17 @@ class OverWire final : public NetworkFabric,
     MessageHeader header;
     Slice payload;
   };
+  struct Read {
+    Slice payload;
+    Rank from;
+  };
   struct Peer {
     std::deque<Message> queue;
     std::atomic<std::size_t> waiting{0};
     std::atomic<bool> gone{false};
+    // Bytes of messages: to it, of these what it has read as far as it has said so, and read from it.
+    std::atomic<std::uint64_t> posted{0}, read_there{0}, read_here{0};
+    std::atomic<bool> asked{false};  // what it has read
   };
 
   Peer& peer(Rank r) const { return peers_[static_cast<std::size_t>(r)]; }
@@ -180,7 +201,10 @@ class OverWire final : public NetworkFabric,
   }
 
   void give_back(void* handle) noexcept override { delete static_cast<Slice*>(handle); }
-  void done_with(void* handle) noexcept override { delete static_cast<Slice*>(handle); }
+  void done_with(void* handle) noexcept override {
+    const std::unique_ptr<Read> held(static_cast<Read*>(handle));
+    peer(held->from).read_here += held->payload.bytes;
+  }
 
   void send_copy(Rank to, Frame frame, const void* payload, std::size_t bytes) {
     Slice part{bytes == 0 ? nullptr : pool_.take(bytes), 0, bytes};
@@ -217,6 +241,17 @@ class OverWire final : public NetworkFabric,
         break;
       case FrameKind::leave:
         gone(from);
+        break;
+      case FrameKind::ask_read: {
+        Frame answer;
+        answer.kind = FrameKind::read;
+        answer.number = peer(from).read_here;
+        wire_->send(from, answer, {});
+        break;
+      }
+      case FrameKind::read:
+        peer(from).read_there = frame.number;
+        peer(from).asked = false;
         break;
       case FrameKind::received:
       case FrameKind::propose:
