@@ -145,6 +145,7 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   // Found before there are workers.
   refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
   refuses({"--lr", "nan"}, "lr = nan");
+  refuses({"--on-nonfinite", "maybe"}, "unknown on_nonfinite 'maybe'; valid are raise, skip, ignore");
   refuses({"--alpha", "0.1", "--partition", "contiguous"},
           "alpha = 0.1 and partition = contiguous say two things");
   refuses({"--report", "/nowhere/x.html"}, "/nowhere/x.html");
