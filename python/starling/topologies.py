@@ -44,14 +44,19 @@ class Topology:
         import numpy
         import scipy.sparse
 
-        matrix = scipy.sparse.coo_matrix(weights)
+        if hasattr(weights, "detach"):  # torch's tensors may belong to a graph, or to a device
+            weights = weights.detach().cpu().numpy()
+        try:
+            matrix = scipy.sparse.coo_matrix(weights).astype(float)
+        except (TypeError, ValueError) as error:
+            raise _core.InvalidArgument(f"weights are a square matrix of numbers: {error}") from None
         n = matrix.shape[0]
         if matrix.ndim != 2 or matrix.shape[1] != n or n == 0:
             raise _core.InvalidArgument(f"weights are a square matrix, not {matrix.shape}")
         if not numpy.isfinite(matrix.data).all():
             raise _core.InvalidArgument("every weight must be a finite number")
         matrix.sum_duplicates()
-        sums = numpy.asarray(matrix.astype(float).sum(axis=0 if push else 1)).ravel()
+        sums = numpy.asarray(matrix.sum(axis=0 if push else 1)).ravel()
         far = numpy.flatnonzero(numpy.abs(sums - 1) > 1e-6)
         if far.size:
             line = "column" if push else "row"
@@ -59,7 +64,7 @@ class Topology:
                    if push else "every row must sum to one, since a rank averages what it hears and has")
             hint = "" if push else "; for push-sum, where columns do, give push=True"
             raise _core.InvalidArgument(f"{line} {far[0]} of the weights sums to {sums[far[0]]:g}, not to 1: {why}{hint}")
-        entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.astype(float).tolist())
+        entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist())
         if name is None:
             # Ranks that set equal weights must agree on the name.
             name = "weights-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
@@ -195,11 +200,10 @@ def schedule_from(given: Any, n: int) -> _core.Schedule:
         given = Topology.from_graph(given)
     schedule = getattr(given, "_schedule", given)
     if not isinstance(schedule, _core.Schedule):
-        try:
-            schedule = Topology.from_weights(given)._schedule
-        except (TypeError, ValueError) as error:
+        if not hasattr(given, "shape") and not isinstance(given, (list, tuple)):
             raise TypeError("a topology is a name, a starling.Topology, a networkx graph or a matrix of weights, not a "
-                            f"{type(given).__name__}") from error
+                            f"{type(given).__name__}")
+        schedule = Topology.from_weights(given)._schedule
     if schedule.size != n:
         raise _core.InvalidArgument(f"the topology {schedule.name} is for {schedule.size} ranks, this flock has {n}")
     return schedule

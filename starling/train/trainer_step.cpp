@@ -28,7 +28,8 @@ void Trainer::State::zero_grad(bool and_begin) {
   const bool averaged_already = gradients_finished && driver->method().sends_gradients();
   if ((run || gradients_finished) && (averaged_already || !driver->withdraw_gradients()))
     throw InvalidArgument(fmt::format(
-        "zero_grad() between backward() and step(): {} has used the gradients already; end the step first",
+        "zero_grad() between backward() and step(): {} has used the gradients already. Call step() first; "
+        "where another model's loss goes through this one, detach() between them",
         options.eager ? "eager" : options.method));
   if (and_begin) begin();
   renew_hooks();

@@ -288,7 +288,7 @@ TEST(SavedState, RefusesWhatWasWrittenByAnother) {
       {"on complete", [](SavedRun& r) { r.options.topology = "complete"; }},
       {"a number of blocks of 3, here it is 2", [](SavedRun& r) { r.parts = 2; }},
       {"block 0 of 0 x float64 in 1 segments", [](SavedRun& r) { r.problem.count = 30; }},
-      {"rank 1 of 2, here it is", [](SavedRun&) {}, true},
+      {"written by rank 1 of 2, this is rank 0 of 2: each rank saves to", [](SavedRun&) {}, true},
   };
   for (const Other& other : others)
     run_ranks(2, [&](Flock& flock) {

@@ -97,6 +97,40 @@ def test_methods_that_need_plain_sgd_say_so(method):
         bf.decentralize(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), method=method, topology="ring")
 
 
+def test_an_optimizer_of_another_model_is_refused():
+    model, old = linear(), linear()
+    with pytest.raises(_core.InvalidArgument, match="no parameter of the optimizer belongs to the model"):
+        bf.decentralize(model, torch.optim.SGD(old.parameters(), lr=0.1))
+    step(model, bf.decentralize(model, torch.optim.SGD([model.bias], lr=0.1)))
+
+
+def test_skipped_steps_are_counted():
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.01), on_nonfinite="skip")
+    for t in range(3):
+        optimizer.zero_grad()
+        (model(torch.ones(4, 8)).sum() * (float("nan") if odd and t else 1)).backward()
+        optimizer.step()
+    assert optimizer.skipped_steps == (2 if odd else 0)
+
+
+@alone
+def test_a_checkpoint_of_another_rank_says_whose_it_is(tmp_path):
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    path = bf.broadcast(torch.tensor(list(str(tmp_path / "one.ckpt").encode()), dtype=torch.uint8), root_rank=0)
+    path = bytes(path.tolist()).decode()
+    if rank == 0:
+        optimizer.save_checkpoint(path)
+    bf.barrier()
+    if rank == 0:
+        optimizer.load_checkpoint(path)
+    else:
+        with pytest.raises(_core.Error, match=f"written by rank 0 of {n}, this is rank {rank} of {n}: each rank saves to"):
+            optimizer.load_checkpoint(path)
+    bf.barrier()
+
+
 def test_a_sampler_gives_every_rank_its_own_data():
     data = torch.utils.data.TensorDataset(torch.arange(12 * n))
     loader = torch.utils.data.DataLoader(data, batch_size=5, sampler=bf.FlockSampler(data, seed=3))

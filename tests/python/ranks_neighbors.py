@@ -238,7 +238,8 @@ def test_neighbor_allgather_of_chosen_ranks():
                                 enable_topo_check=False)
     assert got.tolist() == [left]
     for wrong in ({"src_ranks": [left]}, {"dst_ranks": [right]},
-                  {"src_ranks": [left, left], "dst_ranks": [right]}):
+                  {"src_ranks": [left, left], "dst_ranks": [right]},
+                  {"src_ranks": np.array([left + 0.5]), "dst_ranks": [right]}, {"src_ranks": [left], "dst_ranks": {right + 0.5: 1.0}}):
         with pytest.raises(ValueError):
             bf.neighbor_allgather(mine(), **wrong)
     bf.set_topology(bf.FullyConnectedGraph(n))

@@ -76,6 +76,18 @@ def test_a_directed_ring():
     assert bf.out_neighbor_ranks() == ([(rank + 1) % n] if n > 1 else [])
 
 
+def test_undirected_graphs_and_matrices():
+    star = networkx.star_graph(n - 1)
+    weights = starling.Topology.from_graph(star).weights()
+    for given in (star, weights, weights.tolist(), torch.tensor(weights)):
+        assert bf.set_topology(given) and bf.is_topo_weighted()
+        assert bf.in_neighbor_ranks() == sorted(star[rank])
+        x = bf.neighbor_allreduce(torch.tensor([float(rank)], dtype=torch.float64))
+        assert abs(x.item() - weights[rank] @ range(n)) < 1e-12
+    with pytest.raises(ValueError, match=f"row 0 of the weights sums to {n + 1}"):
+        bf.set_topology([[n + 1.0]])
+
+
 def test_is_weighted_counts_even_if_the_graph_is_the_same():
     graph = bf.StarGraph(n)
     assert bf.set_topology(graph) and not bf.is_topo_weighted()
@@ -98,8 +110,7 @@ def test_a_graph_without_loops_averages_over_oneself_too():
     assert got.item() == pytest.approx(0.5 if rank == 1 else rank)
 
 
-@pytest.mark.parametrize("wrong", [3, [[1.0]], networkx.Graph([(0, 0)])],
-                         ids=["number", "list", "undirected"])
+@pytest.mark.parametrize("wrong", [3, object(), {0: 1}], ids=["number", "object", "dict"])
 def test_topologies_of_a_wrong_type(wrong):
     with pytest.raises(TypeError):
         bf.set_topology(wrong)
@@ -108,6 +119,9 @@ def test_topologies_of_a_wrong_type(wrong):
 
 
 def test_topologies_of_a_wrong_size():
+    for wrong in (networkx.path_graph(n + 1), torch.eye(n + 1)):
+        with pytest.raises(TypeError, match=f"is for {n + 1}, not for {n}"):
+            bf.set_topology(wrong)
     with pytest.raises(TypeError, match=f"0..{n - 1}"):
         bf.set_topology(bf.RingGraph(n + 1))
     with pytest.raises(TypeError):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import starling
+from starling.topologies import schedule_from
 
 FAMILIES = [family["name"] for family in starling.topologies()]
 GIVEN = {"hierarchical": "hierarchical(outer=exponential, local=1)", "periodic": "periodic(ring, h=3)", "live": "live(ring, members=[0])",
@@ -190,6 +191,26 @@ def test_undirected_graphs_get_metropolis_weights():
 def test_matrices_that_are_no_topology(weights):
     with pytest.raises(ValueError):
         starling.Topology.from_weights(weights)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, np.ndarray.tolist, lambda weights: pytest.importorskip("torch").tensor(weights)],
+                         ids=["numpy", "list", "torch"])
+@pytest.mark.parametrize("weights, text", [
+    (np.ones((4, 4)), "row 0 of the weights sums to 4"),
+    (np.ones((4, 3)), r"a square matrix, not \(4, 3\)"),
+    (np.full((4, 4), np.nan), "a finite number"),
+    (np.array([[1, 0.5], [0, 0.5]]), "row 0 of the weights sums to 1.5.*push=True"),
+    (np.ones((2, 2, 2)), "a square matrix of numbers"),
+], ids=["sums", "shape", "nan", "columns", "cube"])
+def test_what_is_wrong_with_a_matrix_is_the_error(convert, weights, text):
+    with pytest.raises(starling.InvalidArgument, match=text):
+        schedule_from(convert(weights), 4)
+
+
+@pytest.mark.parametrize("given", [5, None, object()])
+def test_what_is_no_topology_at_all(given):
+    with pytest.raises(TypeError, match="a topology is a name"):
+        schedule_from(given, 4)
 
 
 def test_graphs_become_topologies():

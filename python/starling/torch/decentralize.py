@@ -20,6 +20,12 @@ _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "
 _UNKNOWN_SETTINGS = ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay")
 
 _numbers = itertools.count()
+
+
+class UsedAlready(_core.InvalidArgument, AssertionError):
+    """An InvalidArgument; BlueFog's and Horovod's users catch AssertionError."""
+
+
 Model = Union[torch.nn.Module, Sequence[torch.nn.Module]]
 Topology = Union[str, Any]  # a name, a starling.Topology, a networkx graph or a matrix of weights
 
@@ -40,10 +46,12 @@ class Decentralized(torch.optim.Optimizer):
     _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
 
     _averaged = False
+    _skipped_steps = 0
     _gone = "step() of an optimizer that was decentralized again: use what decentralize() returned last"
 
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
         """Becomes a face of `optimizer`, whose groups and state it shares."""
+        _check_trains(optimizer, models)
         self.__dict__.update({key: value for key, value in optimizer.__dict__.items()
                               if key not in ("step", "_starling_face")})
         self._original = weakref.ref(optimizer)  # learning rate schedulers may watch it
@@ -127,7 +135,7 @@ class Decentralized(torch.optim.Optimizer):
         try:
             self._trainer.zero_gradients()
         except _core.InvalidArgument as error:
-            raise AssertionError(str(error)) from None
+            raise UsedAlready(str(error)) from None
 
     def step(self, closure=None, **scaling):
         """Updates, and averages with the neighbours. Every rank calls it equally often."""
@@ -145,8 +153,9 @@ class Decentralized(torch.optim.Optimizer):
             if self._trainer.sends_gradients:
                 self._trainer.finish_gradients()  # whose mean all ranks see, so that all skip
             self._trainer.skip()
+            self._skipped_steps += 1
         else:
-            self._trainer.step()
+            self._skipped_steps += not self._trainer.step()
         original = self._original()
         if original is not None and hasattr(original, "_step_count"):
             original._step_count += 1
@@ -255,7 +264,7 @@ class Decentralized(torch.optim.Optimizer):
 
     def save_checkpoint(self, path: str) -> None:
         """Everything this rank needs to go on from here, bit for bit: model, optimizer, method, random generator. Every
-        rank writes a file of its own between the same steps."""
+        rank writes a file of its own between the same steps: ``optimizer.save_checkpoint(f"saved-{bf.rank()}.ckpt")``."""
         self._trainer.save(str(path))
 
     def load_checkpoint(self, path: str) -> None:
@@ -295,6 +304,12 @@ class Decentralized(torch.optim.Optimizer):
         return self._trainer.gradient_norm
 
     @property
+    def skipped_steps(self) -> int:
+        """How many steps this rank has left its update out of, because its gradients were not finite: with
+        ``on_nonfinite="skip"``, ``loss_scale`` or a GradScaler."""
+        return self._skipped_steps
+
+    @property
     def per_rank_settings(self) -> bool:
         """Whether ranks may have learning rates and other optimizer settings of their own; set it on every rank."""
         return self._options.get("per_rank_settings", False)
@@ -312,6 +327,13 @@ class Decentralized(torch.optim.Optimizer):
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale (with ``loss_scale=``); call ``backward()`` on it."""
         return self._trainer.scale(loss)
+
+
+def _check_trains(optimizer: torch.optim.Optimizer, models: List[torch.nn.Module]) -> None:
+    updated = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    if updated and not any(id(one) in updated for model in models for one in model.parameters()):
+        raise _core.InvalidArgument("no parameter of the optimizer belongs to the model, which would never change: make the "
+                                    "optimizer of this model's parameters()")
 
 
 def _retire_previous(optimizer: torch.optim.Optimizer) -> None:

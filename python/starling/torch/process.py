@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 
 from .. import _core, flock as _numpy_flock
 from .._graph_checks import check_digraph
+from ..topologies import Topology
 
 if TYPE_CHECKING:
     import networkx
@@ -163,9 +164,10 @@ def is_homogeneous() -> bool:
 
 def set_topology(topology=None, is_weighted: bool = False) -> bool:
     """Who talks to whom from now on: a ``networkx.DiGraph`` over the ranks (an edge i -> j lets i tell j),
-    one of our schedules by its name, or a ``starling.Topology``. Every rank must set the same.
+    one of our schedules by its name, a ``starling.Topology``, an undirected graph, which gets Metropolis weights
+    unless its edges have some, or a matrix of weights (row = receiver). Every rank must set the same.
 
-    Of a graph, the edges' weights count only with ``is_weighted``; otherwise everybody averages evenly over
+    Of a ``DiGraph``, the edges' weights count only with ``is_weighted``; otherwise everybody averages evenly over
     itself and whom it hears. Returns False, and changes nothing, while windows exist or operations are under
     way.
 
@@ -352,6 +354,10 @@ def _read(what: str, topology, nodes: int, weighted: bool):
     given = getattr(topology, "_schedule", topology)
     if isinstance(given, str):
         given = _core.make_schedule(given, nodes)
+    elif hasattr(given, "is_directed") and not given.is_directed():
+        given = Topology.from_graph(given)._schedule
+    elif isinstance(given, (list, tuple)) or hasattr(given, "shape"):
+        given = Topology.from_weights(given)._schedule
     if isinstance(given, _core.Schedule):
         if given.size != nodes:
             raise TypeError(f"the {what} {given.name} is for {given.size}, not for {nodes}")

@@ -24,6 +24,7 @@ class FlockSampler(torch.utils.data.Sampler):
     which splits by class and needs ``labels``. ``seed`` is the same on every rank. ``shuffle=False`` keeps the order of the
     data. Ranks with fewer samples repeat some, unless ``even=False``. ``set_epoch(epoch)`` says which epoch the next pass
     is, as torch's DistributedSampler wants to be told; without it they count up from 0.
+    After a death the split stays: the dead rank's samples are left out.
     """
 
     def __init__(self, dataset: Union[Sized, int], *, partition: str = "iid", labels: Optional[Sequence[int]] = None,

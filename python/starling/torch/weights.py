@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .process import state
@@ -32,21 +33,28 @@ def own_weight(operation: str, weight: object) -> float:
     return float(weight)
 
 
+def _rank(operation: str, what: str, rank: object) -> int:
+    try:
+        return operator.index(rank)
+    except TypeError:
+        raise ValueError(f"{operation}: {what} has {rank!r}; ranks are whole numbers") from None
+
+
 def source_weights(operation: str, what: str, weights: object) -> Dict[int, float]:
     if not isinstance(weights, Mapping):
         raise ValueError(f"{operation}: {what} must be a dict of ranks and weights, not {weights!r}")
-    return {int(rank): float(weight) for rank, weight in weights.items()}
+    return {_rank(operation, what, rank): float(weight) for rank, weight in weights.items()}
 
 
 def destination_weights(operation: str, what: str, weights: object) -> Dict[int, float]:
     """A list means weight 1 for each."""
     if isinstance(weights, Mapping):
-        return {int(rank): float(weight) for rank, weight in weights.items()}
+        return {_rank(operation, what, rank): float(weight) for rank, weight in weights.items()}
     if hasattr(weights, "tolist"):  # numpy's arrays, tensors
         weights = weights.tolist()
     if not isinstance(weights, (list, tuple, set, frozenset, range)):
         raise ValueError(f"{operation}: {what} must be a dict of weights or a list of ranks, not {weights!r}")
-    ranks = [int(rank) for rank in weights]
+    ranks = [_rank(operation, what, rank) for rank in weights]
     if len(set(ranks)) != len(ranks):
         raise ValueError(f"{operation}: {what} has a rank twice: {ranks}")
     return dict.fromkeys(ranks, 1.0)
