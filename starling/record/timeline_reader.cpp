@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::int64_t kSameHost = 100'000'000;  // ns by which the clocks of one host may drift apart
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 59;  // ns, 18 years: sums of a few of these fit
-constexpr Rank kMostTimelineRanks = 1 << 16;              // records hold peers in 16 bits
+constexpr std::int64_t kLongest = std::int64_t{1} << 59;       // ns, 18 years: sums of a few of these fit
+constexpr std::uint64_t kMostEvents = std::uint64_t{1} << 53;  // one every ns for a hundred days
+constexpr Rank kMostTimelineRanks = 1 << 16;                   // records hold peers in 16 bits
 
 std::int64_t whole_ns(double ns) {
   constexpr auto kMost = static_cast<double>(kLongest);
@@ -112,6 +113,8 @@ TimelinePart read_timeline_part(const std::string& path) {
   if (header.rank < 0 || header.rank >= header.size || name_count > kTimelineNames || latest > 1 ||
       (written > 0 && name_count == 0))
     refuse("is a damaged timeline");
+  if (written > kMostEvents)
+    refuse(fmt::format("is a damaged timeline: of {} events, where {} are the most", written, kMostEvents));
   // A host that is up for 18 years, a day of the year 2116.
   if (header.first.ns > kLatest || header.later[latest].ns > kLatest || header.wall_ns > 8 * kLatest)
     refuse("is a damaged timeline: its clocks are beyond all times");
@@ -127,6 +130,9 @@ TimelinePart read_timeline_part(const std::string& path) {
   for (std::uint32_t i = 0; i < name_count; ++i) {
     const char* name = text.data() + kTimelineNamesAt + i * sizeof(TimelineName);
     part.names.emplace_back(name, strnlen(name, kTimelineNameBytes));
+    if (std::any_of(name + part.names.back().size(), name + kTimelineNameBytes,
+                    [](char c) { return c != 0; }))
+      refuse(fmt::format("is a damaged timeline: its name {} has no end", i));
   }
   // When the ring has gone round, a killed writer may have been at the oldest record.
   const std::uint64_t kept = written < header.capacity ? written : header.capacity - 1;
@@ -164,6 +170,13 @@ TimelineRun read_timeline(const std::string& file) {
   TimelineRun run;
   auto files = numbered(file);
   std::erase_if(files, [](const auto& entry) { return magic_of(entry.second) == 0; });
+  if (files.empty() && magic_of(file) == kTimelineMagic)
+    throw Error(
+        fmt::format("{} is the timeline of one rank: name that of all, without the rank's number", file));
+  if (files.empty() && std::filesystem::exists(file))
+    throw Error(fmt::format(
+        "{} is no timeline: ranks with STARLING_TIMELINE={} leave {}.0, {}.1 and so on, and none is there",
+        file, file, file, file));
   if (files.empty())
     throw Error(fmt::format("there is no {}.0; was the program run with STARLING_TIMELINE={}?", file, file));
   std::int64_t newest = 0;

@@ -174,6 +174,12 @@ TEST(TimelineTest, HostileHeadersAreRefused) {
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = ~0ULL; }), HasSubstr("cut off"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = 1ULL << 58; }), HasSubstr("cut off"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.names = ~0U; }), HasSubstr("damaged"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.written = 11368254064249536533U; }),
+              HasSubstr("t.0 is a damaged timeline: of 11368254064249536533 events"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) {
+                reinterpret_cast<char*>(&head)[kTimelineNamesAt + kTimelineNameBytes - 1] = 7;
+              }),
+              HasSubstr("t.0 is a damaged timeline: its name 0 has no end"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.first.ns = ~0ULL; }), HasSubstr("clocks"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.later[head.latest].ns = 1ULL << 63; }),
               HasSubstr("clocks"));
