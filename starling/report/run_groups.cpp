@@ -42,9 +42,8 @@ void choose(RunGroup& group) {
   const auto by_rate = [](const RunCell& a, const RunCell& b) { return a.learning_rate < b.learning_rate; };
   std::stable_sort(group.cells.begin(), group.cells.end(), by_rate);
   // Means of equal accuracies in another order may differ by rounding.
-  const auto rank = [](const RunCell& cell) { return cell.mean.value_or(-1) + 1e-12; };
   for (std::size_t i = 0; i < group.cells.size(); ++i)
-    if (rank(group.cells[i]) >= group.best().mean.value_or(-1)) group.chosen = i;
+    if (group.cells[i].merit() + 1e-12 >= group.best().merit()) group.chosen = i;
 }
 
 std::string value_of(const std::vector<RunSetting>& settings, const std::string& name) {
@@ -145,6 +144,15 @@ std::optional<double> final_accuracy(const RunLog& run) {
 std::size_t RunCell::ended(RunOutcome outcome) const {
   return static_cast<std::size_t>(std::count_if(
       runs.begin(), runs.end(), [&](const RunLog* run) { return outcome_of(*run) == outcome; }));
+}
+
+double RunCell::merit() const {
+  if (ended(RunOutcome::diverged) == runs.size()) return mean.value_or(0) - 3;
+  if (!mean) return -1;
+  double sum = 0;
+  for (const RunLog* run : runs)
+    if (outcome_of(*run) != RunOutcome::diverged) sum += final_accuracy(*run).value_or(0);
+  return sum / static_cast<double>(runs.size());
 }
 
 std::vector<RunReport> RunCell::mean_reports() const {

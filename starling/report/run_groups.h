@@ -27,6 +27,9 @@ struct RunCell {
   std::optional<double> deviation;
 
   std::size_t ended(RunOutcome outcome) const;
+  /// By which cells are compared: the mean accuracy where diverged runs count 0; below all others where every
+  /// run diverged.
+  double merit() const;
   /// The mean over the runs of their reports, at the steps that all of them have.
   std::vector<RunReport> mean_reports() const;
 };
@@ -36,7 +39,7 @@ struct RunGroup {
   std::string label;                  // what tells it from the other groups
   std::vector<std::string> distinct;  // the values of RunTask::distinct
   std::vector<RunCell> cells;         // by learning rate
-  std::size_t chosen = 0;             // the best mean accuracy; of equal ones the larger learning rate
+  std::size_t chosen = 0;             // the best merit; of equal ones the larger learning rate
 
   const RunCell& best() const { return cells[chosen]; }
 };

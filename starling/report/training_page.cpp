@@ -96,7 +96,7 @@ std::vector<RunTask::Entry> drawn(const std::vector<RunTask::Entry>& entries) {
   if (entries.size() <= kMostCurves) return entries;
   std::vector<RunTask::Entry> best = entries;
   std::stable_sort(best.begin(), best.end(),
-                   [](const auto& a, const auto& b) { return a.cell->mean > b.cell->mean; });
+                   [](const auto& a, const auto& b) { return a.cell->merit() > b.cell->merit(); });
   best.resize(kMostCurves);
   std::vector<RunTask::Entry> kept;
   for (const RunTask::Entry& entry : entries)

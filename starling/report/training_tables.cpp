@@ -189,9 +189,10 @@ Table settings_table(const std::vector<RunLog>& runs) {
 
 std::string learning_rate_rule() {
   return "lr: of the learning rates that were tried, the one with the best mean final test accuracy over its "
-         "runs; of equal ones the larger. A run that diverged or did not finish counts with its last "
-         "accuracy, "
-         "and with 0 if it never had one.";
+         "runs; of equal ones the larger. A run that diverged counts with 0 here, and a learning rate with "
+         "which all diverged is chosen only where no other is left; a run that did not finish counts with "
+         "its "
+         "last accuracy, and with 0 if it never had one.";
 }
 
 }  // namespace starling

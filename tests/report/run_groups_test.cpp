@@ -39,6 +39,21 @@ TEST(RunGroups, SeedsAreRepetitionsAndTheBestRateIsChosen) {
   EXPECT_TRUE(tasks[0].compares_learning_rates());
 }
 
+TEST(RunGroups, ADivergedRunNeverBeatsAFinishedOne) {
+  const auto chosen = [](std::vector<RunLog> runs) {
+    return *group_runs(runs)[0].groups[0].best().learning_rate;
+  };
+  const RunLog poor = toy_run({"a", "ring", 0.01, 1, 0});
+  RunLog diverged = toy_run({"a", "ring", 0.1, 1, 0.9});
+  diverged.end->diverged = RunDivergence{3, 0};
+  EXPECT_EQ(chosen({poor, diverged}), 0.01);
+  EXPECT_EQ(chosen({diverged}), 0.1);
+  // Of two seeds one diverged: it counts 0.
+  const RunLog lucky = toy_run({"a", "ring", 0.1, 2, 0.9});
+  EXPECT_EQ(chosen({diverged, lucky, toy_run({"a", "ring", 0.01, 1, 0.5})}), 0.01);
+  EXPECT_EQ(chosen({diverged, lucky, toy_run({"a", "ring", 0.01, 1, 0.4})}), 0.1);
+}
+
 TEST(RunGroups, EqualAccuraciesTakeTheLargerRate) {
   // Three accuracies in another order: their means differ in the last bit.
   std::vector<RunLog> runs;
