@@ -1,6 +1,7 @@
 #include "tool/command.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -39,6 +40,8 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
+}  // namespace
+
 std::string unknown_word(const CLI::App& app, const std::string& word) {
   const bool option = word.size() > 1 && word.front() == '-';
   const std::string typed = word.substr(0, option ? word.find('=') : std::string::npos);
@@ -56,8 +59,6 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
                                      : "command",
                      typed, close.empty() ? "" : fmt::format(" (did you mean {}?)", close));
 }
-
-}  // namespace
 
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = innermost(app);
@@ -107,6 +108,16 @@ CLI::Validator whole_number() {
             return digits ? std::string() : text + " is not a whole number from 0 on";
           },
           "WHOLE NUMBER"};
+}
+
+CLI::Validator seconds_above_0() {
+  return {[](const std::string& text) {
+            char* end = nullptr;
+            const double seconds = std::strtod(text.c_str(), &end);
+            const bool good = end != text.c_str() && *end == '\0' && seconds > 0 && std::isfinite(seconds);
+            return good ? std::string() : text + " is not a number of seconds above 0";
+          },
+          "SECONDS"};
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -34,6 +34,9 @@ constexpr int kDivergedStatus = 3;
 /// their order and with what may have been meant.
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error);
 
+/// "starling run has no option '--log-dri' (did you mean --log-dir?)"
+std::string unknown_word(const CLI::App& app, const std::string& word);
+
 /// The command line as typed, for reports.
 void remember_command_line(int argc, char** argv);
 const std::string& command_line();
@@ -45,6 +48,8 @@ std::string shell_quoted(const std::string& word);
 
 /// For seeds: -1 would silently become 2^64 - 1.
 CLI::Validator whole_number();
+
+CLI::Validator seconds_above_0();
 
 /// Writes a whole file; throws Error with the system's reason.
 void write_file(const std::string& path, std::string_view text);

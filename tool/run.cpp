@@ -59,7 +59,7 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts
          const CLI::App& command) {
   options.command = program_words();
   if (const auto unknown = command.remaining(); !unknown.empty())
-    throw InvalidArgument("starling run has no option " + unknown.front() + "; see starling run --help");
+    throw InvalidArgument(unknown_word(command, unknown.front()) + "; see starling run --help");
   if (options.command.empty())
     throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
   const bool counted = command.count("--ranks") > 0;
@@ -72,6 +72,22 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts
   exit_status() = elsewhere ? run_on_hosts(options, counted, hosts, restarts, fabric)
                             : run_here(options, restarts, fabric);
   if (!timeline.empty()) merge_if_any(timeline);
+}
+
+// Its ranks meet in no store of ours.
+bool engine_starts_ranks(const FabricKind& kind) {
+  return !kind.library.empty() && kind.store.empty();
+}
+
+// What is wrong with the name of such a fabric.
+std::string started_by_engine(const std::string& fabric) {
+  for (const FabricKind& kind : fabric_kinds())
+    if (kind.name == fabric && engine_starts_ranks(kind))
+      return "starling run does not start ranks of " + fabric +
+             "; start them with mpirun, or with srun of a Slurm that knows this MPI, as in: "
+             "STARLING_FABRIC=" +
+             fabric + " mpirun -n 4 ./train";
+  return "";
 }
 
 bool is_dashes(const char* word) {
@@ -108,7 +124,7 @@ void add_run(CLI::App& app) {
   auto hosts = std::make_shared<HostsOptions>();
   std::vector<std::string> fabrics;
   for (const FabricKind& kind : fabric_kinds()) {
-    fabrics.push_back(kind.name);
+    if (!engine_starts_ranks(kind)) fabrics.push_back(kind.name);
     if (!kind.library.empty() && !kind.store.empty()) fabrics.push_back("hybrid(" + kind.name + ")");
   }
   CLI::App* command = app.add_subcommand("run", "Start a program as n ranks, on this machine or on several");
@@ -128,6 +144,7 @@ void add_run(CLI::App& app) {
       ->add_option(
           "--fabric", *fabric,
           "what ranks talk through: local (shared memory, the default) or a network's; see starling info")
+      ->check(CLI::Validator(started_by_engine, ""))
       ->check(CLI::IsMember(fabrics));
   command
       ->add_option("--on-failure", *on_failure,
@@ -141,7 +158,7 @@ void add_run(CLI::App& app) {
       ->add_option("--restart-all", *restarts,
                    "start the whole job again when it has failed, at most this often; ranks find "
                    "STARLING_RESTART=1, 2, ... and starling train resumes from its last checkpoint")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number());
   CLI::Option* on_hosts = command->add_option(
       "--hosts", hosts->hosts, "where ranks run, and how many on each host, as in a:4,b:4; needs no -n");
   const auto for_hosts = [&](const char* name, std::string& value, const char* help) {

@@ -66,7 +66,7 @@ void add_timeline(CLI::App& app) {
   CLI::App* draw = add("draw", "A picture (SVG): a row per rank, waiting lighter");
   draw->add_option("-o,--output", options->out, "the SVG file")->required();
   draw->add_option("--seconds", options->seconds, "only so long, from the middle of the run (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(seconds_above_0());
   draw->callback([options] {
     write_file(options->out, timeline_svg(read_timeline_aloud(options->file), options->seconds));
   });

@@ -1,8 +1,12 @@
 #include "starling/launch/launcher.h"
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fmt/format.h>
 #include <iostream>
+#include <string_view>
+#include <sys/resource.h>
 
 #include "starling/base/error.h"
 #include "starling/launch/exits.h"
@@ -25,6 +29,17 @@ void check(const LaunchOptions& options) {
   need_positive("grace", options.signal_grace);
 }
 
+// Many calls may be the one that finds no descriptor left; what is needed is the same for all of them.
+[[noreturn]] void explain(const Error& error, Rank ranks) {
+  if (!std::string_view(error.what()).ends_with(std::strerror(EMFILE))) throw;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  throw Error(fmt::format(
+      "{}: the limit on open files (RLIMIT_NOFILE, ulimit -n) is {}, and to start {} ranks needs up to {}: "
+      "raise it",
+      error.what(), limit.rlim_cur, ranks, Job::files_needed(ranks)));
+}
+
 // Ranks that wait for others to join hear of those that have exited.
 JobResult run_here(LaunchOptions options, Takeover& takeover) {
   const JobPart part = options.part.value_or(JobPart{0, options.ranks});
@@ -36,6 +51,14 @@ JobResult run_here(LaunchOptions options, Takeover& takeover) {
     if (more) more(rank);
   };
   return Job(options, takeover).run();
+}
+
+JobResult run_job(const LaunchOptions& options, Takeover& takeover) {
+  try {
+    return options.hosts.empty() ? run_here(options, takeover) : Job(options, takeover).run();
+  } catch (const Error& error) {
+    explain(error, options.ranks);
+  }
 }
 
 }  // namespace
@@ -51,8 +74,7 @@ int launch(int restarts, const std::function<LaunchOptions(int attempt)>& plan) 
     const LaunchOptions options = plan(attempt);
     check(options);
     if (!takeover) takeover.emplace(Job::files_needed(options.ranks));
-    const JobResult result =
-        options.hosts.empty() ? run_here(options, *takeover) : Job(options, *takeover).run();
+    const JobResult result = run_job(options, *takeover);
     if (!result.failed_by_itself || attempt >= restarts) return result.status;
     std::cerr << fmt::format("starling: the job has failed; starting all ranks again (restart {} of {})\n",
                              attempt + 1, restarts)

@@ -1,5 +1,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "launch/launched.h"
 
@@ -21,8 +23,11 @@ const std::vector<BadUsage> kBadUsages = {
     {{"-n", "2", "--"}, "no program to run"},
     {{"-n", "2", "no-such-program"}, "'no-such-program' is not in PATH"},
     {{"-n", "--", "true"}, "--ranks: 1 required"},
-    {{"-n", "2", "--bogus", "--", "true"}, "no option --bogus"},
-    {{"-n", "2", "--bogus", "true"}, "no option --bogus"},
+    {{"-n", "2", "--bogus", "--", "true"}, "no option '--bogus'"},
+    {{"-n", "2", "--bogus", "true"}, "no option '--bogus'"},
+    {{"-n", "2", "--log-dri", "x"}, "starling run has no option '--log-dri' (did you mean --log-dir?)"},
+    {{"-n", "2", "--restart-all", "-1", "--", "true"}, "--restart-all: -1 is not a whole number from 0 on"},
+    {{"-n", "2", "--fabric", "mpi", "--", "true"}, "as in: STARLING_FABRIC=mpi mpirun -n 4 ./train"},
     {{"-n", "2", "--", ""}, "name is empty"},
     {{"-n", "2", "--", "no-such-program"}, "'no-such-program' is not in PATH"},
     {{"-n", "2", "--", "./no-such"}, "'./no-such' does not exist"},
@@ -62,6 +67,24 @@ TEST(RunUsage, TheFirstWordThatIsNoOptionBeginsTheProgram) {
   }
   // Programs named like commands of the tool are programs.
   EXPECT_THAT(Finished({.words = {"-n", "1", "topo"}}).err, HasSubstr("'topo' is not in PATH"));
+}
+
+// Whichever call finds none left.
+TEST(RunUsage, TooFewOpenFilesAreToldWithTheLimit) {
+  for (const rlim_t files : {12, 16, 20}) {
+    SCOPED_TRACE(files);
+    const Finished job({.words = {}, .instead = [&] {
+                          const rlimit limit{files, files};
+                          setrlimit(RLIMIT_NOFILE, &limit);
+                          execl(STARLING_TOOL_PATH, "starling", "run", "-n", "4", "--", "true", nullptr);
+                          return 1;
+                        }});
+    EXPECT_EQ(job.status, 2);
+    EXPECT_THAT(job.err,
+                HasSubstr("the limit on open files (RLIMIT_NOFILE, ulimit -n) is " + std::to_string(files) +
+                          ", and to start 4 ranks needs up to 80: raise it"));
+    EXPECT_EQ(count(job.err, "\n"), 1) << job.err;
+  }
 }
 
 TEST(RunUsage, AScriptThatCannotStartIsToldToo) {

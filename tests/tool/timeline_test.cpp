@@ -86,8 +86,17 @@ TEST(TimelineCommand, BadInputIsOneLine) {
     return run.err;
   };
   EXPECT_THAT(complaint("merge"), HasSubstr("t.json.0; was the program run with STARLING_TIMELINE="));
+  folder.write("t.json", "{}");
+  EXPECT_THAT(complaint("summary"), HasSubstr("t.json is no timeline: ranks with STARLING_TIMELINE="));
   write_parts(folder, {0}, 1);
   const std::string good = read_file(folder.path("t.json.0"));
+  folder.write("t.json", good);
+  std::filesystem::remove(folder.path("t.json.0"));
+  EXPECT_THAT(complaint("summary"), HasSubstr("t.json is the timeline of one rank"));
+  const ToolRun backwards =
+      run_tool({"timeline", "draw", folder.path("t.json"), "--seconds", "-1", "-o", folder.path("t.svg")});
+  EXPECT_EQ(backwards.status, 2);
+  EXPECT_THAT(backwards.err, HasSubstr("--seconds: -1 is not a number of seconds above 0"));
   folder.write("t.json.0", good.substr(0, 100'000));
   EXPECT_THAT(complaint("summary"), HasSubstr("t.json.0 is cut off"));
   folder.write("t.json.0", "hello, this is a text and nothing else");

@@ -241,7 +241,7 @@ void add_sweep(CLI::App& app) {
                    "logs and the report go into this folder; a second call goes on there")
       ->capture_default_str();
   command->add_option("--at-once", options->at_once, "how many runs at a time; 0: as many as there are cores")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number());
   command->add_flag("--list", options->list, "say what would be run, and run nothing");
   const auto add = [&](const std::string& typed, const std::string& name) {
     return command
