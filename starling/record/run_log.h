@@ -110,6 +110,7 @@ struct RunEnd {
   Step step = 0;
   double seconds = 0;
   std::optional<RunDivergence> diverged = {};
+  bool already = false;  // before it was resumed: nothing was left to do, and the log had its end. Not logged
 };
 
 /// Each is a whole line, newline included.

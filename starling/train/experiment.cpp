@@ -101,6 +101,7 @@ class Run {
                                                         .on_nonfinite = experiment.on_nonfinite,
                                                         .on_peer_failure = experiment.on_peer_failure});
     last_.workers = flock.size();
+    sent_.resize(static_cast<std::size_t>(flock.size()));
     uncounted_ = flock.bytes_sent();
   }
 
@@ -111,6 +112,10 @@ class Run {
       last_.workers = flock_.size();
       carried_ = position_.bytes;
       saved_ = std::floor(last_.epoch / every_ + 1e-9);
+      if (position_.epoch >= experiment_.epochs) {
+        report_(RunEnd{trainer_->steps(), last_.seconds, {}, true});
+        return last_;
+      }
       report_(RunResume{trainer_->steps(), {}, {}, resumed->reset});
     } else {
       report_(header());
@@ -125,10 +130,6 @@ class Run {
         next.step = 0;
         save(next);
       }
-    }
-    if (!evaluated_.test_accuracy) {
-      begin_ = Clock::now();
-      evaluate();  // resumed behind its end
     }
     checkpoints_.finish();
     tell_problem();
@@ -158,6 +159,16 @@ class Run {
 
   // Of this rank, in all of the run.
   std::uint64_t bytes() const { return carried_ + flock_.bytes_sent() - uncounted_; }
+
+  // The first survivor's checkpoint has them.
+  std::uint64_t bytes_of_the_dead() const {
+    Rank first = 0;
+    while (std::find(dead_.begin(), dead_.end(), first) != dead_.end()) ++first;
+    if (flock_.rank() != first) return 0;
+    std::uint64_t sum = 0;
+    for (const Rank rank : dead_) sum += sent_[static_cast<std::size_t>(rank)];
+    return sum;
+  }
 
   RunHeader header() const {
     RunHeader header;
@@ -205,7 +216,7 @@ class Run {
       if (experiment_.reports > 0 && position_.step % every == 0 && !at_end) tell();
       if (position_.step < steps && due(epoch) && !agree_on_divergence()) save(position_);
     }
-    last_.epoch = position_.epoch + 1;
+    if (!diverged_) last_.epoch = position_.epoch + 1;
   }
 
   // As many as the longest shard gives; or, where shorter ones begin again, as one of mean length.
@@ -297,32 +308,37 @@ class Run {
                                 waited,
                                 combined,
                                 std::max(0.0, seconds - waited - combined),
-                                static_cast<double>(bytes()),
                                 taken_ > 0 ? 1.0 : 0.0,
                                 trainer_->staleness().sum,
                                 static_cast<double>(trainer_->staleness().used)};
     std::vector<double> oldest = {static_cast<double>(trainer_->staleness().oldest), bad_step_and_rank()};
+    const std::uint64_t sent = bytes();
     const Aside aside(*this);
     const std::size_t own = sums.size();
+    const std::size_t ranks = sent_.size();
     const View view = flock_.view();
     for (Rank rank = 0; rank < flock_.size(); ++rank) sums.push_back(view.has(rank) ? 0 : 1);
+    sums.resize(own + 2 * ranks);
+    sums[own + ranks + static_cast<std::size_t>(flock_.rank())] = static_cast<double>(sent);
     flock_.allreduce(sums, Reduction::sum, "experiment/report");
     flock_.allreduce(oldest, Reduction::max, "experiment/oldest");
     std::vector<Rank> dead;
     for (Rank rank = 0; rank < flock_.size(); ++rank)
       if (sums[own + static_cast<std::size_t>(rank)] > 0) dead.push_back(rank);
     note_dead(dead);
+    // What the dead had sent until they were last heard of still counts.
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      sent_[rank] = std::max(sent_[rank], static_cast<std::uint64_t>(sums[own + ranks + rank]));
     last_.step = trainer_->steps();
     last_.seconds += seconds;
-    // Of a run that was resumed at its end there is none.
     last_.loss = sums[1] > 0 ? sums[0] / sums[1] : std::numeric_limits<double>::quiet_NaN();
     last_.images_per_second = sums[2] / std::max(seconds, 1e-9);
     last_.waiting += sums[3] / last_.workers;
     last_.combining += sums[4] / last_.workers;
     last_.computing += sums[5] / last_.workers;
-    last_.bytes_sent = static_cast<std::uint64_t>(sums[6]);
-    last_.taking_part = static_cast<int>(sums[7]);
-    last_.staleness = sums[9] > 0 ? sums[8] / sums[9] : 0;
+    last_.bytes_sent = std::accumulate(sent_.begin(), sent_.end(), std::uint64_t{0});
+    last_.taking_part = static_cast<int>(sums[6]);
+    last_.staleness = sums[8] > 0 ? sums[7] / sums[8] : 0;
     last_.staleness_most = oldest[0];
     last_.consensus_distance = trainer_->consensus_distance();
     note_divergence(oldest[1]);
@@ -408,7 +424,7 @@ class Run {
     position.totals = last_;
     position.totals.seconds +=
         position.step > 0 ? std::chrono::duration<double>(Clock::now() - begin_).count() : 0;
-    position.bytes = bytes();
+    position.bytes = bytes() + bytes_of_the_dead();
     checkpoints_.save(*trainer_, position);
   }
 
@@ -428,7 +444,8 @@ class Run {
   ExperimentCheckpoints checkpoints_;
   double saved_ = 0;  // checkpoints that were due
   std::vector<Rank> dead_;
-  std::size_t dealt_ = 0;  // whose samples others have
+  std::vector<std::uint64_t> sent_;  // by each rank, as it last reported
+  std::size_t dealt_ = 0;            // whose samples others have
   RunPosition position_;
   RunReport last_;
   RunReport evaluated_;

@@ -92,7 +92,8 @@ using Reporter = std::function<void(const RunEvent&)>;
 
 /// Trains. `report` is called on every rank, with the same everywhere; the header's command and date are the
 /// caller's to fill in. A run whose loss is not a finite number any more ends soon, and RunEnd says so.
-/// Returns the last evaluation.
+/// Returns the last evaluation. Where a complete run is resumed, RunEnd is the only event, and what was saved
+/// of its last report is returned.
 RunReport run_experiment(Flock& flock, const Experiment& experiment, const Reporter& report,
                          const CheckpointOptions& checkpoints = {});
 

@@ -76,6 +76,8 @@ TEST(TrainCommand, EndsARunThatDivergesAndSaysWhereItBegan) {
   EXPECT_EQ(log.back().at("kind"), "end");
   EXPECT_LT(log.back().at("diverged_step"), 10);
   EXPECT_LE(log.back().at("step"), 20);
+  for (const json& report : of_kind(log, "report"))  // of 10 steps is an epoch
+    EXPECT_NEAR(report.at("epoch").get<double>(), report.at("step").get<double>() / 10, 1e-9);
   EXPECT_FALSE(std::filesystem::exists(folder.path("saved/step-000000010")));
 }
 
@@ -145,6 +147,7 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   // Found before there are workers.
   refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
   refuses({"--lr", "nan"}, "lr = nan");
+  refuses({"--drop", "2"}, "--drop: drop = 2 is not a share of the messages, from 0 to below 1");
   refuses({"--on-nonfinite", "maybe"}, "unknown on_nonfinite 'maybe'; valid are raise, skip, ignore");
   refuses({"--alpha", "0.1", "--partition", "contiguous"},
           "alpha = 0.1 and partition = contiguous say two things");
@@ -288,6 +291,33 @@ TEST(TrainCommand, FailsWhereTheLastCheckpointCouldNotBeWritten) {
                              HasSubstr("the exit status will be 1"), HasSubstr("done:")));
   EXPECT_EQ(of_kind(read_log(metrics), "not_saved").size(), 1U);
   EXPECT_EQ(of_kind(read_log(metrics), "end").size(), 1U) << "training goes on";
+}
+
+TEST(TrainCommand, HasNothingToDoWhereTheRunIsComplete) {
+  const Folder folder;
+  const auto again = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--checkpoint", folder.path("saved"), "--checkpoint-every", "0.5", "--metrics",
+                             folder.path("m.jsonl")});
+    return train_tool(more);
+  };
+  ASSERT_EQ(again({}).status, 0);
+  const std::string log = read_file(folder.path("m.jsonl"));
+  const std::string complete = "nothing is left to do: the run is complete at step 10; with more --epochs";
+  const ToolRun run = again({"--resume"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr(complete));
+  EXPECT_EQ(lines_in(run.out + run.err), 1U) << run.out << run.err;
+  EXPECT_EQ(read_file(folder.path("m.jsonl")), log);
+  // Killed before it wrote its end, a log gets no more than that.
+  folder.write("m.jsonl", log.substr(0, log.rfind("{\"kind\":\"end\"")));
+  EXPECT_THAT(again({"--resume"}).out, HasSubstr(complete));
+  const auto ended = read_log(folder.path("m.jsonl"));
+  EXPECT_EQ(ended.back().at("kind"), "end");
+  EXPECT_EQ(lines_in(read_file(folder.path("m.jsonl"))), lines_in(log));
+  const ToolRun longer = again({"--resume", "--epochs", "2"});
+  EXPECT_EQ(longer.status, 0) << longer.err;
+  EXPECT_THAT(longer.out,
+              AllOf(HasSubstr("resumed from the checkpoint of step 10"), HasSubstr("done: 20 steps")));
 }
 
 TEST(TrainCommand, BeginsAnewWhereThereIsNothingToResume) {

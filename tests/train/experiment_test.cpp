@@ -64,9 +64,12 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
 TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
   Experiment experiment = small_experiment();
   experiment.on_peer_failure = "reweight";
+  std::uint64_t sent = 0;
   const auto ends = run_four(
       experiment,
-      [](Flock& flock, const RunReport& report) {
+      [&](Flock& flock, const RunReport& report) {
+        require(report.bytes_sent > sent, "what the dead had sent is forgotten");
+        sent = report.bytes_sent;
         if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
       },
       [](const RunReport& last) {

@@ -63,6 +63,9 @@ Experiment TrainSettings::complete(const Settings& table) const {
   Experiment whole = experiment;
   need_positive(table, "lr", lr);
   need_positive(table, "alpha", alpha);
+  if (!(whole.drop >= 0 && whole.drop < 1))
+    throw InvalidArgument(fmt::format("{}: drop = {} is not a share of the messages, from 0 to below 1",
+                                      table.where("drop"), whole.drop));
   if (lr) {
     const Spec optimizer = parse_spec(whole.optimizer);
     if (!has_rate(optimizer) || first_counts(table, "lr", "optimizer"))

@@ -38,6 +38,16 @@ TrainView::TrainView(const Experiment& experiment, std::string metrics, bool res
       terminal_(isatty(STDOUT_FILENO) != 0) {}
 
 void TrainView::show(const RunEvent& event) {
+  if (const auto* end = std::get_if<RunEnd>(&event); end != nullptr && end->already) {
+    // Killed between its last checkpoint and its end, it lacks the line.
+    const bool lacks_end = std::filesystem::exists(metrics_) && !read_run_log(metrics_).finished();
+    if (lacks_end) write(to_line(*end), false);
+    line(
+        fmt::format("nothing is left to do: the run is complete at step {}; with more --epochs than {} it "
+                    "goes on from there",
+                    end->step, epochs_));
+    return;
+  }
   std::visit(
       [&](const auto& one) {
         auto whole = one;
