@@ -16,7 +16,10 @@ constexpr std::uint64_t kNumbered = 2000;
 Collective::Collective(MessageKind kind, std::shared_ptr<Core> core, Topic& topic)
     : Operation(kind, std::move(core), topic),
       sequence_(core_->mailbox.next_call(topic)),
-      safe_(core_->reweighting()) {}
+      safe_(core_->reweighting()) {
+  // A sum of gradients of different steps would be wrong without a word.
+  if (topic.call) step_in_messages_ = std::max<Step>(0, topic.call->step.load(std::memory_order_relaxed));
+}
 
 void Collective::start() {
   attempt();

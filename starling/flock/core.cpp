@@ -6,6 +6,7 @@
 
 #include "starling/base/error.h"
 #include "starling/record/log.h"
+#include "starling/topology/graph.h"
 #include "starling/topology/registry.h"
 #include "starling/topology/relabel.h"
 
@@ -16,6 +17,28 @@ std::vector<Rank> everybody(Rank size) {
   std::vector<Rank> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   return all;
+}
+
+/// Whether these ranks reach each other in the rounds of a period, without anybody else.
+bool connects(const Schedule& schedule, const std::vector<Rank>& ranks) {
+  constexpr Step kEndless = 256;  // rounds to look at of a schedule that does not repeat
+  const auto place = [&](Rank rank) { return std::lower_bound(ranks.begin(), ranks.end(), rank); };
+  std::vector<std::pair<Rank, Rank>> edges;
+  Exchange exchange;
+  for (Step step = 0; step < (schedule.period() > 0 ? schedule.period() : kEndless); ++step)
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      schedule.exchange(step, ranks[i], exchange);
+      const auto hears = [&](Rank from) {
+        const auto at = place(from);
+        if (at != ranks.end() && *at == from && from != ranks[i])
+          edges.emplace_back(static_cast<Rank>(at - ranks.begin()), static_cast<Rank>(i));
+      };
+      for (const Source& source : exchange.sources) hears(source.rank);
+      for (std::int64_t k = 0; k < exchange.group.size(); ++k) hears(exchange.group[k]);
+    }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return !unreachable(StoredGraph(static_cast<Rank>(ranks.size()), edges, /*directed=*/true));
 }
 
 }  // namespace
@@ -111,24 +134,28 @@ Step Core::step_of(const Course& course) const {
   return course.step;
 }
 
-// A schedule that cannot be had for so few ranks stays as it was: what is missing goes to the receiver itself
-// in every step.
+// A schedule that cannot be had for so few ranks, or is a program's own, stays as it was while it connects
+// them: what is missing goes to the receiver itself in every step.
 const SchedulePtr& Core::schedule_in(Course& course, const View& view) {
   SchedulePtr& found = course.in_view[view.epoch];
   if (found) return found;
   const bool whole = size() == fabric->size() && std::is_sorted(members.begin(), members.end());
-  if (view.epoch == 0) {
-    found = whole ? course.schedule : relabel(course.schedule, members, fabric->size());
-    return found;
-  }
+  const SchedulePtr original = whole ? course.schedule : relabel(course.schedule, members, fabric->size());
+  if (view.epoch == 0) return found = original;
+  const auto over_the_living = [&](const std::string& name) {
+    return relabel(make_schedule(name, static_cast<Rank>(view.members.size())), view.members, fabric->size());
+  };
   try {
-    found = relabel(make_schedule(course.schedule->name(), static_cast<Rank>(view.members.size())),
-                    view.members, fabric->size());
-  } catch (const InvalidArgument& error) {
+    found = over_the_living(course.schedule->name());
+  } catch (const InvalidArgument&) {
+    const bool stays = connects(*original, view.members);
     log(LogLevel::normal,
-        fmt::format("rank {} keeps {} with gaps, since over the {} live ranks it is impossible: {}", self(),
-                    course.schedule->name(), view.members.size(), error.what()));
-    found = whole ? course.schedule : relabel(course.schedule, members, fabric->size());
+        fmt::format(
+            "rank {}: its topology ({}) cannot be made for the {} ranks that are left, {}", self(),
+            course.schedule->name().empty() ? "the program's own" : course.schedule->name(),
+            view.members.size(),
+            stays ? "and goes on without the others" : "who lost their connection: exponential from now on"));
+    found = stays ? original : over_the_living("exponential");
   }
   return found;
 }

@@ -81,23 +81,24 @@ void Flock::set_send_limit(std::uint64_t bytes) {
 // The receiver's reading rings no bell here, so this looks again and again, and lets go when half is read.
 void Flock::await_reader(const Topic& topic, Rank to) const {
   Fabric& fabric = *core_->fabric;
-  std::uint64_t most = core_->hub->send_limit;
-  if (!fabric.backlogged(to, most)) return;
-  most /= 2;
+  const std::uint64_t limit = core_->hub->send_limit;
+  if (!fabric.backlogged(to, limit)) return;
   const auto started = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> timeout = core_->hub->timeout.load();
   const auto end = started + core_->hub->timeout.load();
   constexpr std::chrono::seconds kTellAfter{5};
   bool told = false;
-  while (fabric.alive(to) && fabric.backlogged(to, most)) {
+  while (fabric.alive(to) && fabric.backlogged(to, limit / 2)) {
     const std::uint32_t ticket = fabric.ticket();
     core_->hub->advance_in_flight(nullptr);
     core_->hub->enter();
     const auto now = std::chrono::steady_clock::now();
     const std::string text = fmt::format(
-        "rank {} to read what rank {} has sent it in {}: more than {} bytes are unread "
-        "(STARLING_SEND_LIMIT={})",
-        to, core_->self(), topic.text, most, core_->hub->send_limit.load());
-    if (now > end) throw TimedOut("waited longer than the timeout for " + text);
+        "rank {} to read what rank {} has sent it in {}: the limit of {} unread bytes is reached "
+        "(set_send_limit, STARLING_SEND_LIMIT)",
+        to, core_->self(), topic.text, limit);
+    if (now > end)
+      throw TimedOut(fmt::format("waited {:.3g} s, longer than the timeout, for {}", timeout.count(), text));
     if (now - started > kTellAfter && !told) {
       told = true;
       log(LogLevel::normal, fmt::format("rank {} has been waiting 5 s for {}", core_->self(), text));

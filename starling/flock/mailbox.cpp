@@ -259,10 +259,20 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
   }
   std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", topic.described(),
                                  expected.source, sent, fabric_->rank(), wanted);
+  if (expected.detail_means == Detail::schedule && header.detail != expected.detail &&
+      header.kind == static_cast<std::uint16_t>(expected.kind))
+    text = fmt::format("{}: ranks {} and {} have different schedules; set the same topology on every rank",
+                       topic.described(), expected.source, fabric_->rank());
   // Counts of internal blocks are padded, and say nothing to the user.
   if (topic.call && header.count != expected.count && !expected.any_count)
     text = fmt::format("{}: ranks {} and {} have models of different sizes; give all ranks the same model",
                        topic.described(), expected.source, fabric_->rank());
+  else if (topic.call && header.step != expected.step &&
+           header.kind == static_cast<std::uint16_t>(expected.kind))
+    text = fmt::format(
+        "{}: rank {} is in step {} and rank {} in step {}: call backward() and step() equally often on all "
+        "ranks",
+        topic.described(), expected.source, header.step, fabric_->rank(), expected.step);
   const Key about{expected.name, expected.sequence};
   quarrel(expected.source, about);
   const Outgoing message = fabric_->reserve(text.size());

@@ -117,6 +117,7 @@ void Trainer::State::accumulated(std::size_t i, const torch::Tensor& part) {
   arrivals[i].used.reset();
   note_computed(i);
   if (count > needed && withheld) std::rethrow_exception(withheld);
+  if (failure) return;  // step() tells
   if (count > needed && completed[placed.bucket])
     throw InvalidArgument(
         fmt::format("backward() has computed the gradient of {} again after it was sent, while others are "

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -13,6 +14,7 @@
 #include "starling/fabric/local/local.h"
 #include "starling/flock/flock.h"
 #include "starling/flock/membership.h"
+#include "starling/topology/stored.h"
 
 // Membership after deaths: everybody does a step in the same view, and what is computed is always an average.
 
@@ -198,6 +200,23 @@ TEST(KillTest, AScheduleWithGapsIsNotSlow) {
     // Waiting for the dead each time would take 50 s.
     if (std::chrono::steady_clock::now() - started > std::chrono::seconds(20))
       throw Error("waits for the dead");
+  });
+  for (const Rank rank : run.survivors()) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
+}
+
+// A star of the program's own: without its centre the others would never meet again.
+TEST(KillTest, SurvivorsWhoseTopologyFallsApartMeetAnew) {
+  DeathRun run(4, {.kill_at_post = {{0, 30}}}, 0);
+  run.run([](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.on_peer_failure(OnPeerFailure::reweight);
+    flock.set_schedule(schedule_from_edges(4, {{0, 1}, {0, 2}, {0, 3}}, Weights::metropolis));
+    std::vector<double> x = {1};
+    for (int k = 0; k < 60; ++k) flock.neighbor_allreduce(x);
+    while (fabric->alive(0)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    x[0] = flock.rank();
+    for (int k = 0; k < 60; ++k) flock.neighbor_allreduce(x);
+    if (std::abs(x[0] - 2) > 1e-6) throw Error(fmt::format("{} is not the mean", x[0]));
   });
   for (const Rank rank : run.survivors()) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }

@@ -53,6 +53,15 @@ class RunTwoHosts : public RunHosts {
   }
 };
 
+TEST_F(RunTwoHosts, TooFewOpenFilesAreToldAtOnce) {
+  const Finished job({.words = {"-n", "3", "--fabric", "c10d", "--", "sh", "-c",
+                                "ulimit -n 12; exec " STARLING_EXAMPLE_PATH}});
+  EXPECT_NE(job.status, 0);
+  EXPECT_THAT(
+      job.err,
+      HasSubstr("the limit on open files (RLIMIT_NOFILE, ulimit -n) is 12, and 3 ranks over c10d need "));
+}
+
 TEST_F(RunTwoHosts, RanksAreNumberedOverHostsAndMeetAtOnePlace) {
   const Finished job({.words = words("echo $STARLING_HOST $STARLING_RANK/$STARLING_SIZE $RANK/$WORLD_SIZE "
                                      "$LOCAL_RANK/$LOCAL_WORLD_SIZE $STARLING_FABRIC $STARLING_INTERFACE "

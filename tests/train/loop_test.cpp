@@ -168,6 +168,22 @@ TEST(Loop, AnyNumberOfBackwardPassesAddsUp) {
     });
 }
 
+// One rank adds up two passes in its first step, the other in its second: their sums do not belong together.
+TEST(Loop, GradientsOfDifferentStepsAreNotAveraged) {
+  for (const char* method : {"allreduce", "bytegrad"})
+    on_ranks(2, [&](Flock& flock) {
+      Loop loop(flock, {.method = method, .accumulation = 0});
+      const std::string text = message_of<Mismatch>([&] {
+        for (Step t = 0; t < 2; ++t) {
+          loop.trainer.zero_grad();
+          for (Step k = 0; k < (t == flock.rank() ? 2 : 1); ++k) loop.backward(10 * t + k);
+          loop.trainer.step();
+        }
+      });
+      require(text.find("call backward() and step() equally often on all ranks") != std::string::npos, text);
+    });
+}
+
 TEST(Loop, TorchsOwnZeroGradWorks) {
   for (const char* method : {"dsgd-awc", "allreduce"})
     on_ranks(2, [&](Flock& flock) {

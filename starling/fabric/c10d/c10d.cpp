@@ -1,11 +1,13 @@
 #include "starling/fabric/c10d/c10d.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -122,6 +124,22 @@ std::shared_ptr<NetworkFabric> adopt_c10d(Groups groups, StorePtr store) {
 
 namespace {
 
+// Gloo waits for connections that it cannot open, as if they were late.
+void check_open_files(Rank ranks) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  std::error_code ignored;
+  const std::filesystem::directory_iterator open("/proc/self/fd", ignored);
+  const auto in_use = static_cast<rlim_t>(std::distance(begin(open), end(open)));
+  constexpr rlim_t kGroups = 3, kOther = 8;  // of Gloo; listeners, pollers, the store
+  const rlim_t needed = in_use + kGroups * static_cast<rlim_t>(ranks - 1) + kOther;
+  if (limit.rlim_cur < needed)
+    throw Error(
+        fmt::format("the limit on open files (RLIMIT_NOFILE, ulimit -n) is {}, and {} ranks over c10d need "
+                    "{} in each process: raise it",
+                    limit.rlim_cur, ranks, needed));
+}
+
 // Ranks that leave and join anew must not find what they said before in the store.
 int joined_before(const FabricRequest& request) {
   static std::mutex mutex;
@@ -153,6 +171,7 @@ std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const Fab
 
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
+  check_open_files(request.size);
   const StorePtr job = meet(request, true);
   StorePtr store = job;
   if (const int times = joined_before(request); times > 0)
