@@ -245,14 +245,12 @@ TEST(Resume, FromNothingIsFromTheStart) {
   const RunLog log = place.log();  // begins with a header, or this throws
   EXPECT_TRUE(log.resumes.empty());
   EXPECT_EQ(log.end->step, 20);
-  // A run that has ended is judged again, and nothing more.
+  // Of a run that has ended nothing is left to do.
   place.finish(experiment, {.resume = true});
   const RunLog again = place.log();
-  ASSERT_EQ(again.resumes.size(), 1U);
+  EXPECT_TRUE(again.resumes.empty());
   EXPECT_EQ(again.end->step, 20);
-  EXPECT_EQ(again.reports.back().test_accuracy, log.reports.back().test_accuracy);
-  EXPECT_TRUE(std::isnan(again.reports.back().loss)) << "nothing was trained";
-  EXPECT_EQ(again.reports.back().bytes_sent, log.reports.back().bytes_sent);
+  EXPECT_EQ(again.reports.size(), log.reports.size());
 }
 
 TEST(Resume, TheLastOnesAreKept) {
