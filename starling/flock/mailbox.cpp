@@ -259,10 +259,8 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
   }
   std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", topic.described(),
                                  expected.source, sent, fabric_->rank(), wanted);
-  if (expected.detail_means == Detail::schedule && header.detail != expected.detail &&
-      header.kind == static_cast<std::uint16_t>(expected.kind))
-    text = fmt::format("{}: ranks {} and {} have different schedules; set the same topology on every rank",
-                       topic.described(), expected.source, fabric_->rank());
+  if (expected.detail_means == Detail::schedule && header.detail != expected.detail)
+    text += "; set the same topology on every rank";
   // Counts of internal blocks are padded, and say nothing to the user.
   if (topic.call && header.count != expected.count && !expected.any_count)
     text = fmt::format("{}: ranks {} and {} have models of different sizes; give all ranks the same model",
