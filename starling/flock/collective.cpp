@@ -18,7 +18,8 @@ Collective::Collective(MessageKind kind, std::shared_ptr<Core> core, Topic& topi
       sequence_(core_->mailbox.next_call(topic)),
       safe_(core_->reweighting()) {
   // A sum of gradients of different steps would be wrong without a word.
-  if (topic.call) step_in_messages_ = std::max<Step>(0, topic.call->step.load(std::memory_order_relaxed));
+  if (topic.call && topic.call->same_step)
+    step_in_messages_ = topic.call->step.load(std::memory_order_relaxed);
 }
 
 void Collective::start() {

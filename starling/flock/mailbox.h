@@ -46,6 +46,7 @@ struct UserCall {
   std::string call;
   std::string part;            // empty where it has none
   std::atomic<Step> step{-1};  // -1: it counts none
+  bool same_step = false;      // what its collectives sum belongs to one step on all ranks
 };
 
 /// Everything under one name: how many messages went to and were expected from each rank, and how many

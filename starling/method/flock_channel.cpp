@@ -36,6 +36,7 @@ class FlockChannel final : public Channel {
       call_ = std::make_shared<UserCall>();
       call_->call = options.call;
       call_->part = options.part;
+      call_->same_step = options.same_step;
       flock_.set_user_call(name_, call_);
     }
     if (options.message != DType::float32) short_form_ = make_short_form(options.message, options.ends);

@@ -19,6 +19,8 @@ struct ChannelOptions {
   /// What messages call what happens here: the user's call, and which part of it, as in "bucket 0".
   std::string call = {};
   std::string part = {};
+  /// What its collectives sum belongs to one step on all ranks: an error otherwise.
+  bool same_step = false;
 };
 
 /// Made by every rank, under the same name.

@@ -192,7 +192,7 @@ void Trainer::State::make_driver(const MethodPtr& method, const SchedulePtr& sch
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
         make_flock_channel(flock, name,
                            {schedule, message, method->relay_rule(), ends_in(buckets[b], parameters),
-                            "Trainer::step()", fmt::format("bucket {}", b)})));
+                            "Trainer::step()", fmt::format("bucket {}", b), method->averages_gradients()})));
     blocks.back()->hypers = local->hypers();
     if (options.on_nonfinite != "ignore")
       blocks.back()->on_nonfinite = [this, b](ConstBlock result) { raise_nonfinite(b, result); };
