@@ -173,7 +173,7 @@ void DeathRun::collectives() {
       const auto ranks = flock.allgather(std::vector<Rank>{flock.rank()});
       for (const Rank rank : ranks) mine.add(rank);
       std::vector<double> word = {value};
-      const Rank root = flock.view().members.front();
+      const Rank root = ranks.front();  // what all have heard; views come to each at its own moment
       try {
         flock.broadcast(word, root);
         mine.add(word[0] - root);
