@@ -6,30 +6,22 @@
 #include <stdexcept>
 #include <unistd.h>
 
+#include "starling/base/median.h"
+#include "starling/base/stopwatch.h"
 #include "starling/record/checkpoint_writer.h"
 
 // A checkpoint beside a plain write() and fsync() of the same bytes into the same folder, in turns, since
 // disks have moods: `ratio` is the median of the ratios of neighbours, and is to stay below 1.3. `stall` is
 // what the owner waits in save(), as a part of the plain write.
 
+namespace starling::bench {
 namespace {
 
-using namespace starling;
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBytes = 100'000'000;
 constexpr std::size_t kParts = 20;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// 100 MB of parts, and a folder beside the program's working directory: /tmp may be memory.
 class Work {
@@ -126,3 +118,4 @@ BENCHMARK(checkpoint_file)->UseManualTime()->Iterations(15)->Unit(benchmark::kMi
 BENCHMARK(checkpoint_save)->UseManualTime()->Iterations(15)->Unit(benchmark::kMillisecond);
 
 }  // namespace
+}  // namespace starling::bench

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/stopwatch.h"
+#include "starling/base/median.h"
+#include "starling/base/stopwatch.h"
 #include "starling/codec/registry.h"
 #include "starling/kernel/copy.h"
 
@@ -13,9 +14,8 @@
 // second, over those of the copy: 1 is what the memory can do. `block_bytes/s` counts the block alone. Ratios
 // are of medians.
 
+namespace starling::bench {
 namespace {
-
-using namespace starling;
 
 // At the begin of a cache line, as parameters lie in buckets.
 template <typename T>
@@ -90,3 +90,4 @@ const bool kEnlisted = [] {
 }();
 
 }  // namespace
+}  // namespace starling::bench

@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/stopwatch.h"
+#include "starling/base/median.h"
+#include "starling/base/stopwatch.h"
 #include "starling/report/table.h"
 #include "starling/simulate/consensus.h"
 #include "starling/topology/mixer.h"
@@ -36,7 +37,7 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
-namespace starling {
+namespace starling::bench {
 namespace {
 
 struct StepFigure {
@@ -165,12 +166,12 @@ void exchange_of_one_rank() {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::bench
 
 int main() {
-  starling::memory_of_a_million();  // first: children inherit what the parent has touched
-  const bool met = starling::steps_at_4900();
-  starling::time_of_a_round();
-  starling::exchange_of_one_rank();
+  starling::bench::memory_of_a_million();  // first: children inherit what the parent has touched
+  const bool met = starling::bench::steps_at_4900();
+  starling::bench::time_of_a_round();
+  starling::bench::exchange_of_one_rank();
   return met ? 0 : 1;
 }

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/stopwatch.h"
+#include "starling/base/median.h"
+#include "starling/base/stopwatch.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
@@ -16,9 +17,8 @@
 // size. `of_pass`: over a plain loop that reads and writes the same blocks and only ors words: the ceiling of
 // a pass. Ratios are of medians.
 
+namespace starling::bench {
 namespace {
-
-using namespace starling;
 
 using Block = std::vector<std::uint64_t>;
 
@@ -89,11 +89,12 @@ void update_block(benchmark::State& state, bool adam) {
   const Term terms[] = {{x.data(), 0.5}, {theirs.data(), 0.5}};
   const Term own[] = {{x.data(), 1}};
   const auto update = [&](std::span<const Term> from, float* also) {
-    const Stride stride{from, gradient.data(), 1, x.data(), also, count};
+    const auto of = [&](float* values) { return Buffer(DType::float32, values, count); };
+    const UpdatePass pass{from, of(gradient.data()), 1, of(x.data()), of(also)};
     if (adam)
-      adam_update(DType::float32, stride, {}, m.data(), v.data(), 10);
+      adam_update(pass, {}, of(m.data()), of(v.data()), 10);
     else
-      sgd_update(DType::float32, stride, {.lr = 1e-6, .momentum = 0.9}, m.data(), false);
+      sgd_update(pass, {.lr = 1e-6, .momentum = 0.9}, of(m.data()), false);
   };
   std::vector<double> fused, passes, copies;
   for (auto _ : state) {
@@ -147,3 +148,4 @@ const bool kEnlisted = [] {
 }();
 
 }  // namespace
+}  // namespace starling::bench

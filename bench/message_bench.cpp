@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/stopwatch.h"
+#include "starling/base/median.h"
 #include "starling/base/random.h"
+#include "starling/base/stopwatch.h"
 #include "starling/method/short_form.h"
 
 // What a block of float32 costs that travels in fewer bits: `encode` makes the message, `average` takes a
@@ -13,9 +14,8 @@
 // messages) per second, over those of the copy; `block_bytes/s` counts the block alone. Ratios are of
 // medians.
 
+namespace starling::bench {
 namespace {
-
-using namespace starling;
 
 void message_block(benchmark::State& state, DType message, bool average) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
@@ -64,3 +64,4 @@ const bool kMessagesEnlisted = [] {
 }();
 
 }  // namespace
+}  // namespace starling::bench

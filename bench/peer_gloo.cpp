@@ -12,8 +12,8 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include "bench/ranks.h"
 #include "bench/work.h"
-#include "tool/bench_ranks.h"
 
 namespace starling::bench {
 namespace {
@@ -75,9 +75,9 @@ void run(const std::vector<std::string>& arguments) {
   const MeetingFolder folder;
   constexpr std::chrono::minutes kLimit{5};
   const auto by_rank =
-      tool::run_ranks(work.ranks, static_cast<std::size_t>(work.batches), kLimit,
-                      [&](int rank, const auto& meet) { return measure(work, rank, folder.path(), meet); });
-  for (const double batch : tool::slowest(by_rank)) std::printf("%.9g\n", batch);
+      run_ranks(work.ranks, static_cast<std::size_t>(work.batches), kLimit,
+                [&](int rank, const auto& meet) { return measure(work, rank, folder.path(), meet); });
+  for (const double batch : slowest(by_rank)) std::printf("%.9g\n", batch);
 }
 
 }  // namespace

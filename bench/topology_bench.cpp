@@ -6,9 +6,8 @@
 // One consensus round of all ranks, and one rank's exchange. `bytes/s` counts one read and one write of every
 // value, so that it compares with the memory copy at the end.
 
+namespace starling::bench {
 namespace {
-
-using namespace starling;
 
 void one_round(benchmark::State& state, const char* name) {
   const auto n = static_cast<Rank>(state.range(0));
@@ -65,3 +64,4 @@ EXCHANGE("base(k=2)");
 EXCHANGE("torus");
 
 }  // namespace
+}  // namespace starling::bench

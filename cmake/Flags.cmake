@@ -54,5 +54,7 @@ if(STARLING_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(starling_flags INTERFACE -Wno-maybe-uninitialized) # false alarms in <regex> and Eigen with sanitizers
   endif()
+  # Eigen chooses its allocator by the sanitizer: the same for the solvers, which are compiled without.
+  target_compile_definitions(starling_flags INTERFACE EIGEN_MALLOC_ALREADY_ALIGNED=0)
   target_link_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE})
 endif()

@@ -1,4 +1,4 @@
-// Average consensus: everybody starts with its own numbers and only ever talks to a few neighbours.
+// Average consensus: every rank starts with its own numbers and talks to a few neighbors only.
 //     starling run -n 8 -- build/release/bin/example_average_consensus one-peer-exponential
 
 #include <cmath>

@@ -2,7 +2,8 @@
 //
 //     build/release/bin/starling run -n 4 -- build/release/bin/example_mnist
 //
-// Another data set as the first argument (synthetic needs no files), the number of epochs as the second.
+// Another data set as the first argument (synthetic needs no files), the number of epochs as the second, a
+// folder for checkpoints as the third: a run that was killed continues from there.
 #include <cstdio>
 #include <cstdlib>
 
@@ -31,12 +32,13 @@ struct Net : torch::nn::Module {
 int main(int argc, char** argv) try {
   const char* name = argc > 1 ? argv[1] : "mnist";
   const int epochs = argc > 2 ? std::atoi(argv[2]) : 1;
+  const std::string checkpoints = argc > 3 ? argv[3] : "";
   torch::manual_seed(1);
   torch::set_num_threads(1);
   const auto data = starling::load(name, starling::Split::train);
   const auto test = starling::load(name, starling::Split::test);
 
-  auto flock = starling::join();  // (*) a flock of one when nobody launched several
+  auto flock = starling::join();  // (*) a flock of one if no launcher started several
   Net net;
   torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
   starling::Trainer trainer(flock, net, sgd, {.topology = "one-peer-exponential"});  // (*)
@@ -44,7 +46,11 @@ int main(int argc, char** argv) try {
   // Every worker has its own share of the images.
   const auto shards = starling::iid_partition(data.size(), flock.size(), 1);
   starling::ShardSampler sampler(shards[static_cast<std::size_t>(flock.rank())], flock.rank(), 1);
-  for (int epoch = 0; epoch < epochs; ++epoch) {
+  int first = 0;
+  if (!checkpoints.empty())
+    if (const auto resumed = trainer.resume(checkpoints))
+      first = static_cast<int>(resumed->extra.at("epoch").toInt());
+  for (int epoch = first; epoch < epochs; ++epoch) {
     trainer.begin_epoch(static_cast<std::int64_t>(sampler.batches(32)));
     sampler.start(epoch);
     for (auto samples = sampler.next(32); !samples.empty(); samples = sampler.next(32)) {
@@ -53,7 +59,8 @@ int main(int argc, char** argv) try {
       torch::nn::functional::cross_entropy(net.forward(images), labels).backward();
       trainer.step();  // (*) instead of sgd.step()
     }
-    trainer.finish_epoch();  // who had fewer images answers the others until they are through
+    trainer.finish_epoch();  // a rank with fewer images skips until the others have finished
+    if (!checkpoints.empty()) trainer.save(checkpoints, {.extra = {{"epoch", epoch + 1}}});
 
     const torch::NoGradGuard no_grad;
     const double distance = trainer.consensus_distance();

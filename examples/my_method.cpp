@@ -1,33 +1,28 @@
 // A method and a topology of your own: two classes and a line each to register them. Then both names work
-// wherever names do: here in the simulator, with 64 nodes in this process, and on a flock of real ones.
+// wherever names do: here in the simulator, with 64 nodes in this process, and on a flock of processes.
 //     starling run -n 4 -- example_my_method
 #include <cmath>
-#include <cstring>
 #include <iostream>
 #include <starling/starling.h>
 
 using namespace starling;
 
-// DSGD whose pull towards the neighbours gathers speed: v <- beta v + sum of w_j (x_j - x), x <- x + v.
+// DSGD with momentum on the pull towards the neighbors: v <- beta v + sum of w_j (x_j - x), x <- x + v.
 class MomentumGossip : public Method {
  public:
   explicit MomentumGossip(double beta) : beta_(beta) {}
 
   void adapt(Block& block) override {
-    block.update();                                                      // x <- x + U(x, gradient)
-    block.channel->differences({block.x, block.state("pull").data, 0});  // sends x; the driver waits
+    block.update();                                                    // x <- x + U(x, gradient)
+    block.neighbors().differences({block.x, block.state("pull"), 0});  // sends x; the driver waits
   }
   void combine(Block& block) override {
-    const MutableBlock v = block.state("velocity");  // lasts, and is saved with the block
-    const Term faster[] = {{v.data, beta_}, {block.state("pull").data, 1}};
-    starling::combine(block.dtype(), v.data, faster, block.count());
-    const Term next[] = {{block.x.data, 1}, {v.data, 1}};
-    starling::combine(block.dtype(), block.x.data, next, block.count());
+    const Buffer v = block.state("velocity");                  // lasts, and is saved with the block
+    block.combine(v, {{v, beta_}, {block.state("pull"), 1}});  // v <- beta v + pull
+    block.combine(block.x, {{block.x, 1}, {v, 1}});
   }
   // Somebody has died: the velocities do not sum to zero any more.
-  void view_changed(Block& block) override {
-    std::memset(block.state("velocity").data, 0, block.count() * size_of(block.dtype()));
-  }
+  void view_changed(Block& block) override { block.zero(block.state("velocity")); }
 
  private:
   double beta_;
@@ -48,7 +43,7 @@ class Ladder : public Schedule {
   }
 };
 
-// Node r wants every element to be r, so all together want the mean of that.
+// Node r's minimum has every element r, so the common minimum is the mean of the ranks.
 class Own : public Objective {
  public:
   explicit Own(Rank nodes) : Objective(nodes, 3) {}
@@ -66,8 +61,8 @@ class Own : public Objective {
 
 int main() {
   register_method({"momentum-gossip",
-                   "DSGD whose pull towards the neighbours gathers speed",
-                   {{"beta", "0.9", "how much of the speed is kept, from 0 to below 1"}},
+                   "DSGD with momentum on the pull towards the neighbors",
+                   {{"beta", "0.9", "the share of the velocity that is kept, from 0 to below 1"}},
                    [](const Parameters& given) {
                      return std::make_shared<MomentumGossip>(given.number("beta", 0, 0.999));
                    }});
@@ -96,7 +91,7 @@ int main() {
 
   std::vector<double> x(3, 0.0), gradient(3);
   auto driver =
-      drive(flock, mutable_block(x), mutable_block(gradient),
+      drive(flock, buffer_of(x), buffer_of(gradient),
             {.method = "momentum-gossip(beta=0.8)", .topology = "ladder", .optimizer = "sgd(lr=0.01)"});
   const Own objective(flock.size());
   for (int step = 0; step < 3000; ++step) {

@@ -6,7 +6,7 @@
 
 using namespace starling;
 
-// Everybody hears the rank that mirrors it, and next time its left neighbour.
+// Every rank receives from its mirror image, and in the next step from its left neighbor.
 class Mirror final : public Schedule {
  public:
   using Schedule::Schedule;

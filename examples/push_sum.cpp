@@ -1,5 +1,5 @@
-// Asynchronous average: nobody ever waits. Each rank gives half of what it has to its neighbours, whenever it
-// likes, and x / p comes to the mean of all on every rank.
+// Asynchronous average: no rank ever waits. Each gives half of its value to its neighbors at any time, and
+// x / p converges to the mean on every rank.
 //     starling run -n 4 -- example_push_sum
 #include <chrono>
 #include <cmath>
@@ -10,7 +10,7 @@
 int main() {
   auto flock = starling::join();
   std::vector<double> x = {static_cast<double>(flock.rank())};
-  auto window = flock.win_create(x, "x", {.zero = true});
+  auto window = flock.create_window(x, "x", {.zero = true});
 
   const auto neighbors = window.destinations();
   for (int k = 0; k < 300; ++k) {
@@ -19,7 +19,7 @@ int main() {
     for (const starling::Rank neighbor : neighbors)
       shares[neighbor] = 0.5 / static_cast<double>(neighbors.size());
     if (!neighbors.empty()) window.accumulate(shares, 0.5);  // adds to their slots, keeps a half
-    window.update_then_collect();                            // takes in whatever has come by now
+    window.update_then_collect();                            // adds what has arrived
   }
 
   flock.barrier();

@@ -1,5 +1,5 @@
-// Averages along a tree: every rank sees every other, a step later per hop, and only ever talks to its
-// neighbours.
+// Averages along a tree: every rank sees every other, one step later per hop, and talks to its neighbors
+// only.
 //     starling run -n 4 -- example_relay_average
 #include <iostream>
 #include <starling/starling.h>

@@ -1,4 +1,4 @@
-// A rank that is killed returns. A shell starts it again; the others, who have gone on, let it in.
+// A rank that is killed returns. A shell starts it again; the others, which have continued, admit it.
 //     starling run -n 3 --fabric c10d -- sh -c 'example_return || STARLING_ENTER=1 example_return'
 #include <cmath>
 #include <csignal>
@@ -6,7 +6,7 @@
 #include <starling/starling.h>
 
 int main() {
-  auto flock = starling::join();  // with STARLING_ENTER=1 it waits here until it is let in
+  auto flock = starling::join();  // with STARLING_ENTER=1 it waits here until it is admitted
   if (flock.size() == 1) return 0;
   flock.on_peer_failure(starling::OnPeerFailure::reweight);
   flock.set_schedule("ring");
@@ -17,9 +17,9 @@ int main() {
       if (k == 10 && flock.rank() == 1) raise(SIGKILL);
       flock.neighbor_allreduce(x);
     }
-    while (flock.newcomers() == 0) {  // members work on, and look outside now and then
+    while (flock.newcomers() == 0) {  // members keep working, and admit newcomers now and then
       flock.neighbor_allreduce(x);
-      flock = flock.welcome();  // the same flock, unless somebody has come
+      flock = flock.welcome();  // the same flock, unless a newcomer has come
     }
   }
 

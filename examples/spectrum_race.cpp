@@ -18,7 +18,7 @@ int main() {
               << analysis.rho->value << run.steps << '\n';
   }
 
-  // What one rank does in one step, which is all that a worker ever asks.
+  // What one rank does in one step: all that a worker needs.
   const Exchange exchange =
       make_schedule("one-peer-exponential", 1'000'000)->exchange(/*step=*/5, /*rank=*/42);
   std::cout << "of a million, rank 42 hears rank " << exchange.sources[0].rank << " in step 5 and tells rank "

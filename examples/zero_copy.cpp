@@ -1,4 +1,4 @@
-// Decentralized gradient descent that writes each new x straight into outgoing memory: neighbours read it
+// Decentralized gradient descent that writes each new x straight into outgoing memory: neighbors read it
 // there, and nothing is copied on the way.
 //     starling run -n 4 -- example_zero_copy
 #include <cmath>

@@ -6,6 +6,7 @@
 #include "starling/simulate/consensus.h"
 #include "starling/topology/analysis.h"
 #include "tool/command.h"
+#include "tool/load.h"
 #include "tool/progress.h"
 
 namespace starling::tool {
@@ -212,6 +213,7 @@ void add_compare(CLI::App& app) {
   command->add_option("--seed", options->seed, "of the start values and of random topologies (default: 0)")
       ->check(whole_number());
   command->add_flag("--json", options->json, "for programs");
+  add_load_option(*command);
   command->footer(
       "Example:\n  starling compare -n 64 ring exponential one-peer-exponential 'base(k=1)' ceca --message "
       "400MB");

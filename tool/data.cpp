@@ -25,7 +25,7 @@ struct DataOptions {
 
 // What is known of a data set without fetching anything.
 struct Presence {
-  const DataSource* source = nullptr;
+  DataSource source;
   std::string folder;  // "" when it is generated
   std::optional<Dataset> train, test;
   std::string problem;  // why it is not here
@@ -33,7 +33,7 @@ struct Presence {
 
 Presence look_for(const DataSource& source) {
   Presence presence;
-  presence.source = &source;
+  presence.source = source;
   try {
     if (source.recipe) presence.folder = data_folder(source.name).string();
     presence.train = load(source.name, Split::train);
@@ -71,7 +71,7 @@ void list_data(bool as_json) {
     JsonWriter json(std::cout);
     json.begin_array();
     for (const Presence& each : all) {
-      json.begin_object().member("name", each.source->name).member("summary", each.source->summary);
+      json.begin_object().member("name", each.source.name).member("summary", each.source.summary);
       json.member("here", is_here(each));
       write_folder(json, each.folder);
       if (is_here(each)) {
@@ -93,7 +93,7 @@ void list_data(bool as_json) {
   for (const Presence& each : all) {
     const std::string where = each.folder.empty() ? "generated" : each.folder;
     table.row(
-        {each.source->name, each.source->summary, is_here(each) ? std::to_string(each.train->size()) : "-",
+        {each.source.name, each.source.summary, is_here(each) ? std::to_string(each.train->size()) : "-",
          is_here(each) ? std::to_string(each.test->size()) : "-", is_here(each) ? where : "not in " + where});
   }
   for (const Presence& each : all)

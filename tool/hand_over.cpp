@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
-#include "tool/bench_program.h"
+#include "tool/program.h"
 
 namespace starling::tool {
 namespace {

@@ -8,21 +8,22 @@
 
 #include <nlohmann/json.hpp>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
+#include "starling/base/os/program.h"
 #include "starling/data/registry.h"
 #include "starling/fabric/plugin.h"
 #include "starling/kernel/target.h"
 #include "starling/launch/cpus.h"
-#include "starling/launch/program.h"
 #include "starling/method/registry.h"
 #include "starling/report/json.h"
 #include "starling/report/number_text.h"
 #include "starling/report/table.h"
 #include "starling/topology/registry.h"
 #include "starling/version.h"
-#include "tool/bench_program.h"
 #include "tool/command.h"
 #include "tool/machine.h"
+#include "tool/program.h"
 
 namespace starling::tool {
 namespace {
@@ -53,7 +54,7 @@ struct Info {
   std::optional<double> shared_memory, shared_memory_free;
   std::optional<Torch> torch;
   std::string torch_problem;
-  std::optional<std::string> mpirun = launch::in_path("mpirun");
+  std::optional<std::string> mpirun = in_path("mpirun");
   std::vector<DataHere> data;
   std::vector<FabricHere> fabrics;
   std::vector<std::string> interfaces = network_interfaces();
@@ -61,8 +62,8 @@ struct Info {
 
 void look_for_fabrics(Info& info) {
   for (const FabricKind& kind : fabric_kinds()) {
-    FabricHere here{kind.name, kind.library.empty() ? kind.about : "", ""};
-    if (!kind.library.empty()) try {
+    FabricHere here{kind.name, !kind.has_engine() ? kind.summary : "", ""};
+    if (kind.has_engine()) try {
         here.engine = load_fabric(kind.name).engine();
       } catch (const Error& error) {
         here.problem = error.what();
@@ -184,14 +185,38 @@ void write_json(const Info& info) {
   json.end_array().end_object();
 }
 
+void print_variables() {
+  std::cout << environment_page();
+}
+
+void write_variables() {
+  JsonWriter json(std::cout);
+  json.begin_array();
+  for (const EnvironmentVariable& variable : environment_variables())
+    json.begin_object()
+        .member("name", variable.name)
+        .member("holds", variable.holds)
+        .member("default", variable.fallback)
+        .member("about", variable.about)
+        .end_object();
+  json.end_array();
+}
+
 }  // namespace
 
 void add_info(CLI::App& app) {
   auto as_json = std::make_shared<bool>(false);
+  auto variables = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("info", "What this build and this machine have, for bug reports");
   command->add_flag("--json", *as_json, "for programs");
-  command->footer("Examples:\n  starling info\n  starling info --json");
-  command->callback([as_json] { *as_json ? write_json(look_around()) : print(look_around()); });
+  command->add_flag("--variables", *variables, "print the environment variables that Starling reads");
+  command->footer("Examples:\n  starling info\n  starling info --json\n  starling info --variables");
+  command->callback([as_json, variables] {
+    if (*variables)
+      *as_json ? write_variables() : print_variables();
+    else
+      *as_json ? write_json(look_around()) : print(look_around());
+  });
 }
 
 }  // namespace starling::tool

@@ -12,12 +12,13 @@
 #include <unistd.h>
 #include <vector>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 
 namespace starling::tool {
 namespace {
 
-constexpr const char* kVariable = "STARLING_LAST_WORDS";
+constexpr const char* kVariable = environment::kLastWords.name;
 
 struct Words {
   std::string text;

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "starling/base/os/descriptor.h"
 #include "starling/base/types.h"
-#include "starling/launch/fd.h"
 
 namespace starling::tool {
 
@@ -19,7 +19,7 @@ class LastWords {
   void tell() const;
 
  private:
-  launch::Fd file_;
+  Descriptor file_;
 };
 
 /// Of a worker; a consequence is the failure of somebody else. False where nobody gathers them.

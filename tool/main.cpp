@@ -3,6 +3,7 @@
 #include <new>
 
 #include "starling/base/error.h"
+#include "starling/base/extension.h"
 #include "starling/version.h"
 #include "tool/command.h"
 #include "tool/hand_over.h"
@@ -17,11 +18,15 @@ int main(int argc, char** argv) {
   remember_arguments(argv);
   add_topo(app);
   add_compare(app);
+  add_methods(app);
+  add_topologies(app);
+  add_codecs(app);
   add_simulate(app);
   add_run(app);
   add_bench(app);
   add_timeline(app);
-  add_torch_command(app, "demo", "Train LeNet on MNIST: neighbours against all-reduce");
+  add_torch_command(app, "demo",
+                    "Train LeNet on MNIST: against all-reduce, with a killed and with a slow worker");
   add_torch_command(app, "train", "Train a model on many workers, with checkpoints and reports");
   add_torch_command(app, "sweep", "Train with every combination of settings, and compare them");
   add_data(app);
@@ -30,6 +35,7 @@ int main(int argc, char** argv) {
   add_host_store(app);
   add_run_part(app);
   try {
+    starling::load_extensions_of_environment();
     app.parse(keep_program(app, argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();
     std::cout.flush();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/fabric/plugin.h"
 #include "starling/launch/launcher.h"
@@ -22,11 +23,10 @@ std::vector<std::string>& program_words() {
 
 // What the ranks will write their timelines to; "" for none.
 std::string timeline_file(const launch::LaunchOptions& options) {
-  constexpr std::string_view kVariable = "STARLING_TIMELINE=";
-  const char* value = std::getenv("STARLING_TIMELINE");
-  std::string file = value == nullptr ? "" : value;
+  const std::string prefix = environment::kTimeline.assignment("");
+  std::string file = environment::kTimeline.text();
   for (const std::string& entry : options.environment)
-    if (entry.starts_with(kVariable)) file = entry.substr(kVariable.size());
+    if (entry.starts_with(prefix)) file = entry.substr(prefix.size());
   return file;
 }
 
@@ -43,13 +43,13 @@ int run_here(const launch::LaunchOptions& options, int restarts, const std::stri
   std::optional<StoreHost> store;
   return launch::launch(restarts, [&](int attempt) {
     launch::LaunchOptions job = options_of_attempt(options, attempt);
-    if (!fabric.empty()) job.environment.push_back("STARLING_FABRIC=" + fabric);
+    if (!fabric.empty()) job.environment.push_back(environment::kFabric.assignment(fabric));
     if (const std::string host = store_of(fabric); !host.empty()) {
       store.emplace(host, "127.0.0.1");
       job.token = store->token();
       job.on_exit = [&store](Rank rank) { store->tell_exited(rank); };
-      job.environment.push_back("STARLING_STORE=" + store->where());
-      job.environment.push_back("STARLING_INTERFACE=lo");
+      job.environment.push_back(environment::kStore.assignment(store->where()));
+      job.environment.push_back(environment::kInterface.assignment("lo"));
     }
     return job;
   });
@@ -76,7 +76,7 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts
 
 // Its ranks meet in no store of ours.
 bool engine_starts_ranks(const FabricKind& kind) {
-  return !kind.library.empty() && kind.store.empty();
+  return kind.has_engine() && kind.store.empty();
 }
 
 // What is wrong with the name of such a fabric.
@@ -125,7 +125,7 @@ void add_run(CLI::App& app) {
   std::vector<std::string> fabrics;
   for (const FabricKind& kind : fabric_kinds()) {
     if (!engine_starts_ranks(kind)) fabrics.push_back(kind.name);
-    if (!kind.library.empty() && !kind.store.empty()) fabrics.push_back("hybrid(" + kind.name + ")");
+    if (kind.has_engine() && !kind.store.empty()) fabrics.push_back("hybrid(" + kind.name + ")");
   }
   CLI::App* command = app.add_subcommand("run", "Start a program as n ranks, on this machine or on several");
   command->add_option("-n,--ranks", options->ranks, "number of ranks")
@@ -148,12 +148,12 @@ void add_run(CLI::App& app) {
       ->check(CLI::IsMember(fabrics));
   command
       ->add_option("--on-failure", *on_failure,
-                   "when a rank fails, stop the others or continue (default: stop, unless the ranks' flock "
-                   "has on_peer_failure = reweight)")
+                   "when a rank fails, stop the others at once or continue (default: stop them after the "
+                   "grace, unless the ranks' flock has on_peer_failure = reweight)")
       ->check(CLI::IsMember({"stop", "continue"}));
   command->add_option("--grace", *grace,
-                      "seconds that ranks have to end before they are killed (default: 30 after SIGTERM to "
-                      "this command, 5 after a failure or the timeout)");
+                      "seconds that ranks have to end by themselves after a failure, and between SIGTERM and "
+                      "SIGKILL (default: 30 after SIGTERM to this command, else 5)");
   command
       ->add_option("--restart-all", *restarts,
                    "start the whole job again when it has failed, at most this often; ranks find "
@@ -180,9 +180,9 @@ void add_run(CLI::App& app) {
       "  starling run -n 8 --restart-all 3 -- starling train --checkpoint saved\n"
       "  starling run --hosts node1,node2 --launcher 'ssh -p 2222' --env PATH=$PATH python3 train.py");
   command->callback([options, hosts, on_failure, grace, restarts, timeline, fabric, command] {
-    if (!timeline->empty()) options->environment.push_back("STARLING_TIMELINE=" + *timeline);
+    if (!timeline->empty()) options->environment.push_back(environment::kTimeline.assignment(*timeline));
     if (!on_failure->empty())
-      options->on_failure = *on_failure == "stop" ? launch::OnFailure::stop : launch::OnFailure::go_on;
+      options->on_failure = *on_failure == "stop" ? launch::OnFailure::stop : launch::OnFailure::keep_going;
     if (*grace) options->grace = options->signal_grace = **grace;
     run(*options, *hosts, *restarts, *fabric, *command);
   });

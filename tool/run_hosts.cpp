@@ -9,14 +9,15 @@
 #include <optional>
 #include <unistd.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
+#include "starling/base/os/child.h"
 #include "starling/fabric/plugin.h"
 #include "starling/launch/address.h"
-#include "starling/launch/child.h"
 #include "starling/launch/environment.h"
-#include "starling/launch/wire.h"
-#include "tool/bench_program.h"
+#include "starling/launch/host_protocol.h"
 #include "tool/command.h"
+#include "tool/program.h"
 #include "tool/store_host.h"
 
 namespace starling::tool {
@@ -41,13 +42,8 @@ std::vector<std::string> variables_for_hosts() {
   return variables;
 }
 
-std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 std::string chosen_fabric(const std::string& asked, const std::vector<launch::HostShare>& hosts) {
-  const std::string fabric = asked.empty() ? from_environment("STARLING_FABRIC") : asked;
+  const std::string fabric = asked.empty() ? environment::kFabric.text() : asked;
   if (fabric.empty()) return hosts.size() == 1 ? "local" : "hybrid";
   if (hosts.size() == 1 && fabric == "local") return fabric;
   if (store_of(fabric).empty()) {
@@ -90,7 +86,7 @@ std::vector<std::string> launcher_words(const std::string& launcher) {
   try {
     words = launch::split_words(launcher.empty() ? kSsh : launcher);
     if (words.empty()) throw InvalidArgument("it is empty");
-    launch::find_program(words.front(), std::getenv("PATH"));
+    find_program(words.front(), std::getenv("PATH"));
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("--launcher: {}", error.what()));
   }
@@ -101,7 +97,7 @@ std::vector<std::string> launcher_words(const std::string& launcher) {
 
 std::string store_of(const std::string& fabric) {
   for (const FabricKind& kind : fabric_kinds())
-    if (kind.name == fabric || (!kind.library.empty() && fmt::format("hybrid({})", kind.name) == fabric))
+    if (kind.name == fabric || (kind.has_engine() && fmt::format("hybrid({})", kind.name) == fabric))
       return kind.store;
   return "";
 }
@@ -130,36 +126,36 @@ int run_on_hosts(const launch::LaunchOptions& asked, bool counted, const HostsOp
     launch::LaunchOptions outer = job;
     outer.ranks = size;
     outer.command = launcher_words(options.launcher);
-    launch::Greeting greeting{launch::random_token(), 0,          1, size, job.bind,
-                              variables_for_hosts(),  job.command};
+    launch::StartMessage start{launch::random_token(), 0,          1, size, job.bind,
+                               variables_for_hosts(),  job.command};
     const auto set = [&](const char* name, const std::string& value) {
-      greeting.environment.push_back(fmt::format("{}={}", name, value));
+      start.environment.push_back(fmt::format("{}={}", name, value));
     };
     const std::string between = chosen_fabric(fabric, hosts);
-    set("STARLING_FABRIC", between);
+    set(environment::kFabric.name, between);
     if (const std::string host = store_of(between); !host.empty()) {
       const std::string interface =
-          options.interface.empty() ? from_environment("STARLING_INTERFACE") : options.interface;
+          options.interface.empty() ? environment::kInterface.text() : options.interface;
       const std::string address = meeting_address(options, interface, hosts);
       store.emplace(host, address);
-      greeting.token = store->token();
+      start.token = store->token();
       outer.on_exit = [&store](Rank rank) { store->tell_exited(rank); };
-      set("STARLING_STORE", store->where());
-      if (!interface.empty()) set("STARLING_INTERFACE", interface);
+      set(environment::kStore.name, store->where());
+      if (!interface.empty()) set(environment::kInterface.name, interface);
       if (hosts.size() > 1) {
         set("MASTER_ADDR", address_of_first(launch::bare_name(hosts.front().name), address));
         set("MASTER_PORT", std::to_string(launch::free_port()));
       }
     }
-    greeting.environment.insert(greeting.environment.end(), job.environment.begin(), job.environment.end());
+    start.environment.insert(start.environment.end(), job.environment.begin(), job.environment.end());
 
     const std::string tool = options.tool.empty() ? own_path() : options.tool;
     const std::string line = fmt::format("cd {} && exec {} {}", shell_quoted(std::filesystem::current_path()),
                                          shell_quoted(tool), kPartCommand);
     for (const launch::HostShare& host : hosts) {
-      greeting.ranks = host.ranks;
-      outer.hosts.push_back({host.name, host.ranks, line, encode(greeting)});
-      greeting.first += host.ranks;
+      start.ranks = host.ranks;
+      outer.hosts.push_back({host.name, host.ranks, line, encode(start)});
+      start.first += host.ranks;
     }
     return outer;
   });
@@ -176,7 +172,8 @@ void choose_interface(std::vector<std::string>& environment) {
     if (entry.starts_with("STARLING_INTERFACE=") || entry.starts_with("GLOO_SOCKET_IFNAME=")) return;
     if (entry.starts_with(kStore)) store = entry.substr(kStore.size());
   }
-  if (store.empty() || !from_environment("GLOO_SOCKET_IFNAME").empty()) return;
+  const char* chosen = std::getenv("GLOO_SOCKET_IFNAME");
+  if (store.empty() || (chosen != nullptr && *chosen != 0)) return;
   std::string address = store.substr(0, store.rfind(':'));
   if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
   const auto mine = launch::address_towards(address);
@@ -187,17 +184,17 @@ void choose_interface(std::vector<std::string>& environment) {
 }
 
 void run_part() {
-  if (isatty(STDIN_FILENO) != 0) throw InvalidArgument("this command is for starling run --hosts");
-  launch::Greeting greeting = launch::read_greeting(STDIN_FILENO);
-  choose_interface(greeting.environment);
+  if (isatty(STDIN_FILENO) != 0) throw InvalidArgument("this command is only for starling run --hosts");
+  launch::StartMessage start = launch::read_start_message(STDIN_FILENO);
+  choose_interface(start.environment);
   launch::LaunchOptions options;
-  options.ranks = greeting.ranks;
-  options.command = greeting.command;
-  options.environment = greeting.environment;
-  options.bind = greeting.bind;
-  options.token = greeting.token;
-  options.part = launch::JobPart{greeting.first, greeting.size};
-  options.on_failure = launch::OnFailure::go_on;  // who has started us decides
+  options.ranks = start.ranks;
+  options.command = start.command;
+  options.environment = start.environment;
+  options.bind = start.bind;
+  options.token = start.token;
+  options.part = launch::JobPart{start.first, start.size};
+  options.on_failure = launch::OnFailure::keep_going;  // the main launcher decides
   exit_status() = launch::launch(options);
 }
 

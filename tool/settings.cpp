@@ -8,6 +8,7 @@
 #include <set>
 
 #include "starling/base/closest.h"
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 
 namespace starling::tool {
@@ -218,9 +219,8 @@ const Settings::Setting& Settings::demand(const std::string& name, const std::st
 // Of a job's processes the one that was started by hand says it, else rank 0.
 void say_renamed(const std::string& old, const std::string& name) {
   static std::set<std::string> said;
-  const char* rank = std::getenv("STARLING_RANK");
-  const bool started_by_us = std::getenv("STARLING_LAST_WORDS") != nullptr;
-  if (rank != nullptr && (started_by_us || std::string_view(rank) != "0")) return;
+  const bool started_by_us = environment::kLastWords.is_set();
+  if (environment::kRank.is_set() && (started_by_us || environment::kRank.text() != "0")) return;
   if (said.insert(old).second)
     std::cerr << fmt::format("starling: {} is now called {}; the old name will go away\n", old, name);
 }

@@ -7,6 +7,7 @@
 #include "starling/topology/registry.h"
 #include "tool/command.h"
 #include "tool/consensus_report.h"
+#include "tool/load.h"
 #include "tool/progress.h"
 #include "tool/simulate.h"
 
@@ -145,6 +146,7 @@ void add_simulate_consensus(CLI::App& simulate) {
       ->check(CLI::Range(Step{1}, Step{1} << 40));
   command->add_option("--html", options->html, "write a page with the curves to this file");
   command->add_flag("--json", options->json, "for programs");
+  add_load_option(*command);
   command->footer(
       "Example:\n  starling simulate consensus -n 4900 -t ring exponential od-equidyn 'base(k=1)' ceca "
       "--html race.html");

@@ -7,6 +7,7 @@
 #include "starling/simulate/objective_registry.h"
 #include "starling/topology/known_name.h"
 #include "tool/command.h"
+#include "tool/load.h"
 #include "tool/progress.h"
 #include "tool/simulate.h"
 #include "tool/time_file.h"
@@ -16,7 +17,7 @@ namespace starling::tool {
 namespace {
 
 struct TrainCommand {
-  std::vector<std::string> methods = {"dsgd-atc"}, topologies = {"exponential"};
+  std::vector<std::string> methods = {kDefaultMethod}, topologies = {kDefaultTopology};
   Rank n = 0;
   std::size_t dim = 0;
   std::string problem = "quadratic";
@@ -210,6 +211,7 @@ void add_simulate_train(CLI::App& simulate) {
   command->add_flag("--trace", options->trace, "with --json: every node's model after every step");
   command->add_option("--html", options->html, "write a page with the curves to this file");
   command->add_flag("--json", options->json, "for programs");
+  add_load_option(*command);
   command->footer(
       problems_text() +
       "\nExample:\n  starling simulate train -n 300 --problem logistic --dim 100 --lr 0.5 -m dsgd-atc "

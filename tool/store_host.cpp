@@ -15,8 +15,8 @@
 #include "starling/fabric/network/store/supervisor.h"
 #include "starling/fabric/plugin.h"
 #include "starling/launch/environment.h"
-#include "tool/bench_program.h"
 #include "tool/command.h"
+#include "tool/program.h"
 
 namespace starling::tool {
 namespace {

@@ -22,7 +22,7 @@ class StoreHost {
   /// The job's, without which nobody gets in: ranks find it as STARLING_JOB. It is new, and random.
   const std::string& token() const { return token_; }
 
-  /// Ranks that still wait for this one to join hear of it (fabric/c10d/meeting.cpp).
+  /// Ranks that still wait for this one to join hear of it (fabric/c10d/group_formation.cpp).
   void tell_exited(Rank rank);
 
  private:

@@ -10,6 +10,8 @@
 #include "starling/topology/analysis.h"
 #include "starling/topology/matrix.h"
 #include "tool/command.h"
+#include "tool/listing.h"
+#include "tool/load.h"
 
 namespace starling::tool {
 namespace {
@@ -24,51 +26,6 @@ struct TopoOptions {
   bool json = false;
   std::string svg;
 };
-
-std::string signature(const Family& family) {
-  std::string text;
-  for (const Parameter& parameter : family.parameters)
-    text += (text.empty() ? "" : ", ") + parameter.name + "=" + parameter.fallback;
-  return text.empty() ? family.name : family.name + "(" + text + ")";
-}
-
-void list_families(bool json) {
-  const auto families = topology_families();
-  if (json) {
-    JsonWriter writer(std::cout);
-    writer.begin_array();
-    for (const Family& family : families) {
-      writer.begin_object().member("name", family.name).member("summary", family.summary);
-      writer.member("changing", family.changing)
-          .member("random", family.random)
-          .key("parameters")
-          .begin_array();
-      for (const Parameter& parameter : family.parameters) {
-        writer.begin_object(JsonWriter::Layout::one_line).member("name", parameter.name).key("default");
-        if (parameter.fallback.empty()) {
-          writer.null();
-        } else {
-          writer.value(parameter.fallback);
-        }
-        writer.member("help", parameter.help).end_object();
-      }
-      writer.end_array().end_object();
-    }
-    writer.end_array();
-    return;
-  }
-  Table table({{"topology", Align::left}, {"what it is", Align::left}});
-  table.title("Topologies; `starling topo NAME -n N` analyses one");
-  for (const bool changing : {false, true}) {
-    if (changing) table.rule();
-    for (const Family& family : families)
-      if (family.changing == changing) table.row({signature(family), family.summary});
-  }
-  table.footnote(
-      "Static above the line, changing with the step below. Parameters show their defaults; without one they "
-      "must be given.");
-  std::cout << table.text(colour_wanted());
-}
 
 std::string yes_no(const std::optional<bool>& flag) {
   return !flag ? "not computed at this n" : *flag ? "yes" : "no";
@@ -326,7 +283,7 @@ void write_json(const TopoOptions& options, const Schedule& schedule, const Anal
 
 void run(const TopoOptions& options) {
   if (options.name.empty()) {
-    list_families(options.json);
+    list_topologies(options.json);
     return;
   }
   if (options.n == 0) throw InvalidArgument("give the number of ranks: starling topo NAME -n N");
@@ -377,6 +334,7 @@ void add_topo(CLI::App& app) {
   command->add_flag("--json", options->json,
                     "for programs: analysis, and every round's [receiver, sender, weight] with 17 digits");
   command->add_option("--svg", options->svg, "draw it into this file");
+  add_load_option(*command);
   command->footer(
       "Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 "
       "--svg ceca.svg");

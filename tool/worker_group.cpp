@@ -11,21 +11,14 @@
 #include <utility>
 
 #include "starling/base/error.h"
-#include "starling/launch/child.h"
+#include "starling/base/os/child.h"
+#include "starling/base/os/pipe.h"
 #include "starling/launch/environment.h"
 
 namespace starling::tool {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using launch::Fd;
-
-std::pair<Fd, Fd> make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
-  return {Fd(ends[0]), Fd(ends[1])};
-}
 
 }  // namespace
 
@@ -41,7 +34,7 @@ WorkerGroup::WorkerGroup(const std::string& name, const std::vector<std::string>
   for (Rank rank = 0; rank < ranks; ++rank) {
     auto [input_end, input] = make_pipe();
     auto [output, output_end] = make_pipe();
-    launch::ChildPlan plan;
+    ChildPlan plan;
     plan.file = words.front();
     plan.arguments = words;
     plan.environment = launch::rank_environment(job, rank, ranks).entries();
@@ -51,7 +44,7 @@ WorkerGroup::WorkerGroup(const std::string& name, const std::vector<std::string>
     plan.own_group = false;  // Ctrl-C reaches them too
     sigemptyset(&plan.mask);
     getrlimit(RLIMIT_NOFILE, &plan.files);
-    workers_.push_back({launch::start_child(plan), std::move(input), std::move(output), {}});
+    workers_.push_back({start_child(plan), std::move(input), std::move(output), {}});
   }
 }
 
@@ -108,7 +101,7 @@ void WorkerGroup::finish(std::chrono::seconds limit) {
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
     while (line_of(static_cast<Rank>(rank), limit)) {
     }
-    launch::Ending ending;
+    Ending ending;
     while (waitpid(workers_[rank].pid, &ending.status, 0) < 0 && errno == EINTR && Clock::now() < deadline) {
     }
     workers_[rank].pid = -1;

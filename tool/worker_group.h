@@ -6,8 +6,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "starling/base/os/descriptor.h"
 #include "starling/base/types.h"
-#include "starling/launch/fd.h"
 
 namespace starling::tool {
 
@@ -39,7 +39,7 @@ class WorkerGroup {
  private:
   struct Worker {
     pid_t pid = -1;
-    launch::Fd input, output;
+    Descriptor input, output;
     std::string unread;
   };
   std::string name_;

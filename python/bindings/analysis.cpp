@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "module.h"
+#include "starling/method/defaults.h"
 #include "starling/method/registry.h"
 #include "starling/report/topology_svg.h"
 #include "starling/simulate/objective_registry.h"
@@ -108,6 +109,9 @@ void bind_analysis(py::module_& module) {
       "topology_svg",
       [](const Schedule& schedule, int rounds) { return topology_svg(schedule, {.max_rounds = rounds}); },
       py::arg("schedule"), py::arg("rounds") = 12, "Who talks to whom, as a picture.");
+  module.attr("DEFAULT_METHOD") = kDefaultMethod;
+  module.attr("DEFAULT_TOPOLOGY") = kDefaultTopology;
+  module.attr("DEFAULT_OPTIMIZER") = kDefaultOptimizer;
   module.def("topology_families", &describe_topologies);
   module.def("method_families", [] { return describe_all(method_families()); });
   module.def("objective_families", [] { return describe_all(objective_families()); });

@@ -23,19 +23,20 @@ void* pointer(Address address) {
 }
 
 Piece piece_of(Address from, Address to, std::size_t count, int dtype, std::uint32_t shape) {
-  return {{static_cast<DType>(dtype), pointer(from), count, shape}, pointer(to), 0};
+  const auto type = static_cast<DType>(dtype);
+  return {{type, pointer(from), count, shape}, {type, pointer(to), count}, 0};
 }
 
 Pieces pieces_of_tensors(const std::vector<Tensor>& tensors, const Shapes& shapes) {
   if (tensors.empty()) throw InvalidArgument("a group of no tensors");
   if (!shapes.empty() && shapes.size() != tensors.size())
     throw InvalidArgument("there must be as many shapes as tensors");
-  std::vector<MutableBlock> blocks;
+  std::vector<Buffer> blocks;
   for (const auto& [from, to, count, dtype] : tensors)
     blocks.push_back({static_cast<DType>(dtype), pointer(to), count});
   Pieces pieces = pieces_of(blocks);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    pieces[i].in.data = pointer(std::get<0>(tensors[i]));
+    pieces[i].in = pieces[i].in.at<const void>(pointer(std::get<0>(tensors[i])));
     if (!shapes.empty()) pieces[i].in.shape = shapes[i];
   }
   return pieces;
@@ -100,7 +101,8 @@ void bind_operations(py::class_<Flock>& flock) {
             refuse_in_child();
             Pending pending = [&] {
               const py::gil_scoped_release release;
-              return self.start_neighbor_allreduce({piece_of(from, to, count, dtype, shape)}, {}, name);
+              return ByteOperations(self).neighbor_allreduce({piece_of(from, to, count, dtype, shape)}, {},
+                                                             name);
             }();
             try {
               wait_for_result(pending);
@@ -118,8 +120,10 @@ void bind_operations(py::class_<Flock>& flock) {
             const auto begin = std::chrono::steady_clock::now();
             for (std::size_t i = 0; i < calls; ++i) {
               const std::unique_ptr<float[]> out(new float[count]);  // a fresh result per call, as in Python
-              self.start_neighbor_allreduce({{{DType::float32, pointer(address), count}, out.get(), 0}}, {},
-                                            "neighbor_allreduce")
+              ByteOperations(self)
+                  .neighbor_allreduce(
+                      {{{DType::float32, pointer(address), count}, {DType::float32, out.get(), count}, 0}},
+                      {}, "neighbor_allreduce")
                   .wait();
             }
             return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -128,8 +132,9 @@ void bind_operations(py::class_<Flock>& flock) {
       .def(
           "start_neighbor_allreduce",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
-            return start(
-                [&] { return self.start_neighbor_allreduce(pieces_of_tensors(tensors, shapes), {}, name); });
+            return start([&] {
+              return ByteOperations(self).neighbor_allreduce(pieces_of_tensors(tensors, shapes), {}, name);
+            });
           },
           py::arg("tensors"), py::arg("name"), py::arg("shapes") = Shapes())
       .def(
@@ -137,8 +142,8 @@ void bind_operations(py::class_<Flock>& flock) {
           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
              const WeightMap& destinations, const std::string& name, const Shapes& shapes) {
             return start([&] {
-              return self.start_neighbor_allreduce(pieces_of_tensors(tensors, shapes), {},
-                                                   Weighted{self_weight, sources, destinations}, name);
+              return ByteOperations(self).neighbor_allreduce(
+                  pieces_of_tensors(tensors, shapes), {}, Weighted{self_weight, sources, destinations}, name);
             });
           },
           py::arg("tensors"), py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
@@ -146,7 +151,10 @@ void bind_operations(py::class_<Flock>& flock) {
       .def(
           "start_hierarchical",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
-            return start([&] { return self.start_hierarchical(pieces_of_tensors(tensors, shapes), name); });
+            return start([&] {
+              return ByteOperations(self).hierarchical_neighbor_allreduce(pieces_of_tensors(tensors, shapes),
+                                                                          name);
+            });
           },
           py::arg("tensors"), py::arg("name"), py::arg("shapes") = Shapes())
       .def(
@@ -154,8 +162,8 @@ void bind_operations(py::class_<Flock>& flock) {
           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
              const WeightMap& destinations, const std::string& name, const Shapes& shapes) {
             return start([&] {
-              return self.start_hierarchical(pieces_of_tensors(tensors, shapes),
-                                             {self_weight, sources, destinations}, name);
+              return ByteOperations(self).hierarchical_neighbor_allreduce(
+                  pieces_of_tensors(tensors, shapes), {self_weight, sources, destinations}, name);
             });
           },
           py::arg("tensors"), py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
@@ -165,7 +173,8 @@ void bind_operations(py::class_<Flock>& flock) {
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& reduction,
              const std::string& name, const Shapes& shapes) {
             return start([&] {
-              return self.start_allreduce(pieces_of_tensors(tensors, shapes), reduction_of(reduction), name);
+              return ByteOperations(self).allreduce(pieces_of_tensors(tensors, shapes),
+                                                    reduction_of(reduction), name);
             });
           },
           py::arg("tensors"), py::arg("reduction"), py::arg("name"), py::arg("shapes") = Shapes())
@@ -173,8 +182,9 @@ void bind_operations(py::class_<Flock>& flock) {
           "start_broadcast",
           [](Flock& self, const std::vector<Tensor>& tensors, Rank root, const std::string& name,
              const Shapes& shapes) {
-            return start(
-                [&] { return self.start_broadcast(pieces_of_tensors(tensors, shapes), root, name); });
+            return start([&] {
+              return ByteOperations(self).broadcast(pieces_of_tensors(tensors, shapes), root, name);
+            });
           },
           py::arg("tensors"), py::arg("root"), py::arg("name"), py::arg("shapes") = Shapes())
       .def("start_barrier",
@@ -185,19 +195,19 @@ void bind_operations(py::class_<Flock>& flock) {
            [](Flock& self, Address from, std::size_t count, int dtype, Rank to, const std::string& name) {
              refuse_in_child();
              const py::gil_scoped_release release;
-             self.start_send({static_cast<DType>(dtype), pointer(from), count}, to, name);
+             ByteOperations(self).send({static_cast<DType>(dtype), pointer(from), count}, to, name);
            })
       .def("start_recv",
            [](Flock& self, Address to, std::size_t count, int dtype, Rank from, const std::string& name) {
              return start([&] {
-               return self.start_recv({static_cast<DType>(dtype), pointer(to), count}, from, name);
+               return ByteOperations(self).recv({static_cast<DType>(dtype), pointer(to), count}, from, name);
              });
            });
 }
 
 void bind_gathers(py::class_<Flock>& flock) {
   const auto block = [](Address from, std::size_t count, int dtype, std::uint32_t rows = 0) {
-    return ConstBlock{static_cast<DType>(dtype), pointer(from), count, rows};
+    return ConstBuffer{static_cast<DType>(dtype), pointer(from), count, rows};
   };
   flock
       .def(
@@ -205,7 +215,7 @@ void bind_gathers(py::class_<Flock>& flock) {
           [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name,
                   std::uint32_t rows) {
             return gather(dtype, [&](Room room) {
-              return self.start_allgather(block(from, count, dtype, rows), std::move(room), name);
+              return ByteOperations(self).allgather(block(from, count, dtype, rows), std::move(room), name);
             });
           },
           py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("name"), py::arg("rows") = 0)
@@ -214,7 +224,8 @@ void bind_gathers(py::class_<Flock>& flock) {
           [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name,
                   std::uint32_t rows) {
             return gather(dtype, [&](Room room) {
-              return self.start_neighbor_allgather(block(from, count, dtype, rows), std::move(room), name);
+              return ByteOperations(self).neighbor_allgather(block(from, count, dtype, rows), std::move(room),
+                                                             name);
             });
           },
           py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("name"), py::arg("rows") = 0)
@@ -223,8 +234,8 @@ void bind_gathers(py::class_<Flock>& flock) {
           [block](Flock& self, Address from, std::size_t count, int dtype, const std::vector<Rank>& sources,
                   const std::vector<Rank>& destinations, const std::string& name, std::uint32_t rows) {
             return gather(dtype, [&](Room room) {
-              return self.start_neighbor_allgather(block(from, count, dtype, rows), std::move(room), sources,
-                                                   destinations, name);
+              return ByteOperations(self).neighbor_allgather(block(from, count, dtype, rows), std::move(room),
+                                                             sources, destinations, name);
             });
           },
           py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("sources"), py::arg("destinations"),
@@ -232,8 +243,8 @@ void bind_gathers(py::class_<Flock>& flock) {
       .def("start_reduce_scatter", [block](Flock& self, Address from, std::size_t count, int dtype,
                                            const std::string& reduction, const std::string& name) {
         return gather(dtype, [&](Room room) {
-          return self.start_reduce_scatter(block(from, count, dtype), std::move(room),
-                                           reduction_of(reduction), name);
+          return ByteOperations(self).reduce_scatter(block(from, count, dtype), std::move(room),
+                                                     reduction_of(reduction), name);
         });
       });
 }
@@ -264,7 +275,7 @@ void bind_members(py::class_<Flock>& flock) {
            [](Flock& self, const std::string& spec) { self.set_machine_schedule(spec); })
       .def_property_readonly(
           "schedule",
-          [](const Flock& self) { return std::const_pointer_cast<Schedule>(self.load_topology()); })
+          [](const Flock& self) { return std::const_pointer_cast<Schedule>(self.current_schedule()); })
       .def_property(
           "timeout", [](const Flock& self) { return std::chrono::duration<double>(self.timeout()).count(); },
           [](Flock& self, double seconds) {

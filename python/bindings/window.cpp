@@ -102,7 +102,8 @@ void bind_window(py::module_& module) {
       .def_property_readonly("name", &Window::name)
       .def("mutex", [](Window& self, const std::vector<Rank>& ranks) { return Held(self, ranks); });
   module.def(
-      "free_window", [](Flock& flock, const std::string& name) { flock.win_free(Name(name)); }, NoLock());
+      "free_window", [](Flock& flock, const std::string& name) { flock.window(Name(name)).free(); },
+      NoLock());
 }
 
 }  // namespace starling::python

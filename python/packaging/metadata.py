@@ -11,7 +11,7 @@ HEADER = """\
 Metadata-Version: 2.1
 Name: starling
 Version: {version}
-Summary: Decentralized training: one model, many workers, a few neighbours each
+Summary: Decentralized training: one model, many workers, a few neighbors each
 License: Apache-2.0
 License-File: LICENSE
 Keywords: decentralized,distributed,training,gossip,topology,torch

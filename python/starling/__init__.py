@@ -1,9 +1,9 @@
-"""Starling: one model, many workers, a few neighbours each.
+"""Starling: one model, many workers, a few neighbors each.
 
     import starling.torch as bf          # PyTorch: BlueFog's API, and starling.torch.decentralize
     import starling                      # topologies, simulation, clusters, numpy arrays; needs no torch
 
-``help(starling.torch)`` lists what there is for PyTorch.
+``help(starling.torch)`` lists the functions for PyTorch.
 """
 
 from ._core import Deadlock, Error, Excluded, InvalidArgument, Mismatch, NonFinite, PeerLost, TimedOut, __version__

@@ -24,8 +24,8 @@ _OWN_ENTRIES = {"__dict__", "__weakref__", "_abc_impl", "__slots__", "__module__
 
 
 def dumps(value: Any, carry_globals: bool = True) -> bytes:
-    """Pickles ``value``. Functions and classes that cannot be imported go as code; what they use of their module's globals
-    goes with them, unless ``carry_globals`` is false."""
+    """Pickles ``value``. Functions and classes that cannot be imported are sent as code, together with the globals they
+    use unless ``carry_globals`` is false."""
     try:
         return _dump(value, carry_globals)
     except Exception as error:
@@ -36,7 +36,7 @@ def dumps(value: Any, carry_globals: bool = True) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """The value again; functions of a notebook find their globals in this process's ``__main__``."""
+    """Unpickles a value; functions of a notebook find their globals in this process's ``__main__``."""
     return pickle.loads(data)
 
 

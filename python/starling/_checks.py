@@ -1,4 +1,4 @@
-"""Checks of arguments that several modules of the package share."""
+"""Argument checks shared by several modules."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def warn_renamed(old: str, name: str, stacklevel: int = 3) -> None:
-    """Says at the caller's line that `old` is now called `name`; Python shows it once per place."""
-    warnings.warn(f"{old} is now called {name}; the old name will go away", FutureWarning, stacklevel=stacklevel)
+    """Warns at the caller's line that `old` is now called `name`; Python shows it once per line of code."""
+    warnings.warn(f"{old} is now called {name}; the old name will be removed", FutureWarning, stacklevel=stacklevel)
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:

@@ -15,13 +15,13 @@ from ._pool import Cancel, Outcome, Show, Task
 
 
 def folder() -> Path:
-    """Where the sockets are: private, or an error."""
+    """The folder of the sockets. Throws if other users can enter it."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     path = Path(runtime) / "starling" if runtime else Path(tempfile.gettempdir()) / f"starling-{os.getuid()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise _core.Error(f"{path} must be a directory of this user that nobody else can enter (chmod 700)")
+        raise _core.Error(f"{path} must be a directory of this user that no other user can enter (chmod 700)")
     return path
 
 
@@ -63,14 +63,14 @@ class Remote:
         try:
             self._link.send(request)
         except OSError:
-            pass  # receiving says it better
+            pass  # the error of receiving is clearer
 
     def _ask(self, *request: Any) -> Any:
         self._send(*request)
         try:
             return self._receive()
         except KeyboardInterrupt:
-            self._link.close()  # the answer that is still to come would be taken for the next one's
+            self._link.close()  # otherwise the pending answer would be taken for the next request's
             raise
 
     def perform(self, function: bytes, tasks: Sequence[Task], ranks: Sequence[int], show: Show,
@@ -82,7 +82,7 @@ class Remote:
             if cancel in ready:
                 self._send("cancel")
                 if cancel.times() > 2:
-                    self._link.close()  # whoever is ahead of us at the workers does not let go
+                    self._link.close()  # another client keeps the workers busy
                     return []
             if self._link in ready:
                 kind, *rest = self._receive()

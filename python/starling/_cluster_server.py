@@ -20,7 +20,7 @@ _START_SECONDS = 90.0
 
 
 class _ClientCancel:
-    """A client that cancels, or is gone."""
+    """A client that cancels, or has disconnected."""
 
     def __init__(self, link: Connection):
         self.over = False
@@ -31,7 +31,7 @@ class _ClientCancel:
 
     def times(self) -> int:
         try:
-            self._link.recv()  # who waits for an answer says nothing else
+            self._link.recv()  # a client that waits for an answer sends nothing else
             self._times += 1
         except (EOFError, OSError):
             self.over = True
@@ -52,10 +52,10 @@ class _Server:
             while True:
                 word, *rest = link.recv()
                 if word == "cancel":
-                    continue  # too late: it is done
+                    continue  # too late: the request is done
                 link.send(getattr(self, "_on_" + word)(link, *rest))
         except (EOFError, OSError):
-            pass  # it has gone
+            pass  # the client has disconnected
         finally:
             link.close()
 
@@ -84,7 +84,7 @@ class _Server:
 
 
 def serve(n: int, name: str, timeout: Optional[float], grace: float) -> None:
-    """Starts n workers and serves who connects, until SIGTERM or a client's stop."""
+    """Starts n workers and serves clients, until SIGTERM or a client's stop."""
     path = socket_path(name)
     with open(path.with_suffix(".lock"), "w") as lock:
         try:
@@ -93,7 +93,7 @@ def serve(n: int, name: str, timeout: Optional[float], grace: float) -> None:
             raise _core.Error(f"a cluster named {name} is running already; `ibfrun stop` ends it") from None
         pool = Pool(n, timeout=timeout, grace=grace)
         try:
-            path.unlink(missing_ok=True)  # of one that was killed: we hold the lock
+            path.unlink(missing_ok=True)  # left by a cluster that was killed: we hold the lock
             with Listener(str(path), family="AF_UNIX", backlog=16) as listener:
                 server = _Server(pool)
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

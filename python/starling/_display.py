@@ -10,12 +10,12 @@ _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
 def number_text(value: float) -> str:
-    """Five digits are enough to look at."""
+    """A number with five digits."""
     return f"{value:.5g}"
 
 
 def html_table(title: str, rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
-    """A small table, without colours of its own: notebooks may be dark."""
+    """A small table without colors of its own, since notebooks may be dark."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f'<{tag} style="{_CELL}">{html.escape(str(cell))}</{tag}>' for cell in cells) + "</tr>"
@@ -27,7 +27,7 @@ def html_table(title: str, rows: Iterable[Sequence[str]], head: Sequence[str] = 
 
 
 class Listing(List[dict]):
-    """Families as a list of dicts that shows itself as a table."""
+    """A list of families, as dicts, that a notebook shows as a table."""
 
     def rows(self) -> List[Tuple[str, str]]:
         return [(signature(one), one["summary"]) for one in self]
@@ -42,7 +42,7 @@ class Listing(List[dict]):
 
 
 def signature(family: "dict[str, Any]") -> str:
-    """``base(k=1)``, as one would type it; a parameter without a default must be given."""
+    """A family as you would type it, such as ``base(k=1)``; parameters without a default must be given."""
     given = ", ".join(
         f"{one['name']}={one['default'] if one['default'] is not None else '...'}" for one in family["parameters"])
     return f"{family['name']}({given})" if given else family["name"]

@@ -1,4 +1,4 @@
-"""Endless sequences of ([whom to tell], [whom to hear]), one entry a step, with one destination a step."""
+"""Endless sequences of ([destinations], [sources]), one entry per step, with one destination per step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ SendRecv = tuple[list[int], list[int]]
 
 
 def GetDynamicOnePeerSendRecvRanks(topo: networkx.DiGraph, self_rank: int) -> Iterator[SendRecv]:
-    """Yields ([send], [recv...]): in step t every rank tells the t-th of its out-neighbours, clockwise.
-
-    After the last comes the first again. Several ranks may tell the same one, which then hears them all, or
-    nobody may. A rank without out-neighbours sends nothing: [].
+    """Yields ([send], [recv...]): in step t every rank sends to the t-th of its out-neighbors, clockwise. After the
+    last comes the first again. A rank may receive from several others in one step, or from none. A rank without
+    out-neighbors sends nothing: [].
 
     >>> peers = GetDynamicOnePeerSendRecvRanks(ExponentialTwoGraph(8), 0)
     >>> next(peers), next(peers), next(peers)
@@ -51,7 +50,7 @@ GetDynamicSendRecvRanks = GetDynamicOnePeerSendRecvRanks
 def GetExp2DynamicSendRecvMachineRanks(
     world_size: int, local_size: int, self_rank: int, local_rank: int
 ) -> Iterator[SendRecv]:
-    """Yields ([send], [recv]) of MACHINE ranks: in step t machine m tells m + 2^(t mod ceil(log2 machines)).
+    """Yields ([send], [recv]) of MACHINE ranks: in step t machine m sends to m + 2^(t mod ceil(log2 machines)).
 
     All machines must have local_size ranks, and there must be two machines at least.
     """
@@ -71,10 +70,9 @@ def GetExp2DynamicSendRecvMachineRanks(
 def GetInnerOuterRingDynamicSendRecvRanks(
     world_size: int, local_size: int, self_rank: int
 ) -> Iterator[SendRecv]:
-    """Yields ([send], [recv]): one local rank tells its peer on the next machine, the others their right.
-
-    In step t local rank t mod local_size goes outside; inside, the rest form a ring without it. All
-    machines have local_size ranks, at least 3, and there must be two machines at least.
+    """Yields ([send], [recv]): one local rank sends to its peer on the next machine, the others to their right. In step
+    t local rank t mod local_size goes outside; the others form a ring inside. All machines have local_size ranks, at
+    least 3, and there must be two machines at least.
     """
     return _inner_outer(world_size, local_size, self_rank, exponential=False)
 
@@ -100,7 +98,7 @@ def _inner_outer(world_size: int, local_size: int, self_rank: int, exponential: 
     machines, machine, local = _place(world_size, local_size, 3, self_rank)
     local_size = int(local_size)  # numpy's integers would spread into the ranks we yield
     outside = _powers_of_two(machines - 1 if exponential else 1)
-    inside = _powers_of_two(local_size - 2 if exponential else 1)  # the traveller and oneself are no peers
+    inside = _powers_of_two(local_size - 2 if exponential else 1)  # without the rank outside and this one
 
     def steps() -> Iterator[SendRecv]:
         for step in count():
@@ -109,7 +107,7 @@ def _inner_outer(world_size: int, local_size: int, self_rank: int, exponential: 
                 hop = outside(step)
                 send, recv = (((machine + way) % machines) * local_size + local for way in (hop, -hop))
             else:
-                # Those who stay, clockwise from our right: hops count as if the traveller were not there.
+                # The ranks that stay inside, clockwise from our right: hops skip the one that goes outside.
                 others = [(local + distance) % local_size for distance in range(1, local_size)]
                 others.remove(traveller)
                 hop = inside(step)

@@ -1,4 +1,4 @@
-"""Checks of graphs that callers hand in."""
+"""Checks of the caller's graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives by which ranks learn who will send to them, or hear from them."""
+"""Collectives by which ranks learn their sources or destinations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Sequence
 if TYPE_CHECKING:
     import numpy
 
-_NO_RANKS = [-1]  # what a rank sends whose list cannot be sent: no valid list, so everybody raises
+_NO_RANKS = [-1]  # sent in place of a list that cannot be sent: not a valid list, so all ranks raise
 
 
 def InferSourceFromDestinationRanks(
@@ -16,9 +16,9 @@ def InferSourceFromDestinationRanks(
 ) -> list[int] | tuple[list[int], numpy.ndarray]:
     """The ranks that will send to this one, given those that this one will send to. All ranks must call it.
 
-    With construct_adjacency_matrix also the matrix W of the averaging rule: W[i, j] is the weight on the edge
-    from i to j, self loops included, and what j receives, a column, sums to 1. A wrong list on any rank
-    (not ints, out of range, twice the same, oneself) is an error on all ranks, which names that one.
+    With construct_adjacency_matrix also the matrix W of the averaging rule: W[i, j] is the weight on the edge from i to
+    j, self loops included, and what j receives, a column, sums to 1. A wrong list on any rank (not ints, out of range,
+    a rank twice, the rank itself) is an error on all ranks, which names that rank.
     """
     rank, told = _gather("dst_ranks", dst_ranks)
     sources = [source for source, targets in enumerate(told) if rank in targets]
@@ -28,7 +28,7 @@ def InferSourceFromDestinationRanks(
 def InferDestinationFromSourceRanks(
     src_ranks: Sequence[int], construct_adjacency_matrix: bool = False
 ) -> list[int] | tuple[list[int], numpy.ndarray]:
-    """The ranks that will hear this one, given those that this one will hear. All ranks must call it.
+    """The ranks that will receive from this one, given those that this one will receive from. All ranks must call it.
 
     The matrix and the errors are those of InferSourceFromDestinationRanks.
     """
@@ -44,7 +44,7 @@ def InferDestinationFromSourceRanks(
 
 
 def _gather(name: str, ranks: Sequence[int]) -> tuple[int, list[list[int]]]:
-    """(my rank, every rank's list), checked after the exchange, so that a wrong one leaves nobody waiting."""
+    """(my rank, every rank's list), checked after the exchange, so that a wrong list leaves no rank waiting."""
     import starling.torch as flock
     from starling.torch import operations
 

@@ -1,4 +1,4 @@
-"""The processes behind starling.Cluster, and what goes in and out of them. Payloads are bytes here."""
+"""The processes behind starling.Cluster, their input and output. Payloads are bytes here."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from . import _core
 from .cluster_worker import FLOCK_USE
 
 Show = Callable[[int, bool, str], None]  # rank, whether it is standard error, a line
-Task = Tuple[Optional[int], bytes]  # for this rank (None: for whoever is free), the pickled arguments
+Task = Tuple[Optional[int], bytes]  # for this rank (None: for the next free worker), the pickled arguments
 
 _START_SECONDS = 60.0
-_TELL_SECONDS = 0.2  # after a rank's exception: those that fail by themselves may, before the others are told
+_TELL_SECONDS = 0.2  # after a rank's exception: time for others to fail by themselves before they are interrupted
 
 
 class Outcome(NamedTuple):
-    """What became of a task. ``kind`` is value or error (``data`` is pickled), lost or, by us, ended (``data`` says how), or
-    skipped. ``place`` is its place in time among the outcomes."""
+    """The outcome of a task. ``kind`` is value or error (``data`` is pickled), lost or, by us, ended (``data`` says
+    how), or skipped. ``place`` is its position in time among the outcomes."""
 
     kind: str
     rank: int = -1
@@ -35,8 +35,8 @@ class Outcome(NamedTuple):
 
 
 class Cancel(Protocol):
-    """Something to watch: when its file is ready, ``times`` says how often it has been asked to end the work; once it is
-    ``over``, there is nothing more to come."""
+    """A source of cancellation: when its file is ready, ``times`` says how often cancellation was requested; once it is
+    ``over``, nothing more will come."""
 
     over: bool
 
@@ -46,7 +46,8 @@ class Cancel(Protocol):
 
 
 class CtrlC:
-    """Ctrl-C as something to watch, so that it tears no message in two; raises KeyboardInterrupt at the end."""
+    """Ctrl-C as a source of cancellation, so that it cannot cut a message in two; raises KeyboardInterrupt at the
+    end."""
 
     def __enter__(self) -> "CtrlC":
         self.over = False
@@ -68,14 +69,14 @@ class CtrlC:
         if self._own:
             signal.signal(signal.SIGINT, self._before)
         os.close(self._write)
-        unseen = os.read(self._read, 16)  # nothing at the pipe's end
+        unseen = os.read(self._read, 16)  # the pipe is empty
         os.close(self._read)
         if (self._times or unseen) and kind is None:
             raise KeyboardInterrupt
 
 
 class Worker:
-    """One process: its link, its life and its output."""
+    """One worker process: its connection, its lifetime and its output."""
 
     def __init__(self, rank: int, environment: Dict[str, str], lifeline: int):
         self.rank = rank
@@ -84,7 +85,7 @@ class Worker:
         with theirs:
             fds = (theirs.fileno(), lifeline)
             start = f"import sys; sys.path[:] = {sys.path!r}; from starling.cluster_worker import main; main{fds}"
-            # A session of its own: the terminal's Ctrl-C is passed on by us, once.
+            # A session of its own: we forward the terminal's Ctrl-C, once.
             self.process = subprocess.Popen(
                 [sys.executable, "-c", start], env=environment, pass_fds=fds, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
@@ -122,7 +123,7 @@ class Worker:
             os.kill(self.process.pid, sig)
 
     def bury(self) -> None:
-        """After its end: kills what it has started, and notes how it ended."""
+        """After its end: kills the processes it has started, and records how it ended."""
         if self.ending is not None:
             return
         try:
@@ -137,7 +138,7 @@ class Worker:
 
 
 class Pool:
-    """n workers of this process; ``perform`` is what they are for. Not for several threads at once."""
+    """n worker processes; ``perform`` gives them work. Use it from one thread at a time."""
 
     def __init__(self, n: int, timeout: Optional[float] = None, grace: float = 5.0):
         if n < 1:
@@ -178,7 +179,7 @@ class Pool:
                 raise _core.Error(text) from None
 
     def lost(self) -> Dict[int, str]:
-        """How the workers ended that are gone."""
+        """How workers that have ended did so."""
         return {worker.rank: worker.ending for worker in self.workers if worker.ending is not None}
 
     def pids(self) -> List[int]:
@@ -186,9 +187,10 @@ class Pool:
 
     def perform(self, function: bytes, tasks: Sequence[Task], ranks: Sequence[int], show: Show,
                 cancel: Optional["Cancel"] = None) -> List[Outcome]:
-        """Has the tasks done by the workers ``ranks`` and returns their outcomes in the order of the tasks. After the first
-        that fails no more are given out; who is still busy is interrupted (at once after an exception, after ``grace``
-        seconds after a death), and ended ``grace`` seconds later. Flocks that lost their step by it refuse to go on."""
+        """Runs the tasks on the workers ``ranks`` and returns their outcomes in the order of the tasks. After the first
+        failure no more tasks are started; busy workers are interrupted (at once after an exception, after ``grace``
+        seconds after a death), and killed ``grace`` seconds later. Flocks that got out of step by it raise from then
+        on."""
         performance = _Performance(self, function, tasks, ranks, show, cancel)
         outcomes = performance.run()
         failed = [one for one in outcomes if one.kind == "error"]
@@ -201,7 +203,7 @@ class Pool:
         from .cluster_worker import break_flock
 
         text = (f"the flock is out of step, since an earlier call ended on rank {culprit} before the others; the cluster's "
-                "restart() starts all workers anew")
+                "restart() starts all workers again")
         left = [worker.rank for worker in self.workers if worker.ending is None]
         arguments = _by_value.dumps(((text,), {}))
         _Performance(self, _by_value.dumps(break_flock), [(rank, arguments) for rank in left], left, show, None).run()
@@ -217,7 +219,7 @@ class Pool:
 def _end(owner: int, workers: List[Worker], lifeline: int, grace: float) -> None:
     """Lets the workers end by themselves, then kills them."""
     if os.getpid() != owner:
-        return  # the child of a fork: they are its parent's
+        return  # a forked child: the workers are its parent's
     for worker in workers:
         worker.link.close()
     until = time.monotonic() + grace
@@ -314,7 +316,7 @@ class _Performance:
         self._give_work(worker.rank)
 
     def out_of_step(self) -> bool:
-        """Whether ranks that were interrupted, or failed, may have left their flock at different points."""
+        """Whether ranks that were interrupted or failed may have stopped at different points of their flock."""
         return self.flock_used and bool(self.interrupted or len(self.flock_steps) > 1)
 
     def _on_death(self, worker: Worker) -> None:

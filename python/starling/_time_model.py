@@ -55,10 +55,10 @@ def _add_straggler(model: _core.TimeModel, given: Dict[str, Any], n: int) -> Non
     _check_keys(given, ("nodes", "every", "probability", "factor", "extra"), "straggler.")
     factor, extra = given.get("factor", 1), given.get("extra", 0)
     if factor == 1 and extra == 0:
-        raise _core.InvalidArgument("a straggler without extra (seconds) or a factor changes nothing")
+        raise _core.InvalidArgument("a straggler needs extra (seconds) or a factor")
     probability = _number(given.get("probability", 1), "straggler.probability")
     if probability > 1:
-        raise _core.InvalidArgument(f"straggler.probability is a share from 0 to 1, not {probability}")
+        raise _core.InvalidArgument(f"straggler.probability must be from 0 to 1, not {probability}")
     model.add_straggler(_ranks(given.get("nodes", []), n, "straggler.nodes"),
                         int(_number(given.get("every", 1), "straggler.every", least=1)), probability,
                         _number(factor, "straggler.factor"), _number(extra, "straggler.extra"))
@@ -67,13 +67,13 @@ def _add_straggler(model: _core.TimeModel, given: Dict[str, Any], n: int) -> Non
 def _link(given: Dict[str, Any], latency: float, gbit: float, where: str) -> "tuple[float, float]":
     bandwidth = _number(given.get("bandwidth", gbit), where + "bandwidth")
     if bandwidth == 0:
-        raise _core.InvalidArgument(f"{where}bandwidth is above 0 Gbit/s")
+        raise _core.InvalidArgument(f"{where}bandwidth must be above 0 Gbit/s")
     return _number(given.get("latency", latency), where + "latency"), _SECONDS_PER_BYTE_AT_GBIT / bandwidth
 
 
 def _number(value: Any, what: str, least: float = 0) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
-        raise _core.InvalidArgument(f"{what} is a number from {least} up, not {value!r}")
+        raise _core.InvalidArgument(f"{what} must be a number of at least {least}, not {value!r}")
     return float(value)
 
 
@@ -89,4 +89,4 @@ def _check_keys(given: Dict[str, Any], valid: Sequence[str], where: str) -> None
         if key not in valid:
             near = difflib.get_close_matches(key, valid, 1)
             hint = f", did you mean {near[0]}?" if near else ""
-            raise _core.InvalidArgument(f"{where}{key} is not known{hint}; valid are {', '.join(valid)}")
+            raise _core.InvalidArgument(f"unknown key {where}{key}{hint}; valid are {', '.join(valid)}")

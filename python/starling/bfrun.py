@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import NoReturn, Optional, Sequence
 
 _EXAMPLE = "example: bfrun -np 4 python train.py --lr 0.1"
-_HERE_ONLY = "all ranks run on this machine and talk through its memory"
-# What mpirun did with it -> why it has no meaning here, and what to do instead.
+_HERE_ONLY = "all ranks run on this machine and talk through shared memory"
+# Options of mpirun -> why they have no effect here, and what to do instead.
 _WITHOUT_MEANING = {
-    "--network-interface": f"{_HERE_ONLY}; leave it out",
+    "--network-interface": f"{_HERE_ONLY}; leave it out, or use starling run --hosts a:4,b:4 --interface NAME",
     "--extra-mpi-flags": "there is no mpirun to give them to; ranks inherit this shell's variables, so write "
     "NAME=VALUE in front of the command instead of -x NAME=VALUE",
-    "--ssh-port": f"{_HERE_ONLY}; leave it out",
+    "--ssh-port": f"{_HERE_ONLY}; leave it out, or use starling run --hosts a:4,b:4 --launcher 'ssh -p PORT'",
     "--use-infiniband": f"{_HERE_ONLY}; leave it out",
     "--prefix": "there is no mpirun to find; leave it out",
 }
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The options of bfrun, checked; wrong ones end the program with status 2 and a line that says why."""
+    """Parses and checks the options of bfrun; wrong ones end the program with status 2 and one line that says why."""
     parser = argparse.ArgumentParser(
         prog="bfrun",
         allow_abbrev=False,
@@ -51,7 +51,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """How many ranks and where: the options that BlueFog's launchers share."""
+    """Adds the options that BlueFog's launchers share: how many ranks, and where."""
     parser.add_argument("-np", "--num-proc", dest="np", type=int, metavar="N", help="number of ranks")
     hosts = parser.add_mutually_exclusive_group()
     hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS", help="may only name this machine")
@@ -63,7 +63,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def check_places(parser: argparse.ArgumentParser, options: argparse.Namespace, example: str) -> None:
-    """Ends the program when the options of add_places ask for what cannot be."""
+    """Ends the program if the options of add_places are not possible."""
     if options.np is None or options.np < 1:
         parser.error(f"-np must be the number of ranks, at least 1, not {options.np}; {example}")
     for name, advice in _WITHOUT_MEANING.items():
@@ -114,7 +114,7 @@ def _check_hosts(parser: argparse.ArgumentParser, entries: list[str], ranks: int
     for entry in entries:
         host, _, number = entry.partition(":")
         if not host or (number and not number.isdecimal()) or entry.endswith(":"):
-            parser.error(f"'{entry}' is no host; write HOST:SLOTS, as in: -H localhost:{ranks}")
+            parser.error(f"'{entry}' is not a host; write HOST:SLOTS, as in: -H localhost:{ranks}")
         if not _is_this_machine(host):
             _refuse(parser, host, ranks)
         slots += int(number) if number else ranks
@@ -125,7 +125,7 @@ def _check_hosts(parser: argparse.ArgumentParser, entries: list[str], ranks: int
 def _refuse(parser: argparse.ArgumentParser, host: str, ranks: int) -> NoReturn:
     parser.error(
         f"host {host} is not this machine ({socket.gethostname()}): {_HERE_ONLY}. "
-        f"What works: -H localhost:{ranks}, or no hosts at all"
+        f"Leave -H out, or start ranks on several hosts with: starling run --hosts {host}:{ranks} COMMAND"
     )
 
 

@@ -13,8 +13,8 @@ from . import _core
 
 
 class WorkerError(_core.Error):
-    """A worker's exception: ``rank`` is whose came first, ``errors`` is everybody's text by rank. The exception itself is
-    the ``__cause__`` where it could travel."""
+    """An exception in a worker: ``rank`` is the first that failed, ``errors`` has the texts by rank. The exception
+    itself is the ``__cause__`` where it could be pickled."""
 
     def __init__(self, text: str, rank: int, errors: Dict[int, str]):
         super().__init__(text)
@@ -22,26 +22,26 @@ class WorkerError(_core.Error):
 
 
 class WorkerLost(WorkerError):
-    """A worker process has ended: ``rank`` is which. ``restart()`` starts all of them anew."""
+    """A worker process has ended: ``rank`` says which. ``restart()`` starts all workers again."""
 
 
 class Cluster:
-    """n worker processes, ready to be a flock, which do what the notebook sends them.
+    """n worker processes, ready to join a flock, which run what the notebook sends them.
 
         with starling.Cluster(4) as cluster:
             cluster.execute("import starling; flock = starling.join()")
             cluster.run(lambda: flock.allreduce(float(flock.rank), "sum"))      # [6.0, 6.0, 6.0, 6.0]
 
-    Functions and classes that were defined in the notebook travel as code, with today's values of the globals that they
-    use; names that the notebook does not have are the worker's own (``push``, ``execute``, ``global``). ``rank`` and
-    ``size`` are there from the start. What workers print appears here with their rank in front.
+    Functions and classes that were defined in the notebook are sent as code, with the current values of the globals
+    that they use; names that the notebook does not have are the worker's own (``push``, ``execute``, ``global``).
+    ``rank`` and ``size`` are set from the start. Output of workers appears here with their rank in front.
 
-    An exception in a worker raises WorkerError here; the others are interrupted at once, and whoever hangs on is ended
-    after ``grace`` seconds. A flock whose ranks were interrupted is out of step: using it raises, ``restart()`` helps.
-    Workers end with this process, however it ends.
+    An exception in a worker raises WorkerError here; the others are interrupted at once, and killed if they do not stop
+    within ``grace`` seconds. A flock whose ranks were interrupted is out of step: using it raises until you call
+    ``restart()``. Workers end with this process, however it ends.
 
-    Without ``n``, it is the cluster in the background (``ibfrun start -np 4``, ``Cluster.launch(4)``) if there is one, else
-    one worker per core. ``timeout`` bounds the waits of the flock, in seconds.
+    Without ``n``, this is the cluster in the background (``ibfrun start -np 4``, ``Cluster.launch(4)``) if there is
+    one, else one worker per core. ``timeout`` bounds the waits of the flock, in seconds.
     """
 
     def __init__(self, n: Optional[int] = None, *, timeout: Optional[float] = None, grace: float = 5.0):
@@ -91,11 +91,11 @@ class Cluster:
             remote.stop()
         return remote is not None
 
-    # What it is for.
+    # Calls.
 
     @property
     def n(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return self._workers.n
 
     @property
@@ -136,13 +136,13 @@ class Cluster:
         self.run(execute, code, ranks=ranks)
 
     def restart(self) -> None:
-        """Ends all workers and starts new ones, which know nothing of before."""
+        """Ends all workers and starts new ones, without any state."""
         with self._lock:
             self._check_open()
             self._workers.restart()
 
     def close(self) -> None:
-        """Ends the workers; of a cluster in the background, the connection only."""
+        """Ends the workers; for a cluster in the background, only the connection."""
         if not self._closed:
             self._closed = True
             self._workers.close()
@@ -157,9 +157,9 @@ class Cluster:
         return f"<starling.Cluster of {self.n} workers{', closed' if self._closed else ''}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Cluster stays in the process that has started it")
+        raise TypeError("a Cluster cannot be pickled: it belongs to the process that started it")
 
-    # How.
+    # Implementation.
 
     def _check_open(self) -> None:
         if self._closed:
@@ -169,7 +169,7 @@ class Cluster:
         self._check_open()
         chosen = list(range(self.n)) if ranks is None else [int(rank) for rank in ranks]
         if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0 or max(chosen) >= self.n:
-            raise _core.InvalidArgument(f"ranks are different numbers from 0 to {self.n - 1}, not {chosen}")
+            raise _core.InvalidArgument(f"ranks must be distinct numbers from 0 to {self.n - 1}, not {chosen}")
         return chosen
 
     @staticmethod
@@ -194,7 +194,7 @@ class Cluster:
         lost = {rank: text for rank, text in self._workers.lost().items() if rank in ranks}
         if lost:
             left = [rank for rank in range(self.n) if rank not in self._workers.lost()]
-            raise WorkerLost(f"{'; '.join(lost.values())}: restart() starts all workers anew, ranks={left} asks those "
+            raise WorkerLost(f"{'; '.join(lost.values())}: restart() starts all workers again, ranks={left} uses those "
                              "that are left", min(lost), lost)
 
 
@@ -214,7 +214,7 @@ def _show(rank: int, is_error: bool, line: str) -> None:
 
 
 def _error_text(data: bytes) -> str:
-    """With the source lines as they are known here: workers have no notebook."""
+    """A traceback with source lines from here, since workers do not have the notebook."""
     text, frames, _ = pickle.loads(data)
     summary = traceback.StackSummary.from_list([traceback.FrameSummary(*frame) for frame in frames])
     return "".join(summary.format()) + text
@@ -226,7 +226,7 @@ def _raise_failures(outcomes: list) -> None:
     ended = [f"{one.data.decode()}, because it did not stop" for one in outcomes if one.kind == "ended"]
     failed = {one.rank: _error_text(one.data) for one in outcomes if one.kind == "error"}
     if lost:
-        # Errors of the others are its consequences.
+        # Errors of the other workers follow from it.
         texts = {**failed, **{one.rank: one.data.decode() for one in lost}}
         raise WorkerLost("; ".join([one.data.decode() for one in lost] + ended), lost[0].rank, texts)
     if not failed:

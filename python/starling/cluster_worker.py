@@ -1,4 +1,4 @@
-"""A worker of starling.Cluster: does what the notebook sends, until the notebook ends."""
+"""A worker of starling.Cluster: runs what the notebook sends, until the notebook ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from . import _by_value
 
 VALUE, ERROR = b"v", b"e"
-FLOCK_USE = struct.Struct("<?q")  # behind it in every reply
+FLOCK_USE = struct.Struct("<?q")  # appended to every reply
 
 
 def main(link_fd: int, lifeline: int) -> None:
@@ -27,7 +27,7 @@ def main(link_fd: int, lifeline: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for fd in (link_fd, lifeline):
         os.set_inheritable(fd, False)
-    # What the notebook's functions see as their module; the worker's own names stay out of it.
+    # The module that the notebook's functions see; it does not contain the worker's own names.
     space = types.ModuleType("__main__")
     space.rank, space.size = int(os.environ["STARLING_RANK"]), int(os.environ["STARLING_SIZE"])
     space.__builtins__ = builtins
@@ -48,7 +48,7 @@ def main(link_fd: int, lifeline: int) -> None:
 
 def _die_with(lifeline: int) -> None:
     # The kernel sends the signal when the pipe's last writer is gone, however that ended and whatever is running here.
-    # Opened anew, because all workers share what they were given, and it has one receiver of signals.
+    # Opened again, because all workers share the inherited one, which can signal one process only.
     own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
@@ -58,7 +58,7 @@ def _die_with(lifeline: int) -> None:
 
 
 class _FlockUse:
-    """What a task does to the flock of this worker, if it has joined one."""
+    """Tracks what a task does to the flock of this worker, if it has joined one."""
 
     _HURRY = 0.2  # seconds
 
@@ -73,7 +73,7 @@ class _FlockUse:
             flock.timeout = self._timeout
 
     def hurry(self) -> None:
-        """Operations that were begun and are dropped now must not wait for ranks that do not come any more."""
+        """Operations that were started and are dropped now must not wait for ranks that never answer."""
         flock = self._flock()
         if flock is not None and self._timeout is None:
             self._timeout, flock.timeout = flock.timeout, self._HURRY
@@ -83,7 +83,7 @@ class _FlockUse:
         raise KeyboardInterrupt
 
     def report(self) -> bytes:
-        """Whether it was used, and which step comes next."""
+        """Whether the flock was used, and its next step."""
         now = self._state()
         return FLOCK_USE.pack(now != self._before, now[0])
 
@@ -157,4 +157,4 @@ def pull(name: str) -> Any:
     try:
         return vars(sys.modules["__main__"])[name]
     except KeyError:
-        raise NameError(f"no {name} here; push or execute it first") from None
+        raise NameError(f"no {name} here; define it with push or execute first") from None

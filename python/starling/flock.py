@@ -20,18 +20,18 @@ def _address(array: "numpy.ndarray") -> int:
 def _code(array: "numpy.ndarray") -> int:
     code = _core.dtypes.get(array.dtype.name)
     if code is None:
-        raise _core.InvalidArgument(f"arrays of {array.dtype} do not travel; {', '.join(_core.dtypes)} do")
+        raise _core.InvalidArgument(f"arrays of {array.dtype} are not supported; valid are {', '.join(_core.dtypes)}")
     return code
 
 
 class Flock:
-    """The group this process has joined, for numpy arrays.
+    """The flock this process has joined, for numpy arrays.
 
         flock = starling.join()
         x = flock.neighbor_allreduce(numpy.full(10, float(flock.rank)))
 
-    Operations return a new array; they need contiguous memory and copy what is not. The C++ side does the work without
-    the interpreter lock.
+    Operations return a new array; arrays that are not contiguous are copied first. C++ does the work, without the
+    interpreter lock.
     """
 
     def __init__(self, core: _core.Flock):
@@ -46,12 +46,12 @@ class Flock:
 
     @property
     def rank(self) -> int:
-        """This process's number, from 0."""
+        """This process's rank, from 0."""
         return self._core.rank
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of ranks."""
         return self._core.size
 
     @property
@@ -65,7 +65,7 @@ class Flock:
 
     @property
     def on_peer_failure(self) -> str:
-        """What happens when a rank dies: ``raise`` PeerLost, or ``reweight`` and go on among the survivors."""
+        """What happens when a rank dies: ``raise`` PeerLost, or ``reweight`` and continue with the survivors."""
         return self._core.on_peer_failure
 
     @on_peer_failure.setter
@@ -84,18 +84,18 @@ class Flock:
         self.on_peer_failure = action
 
     def set_topology(self, topology) -> None:
-        """Who talks to whom from now on: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., a ``starling.Topology``, a networkx
+        """Sets who talks to whom: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., a ``starling.Topology``, a networkx
         graph over the ranks, or a matrix of weights, row = receiver. Every rank must set the same."""
         self._core.set_schedule(schedule_from(topology, self.size))
 
     def living_ranks(self) -> List[int]:
-        """The ranks that are alive, as far as everybody agrees on it, ascending; with ``on_peer_failure = "reweight"`` some may
-        be missing."""
+        """The live ranks that all agree on, ascending; with ``on_peer_failure = "reweight"`` some may be missing."""
         return sorted(self._core.members)
 
     def welcome(self) -> bool:
-        """Lets those in who wait outside, started with ``STARLING_ENTER=1``: a collective between two operations. Whether
-        somebody came; this is then the larger flock, with the same topology over the new number of ranks, from its step 0."""
+        """Admits newcomers (processes started with ``STARLING_ENTER=1``): a collective between two operations. Returns
+        whether any came; this is then the larger flock, with the same topology over the new number of ranks, from its
+        step 0."""
         core = self._core.welcome()
         came = core != self._core
         if came and self._core is _joined:
@@ -105,12 +105,12 @@ class Flock:
 
     @property
     def newcomers(self) -> int:
-        """How many of the last ranks have come in later than the others."""
+        """The number of newcomers; they are the last ranks."""
         return self._core.newcomers
 
     @property
     def entered(self) -> bool:
-        """Whether this process is one of them."""
+        """Whether this process is a newcomer."""
         return self._core.entered
 
     def _in_and_out(self, array):
@@ -122,26 +122,26 @@ class Flock:
         return given, out, [(_address(given), _address(out), given.size, _code(given))]
 
     def neighbor_allreduce(self, array, name: str = "neighbor_allreduce") -> "numpy.ndarray":
-        """The weighted average with this step's neighbours."""
+        """The weighted average with this step's neighbors."""
         given, out, tensors = self._in_and_out(array)
         self._core.start_neighbor_allreduce(tensors, name).wait()
         return out
 
     def allreduce(self, array, reduction: str = "average", name: str = "allreduce") -> "numpy.ndarray":
-        """Everybody's ``sum``, ``average``, ``min`` or ``max``."""
+        """The ``sum``, ``average``, ``min`` or ``max`` over all ranks."""
         given, out, tensors = self._in_and_out(array)
         self._core.start_allreduce(tensors, reduction, name).wait()
         return out
 
     def broadcast(self, array, root: int = 0, name: str = "broadcast") -> "numpy.ndarray":
-        """What ``root`` holds."""
+        """The array of rank ``root``."""
         given, out, _ = self._in_and_out(array)
         out[...] = given
         self._core.start_broadcast([(_address(out), _address(out), out.size, _code(out))], root, name).wait()
         return out
 
     def allgather(self, array, name: str = "allgather") -> "numpy.ndarray":
-        """Everybody's arrays one after another, along the first dimension, whose length may differ."""
+        """All ranks' arrays joined along the first dimension, whose length may differ."""
         import numpy
 
         given = numpy.ascontiguousarray(array)
@@ -150,12 +150,12 @@ class Flock:
         return numpy.frombuffer(gathering, dtype=given.dtype).reshape((-1, *given.shape[1:]))
 
     def barrier(self, name: str = "barrier") -> None:
-        """Returns when everybody has called it."""
+        """Returns when all ranks have called it."""
         self._core.start_barrier(name).wait()
 
 
 class _Broken:
-    """In the place of a flock that must not be used any more: whatever is asked of it raises."""
+    """Stands in for a flock that must not be used any more: every use raises."""
 
     def __init__(self, text: str):
         self.__dict__["_text"] = text
@@ -172,7 +172,7 @@ _handles: "weakref.WeakSet[Flock]" = weakref.WeakSet()
 
 
 def joined() -> _core.Flock:
-    """The one flock of this process, joined when first asked for."""
+    """The one flock of this process, joined on first use."""
     global _joined
     if _joined is None:
         _joined = _core.join()
@@ -182,12 +182,12 @@ def joined() -> _core.Flock:
 
 
 def usable() -> Optional[_core.Flock]:
-    """The flock of this process, where one was joined and not broken."""
+    """The flock of this process if one was joined and is usable, else None."""
     return None if isinstance(_joined, _Broken) else _joined
 
 
 def break_joined(text: str) -> Optional[_Broken]:
-    """Everything that uses the flock of this process raises ``text`` from now on; None where none was joined."""
+    """Makes every use of this process's flock raise ``text`` from now on; None if none was joined."""
     global _joined
     if _joined is None or isinstance(_joined, _Broken):
         return _joined
@@ -199,7 +199,7 @@ def break_joined(text: str) -> Optional[_Broken]:
 
 
 def replace_joined(core: _core.Flock) -> None:
-    """Newcomers have come in: the flock of this process is another one now."""
+    """Sets the flock of this process after newcomers were admitted."""
     global _joined
     _joined = core
 

@@ -12,7 +12,7 @@ _EXAMPLE = "example: ibfrun start -np 4"
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The options of ibfrun, checked; wrong ones end the program with status 2 and a line that says why."""
+    """Parses and checks the options of ibfrun; wrong ones end the program with status 2 and one line that says why."""
     parser = argparse.ArgumentParser(
         prog="ibfrun",
         allow_abbrev=False,

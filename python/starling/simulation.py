@@ -1,4 +1,4 @@
-"""Training and averaging of many nodes in one process."""
+"""Simulated training and consensus of many nodes in one process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import numpy
 
 _USUAL_DIM = 10
-_WORTH_A_THREAD = 4096  # numbers in all nodes' iterates
+_WORTH_A_THREAD = 4096  # most numbers in the trace of all nodes
 
 
 class _Result:
-    """What a run has found: attributes, a table in notebooks, a plot."""
+    """The result of a run: attributes, a table in notebooks, a plot."""
 
     _curves: Sequence[str]
     _x_axes: Sequence[str]
@@ -80,12 +80,12 @@ class Simulation(_Result):
 
     @property
     def n(self) -> int:
-        """How many nodes."""
+        """The number of nodes."""
         return len(self.models)
 
     @property
     def modelled_seconds(self) -> float:
-        """Until the slowest node has done its last step, on the modelled machines."""
+        """Modelled seconds until the slowest node has done its last step."""
         return float(self.seconds[-1])
 
     def __repr__(self) -> str:
@@ -103,8 +103,8 @@ class Simulation(_Result):
 
 def consensus(topology: Union[str, Topology], n: Optional[int] = None, steps: int = 1_000_000, *, tolerance: float = 1e-10,
               dim: int = 1, seed: int = 0) -> Consensus:
-    """Averages random values until all ranks agree: ``starling.consensus("base(k=1)", 4900).steps``. More ``steps`` than
-    given are not run, but computed where that is possible."""
+    """Averages random values until all ranks agree: ``starling.consensus("base(k=1)", 4900).steps``. At most ``steps``
+    are run; more are computed where that is possible."""
     if not isinstance(topology, Topology):
         topology = make_topology(topology, _needed(n, "consensus"), seed)
     options = _core.ConsensusOptions()
@@ -112,9 +112,10 @@ def consensus(topology: Union[str, Topology], n: Optional[int] = None, steps: in
     return Consensus(_core.run_consensus(topology._schedule, options))
 
 
-def simulate(method: str = "dsgd-atc", topology: Union[str, Topology] = "exponential", n: Optional[int] = None, *,
+def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] = _core.DEFAULT_TOPOLOGY,
+             n: Optional[int] = None, *,
              problem: Union[str, _core.Objective] = "quadratic", dim: int = _USUAL_DIM, steps: int = 1000, lr: float = 0.01,
-             optimizer: str = "sgd", decay: float = 1, decay_every: int = 0, seed: int = 0, precision: str = "float64",
+             optimizer: str = _core.DEFAULT_OPTIMIZER, decay: float = 1, decay_every: int = 0, seed: int = 0, precision: str = "float64",
              threads: Optional[int] = None, drop: float = 0, time: Any = None, points: int = 50, trace: bool = False,
              a: Any = None, b: Any = None, x0: Any = None, noise: float = 0,
              gradient: Optional[Callable] = None, value: Optional[Callable] = None, optimum: Any = None) -> Simulation:
@@ -122,12 +123,12 @@ def simulate(method: str = "dsgd-atc", topology: Union[str, Topology] = "exponen
 
         starling.simulate("gradient-tracking", "ring", 32, problem="logistic", lr=0.5).gap[-1]
 
-    What is minimised is the mean of the nodes' functions: a ``problem`` by name (``starling.problems()``) or from
+    It minimises the mean of the nodes' functions: a ``problem`` by name (``starling.problems()``) or from
     ``starling.problem``; your own quadratics 1/2 sum_k a[i,k] (x_k - b[i,k])^2 from ``x0``, with ``noise``; or, with
-    ``gradient(node, x)`` or ``gradient(node, x, step)``, anything, from ``x0`` (dim, or nodes x dim), where ``value(x)`` is the
-    mean of the functions and ``optimum`` its minimiser, if you know them. ``drop`` is the share of messages that are lost;
-    ``time`` describes the machines (a dict, or a TOML file as of ``starling simulate train --time``). The same seed gives the
-    same bits, whatever the number of ``threads`` (0: one per core).
+    ``gradient(node, x)`` or ``gradient(node, x, step)``, anything, from ``x0`` (dim, or nodes x dim), where
+    ``value(x)`` is the mean of the functions and ``optimum`` its minimiser, if you know them. ``drop`` is the share of
+    messages that are lost; ``time`` describes the machines (a dict, or a TOML file as of ``starling simulate train
+    --time``). The same seed gives the same bits, whatever the number of ``threads`` (0: one per core).
     """
     _refuse_mixtures(problem, a, b, gradient, value, optimum)
     nodes = topology.n if n is None and isinstance(topology, Topology) else n
@@ -156,12 +157,12 @@ def simulate(method: str = "dsgd-atc", topology: Union[str, Topology] = "exponen
 
 
 def problem(spec: str, n: int, dim: int = _USUAL_DIM, seed: int = 0) -> _core.Objective:
-    """A problem by name, to be used several times; it has ``value(x)``, ``gradient(x, node)`` and ``minimise()``."""
+    """A problem by name, for repeated use; it has ``value(x)``, ``gradient(x, node)`` and ``minimise()``."""
     return _core.make_objective(spec, n, dim, seed)
 
 
 def problems() -> Listing:
-    """What can be minimised by name: a list of dicts with name, summary and parameters."""
+    """The problems by name: a list of dicts with name, summary and parameters."""
     return Listing(_core.objective_families())
 
 
@@ -182,7 +183,7 @@ def _refuse_mixtures(problem: Any, a: Any, b: Any, gradient: Any, value: Any, op
     if sum([gradient is not None, a is not None, problem != "quadratic"]) > 1:
         raise _core.InvalidArgument("give one of problem, a and b, or gradient")
     if gradient is None and (value is not None or optimum is not None):
-        raise _core.InvalidArgument("value and optimum belong to a gradient of your own")
+        raise _core.InvalidArgument("value and optimum need a gradient of your own")
 
 
 def _from_arrays(a: Any, b: Any, x0: Any, noise: float, seed: int) -> _core.Objective:
@@ -190,7 +191,7 @@ def _from_arrays(a: Any, b: Any, x0: Any, noise: float, seed: int) -> _core.Obje
 
     a, b = numpy.asarray(a, dtype=float), numpy.asarray(b, dtype=float)
     if a.ndim != 2 or a.shape != b.shape:
-        raise _core.InvalidArgument(f"a and b are nodes x dim, not {a.shape} and {b.shape}")
+        raise _core.InvalidArgument(f"a and b must be nodes x dim, not {a.shape} and {b.shape}")
     start = numpy.zeros(a.shape[1]) if x0 is None else numpy.asarray(x0, dtype=float)
     return _core.quadratic_objective(len(a), a, b, start, noise, seed)
 

@@ -1,4 +1,4 @@
-"""The command ``starling``, which the package carries."""
+"""The command ``starling`` inside the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn, Sequence
 
 
 def tool_path() -> str:
-    """Where the command ``starling`` is: in the package, or in the build folder it is imported from."""
+    """The path of the command ``starling``: in the package, or in the build folder it is imported from."""
     here = Path(__file__).parent
     built = Path(sys.modules["starling._core"].__file__).parent
     for place in (here / "bin", built / "bin", built.parents[1] / "bin"):
@@ -20,7 +20,7 @@ def tool_path() -> str:
 
 
 def own_python_first() -> None:
-    """In a virtual environment, activated or not, what is started from here finds its ``python``."""
+    """In a virtual environment, activated or not, programs started from here find its ``python``."""
     if sys.prefix != sys.base_prefix:
         scripts = os.path.dirname(sys.executable)
         os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])

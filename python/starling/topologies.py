@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Neighbors(NamedTuple):
-    """What one rank does in one step: the weight of its own value, whom it hears with which weight, whom it tells, and the
-    group whose mean it takes first (empty: none)."""
+    """What one rank does in one step: the weight of its own value, its sources with their weights, its destinations,
+    and the group whose mean it takes first (empty: no group)."""
 
     self_weight: float
     sources: Dict[int, float]
@@ -30,7 +30,7 @@ class Topology:
         ring.weights()                      # 8 x 8, row = receiver
         ring.analysis().rho                 # 0.804...
 
-    Methods that take a topology's name (``flock.set_topology``, ``starling.simulate`` ...) take one of these, too.
+    Use it wherever a topology's name works: ``flock.set_topology``, ``starling.simulate`` ...
     """
 
     def __init__(self, schedule: _core.Schedule):
@@ -38,9 +38,9 @@ class Topology:
 
     @classmethod
     def from_weights(cls, weights: Any, name: Optional[str] = None, *, push: bool = False) -> "Topology":
-        """A fixed topology of your own weights: ``weights[i, j]`` is what i gives to what it hears from j. numpy or scipy.
-        Every row sums to one, up to 1e-6; with ``push=True`` every column instead, for push-sum methods. Weights of an
-        undirected graph's edges: ``from_graph``."""
+        """A fixed topology of your own weights: ``weights[i, j]`` is the weight that receiver i gives to sender j, as a
+        numpy or scipy matrix. Every row sums to one, up to 1e-6; with ``push=True`` every column instead, for push-sum
+        methods. Weights of an undirected graph's edges: ``from_graph``."""
         import numpy
         import scipy.sparse
 
@@ -61,7 +61,7 @@ class Topology:
         if far.size:
             line = "column" if push else "row"
             why = ("every column must sum to one, since a rank gives away all of its value"
-                   if push else "every row must sum to one, since a rank averages what it hears and has")
+                   if push else "every row must sum to one, since a rank averages over its sources and itself")
             hint = "" if push else "; for push-sum, where columns do, give push=True"
             raise _core.InvalidArgument(f"{line} {far[0]} of the weights sums to {sums[far[0]]:g}, not to 1: {why}{hint}")
         entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist())
@@ -72,10 +72,10 @@ class Topology:
 
     @classmethod
     def from_graph(cls, graph: "networkx.Graph", name: Optional[str] = None) -> "Topology":
-        """A fixed topology from a networkx graph on 0 .. n-1. Where its edges have the attribute ``weight``, these are the
-        weights (an edge (j, i) is j telling i; loops are the ranks' own). Else an undirected graph gets Metropolis weights,
-        1 / (1 + the larger degree) for an edge and the rest for a rank itself, which keep the mean; in a directed graph every
-        rank averages what it hears and has."""
+        """A fixed topology from a networkx graph on 0 .. n-1. Where its edges have the attribute ``weight``, these are
+        the weights (an edge (j, i) means that j sends to i; loops are the ranks' own). Else an undirected graph gets
+        Metropolis weights, 1 / (1 + the larger degree) for an edge and the rest for a rank itself, which keep the mean;
+        in a directed graph every rank averages evenly over its sources and itself."""
         import networkx
         import numpy
 
@@ -100,12 +100,12 @@ class Topology:
 
     @property
     def name(self) -> str:
-        """The full spec, with every seed: equal names and sizes are equal topologies."""
+        """The full spec, with every seed: topologies of equal names and sizes are equal."""
         return self._schedule.name
 
     @property
     def n(self) -> int:
-        """How many ranks it is for."""
+        """The number of ranks."""
         return self._schedule.size
 
     @property
@@ -115,13 +115,13 @@ class Topology:
 
     @property
     def random(self) -> bool:
-        """Whether it is drawn anew as the steps go by."""
+        """Whether it is redrawn in every step."""
         return self._schedule.random
 
     def weights(self, step: int = 0, *, sparse: bool = False, block_b: bool = False) -> Any:
-        """The matrix of one step, row = receiver, as a numpy array or (``sparse=True``) a scipy CSR matrix. CECA keeps two
-        blocks per rank, a (the answer) and b: the matrix is n x 2n, its left half for everybody's a and its right half for
-        everybody's b, and makes the new a or (``block_b=True``) the new b."""
+        """The matrix of one step, row = receiver, as a numpy array or (``sparse=True``) a scipy CSR matrix. CECA keeps
+        two blocks per rank, a (the answer) and b: the matrix is n x 2n, its left half for all ranks' a and its right
+        half for their b, and makes the new a or (``block_b=True``) the new b."""
         import scipy.sparse
 
         receivers, senders, values = self._schedule.entries(step, block_b)
@@ -136,7 +136,8 @@ class Topology:
         return matrix if sparse else matrix.toarray()
 
     def graph(self, step: int = 0) -> "networkx.DiGraph":
-        """One step as a networkx graph: an edge (j, i) with attribute ``weight`` is j telling i, loops are own weights."""
+        """One step as a networkx graph: an edge (j, i) with attribute ``weight`` means that j sends to i; loops are own
+        weights."""
         import networkx
 
         made = networkx.DiGraph()
@@ -156,7 +157,7 @@ class Topology:
         return _core.analyze(self._schedule)
 
     def svg(self, rounds: int = 12) -> str:
-        """A picture of at most so many rounds, up to 512 ranks."""
+        """An SVG picture of at most ``rounds`` rounds, up to 512 ranks."""
         return _core.topology_svg(self._schedule, rounds)
 
     def plot(self, step: int = 0, ax: Any = None) -> Any:
@@ -193,7 +194,7 @@ class Topology:
 
 
 def schedule_from(given: Any, n: int) -> _core.Schedule:
-    """The schedule over n ranks that is meant by a name, a Topology, a networkx graph or a matrix of weights."""
+    """The schedule over n ranks of a name, a Topology, a networkx graph or a matrix of weights."""
     if isinstance(given, str):
         return _core.make_schedule(given, n)
     if hasattr(given, "number_of_nodes"):
@@ -211,7 +212,7 @@ def schedule_from(given: Any, n: int) -> _core.Schedule:
 
 def topology(spec: str, n: int, seed: int = 0) -> Topology:
     """The topology of that name for n ranks: ``starling.topology("base(k=2)", 24)``. ``seed`` is for random ones.
-    ``starling.topologies()`` lists what there is."""
+    ``starling.topologies()`` lists all families."""
     return Topology(_core.make_schedule(spec, n, seed))
 
 

@@ -63,12 +63,12 @@ def isPowerOf(x: int, base: int) -> bool:
 
 
 def ExponentialTwoGraph(size: int) -> networkx.DiGraph:
-    """Rank r tells r+1, r+2, r+4, ... (mod size) and keeps the same share for itself."""
+    """Rank r sends to r+1, r+2, r+4, ... (mod size) and keeps the same share for itself."""
     return ExponentialGraph(size, base=2)
 
 
 def ExponentialGraph(size: int, base: int = 2) -> networkx.DiGraph:
-    """Rank r tells r+1, r+base, r+base^2, ... (mod size), all with the same weight as its own."""
+    """Rank r sends to r+1, r+base, r+base^2, ... (mod size), all with the same weight as its own."""
     size = whole_number("size", size, 1)
     base = whole_number("base", base, 2)
     return _uniform_circulant(size, [hop for hop in range(1, size) if isPowerOf(hop, base)])
@@ -116,7 +116,7 @@ def StarGraph(size: int, center_rank: int = 0) -> networkx.DiGraph:
 
 
 def RingGraph(size: int, connect_style: int = 0) -> networkx.DiGraph:
-    """A circle of ranks. connect_style 0: r exchanges with both sides, 1: r tells r-1, 2: r tells r+1."""
+    """A circle of ranks. connect_style 0: r exchanges with both sides, 1: r sends to r-1, 2: r sends to r+1."""
     size = whole_number("size", size, 1)
     style = whole_number("connect_style (0 both sides, 1 left, 2 right)", connect_style, 0, 2)
     hops = {(-1) % size, 1 % size} if style == 0 else {(-1) % size} if style == 1 else {1 % size}
@@ -124,7 +124,7 @@ def RingGraph(size: int, connect_style: int = 0) -> networkx.DiGraph:
 
 
 def FullyConnectedGraph(size: int) -> networkx.DiGraph:
-    """Every rank tells every rank, all with weight 1/size."""
+    """Every rank sends to every rank, all with weight 1/size."""
     size = whole_number("size", size, 1)
     return _uniform_circulant(size, range(1, size))
 
@@ -182,7 +182,7 @@ def _digraph(matrix: numpy.ndarray) -> networkx.DiGraph:
 
 
 def _uniform_circulant(size: int, hops: Sequence[int]) -> networkx.DiGraph:
-    """Every rank tells the ranks `hops` further and itself, all with the same weight."""
+    """Every rank sends to the ranks `hops` further on, with the same weight as its own."""
     import numpy
 
     matrix = _zeros(size)

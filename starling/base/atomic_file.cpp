@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <stdio.h>
 #include <unistd.h>
 #include <utility>
 
@@ -51,7 +52,16 @@ void AtomicFile::sync() {
   synced_ = true;
 }
 
+bool AtomicFile::place_if_free() {
+  sync();
+  if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) return false;
+  close(std::exchange(file_, -1));
+  temporary_.clear();
+  return true;
+}
+
 void AtomicFile::place() {
+  if (temporary_.empty()) return;
   sync();
   if (close(std::exchange(file_, -1)) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) fail();
   temporary_.clear();

@@ -5,13 +5,15 @@
 #include <span>
 #include <string>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// A file that appears whole or not at all: it is written beside its place, synced, and renamed there. One
 /// that was not committed is removed. Everything throws Error with the system's reason.
 class AtomicFile {
  public:
-  /// Writes to `path` + ".part-" + `mark`, whatever was there; without a mark, to a name nobody else has.
+  /// Writes to `path` + ".part-" + `mark`, which it overwrites; without a mark, to a unique name.
   explicit AtomicFile(std::filesystem::path path, const std::string& mark = {});
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -22,7 +24,11 @@ class AtomicFile {
   void write(std::span<const std::uint8_t> bytes);
   /// All bytes are on the disk when this returns; place() and commit() do that, too.
   void sync();
-  /// Puts the file in its place; it may be lost with the power until the folder is synced.
+  /// Puts the file in its place where there is none yet; false, and nothing is changed, where there is one or
+  /// the file system cannot tell.
+  bool place_if_free();
+  /// Puts the file in its place, unless it is there already; it may be lost with the power until the folder
+  /// is synced.
   void place();
   /// Puts the file in its place and syncs the folder.
   void commit();
@@ -40,7 +46,7 @@ class AtomicFile {
 /// the old file or the new one, never a part. Throws Error with the system's reason; nothing is left then.
 void write_atomically(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
 
-/// What was created, renamed or removed in `folder` is on the disk when this returns. Throws Error.
+/// Syncs the folder: files created, renamed or removed in it are on disk when this returns. Throws Error.
 void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace starling

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// XXH3, 64 bits: finds damage at the speed of memory. Not against forgers; see sha256.h for those.
@@ -25,7 +27,7 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes);
 
 /// 16 hexadecimal digits, always.
 std::string checksum_text(std::uint64_t checksum);
-/// The way back; 0 where there are no such digits.
+/// Parses the text of a checksum; 0 if it is malformed.
 std::uint64_t parse_checksum(std::string_view text);
 
 }  // namespace starling

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// The one of these that was most likely meant: at most two letters changed, added, dropped or swapped with

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// Everything that Starling throws.

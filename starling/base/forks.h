@@ -1,5 +1,7 @@
 #pragma once
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// How many forks lie between this process and the first one that asked: a child must not use its parent's

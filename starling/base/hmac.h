@@ -6,10 +6,10 @@
 
 namespace starling {
 
-/// HMAC-SHA-256 (RFC 2104): only who has the key can compute it.
+/// HMAC-SHA-256 (RFC 2104).
 Sha256::Digest hmac_sha256(std::string_view key, std::string_view message);
 
-/// Takes as long for a near miss as for any other: the time tells a guesser nothing.
+/// Takes the same time wherever the texts differ, so that the time reveals nothing.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 }  // namespace starling

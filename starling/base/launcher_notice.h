@@ -1,21 +1,24 @@
 #pragma once
 
+#include "starling/base/environment.h"
+
 namespace starling {
 
-/// What a rank may tell the launcher that started it. `starling run` gives its ranks the end of a socket
-/// pair, named by the variable below as NUMBER:DEVICE:INODE, and reads notices of one byte from the other
-/// end.
+/// A notice from a rank to the launcher that started it. `starling run` gives its ranks one end of a socket
+/// pair, named by the variable below as NUMBER:DEVICE:INODE, and reads one-byte notices from the other end.
 enum class LauncherNotice : char {
-  goes_on = 'c',          // from now on the survivors of a death continue: it is not the end of the job
-  needs_everybody = 's',  // the opposite, which is what a launcher assumes
+  continues_after_failure = 'c',  // from now on the other ranks continue when a rank dies
+  needs_all_ranks = 's',          // the opposite, which launchers assume by default
+  joins = 'j',  // the rank is about to join a flock: what happens on failures is not decided yet
+  joined = 'J',
 };
 
-constexpr const char* kLauncherVariable = "STARLING_LAUNCHER";
+constexpr const char* kLauncherVariable = environment::kLauncher.name;
 
-/// Whether a launcher listens: the socket that the variable names is still open in this process.
+/// Whether there is a launcher: the socket that the variable names is open in this process.
 bool has_launcher();
 
-/// Tells it; does nothing where none listens. Never blocks.
+/// Sends a notice; does nothing if there is no launcher. Never blocks.
 void tell_launcher(LauncherNotice notice);
 
 }  // namespace starling

@@ -26,11 +26,45 @@ std::string describe(const std::vector<Parameter>& declared) {
   return "valid are " + join_words(words);
 }
 
+std::size_t position_of(const std::vector<Parameter>& declared, const std::string& name) {
+  const auto named = [&](const Parameter& parameter) { return parameter.name == name; };
+  return static_cast<std::size_t>(std::find_if(declared.begin(), declared.end(), named) - declared.begin());
+}
+
+bool is_yes_or_no(const std::string& word) {
+  return word == "yes" || word == "no" || word == "true" || word == "false";
+}
+
+// Whole numbers stay exact; a word that only begins like a number stays as it is.
+std::string canonical_number(const Spec& spec) {
+  const std::string& word = spec.word;
+  std::int64_t whole = 0;
+  std::uint64_t large = 0;
+  double number = 0;
+  if (read(spec, whole)) return std::to_string(whole);
+  if (read(spec, large)) return std::to_string(large);
+  const bool has_fraction = word.find_first_of(".eE") != std::string::npos;
+  if (has_fraction && read(spec, number) && std::isfinite(number)) return fmt::format("{}", number);
+  return word;
+}
+
+Spec canonical_value(const Spec& value, const Parameter& parameter) {
+  Spec result = value;
+  if (value.is_list) {
+    for (Spec::Argument& item : result.arguments) item.value = canonical_value(item.value, parameter);
+  } else if (is_yes_or_no(parameter.fallback) && is_yes_or_no(value.word)) {
+    result.word = value.word == "yes" || value.word == "true" ? "true" : "false";
+  } else if (value.arguments.empty()) {
+    result.word = canonical_number(value);
+  }
+  return result;
+}
+
 }  // namespace
 
-Parameters::Parameters(const Spec& spec, const std::vector<Parameter>& declared) : owner_(spec.word) {
+Parameters::Parameters(const Spec& spec, const std::vector<Parameter>& declared)
+    : owner_(spec.word), declared_(declared) {
   for (const auto& parameter : declared) {
-    names_.push_back(parameter.name);
     values_.push_back(parameter.fallback.empty() ? Spec{} : parse_spec(parameter.fallback));
     given_.push_back(false);
   }
@@ -38,29 +72,29 @@ Parameters::Parameters(const Spec& spec, const std::vector<Parameter>& declared)
   for (const auto& argument : spec.arguments) {
     std::size_t at = position;
     if (!argument.key.empty()) {
-      at = static_cast<std::size_t>(std::find(names_.begin(), names_.end(), argument.key) - names_.begin());
-      if (at == names_.size())
+      at = position_of(declared, argument.key);
+      if (at == declared.size())
         throw InvalidArgument(
             fmt::format("{} has no parameter '{}'; {}", owner_, argument.key, describe(declared)));
     } else {
-      if (at >= names_.size())
+      if (at >= declared.size())
         throw InvalidArgument(fmt::format("{} has too many arguments; {}", owner_, describe(declared)));
       ++position;
     }
-    if (given_[at]) throw InvalidArgument(fmt::format("{} is given '{}' twice", owner_, names_[at]));
+    if (given_[at]) throw InvalidArgument(fmt::format("{} is given '{}' twice", owner_, declared[at].name));
     values_[at] = argument.value;
     given_[at] = true;
   }
   for (std::size_t i = 0; i < declared.size(); ++i)
     if (!given_[i] && declared[i].fallback.empty())
-      throw InvalidArgument(
-          fmt::format("{} needs {}= ({}); {}", owner_, names_[i], declared[i].help, describe(declared)));
+      throw InvalidArgument(fmt::format("{} needs {}= ({}); {}", owner_, declared[i].name, declared[i].help,
+                                        describe(declared)));
 }
 
 std::size_t Parameters::index(const std::string& name) const {
-  const auto found = std::find(names_.begin(), names_.end(), name);
-  if (found == names_.end()) throw Error(fmt::format("{} declares no parameter '{}'", owner_, name));
-  return static_cast<std::size_t>(found - names_.begin());
+  const std::size_t at = position_of(declared_, name);
+  if (at == declared_.size()) throw Error(fmt::format("{} declares no parameter '{}'", owner_, name));
+  return at;
 }
 
 bool Parameters::given(const std::string& name) const {
@@ -158,6 +192,20 @@ std::vector<Rank> Parameters::ranks(const std::string& name, Rank n) const {
   }
   check(!ranks.empty());
   return ranks;
+}
+
+Spec Parameters::canonical(const CanonicalPart& part) const {
+  Spec spec{owner_, false, {}};
+  for (std::size_t i = 0; i < declared_.size(); ++i) {
+    const Parameter& parameter = declared_[i];
+    Spec value = values_[i];
+    if (parameter.kind == ParameterKind::value)
+      value = canonical_value(value, parameter);
+    else if (parameter.kind != ParameterKind::text && part)
+      value = part(parameter.kind, value);
+    spec.arguments.push_back({parameter.name, std::move(value)});
+  }
+  return spec;
 }
 
 }  // namespace starling

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,13 +11,20 @@
 
 namespace starling {
 
+/// What the value of a parameter is: a number, word or list; text that is kept as it is (a file's name); or
+/// itself the spec of a topology or a codec.
+enum class ParameterKind { value, text, topology, codec };
+
 /// A parameter that a name of the grammar takes; the text of the default, "" when it must be given.
 struct Parameter {
   std::string name;
   std::string fallback;
   std::string help;
-  bool is_topology = false;  // the value is itself a topology's spec
+  ParameterKind kind = ParameterKind::value;
 };
+
+/// Gives the canonical form of a value that is the spec of a topology or a codec.
+using CanonicalPart = std::function<Spec(ParameterKind kind, const Spec& value)>;
 
 /// The arguments of one Spec, checked against the declared parameters. Positional arguments fill the
 /// parameters in the order of their declaration. Every getter throws InvalidArgument naming the valid values.
@@ -42,12 +50,16 @@ class Parameters {
   /// A list of ranks below n, `[0,2,5..9]`, ascending and without repetition.
   std::vector<Rank> ranks(const std::string& name, Rank n) const;
 
+  /// The one spelling of all specs that mean the same: every parameter by name, in the order of declaration,
+  /// defaults filled in, numbers in their shortest form. This is what ranks compare.
+  Spec canonical(const CanonicalPart& part = {}) const;
+
  private:
   bool automatic(const std::string& name) const;
   [[noreturn]] void fail(const std::string& name, const std::string& expectation) const;
 
   std::string owner_;
-  std::vector<std::string> names_;
+  std::vector<Parameter> declared_;
   std::vector<Spec> values_;
   std::vector<bool> given_;
   std::size_t index(const std::string& name) const;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <numbers>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// Philox 4x32-10 (Salmon et al., 2011): a pure function of (key, counter), so that every rank draws

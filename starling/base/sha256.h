@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// SHA-256 (FIPS 180-4), to recognise files; a few hundred megabytes a second.

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// One piece of the string grammar that topologies, methods and codecs share:

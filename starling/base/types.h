@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "starling/base/floors.h"
+
 namespace starling {
 
 /// A worker's number, 0 .. n-1.

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace starling {
+namespace starling::codec {
 
 void pack_bits(std::span<const std::int16_t> codes, unsigned bits, std::byte* out) {
   const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
@@ -41,4 +41,4 @@ void unpack_bits(const std::byte* in, unsigned bits, std::span<std::int16_t> cod
   }
 }
 
-}  // namespace starling
+}  // namespace starling::codec

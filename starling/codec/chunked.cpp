@@ -10,7 +10,7 @@
 #include "starling/kernel/convert.h"
 #include "starling/kernel/quantize.h"
 
-namespace starling {
+namespace starling::codec {
 
 std::size_t ChunkedCodec::header_total(std::size_t count) const {
   return whole_message((count + chunk_ - 1) / chunk_ * header_bytes_);
@@ -94,4 +94,4 @@ std::size_t chunk_of(const Parameters& given) {
   return static_cast<std::size_t>(chunk);
 }
 
-}  // namespace starling
+}  // namespace starling::codec

@@ -6,7 +6,7 @@
 #include "starling/codec/codec.h"
 #include "starling/kernel/store.h"
 
-namespace starling {
+namespace starling::codec {
 
 /// Where one chunk of a parameter stands in a message: `count` elements, from element `first` on. The
 /// payload of a chunk begins at a multiple of 8 bytes.
@@ -53,4 +53,4 @@ class ChunkedCodec : public Codec {
 Parameter chunk_parameter(const std::string& fallback);
 std::size_t chunk_of(const Parameters& given);
 
-}  // namespace starling
+}  // namespace starling::codec

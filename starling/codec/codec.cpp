@@ -4,7 +4,7 @@
 
 #include "starling/kernel/combine.h"
 
-namespace starling {
+namespace starling::codec {
 
 bool is_wide(DType dtype) {
   if (dtype != DType::float32 && dtype != DType::float64)
@@ -20,4 +20,4 @@ void Codec::decode_add(DType dtype, const std::byte* in, CodecShape shape, doubl
   combine(dtype, out, terms, shape.count);
 }
 
-}  // namespace starling
+}  // namespace starling::codec

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::codec {
 
 /// What an encoding draws its random numbers from: equal keys, equal draws.
 struct CodecKey {
@@ -35,15 +35,16 @@ struct CodecShape {
 /// Messages begin at a multiple of 8 bytes and are multiples of 8 bytes long, so that they can follow one
 /// another; parameters are aligned as their elements are. Blocks do not overlap.
 ///
-/// NaN and infinite values never reach outside the blocks, and are not hidden either: `identity`, `fp16`,
-/// `bf16` and `random-k` keep them element by element, `top-k` sends them first (NaN before infinity); with
-/// the others the chunk they lie in (powersgd: the parameter) decodes to NaN, or to infinities where `sign`
-/// meets an infinity.
+/// NaN and infinite values never reach outside the blocks, and are not hidden either: `identity`, `float16`,
+/// `bfloat16` and `random-k` keep them element by element, `top-k` sends them first (NaN before infinity);
+/// with the others the chunk they lie in (powersgd: the parameter) decodes to NaN, or to infinities where
+/// `sign` meets an infinity.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  std::string spec;  // as make_codec() was asked for it
+  std::string spec;       // as make_codec() was asked for it
+  std::string canonical;  // the same with defaults filled in, for comparing
 
   /// Depends on the shape and dtype alone, never on values: messages of all ranks are equally long.
   virtual std::size_t encoded_bytes(DType dtype, CodecShape shape) const = 0;
@@ -56,6 +57,18 @@ class Codec {
 
   /// out += weight * decoded, rounded as combine() rounds it.
   virtual void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight, void* out) const;
+
+  // The same for buffers, which must lie in host memory: `rows` as in CodecShape, `message` is of uint8.
+
+  void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const {
+    encode(in.dtype, in.host_data(), {in.count, rows}, key, message.host_bytes());
+  }
+  void decode(ConstBuffer message, std::size_t rows, Buffer out) const {
+    decode(out.dtype, message.host_bytes(), {out.count, rows}, out.host_data());
+  }
+  void decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const {
+    decode_add(out.dtype, message.host_bytes(), {out.count, rows}, weight, out.host_data());
+  }
 };
 
 using CodecPtr = std::shared_ptr<const Codec>;
@@ -68,4 +81,13 @@ constexpr std::size_t whole_message(std::size_t bytes) {
   return (bytes + 7) / 8 * 8;
 }
 
+}  // namespace starling::codec
+
+namespace starling {
+using codec::Codec;
+using codec::CodecKey;
+using codec::CodecPtr;
+using codec::CodecShape;
+using codec::is_wide;
+using codec::whole_message;
 }  // namespace starling

@@ -3,7 +3,7 @@
 #include "starling/base/random.h"
 #include "starling/codec/codec.h"
 
-namespace starling {
+namespace starling::codec {
 
 /// One Philox key for a CodecKey. Its numbers are those of counters {block, 0, 0, 0}, so that element e of a
 /// parameter draws the same however the work is cut.
@@ -16,4 +16,4 @@ inline std::uint64_t draw_key(const CodecKey& key) {
   return (std::uint64_t{word[1]} << 32) | word[0];
 }
 
-}  // namespace starling
+}  // namespace starling::codec

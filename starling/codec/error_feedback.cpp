@@ -2,7 +2,7 @@
 
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::codec {
 
 void encode_with_feedback(const Codec& codec, DType dtype, const void* in, void* residual, CodecShape shape,
                           const CodecKey& key, std::byte* out) {
@@ -12,4 +12,4 @@ void encode_with_feedback(const Codec& codec, DType dtype, const void* in, void*
   codec.decode_add(dtype, out, shape, -1, residual);
 }
 
-}  // namespace starling
+}  // namespace starling::codec

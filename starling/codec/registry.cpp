@@ -1,26 +1,17 @@
 #include "starling/codec/registry.h"
 
-#include <fmt/format.h>
-#include <mutex>
-
-#include "starling/base/closest.h"
-#include "starling/base/error.h"
+#include "starling/base/registry.h"
 #include "starling/codec/family/list.h"
 
-namespace starling {
+namespace starling::codec {
 namespace {
 
-struct Registry {
-  std::mutex mutex;
-  std::vector<CodecFamily> families = {
-#define STARLING_CODEC(name) codecs::name(),
+Registry<CodecFamily>& all_codecs() {
+  static Registry<CodecFamily> instance("codec", {
+#define STARLING_CODEC(name) family::name(),
 #include "starling/codec/family/list.inc"
 #undef STARLING_CODEC
-  };
-};
-
-Registry& registry() {
-  static Registry instance;
+                                                 });
   return instance;
 }
 
@@ -28,33 +19,27 @@ Registry& registry() {
 
 CodecPtr make_codec(std::string_view text) {
   const Spec spec = parse_spec(text);
-  if (spec.is_list)
-    throw InvalidArgument(fmt::format("expected a codec's name, not the list {}", spec.to_string()));
-  std::vector<std::string> names;
-  for (const CodecFamily& family : codec_families()) {
-    if (family.name == spec.word) {
-      std::shared_ptr<Codec> made = family.make(Parameters(spec, family.parameters));
-      made->spec = spec.to_string();
-      return made;
-    }
-    names.push_back(family.name);
-  }
-  throw InvalidArgument(unknown_name("codec", spec.word, names));
+  const CodecFamily& family = all_codecs().find(spec);
+  std::shared_ptr<Codec> made = family.make(Parameters(spec, family.parameters));
+  made->spec = spec.to_string();
+  made->canonical = all_codecs().canonical(spec).to_string();
+  return made;
+}
+
+std::string canonical_codec(std::string_view text) {
+  return all_codecs().canonical(parse_spec(text)).to_string();
+}
+
+const CodecFamily& find_codec(const Spec& spec) {
+  return all_codecs().find(spec);
 }
 
 std::vector<CodecFamily> codec_families() {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  return all.families;
+  return all_codecs().entries();
 }
 
 void register_codec(CodecFamily family) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  for (const CodecFamily& existing : all.families)
-    if (existing.name == family.name)
-      throw InvalidArgument(fmt::format("a codec named '{}' exists already", family.name));
-  all.families.push_back(std::move(family));
+  all_codecs().add(std::move(family));
 }
 
-}  // namespace starling
+}  // namespace starling::codec

@@ -11,7 +11,7 @@
 
 // What codecs share that send a few elements of a parameter and mean zero by the rest.
 
-namespace starling {
+namespace starling::codec {
 
 inline Parameter fraction_parameter() {
   return {"fraction", "0.01", "of the elements that are sent, 1e-9 to 1; at least one"};
@@ -59,4 +59,4 @@ void scatter_add(DType dtype, const float* values, std::size_t k, double weight,
       static_cast<float*>(out)[index(j)] += static_cast<float>(weight) * values[j];
 }
 
-}  // namespace starling
+}  // namespace starling::codec

@@ -9,7 +9,7 @@
 #include "starling/data/packed_file.h"
 #include "starling/data/png.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -136,4 +136,4 @@ DataSource cifar10_source() {
                     {"test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"}}}};
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -2,7 +2,7 @@
 
 #include "starling/data/registry.h"
 
-namespace starling {
+namespace starling::data {
 
 /// The names of the files of a split in CIFAR-10's binary version: records of a label and 3 x 32 x 32 bytes.
 std::vector<std::string> cifar10_names(Split split);
@@ -19,4 +19,4 @@ std::vector<std::uint8_t> cifar10_from_npm(const DataFile& file, const PackageMe
 /// `cifar10`: 50,000 + 10,000 photographs of ten kinds of things, 32 x 32, in colour (Krizhevsky).
 DataSource cifar10_source();
 
-}  // namespace starling
+}  // namespace starling::data

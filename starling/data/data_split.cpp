@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::data {
 
 DataSplit::DataSplit(const Samples& samples, Rank rank, Rank size, SplitOptions options)
     : options_(std::move(options)), rank_(rank) {
@@ -38,4 +38,4 @@ std::vector<std::uint32_t> DataSplit::order(std::int64_t epoch) const {
   return all;
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -7,13 +7,13 @@
 
 #include "starling/data/partition.h"
 
-namespace starling {
+namespace starling::data {
 
 /// How samples are split among ranks and in which order a rank goes through its part.
 struct SplitOptions {
   std::string partition = "iid";  // iid, contiguous or dirichlet(alpha=0.1)
   std::uint64_t seed = 0;         // the same on every rank
-  bool shuffle = true;            // anew for every epoch
+  bool shuffle = true;            // in every epoch
   /// Ranks that have fewer samples than another repeat some, so that all take equally many steps.
   bool even = true;
 };
@@ -39,4 +39,4 @@ class DataSplit {
   std::size_t size_ = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::data

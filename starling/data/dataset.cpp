@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::data {
 
 const char* to_string(Split split) {
   return split == Split::train ? "train" : "test";
@@ -48,4 +48,4 @@ std::vector<std::size_t> count_classes(std::span<const std::uint8_t> labels, int
   return counts;
 }
 
-}  // namespace starling
+}  // namespace starling::data

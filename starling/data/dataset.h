@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::data {
 
 enum class Split { train, test };
 
@@ -35,7 +35,7 @@ struct Dataset {
   std::vector<float> deviation;  // the same, its standard deviation
 
   std::size_t size() const { return labels.size(); }
-  /// Image i; throws InvalidArgument when there is none.
+  /// Image i; throws InvalidArgument if i is out of range.
   std::span<const std::uint8_t> image(std::size_t index) const;
 
   /// Throws Error naming what does not fit together.
@@ -45,4 +45,10 @@ struct Dataset {
 /// How many of `labels` there are of each class.
 std::vector<std::size_t> count_classes(std::span<const std::uint8_t> labels, int classes);
 
+}  // namespace starling::data
+
+namespace starling {
+using data::Dataset;
+using data::ImageShape;
+using data::Split;
 }  // namespace starling

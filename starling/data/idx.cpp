@@ -7,7 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/data/packed_file.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
@@ -97,4 +97,4 @@ Dataset load_idx(const IdxSet& set, Split split, const std::filesystem::path& fo
   return data;
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -5,9 +5,10 @@
 #include <filesystem>
 #include <vector>
 
+#include "starling/base/floors.h"
 #include "starling/data/dataset.h"
 
-namespace starling {
+namespace starling::data {
 
 /// An array of bytes in the IDX format of MNIST: two zero bytes, the type of the elements, the number of
 /// dimensions, the dimensions as big-endian 32-bit numbers, the elements with the last dimension fastest.
@@ -39,4 +40,4 @@ IdxNames idx_names(Split split);
 
 Dataset load_idx(const IdxSet& set, Split split, const std::filesystem::path& folder);
 
-}  // namespace starling
+}  // namespace starling::data

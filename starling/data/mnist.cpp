@@ -2,7 +2,7 @@
 
 #include "starling/data/idx.h"
 
-namespace starling {
+namespace starling::data {
 
 DataSource mnist_source() {
   const IdxSet set{.name = "mnist",
@@ -30,4 +30,4 @@ DataSource mnist_source() {
                         {test.labels, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"}}}};
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -2,9 +2,9 @@
 
 #include "starling/data/registry.h"
 
-namespace starling {
+namespace starling::data {
 
 /// `mnist`: 60,000 + 10,000 handwritten digits of 28 x 28 (LeCun, Cortes, Burges).
 DataSource mnist_source();
 
-}  // namespace starling
+}  // namespace starling::data

@@ -11,7 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/base/sha256.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -121,4 +121,4 @@ std::optional<std::span<const std::uint8_t>> tar_member(std::span<const std::uin
   return std::nullopt;
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::data {
 
 /// Reads a file as it is, or what a gzip file holds; which of the two, its first bytes tell.
 class PackedFile {
@@ -48,4 +48,4 @@ std::optional<std::span<const std::uint8_t>> tar_member(std::span<const std::uin
                                                         const std::string& member,
                                                         const std::string& archive);
 
-}  // namespace starling
+}  // namespace starling::data

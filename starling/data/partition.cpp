@@ -8,7 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/spec.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 constexpr std::uint64_t kMostDraws = 20'000;
@@ -16,9 +16,9 @@ constexpr double kLeastAlpha = 1e-4;
 constexpr double kMostAlpha = 1e6;
 
 void check_workers(std::size_t count, Rank n) {
-  if (n < 1) throw InvalidArgument(fmt::format("samples are dealt to at least one worker, not n = {}", n));
+  if (n < 1) throw InvalidArgument(fmt::format("the number of workers must be at least 1, not n = {}", n));
   if (count < static_cast<std::size_t>(n))
-    throw InvalidArgument(fmt::format("{} samples cannot be dealt to {} workers", count, n));
+    throw InvalidArgument(fmt::format("cannot partition {} samples among {} workers", count, n));
   if (count > UINT32_MAX) throw InvalidArgument(fmt::format("{} samples are more than 2^32 - 1", count));
 }
 
@@ -291,4 +291,4 @@ std::vector<Shard> make_partition(std::string_view text, std::size_t count, Rank
                                     kind.name, join_words(names)));
 }
 
-}  // namespace starling
+}  // namespace starling::data

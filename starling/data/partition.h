@@ -14,7 +14,7 @@
 // Who trains on what. Every sample goes to exactly one of n workers; equal arguments give equal shards,
 // everywhere.
 
-namespace starling {
+namespace starling::data {
 
 /// At random; the sizes differ by at most one.
 std::vector<Shard> iid_partition(std::size_t count, Rank n, std::uint64_t seed);
@@ -64,4 +64,12 @@ std::vector<Shard> make_partition(std::string_view text, std::span<const std::ui
 /// Of samples without labels; throws InvalidArgument for a partition that needs them.
 std::vector<Shard> make_partition(std::string_view text, std::size_t count, Rank n, std::uint64_t seed);
 
+}  // namespace starling::data
+
+namespace starling {
+using data::contiguous_partition;
+using data::dirichlet_partition;
+using data::iid_partition;
+using data::make_partition;
+using data::Samples;
 }  // namespace starling

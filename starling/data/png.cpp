@@ -9,7 +9,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 constexpr std::array<std::uint8_t, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
@@ -115,4 +115,4 @@ RgbImage read_png(std::span<const std::uint8_t> bytes, const std::string& name) 
   return Reader(bytes, name).read();
 }
 
-}  // namespace starling
+}  // namespace starling::data

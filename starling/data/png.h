@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+#include "starling/base/floors.h"
+
+namespace starling::data {
 
 struct RgbImage {
   std::size_t width = 0;
@@ -18,4 +20,4 @@ struct RgbImage {
 /// are refused with an Error that names `name`.
 RgbImage read_png(std::span<const std::uint8_t> bytes, const std::string& name);
 
-}  // namespace starling
+}  // namespace starling::data

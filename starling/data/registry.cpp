@@ -3,13 +3,14 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "starling/base/error.h"
+#include "starling/base/environment.h"
+#include "starling/base/registry.h"
 #include "starling/data/cifar10.h"
 #include "starling/data/fashion_mnist.h"
 #include "starling/data/mnist.h"
 #include "starling/data/synthetic.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,36 +21,37 @@ fs::path folder_variable(const char* name) {
   return value != nullptr && fs::path(value).is_absolute() ? fs::path(value) : fs::path();
 }
 
-const DataSource& find(const Spec& spec) {
-  std::vector<std::string> names;
-  for (const DataSource& source : data_sources()) {
-    if (!spec.is_list && source.name == spec.word) return source;
-    names.push_back(source.name);
-  }
-  throw InvalidArgument(
-      fmt::format("unknown data set '{}'; valid are {}", spec.to_string(), join_words(names)));
+Registry<DataSource>& all_data() {
+  static Registry<DataSource> instance("data set", {
+                                                       mnist_source(),
+                                                       fashion_mnist_source(),
+                                                       cifar10_source(),
+                                                       synthetic_source(),
+                                                   });
+  return instance;
 }
 
 }  // namespace
 
-const std::vector<DataSource>& data_sources() {
-  static const std::vector<DataSource> sources = {
-      mnist_source(),
-      fashion_mnist_source(),
-      cifar10_source(),
-      synthetic_source(),
-  };
-  return sources;
+std::vector<DataSource> data_sources() {
+  return all_data().entries();
+}
+
+void register_data(DataSource source) {
+  all_data().add(std::move(source));
+}
+
+std::string canonical_data(std::string_view text) {
+  return all_data().canonical(parse_spec(text)).to_string();
 }
 
 const DataSource& find_data_source(std::string_view text) {
-  return find(parse_spec(text));
+  return all_data().find(parse_spec(text));
 }
 
 fs::path data_folder(const std::string& name) {
   // Ours may be relative: whoever sets it knows from where.
-  if (const char* own = std::getenv("STARLING_DATA"); own != nullptr && *own != '\0')
-    return fs::path(own) / name;
+  if (const std::string own = environment::kData.text(); !own.empty()) return fs::path(own) / name;
   if (const fs::path cache = folder_variable("XDG_CACHE_HOME"); !cache.empty())
     return cache / "starling" / name;
   if (const fs::path home = folder_variable("HOME"); !home.empty())
@@ -59,7 +61,7 @@ fs::path data_folder(const std::string& name) {
 
 Dataset load(std::string_view text, Split split, const fs::path& folder) {
   const Spec spec = parse_spec(text);
-  const DataSource& source = find(spec);
+  const DataSource& source = all_data().find(spec);
   const Parameters parameters(spec, source.parameters);
   if (source.recipe)
     return source.load(parameters, split, folder.empty() ? data_folder(source.name) : folder);
@@ -73,4 +75,4 @@ FetchResult fetch(const DataSource& source, const fs::path& folder,
   return fetch(source.name, *source.recipe, folder.empty() ? data_folder(source.name) : folder, tell);
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -11,7 +11,7 @@
 #include "starling/data/dataset.h"
 #include "starling/data/fetch.h"
 
-namespace starling {
+namespace starling::data {
 
 /// A named data set: what the grammar knows, how to load it, and where to get its files.
 struct DataSource {
@@ -20,10 +20,17 @@ struct DataSource {
   std::vector<Parameter> parameters;
   std::function<Dataset(const Parameters&, Split, const std::filesystem::path& folder)> load;
   std::optional<Recipe> recipe;  // none: generated, there are no files
+  std::vector<std::string> aliases = {};
 };
 
-/// All data sets, in the order of their documentation.
-const std::vector<DataSource>& data_sources();
+/// All data sets, in the order of their documentation; a program's own come last.
+std::vector<DataSource> data_sources();
+
+/// Adds a data set of the program's own under a new name. Thread-safe.
+void register_data(DataSource source);
+
+/// The one spelling of all specs of data sets that mean the same, defaults filled in.
+std::string canonical_data(std::string_view text);
 
 /// The one that `text` names, such as `mnist` or `synthetic(seed=3)`; throws InvalidArgument listing them.
 const DataSource& find_data_source(std::string_view text);
@@ -40,4 +47,12 @@ Dataset load(std::string_view text, Split split, const std::filesystem::path& fo
 FetchResult fetch(const DataSource& source, const std::filesystem::path& folder = {},
                   const std::function<void(const std::string&)>& tell = {});
 
+}  // namespace starling::data
+
+namespace starling {
+using data::data_sources;
+using data::DataSource;
+using data::fetch;
+using data::find_data_source;
+using data::load;
 }  // namespace starling

@@ -6,7 +6,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::data {
 
 void shuffle(std::span<std::uint32_t> samples, Random& random) {
   for (std::size_t left = samples.size(); left > 1; --left)
@@ -24,7 +24,8 @@ std::vector<Shard> deal_again(std::vector<Shard> shards, std::span<const Rank> d
     lives[static_cast<std::size_t>(rank)] = false;
   }
   if (std::find(lives.begin(), lives.end(), true) == lives.end())
-    throw InvalidArgument(fmt::format("all {} ranks are dead: nobody is left to deal to", shards.size()));
+    throw InvalidArgument(
+        fmt::format("all {} ranks are dead: no rank is left to take their samples", shards.size()));
   Shard orphans;
   for (std::size_t rank = 0; rank < shards.size(); ++rank)
     if (!lives[rank]) {
@@ -34,9 +35,9 @@ std::vector<Shard> deal_again(std::vector<Shard> shards, std::span<const Rank> d
   // At random, for order in a file may mean something, such as classes one after the other.
   Random random(seed, orphans.size(), stream::kDealAgain);
   shuffle(orphans, random);
-  for (std::size_t dealt = 0; dealt < orphans.size();)
-    for (std::size_t rank = 0; rank < shards.size() && dealt < orphans.size(); ++rank)
-      if (lives[rank]) shards[rank].push_back(orphans[dealt++]);
+  for (std::size_t assigned = 0; assigned < orphans.size();)
+    for (std::size_t rank = 0; rank < shards.size() && assigned < orphans.size(); ++rank)
+      if (lives[rank]) shards[rank].push_back(orphans[assigned++]);
   for (Shard& shard : shards) std::sort(shard.begin(), shard.end());
   return shards;
 }
@@ -76,4 +77,4 @@ std::size_t ShardSampler::batches(std::size_t size) const {
   return (shard_.size() + size - 1) / size;
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -8,7 +8,7 @@
 #include "starling/base/random.h"
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::data {
 
 /// The samples of one worker, by their number in the data set, ascending.
 using Shard = std::vector<std::uint32_t>;
@@ -56,4 +56,9 @@ class ShardSampler {
   std::vector<std::uint32_t> order_;  // empty before the first start
 };
 
+}  // namespace starling::data
+
+namespace starling {
+using data::Shard;
+using data::ShardSampler;
 }  // namespace starling

@@ -5,7 +5,7 @@
 
 #include "starling/base/random.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 constexpr int kSide = 28;
@@ -109,4 +109,4 @@ DataSource synthetic_source() {
           .recipe = std::nullopt};
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -5,9 +5,9 @@
 
 #include "starling/data/registry.h"
 
-namespace starling {
+namespace starling::data {
 
-/// Images that nobody took: each of ten classes is a smooth random pattern, seen shifted, stronger or weaker,
+/// Synthetic images: each of ten classes is a smooth random pattern, seen shifted, stronger or weaker,
 /// behind a smooth veil and noise. Small convolutional networks learn it from a few thousand images; a linear
 /// classifier does not. Integer arithmetic: the same bytes on every platform.
 struct SyntheticOptions {
@@ -22,4 +22,4 @@ Dataset make_synthetic(Split split, const SyntheticOptions& options = {});
 /// `synthetic(seed=1, train=4000, test=1000)`.
 DataSource synthetic_source();
 
-}  // namespace starling
+}  // namespace starling::data

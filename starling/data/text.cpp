@@ -7,7 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/data/packed_file.h"
 
-namespace starling {
+namespace starling::data {
 
 TextWindows::TextWindows(std::string name, std::span<const std::uint8_t> bytes, std::size_t block)
     : name_(std::move(name)), block_(block), test_begin_(bytes.size() - bytes.size() / 10) {
@@ -47,4 +47,4 @@ TextWindows read_text(const std::filesystem::path& file, std::size_t block) {
   return {file.string(), read_packed(file), block};
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/floors.h"
 #include "starling/data/dataset.h"
 
-namespace starling {
+namespace starling::data {
 
 /// A text as a language model of characters sees it: bytes, numbered by their place in the alphabet of those
 /// that occur. A sample is a window of `block` characters and, for each, the one after it; windows do not
@@ -39,4 +40,9 @@ class TextWindows {
 /// Of a file, plain or gzip; throws Error where it cannot be read.
 TextWindows read_text(const std::filesystem::path& file, std::size_t block);
 
+}  // namespace starling::data
+
+namespace starling {
+using data::read_text;
+using data::TextWindows;
 }  // namespace starling

@@ -5,22 +5,23 @@
 
 #include "starling/base/dtype.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// What an engine does for all ranks of a fabric at once, in its own order of additions. Thread-safe.
+/// Collective operations of the engine under a fabric (e.g. MPI_Allreduce), with the engine's own order of
+/// additions. Owned by the fabric. Thread-safe.
 class Collectives {
  public:
   virtual ~Collectives() = default;
 
-  /// Whether it can add up such elements.
+  /// Whether the engine can sum elements of this type.
   virtual bool sums(DType dtype) const = 0;
-  /// For rank 0, which numbers the operations of everybody: the next one, from 0.
+  /// Rank 0 only, which numbers the operations of all ranks: the next number, from 0.
   virtual std::uint64_t take_number() = 0;
-  /// Sum `number` of all ranks, who all start it: data[i] becomes the sum of everybody's. Never blocks; sums
-  /// are done one after the other by their numbers, and `done` is called on a thread of the engine. It must
-  /// not block, and is not called any more once the fabric goes.
+  /// Starts all-reduce `number`, which every rank must start: data[i] becomes the sum over all ranks. Never
+  /// blocks. Sums run one after the other in the order of their numbers. `done` is called on a thread of the
+  /// engine and must not block; it is never called after the fabric was destroyed.
   virtual void sum(std::uint64_t number, DType dtype, void* data, std::size_t count,
                    std::function<void()> done) = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::fabric

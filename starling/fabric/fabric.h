@@ -8,72 +8,16 @@
 #include <string>
 #include <utility>
 
+#include "starling/fabric/admission.h"
 #include "starling/fabric/board.h"
-#include "starling/fabric/door.h"
 #include "starling/fabric/message.h"
+#include "starling/fabric/outgoing.h"
 
-namespace starling {
+namespace starling::fabric {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Outgoing memory: written in place, then posted to any number of ranks. Once posted it is only read, and
-/// can be read here too, until this is dropped; readers elsewhere keep it as long as they need it.
-class Outgoing {
- public:
-  class Owner {
-   public:
-    virtual ~Owner() = default;
-    virtual void give_back(void* handle) noexcept = 0;
-  };
-
-  Outgoing() = default;
-  Outgoing(Owner* owner, void* handle, std::span<std::byte> bytes)
-      : owner_(owner), handle_(handle), bytes_(bytes) {}
-  Outgoing(Outgoing&& other) noexcept { swap(other); }
-  Outgoing& operator=(Outgoing&& other) noexcept {
-    Outgoing(std::move(other)).swap(*this);
-    return *this;
-  }
-  ~Outgoing() {
-    if (owner_ != nullptr) owner_->give_back(handle_);
-  }
-
-  std::span<std::byte> bytes() const { return bytes_; }
-  explicit operator bool() const { return owner_ != nullptr; }
-  /// For fabrics.
-  void* handle() const { return handle_; }
-
- private:
-  void swap(Outgoing& other) noexcept {
-    std::swap(owner_, other.owner_);
-    std::swap(handle_, other.handle_);
-    std::swap(bytes_, other.bytes_);
-  }
-  Owner* owner_ = nullptr;
-  void* handle_ = nullptr;
-  std::span<std::byte> bytes_;
-};
-
-/// A range of outgoing memory, or all of it: what is posted.
-class OutgoingRange {
- public:
-  // Implicit: all of it is a range, too.
-  OutgoingRange(const Outgoing& message) : OutgoingRange(message, 0, message.bytes().size()) {}
-  OutgoingRange(const Outgoing& message, std::size_t offset, std::size_t bytes)
-      : handle_(message.handle()), offset_(offset), bytes_(message.bytes().subspan(offset, bytes)) {}
-
-  std::span<const std::byte> bytes() const { return bytes_; }
-  /// For fabrics.
-  void* handle() const { return handle_; }
-  std::size_t offset() const { return offset_; }
-
- private:
-  void* handle_;
-  std::size_t offset_;
-  std::span<const std::byte> bytes_;
-};
-
-/// A message that came in: a read-only view, lent until this is dropped.
+/// A received message: a read-only view of its bytes, released when this object is destroyed.
 class Arrival {
  public:
   class Owner {
@@ -99,9 +43,9 @@ class Arrival {
   Rank source() const { return source_; }
   const MessageHeader& header() const { return header_; }
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// For fabrics that wrap others, where ranks have other numbers.
+  /// For fabrics that wrap another one with different rank numbers.
   void set_source(Rank source) { source_ = source; }
-  /// A fabric that loses messages may tell: only the header has arrived.
+  /// True if a lossy fabric dropped the payload: only the header has arrived.
   bool lost() const { return lost_; }
   void lose() {
     lost_ = true;
@@ -126,10 +70,10 @@ class Arrival {
 };
 
 class Collectives;
-class Services;
+class RemoteCalls;
 
-/// Moves messages between ranks and promises order per pair, nothing else: it knows no weights, names or
-/// matching rules. All functions may be called from several threads at once.
+/// Moves messages between ranks and guarantees their order per pair of ranks, nothing else: weights, names
+/// and matching belong to the layers above. Thread-safe.
 class Fabric {
  public:
   virtual ~Fabric() = default;
@@ -137,64 +81,65 @@ class Fabric {
   virtual Rank rank() const = 0;
   virtual Rank size() const = 0;
 
-  /// Memory for a message of this size. Never blocks; throws when the limit is reached, naming who holds
-  /// views.
+  /// Allocates memory for a message. Never blocks; throws Error when the memory limit is reached, and names
+  /// the ranks that hold unread messages.
   virtual Outgoing reserve(std::size_t bytes) = 0;
-  /// Sends what was written, or a range of it, to one other rank, who sees exactly these bytes: on a network
-  /// they all travel. Never blocks; a message to a dead rank goes nowhere.
+  /// Sends a message, or a range of it, to one other rank, which receives exactly these bytes. Never blocks;
+  /// a message to a dead rank is dropped.
   virtual void post(const OutgoingRange& range, const MessageHeader& header, Rank to) = 0;
-  /// Whether `to` has not read more than so many bytes of what was posted to it, as far as this fabric knows.
+  /// Whether more than `bytes` posted to `to` are unread, as far as this fabric knows.
   virtual bool backlogged(Rank /*to*/, std::uint64_t /*bytes*/) { return false; }
-  /// The next message from `source`, in the order it was posted, if there is one.
+  /// The next message from `source` in posting order, if one has arrived. Never blocks.
   virtual std::optional<Arrival> poll(Rank source) = 0;
 
-  /// A number that changes whenever a message was polled: two threads that wait tell each other by it. Read
-  /// it, look for what is wanted, then sleep on it.
-  virtual std::uint32_t ticket() const = 0;
-  /// Returns when something has come from one of `sources`, the ticket has changed, a peer may have died or
-  /// the deadline has passed; perhaps earlier, and in any case within 50 ms. Spins briefly, then sleeps.
-  virtual void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) = 0;
+  /// A counter that grows whenever a thread polls a message, so that sleeping threads notice messages that
+  /// another thread took. Read it, look for the wanted message, then pass it to sleep().
+  virtual std::uint32_t wake_count() const = 0;
+  /// Returns when a message from one of `sources` has arrived, wake_count() has changed, a peer may have died
+  /// or the deadline has passed; possibly earlier, and always within 50 ms. Spins briefly, then sleeps.
+  virtual void sleep(std::uint32_t wake_count, std::span<const Rank> sources, Deadline deadline) = 0;
 
-  /// Memory of this rank, zeroed, that others read and write at any time, as `exposed` lends it to them; what
-  /// it is called is told to them by a message. Where there are services, only this rank reaches it.
+  /// Allocates zeroed memory that other ranks may read and write at any time through exposed(). They learn
+  /// the returned handle through a message. On fabrics with remote_calls() only this rank can access it
+  /// directly.
   virtual std::uint64_t expose(std::size_t bytes) = 0;
-  /// Gives it back; nobody uses it any more.
+  /// Frees exposed memory; the caller guarantees that no rank uses it any more.
   virtual void withdraw(std::uint64_t memory, std::size_t bytes) = 0;
-  /// Where what `rank` exposed lies in this process.
+  /// The address in this process of memory that `rank` has exposed.
   virtual std::byte* exposed(Rank rank, std::uint64_t memory) = 0;
 
-  /// Ends the sleeps of this rank's threads, and the next one of who has read the ticket before.
+  /// Wakes this rank's sleeping threads, and any thread that has read wake_count() but is not asleep yet.
   virtual void nudge() = 0;
 
-  /// Lets other ranks run where there are fewer cores than ranks.
-  virtual void give_way() {}
+  /// Yields the CPU to other ranks if there are fewer cores than ranks.
+  virtual void yield_cpu() {}
 
-  /// False once the peer has died or left. What it posted before can still be polled.
+  /// False once the peer has died or left. Messages that it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;
 
-  /// Why this rank is no longer part of the job: the others have gone on without it, or may have. Empty while
-  /// it is part of it.
-  virtual std::string exclusion() const { return {}; }
-  /// The members have agreed to go on without `peer`: it is not alive any more, and hears of it.
+  /// Why this rank is no longer a member of the job (the others continue without it, or may do so). Empty
+  /// while it is a member.
+  virtual std::string exclusion_reason() const { return {}; }
+  /// The members have agreed to continue without `peer`: alive(peer) becomes false, and the peer is told.
   virtual void exclude(Rank /*peer*/) {}
-  /// Grows with what comes from `source`, of messages that are not complete yet, too; 0 where nobody knows.
+  /// Bytes received from `source`, including incomplete messages; always 0 if the fabric does not count them.
   virtual std::uint64_t bytes_from(Rank /*source*/) const { return 0; }
 
-  /// How many ranks each host has, where all have equally many and ranks are dealt to them in order; 1 where
-  /// not, or where nobody knows.
+  /// The number of ranks per host if all hosts have equally many, numbered host by host; 1 if not, or if the
+  /// fabric does not know.
   virtual Rank ranks_per_host() const { return 1; }
 
-  /// What ranks know of each other beside messages.
+  /// The status board of all ranks.
   virtual Board& board() = 0;
 
-  /// What ranks ask of each other where they cannot reach each other's memory; none where they can.
-  virtual Services* services() { return nullptr; }
+  /// Remote calls between ranks that cannot access each other's memory; null if they can.
+  virtual RemoteCalls* remote_calls() { return nullptr; }
 
-  /// What the engine does for all ranks at once; none where Starling's own ways are all there is.
+  /// Collective operations of the engine; null if only Starling's own algorithms are available.
   virtual Collectives* collectives() { return nullptr; }
 
-  /// Where newcomers wait; none where a job's ranks are those it began with.
-  virtual Door* door() { return nullptr; }
+  /// Admission of newcomers; null if the set of ranks is fixed.
+  virtual Admission* admission() { return nullptr; }
 };
 
-}  // namespace starling
+}  // namespace starling::fabric

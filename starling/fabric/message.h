@@ -5,29 +5,29 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// What travels before the bytes. Matching reads it; a fabric only carries it.
+/// The header of a message. Mailboxes match messages by it; a fabric only carries it.
 struct MessageHeader {
   std::uint64_t name = 0;      // hash of the operation's name
   std::uint64_t sequence = 0;  // the k-th message under this name from this sender to this receiver
-  std::uint64_t detail = 0;    // what else must agree: hash of the schedule, root, kind of reduction
+  std::uint64_t detail = 0;    // hash of what else must agree: schedule, root, reduction
   std::uint64_t count = 0;     // elements
   std::uint64_t bytes = 0;
   Step step = 0;
   std::uint32_t epoch = 0;  // of the membership view
   std::uint8_t dtype = 0;
-  std::uint8_t codec = 0;
+  std::uint8_t flag = 0;   // for a fabric's own use
   std::uint16_t kind = 0;  // see MessageKind
 };
 static_assert(sizeof(MessageHeader) == 56);
 
-/// What a message is part of; both sides must mean the same.
+/// The operation that a message belongs to; sender and receiver must agree on it.
 enum class MessageKind : std::uint16_t {
-  letter = 0,     // send and recv
-  complaint = 1,  // the receiver could not take message (name, sequence); the bytes say why
-  average,        // of neighbours
-  long_average,   // the same in parts
+  point_to_point = 0,   // send and recv
+  mismatch_report = 1,  // the receiver rejected message (name, sequence); the payload says why
+  average,              // neighbor average
+  long_average,         // a neighbor average in segments
   reduction,
   scattered_reduction,
   broadcast,
@@ -35,8 +35,8 @@ enum class MessageKind : std::uint16_t {
   neighbor_gathering,
   relay,
   staged_reduction,
-  given_up,  // the sender gave collective (name, sequence) up because rank `detail` is lost
-  mark,      // within a fabric: what follows it here comes after what came before it elsewhere
+  collective_aborted,  // the sender aborted collective (name, sequence) because rank `detail` died
+  order_mark,          // internal to a fabric: orders messages that take different paths
 };
 
 /// FNV-1a; equal on every host.
@@ -46,4 +46,4 @@ constexpr std::uint64_t hash_name(std::string_view text) {
   return hash;
 }
 
-}  // namespace starling
+}  // namespace starling::fabric

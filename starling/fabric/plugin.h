@@ -6,49 +6,64 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/parameters.h"
 #include "starling/fabric/fabric.h"
 
-// Fabrics that need an engine (torch, MPI) are shared objects of their own, loaded when a program asks for
-// one: nothing else links the engine.
+// Fabrics that need an engine (torch, MPI) are plugins: shared objects that are loaded on demand, so that
+// nothing else links the engine.
 
-namespace starling {
+namespace starling::fabric {
 
-/// What a rank knows when it joins.
+/// The parameters of a rank that joins a fabric.
 struct FabricRequest {
   Rank rank = 0;
   Rank size = 1;
-  std::string job;         // unique to the job and known to its ranks only: the store's token
-  std::string meeting;     // address:port of the launcher's store; "" where the engine knows where to meet
-  std::string interface_;  // of the network; "" lets the engine choose
+  std::string job;            // unique to the job and secret: the token of its store
+  std::string store_address;  // address:port of the launcher's store; "": the engine has its own rendezvous
+  std::string interface_;     // network interface; "": the engine chooses
   std::chrono::milliseconds timeout{60'000};
-  bool first_ranks = false;  // `size` may be less than the engine has started: only the first join
+  bool first_ranks =
+      false;  // allow `size` to be less than what the engine has started: only the first ranks join
 };
 
-/// What such a shared object offers, by its function `starling_fabric`. Its text `starling_fabric_version` is
-/// the version of Starling, which must be the program's own.
+/// The interface of a plugin, returned by its function `starling_fabric`. Its string
+/// `starling_fabric_version` must equal the program's version of Starling.
 struct FabricPlugin {
-  std::string (*engine)();  // its name and version
+  std::string (*engine)();  // name and version of the engine
   std::shared_ptr<Fabric> (*join)(const FabricRequest& request);
-  /// For a process that comes later: waits until members let it in. It has no rank before, and the fabric has
-  /// been finished where `finish` is given; nullptr where the engine knows no newcomers.
-  std::shared_ptr<Fabric> (*enter)(const FabricRequest& request, const FinishFabric& finish) = nullptr;
+  /// For a newcomer to a running job, which has no rank yet: waits until the members admit it. `wrap` (may be
+  /// empty) is applied to the new fabric. Null if the engine does not support newcomers.
+  std::shared_ptr<Fabric> (*enter)(const FabricRequest& request, const WrapFabric& wrap) = nullptr;
 };
 
-/// A fabric that programs can ask for.
+/// A fabric that programs can ask for. Its ranks may talk between hosts if it has an engine: a shared object,
+/// or a plugin of the program's own.
 struct FabricKind {
   std::string name;
-  std::string about;
-  std::string library;  // "" for one that is always there
-  std::string store;    // the one whose ranks meet in a store that the launcher hosts; "" where none does
-};
-const std::vector<FabricKind>& fabric_kinds();
+  std::string summary;
+  std::string library = {};     // the shared object with its engine
+  std::string store = {};       // the fabric whose ranks meet in a store that the launcher hosts, if any
+  std::string found_with = {};  // the software that an installation needs for it
+  const FabricPlugin* plugin = nullptr;    // in place of a shared object
+  std::vector<Parameter> parameters = {};  // none so far
+  std::vector<std::string> aliases = {};
 
-/// Throws as load_fabric does where the shared object is missing, and loads nothing. Shared objects are
-/// looked for in STARLING_PLUGIN_PATH (folders with colons between them), beside the program or library that
-/// this code is in, in lib/starling of its installation, and where the loader looks for its libraries.
+  bool has_engine() const { return !library.empty() || plugin != nullptr; }
+};
+/// All of them, in the order of fabric/list.inc; a program's own come last.
+std::vector<FabricKind> fabric_kinds();
+
+/// Adds a fabric of the program's own under a new name, for STARLING_FABRIC and `hybrid(name)`. It has a
+/// plugin, which must outlive all flocks, or a library. Thread-safe.
+void register_fabric(FabricKind kind);
+
+/// Checks that the plugin of a fabric exists, without loading it; throws like load_fabric(). Plugins are
+/// searched in STARLING_PLUGIN_PATH (folders separated by colons), beside the program or library that
+/// contains this code, in lib/starling of its installation, and in the folders of the dynamic loader.
 void check_fabric(const std::string& name);
 
-/// Throws InvalidArgument for an unknown name and Error where the shared object is missing or does not load.
+/// Loads a plugin. Throws InvalidArgument for an unknown name and Error if the plugin is missing or does not
+/// load.
 const FabricPlugin& load_fabric(const std::string& name);
 
-}  // namespace starling
+}  // namespace starling::fabric

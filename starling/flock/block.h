@@ -9,28 +9,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 
-namespace starling {
-
-/// A run of elements in memory, whatever their type.
-struct ConstBlock {
-  DType dtype = DType::float32;
-  const void* data = nullptr;
-  std::size_t count = 0;
-  /// A number for its shape, which all ranks' must agree on (of a gather, for the shape of its rows); 0 where
-  /// there is none but the count.
-  std::uint32_t shape = 0;
-
-  std::size_t bytes() const { return count * size_of(dtype); }
-};
-struct MutableBlock {
-  DType dtype = DType::float32;
-  void* data = nullptr;
-  std::size_t count = 0;
-
-  operator ConstBlock() const { return {dtype, data, count}; }  // NOLINT: reading is less than writing
-};
+namespace starling::flock {
 
 /// Contiguous elements: a span, a vector, an array, an Eigen vector (anything with data() and size()).
 template <typename T>
@@ -58,12 +39,13 @@ concept WritableRange = ElementRange<std::remove_reference_t<T>> && !is_slot<std
 template <typename T>
 concept ConstantRange = ElementRange<T> && !WritableRange<const T&>;
 
+/// The elements of a range as a buffer in host memory.
 template <ElementRange T>
-ConstBlock const_block(const T& range) {
+ConstBuffer const_buffer_of(const T& range) {
   return {dtype_of<ElementOf<const T>>, range.data(), static_cast<std::size_t>(range.size())};
 }
 template <WritableRange T>
-MutableBlock mutable_block(T& range) {
+Buffer buffer_of(T& range) {
   return {dtype_of<ElementOf<T>>, range.data(), static_cast<std::size_t>(range.size())};
 }
 
@@ -79,18 +61,30 @@ auto copy_of(const T& range) {
   }
 }
 
-inline MutableBlock as_block(const MutableBlock& block) {
+inline Buffer as_buffer(const Buffer& block) {
   return block;
 }
 template <WritableRange T>
-MutableBlock as_block(T& range) {
-  return mutable_block(range);
+Buffer as_buffer(T& range) {
+  return buffer_of(range);
 }
 
-/// Several blocks: a vector of vectors, of spans, of MutableBlocks.
+// Earlier names.
+using MutableBlock = Buffer;
+using ConstBlock = ConstBuffer;
+template <WritableRange T>
+Buffer mutable_block(T& range) {
+  return buffer_of(range);
+}
+template <ElementRange T>
+ConstBuffer const_block(const T& range) {
+  return const_buffer_of(range);
+}
+
+/// Several buffers: a vector of vectors, of spans, of Buffers.
 template <typename T>
-concept RangeOfBlocks = requires(T& blocks) {
-  as_block(*std::begin(blocks));
+concept RangeOfBuffers = requires(T& blocks) {
+  as_buffer(*std::begin(blocks));
 };
 
 /// Where a result goes, once the number of its elements is known.
@@ -105,11 +99,11 @@ enum class IfLost : std::uint8_t {
              // weights
 };
 
-/// A block on its way through an operation: what goes in, where the result goes, and where it lies in a
-/// message that carries several.
+/// A block in an operation: what goes in, where the result goes, and its offset in a message that carries
+/// several.
 struct Piece {
-  ConstBlock in;
-  void* out = nullptr;
+  ConstBuffer in;
+  Buffer out;              // as many elements of in's type
   std::size_t offset = 0;  // bytes
   IfLost if_lost = IfLost::own;
 };
@@ -120,16 +114,16 @@ template <typename Blocks>
 Pieces pieces_of(const Blocks& blocks) {
   Pieces pieces;
   std::size_t end = 0;
-  for (const MutableBlock& block : blocks) {
+  for (const Buffer& block : blocks) {
     const std::size_t element = size_of(block.dtype);
-    pieces.push_back({block, block.data, (end + element - 1) / element * element});
+    pieces.push_back({block, block, (end + element - 1) / element * element});
     end = pieces.back().offset + pieces.back().in.bytes();
   }
   return pieces;
 }
 
 /// What else must agree, and the shape in its upper half.
-inline std::uint64_t with_shape(std::uint64_t detail, const ConstBlock& block) {
+inline std::uint64_t with_shape(std::uint64_t detail, const ConstBuffer& block) {
   return detail ^ (std::uint64_t{block.shape} << 32);
 }
 
@@ -153,4 +147,9 @@ inline std::size_t total_count(const Pieces& pieces) {
   return count;
 }
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::buffer_of;
+using flock::const_buffer_of;
 }  // namespace starling

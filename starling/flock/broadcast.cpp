@@ -5,7 +5,7 @@
 #include "starling/flock/errors.h"
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::flock {
 
 void Broadcast::begin() {
   arrivals_.clear();
@@ -13,16 +13,15 @@ void Broadcast::begin() {
     throw PeerLost(root_, described(), step_);
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
-  const bool root = core_->self() == root_;
-  const Outgoing message = core_->fabric->reserve(root ? message_bytes(pieces_) : 0);
+  const bool root = flock_->self() == root_;
+  const Outgoing message = flock_->fabric->reserve(root ? message_bytes(pieces_) : 0);
   if (root)
-    for (const Piece& piece : pieces_)
-      copy_bytes(message.bytes().data() + piece.offset, piece.in.data, piece.in.bytes());
+    for (const Piece& piece : pieces_) copy_bytes(message.bytes().data() + piece.offset, piece.in);
   MessageHeader head = header_for(0, dtype, count);
   head.detail = layout_hash(static_cast<std::uint64_t>(root_), pieces_);
   post_to_others(message, head);
   for (const Rank member : members()) {
-    if (member == core_->self()) continue;
+    if (member == flock_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype, count);
     expected.detail_means = pieces_.size() == 1 ? Detail::root : Detail::layout;
     expected.detail = head.detail;
@@ -40,20 +39,20 @@ void Broadcast::deliver() {
   for (const Arrival& arrival : arrivals_) {
     if (arrival.source() != root_) continue;
     for (const Piece& piece : pieces_)
-      copy_bytes(piece.out, arrival.bytes().data() + piece.offset, piece.in.bytes());
+      copy_bytes(piece.out.host_data(), arrival.bytes().data() + piece.offset, piece.in.bytes());
   }
   arrivals_.clear();
 }
 
-Receive::Receive(std::shared_ptr<Core> core, Topic& topic, MutableBlock block, Rank source)
-    : Operation(MessageKind::letter, std::move(core), topic), block_(block) {
-  await(expectation(source, core_->mailbox.next_from(topic_, source), block.dtype, block.count));
+Receive::Receive(std::shared_ptr<FlockState> flock, Topic& topic, Buffer block, Rank source)
+    : Operation(MessageKind::point_to_point, std::move(flock), topic), block_(block) {
+  await(expectation(source, flock_->mailbox.next_from(topic_, source), block.dtype, block.count));
 }
 
 void Receive::proceed() {
   const Arrival& arrival = awaited_[0].arrival;
-  copy_bytes(block_.data, arrival.bytes().data(), ConstBlock(block_).bytes());
+  copy_bytes(block_.host_data(), arrival.bytes().data(), block_.bytes());
   finish();
 }
 
-}  // namespace starling
+}  // namespace starling::flock

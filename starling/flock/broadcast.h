@@ -2,14 +2,16 @@
 
 #include "starling/flock/collective.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// Everybody gets what the root holds. Everybody also tells everybody which root it means, a header without
-/// bytes: different roots are an error on all instead of a hang.
+/// All members get the root's blocks. Each member also tells all others which root it means, by a header
+/// without bytes: different roots are an error on all ranks instead of a hang.
 class Broadcast final : public Collective {
  public:
-  Broadcast(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Rank root)
-      : Collective(MessageKind::broadcast, std::move(core), topic), pieces_(std::move(pieces)), root_(root) {}
+  Broadcast(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Rank root)
+      : Collective(MessageKind::broadcast, std::move(flock), topic),
+        pieces_(std::move(pieces)),
+        root_(root) {}
 
  private:
   void begin() override;
@@ -24,13 +26,13 @@ class Broadcast final : public Collective {
 /// One message from one rank.
 class Receive final : public Operation {
  public:
-  Receive(std::shared_ptr<Core> core, Topic& topic, MutableBlock block, Rank source);
+  Receive(std::shared_ptr<FlockState> flock, Topic& topic, Buffer block, Rank source);
 
  private:
   void proceed() override;
   Loss lose(const Awaited&) override { return Loss::raise; }  // nothing can stand in for it
 
-  MutableBlock block_;
+  Buffer block_;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
@@ -87,7 +87,7 @@ std::size_t Cell::free_buffer() {
     for (std::size_t party = 0; party < ranks_.size(); ++party)
       held = held || hold_of(party).load(std::memory_order_seq_cst) == buffer + 1;
     if (held) {
-      // One buffer more than there are parties: somebody holds several, which it cannot.
+      // There is one buffer more than parties, so some party holds several, which is impossible.
       if (++looked > kMostLooks)
         throw Error(fmt::format("a window of rank {} is damaged: all of its buffers are held", ranks_[0]));
       continue;
@@ -157,4 +157,4 @@ std::uint64_t Cell::deposits() const {
   return reinterpret_cast<const Control*>(memory_)->deposits.load(std::memory_order_acquire);
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -7,7 +7,7 @@
 
 #include "starling/fabric/fabric.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// What a cell contains: bytes, and what travels with them.
 struct Content {
@@ -18,14 +18,14 @@ struct Content {
 
 /// A value in exposed memory that some ranks (the parties) read and the first few of them (the writers)
 /// replace, as a whole and without ever waiting for each other: a rank that is stopped or killed in the
-/// middle of anything delays nobody and leaves the last whole value.
+/// middle of anything delays no other rank and leaves the last whole value.
 ///
-/// A writer fills a buffer of its own that nobody looks at and publishes it with one compare-and-swap. A
-/// reader says which buffer it looks at, and looks again whether that is still the published one (a hazard
+/// A writer fills a buffer of its own that no reader holds and publishes it with one compare-and-swap. A
+/// reader announces which buffer it reads, and checks again that this is still the published one (a hazard
 /// pointer); so with one buffer more than there are parties, a writer always has a free one.
 class Cell {
  public:
-  /// Who looks at a buffer, until this is dropped.
+  /// A reader's hold on a buffer, until this is dropped.
   class Held {
    public:
     Held() = default;
@@ -60,7 +60,7 @@ class Cell {
   /// rank is ranks[me]. Values have `bytes` bytes.
   Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
        std::size_t me, std::size_t bytes);
-  /// Gives this writer's buffers back; nobody looks at the cell any more.
+  /// Gives this writer's buffers back; no party reads the cell any more.
   void withdraw();
 
   /// Looks at the value; false where there is none.
@@ -81,7 +81,7 @@ class Cell {
   std::atomic<std::uint32_t>& hold_of(std::size_t party) const;
   std::atomic<std::uint64_t>& buffer_of(std::size_t writer, std::size_t index) const;
   Content content(std::size_t buffer) const;
-  /// A buffer of this writer's that nobody looks at.
+  /// A buffer of this writer's that no reader holds.
   std::size_t free_buffer();
   /// What is published, held where it is something.
   std::uint64_t hold_published(Held& held);
@@ -94,4 +94,4 @@ class Cell {
   std::size_t bytes_;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "starling/flock/errors.h"
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kDecision = 0x636F6D6D6974;
@@ -13,10 +13,10 @@ constexpr std::uint64_t kNumbered = 2000;
 
 }  // namespace
 
-Collective::Collective(MessageKind kind, std::shared_ptr<Core> core, Topic& topic)
-    : Operation(kind, std::move(core), topic),
-      sequence_(core_->mailbox.next_call(topic)),
-      safe_(core_->reweighting()) {
+Collective::Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic)
+    : Operation(kind, std::move(flock), topic),
+      sequence_(flock_->mailbox.next_call(topic)),
+      safe_(flock_->reweighting()) {
   // A sum of gradients of different steps would be wrong without a word.
   if (topic.call && topic.call->same_step)
     step_in_messages_ = topic.call->step.load(std::memory_order_relaxed);
@@ -31,8 +31,8 @@ void Collective::attempt() {
   posted_.clear();
   awaited_from_.clear();
   complete_ = false;
-  view_ = safe_ ? core_->membership.newest() : core_->membership.first();
-  place_ = static_cast<std::size_t>(std::find(members().begin(), members().end(), core_->self()) -
+  view_ = safe_ ? flock_->membership.newest() : flock_->membership.first();
+  place_ = static_cast<std::size_t>(std::find(members().begin(), members().end(), flock_->self()) -
                                     members().begin());
   begin();
 }
@@ -46,13 +46,13 @@ MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size
 }
 
 void Collective::post_to(Rank to, const OutgoingRange& range, const MessageHeader& head) const {
-  core_->fabric->post(range, head, to);
+  flock_->fabric->post(range, head, to);
   sent(range.bytes().size());
 }
 
 void Collective::post_to_others(const OutgoingRange& range, const MessageHeader& head) const {
   for (const Rank to : members())
-    if (to != core_->self()) core_->fabric->post(range, head, to);
+    if (to != flock_->self()) flock_->fabric->post(range, head, to);
   sent(range.bytes().size() * (members().size() - 1));
 }
 
@@ -92,10 +92,10 @@ void Collective::proceed() {
     }
     complete_ = true;
     awaited_.clear();
-    const Outgoing nothing = core_->fabric->reserve(0);
+    const Outgoing nothing = flock_->fabric->reserve(0);
     post_to_others(nothing, header_for(kHave, DType::uint8, 0));
     for (const Rank member : members())
-      if (member != core_->self()) await(expectation_of(kHave, member, DType::uint8, 0));
+      if (member != flock_->self()) await(expectation_of(kHave, member, DType::uint8, 0));
     return;
   }
   const bool all = std::all_of(awaited_.begin(), awaited_.end(),
@@ -115,9 +115,9 @@ void Collective::conclude() {
 
 Operation::Loss Collective::lose(const Awaited& awaited) {
   if (!safe_) return Loss::raise;
-  core_->membership.lost(awaited.expectation.source);
+  flock_->membership.lost(awaited.expectation.source);
   if (complete_) return Loss::without;
-  decide(false);  // nobody can have committed what this rank has not got
+  decide(false);  // no rank can have committed a result that this rank has not got
   attempt();
   return Loss::restarted;
 }
@@ -125,29 +125,29 @@ Operation::Loss Collective::lose(const Awaited& awaited) {
 void Collective::forget_attempts() const {
   std::uint64_t most = 0;
   for (const auto& [rank, count] : awaited_from_) most = std::max(most, count);
-  for (const std::uint64_t phase : kPhases) core_->mailbox.forget(phase_name(phase), sequence_, kind_);
+  for (const std::uint64_t phase : kPhases) flock_->mailbox.forget(phase_name(phase), sequence_, kind_);
   for (std::uint64_t number = 0; number < most; ++number)
-    core_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_);
+    flock_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_);
 }
 
-// Not everybody hears from everybody: who needs the lost rank tells those who wait for what it cannot send
-// now.
+// Not all ranks exchange with the lost one: a rank that needs it tells those that wait for messages which it
+// cannot send now.
 void Collective::failed(const std::exception_ptr& error) {
   if (safe_) return;
   try {
     std::rethrow_exception(error);
   } catch (const PeerLost& lost) {
     MessageHeader head = header_for(0, DType::uint8, 0);
-    head.kind = static_cast<std::uint16_t>(MessageKind::given_up);
+    head.kind = static_cast<std::uint16_t>(MessageKind::collective_aborted);
     head.detail = static_cast<std::uint64_t>(lost.peer());
-    post_to_others(core_->fabric->reserve(0), head);
+    post_to_others(flock_->fabric->reserve(0), head);
   } catch (...) {
   }
 }
 
-// Who gave up because of a lost rank may have left since.
+// A rank that gave up because of a lost rank may have left since.
 void Collective::find_cause() {
-  if (const auto lost = core_->mailbox.given_up(phase_name(0), sequence_))
+  if (const auto lost = flock_->mailbox.given_up(phase_name(0), sequence_))
     throw PeerLost(*lost, described(), step_);
 }
 
@@ -157,10 +157,10 @@ void Collective::reconsider() {
     find_cause();
     return;
   }
-  // Who lacks something may always go on to a newer view: nobody can have delivered without it.
-  const bool left_behind = core_->mailbox.newest_epoch(phase_name(0), sequence_, kind_) > view_->epoch ||
-                           (!complete_ && core_->membership.newest()->epoch > view_->epoch);
-  const auto decided = core_->fabric->board().agreed(decision_key(view_->epoch));
+  // A rank that lacks something may always move to a newer view: no rank can have delivered without it.
+  const bool left_behind = flock_->mailbox.newest_epoch(phase_name(0), sequence_, kind_) > view_->epoch ||
+                           (!complete_ && flock_->membership.newest()->epoch > view_->epoch);
+  const auto decided = flock_->fabric->board().agreed(decision_key(view_->epoch));
   if (!left_behind && !decided) return;
   if (decide(false)) {
     if (complete_) conclude();
@@ -174,7 +174,7 @@ std::uint64_t Collective::decision_key(std::uint32_t epoch) const {
 }
 
 bool Collective::decide(bool commit) const {
-  return core_->fabric->board().agree(decision_key(view_->epoch), commit ? 1 : 0) == 1;
+  return flock_->fabric->board().agree(decision_key(view_->epoch), commit ? 1 : 0) == 1;
 }
 
-}  // namespace starling
+}  // namespace starling::flock

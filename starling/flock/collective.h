@@ -2,18 +2,18 @@
 
 #include "starling/flock/operation.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// An operation of all members of the view, of whom all survivors get the same result, or all raise.
+/// An operation of all members of the view: all survivors get the same result, or all raise.
 ///
 /// With OnPeerFailure::reweight a death ends an attempt: every rank that has the whole result says so to all
-/// (`have`) and delivers it when all members have said so. Where one dies first, the register decides: who
-/// has heard all survivors proposes to commit, who lacks something, or sees somebody on a later attempt, to
-/// abandon. After that everybody delivers, or begins anew in the newest view from inputs that nobody has
-/// touched.
+/// (`have`) and delivers it when all members have said so. Where one dies first, the register decides: a rank
+/// that has heard all survivors proposes to commit; a rank that lacks something, or sees another rank in a
+/// later attempt, proposes to abandon. Then all survivors deliver, or all restart in the newest view from
+/// their untouched inputs.
 class Collective : public Operation {
  public:
-  Collective(MessageKind kind, std::shared_ptr<Core> core, Topic& topic);
+  Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic);
 
   /// Sends; must be called once.
   void start();
@@ -31,13 +31,13 @@ class Collective : public Operation {
   /// Writes the result where the caller wants it.
   virtual void deliver() = 0;
 
-  /// The name of a phase; different phases are different conversations.
+  /// The name of a phase; messages of different phases are matched separately.
   std::uint64_t phase_name(std::uint64_t phase) const { return topic_.hash + phase; }
   MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
   void post_to(Rank to, const OutgoingRange& range, const MessageHeader& header) const;
   void post_to_others(const OutgoingRange& range, const MessageHeader& header) const;
   Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
-  /// For ways on which a pair exchanges several messages: told apart by how many went before.
+  /// For algorithms in which a pair exchanges several messages, which are numbered.
   void post_numbered(const Outgoing& message, MessageHeader header, Rank to);
   Expectation numbered(Expectation expectation);
   /// Moves the arrivals out of the way of the next phase, in the order they were awaited in.
@@ -67,4 +67,4 @@ class Collective : public Operation {
   bool complete_ = false;  // the result is here, the others' `have` may not be
 };
 
-}  // namespace starling
+}  // namespace starling::flock

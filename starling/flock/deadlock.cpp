@@ -6,17 +6,17 @@
 
 #include "starling/flock/errors.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kDeadlock = 0x6379636C65;
 
 struct Link {
   Rank rank;
-  Waiting waiting;
+  WaitStatus waiting;
 };
 
-std::string wait_text(const Waiting& waiting) {
+std::string wait_text(const WaitStatus& waiting) {
   return fmt::format("waits for rank {} in {}", waiting.peer, waiting.text.data());
 }
 
@@ -28,7 +28,7 @@ std::vector<Link> find_cycle(Board& board, Link first) {
     const auto known =
         std::find_if(chain.begin(), chain.end(), [&](const Link& link) { return link.rank == next; });
     if (known != chain.end()) return {known, chain.end()};
-    const Waiting waiting = board.waiting(next);
+    const WaitStatus waiting = board.waiting(next);
     if (waiting.peer < 0 || waiting.since == 0) return {};
     chain.push_back({next, waiting});
   }
@@ -50,67 +50,67 @@ std::string text_of(const std::vector<Link>& cycle) {
 
 }  // namespace
 
-std::string what_it_does(Core& core, Rank rank) {
-  const Posted posted = core.fabric->board().posted(rank);
-  const Waiting waiting = core.fabric->board().waiting(rank);
+std::string what_it_does(FlockState& flock, Rank rank) {
+  const LastPost posted = flock.fabric->board().posted(rank);
+  const WaitStatus waiting = flock.fabric->board().waiting(rank);
   const std::string last = posted.name == 0
                                ? "has posted nothing yet"
-                               : "last posted " + core.mailbox.text_of(posted.name) +
+                               : "last posted " + flock.mailbox.text_of(posted.name) +
                                      (posted.step > 0 ? fmt::format(", step {}", posted.step) : "");
   return fmt::format("Rank {} {} and {}.", rank, last,
                      waiting.peer < 0 ? "waits for nobody" : wait_text(waiting));
 }
 
-void raise_known_deadlock(Core& core, Deadline since) {
-  if (core.hub->many_threads) return;
-  const Suspicion& suspicion = core.hub->suspicion;
+void raise_known_deadlock(FlockState& flock, Deadline since) {
+  if (flock.runtime->many_threads) return;
+  const Suspicion& suspicion = flock.runtime->suspicion;
   if (suspicion.since == static_cast<std::uint64_t>(since.time_since_epoch().count()) &&
-      suspicion.cycle != 0 && core.fabric->board().agreed(suspicion.cycle))
+      suspicion.cycle != 0 && flock.fabric->board().agreed(suspicion.cycle))
     throw Deadlock(suspicion.text);
 }
 
-void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since,
-                       bool forever) {
-  Board& board = core.fabric->board();
-  Suspicion& suspicion = core.hub->suspicion;
-  Waiting mine;
+void look_for_deadlock(FlockState& flock, const Expectation& expected, const std::string& operation,
+                       Deadline since, bool forever) {
+  Board& board = flock.fabric->board();
+  Suspicion& suspicion = flock.runtime->suspicion;
+  WaitStatus mine;
   mine.peer = expected.source;
   mine.name = expected.name;
   mine.sequence = expected.sequence;
   mine.step = expected.step;
   operation.copy(mine.text.data(), mine.text.size() - 1);
-  core.hub->told_others = true;
+  flock.runtime->told_others = true;
   // A later phase comes by itself, and another thread may send what is missing.
-  if (expected.later_phase || core.hub->many_threads || !forever) {
+  if (expected.later_phase || flock.runtime->many_threads || !forever) {
     board.publish(mine);
     return;
   }
   mine.since = static_cast<std::uint64_t>(since.time_since_epoch().count());
   if (suspicion.since != mine.since) suspicion = {};
-  raise_known_deadlock(core, since);
+  raise_known_deadlock(flock, since);
   mine.confirmed = suspicion.confirmed;
   board.publish(mine);
-  auto cycle = find_cycle(board, {core.self(), mine});
+  auto cycle = find_cycle(board, {flock.self(), mine});
   if (cycle.empty()) return;
-  // Everybody begins with the lowest rank.
+  // All ranks start the cycle with its lowest rank.
   std::rotate(cycle.begin(),
               std::min_element(cycle.begin(), cycle.end(),
                                [](const Link& a, const Link& b) { return a.rank < b.rank; }),
               cycle.end());
   const std::uint64_t key = hash_of(cycle);
   const auto me =
-      std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == core.self(); });
+      std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == flock.self(); });
   if (me == cycle.end()) return;  // those in it will end it
   suspicion.since = mine.since;
   suspicion.cycle = key;
   suspicion.text = text_of(cycle);
   const Link& before = me == cycle.begin() ? cycle.back() : *(me - 1);
-  if (core.mailbox.sent(before.waiting.name, before.rank, before.waiting.sequence)) return;
+  if (flock.mailbox.sent(before.waiting.name, before.rank, before.waiting.sequence)) return;
   suspicion.confirmed = key;
   mine.confirmed = key;
   board.publish(mine);
   const bool all = std::all_of(cycle.begin(), cycle.end(), [&](const Link& link) {
-    return link.rank == core.self() || link.waiting.confirmed == key;
+    return link.rank == flock.self() || link.waiting.confirmed == key;
   });
   if (!all) return;
   board.agree(key, 1);
@@ -118,8 +118,8 @@ void look_for_deadlock(Core& core, const Expectation& expected, const std::strin
 }
 
 WaitNote::~WaitNote() {
-  if (kept_ || !core_.hub->told_others.exchange(false)) return;
-  core_.fabric->board().publish({});
+  if (kept_ || !flock_.runtime->told_others.exchange(false)) return;
+  flock_.fabric->board().publish({});
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -2,27 +2,27 @@
 
 #include <string>
 
-#include "starling/flock/core.h"
+#include "starling/flock/flock_state.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// What others can see of a rank: what it posted last, and what it waits for.
-std::string what_it_does(Core& core, Rank rank);
+/// A text of what other ranks can see of a rank: what it posted last, and what it waits for.
+std::string what_it_does(FlockState& flock, Rank rank);
 
 /// Tells others what this rank waits for, and follows the waits from rank to rank. Throws Deadlock on every
 /// rank of a cycle, once each of them has found the same cycle and knows that it has not sent what the one
 /// before it waits for. Ranks that use the flock from several threads are not part of cycles: another thread
 /// may still send.
 /// A wait that is not `forever` ends by itself: others are told of it, but it is part of no cycle.
-void look_for_deadlock(Core& core, const Expectation& expected, const std::string& operation, Deadline since,
-                       bool forever);
+void look_for_deadlock(FlockState& flock, const Expectation& expected, const std::string& operation,
+                       Deadline since, bool forever);
 /// Throws the Deadlock that the ranks of this rank's cycle have agreed on, if they have.
-void raise_known_deadlock(Core& core, Deadline since);
+void raise_known_deadlock(FlockState& flock, Deadline since);
 
 /// Ends what look_for_deadlock told others, when the wait is over.
 class WaitNote {
  public:
-  explicit WaitNote(Core& core) : core_(core) {}
+  explicit WaitNote(FlockState& flock) : flock_(flock) {}
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
   ~WaitNote();
@@ -30,8 +30,8 @@ class WaitNote {
   void keep() { kept_ = true; }
 
  private:
-  Core& core_;
+  FlockState& flock_;
   bool kept_ = false;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "starling/flock/quiet_losses.h"
-#include "starling/record/flight.h"
+#include "starling/flock/rank_runtime.h"
 
-namespace starling {
+namespace starling::flock {
 
 PeerLost::PeerLost(Rank peer, const std::string& operation, Step step, Rank first)
     : Error(fmt::format("rank {} is lost: {} needed it{}", peer, operation,
@@ -28,17 +28,22 @@ bool QuietLosses::wanted() {
   return quiet_losses > 0;
 }
 
-void dump_losses(Flight& flight, const std::exception_ptr& error) {
+void dump_operations(RankRuntime& runtime, const std::string& why) {
+  runtime.recorder.flight.dump(
+      why, [&](const std::string& name) { return runtime.mailbox.described_without_step(name); });
+}
+
+void dump_losses(RankRuntime& runtime, const std::exception_ptr& error) {
   if (QuietLosses::wanted()) return;
   try {
     std::rethrow_exception(error);
   } catch (const PeerLost& lost) {
-    flight.dump(lost.what());
+    dump_operations(runtime, lost.what());
   } catch (const TimedOut& late) {
-    flight.dump(late.what());
+    dump_operations(runtime, late.what());
   } catch (...) {
     // Other errors explain themselves.
   }
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// A peer that an operation needed has died or left.
 class PeerLost : public Error {
@@ -26,8 +26,8 @@ class PeerLost : public Error {
   Step step_;
 };
 
-/// Ranks disagree about an operation: shape, dtype, schedule, root. Everybody involved gets one that says
-/// what each side had.
+/// Ranks disagree about an operation: shape, dtype, schedule, root. All ranks involved get this error, which
+/// says what each side had.
 class Mismatch : public Error {
  public:
   using Error::Error;
@@ -45,15 +45,25 @@ class TimedOut : public Error {
   using Error::Error;
 };
 
-/// This rank is no longer part of the job: the others have agreed to go on without it, or it is cut off from
-/// most of them, who may.
+/// This rank is no longer part of the job: the others have agreed to continue without it, or it is cut off
+/// from most of them and they may have done so.
 class Excluded : public Error {
  public:
   using Error::Error;
 };
 
-class Flight;
-/// Where `error` is a PeerLost or a TimedOut, the rank's last operations are told with it.
-void dump_losses(Flight& flight, const std::exception_ptr& error);
+class RankRuntime;
+/// Logs the rank's last operations if `error` is a PeerLost or a TimedOut.
+void dump_losses(RankRuntime& runtime, const std::exception_ptr& error);
+/// Logs the rank's last operations; `why` is the headline.
+void dump_operations(RankRuntime& runtime, const std::string& why);
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::Deadlock;
+using flock::Excluded;
+using flock::Mismatch;
+using flock::PeerLost;
+using flock::TimedOut;
 }  // namespace starling

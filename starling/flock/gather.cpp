@@ -2,12 +2,12 @@
 
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
-Outgoing filled(Fabric& fabric, ConstBlock in) {
+Outgoing filled(Fabric& fabric, ConstBuffer in) {
   Outgoing message = fabric.reserve(in.bytes());
-  copy_bytes(message.bytes().data(), in.data, in.bytes());
+  copy_bytes(message.bytes().data(), in);
   return message;
 }
 
@@ -22,9 +22,9 @@ void GatherAll::begin() {
   arrivals_.clear();
   MessageHeader head = header_for(0, in_.dtype, in_.count);
   head.detail = with_shape(0, in_);
-  post_to_others(filled(*core_->fabric, in_), head);
+  post_to_others(filled(*flock_->fabric, in_), head);
   for (const Rank member : members()) {
-    if (member == core_->self()) continue;
+    if (member == flock_->self()) continue;
     Expectation expected = expectation_of(0, member, in_.dtype, in_.count);
     expected.any_count = true;
     expected.detail_means = Detail::shape;
@@ -43,7 +43,7 @@ void GatherAll::deliver() {
   for (const Arrival& arrival : arrivals_) total += arrival.header().count;
   auto* to = static_cast<std::byte*>(room_(total));
   for (std::size_t at = 0; at <= arrivals_.size(); ++at) {
-    if (at == place()) to = append(to, in_.data, in_.bytes());
+    if (at == place()) to = append(to, in_.host_data(), in_.bytes());
     if (at < arrivals_.size()) to = append(to, arrivals_[at].bytes().data(), arrivals_[at].bytes().size());
   }
   arrivals_.clear();
@@ -52,27 +52,27 @@ void GatherAll::deliver() {
 void GatherNeighbors::start() {
   std::vector<Rank> sources;
   std::vector<Rank> destinations;
-  for (std::int64_t i = 0; i < turn_.exchange.group.size(); ++i)
-    if (turn_.exchange.group[i] != core_->self()) {
-      sources.push_back(turn_.exchange.group[i]);
-      destinations.push_back(turn_.exchange.group[i]);
+  for (std::int64_t i = 0; i < plan_.exchange.group.size(); ++i)
+    if (plan_.exchange.group[i] != flock_->self()) {
+      sources.push_back(plan_.exchange.group[i]);
+      destinations.push_back(plan_.exchange.group[i]);
     }
-  for (const Source& source : turn_.exchange.sources) sources.push_back(source.rank);
-  for (const Destination& to : turn_.exchange.destinations) destinations.push_back(to.rank);
+  for (const Source& source : plan_.exchange.sources) sources.push_back(source.rank);
+  for (const Destination& to : plan_.exchange.destinations) destinations.push_back(to.rank);
   if (!destinations.empty()) {
-    const Outgoing message = filled(*core_->fabric, in_);
+    const Outgoing message = filled(*flock_->fabric, in_);
     MessageHeader head = header(in_.dtype, in_.count);
-    head.detail = with_shape(turn_.schedule, in_);
-    head.epoch = turn_.epoch;
+    head.detail = with_shape(plan_.schedule, in_);
+    head.epoch = plan_.epoch;
     for (const Rank to : destinations) post(message, head, to);
   }
   for (const Rank source : sources) {
     Expectation expected =
-        expectation(source, core_->mailbox.next_from(topic_, source), in_.dtype, in_.count);
+        expectation(source, flock_->mailbox.next_from(topic_, source), in_.dtype, in_.count);
     expected.any_count = true;
     expected.detail_means = in_.shape == 0 ? Detail::schedule : Detail::layout;
-    expected.detail = with_shape(turn_.schedule, in_);
-    expected.epoch = turn_.epoch;
+    expected.detail = with_shape(plan_.schedule, in_);
+    expected.epoch = plan_.epoch;
     await(expected);
   }
 }
@@ -87,4 +87,4 @@ void GatherNeighbors::proceed() {
   finish();
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,17 +6,21 @@
 #include <optional>
 #include <string_view>
 
+#include "starling/base/environment.h"
 #include "starling/base/forks.h"
+#include "starling/base/launcher_notice.h"
+#include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
 #include "starling/fabric/network/store/protocol.h"
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
-#include "starling/flock/place.h"
-#include "starling/launch/exits.h"
+#include "starling/flock/flock_state.h"
+#include "starling/flock/launch_info.h"
+#include "starling/launch/exited_ranks.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 std::chrono::nanoseconds read_seconds(std::string_view text) {
@@ -27,11 +31,6 @@ std::chrono::nanoseconds read_seconds(std::string_view text) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 std::uint64_t read_bytes(std::string_view text) {
   std::uint64_t bytes = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), bytes);
@@ -40,10 +39,10 @@ std::uint64_t read_bytes(std::string_view text) {
   return bytes;
 }
 
-/// The flock of this process. Those who join at the same time wait for the first.
+/// The flock of this process. Threads that join at the same time wait for the first.
 struct Joined {
   std::mutex mutex;
-  std::weak_ptr<Core> core;
+  std::weak_ptr<FlockState> state;
   Faults faults;
   int forks = 0;
   int times = 0;  // that this process has joined
@@ -58,44 +57,46 @@ bool has_faults(const Faults& faults) {
   return faults.drop > 0 || faults.lose > 0 || faults.delay > 0 || !faults.kills.empty();
 }
 
-std::shared_ptr<Fabric> join_fabric(const Place& place, std::optional<std::chrono::nanoseconds> timeout,
+std::shared_ptr<Fabric> join_fabric(const LaunchInfo& place, std::optional<std::chrono::nanoseconds> timeout,
                                     int times) {
   const FabricChoice choice = choose_fabric(place);
   log(LogLevel::info,
       fmt::format("rank {} of {} joins over {}, as {} says", place.rank, place.size, text(choice),
-                  variable("STARLING_FABRIC").empty() ? place.launcher : "STARLING_FABRIC"));
+                  environment::kFabric.text().empty() ? place.launcher : "STARLING_FABRIC"));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
   if (choice.name == "local") {
     LocalOptions options;
     options.join_timeout = limit;
-    options.exited = [exits = std::make_shared<launch::Exits>()](Rank rank) { return exits->has(rank); };
-    // Who has left and joins anew does not meet who still joins for the first time.
+    options.exited = [exits = std::make_shared<launch::ExitedRanks>()](Rank rank) {
+      return exits->has(rank);
+    };
+    // A process that left and joins again does not meet one that still joins for the first time.
     const std::string job = times == 0 ? place.job : fmt::format("{}#{}", place.job, times);
     return join_local(job, place.rank, place.size, options);
   }
-  if (!variable("STARLING_STORE").empty()) network::check_token(place.job);
+  if (!environment::kStore.text().empty()) network::check_token(place.job);
   auto fabric = load_fabric(choice.name)
-                    .join({place.rank, place.size, place.job, variable("STARLING_STORE"),
-                           variable("STARLING_INTERFACE"), limit});
+                    .join({place.rank, place.size, place.job, environment::kStore.text(),
+                           environment::kInterface.text(), limit});
   if (!choice.hybrid) return fabric;
   return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(fabric), place.job, limit);
 }
 
 bool comes_later() {
-  const std::string word = variable("STARLING_ENTER");
+  const std::string word = environment::kEnter.text();
   if (word.empty() || word == "0") return false;
   if (word == "1") return true;
   throw InvalidArgument(fmt::format("STARLING_ENTER={} is neither 1 nor 0", word));
 }
 
-// Who comes later has no rank before the others let it in.
+// A newcomer has no rank before the members admit it.
 std::shared_ptr<Fabric> enter_fabric(std::optional<std::chrono::nanoseconds> timeout) {
-  Place place{"STARLING_ENTER", 0, 1, variable("STARLING_JOB"), true, "c10d"};
+  LaunchInfo place{"STARLING_ENTER", 0, 1, environment::kJob.text(), true, "c10d"};
   if (place.job.empty())
     throw InvalidArgument("STARLING_ENTER is set, but not STARLING_JOB, the word of the job to enter");
   const FabricChoice choice =
-      variable("STARLING_FABRIC").empty() ? FabricChoice{"c10d"} : choose_fabric(place);
+      environment::kFabric.text().empty() ? FabricChoice{"c10d"} : choose_fabric(place);
   if (choice.name == "local" || load_fabric(choice.name).enter == nullptr)
     throw InvalidArgument(fmt::format(
         "STARLING_ENTER: jobs over {} have no door for newcomers; those over c10d and hybrid(c10d) do",
@@ -103,17 +104,17 @@ std::shared_ptr<Fabric> enter_fabric(std::optional<std::chrono::nanoseconds> tim
   log(LogLevel::info, fmt::format("waits to be let into a job over {}", text(choice)));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
-  if (!variable("STARLING_STORE").empty()) network::check_token(place.job);
-  const FabricRequest request{0,    1, place.job, variable("STARLING_STORE"), variable("STARLING_INTERFACE"),
+  if (!environment::kStore.text().empty()) network::check_token(place.job);
+  const FabricRequest request{0,    1, place.job, environment::kStore.text(), environment::kInterface.text(),
                               limit};
   return load_fabric(choice.name)
-      .enter(request, choice.hybrid ? finish_hybrid(place.job, limit) : FinishFabric());
+      .enter(request, choice.hybrid ? wrap_in_hybrid(place.job, limit) : WrapFabric());
 }
 
 }  // namespace
 
 std::optional<Rank> launched_ranks() {
-  const auto place = find_place();
+  const auto place = find_launch_info();
   if (!place) return std::nullopt;
   return place->size;
 }
@@ -125,35 +126,37 @@ Flock join() {
 Flock join(const Faults& faults) {
   Joined& known = joined();
   const std::lock_guard lock(known.mutex);
-  if (auto core = known.core.lock(); core && known.forks == forks_so_far()) {
+  if (auto state = known.state.lock(); state && known.forks == forks_so_far()) {
     if (faults != known.faults)
       throw InvalidArgument("join: this process is in a flock already, with other faults; leave it first");
-    return Flock(std::move(core));
+    return Flock(std::move(state));
   }
   read_log_level();
   std::optional<std::chrono::nanoseconds> timeout;
-  if (const char* text = std::getenv("STARLING_TIMEOUT")) timeout = read_seconds(text);
+  if (environment::kTimeout.is_set()) timeout = read_seconds(environment::kTimeout.text());
   const bool later = comes_later();
-  const auto place = later ? std::nullopt : find_place();
+  const auto place = later ? std::nullopt : find_launch_info();
   if (!place && !later) log(LogLevel::info, "no launcher has started this process: a flock of one");
+  tell_launcher(LauncherNotice::joins);
   const auto fabric = later   ? enter_fabric(timeout)
                       : place ? join_fabric(*place, timeout, known.times)
                               : local_threads(1).front();
   Flock flock(has_faults(faults) ? make_faulty(fabric, faults) : fabric);
   if (timeout) flock.set_timeout(*timeout);
-  if (const std::string text = variable("STARLING_SEND_LIMIT"); !text.empty())
+  if (const std::string text = environment::kSendLimit.text(); !text.empty())
     flock.set_send_limit(read_bytes(text));
-  known.core = flock.core_;
+  tell_launcher(LauncherNotice::joined);
+  known.state = flock.state_;
   known.faults = faults;
   known.forks = forks_so_far();
   ++known.times;
   return flock;
 }
 
-void Flock::take_the_place_of(const Flock& before) const {
+void Flock::replace(const Flock& before) const {
   Joined& known = joined();
   const std::lock_guard lock(known.mutex);
-  if (known.core.lock() == before.core_) known.core = core_;
+  if (known.state.lock() == before.state_) known.state = state_;
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,7 +6,7 @@
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kLong = std::size_t{8} << 20;  // bytes
@@ -20,15 +20,14 @@ bool LongAverage::suits(const Exchange& exchange, const Pieces& pieces) {
          !(exchange.sources.empty() && exchange.destinations.empty());
 }
 
-LongAverage::LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block,
+LongAverage::LongAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, const Piece& block,
                          Outgoing mine)
-    : Operation(MessageKind::long_average, std::move(core), topic, turn.step),
-      turn_(std::move(turn)),
+    : Operation(MessageKind::long_average, std::move(flock), topic, plan.step),
+      plan_(std::move(plan)),
       block_(block),
       mine_(std::move(mine)),
       parts_((block.in.bytes() + kPart - 1) / kPart) {
-  step_in_messages_ = turn_.step_in_messages();
-  has_step_ = true;
+  step_in_messages_ = plan_.step_in_messages();
 }
 
 LongAverage::Part LongAverage::part(std::size_t index) const {
@@ -39,30 +38,30 @@ LongAverage::Part LongAverage::part(std::size_t index) const {
 
 void LongAverage::start() {
   // One number for all parts, which are told apart by name.
-  for (const Source& source : turn_.exchange.sources)
-    numbers_from_.push_back(core_->mailbox.next_from(topic_, source.rank));
-  for (const Destination& destination : turn_.exchange.destinations) {
-    numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
+  for (const Source& source : plan_.exchange.sources)
+    numbers_from_.push_back(flock_->mailbox.next_from(topic_, source.rank));
+  for (const Destination& destination : plan_.exchange.destinations) {
+    numbers_to_.push_back(flock_->mailbox.next_to(topic_, destination.rank));
     note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is looked at first
   }
   for (std::size_t index = 0; index < parts_; ++index)
-    for (std::size_t i = 0; i < turn_.exchange.sources.size(); ++i) {
+    for (std::size_t i = 0; i < plan_.exchange.sources.size(); ++i) {
       Expectation expected =
-          expectation(turn_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype, block_.in.count);
+          expectation(plan_.exchange.sources[i].rank, numbers_from_[i], block_.in.dtype, block_.in.count);
       expected.name += index;
       expected.bytes = part(index).count * size_of(block_.in.dtype);
       expected.later_phase = index > 0;
       expected.detail_means = block_.in.shape == 0 ? Detail::schedule : Detail::layout;
-      expected.detail = with_shape(turn_.schedule, block_.in);
-      expected.epoch = turn_.epoch;
+      expected.detail = with_shape(plan_.schedule, block_.in);
+      expected.epoch = plan_.epoch;
       await(expected);
     }
   for (std::size_t index = 0; index < parts_; ++index) {
     post_part(index);
     advance();
-    // Where ranks share a core, the others are let in, lest everything falls out of the cache.
+    // Where ranks share a processor core, the others get it now, before this data falls out of the cache.
     for (int k = 0; k < kPatience && combined_ < posted_ && !ended(); ++k) {
-      core_->fabric->give_way();
+      flock_->fabric->yield_cpu();
       advance();
     }
   }
@@ -73,47 +72,44 @@ void LongAverage::post_part(std::size_t index) {
   const std::size_t element = size_of(block_.in.dtype);
   Outgoing copied;
   if (!mine_ && !numbers_to_.empty()) {
-    copied = core_->fabric->reserve(count * element);
-    copy_bytes(copied.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
-               count * element);
+    copied = flock_->fabric->reserve(count * element);
+    copy_bytes(copied.bytes().data(), block_.in.part(begin, count));
   }
   const OutgoingRange plain = mine_ ? OutgoingRange(mine_, begin * element, count * element) : copied;
   MessageHeader head = header(block_.in.dtype, block_.in.count);
   head.name += index;
-  head.detail = with_shape(turn_.schedule, block_.in);
-  head.epoch = turn_.epoch;
+  head.detail = with_shape(plan_.schedule, block_.in);
+  head.epoch = plan_.epoch;
   for (std::size_t i = 0; i < numbers_to_.size(); ++i) {
     head.sequence = numbers_to_[i];
-    const Destination& to = turn_.exchange.destinations[i];
+    const Destination& to = plan_.exchange.destinations[i];
     if (to.scale == 1)
-      core_->fabric->post(plain, head, to.rank);
+      flock_->fabric->post(plain, head, to.rank);
     else
-      core_->fabric->post(scaled_part(index, to.scale), head, to.rank);
+      flock_->fabric->post(scaled_part(index, to.scale), head, to.rank);
   }
   sent(count * element * numbers_to_.size());
   posted_ = index + 1;
 }
 
-// Who is told something else than the others gets a message of its own.
+// A destination with a scale of its own gets a message of its own.
 Outgoing LongAverage::scaled_part(std::size_t index, double factor) const {
   const auto [begin, count] = part(index);
   const std::size_t element = size_of(block_.in.dtype);
-  Outgoing message = core_->fabric->reserve(count * element);
-  copy_bytes(message.bytes().data(), static_cast<const std::byte*>(block_.in.data) + begin * element,
-             count * element);
+  Outgoing message = flock_->fabric->reserve(count * element);
+  copy_bytes(message.bytes().data(), block_.in.part(begin, count));
   scale(block_.in.dtype, message.bytes().data(), factor, count);
   return message;
 }
 
 void LongAverage::combine_part(std::size_t index) {
   const auto [begin, count] = part(index);
-  const std::size_t offset = begin * size_of(block_.in.dtype);
-  const std::size_t sources = turn_.exchange.sources.size();
-  double own = turn_.exchange.self_weight;
-  std::vector<Term> terms = {{static_cast<const std::byte*>(block_.in.data) + offset, 0}};
+  const std::size_t sources = plan_.exchange.sources.size();
+  double own = plan_.exchange.self_weight;
+  std::vector<Term> terms = {{block_.in.part(begin, count), 0}};
   for (std::size_t i = 0; i < sources; ++i) {
     const Arrival& arrival = awaited_[index * sources + i].arrival;
-    const double weight = turn_.exchange.sources[i].weight;
+    const double weight = plan_.exchange.sources[i].weight;
     if (arrival)
       terms.push_back({arrival.bytes().data(), weight});
     else
@@ -121,21 +117,20 @@ void LongAverage::combine_part(std::size_t index) {
   }
   terms[0].weight = own;
   // Elsewhere the result goes past the cache, as that of one long call would.
-  const bool in_place = block_.out == block_.in.data;
-  combine(block_.in.dtype, static_cast<std::byte*>(block_.out) + offset, terms, count,
-          in_place ? Store::cached : Store::streaming);
-  if (index + 1 == parts_ && core_->observed()) {
-    StepRecord record{step_, turn_.epoch, turn_.exchange};
+  const bool in_place = block_.out.address() == block_.in.address();
+  combine(block_.out.part(begin, count), terms, in_place ? Store::cached : Store::streaming);
+  if (index + 1 == parts_ && flock_->observed()) {
+    StepRecord record{step_, plan_.epoch, plan_.exchange};
     record.exchange.self_weight = own;
     std::size_t i = index * sources;
     std::erase_if(record.exchange.sources, [&](const Source&) { return !awaited_[i++].arrival; });
-    core_->record(record);
+    flock_->record(record);
   }
   for (std::size_t i = 0; i < sources; ++i) awaited_[index * sources + i].arrival = {};
 }
 
 bool LongAverage::settle() {
-  const std::size_t sources = turn_.exchange.sources.size();
+  const std::size_t sources = plan_.exchange.sources.size();
   while (combined_ < posted_ && settle_some(combined_ * sources, (combined_ + 1) * sources))
     combine_part(combined_++);
   return combined_ == parts_;
@@ -146,4 +141,4 @@ void LongAverage::proceed() {
   finish();
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -2,21 +2,23 @@
 
 #include "starling/flock/operation.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// A neighbour average of one long block, piece by piece: each is posted as soon as it is copied and combined
-/// as soon as everybody's is there, while it is still in the cache. Nobody waits between pieces: who is ahead
-/// goes on posting. Less than half the memory traffic of NeighborAverage; the bits are the same.
+/// as soon as all sources' are there, while it is still in the cache. No rank waits between pieces: a rank
+/// that is ahead continues to post. Less than half the memory traffic of NeighborAverage; the bits are the
+/// same.
 ///
-/// The price: when a source is lost half way, in place, some parts are averages already. Every element is
-/// either as it was or an average.
+/// The price: where a source is lost in the middle of an operation in place, some parts are averages already.
+/// Every element is either as it was or an average.
 class LongAverage final : public Operation {
  public:
   /// Whether it is worth it; asks only what both ends of every edge know.
   static bool suits(const Exchange& exchange, const Pieces& pieces);
 
   /// `mine` is what to post if the block lies in outgoing memory already.
-  LongAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, const Piece& block, Outgoing mine);
+  LongAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, const Piece& block,
+              Outgoing mine);
 
   /// Sends; must be called once.
   void start();
@@ -34,7 +36,7 @@ class LongAverage final : public Operation {
   Outgoing scaled_part(std::size_t index, double factor) const;
   void combine_part(std::size_t index);
 
-  Core::Turn turn_;
+  StepPlan plan_;
   Piece block_;
   Outgoing mine_;
   std::size_t parts_;
@@ -44,4 +46,4 @@ class LongAverage final : public Operation {
   std::vector<std::uint64_t> numbers_from_;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -9,10 +9,10 @@
 #include "starling/flock/errors.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
-constexpr std::size_t kQuarrels = 64;  // remembered
+constexpr std::size_t kReportedMismatches = 64;  // remembered
 
 // Small numbers share their place with a shape.
 std::string shape_text(std::uint64_t detail) {
@@ -40,7 +40,7 @@ std::string detail_text(Detail means, std::uint64_t detail) {
 }
 
 std::string kind_text(std::uint16_t kind) {
-  constexpr const char* kTexts[] = {"a letter",
+  constexpr const char* kTexts[] = {"a point-to-point message",
                                     "a complaint",
                                     "a neighbour average",
                                     "a neighbour average in parts",
@@ -107,6 +107,13 @@ std::shared_ptr<const UserCall> Mailbox::call_of(std::string_view name) const {
   return nullptr;
 }
 
+std::string Mailbox::described_without_step(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto call = call_of(name);
+  if (!call) return std::string(name);
+  return call->part.empty() ? call->call : call->call + ", " + call->part;
+}
+
 std::string Mailbox::described(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   Topic topic;
@@ -166,12 +173,12 @@ std::string Mailbox::text_of(std::uint64_t name) const {
 void Mailbox::keep(Arrival arrival) {
   const MessageHeader& header = arrival.header();
   const Key key{header.name, header.sequence};
-  if (header.kind == static_cast<std::uint16_t>(MessageKind::given_up)) {
-    if (given_up_.size() > kQuarrels) given_up_.erase(given_up_.begin());
+  if (header.kind == static_cast<std::uint16_t>(MessageKind::collective_aborted)) {
+    if (given_up_.size() > kReportedMismatches) given_up_.erase(given_up_.begin());
     given_up_[{header.name, header.sequence}] = static_cast<Rank>(header.detail);
     return;
   }
-  if (header.kind != static_cast<std::uint16_t>(MessageKind::complaint)) {
+  if (header.kind != static_cast<std::uint16_t>(MessageKind::mismatch_report)) {
     if (!unwanted_.empty()) {
       const auto found = unwanted_.find({arrival.source(), header.name, header.sequence});
       if (found != unwanted_.end() && header.kind == static_cast<std::uint16_t>(found->second)) {
@@ -183,17 +190,18 @@ void Mailbox::keep(Arrival arrival) {
     return;
   }
   // Where both sides saw the same disagreement, each has raised it already.
-  if (quarrelled(arrival.source(), key)) return;
+  if (mismatch_reported(arrival.source(), key)) return;
   complaints_.push_back({arrival.source(),
                          key,
                          {reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size()}});
   complained_ = true;
 }
 
-bool Mailbox::quarrelled(Rank with, const Key& about) const {
-  return std::any_of(quarrels_.begin(), quarrels_.end(), [&](const std::pair<Rank, Key>& quarrel) {
-    return quarrel.first == with && quarrel.second == about;
-  });
+bool Mailbox::mismatch_reported(Rank with, const Key& about) const {
+  return std::any_of(reported_mismatches_.begin(), reported_mismatches_.end(),
+                     [&](const std::pair<Rank, Key>& reported) {
+                       return reported.first == with && reported.second == about;
+                     });
 }
 
 void Mailbox::drain(Rank source) {
@@ -230,8 +238,8 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const Topic& t
     if (!arrival) return std::nullopt;
     const MessageHeader& header = arrival->header();
     const bool wanted = header.name == expected.name && header.sequence == expected.sequence &&
-                        header.kind != static_cast<std::uint16_t>(MessageKind::complaint) &&
-                        header.kind != static_cast<std::uint16_t>(MessageKind::given_up) &&
+                        header.kind != static_cast<std::uint16_t>(MessageKind::mismatch_report) &&
+                        header.kind != static_cast<std::uint16_t>(MessageKind::collective_aborted) &&
                         (!expected.of_attempt || header.epoch == expected.epoch);
     if (wanted) break;
     keep(std::move(*arrival));
@@ -272,36 +280,37 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
         "ranks",
         topic.described(), expected.source, header.step, fabric_->rank(), expected.step);
   const Key about{expected.name, expected.sequence};
-  quarrel(expected.source, about);
+  report_mismatch(expected.source, about);
   const Outgoing message = fabric_->reserve(text.size());
   std::memcpy(message.bytes().data(), text.data(), text.size());
   MessageHeader complaint;
-  complaint.kind = static_cast<std::uint16_t>(MessageKind::complaint);
+  complaint.kind = static_cast<std::uint16_t>(MessageKind::mismatch_report);
   complaint.name = expected.name;
   complaint.sequence = expected.sequence;
   fabric_->post(message, complaint, expected.source);
   throw Mismatch(text);
 }
 
-void Mailbox::quarrel(Rank with, const Key& about) {
+void Mailbox::report_mismatch(Rank with, const Key& about) {
   std::erase_if(complaints_, [&](const Complaint& complaint) {
     return complaint.from == with && complaint.about == about;
   });
-  quarrels_.emplace_back(with, about);
-  if (quarrels_.size() > kQuarrels + static_cast<std::size_t>(fabric_->size())) quarrels_.pop_front();
+  reported_mismatches_.emplace_back(with, about);
+  if (reported_mismatches_.size() > kReportedMismatches + static_cast<std::size_t>(fabric_->size()))
+    reported_mismatches_.pop_front();
 }
 
 void Mailbox::raised(const Expectation& expected, bool missing) {
   const std::lock_guard lock(mutex_);
   const Key about{expected.name, expected.sequence};
-  if (!quarrelled(expected.source, about)) quarrel(expected.source, about);
+  if (!mismatch_reported(expected.source, about)) report_mismatch(expected.source, about);
   if (missing && !take_early(expected) && fabric_->alive(expected.source))
     unwanted_[{expected.source, expected.name, expected.sequence}] = expected.kind;
 }
 
 void Mailbox::raised(Rank to, std::uint64_t name, std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  if (const Key about{name, sequence}; !quarrelled(to, about)) quarrel(to, about);
+  if (const Key about{name, sequence}; !mismatch_reported(to, about)) report_mismatch(to, about);
 }
 
 void Mailbox::refuse(const Expectation& expected) {
@@ -363,4 +372,4 @@ void Mailbox::forget(std::uint64_t name, std::uint64_t sequence, MessageKind kin
   if (found->second.empty()) early_.erase(found);
 }
 
-}  // namespace starling
+}  // namespace starling::flock

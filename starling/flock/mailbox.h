@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "starling/fabric/fabric.h"
+#include "starling/flock/flock_types.h"
 #include "starling/flock/name.h"
+#include "starling/record/trace.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// What one number in the header means beside shape and type; both sides must have the same.
 enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reduction, shape };
@@ -23,7 +25,7 @@ enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reducti
 /// expects from i.
 struct Expectation {
   Rank source = 0;
-  MessageKind kind = MessageKind::letter;
+  MessageKind kind = MessageKind::point_to_point;
   Detail detail_means = Detail::none;
   std::uint8_t dtype = 0;
   bool any_detail = false;   // the sender decides
@@ -40,15 +42,6 @@ struct Expectation {
   Step step = 0;
 };
 
-/// The call of the user's in which operations under some internal names happen, as messages show it:
-/// "Trainer::step(), step 41, bucket 0".
-struct UserCall {
-  std::string call;
-  std::string part;            // empty where it has none
-  std::atomic<Step> step{-1};  // -1: it counts none
-  bool same_step = false;      // what its collectives sum belongs to one step on all ranks
-};
-
 /// Everything under one name: how many messages went to and were expected from each rank, and how many
 /// collectives were started.
 struct Topic {
@@ -60,6 +53,11 @@ struct Topic {
   std::uint32_t recorded = 0;              // see RecordName
   std::shared_ptr<const UserCall> call{};  // null where the user chose the name
 
+  /// For the records of an operation that begins now.
+  RecordStep record_step(std::optional<Step> step = std::nullopt) const {
+    const Step user = call ? call->step.load(std::memory_order_relaxed) : step.value_or(Flight::kNoStep);
+    return {step.value_or(0), user};
+  }
   /// What messages call it; `step` where the operation counts them.
   std::string described(std::optional<Step> step = std::nullopt) const;
 };
@@ -79,6 +77,8 @@ class Mailbox {
   void set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call);
   /// What messages call something of this name.
   std::string described(std::string_view name) const;
+  /// The same without the step of the call.
+  std::string described_without_step(std::string_view name) const;
   /// The number of the next message under the topic to, or from, `peer`, or of the next collective.
   std::uint64_t next_to(Topic& topic, Rank peer);
   std::uint64_t next_from(Topic& topic, Rank peer);
@@ -92,27 +92,26 @@ class Mailbox {
   /// `topic` names it.
   std::optional<Arrival> take(const Expectation& expectation, const Topic& topic);
 
-  /// Takes in everything that has come, from everybody.
+  /// Takes in all messages that have arrived, from all ranks.
   void drain_all();
-  /// Throws what a receiver has complained about, if anybody has.
+  /// Throws Mismatch where a receiver has reported one about a message of this rank.
   void raise_complaints();
 
-  /// This rank has raised that an operation failed which awaited this: complaints about it are no news, and
-  /// where it has not come yet (`missing`), it is dropped when it does.
+  /// An operation that awaited this message has failed and raised here: reports about it are ignored, and
+  /// where it has not arrived yet (`missing`), it is dropped when it does.
   void raised(const Expectation& expectation, bool missing);
-  /// The same of a message that it had sent.
+  /// The same for a message that this rank had sent.
   void raised(Rank to, std::uint64_t name, std::uint64_t sequence);
 
-  /// What is expected is not waited for any more: should it come, it is dropped.
+  /// Nothing waits for this message any more: if it arrives, it is dropped.
   void refuse(const Expectation& expectation);
-  /// Whether a later message of the same name has come from the same source: then this one was lost on the
-  /// way.
+  /// Whether a later message of the same name has arrived from the same source: then this one was lost.
   bool overtaken(const Expectation& expectation) const;
 
-  /// The lost rank because of which a member gave this collective up, if one did.
+  /// The lost rank for which a member gave up this collective, if one did.
   std::optional<Rank> given_up(std::uint64_t name, std::uint64_t sequence) const;
 
-  /// The highest epoch among early messages (name, sequence): somebody has gone on to a later attempt.
+  /// The highest epoch among early messages (name, sequence): some rank has started a later attempt.
   std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const;
   /// Drops early messages (name, sequence): remains of attempts that failed.
   void forget(std::uint64_t name, std::uint64_t sequence, MessageKind kind);
@@ -138,8 +137,8 @@ class Mailbox {
   void drain(Rank source);
   void keep(Arrival arrival);
   std::optional<Arrival> take_early(const Expectation& expectation);
-  bool quarrelled(Rank with, const Key& about) const;
-  void quarrel(Rank with, const Key& about);
+  bool mismatch_reported(Rank with, const Key& about) const;
+  void report_mismatch(Rank with, const Key& about);
   [[noreturn]] void disagree(const Expectation& expectation, const MessageHeader& header, const Topic& topic);
 
   std::shared_ptr<Fabric> fabric_;
@@ -151,7 +150,7 @@ class Mailbox {
   std::atomic<bool> complained_{false};
   std::map<std::tuple<Rank, std::uint64_t, std::uint64_t>, MessageKind> unwanted_;  // source, name, number
   std::map<std::pair<std::uint64_t, std::uint64_t>, Rank> given_up_;                // name, number
-  std::deque<std::pair<Rank, Key>> quarrels_;  // the last that this rank complained about itself
+  std::deque<std::pair<Rank, Key>> reported_mismatches_;  // the last that this rank complained about itself
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -8,14 +8,14 @@
 #include "starling/flock/errors.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kDeath = 0x6465617468;
 constexpr std::uint64_t kFirstStep = 0x6669727374;
 constexpr std::chrono::seconds kWarnAboutMember{5};
 
-// Who is out, and who said so.
+// The excluded rank, and the rank that reported it.
 struct Death {
   Rank rank;
   Rank by;
@@ -68,7 +68,7 @@ void Membership::learn() {
     ++next.epoch;
     next.first_step = -1;
     std::erase(next.members, death.rank);
-    // Two sides that have lost each other: the other one was faster.
+    // Two parts of the job have lost each other, and the other part was faster.
     const bool other_side = fabric_.alive(death.rank) && !fabric_.alive(death.by);
     if (death.rank == fabric_.rank() || other_side)
       throw Excluded(
@@ -92,7 +92,7 @@ Step Membership::started_by(Rank member) const {
     const double seconds = std::chrono::duration<double>(waited).count();
     const std::string text =
         fmt::format("for rank {} to say which step it has started, after a death", member);
-    if (const std::string why = fabric_.exclusion(); !why.empty()) throw Excluded(why);
+    if (const std::string why = fabric_.exclusion_reason(); !why.empty()) throw Excluded(why);
     if (timeout_ != nullptr && waited > timeout_->load())
       throw TimedOut(
           fmt::format("rank {} waited {:.1f} s {}, longer than the timeout", fabric_.rank(), seconds, text));
@@ -149,4 +149,4 @@ void Membership::lost(Rank rank) {
     fabric_.board().agree(register_key(kDeath, deaths_ + 1), word_of({rank, fabric_.rank()}));
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -7,43 +7,35 @@
 #include <vector>
 
 #include "starling/fabric/fabric.h"
+#include "starling/flock/flock_types.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// The membership everybody agrees on. A view holds for scheduled operations from number `first_step` on
-/// (counted since joining); earlier ones are finished in the view before it.
-struct View {
-  std::uint32_t epoch = 0;    // members that have died so far
-  std::vector<Rank> members;  // alive, in the flock's order
-  Step first_step = 0;        // -1: not agreed on yet
-
-  bool has(Rank rank) const;
-};
-
-/// Agreement on who is alive, with nothing but the fabric's register: the d-th death of the job is what
-/// everybody agrees on under key (death, d). Where it is a member's, the next view, e, is without it and
+/// Agreement on which ranks are alive, by the fabric's register alone: the d-th death of the job is what all
+/// ranks agree on under key (death, d). Where it is a member's, the next view, e, is without it and
 /// holds from 1 + the highest step that any of its members has started, agreed on under key (first step, e).
-/// A rank announces a step before it looks for deaths; who fixes a first step looks at the announcements
-/// after the death is known: one of the two sees the other, so all ranks do a step in the same view.
+/// A rank announces a step before it looks for deaths; a rank that fixes a first step looks at the
+/// announcements after the death is known: one of the two sees the other, so all ranks do a step in the same
+/// view.
 /// Thread-safe.
 class Membership {
  public:
   /// Of these ranks; `flock` tells their announcements from those of other flocks.
   Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t flock = 0);
-  /// Of everybody.
+  /// Of all ranks.
   explicit Membership(Fabric& fabric);
 
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership();
-  /// Who does not say at which step it is holds the others up for so long at most.
+  /// The longest time that a rank which does not announce its step delays the others.
   void set_timeout(const std::atomic<std::chrono::nanoseconds>& timeout) { timeout_ = &timeout; }
 
-  /// The newest view that somebody proposed.
+  /// The newest view that any rank has proposed.
   std::shared_ptr<const View> newest();
-  /// This rank starts `step`: the view in which everybody does it.
+  /// This rank starts `step`: the view in which all ranks do it.
   std::shared_ptr<const View> start(Step step);
-  /// The first view, of everybody: where deaths are errors, nobody leaves it.
+  /// The first view, of all ranks: where deaths are errors, it is the only one.
   std::shared_ptr<const View> first() const { return first_; }
   std::shared_ptr<const View> at_epoch(std::uint32_t epoch);
   /// The view that holds for `step`, as far as it is known.
@@ -77,4 +69,4 @@ constexpr std::uint64_t register_key(std::uint64_t kind, std::uint64_t a, std::u
   return key;
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -5,7 +5,7 @@
 
 #include "starling/fabric/message.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// What an operation is called. Operations of the same name meet in the order in which they were started. It
 /// views the text: for arguments, not to be kept.
@@ -23,4 +23,8 @@ class Name {
   std::uint64_t hash_;
 };
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::Name;
 }  // namespace starling

@@ -7,24 +7,25 @@
 #include "starling/kernel/average.h"
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kLeast = std::size_t{1} << 20;  // bytes
 
 }  // namespace
 
-bool NativeReduce::serves(const Core& core, const Pieces& pieces, Reduction reduction) {
-  Collectives* engine = core.fabric->collectives();
-  const bool whole = core.identity == 0 && core.size() == core.fabric->size() && core.size() > 1;
+bool NativeReduce::serves(const FlockState& flock, const Pieces& pieces, Reduction reduction) {
+  Collectives* engine = flock.fabric->collectives();
+  const bool whole = flock.identity == 0 && flock.size() == flock.fabric->size() && flock.size() > 1;
   const DType dtype = pieces[0].in.dtype;
-  return engine != nullptr && whole && !core.reweighting() && engine->sums(dtype) &&
+  return engine != nullptr && whole && !flock.reweighting() && engine->sums(dtype) &&
          (reduction == Reduction::sum || reduction == Reduction::average) &&
          total_count(pieces) * size_of(dtype) >= kLeast;
 }
 
-NativeReduce::NativeReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction)
-    : Collective(MessageKind::staged_reduction, std::move(core), topic),
+NativeReduce::NativeReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces,
+                           Reduction reduction)
+    : Collective(MessageKind::staged_reduction, std::move(flock), topic),
       pieces_(std::move(pieces)),
       reduction_(reduction),
       dtype_(pieces_[0].in.dtype),
@@ -33,11 +34,11 @@ NativeReduce::NativeReduce(std::shared_ptr<Core> core, Topic& topic, Pieces piec
 void NativeReduce::begin() {
   MessageHeader head = header_for(0, dtype_, count_);
   head.detail = layout_hash(
-      static_cast<std::uint64_t>(reduction_) * 16 + static_cast<std::uint64_t>(AllreduceWay::native),
+      static_cast<std::uint64_t>(reduction_) * 16 + static_cast<std::uint64_t>(AllreduceAlgorithm::native),
       pieces_);
-  post_to_others(core_->fabric->reserve(0), head);
+  post_to_others(flock_->fabric->reserve(0), head);
   for (const Rank member : members()) {
-    if (member == core_->self()) continue;
+    if (member == flock_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype_, count_);
     expected.detail_means = Detail::layout;
     expected.detail = head.detail;
@@ -61,8 +62,8 @@ bool NativeReduce::go_on() {
   if (ready_) {
     std::memcpy(&number, awaited_[0].arrival.bytes().data(), sizeof(number));
   } else if (place() == 0) {
-    number = core_->fabric->collectives()->take_number();
-    const Outgoing message = core_->fabric->reserve(sizeof(number));
+    number = flock_->fabric->collectives()->take_number();
+    const Outgoing message = flock_->fabric->reserve(sizeof(number));
     std::memcpy(message.bytes().data(), &number, sizeof(number));
     post_to_others(message, header_for(1, DType::int64, 1));
   } else {
@@ -79,18 +80,18 @@ bool NativeReduce::go_on() {
 void NativeReduce::launch(std::uint64_t number) {
   const std::size_t bytes = count_ * size_of(dtype_);
   running_ = std::make_shared<Running>();
-  running_->memory = core_->fabric->reserve(bytes);
+  running_->memory = flock_->fabric->reserve(bytes);
   std::byte* to = running_->memory.bytes().data();
   for (const Piece& piece : pieces_) {
-    copy_bytes(to, piece.in.data, piece.in.bytes());
+    copy_bytes(to, piece.in);
     to += piece.in.bytes();
   }
-  limit_ = std::chrono::steady_clock::now() + core_->hub->timeout.load();
-  core_->fabric->collectives()->sum(number, dtype_, running_->memory.bytes().data(), count_,
-                                    [running = running_, fabric = core_->fabric.get()] {
-                                      running->done = true;
-                                      fabric->nudge();
-                                    });
+  limit_ = std::chrono::steady_clock::now() + flock_->runtime->timeout.load();
+  flock_->fabric->collectives()->sum(number, dtype_, running_->memory.bytes().data(), count_,
+                                     [running = running_, fabric = flock_->fabric.get()] {
+                                       running->done = true;
+                                       fabric->nudge();
+                                     });
   sent(2 * (members().size() - 1) * bytes / members().size());
 }
 
@@ -98,10 +99,10 @@ void NativeReduce::deliver() {
   std::byte* from = running_->memory.bytes().data();
   if (reduction_ == Reduction::average) divide(dtype_, from, static_cast<double>(members().size()), count_);
   for (const Piece& piece : pieces_) {
-    copy_bytes(static_cast<std::byte*>(piece.out), from, piece.in.bytes());
+    copy_bytes(piece.out.host_data(), from, piece.in.bytes());
     from += piece.in.bytes();
   }
   running_.reset();
 }
 
-}  // namespace starling
+}  // namespace starling::flock

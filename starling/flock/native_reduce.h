@@ -4,16 +4,16 @@
 #include "starling/flock/collective.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// A sum or average by the fabric's engine. Everybody first hears that all others want the same; then rank 0
-/// numbers it, since an engine needs all ranks to do the same in the same order.
+/// A sum or average by the fabric's engine. The ranks first tell each other what they want; then rank 0
+/// numbers the operation, since an engine needs all ranks to do the same in the same order.
 class NativeReduce final : public Collective {
  public:
   /// Whether the engine can, and all ranks take part who would be asked to. Short blocks are no faster so.
-  static bool serves(const Core& core, const Pieces& pieces, Reduction reduction);
+  static bool serves(const FlockState& flock, const Pieces& pieces, Reduction reduction);
 
-  NativeReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction);
+  NativeReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction);
 
  private:
   void begin() override;
@@ -38,4 +38,4 @@ class NativeReduce final : public Collective {
   Deadline limit_{};
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -11,38 +11,37 @@
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 
-NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces,
-                                 Outgoing mine)
-    : Operation(MessageKind::average, std::move(core), topic, turn.step),
-      turn_(std::move(turn)),
+NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan,
+                                 Pieces pieces, Outgoing mine)
+    : Operation(MessageKind::average, std::move(flock), topic, plan.step),
+      plan_(std::move(plan)),
       detail_means_(pieces.size() == 1 && pieces[0].in.shape == 0 ? Detail::schedule : Detail::layout),
-      detail_(layout_hash(turn_.schedule, pieces)),
+      detail_(layout_hash(plan_.schedule, pieces)),
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {
-  step_in_messages_ = turn_.step_in_messages();
-  has_step_ = true;
+  step_in_messages_ = plan_.step_in_messages();
   note_scales();
 }
 
-// Who is told something else than the others gets a message of its own.
+// A destination with a scale of its own gets a message of its own.
 void NeighborAverage::note_scales() {
-  const auto& told = turn_.exchange.destinations;
+  const auto& told = plan_.exchange.destinations;
   if (std::all_of(told.begin(), told.end(), [](const Destination& to) { return to.scale == 1; })) return;
   for (const Destination& to : told) scales_.push_back(to.scale);
 }
 
-NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights,
+NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, const Weighted& weights,
                                  bool symmetric, Pieces pieces, Outgoing mine)
-    : Operation(MessageKind::average, std::move(core), topic),
+    : Operation(MessageKind::average, std::move(flock), topic),
       scheduled_(false),
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {
-  turn_.exchange.self_weight = weights.self_weight;
-  for (const auto& [rank, weight] : *weights.sources) turn_.exchange.hear(rank, weight);
-  for (const auto& [rank, scale] : *weights.destinations) turn_.exchange.tell(rank, scale);
-  turn_.exchange.group = weights.group;
+  plan_.exchange.self_weight = weights.self_weight;
+  for (const auto& [rank, weight] : *weights.sources) plan_.exchange.hear(rank, weight);
+  for (const auto& [rank, scale] : *weights.destinations) plan_.exchange.tell(rank, scale);
+  plan_.exchange.group = weights.group;
   note_scales();
   if (symmetric) {
     detail_means_ = Detail::weight;
@@ -53,33 +52,32 @@ NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const
   }
 }
 
-NeighborAverage::NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces,
-                                 Outgoing mine, bool lanes)
-    : NeighborAverage(std::move(core), topic, std::move(turn), std::move(pieces), std::move(mine)) {
+NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan,
+                                 Pieces pieces, Outgoing mine, bool lanes)
+    : NeighborAverage(std::move(flock), topic, std::move(plan), std::move(pieces), std::move(mine)) {
   lending_ = true;
   lanes_ = lanes;
-  receipts_ = loses_messages(*core_->fabric) && !lanes &&
+  receipts_ = loses_messages(*flock_->fabric) && !lanes &&
               std::ranges::any_of(pieces_, [](const Piece& piece) { return piece.if_lost != IfLost::own; });
 }
 
 void NeighborAverage::start() {
-  if (receipts_) mix_receipts_ = number_receipts("/receipt", turn_.exchange);
+  if (receipts_) mix_receipts_ = number_receipts("/receipt", plan_.exchange);
   if (!has_group()) {
     start_mix();
     return;
   }
   // Later operations of this name must not take the numbers of this one's second phase.
-  for (const Source& source : turn_.exchange.sources)
-    numbers_from_.push_back(core_->mailbox.next_from(topic_, source.rank));
-  for (const Destination& destination : turn_.exchange.destinations)
-    numbers_to_.push_back(core_->mailbox.next_to(topic_, destination.rank));
+  for (const Source& source : plan_.exchange.sources)
+    numbers_from_.push_back(flock_->mailbox.next_from(topic_, source.rank));
+  for (const Destination& destination : plan_.exchange.destinations)
+    numbers_to_.push_back(flock_->mailbox.next_to(topic_, destination.rank));
   start_group();
 }
 
 Outgoing NeighborAverage::packed() const {
-  Outgoing message = core_->fabric->reserve(message_bytes(pieces_));
-  for (const Piece& piece : pieces_)
-    copy_bytes(message.bytes().data() + piece.offset, piece.in.data, piece.in.bytes());
+  Outgoing message = flock_->fabric->reserve(message_bytes(pieces_));
+  for (const Piece& piece : pieces_) copy_bytes(message.bytes().data() + piece.offset, piece.in);
   return message;
 }
 
@@ -89,8 +87,8 @@ void NeighborAverage::send(const OutgoingRange& range, const Topic& topic, Rank 
   head.name = topic.hash;
   head.sequence = number;
   head.detail = detail_;
-  head.epoch = turn_.epoch;
-  core_->fabric->post(range, head, to);
+  head.epoch = plan_.epoch;
+  flock_->fabric->post(range, head, to);
   note_told(to, topic.hash, number);
   sent(range.bytes().size());
 }
@@ -102,17 +100,17 @@ void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t numb
   expected.detail_means = detail_means_;
   expected.detail = detail_;
   if (!lanes_ || in_group_) expected.bytes = message_bytes(pieces_);
-  expected.epoch = turn_.epoch;
+  expected.epoch = plan_.epoch;
   expected.later_phase = has_group() && !in_group_;
   await(expected);
 }
 
 void NeighborAverage::start_group() {
   in_group_ = true;
-  Topic& topic = core_->mailbox.topic(topic_.text + "/group", core_->identity);
-  const Group& group = turn_.exchange.group;
+  Topic& topic = flock_->mailbox.topic(topic_.text + "/group", flock_->identity);
+  const Group& group = plan_.exchange.group;
   for (std::int64_t i = 0; i < group.size(); ++i) {
-    if (group[i] == core_->self()) {
+    if (group[i] == flock_->self()) {
       own_place_ = static_cast<std::size_t>(i);
     } else {
       members_.hear(group[i], 1.0 / static_cast<double>(group.size()));
@@ -120,8 +118,8 @@ void NeighborAverage::start_group() {
   }
   if (!mine_) mine_ = packed();
   for (const Source& other : members_.sources) {
-    send(mine_, topic, other.rank, core_->mailbox.next_to(topic, other.rank));
-    expect(topic, other.rank, core_->mailbox.next_from(topic, other.rank));
+    send(mine_, topic, other.rank, flock_->mailbox.next_to(topic, other.rank));
+    expect(topic, other.rank, flock_->mailbox.next_from(topic, other.rank));
     members_.tell(other.rank);
   }
   members_.self_weight = 1.0 / static_cast<double>(group.size());
@@ -131,42 +129,42 @@ void NeighborAverage::start_group() {
 // Numbered when the operation starts, so that later ones of this name do not take these numbers.
 NeighborAverage::Receipts NeighborAverage::number_receipts(const std::string& phase,
                                                            const Exchange& exchange) {
-  Receipts numbers{&core_->mailbox.topic(topic_.text + phase, core_->identity), {}, {}};
+  Receipts numbers{&flock_->mailbox.topic(topic_.text + phase, flock_->identity), {}, {}};
   for (const Source& source : exchange.sources)
-    numbers.to.push_back(core_->mailbox.next_to(*numbers.topic, source.rank));
+    numbers.to.push_back(flock_->mailbox.next_to(*numbers.topic, source.rank));
   for (const Destination& destination : exchange.destinations)
-    numbers.from.push_back(core_->mailbox.next_from(*numbers.topic, destination.rank));
+    numbers.from.push_back(flock_->mailbox.next_from(*numbers.topic, destination.rank));
   return numbers;
 }
 
-// A receipt is a letter with the weight with which the receiver would have taken what it did not get, 0 if it
-// did; letters are never lost.
+// A receipt is a point-to-point message with the weight with which the receiver would have taken what it did
+// not get, 0 if it did; those are never lost.
 void NeighborAverage::start_receipts(const Exchange& exchange, const Receipts& numbers) {
   in_receipts_ = true;
   MessageHeader head = header(DType::float64, 1);
-  head.kind = static_cast<std::uint16_t>(MessageKind::letter);
+  head.kind = static_cast<std::uint16_t>(MessageKind::point_to_point);
   head.name = numbers.topic->hash;
-  head.epoch = turn_.epoch;
+  head.epoch = plan_.epoch;
   for (std::size_t i = 0; i < exchange.sources.size(); ++i) {
     const double lost = awaited_[i].arrival ? 0 : exchange.sources[i].weight;
-    const Outgoing message = core_->fabric->reserve(sizeof lost);
+    const Outgoing message = flock_->fabric->reserve(sizeof lost);
     std::memcpy(message.bytes().data(), &lost, sizeof lost);
     head.sequence = numbers.to[i];
-    core_->fabric->post(message, head, exchange.sources[i].rank);
+    flock_->fabric->post(message, head, exchange.sources[i].rank);
     note_told(exchange.sources[i].rank, head.name, head.sequence);
     sent(sizeof lost);
   }
   for (std::size_t i = 0; i < exchange.destinations.size(); ++i) {
     Expectation expected = expectation(exchange.destinations[i].rank, numbers.from[i], DType::float64, 1);
-    expected.kind = MessageKind::letter;
+    expected.kind = MessageKind::point_to_point;
     expected.name = numbers.topic->hash;
-    expected.epoch = turn_.epoch;
+    expected.epoch = plan_.epoch;
     expected.later_phase = true;
     await(expected);
   }
 }
 
-// A dead receiver sends none; its share is gone, and the next view begins anew.
+// A dead receiver sends none; its share is lost, and the next view restarts.
 void NeighborAverage::read_receipts(const Exchange& exchange) {
   in_receipts_ = false;
   unheard_.assign(exchange.destinations.size(), 0);
@@ -181,13 +179,13 @@ void NeighborAverage::read_receipts(const Exchange& exchange) {
 // The mean over the group goes straight into outgoing memory where others want it.
 void NeighborAverage::finish_group() {
   in_group_ = false;
-  if (turn_.exchange.sources.empty() && turn_.exchange.destinations.empty()) {
+  if (plan_.exchange.sources.empty() && plan_.exchange.destinations.empty()) {
     conclude(members_);
     return;
   }
-  Outgoing mean = core_->fabric->reserve(message_bytes(pieces_));
+  Outgoing mean = flock_->fabric->reserve(message_bytes(pieces_));
   combine_pieces(members_, mean.bytes().data());
-  for (Piece& piece : pieces_) piece.in.data = mean.bytes().data() + piece.offset;
+  for (Piece& piece : pieces_) piece.in = piece.in.at<const void>(mean.bytes().data() + piece.offset);
   mine_ = std::move(mean);
   awaited_.clear();
   unheard_.clear();
@@ -195,8 +193,8 @@ void NeighborAverage::finish_group() {
 }
 
 void NeighborAverage::start_mix() {
-  Mailbox& mailbox = core_->mailbox;
-  const auto& [sources, destinations] = std::tie(turn_.exchange.sources, turn_.exchange.destinations);
+  Mailbox& mailbox = flock_->mailbox;
+  const auto& [sources, destinations] = std::tie(plan_.exchange.sources, plan_.exchange.destinations);
   if (lanes_) {
     start_lanes();
     return;
@@ -216,23 +214,23 @@ void NeighborAverage::start_mix() {
            numbers_from_.empty() ? mailbox.next_from(topic_, sources[i].rank) : numbers_from_[i]);
 }
 
-// A message carries a or b. Who hears both from one sender gets a first.
+// A message carries a or b. A rank that receives both from one sender gets a first.
 void NeighborAverage::start_lanes() {
-  Mailbox& mailbox = core_->mailbox;
+  Mailbox& mailbox = flock_->mailbox;
   for (const Lane lane : {Lane::a, Lane::b}) {
     const Piece& piece = pieces_[lane == Lane::a ? 0 : 1];
     Outgoing copied;
-    for (const Destination& destination : turn_.exchange.destinations) {
+    for (const Destination& destination : plan_.exchange.destinations) {
       if (destination.lane != lane) continue;
       if (!mine_ && !copied) {
-        copied = core_->fabric->reserve(piece.in.bytes());
-        copy_bytes(copied.bytes().data(), piece.in.data, piece.in.bytes());
+        copied = flock_->fabric->reserve(piece.in.bytes());
+        copy_bytes(copied.bytes().data(), piece.in);
       }
       send(mine_ ? OutgoingRange(mine_, piece.offset, piece.in.bytes()) : copied, topic_, destination.rank,
            mailbox.next_to(topic_, destination.rank));
     }
   }
-  auto& sources = turn_.exchange.sources;
+  auto& sources = plan_.exchange.sources;
   std::stable_sort(sources.begin(), sources.end(),
                    [](const Source& left, const Source& right) { return left.lane < right.lane; });
   for (const Source& source : sources) expect(topic_, source.rank, mailbox.next_from(topic_, source.rank));
@@ -275,7 +273,7 @@ std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_
   bool placed = false;
   const auto place_own = [&] {
     if (!std::exchange(placed, true))
-      terms.push_back({piece.in.data, own_weight(exchange, into_b, piece.if_lost)});
+      terms.push_back({piece.in, own_weight(exchange, into_b, piece.if_lost)});
   };
   if (!group) place_own();
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
@@ -292,26 +290,27 @@ std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_
 void NeighborAverage::combine_pieces(const Exchange& exchange, std::byte* message) {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
-    void* out = message == nullptr ? piece.out : message + piece.offset;
+    const Buffer out = message == nullptr ? piece.out : piece.in.at<void>(message + piece.offset);
     const std::vector<Term> terms = terms_of(exchange, i);
     if (terms.size() == 1 && terms[0].weight == 1) {
-      if (out != piece.in.data && piece.in.count > 0) std::memmove(out, piece.in.data, piece.in.bytes());
+      if (out.address() != piece.in.address() && piece.in.count > 0)
+        std::memmove(out.host_data(), piece.in.host_data(), piece.in.bytes());
     } else {
-      combine(piece.in.dtype, out, terms, piece.in.count);
+      combine(out, terms);
     }
   }
   record_step(exchange);
 }
 
 void NeighborAverage::record_step(const Exchange& exchange) {
-  if (!scheduled_ || !core_->observed()) return;
-  StepRecord record{step_, turn_.epoch, exchange};
+  if (!scheduled_ || !flock_->observed()) return;
+  StepRecord record{step_, plan_.epoch, exchange};
   record.exchange.group = {};
   const IfLost rule = pieces_[0].if_lost;
   record.exchange.self_weight = own_weight(exchange, false, rule);
   std::size_t i = 0;
   std::erase_if(record.exchange.sources, [&](const Source&) { return left_out(exchange, i++, rule); });
-  core_->record(record);
+  flock_->record(record);
 }
 
 void NeighborAverage::conclude(const Exchange& exchange) {
@@ -331,7 +330,7 @@ void NeighborAverage::give_back() {
 }
 
 void NeighborAverage::proceed() {
-  const Exchange& exchange = in_group_ ? members_ : turn_.exchange;
+  const Exchange& exchange = in_group_ ? members_ : plan_.exchange;
   if (in_receipts_) {
     read_receipts(exchange);
   } else if (receipts_) {
@@ -341,7 +340,7 @@ void NeighborAverage::proceed() {
   if (in_group_)
     finish_group();
   else
-    conclude(turn_.exchange);
+    conclude(plan_.exchange);
 }
 
-}  // namespace starling
+}  // namespace starling::flock

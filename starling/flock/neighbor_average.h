@@ -3,47 +3,37 @@
 #include "starling/flock/operation.h"
 #include "starling/kernel/combine.h"
 
-namespace starling {
-
-/// The weights of one neighbour average that does not follow the schedule: out = self_weight * x + the sum
-/// over sources of weight * (their scale for this rank) * (their x). A side that is not given is inferred
-/// from the other ranks' other sides, by a collective that every rank must take part in: then every rank
-/// leaves out the same side.
-struct Weighted {
-  double self_weight = 1;
-  std::optional<std::map<Rank, double>> sources = {};       // inferred: 1 each
-  std::optional<std::map<Rank, double>> destinations = {};  // scales, usually 1 each; inferred: 1 each
-  Group group = {};                                         // whose mean x becomes first
-};
+namespace starling::flock {
 
 /// out <- self weight * in + the sum of weight * what each source sent, for every piece, in one pass each. A
 /// step with a group takes the mean over the group first.
 class NeighborAverage final : public Operation {
  public:
   /// `mine` is what to post if the pieces lie in outgoing memory already.
-  NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces, Outgoing mine);
+  NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, Pieces pieces,
+                  Outgoing mine);
   /// With weights of one's own, both sides given.
-  NeighborAverage(std::shared_ptr<Core> core, Topic& topic, const Weighted& weights, bool symmetric,
+  NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, const Weighted& weights, bool symmetric,
                   Pieces pieces, Outgoing mine);
 
-  /// Whose combining is the caller's, with terms(). `lanes`: the pieces are blocks a and b of a two-block
+  /// Leaves the combining to the caller, with terms(). `lanes`: the pieces are blocks a and b of a two-block
   /// schedule, and a message carries one of them.
-  NeighborAverage(std::shared_ptr<Core> core, Topic& topic, Core::Turn turn, Pieces pieces, Outgoing mine,
-                  bool lanes);
+  NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, Pieces pieces,
+                  Outgoing mine, bool lanes);
 
   /// Sends; must be called once.
   void start();
   /// Once it has ended well: what makes the result of a piece, lent until give_back().
   std::span<const Term> terms(std::size_t piece) const { return terms_[piece]; }
   void give_back();
-  std::uint32_t epoch() const { return turn_.epoch; }
-  /// Others wait for what this rank sends after it has received something.
+  std::uint32_t epoch() const { return plan_.epoch; }
+  /// Whether other ranks wait for messages that this rank sends after it has received some.
   bool has_phases() const { return has_group() || receipts_; }
 
  private:
   void proceed() override;
   bool others_need_more() const override { return has_phases(); }
-  bool has_group() const { return turn_.exchange.group.size() > 1; }
+  bool has_group() const { return plan_.exchange.group.size() > 1; }
 
   /// Receipts of one phase: under which numbers they go to the sources and come from the destinations.
   struct Receipts {
@@ -60,7 +50,7 @@ class NeighborAverage final : public Operation {
   void finish_group();
   void start_mix();
   void start_lanes();
-  /// Into the pieces' own places, or into a message.
+  /// Into the pieces' own outputs, or into a message.
   void combine_pieces(const Exchange& exchange, std::byte* message);
   std::vector<Term> terms_of(const Exchange& exchange, std::size_t piece) const;
   /// This rank's weight with that of what was lost, by the rule.
@@ -72,7 +62,7 @@ class NeighborAverage final : public Operation {
   Outgoing packed() const;
   Outgoing scaled(double factor) const;
 
-  Core::Turn turn_;
+  StepPlan plan_;
   bool scheduled_ = true;
   Detail detail_means_ = Detail::none;
   std::uint64_t detail_ = 0;
@@ -93,4 +83,4 @@ class NeighborAverage final : public Operation {
   std::vector<std::uint64_t> numbers_to_;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -10,7 +10,7 @@
 #include "starling/flock/pending.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -54,9 +54,9 @@ MessageHeader Operation::header(DType dtype, std::size_t count) const {
 }
 
 void Operation::post(const OutgoingRange& range, MessageHeader header, Rank to) {
-  header.sequence = core_->mailbox.next_to(topic_, to);
+  header.sequence = flock_->mailbox.next_to(topic_, to);
   note_told(to, header.name, header.sequence);
-  core_->fabric->post(range, header, to);
+  flock_->fabric->post(range, header, to);
   sent(range.bytes().size());
 }
 
@@ -68,7 +68,7 @@ void Operation::finish() {
 void Operation::drop() {
   const std::lock_guard lock(mutex_);
   for (const Awaited& awaited : awaited_)
-    if (!awaited.settled) core_->mailbox.refuse(awaited.expectation);
+    if (!awaited.settled) flock_->mailbox.refuse(awaited.expectation);
   if (!ended()) return finish();
   awaited_.clear();
 }
@@ -81,10 +81,10 @@ void Operation::finish_lending() {
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
   failed(error_);
-  for (const Awaited& awaited : awaited_) core_->mailbox.raised(awaited.expectation, !awaited.settled);
-  for (const Told& told : told_) core_->mailbox.raised(told.to, told.name, told.number);
+  for (const Awaited& awaited : awaited_) flock_->mailbox.raised(awaited.expectation, !awaited.settled);
+  for (const Told& told : told_) flock_->mailbox.raised(told.to, told.name, told.number);
   finish();
-  dump_losses(core_->hub->recorder.flight, error_);
+  dump_losses(*flock_->runtime, error_);
 }
 
 bool Operation::settle_some(std::size_t first, std::size_t last) {
@@ -92,7 +92,7 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) {
     Awaited& awaited = awaited_[i];
     if (awaited.settled) continue;
-    auto arrival = core_->mailbox.take(awaited.expectation, topic_);
+    auto arrival = flock_->mailbox.take(awaited.expectation, topic_);
     if (!arrival) {
       all = false;
       continue;
@@ -147,13 +147,13 @@ std::vector<Rank> Operation::missing_sources() {
   return missing;
 }
 
-// Who loses a peer usually leaves, too, and so on: everybody names the one that was lost first.
+// A rank that loses a peer usually leaves, too, and so on: all ranks name the one that was lost first.
 Rank Operation::first_loss(Rank lost) const {
   constexpr std::uint64_t kFirstLoss = 0x6C6F7373;
   try {
-    return static_cast<Rank>(core_->fabric->board().agree(register_key(kFirstLoss, 0), lost));
+    return static_cast<Rank>(flock_->fabric->board().agree(register_key(kFirstLoss, 0), lost));
   } catch (const Error&) {
-    return lost;  // who is lost may take the register along
+    return lost;  // the lost rank may have held the register
   }
 }
 
@@ -164,14 +164,14 @@ void Operation::check_losses() {
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
     if (awaited_[i].settled) continue;
     const Rank source = awaited_[i].expectation.source;
-    if (alive.try_emplace(source, alive.contains(source) || core_->fabric->alive(source)).first->second)
+    if (alive.try_emplace(source, alive.contains(source) || flock_->fabric->alive(source)).first->second)
       continue;
     settle_some(0, awaited_.size());
     if (awaited_[i].settled) continue;
     const Rank rank = awaited_[i].expectation.source;
     switch (lose(awaited_[i])) {
       case Loss::raise:
-        raise_known_deadlock(*core_, waiting_since_);  // whose other ranks may have left
+        raise_known_deadlock(*flock_, waiting_since_);  // whose other ranks may have left
         find_cause();
         throw PeerLost(rank, described(), step_, first_loss(rank));
       case Loss::without:
@@ -184,13 +184,13 @@ void Operation::check_losses() {
 }
 
 Operation::Loss Operation::lose(const Awaited& awaited) {
-  if (!core_->reweighting()) return Loss::raise;
-  core_->membership.lost(awaited.expectation.source);
+  if (!flock_->reweighting()) return Loss::raise;
+  flock_->membership.lost(awaited.expectation.source);
   return Loss::without;
 }
 
 std::string Operation::why_it_waits(const Expectation& expected) {
-  std::string text = what_it_does(*core_, expected.source);
+  std::string text = what_it_does(*flock_, expected.source);
   if (is_collective() && !expected.later_phase)
     text += fmt::format(" {} is collective: call it on every rank.",
                         topic_.call ? topic_.call->call : topic_.text);
@@ -203,7 +203,7 @@ void Operation::note_progress() {
   Rank last = -1;
   for (const Awaited& awaited : awaited_)
     if (!awaited.settled && std::exchange(last, awaited.expectation.source) != awaited.expectation.source)
-      bytes += core_->fabric->bytes_from(awaited.expectation.source);
+      bytes += flock_->fabric->bytes_from(awaited.expectation.source);
   if (std::exchange(bytes_seen_, bytes) < bytes) waiting_since_ = looked_;
 }
 
@@ -213,27 +213,27 @@ void Operation::check_time(Wait wait) {
   if (missing == awaited_.end()) return;
   const auto waited = looked_ - waiting_since_;
   const Expectation& expected = missing->expectation;
-  if (waited > core_->hub->timeout.load())
+  if (waited > flock_->runtime->timeout.load())
     throw TimedOut(fmt::format("{} waited {:.1f} s for rank {}, longer than the timeout. {}", described(),
                                seconds(waited), expected.source, why_it_waits(expected)));
-  // Who polls, or waits for a limited time, may still send what others wait for.
+  // A rank that polls, or waits for a limited time, may still send what others wait for.
   if (waited > kSuspectAfter && wait != Wait::poll)
-    look_for_deadlock(*core_, expected, described(), waiting_since_, wait == Wait::forever);
+    look_for_deadlock(*flock_, expected, described(), waiting_since_, wait == Wait::forever);
   if (waited > kWarnAfter && !warned_) {
     warned_ = true;
     log(LogLevel::normal,
-        fmt::format("rank {} has been waiting {:.0f} s for rank {} in {}. {}", core_->self(), seconds(waited),
-                    expected.source, described(), why_it_waits(expected)));
+        fmt::format("rank {} has been waiting {:.0f} s for rank {} in {}. {}", flock_->self(),
+                    seconds(waited), expected.source, described(), why_it_waits(expected)));
   }
 }
 
-// What is too slow to do each time somebody looks whether a message has come.
+// What is too slow to do at every look for messages.
 void Operation::look_around(Wait wait) {
   const std::lock_guard lock(mutex_);
   if (ended()) return;
   try {
-    core_->hub->check_membership();
-    if (!others_need_more()) core_->mailbox.raise_complaints();
+    flock_->runtime->check_membership();
+    if (!others_need_more()) flock_->mailbox.raise_complaints();
     check_losses();
     reconsider();
     if (ended()) return;
@@ -246,20 +246,20 @@ void Operation::look_around(Wait wait) {
 
 bool Operation::wait_until(Deadline deadline, bool comes_back) {
   if (advance()) return true;
-  core_->hub->note_thread();
-  WaitNote note(*core_);  // takes back what others were told, whatever happens
-  // Who is known to be dead rings no bell.
-  if (core_->reweighting() && core_->membership.newest()->epoch > 0) look_around(Wait::limited);
+  flock_->runtime->note_thread();
+  WaitNote note(*flock_);  // takes back what others were told, whatever happens
+  // Known-dead peers never wake the sleeper.
+  if (flock_->reweighting() && flock_->membership.newest()->epoch > 0) look_around(Wait::limited);
   for (;;) {
-    const std::uint32_t ticket = core_->fabric->ticket();
-    core_->hub->advance_in_flight(this);
+    const std::uint32_t ticket = flock_->fabric->wake_count();
+    flock_->runtime->advance_in_flight(this);
     if (advance()) return true;
     if (deadline != Deadline::max() && Clock::now() >= deadline) {
       if (comes_back) note.keep();
       return false;
     }
     const std::uint64_t asleep = trace_.wait_begins();
-    core_->fabric->sleep(ticket, missing_sources(), deadline);
+    flock_->fabric->sleep(ticket, missing_sources(), deadline);
     trace_.wait_ends(asleep);
     if (advance()) return true;
     look_now_and_then(comes_back || deadline == Deadline::max() ? Wait::forever : Wait::limited);
@@ -267,21 +267,21 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
 }
 
 void Operation::look_now_and_then(Wait wait) {
-  core_->mailbox.drain_all();
+  flock_->mailbox.drain_all();
   const auto now = Clock::now();
-  // A wait begins anew with all that comes: slow links are no reason to worry. Who has not looked for long
-  // was busy elsewhere, and did not wait.
+  // The time starts again with every message: slow links are no reason to warn. A thread that has not looked
+  // for long was busy elsewhere, and did not wait.
   if (something_came_.exchange(false, std::memory_order_relaxed) || now - looked_ > kAbsent)
     waiting_since_ = now;
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   look_around(wait);
-  core_->hub->look_in_flight(this);
+  flock_->runtime->look_in_flight(this);
   looked_ = Clock::now();
 }
 
 bool Operation::look() {
-  core_->hub->advance_in_flight(this);
+  flock_->runtime->advance_in_flight(this);
   if (advance()) return true;
   look_now_and_then(Wait::poll);
   return advance();
@@ -349,4 +349,4 @@ void Pending::abandon() {
   new std::shared_ptr<Operation>(std::move(operation_));  // NOLINT: never to be waited for, nor freed
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -4,41 +4,46 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "starling/flock/block.h"
-#include "starling/flock/core.h"
+#include "starling/flock/flock_state.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// An operation between its start and its end: posts, awaits messages, and when all of a phase are there,
-/// goes on. Whoever waits, works: there is no thread behind it. What an operation writes, it writes when
-/// nothing can go wrong any more: an error leaves the caller's blocks as they were (but see LongAverage).
+/// An operation between its start and its end: it posts, awaits messages and continues when all messages of a
+/// phase are there. There is no thread behind it: the waiting thread does the work. Results are written when
+/// no error is possible any more, so an error leaves the caller's blocks as they were (but see LongAverage).
 class Operation {
  public:
-  Operation(MessageKind kind, std::shared_ptr<Core> core, Topic& topic, Step step = 0)
+  /// `step` is one of a schedule's; operations without a schedule have none.
+  Operation(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic,
+            std::optional<Step> step = std::nullopt)
       : kind_(kind),
-        core_(std::move(core)),
+        flock_(std::move(flock)),
         topic_(topic),
-        step_(step),
-        step_in_messages_(step),
-        trace_(core_->hub->recorder, {topic.text, topic.recorded}, static_cast<RecordKind>(kind), step) {}
+        step_(step.value_or(0)),
+        step_in_messages_(step_),
+        has_step_(step.has_value()),
+        trace_(flock_->runtime->recorder, {topic.text, topic.recorded}, static_cast<RecordKind>(kind),
+               topic.record_step(step)) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
   /// Progress as far as messages are there; true when the operation has ended.
   bool advance();
-  /// The same unless another thread is at it.
+  /// The same unless another thread is doing it.
   void advance_if_idle();
-  /// For operations in flight that nobody waits for just now: deaths and decisions.
+  /// For operations in flight that no thread waits for now: handles deaths and decisions.
   void look_if_idle();
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   /// One look at everything, deaths and time included, without waiting; true when it has ended.
   bool look();
-  /// Waits until it has ended or the deadline has passed; true when it has ended. `comes_back`: who calls
-  /// this will wait again, so that it may be part of a deadlock.
+  /// Waits until it has ended or the deadline has passed; true when it has ended. `comes_back`: the
+  /// caller will wait again, so that the wait may be part of a deadlock.
   bool wait_until(Deadline deadline, bool comes_back = false);
   /// Throws what went wrong, if anything.
   void raise() const;
@@ -71,11 +76,11 @@ class Operation {
   virtual bool others_need_more() const { return false; }
   /// All ranks of the flock must call it.
   virtual bool is_collective() const { return false; }
-  /// A source is lost: throws where that has a cause which the user should hear of instead.
+  /// A source is lost: throws where this has a cause that the user should see instead.
   virtual void find_cause() {}
   /// The operation has failed: others may have to know.
   virtual void failed(const std::exception_ptr&) {}
-  /// Called now and then while nothing comes.
+  /// Called now and then while no message arrives.
   virtual void reconsider() {}
 
   Expectation expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count) const;
@@ -88,23 +93,23 @@ class Operation {
   void finish_lending();
 
   MessageHeader header(DType dtype, std::size_t count) const;
-  /// Message `number` under `name` went to this rank: once the operation has failed, its complaint is no
-  /// news.
+  /// Message `number` under `name` went to this rank: once the operation has failed, that rank's report about
+  /// it is ignored.
   void note_told(Rank to, std::uint64_t name, std::uint64_t number) { told_.push_back({to, name, number}); }
   /// Posts under the topic's own count for `to`.
   void post(const OutgoingRange& range, MessageHeader header, Rank to);
 
   const MessageKind kind_;
-  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<FlockState> flock_;
   Topic& topic_;
   Step step_;
   Step step_in_messages_;  // both ends must name the same
-  bool has_step_ = false;  // step_ is one of a schedule's
+  const bool has_step_;    // step_ is one of a schedule's
   std::vector<Awaited> awaited_;
   /// So many bytes have gone to others.
   void sent(std::size_t bytes) const {
     trace_.bytes(bytes);
-    core_->hub->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+    flock_->runtime->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   }
 
   mutable Trace trace_;  // sending changes nothing but this
@@ -132,11 +137,11 @@ class Operation {
   mutable std::mutex mutex_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
-  std::atomic<bool> something_came_{true};  // since somebody looked
+  std::atomic<bool> something_came_{true};  // since the last look
   Deadline waiting_since_{};
   Deadline looked_{};
   std::uint64_t bytes_seen_ = 0;  // from those that are waited for
   bool warned_ = false;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

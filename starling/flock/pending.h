@@ -3,7 +3,9 @@
 #include <chrono>
 #include <memory>
 
-namespace starling {
+#include "starling/base/floors.h"
+
+namespace starling::flock {
 
 class Operation;
 
@@ -27,12 +29,12 @@ class Pending {
   /// A part of wait(), for callers that look at signals in between: false means that they call again at once,
   /// or pause().
   bool wait_on(std::chrono::nanoseconds duration);
-  /// Whoever called wait_on() does something else now.
+  /// The caller of wait_on() does something else now.
   void pause();
   /// Ends an operation of one phase without its result: what has not come is not waited for, and what comes
   /// later is thrown away. Its memory may go.
   void forget();
-  /// Nobody waits for it any more, and the memory it was given lives for ever.
+  /// No thread will wait for it, and the memory it was given lives for ever.
   void abandon();
 
  private:
@@ -41,4 +43,8 @@ class Pending {
   std::shared_ptr<Operation> operation_;
 };
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::Pending;
 }  // namespace starling

@@ -1,9 +1,9 @@
 #pragma once
 
-namespace starling {
+namespace starling::flock {
 
-/// While one lives, this thread's operations that fail because a peer is lost write nothing to the log: for
-/// results that nobody wants any more.
+/// While an object of this class lives, operations of this thread that fail because a peer is lost write
+/// nothing to the log: for results that are not wanted any more.
 class QuietLosses {
  public:
   QuietLosses();
@@ -14,4 +14,4 @@ class QuietLosses {
   static bool wanted();
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,7 +6,7 @@
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kShort = 32 << 10;  // bytes: below, two rounds cost more than reading everything
@@ -14,9 +14,9 @@ constexpr std::size_t kReduceChunk = 64 << 10;
 
 }  // namespace
 
-ReduceAll::ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
+ReduceAll::ReduceAll(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction,
                      Room own_slice)
-    : Collective(own_slice ? MessageKind::scattered_reduction : MessageKind::reduction, std::move(core),
+    : Collective(own_slice ? MessageKind::scattered_reduction : MessageKind::reduction, std::move(flock),
                  topic),
       pieces_(std::move(pieces)),
       dtype_(pieces_[0].in.dtype),
@@ -42,14 +42,14 @@ void ReduceAll::for_parts(Range range, const F& f) const {
 
 void ReduceAll::copy_in(Range range, std::byte* to) const {
   for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    copy_bytes(to, static_cast<const std::byte*>(piece.in.data) + offset, bytes);
+    copy_bytes(to, piece.in.host_bytes() + offset, bytes);
     to += bytes;
   });
 }
 
 void ReduceAll::copy_out(Range range, const std::byte* from) const {
   for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    copy_bytes(static_cast<std::byte*>(piece.out) + offset, from, bytes);
+    copy_bytes(piece.out.host_bytes() + offset, from, bytes);
     from += bytes;
   });
 }
@@ -66,12 +66,12 @@ void ReduceAll::begin() {
   if (sliced_) {
     post_slices(head);
   } else {
-    const Outgoing message = core_->fabric->reserve(bytes);
+    const Outgoing message = flock_->fabric->reserve(bytes);
     copy_in({0, count_}, message.bytes().data());
     post_to_others(message, head);
   }
   for (const Rank member : members()) {
-    if (member == core_->self()) continue;
+    if (member == flock_->self()) continue;
     Expectation expected = expectation_of(0, member, dtype_, count_);
     expected.detail_means = pieces_.size() == 1 ? Detail::reduction : Detail::layout;
     expected.detail = head.detail;
@@ -84,7 +84,7 @@ void ReduceAll::begin() {
 void ReduceAll::post_slices(const MessageHeader& head) const {
   const std::size_t element = size_of(dtype_);
   const Range mine = slice(place());
-  const Outgoing message = core_->fabric->reserve((count_ - mine.count()) * element);
+  const Outgoing message = flock_->fabric->reserve((count_ - mine.count()) * element);
   std::byte* to = message.bytes().data();
   copy_in({0, mine.begin}, to);
   copy_in({mine.end, count_}, to + mine.begin * element);
@@ -129,7 +129,7 @@ bool ReduceAll::go_on() {
   std::vector<std::byte> gathered;
   const std::byte* own = nullptr;
   for_parts(mine, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    if (bytes == mine.count() * element) own = static_cast<const std::byte*>(piece.in.data) + offset;
+    if (bytes == mine.count() * element) own = piece.in.host_bytes() + offset;
   });
   if (own == nullptr) {
     gathered.resize(mine.count() * element);
@@ -140,7 +140,7 @@ bool ReduceAll::go_on() {
   std::size_t next = 0;
   for (std::size_t at = 0; at < members().size(); ++at)
     blocks.push_back(at == place() ? own : awaited_[next++].arrival.bytes().data());
-  reduced_ = core_->fabric->reserve(mine.count() * element);
+  reduced_ = flock_->fabric->reserve(mine.count() * element);
   reduce_range(mine.count(), reduced_.bytes().data(), blocks);
   awaited_.clear();
   if (own_slice_) return true;
@@ -184,4 +184,4 @@ void ReduceAll::deliver() {
   arrivals_.clear();
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -3,15 +3,16 @@
 #include "starling/flock/collective.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// Everybody's blocks become one, element by element in rank order, so that every rank gets the same bits.
-/// Short messages go to everybody, who all do the same; of long ones rank r reduces the r-th slice and hands
-/// it round.
+/// The reduction of all members' blocks, element by element in rank order, so that every rank gets the same
+/// bits. Short blocks go to all members, which all compute the same; of long ones member r reduces the r-th
+/// slice and sends it to all.
 class ReduceAll final : public Collective {
  public:
   /// All of `pieces` have the same type. With `own_slice`, this rank gets only its slice: reduce_scatter.
-  ReduceAll(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction, Room own_slice);
+  ReduceAll(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction,
+            Room own_slice);
 
  private:
   void begin() override;
@@ -46,4 +47,4 @@ class ReduceAll final : public Collective {
   std::vector<Arrival> arrivals_;  // by place, this rank's own left out
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,13 +6,14 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using ReduceRounds = std::vector<ReduceRound>;
 
-constexpr AllreduceWay kWays[] = {AllreduceWay::direct,  AllreduceWay::ring, AllreduceWay::doubling,
-                                  AllreduceWay::halving, AllreduceWay::tree, AllreduceWay::native};
+constexpr AllreduceAlgorithm kAlgorithms[] = {AllreduceAlgorithm::direct,   AllreduceAlgorithm::ring,
+                                              AllreduceAlgorithm::doubling, AllreduceAlgorithm::halving,
+                                              AllreduceAlgorithm::tree,     AllreduceAlgorithm::native};
 
 std::size_t cut(std::size_t count, std::size_t part, std::size_t parts) {
   return count * part / parts;
@@ -43,15 +44,15 @@ std::size_t folded_members(std::size_t first, std::size_t span, std::size_t rest
   return span + (rest > first ? std::min(rest - first, span) : 0);
 }
 
-// What does not fit a power of two is folded onto the first members before, and told the result after.
-template <typename Core>
-ReduceRounds folded(std::size_t place, std::size_t n, std::size_t count, const Core& core) {
+// Members beyond a power of two send their blocks to the first members before, and get the result after.
+template <typename FlockState>
+ReduceRounds folded(std::size_t place, std::size_t n, std::size_t count, const FlockState& flock) {
   const std::size_t p = std::bit_floor(n);
   const std::size_t rest = n - p;
   ReduceRounds rounds;
   if (place >= p) return {{{{place - p, 0, count}}, {}}, {{}, {{place - p, 0, count, false}}}};
   if (place < rest) rounds.push_back({{}, {{place + p, 0, count, true, 1, 1}}});
-  core(p, rounds);
+  flock(p, rounds);
   if (place < rest) rounds.push_back({{{place + p, 0, count}}, {}});
   return rounds;
 }
@@ -124,50 +125,51 @@ ReduceRounds tree(std::size_t place, std::size_t n, std::size_t count) {
 
 }  // namespace
 
-std::string name(AllreduceWay way) {
-  switch (way) {
-    case AllreduceWay::direct:
+std::string name(AllreduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case AllreduceAlgorithm::direct:
       return "direct";
-    case AllreduceWay::ring:
+    case AllreduceAlgorithm::ring:
       return "ring";
-    case AllreduceWay::doubling:
+    case AllreduceAlgorithm::doubling:
       return "doubling";
-    case AllreduceWay::halving:
+    case AllreduceAlgorithm::halving:
       return "halving";
-    case AllreduceWay::tree:
+    case AllreduceAlgorithm::tree:
       return "tree";
-    case AllreduceWay::native:
+    case AllreduceAlgorithm::native:
       return "native";
   }
-  return "way " + std::to_string(static_cast<int>(way));
+  return "algorithm " + std::to_string(static_cast<int>(algorithm));
 }
 
-AllreduceWay allreduce_way(std::string_view text) {
+AllreduceAlgorithm parse_allreduce_algorithm(std::string_view text) {
   std::vector<std::string> names;
-  for (const AllreduceWay way : kWays) {
-    if (name(way) == text) return way;
-    names.push_back(name(way));
+  for (const AllreduceAlgorithm algorithm : kAlgorithms) {
+    if (name(algorithm) == text) return algorithm;
+    names.push_back(name(algorithm));
   }
-  throw InvalidArgument(fmt::format("'{}' is no way to all-reduce; valid are {}", text, join_words(names)));
+  throw InvalidArgument(
+      fmt::format("unknown all-reduce algorithm '{}'; valid are {}", text, join_words(names)));
 }
 
-std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n,
+std::vector<ReduceRound> reduce_rounds(AllreduceAlgorithm algorithm, std::size_t place, std::size_t n,
                                        std::size_t count) {
   if (n == 1) return {};
-  switch (way) {
-    case AllreduceWay::ring:
+  switch (algorithm) {
+    case AllreduceAlgorithm::ring:
       return ring(place, n, count);
-    case AllreduceWay::doubling:
+    case AllreduceAlgorithm::doubling:
       return doubling(place, n, count);
-    case AllreduceWay::halving:
+    case AllreduceAlgorithm::halving:
       return halving(place, n, count);
-    case AllreduceWay::tree:
+    case AllreduceAlgorithm::tree:
       return tree(place, n, count);
-    case AllreduceWay::direct:
-    case AllreduceWay::native:
+    case AllreduceAlgorithm::direct:
+    case AllreduceAlgorithm::native:
       break;
   }
-  throw InvalidArgument(fmt::format("the {} way has no rounds", name(way)));
+  throw InvalidArgument(fmt::format("the all-reduce algorithm {} has no rounds", name(algorithm)));
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -4,12 +4,14 @@
 #include <string_view>
 #include <vector>
 
-namespace starling {
+#include "starling/base/floors.h"
 
-/// Ways to an all-reduce. All but the last give the same bits on every rank and in every run; different ways
-/// may differ in the last one.
-enum class AllreduceWay {
-  direct,    // everybody reads everybody's memory: the fastest on one host
+namespace starling::flock {
+
+/// How an all-reduce is carried out. All but the last give the same bits on every rank and in every run;
+/// different algorithms may differ in the last bit.
+enum class AllreduceAlgorithm {
+  direct,    // every rank reads all others' memory: the fastest on one host
   ring,      // 2 (n - 1) rounds of 1/n each: the fewest bytes over slow links
   doubling,  // log2 n rounds of everything: the fewest rounds
   halving,   // 2 log2 n rounds, as few bytes as the ring
@@ -17,9 +19,9 @@ enum class AllreduceWay {
   native,    // the fabric's engine, where it has one; else direct
 };
 
-std::string name(AllreduceWay way);
+std::string name(AllreduceAlgorithm algorithm);
 /// Throws InvalidArgument that lists the valid names.
-AllreduceWay allreduce_way(std::string_view name);
+AllreduceAlgorithm parse_allreduce_algorithm(std::string_view name);
 
 /// What one of n members does in one round of an all-reduce of `count` elements: sends first, then what it
 /// receives is added to its own elements, or replaces them.
@@ -37,7 +39,8 @@ struct ReduceRound {
   std::vector<Transfer> receives;
 };
 
-/// The rounds of a way that goes by messages (neither direct nor native), for the member at `place`.
-std::vector<ReduceRound> reduce_rounds(AllreduceWay way, std::size_t place, std::size_t n, std::size_t count);
+/// The rounds of an algorithm that exchanges messages (neither direct nor native), for the member at `place`.
+std::vector<ReduceRound> reduce_rounds(AllreduceAlgorithm algorithm, std::size_t place, std::size_t n,
+                                       std::size_t count);
 
-}  // namespace starling
+}  // namespace starling::flock

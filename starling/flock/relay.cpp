@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 
 #include "starling/flock/flock.h"
+#include "starling/flock/flock_state.h"
 #include "starling/flock/relay_sum.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr Step kMostTrees = 8;
 
-// A relay needs n - 1 undirected edges that connect everybody, in every round.
+// A relay needs n - 1 undirected edges that connect all ranks, in every round.
 void check_tree(const Schedule& schedule, Step round) {
   const Rank n = schedule.size();
   const auto refuse = [&](const std::string& why) {
@@ -67,9 +68,9 @@ Relay Flock::relay(const std::string& tree, Name name, const RelayOptions& optio
   const SchedulePtr schedule = make_schedule(tree, size());
   check_relay_trees(*schedule);
   auto state = std::make_shared<Relay::State>();
-  state->core = core_;
-  state->topic = &core_->topic(name);
-  core_->set_course(state->course, schedule);
+  state->flock = state_;
+  state->topic = &state_->topic(name);
+  state_->set_cursor(state->cursor, schedule);
   state->options = options;
   return Relay(state);
 }
@@ -78,8 +79,8 @@ std::int64_t Relay::contributors() const {
   return state_->contributors;
 }
 
-void Relay::set_reference(ConstBlock block) {
-  const auto* bytes = static_cast<const std::byte*>(block.data);
+void Relay::set_reference(ConstBuffer block) {
+  const std::byte* bytes = block.host_bytes();
   state_->reference.assign(bytes, bytes + block.bytes());
 }
 
@@ -106,11 +107,11 @@ void Relay::remember(Memory memory) {
   state_->filled = memory.filled;
 }
 
-Piece Relay::piece_between(ConstBlock in, MutableBlock out) const {
+Piece Relay::piece_between(ConstBuffer in, Buffer out) const {
   if (in.dtype != out.dtype || in.count != out.count)
     throw InvalidArgument(fmt::format("{}: the input has {} x {}, the output {} x {}", state_->topic->text,
                                       in.count, name(in.dtype), out.count, name(out.dtype)));
-  return {in, out.data, 0};
+  return {in, out, 0};
 }
 
 Pending Relay::start(const Piece& block) {
@@ -120,13 +121,13 @@ Pending Relay::start(const Piece& block) {
                                       state.topic->text, name(block.in.dtype)));
   if (const auto current = state.current.lock(); current && !current->ended())
     throw InvalidArgument(fmt::format("{}: the relay's last step has not ended yet", state.topic->text));
-  state.core->hub->enter();
-  Core::Turn turn;
-  state.core->next_turn(state.course, turn);
-  auto operation = std::make_shared<RelaySum>(state_, std::move(turn), block);
+  state.flock->runtime->enter();
+  StepPlan plan;
+  state.flock->plan_next_step(state.cursor, plan);
+  auto operation = std::make_shared<RelaySum>(state_, std::move(plan), block);
   state.current = operation;
   operation->start();
   return Pending(operation);
 }
 
-}  // namespace starling
+}  // namespace starling::flock

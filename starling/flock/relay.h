@@ -10,7 +10,7 @@
 #include "starling/flock/pending.h"
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// What stands in for blocks that have not arrived yet, or were dropped, in the average of a relay.
 enum class Missing {
@@ -59,9 +59,9 @@ class Relay {
     };
     std::vector<Message> messages;
     std::vector<std::byte> reference;
-    bool filled = false;  // everybody has been heard once: the reference has served
+    bool filled = false;  // all ranks have been heard once: the reference is not needed any more
   };
-  /// With overlap it takes in what is still on its way: every rank asks between the same steps.
+  /// With overlap it waits for messages under way: every rank calls it between the same steps.
   Memory memory();
   void remember(Memory memory);
 
@@ -69,26 +69,32 @@ class Relay {
 
   template <WritableRange T>
   T average(T&& x) {
-    const MutableBlock block = mutable_block(x);
-    start({block, block.data, 0}).wait();
+    const Buffer buffer = buffer_of(x);
+    start({buffer, buffer, 0}).wait();
     return std::forward<T>(x);
   }
   /// The input must stay as it is until the next call.
   template <ElementRange In, WritableRange Out>
   [[nodiscard]] Pending average_nonblocking(const In& in, Out&& out) {
-    return start(piece_between(const_block(in), mutable_block(out)));
+    return start(piece_between(const_buffer_of(in), buffer_of(out)));
   }
-  /// What Missing::reference fills with until everybody has been heard once, or somebody dies; copied.
-  void set_reference(ConstBlock block);
+  /// The block that Missing::reference uses until all ranks have been heard once, or a rank dies; copied.
+  void set_reference(ConstBuffer block);
   /// How many blocks were in the last result.
   std::int64_t contributors() const;
 
   Pending start(const Piece& block);
 
  private:
-  Piece piece_between(ConstBlock in, MutableBlock out) const;
+  Piece piece_between(ConstBuffer in, Buffer out) const;
 
   std::shared_ptr<State> state_;
 };
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::Missing;
+using flock::Relay;
+using flock::RelayOptions;
 }  // namespace starling

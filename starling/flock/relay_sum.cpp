@@ -6,13 +6,13 @@
 #include "starling/flock/errors.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
-#include "starling/kernel/deal.h"
+#include "starling/kernel/interleave.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kRelayChunk = 64 << 10;  // bytes
-// A message so long is in nobody's cache any more when it is read.
+// A message of this length has left all caches when it is read.
 constexpr std::size_t kPastTheCache = std::size_t{4} << 20;
 // Sorting takes little at a time: the next lines are then on their way while these are being summed.
 constexpr std::size_t kSorted = 2 << 10;
@@ -36,10 +36,10 @@ class Sorted {
   std::size_t room() const { return rows_ * parts_.size(); }
   std::byte* operator[](std::size_t tree) const { return parts_[tree]; }
   void read(const void* block, std::size_t from, std::size_t count) const {
-    deal(parts_, static_cast<const std::byte*>(block) + from * element_, count, element_);
+    deinterleave(parts_, static_cast<const std::byte*>(block) + from * element_, count, element_);
   }
   void write(void* block, std::size_t from, std::size_t count) const {
-    undeal(static_cast<std::byte*>(block) + from * element_, parts_, count, element_);
+    interleave(static_cast<std::byte*>(block) + from * element_, parts_, count, element_);
   }
 
  private:
@@ -56,22 +56,21 @@ std::size_t share(std::size_t count, std::size_t tree, std::size_t trees) {
 
 }  // namespace
 
-RelaySum::RelaySum(std::shared_ptr<Relay::State> state, Core::Turn turn, const Piece& block)
-    : Operation(MessageKind::relay, state->core, *state->topic, turn.step),
+RelaySum::RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Piece& block)
+    : Operation(MessageKind::relay, state->flock, *state->topic, plan.step),
       state_(std::move(state)),
-      turn_(std::move(turn)),
+      plan_(std::move(plan)),
       block_(block) {
-  has_step_ = true;
-  const auto trees = static_cast<std::size_t>(turn_.over->period());
+  const auto trees = static_cast<std::size_t>(plan_.over->period());
   for (std::size_t tree = 0; tree < trees; ++tree) {
     lanes_.push_back(lane_of(tree, trees));
-    const Exchange exchange = turn_.over->exchange(static_cast<Step>(tree), core_->self());
+    const Exchange exchange = plan_.over->exchange(static_cast<Step>(tree), flock_->self());
     for (const Source& source : exchange.sources) lanes_.back().neighbors.push_back(source.rank);
   }
 }
 
 RelaySum::RelaySum(std::shared_ptr<Relay::State> state)
-    : Operation(MessageKind::relay, state->core, *state->topic),
+    : Operation(MessageKind::relay, state->flock, *state->topic),
       state_(std::move(state)),
       only_takes_in_(true) {}
 
@@ -83,7 +82,7 @@ RelaySum::Lane RelaySum::lane_of(std::size_t tree, std::size_t trees) const {
 }
 
 std::uint64_t RelaySum::layout() const {
-  return (turn_.schedule + (state_->options.contiguous ? 1 : 0)) % kCounts;
+  return (plan_.schedule + (state_->options.contiguous ? 1 : 0)) % kCounts;
 }
 
 // Other trees mostly have other neighbours, but other lanes may have the same lengths.
@@ -92,14 +91,14 @@ void RelaySum::check_layout() const {
     if (one.arrival && one.arrival.header().detail / kCounts != layout())
       throw Mismatch(fmt::format(
           "{}: rank {} relays over other trees, or divides blocks among them in another way, than rank {}",
-          topic_.text, one.expectation.source, core_->self()));
+          topic_.text, one.expectation.source, flock_->self()));
 }
 
 Expectation RelaySum::expected_from(Rank neighbor, std::size_t tree) {
   Expectation expected =
-      expectation(neighbor, core_->mailbox.next_from(topic_, neighbor), block_.in.dtype, lanes_[tree].count);
+      expectation(neighbor, flock_->mailbox.next_from(topic_, neighbor), block_.in.dtype, lanes_[tree].count);
   expected.any_detail = true;  // how many blocks are in it
-  expected.epoch = turn_.epoch;
+  expected.epoch = plan_.epoch;
   return expected;
 }
 
@@ -124,20 +123,20 @@ void RelaySum::start() {
 }
 
 void RelaySum::begin_step() {
-  // Over the live members there are other trees: what was said on the old ones says nothing about them.
-  if (state_->epoch != turn_.epoch) {
+  // The live members have other trees, for which messages of the old ones mean nothing.
+  if (state_->epoch != plan_.epoch) {
     state_->heard.clear();
-    for (const Relay::State::Coming& coming : state_->coming) core_->mailbox.refuse(coming.expectation);
+    for (const Relay::State::Coming& coming : state_->coming) flock_->mailbox.refuse(coming.expectation);
     state_->coming.clear();
-    state_->filled = true;  // what was at the start is far away by now
-    state_->epoch = turn_.epoch;
+    state_->filled = true;  // the start is far away by now
+    state_->epoch = plan_.epoch;
   }
   const std::size_t bytes = block_.in.bytes();
   if (state_->filled) state_->reference = {};
   if (state_->options.missing == Missing::reference && !state_->filled && state_->reference.empty() &&
       bytes > 0) {
     state_->reference.resize(bytes);
-    copy_bytes(state_->reference.data(), block_.in.data, bytes);
+    copy_bytes(state_->reference.data(), block_.in);
   }
 }
 
@@ -163,7 +162,7 @@ std::vector<std::vector<RelaySum::Letter>> RelaySum::letters() const {
   std::vector<std::vector<Letter>> all(lanes_.size());
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
     for (const Rank neighbor : lanes_[tree].neighbors) {
-      Letter letter{core_->fabric->reserve(lanes_[tree].count * size_of(block_.in.dtype))};
+      Letter letter{flock_->fabric->reserve(lanes_[tree].count * size_of(block_.in.dtype))};
       for (const auto& [from, heard] : state_->heard) {
         if (from.first != tree || from.second == neighbor) continue;
         if (heard.bytes().size() != letter.message.bytes().size())
@@ -188,7 +187,7 @@ void RelaySum::post_messages() {
     const Sorted own(lanes_.size(), dtype);
     for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
       const std::size_t now = std::min(own.room(), block_.in.count - done);
-      own.read(block_.in.data, done, now);
+      own.read(block_.in.host_data(), done, now);
       for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
         for (const Letter& letter : all[tree])
           letter.write(dtype, own[tree], done / lanes_.size(), share(now, tree, lanes_.size()), terms);
@@ -198,20 +197,20 @@ void RelaySum::post_messages() {
     for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
       for (std::size_t done = 0; done < lanes_[tree].count; done += chunk)
         for (const Letter& letter : all[tree])
-          letter.write(dtype, element(block_.in.data, lanes_[tree].first + done), done,
+          letter.write(dtype, element(block_.in.host_data(), lanes_[tree].first + done), done,
                        std::min(chunk, lanes_[tree].count - done), terms);
   }
   for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
     for (std::size_t to = 0; to < all[tree].size(); ++to) {
       MessageHeader head = header(dtype, lanes_[tree].count);
       head.detail = layout() * kCounts + all[tree][to].count;
-      head.epoch = turn_.epoch;
+      head.epoch = plan_.epoch;
       post(all[tree][to].message, head, lanes_[tree].neighbors[to]);
     }
 }
 
 RelaySum::Mixture RelaySum::mixture(const std::vector<Said>& said) {
-  const auto n = static_cast<std::int64_t>(core_->membership.at_epoch(turn_.epoch)->members.size());
+  const auto n = static_cast<std::int64_t>(flock_->membership.at_epoch(plan_.epoch)->members.size());
   Mixture mix;
   std::int64_t count = 1;
   for (const Said& one : said) {
@@ -223,7 +222,7 @@ RelaySum::Mixture RelaySum::mixture(const std::vector<Said>& said) {
   for (const Said& one : said) mix.heard.push_back({one.data, static_cast<double>(one.blocks) / all});
   if (const std::int64_t gap = n - count; gap > 0) {
     const double rest = static_cast<double>(gap) / static_cast<double>(n);
-    // Once everybody has been heard, only the dead are missing, and the start is no stand-in for them.
+    // Once all ranks have been heard, only dead ranks are missing, and the start does not replace them.
     if (missing == Missing::reference && !state_->filled)
       mix.reference_weight = rest;
     else if (missing == Missing::own || missing == Missing::reference)
@@ -238,12 +237,11 @@ void RelaySum::combine_lanes(const std::vector<Mixture>& mixtures) {
     const Lane& lane = lanes_[tree];
     const Mixture& mix = mixtures[tree];
     if (lane.count == 0) continue;
-    std::vector<Term> terms = {{element(block_.in.data, lane.first), mix.self_weight}};
+    std::vector<Term> terms = {{element(block_.in.host_data(), lane.first), mix.self_weight}};
     terms.insert(terms.end(), mix.heard.begin(), mix.heard.end());
     if (mix.reference_weight > 0)
       terms.push_back({element(state_->reference.data(), lane.first), mix.reference_weight});
-    std::byte* out = static_cast<std::byte*>(block_.out) + lane.first * size_of(block_.in.dtype);
-    combine(block_.in.dtype, out, terms, lane.count);
+    combine(block_.out.part(lane.first, lane.count), terms);
   }
 }
 
@@ -256,7 +254,7 @@ void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
   std::vector<Term> terms;
   for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
     const std::size_t now = std::min(own.room(), block_.in.count - done);
-    own.read(block_.in.data, done, now);
+    own.read(block_.in.host_data(), done, now);
     if (refers) reference.read(state_->reference.data(), done, now);
     for (std::size_t tree = 0; tree < trees; ++tree) {
       const Mixture& mix = mixtures[tree];
@@ -265,7 +263,7 @@ void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
       if (mix.reference_weight > 0) terms.push_back({reference[tree], mix.reference_weight});
       combine(block_.in.dtype, own[tree], terms, share(now, tree, trees), Store::cached);
     }
-    own.write(block_.out, done, now);
+    own.write(block_.out.host_data(), done, now);
   }
 }
 
@@ -295,11 +293,11 @@ void RelaySum::take_in() {
 }
 
 void RelaySum::combine_all() {
-  state_->contributors = core_->size();
+  state_->contributors = flock_->size();
   std::vector<Mixture> mixtures;
   for (const auto& said : said_by_lane()) mixtures.push_back(mixture(said));
   dealt() ? combine_dealt(mixtures) : combine_lanes(mixtures);
-  if (state_->contributors == core_->size()) state_->filled = true;
+  if (state_->contributors == flock_->size()) state_->filled = true;
 }
 
 // With overlap: the messages of this step will be taken in by the next.
@@ -324,14 +322,14 @@ void RelaySum::proceed() {
   } else {
     combine_all();
     take_in();
-    // A leaf has nobody to pass it on to.
+    // A leaf has no neighbour to pass it on to.
     std::erase_if(state_->heard,
                   [&](const auto& heard) { return lanes_[heard.first.first].neighbors.size() < 2; });
   }
   finish();
 }
 
-// Who has patience for dropped messages takes a lost neighbour's for one.
+// With patience for dropped messages, a lost neighbour's message counts as dropped.
 Operation::Loss RelaySum::lose(const Awaited& awaited) {
   const Loss loss = Operation::lose(awaited);
   return state_->options.patience == std::chrono::nanoseconds::max() ? loss : Loss::without;
@@ -343,10 +341,10 @@ void RelaySum::reconsider() {
   const bool impatient = now - started_ > state_->options.patience;
   for (Awaited& awaited : awaited_) {
     if (awaited.settled) continue;
-    if (!impatient && !core_->mailbox.overtaken(awaited.expectation)) continue;
-    core_->mailbox.refuse(awaited.expectation);  // should it come after all
+    if (!impatient && !flock_->mailbox.overtaken(awaited.expectation)) continue;
+    flock_->mailbox.refuse(awaited.expectation);  // should it come after all
     awaited.settled = true;
   }
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,13 +6,13 @@
 #include "starling/flock/relay.h"
 #include "starling/kernel/combine.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// What a relay keeps from step to step.
 struct Relay::State {
-  std::shared_ptr<Core> core;
+  std::shared_ptr<FlockState> flock;
   Topic* topic = nullptr;
-  Course course;  // the tree; or several, for a part of the block each
+  ScheduleCursor cursor;  // the tree; or several, for a part of the block each
   RelayOptions options;
 
   std::uint32_t epoch = 0;
@@ -41,7 +41,7 @@ struct Relay::State {
 /// are waited for, first.
 class RelaySum final : public Operation {
  public:
-  RelaySum(std::shared_ptr<Relay::State> state, Core::Turn turn, const Piece& block);
+  RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Piece& block);
   /// Only takes in what is under way.
   explicit RelaySum(std::shared_ptr<Relay::State> state);
 
@@ -95,7 +95,7 @@ class RelaySum final : public Operation {
   void combine_dealt(const std::vector<Mixture>& mixtures);
 
   std::shared_ptr<Relay::State> state_;
-  Core::Turn turn_;
+  StepPlan plan_;
   Piece block_;
   std::vector<Lane> lanes_;
   bool only_takes_in_ = false;
@@ -103,4 +103,4 @@ class RelaySum final : public Operation {
   Deadline started_{};
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -1,9 +1,15 @@
 #pragma once
 
-#include "starling/fabric/fabric.h"
+#include <memory>
+
+#include "starling/fabric/outgoing.h"
 #include "starling/flock/block.h"
 
-namespace starling {
+namespace starling::fabric {
+class Fabric;
+}
+
+namespace starling::flock {
 
 /// Outgoing memory as elements: written by its owner, then handed to an operation, which posts it without a
 /// copy. Dropping it gives the memory back. What it contains at first is undefined.
@@ -27,4 +33,4 @@ class Slot {
   Outgoing memory_;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

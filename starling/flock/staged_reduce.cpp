@@ -6,7 +6,7 @@
 #include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 DType travelling(DType dtype) {
@@ -15,12 +15,12 @@ DType travelling(DType dtype) {
 
 }  // namespace
 
-StagedReduce::StagedReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
-                           AllreduceWay way)
-    : Collective(MessageKind::staged_reduction, std::move(core), topic),
+StagedReduce::StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces,
+                           Reduction reduction, AllreduceAlgorithm algorithm)
+    : Collective(MessageKind::staged_reduction, std::move(flock), topic),
       pieces_(std::move(pieces)),
       reduction_(reduction),
-      way_(way),
+      algorithm_(algorithm),
       count_(total_count(pieces_)),
       dtype_(travelling(pieces_[0].in.dtype)) {}
 
@@ -28,20 +28,21 @@ void StagedReduce::begin() {
   work_.resize(count_ * size_of(dtype_));
   std::size_t at = 0;
   for (const Piece& piece : pieces_) {
-    convert(piece.in.dtype, piece.in.data, dtype_, work(at), piece.in.count);
+    convert(piece.in, {dtype_, work(at), piece.in.count});
     at += piece.in.count;
   }
-  rounds_ = reduce_rounds(way_, place(), members().size(), count_);
+  rounds_ = reduce_rounds(algorithm_, place(), members().size(), count_);
   round_ = 0;
   if (!rounds_.empty()) start_round();
 }
 
 void StagedReduce::start_round() {
-  const std::uint64_t what = static_cast<std::uint64_t>(reduction_) * 16 + static_cast<std::uint64_t>(way_);
+  const std::uint64_t what =
+      static_cast<std::uint64_t>(reduction_) * 16 + static_cast<std::uint64_t>(algorithm_);
   const ReduceRound& round = rounds_[round_];
   for (const auto& send : round.sends) {
     const std::size_t count = send.end - send.begin;
-    const Outgoing message = core_->fabric->reserve(count * size_of(dtype_));
+    const Outgoing message = flock_->fabric->reserve(count * size_of(dtype_));
     copy_bytes(message.bytes().data(), work(send.begin), count * size_of(dtype_));
     MessageHeader head = header_for(0, dtype_, count);
     head.detail = layout_hash(what, pieces_);
@@ -90,9 +91,9 @@ void StagedReduce::average_in(const ReduceRound::Transfer& receive, const std::b
 void StagedReduce::deliver() {
   std::size_t at = 0;
   for (const Piece& piece : pieces_) {
-    convert(dtype_, work(at), piece.in.dtype, piece.out, piece.in.count);
+    convert({dtype_, work(at), piece.in.count}, piece.out);
     at += piece.in.count;
   }
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -4,14 +4,14 @@
 #include "starling/flock/reduce_rounds.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// An all-reduce by rounds of messages between pairs. Elements of two bytes travel as float32 and are rounded
 /// once, at the end.
 class StagedReduce final : public Collective {
  public:
-  StagedReduce(std::shared_ptr<Core> core, Topic& topic, Pieces pieces, Reduction reduction,
-               AllreduceWay way);
+  StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction,
+               AllreduceAlgorithm algorithm);
 
  private:
   void begin() override;
@@ -24,7 +24,7 @@ class StagedReduce final : public Collective {
 
   Pieces pieces_;
   Reduction reduction_;
-  AllreduceWay way_;
+  AllreduceAlgorithm algorithm_;
   std::size_t count_;
   DType dtype_;  // of what travels
   std::vector<std::byte> work_;
@@ -32,4 +32,4 @@ class StagedReduce final : public Collective {
   std::size_t round_ = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

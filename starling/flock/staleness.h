@@ -5,9 +5,9 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// How old what was used is, in steps of the user.
+/// The age of the values that were used, in steps of the user.
 struct Staleness {
   double sum = 0;
   std::uint64_t used = 0;
@@ -21,4 +21,8 @@ struct Staleness {
   double mean() const { return used == 0 ? 0 : sum / static_cast<double>(used); }
 };
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::Staleness;
 }  // namespace starling

@@ -7,7 +7,7 @@
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
 
-namespace starling {
+namespace starling::flock {
 
 void check_weight(DType dtype, double weight) {
   if (!is_floating(dtype) && weight != 0 && weight != 1)
@@ -34,4 +34,4 @@ void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std:
   if (empty) std::memset(out, 0, count * size_of(dtype));
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -6,7 +6,7 @@
 #include "starling/base/dtype.h"
 #include "starling/kernel/combine.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// out <- the sum of the terms; `out` may be the first. Integers know no weights but 0 and 1: throws
 /// InvalidArgument.
@@ -15,4 +15,4 @@ void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std:
 /// Throws InvalidArgument for a weight that values of this type do not know.
 void check_weight(DType dtype, double weight);
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -2,14 +2,15 @@
 #include <fmt/format.h>
 
 #include "starling/flock/flock.h"
+#include "starling/flock/flock_state.h"
 #include "starling/record/log.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
-/// What a rank says to the others: who it is and, where it has called them, who waits outside.
-std::vector<std::int64_t> words_of(Rank rank, const Opening& opening) {
+/// What a rank tells the others: its rank and, where it has called them, the newcomers that wait.
+std::vector<std::int64_t> words_of(Rank rank, const AdmissionRound& opening) {
   std::vector<std::int64_t> words = {rank, static_cast<std::int64_t>(opening.number),
                                      static_cast<std::int64_t>(opening.newcomers.size())};
   for (const std::uint64_t ticket : opening.newcomers) words.push_back(static_cast<std::int64_t>(ticket));
@@ -18,14 +19,14 @@ std::vector<std::int64_t> words_of(Rank rank, const Opening& opening) {
 
 struct Meeting {
   std::vector<Rank> members;
-  Opening opening;
+  AdmissionRound opening;
 };
 
 Meeting read_words(const std::vector<std::int64_t>& words) {
   Meeting meeting;
   for (std::size_t at = 0; at < words.size();) {
     meeting.members.push_back(static_cast<Rank>(words[at]));
-    Opening opening{static_cast<std::uint64_t>(words[at + 1]), {}};
+    AdmissionRound opening{static_cast<std::uint64_t>(words[at + 1]), {}};
     const std::size_t end = at + 3 + static_cast<std::size_t>(words[at + 2]);
     for (at += 3; at < end; ++at) opening.newcomers.push_back(static_cast<std::uint64_t>(words[at]));
     if (meeting.opening.number == 0) meeting.opening = opening;
@@ -33,8 +34,8 @@ Meeting read_words(const std::vector<std::int64_t>& words) {
   return meeting;
 }
 
-void check_door(const Fabric& fabric, const Door* door, Rank size) {
-  if (door == nullptr)
+void check_admission(const Fabric& fabric, const Admission* admission, Rank size) {
+  if (admission == nullptr)
     throw InvalidArgument(
         "welcome: newcomers find no door here: only jobs over the fabrics c10d and hybrid(c10d) have one, "
         "and neither groups adopted from torch.distributed nor faulty ones");
@@ -46,15 +47,15 @@ void check_door(const Fabric& fabric, const Door* door, Rank size) {
 
 }  // namespace
 
-// Agreement is the old flock's: all who have said their words are members, and the new fabric counts where
-// all of them have it. Who dies meanwhile is a death like any other, in this flock or in the next.
+// The old flock agrees: all ranks that took part in the gather are members, and the new fabric is used where
+// all of them have it. A death meanwhile is a death like any other, in this flock or in the next.
 Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
-  Door* door = core_->fabric->door();
-  check_door(*core_->fabric, door, size());
+  Admission* admission = state_->fabric->admission();
+  check_admission(*state_->fabric, admission, size());
   const bool leads = view().members.front() == rank();
   const Meeting meeting =
-      read_words(allgather(words_of(rank(), leads ? door->call() : Opening()), "welcome"));
-  const Opening& opening = meeting.opening;
+      read_words(allgather(words_of(rank(), leads ? admission->invite() : AdmissionRound()), "welcome"));
+  const AdmissionRound& opening = meeting.opening;
   if (opening.number == 0) return *this;
 
   const auto members = static_cast<Rank>(meeting.members.size());
@@ -63,11 +64,11 @@ Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
   try {
     next_schedule = next ? next(next_size) : make_schedule(schedule()->name(), next_size);
   } catch (const InvalidArgument& error) {
-    if (leads && core_->refusal != error.what())
+    if (leads && state_->refusal != error.what())
       log(LogLevel::normal,
           fmt::format("{} newcomers wait on, since there is no way to go on with {} ranks: {}",
                       opening.newcomers.size(), next_size, error.what()));
-    core_->refusal = error.what();
+    state_->refusal = error.what();
     return *this;
   }
 
@@ -76,8 +77,8 @@ Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
   std::shared_ptr<Fabric> fabric;
   std::string problem = "another rank has not met the newcomers";
   try {
-    fabric = door->open(opening, place, members);
-    if (place == 0 && !door->all_are_in(opening)) throw Error("not all newcomers have come in");
+    fabric = admission->form_fabric(opening, place, members);
+    if (place == 0 && !admission->all_joined(opening)) throw Error("not all newcomers have come in");
   } catch (const std::exception& error) {
     fabric.reset();
     problem = error.what();
@@ -85,7 +86,7 @@ Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
   }
   std::vector<std::int32_t> good = {fabric ? 1 : 0};
   allreduce(good, Reduction::min, "welcome/good");
-  door->close(opening, good[0] == 1);
+  admission->conclude(opening, good[0] == 1);
   if (good[0] != 1) {
     if (place == 0)
       log(LogLevel::normal,
@@ -96,9 +97,9 @@ Flock Flock::welcome(const std::function<SchedulePtr(Rank size)>& next) {
     log(LogLevel::info, fmt::format("{} of {} ranks go on, and {} have come in: a flock of {}", members,
                                     size(), opening.newcomers.size(), next_size));
   Flock larger(std::move(fabric));
-  larger.core_->follow(*core_, next_schedule);
-  larger.take_the_place_of(*this);
+  larger.state_->follow(*state_, next_schedule);
+  larger.replace(*this);
   return larger;
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -12,19 +12,19 @@
 #include "starling/kernel/reduce.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
 // What each of these ranks gets, by rank of the whole flock: 1 unless weights are given.
-std::vector<std::pair<Rank, double>> shares(const Core& core, const std::vector<Rank>& ranks,
+std::vector<std::pair<Rank, double>> shares(const FlockState& flock, const std::vector<Rank>& ranks,
                                             const std::optional<Window::Weights>& given) {
   std::vector<std::pair<Rank, double>> all;
   for (const Rank rank : ranks) {
     if (!given) {
       all.emplace_back(rank, 1);
-    } else if (const auto found = given->find(core.own(rank)); found != given->end()) {
+    } else if (const auto found = given->find(flock.own(rank)); found != given->end()) {
       all.emplace_back(rank, found->second);
     }
   }
@@ -41,11 +41,11 @@ void Window::deposit(const void* value, const std::optional<Weights>& given, boo
   }
   Trace trace = state.trace(add ? RecordKind::accumulate : RecordKind::put);
   const std::size_t bytes = state.shape.bytes();
-  for (const auto& [rank, weight] : shares(*state.core, state.destinations, given)) {
-    state.way(rank).deposit({value, weight, weight * state.p, state.progress, add});
+  for (const auto& [rank, weight] : shares(*state.flock, state.destinations, given)) {
+    state.transport(rank).deposit({value, weight, weight * state.p, state.progress, add});
     trace.peer(rank);
     trace.bytes(bytes);
-    state.core->hub->bytes_sent += bytes;
+    state.flock->runtime->bytes_sent += bytes;
   }
   trace.end(false);
 }
@@ -53,19 +53,19 @@ void Window::deposit(const void* value, const std::optional<Weights>& given, boo
 // What was not given away.
 void Window::keep_share(double self_weight) {
   if (self_weight == 1) return;
-  const MutableBlock& tensor = state_->tensor;
-  if (tensor.count > 0) scale(tensor.dtype, tensor.data, self_weight, tensor.count);
+  const Buffer& tensor = state_->tensor;
+  if (tensor.count > 0) scale(tensor, self_weight);
   state_->p *= self_weight;
   state_->publish_own();
 }
 
 void Window::put(const std::optional<Weights>& destinations, double self_weight) {
-  deposit(state_->tensor.data, destinations, false);
+  deposit(state_->tensor.host_data(), destinations, false);
   keep_share(self_weight);
 }
 
 void Window::accumulate(const std::optional<Weights>& destinations, double self_weight) {
-  deposit(state_->tensor.data, destinations, true);
+  deposit(state_->tensor.host_data(), destinations, true);
   keep_share(self_weight);
 }
 
@@ -83,19 +83,19 @@ void Window::publish() {
 
 void Window::load(void* out) {
   const Cell::Held own = state_->own_value().look();
-  copy_bytes(out, own.data(), ConstBlock(state_->tensor).bytes());
+  copy_bytes(out, own.data(), state_->tensor.bytes());
 }
 
 void Window::store(const void* value) {
   state_->own_value().replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, value, ConstBlock(state_->tensor).bytes());
+    copy_bytes(fresh.data, value, state_->tensor.bytes());
     *fresh.p = state_->p;
     *fresh.stamp = state_->progress;
   });
 }
 
 void Window::add(const void* increment) {
-  const MutableBlock& tensor = state_->tensor;
+  const Buffer& tensor = state_->tensor;
   state_->own_value().change([&](const Content& fresh, const Cell::Held& old) {
     const Term terms[] = {{old.data(), 1}, {increment, 1}};
     weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
@@ -110,20 +110,20 @@ void Window::meet(Rank other, const void* mine, double weight, void* moved) {
   check_weight(state.tensor.dtype, weight);
   check_weight(state.tensor.dtype, -weight);
   Trace trace = state.trace(RecordKind::accumulate);
-  const Rank rank = state.core->global(other, state.name);
-  const std::optional<Step> stamp = state.way(rank).meet(mine, weight, moved);
+  const Rank rank = state.flock->global(other, state.name);
+  const std::optional<Step> stamp = state.transport(rank).meet(mine, weight, moved);
   const std::size_t bytes = state.shape.bytes();
   if (!stamp) {
-    if (!state.core->reweighting())
-      throw PeerLost(rank, state.core->mailbox.described(state.name), state.progress);
-    std::memset(moved, 0, bytes);  // whom it cannot meet any more it does not move towards
+    if (!state.flock->reweighting())
+      throw PeerLost(rank, state.flock->mailbox.described(state.name), state.progress);
+    std::memset(moved, 0, bytes);  // a lost rank's value cannot be met: no movement
     return;
   }
   state.staleness.add(state.progress - *stamp);
   trace.peer(rank);
   trace.bytes(bytes);
   trace.end(false);
-  state.core->hub->bytes_sent += bytes;
+  state.flock->runtime->bytes_sent += bytes;
 }
 
 void Window::clear() {
@@ -132,16 +132,16 @@ void Window::clear() {
 
 void Window::set_progress(Step steps) {
   state_->progress = steps;
-  for (const auto& [rank, way] : state_->ways) way->tell_progress(steps);
+  for (const auto& [rank, transport] : state_->transports) transport->tell_progress(steps);
 }
 
 Step Window::progress(Rank rank) const {
-  return state_->way(state_->core->global(rank, state_->name)).progress();
+  return state_->transport(state_->flock->global(rank, state_->name)).progress();
 }
 
 bool Window::alive(Rank rank) const {
-  const Rank global = state_->core->global(rank, state_->name);
-  return state_->ways.contains(global) && state_->core->fabric->alive(global);
+  const Rank global = state_->flock->global(rank, state_->name);
+  return state_->transports.contains(global) && state_->flock->fabric->alive(global);
 }
 
 Staleness Window::staleness() const {
@@ -152,10 +152,10 @@ void Window::get(const std::optional<Weights>& given) {
   State& state = *state_;
   if (given) state.check_neighbors(*given, state.sources, "sources");
   Trace trace = state.trace(RecordKind::get);
-  for (const auto& [rank, share] : shares(*state.core, state.sources, given)) {
-    if (!state.ways.contains(rank)) continue;  // lost before it had a part here
-    const WindowWay::Reading reading =
-        state.way(rank).read([&, rank = rank, weight = share](const std::byte* data, double p, Step stamp) {
+  for (const auto& [rank, share] : shares(*state.flock, state.sources, given)) {
+    if (!state.transports.contains(rank)) continue;  // lost before it had a part here
+    const WindowTransport::Reading reading = state.transport(rank).read(
+        [&, rank = rank, weight = share](const std::byte* data, double p, Step stamp) {
           state.slots.at(rank).replace([&](const Content& fresh) {
             const Term term{data, weight};
             weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
@@ -163,10 +163,10 @@ void Window::get(const std::optional<Weights>& given) {
             *fresh.stamp = stamp;
           });
         });
-    if (reading == WindowWay::Reading::lost) continue;
-    if (reading == WindowWay::Reading::not_readable)
+    if (reading == WindowTransport::Reading::lost) continue;
+    if (reading == WindowTransport::Reading::not_readable)
       throw InvalidArgument(
-          fmt::format("{}: rank {} made this window not readable", state.name, state.core->own(rank)));
+          fmt::format("{}: rank {} made this window not readable", state.name, state.flock->own(rank)));
     trace.peer(rank);
     trace.bytes(state.shape.bytes());
   }
@@ -181,7 +181,7 @@ void Window::update(bool reset) {
 std::pair<double, Window::Weights> Window::usual_weights() const {
   Weights weights;
   for (const Source& source : state_->neighbors.sources)
-    weights[state_->core->own(source.rank)] = source.weight;
+    weights[state_->flock->own(source.rank)] = source.weight;
   return {state_->neighbors.self_weight, weights};
 }
 
@@ -191,38 +191,38 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
   Trace trace = state.trace(RecordKind::update);
   // One pass over everything that is there; the slots are held until it is done.
   std::vector<Cell::Held> held;
-  std::vector<Term> terms = {{state.tensor.data, self_weight}};
+  std::vector<Term> terms = {{state.tensor, self_weight}};
   double p = self_weight * state.p;
   for (const auto& [source, weight] : weights) {
-    const Rank rank = state.core->global(source, state.name);
+    const Rank rank = state.flock->global(source, state.name);
     Cell& cell = state.slots.at(rank);
     state.seen[rank] = cell.deposits();
     held.push_back(reset ? cell.take() : cell.look());
     if (!held.back()) continue;
     trace.peer(rank);
-    trace.bytes(ConstBlock(state.tensor).bytes());
+    trace.bytes(state.tensor.bytes());
     terms.push_back({held.back().data(), weight});
     p += weight * held.back().p();
     state.staleness.add(state.progress - held.back().stamp());
   }
   if (state.tensor.count > 0)
-    weighted_sum(state.tensor.dtype, static_cast<std::byte*>(state.tensor.data), terms, state.tensor.count);
+    weighted_sum(state.tensor.dtype, state.tensor.host_bytes(), terms, state.tensor.count);
   state.p = p;
   held.clear();
   state.publish_own();
   trace.end(false);
 }
 
-void Window::update_into(MutableBlock out, double self_weight, const Weights& weights, bool reset) {
+void Window::update_into(Buffer out, double self_weight, const Weights& weights, bool reset) {
   State& state = *state_;
   if (out.dtype != state.tensor.dtype || out.count != state.tensor.count)
     throw InvalidArgument(fmt::format("{}: the window has {} x {}, the output {} x {}", state.name,
                                       state.tensor.count, starling::name(state.tensor.dtype), out.count,
                                       starling::name(out.dtype)));
-  const MutableBlock tensor = state.tensor;
+  const Buffer tensor = state.tensor;
   const double p = state.p;
   const bool readable = std::exchange(state.options.readable, false);
-  if (out.data != tensor.data) copy_bytes(out.data, tensor.data, ConstBlock(tensor).bytes());
+  if (out.address() != tensor.address()) copy_bytes(out.host_data(), tensor);
   state.tensor = out;
   try {
     update(self_weight, weights, reset);
@@ -238,12 +238,12 @@ void Window::update_into(MutableBlock out, double self_weight, const Weights& we
 
 void Window::update_then_collect() {
   Weights ones;
-  for (const auto& [rank, cell] : state_->slots) ones[state_->core->own(rank)] = 1;
+  for (const auto& [rank, cell] : state_->slots) ones[state_->flock->own(rank)] = 1;
   update(1, ones, true);
 }
 
 std::uint64_t Window::version(Rank source) const {
-  const Rank rank = state_->core->global(source, state_->name);
+  const Rank rank = state_->flock->global(source, state_->name);
   state_->check_neighbors({{source, 1}}, state_->sources, "sources");
   const auto seen = state_->seen.find(rank);
   return state_->slots.at(rank).deposits() - (seen == state_->seen.end() ? 0 : seen->second);
@@ -260,28 +260,24 @@ const std::string& Window::name() const {
   return state_->name;
 }
 
-void Window::release() {
-  state_->free();
-}
-
 std::vector<Rank> Window::sources() const {
   std::vector<Rank> ranks = state_->sources;
-  for (Rank& rank : ranks) rank = state_->core->own(rank);
+  for (Rank& rank : ranks) rank = state_->flock->own(rank);
   return ranks;
 }
 std::vector<Rank> Window::destinations() const {
   std::vector<Rank> ranks = state_->destinations;
-  for (Rank& rank : ranks) rank = state_->core->own(rank);
+  for (Rank& rank : ranks) rank = state_->flock->own(rank);
   return ranks;
 }
 
 // In ascending order, so that two ranks never wait for each other.
 void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& now_and_then) {
   using Clock = std::chrono::steady_clock;
-  Core& core = *state_->core;
+  FlockState& flock = *state_->flock;
   for (Rank& rank : ranks) {
-    const Rank found = core.global(rank, state_->name);
-    if (!state_->ways.contains(found))
+    const Rank found = flock.global(rank, state_->name);
+    if (!state_->transports.contains(found))
       throw InvalidArgument(
           fmt::format("{}: rank {} has no part in this window, since it was lost before the window was made",
                       state_->name, rank));
@@ -289,16 +285,16 @@ void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& n
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const auto until = Clock::now() + core.hub->timeout.load();
+  const auto until = Clock::now() + flock.runtime->timeout.load();
   auto asked = Clock::now();
   for (const Rank rank : ranks) {
     for (int attempt = 0;; ++attempt) {
-      const std::optional<Rank> by = state_->way(rank).lock(attempt % 16 == 15);
+      const std::optional<Rank> by = state_->transport(rank).lock(attempt % 16 == 15);
       if (!by) break;
       if (Clock::now() > until) {
         const std::string text = fmt::format(
             "{}: rank {} has held the mutex of rank {} for longer than the timeout", state_->name, *by, rank);
-        core.hub->recorder.flight.dump(text);
+        dump_operations(*flock.runtime, text);
         throw TimedOut(text);
       }
       if (now_and_then && Clock::now() > asked + kBetweenQuestions) {
@@ -318,7 +314,7 @@ void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& n
 Window::Mutex::~Mutex() {
   if (!state_) return;
   try {
-    for (const Rank rank : held_) state_->way(rank).unlock();
+    for (const Rank rank : held_) state_->transport(rank).unlock();
   } catch (const std::exception& error) {
     log(LogLevel::normal, fmt::format("{}: a mutex was not given back: {}", state_->name, error.what()));
   }
@@ -331,7 +327,7 @@ Window::Mutex Window::mutex(const std::vector<Rank>& ranks, const std::function<
 }
 
 Window::Mutex Window::mutex() {
-  return mutex({state_->core->rank});
+  return mutex({state_->flock->rank});
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -12,9 +12,7 @@
 #include "starling/flock/staleness.h"
 #include "starling/topology/schedule.h"
 
-namespace starling {
-
-class Core;
+namespace starling::flock {
 
 struct WindowOptions {
   bool zero = false;               // slots begin empty instead of with a copy of the owner's tensor
@@ -29,7 +27,7 @@ struct WindowOptions {
 /// the schedule it was made with. What is put is seen whole or not at all, with a push-sum scalar p (1 at
 /// first) that moves with the same weights.
 ///
-///     auto window = flock.win_create(x, "x");
+///     auto window = flock.create_window(x, "x");
 ///     window.put();         // x into the slots that my out-neighbours keep for me
 ///     window.update();      // x <- weighted average of x and my slots, whatever is there by now
 ///
@@ -61,7 +59,7 @@ class Window {
   void update(bool reset = false);
   void update(double self_weight, const Weights& sources, bool reset = false);
   /// The same into `out`, the tensor and p stay.
-  void update_into(MutableBlock out, double self_weight, const Weights& sources, bool reset = false);
+  void update_into(Buffer out, double self_weight, const Weights& sources, bool reset = false);
   /// Adds everything up and empties the slots: nothing is lost and nothing counted twice, whatever the others
   /// do meanwhile.
   void update_then_collect();
@@ -77,16 +75,17 @@ class Window {
   void load(void* out);
   void store(const void* value);
   void add(const void* increment);
-  /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far. Who then
-  /// takes the same from its own value has met it half way with weight 1/2, and no sum has changed.
+  /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far. A rank
+  /// that then subtracts the same from its own value has met the other half way with weight 1/2, and the sum
+  /// of both is unchanged.
   void meet(Rank other, const void* mine, double weight, void* moved);
 
-  /// Tells everybody how many steps this rank has made, with which later deposits are stamped.
+  /// Tells all ranks how many steps this rank has made; later deposits carry this number.
   void set_progress(Step steps);
-  /// As anybody has told it last.
+  /// The progress that this rank last reported.
   Step progress(Rank rank) const;
   bool alive(Rank rank) const;
-  /// Of what updates and reads have used so far.
+  /// The age of the values that updates and reads have used so far.
   Staleness staleness() const;
   std::vector<Rank> sources() const;
   std::vector<Rank> destinations() const;
@@ -115,8 +114,8 @@ class Window {
   [[nodiscard]] Mutex mutex();
 
   const std::string& name() const;
-  /// For win_free.
-  void release();
+  /// A collective that gives the window's memory back. No copy of the handle may be used afterwards.
+  void free();
 
  private:
   void deposit(const void* value, const std::optional<Weights>& destinations, bool add);
@@ -125,4 +124,9 @@ class Window {
   std::shared_ptr<State> state_;
 };
 
+}  // namespace starling::flock
+
+namespace starling {
+using flock::Window;
+using flock::WindowOptions;
 }  // namespace starling

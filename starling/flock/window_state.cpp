@@ -5,49 +5,50 @@
 #include <set>
 
 #include "starling/flock/flock.h"
+#include "starling/flock/flock_state.h"
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
-std::string list(const std::vector<Rank>& ranks, const Core& core) {
+std::string list(const std::vector<Rank>& ranks, const FlockState& flock) {
   std::vector<std::string> words;
-  for (const Rank rank : ranks) words.push_back(std::to_string(core.own(rank)));
+  for (const Rank rank : ranks) words.push_back(std::to_string(flock.own(rank)));
   return words.empty() ? "none" : join_words(words);
 }
 
 }  // namespace
 
-Window::State::State(Core& given, std::string called, MutableBlock block, Exchange around,
+Window::State::State(FlockState& given, std::string called, Buffer block, Exchange around,
                      const WindowOptions& chosen)
-    : core(&given),
+    : flock(&given),
       name(std::move(called)),
-      topic(core->mailbox.topic(name, core->identity)),
+      topic(flock->mailbox.topic(name, flock->identity)),
       tensor(block),
       neighbors(std::move(around)),
       options(chosen),
-      shape{block.dtype, block.count, core->members, chosen.shared} {
-  memory = core->fabric->expose(shape.part_bytes(neighbors.sources.size()));
-  WindowPart part{core->self(), core->fabric->exposed(core->self(), memory)};
+      shape{block.dtype, block.count, flock->members, chosen.shared} {
+  memory = flock->fabric->expose(shape.part_bytes(neighbors.sources.size()));
+  WindowPart part{flock->self(), flock->fabric->exposed(flock->self(), memory)};
   for (const Source& source : neighbors.sources) part.sources.push_back(source.rank);
   for (std::size_t k = 0; k < part.sources.size(); ++k)
-    slots.emplace(part.sources[k], part.slot(core->fabric, shape, k, part.owner));
+    slots.emplace(part.sources[k], part.slot(flock->fabric, shape, k, part.owner));
   for (const auto& [source, cell] : slots) sources.push_back(source);
-  if (core->fabric->services() != nullptr)
-    service = std::make_unique<WindowService>(core->fabric, shape, part);
+  if (flock->fabric->remote_calls() != nullptr)
+    service = std::make_unique<WindowService>(flock->fabric, shape, part);
 }
 
 void Window::State::free() {
   service.reset();
   for (auto& [rank, cell] : slots) cell.withdraw();
-  for (auto& [rank, way] : ways) way->withdraw();
-  core->fabric->withdraw(memory, shape.part_bytes(slots.size()));
+  for (auto& [rank, transport] : transports) transport->withdraw();
+  flock->fabric->withdraw(memory, shape.part_bytes(slots.size()));
   slots.clear();
-  ways.clear();
+  transports.clear();
 }
 
 std::vector<std::int64_t> Window::State::card() const {
-  std::vector<std::int64_t> card = {core->self(),
+  std::vector<std::int64_t> card = {flock->self(),
                                     static_cast<std::int64_t>(service ? service->number() : memory),
                                     static_cast<std::int64_t>(neighbors.sources.size())};
   for (const Source& source : neighbors.sources) card.push_back(source.rank);
@@ -57,7 +58,7 @@ std::vector<std::int64_t> Window::State::card() const {
 // They come from other processes.
 void Window::State::check_card(const std::vector<std::int64_t>& cards, std::size_t at) const {
   const auto is_member = [&](std::int64_t rank) {
-    return std::find(core->members.begin(), core->members.end(), rank) != core->members.end();
+    return std::find(flock->members.begin(), flock->members.end(), rank) != flock->members.end();
   };
   const std::size_t left = cards.size() - at;
   const bool whole = left >= 3 && cards[at + 2] >= 0 && static_cast<std::uint64_t>(cards[at + 2]) <= left - 3;
@@ -68,7 +69,7 @@ void Window::State::check_card(const std::vector<std::int64_t>& cards, std::size
 }
 
 void Window::State::connect(const std::vector<std::int64_t>& cards) {
-  const Rank self = core->self();
+  const Rank self = flock->self();
   for (std::size_t i = 0; i < cards.size();) {
     check_card(cards, i);
     WindowPart part{static_cast<Rank>(cards[i])};
@@ -78,28 +79,28 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
     i += 3 + count;
     if (service && part.owner != self) {
       const bool has_slot = std::count(part.sources.begin(), part.sources.end(), self) > 0;
-      ways[part.owner] = std::make_unique<RemoteWay>(
-          core->fabric, shape,
-          RemoteWay::Errand{name, [hub = core->hub.get()] { return hub->timeout.load(); }}, part.owner,
-          called, has_slot, service->progress(part.owner));
+      transports[part.owner] = std::make_unique<RemoteWindow>(
+          flock->fabric, shape,
+          RemoteWindow::Errand{name, [runtime = flock->runtime.get()] { return runtime->timeout.load(); }},
+          part.owner, called, has_slot, service->progress(part.owner));
       continue;
     }
     const std::uint64_t where = part.owner == self ? memory : called;
     const std::uint64_t last = where + shape.part_bytes(count) - 1;
-    part.memory = core->fabric->exposed(part.owner, where);
+    part.memory = flock->fabric->exposed(part.owner, where);
     if (where % alignof(WindowControl) != 0 || last < where ||
-        core->fabric->exposed(part.owner, last) == nullptr)
+        flock->fabric->exposed(part.owner, last) == nullptr)
       throw Error(fmt::format("{}: rank {} sent a damaged description of its window", name, part.owner));
-    auto way = std::make_unique<MemoryWay>(core->fabric, shape, part, self);
-    if (part.owner == self) own = way.get();
-    ways[part.owner] = std::move(way);
+    auto transport = std::make_unique<SharedMemoryWindow>(flock->fabric, shape, part, self);
+    if (part.owner == self) own = transport.get();
+    transports[part.owner] = std::move(transport);
   }
-  for (const auto& [rank, way] : ways)
-    if (way->has_slot()) destinations.push_back(rank);
+  for (const auto& [rank, transport] : transports)
+    if (transport->has_slot()) destinations.push_back(rank);
   if (!options.zero)
     for (auto& [source, cell] : slots)
       cell.replace([&](const Content& fresh) {
-        copy_bytes(fresh.data, tensor.data, shape.bytes());
+        copy_bytes(fresh.data, tensor);
         *fresh.p = options.copies_p;
         *fresh.stamp = 0;
       });
@@ -110,7 +111,7 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
 void Window::State::publish_own() {
   if (!options.readable) return;
   own->tensor().replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, tensor.data, shape.bytes());
+    copy_bytes(fresh.data, tensor);
     *fresh.p = p;
     *fresh.stamp = progress;
   });
@@ -130,15 +131,16 @@ Cell& Window::State::own_value() {
 void Window::State::check_neighbors(const Weights& weights, const std::vector<Rank>& valid,
                                     const char* what) const {
   for (const auto& [rank, weight] : weights)
-    if (!std::binary_search(valid.begin(), valid.end(), core->global(rank, name)))
+    if (!std::binary_search(valid.begin(), valid.end(), flock->global(rank, name)))
       throw InvalidArgument(fmt::format("{}: rank {} is not one of this window's {}: {}", name, rank, what,
-                                        list(valid, *core)));
+                                        list(valid, *flock)));
 }
 
 // The sources and destinations of a whole period; weights where every step has the same.
 Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   if (schedule->random())
-    throw InvalidArgument(fmt::format("win_create: {} draws new neighbours all the time", schedule->name()));
+    throw InvalidArgument(
+        fmt::format("create_window: {} draws new neighbours all the time", schedule->name()));
   std::map<Rank, double> sources;
   std::set<Rank> destinations;
   const Step period = std::max<Step>(1, schedule->period());
@@ -158,16 +160,16 @@ Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   Exchange all;
   all.self_weight = weighted ? schedule->exchange(0, rank()).self_weight : share;
   for (const auto& [source, weight] : sources)
-    all.hear(core_->global(source, "win_create"), weighted ? weight : share);
-  for (const Rank destination : destinations) all.tell(core_->global(destination, "win_create"));
+    all.hear(state_->global(source, "create_window"), weighted ? weight : share);
+  for (const Rank destination : destinations) all.tell(state_->global(destination, "create_window"));
   return all;
 }
 
-Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions& options) {
+Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& options) {
   const Exchange neighbors = all_neighbors(options.schedule ? options.schedule : schedule());
   const std::string called(name.text());
-  core_->check_new_window(called);
-  auto state = std::make_shared<Window::State>(*core_, called, tensor, neighbors, options);
+  state_->check_new_window(called);
+  auto state = std::make_shared<Window::State>(*state_, called, tensor, neighbors, options);
   const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
                                            static_cast<std::int64_t>(tensor.dtype)};
   const auto everybodys = allgather(shape, called + "/shape");
@@ -178,26 +180,27 @@ Window Flock::create_window(MutableBlock tensor, Name name, const WindowOptions&
                                  everybodys[i + 1], starling::name(static_cast<DType>(everybodys[i + 2]))));
   state->connect(allgather(state->card(), called + "/window"));
   barrier(called + "/ready");  // every slot has its first value
-  core_->add_window(called, state);
+  state_->add_window(called, state);
   return window(name);
 }
 
-// A handle keeps the core alive, which keeps the state.
+// A handle keeps the flock alive, which keeps the state.
 Window Flock::window(Name name) const {
   struct Kept {
-    std::shared_ptr<Core> core;
+    std::shared_ptr<FlockState> flock;
     std::shared_ptr<Window::State> state;
   };
-  auto kept = std::make_shared<Kept>(Kept{core_, core_->window(name.text())});
+  auto kept = std::make_shared<Kept>(Kept{state_, state_->window(name.text())});
   return Window(std::shared_ptr<Window::State>(kept, kept->state.get()));
 }
 
-void Flock::win_free(Window&& window) {
-  const std::string called = window.name();
-  barrier(called + "/done");
-  core_->forget_window(called);
-  Window(std::move(window)).release();
-  barrier(called + "/free");
+void Window::free() {
+  const std::shared_ptr<State> state = std::move(state_);
+  Flock flock(state->flock->shared_from_this());
+  flock.barrier(state->name + "/done");
+  state->flock->forget_window(state->name);
+  state->free();
+  flock.barrier(state->name + "/free");
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -1,22 +1,22 @@
 #pragma once
 
-#include "starling/flock/core.h"
-#include "starling/flock/memory_way.h"
-#include "starling/flock/remote_way.h"
+#include "starling/flock/flock_state.h"
+#include "starling/flock/remote_window.h"
+#include "starling/flock/shared_memory_window.h"
 #include "starling/flock/window.h"
 
-namespace starling {
+namespace starling::flock {
 
-/// This rank's part of a window, and its ways into the others'.
+/// This rank's part of a window, and the transports to the parts of all ranks.
 struct Window::State {
-  /// Exposes this rank's part; `connect` follows when everybody has.
-  State(Core& core, std::string name, MutableBlock tensor, Exchange neighbors, const WindowOptions& options);
+  /// Exposes this rank's part; connect() follows when all ranks have done so.
+  State(FlockState& flock, std::string name, Buffer tensor, Exchange neighbors, const WindowOptions& options);
 
   /// What this rank tells the others of its part: who it is, what the part is called, its sources.
   std::vector<std::int64_t> card() const;
-  /// With everybody's cards.
+  /// With the cards of all ranks.
   void connect(const std::vector<std::int64_t>& cards);
-  /// Throws Error where the card at this place cannot be one.
+  /// Throws Error where the bytes at this index are not a valid card.
   void check_card(const std::vector<std::int64_t>& cards, std::size_t at) const;
   void publish_own();  // where the window is readable
   /// Throws InvalidArgument where the window is not shared.
@@ -24,16 +24,18 @@ struct Window::State {
   Cell& own_value();
   /// Gives all memory back. Without it the memory stays until the flock ends: others may look at it.
   void free();
-  /// Throws InvalidArgument for ranks that are none of `valid`, which are some `what`.
+  /// Throws InvalidArgument for ranks that are not among `valid`, which the error calls `what`.
   void check_neighbors(const Weights& weights, const std::vector<Rank>& valid, const char* what) const;
-  WindowWay& way(Rank global_rank) const { return *ways.at(global_rank); }
+  WindowTransport& transport(Rank global_rank) const { return *transports.at(global_rank); }
   /// One call in the records.
-  Trace trace(RecordKind kind) const { return {core->hub->recorder, {topic.text, topic.recorded}, kind, 0}; }
+  Trace trace(RecordKind kind) const {
+    return {flock->runtime->recorder, {topic.text, topic.recorded}, kind, topic.record_step()};
+  }
 
-  Core* core;  // which keeps this; handles keep both
+  FlockState* flock;  // which keeps this; handles keep both
   std::string name;
   Topic& topic;  // only its name, for the records
-  MutableBlock tensor;
+  Buffer tensor;
   Exchange neighbors;  // ranks of the whole flock
   WindowOptions options;
   double p = 1;
@@ -41,14 +43,14 @@ struct Window::State {
   Staleness staleness;
 
   WindowShape shape;
-  std::vector<Rank> sources;                        // in ascending order: who has a slot here
-  std::vector<Rank> destinations;                   // likewise: with whom this rank has one
-  std::uint64_t memory = 0;                         // this rank's part
-  std::unique_ptr<WindowService> service;           // where others do not reach it
-  std::map<Rank, Cell> slots;                       // by source: here
-  std::map<Rank, std::unique_ptr<WindowWay>> ways;  // to everybody's part, this rank's included
-  MemoryWay* own = nullptr;                         // of these
-  std::map<Rank, std::uint64_t> seen;               // deposits at the last update
+  std::vector<Rank> sources;                                    // in ascending order: who has a slot here
+  std::vector<Rank> destinations;                               // likewise: with whom this rank has one
+  std::uint64_t memory = 0;                                     // this rank's part
+  std::unique_ptr<WindowService> service;                       // where others do not reach it
+  std::map<Rank, Cell> slots;                                   // by source: here
+  std::map<Rank, std::unique_ptr<WindowTransport>> transports;  // to everybody's part, this rank's included
+  SharedMemoryWindow* own = nullptr;                            // of these
+  std::map<Rank, std::uint64_t> seen;                           // deposits at the last update
 };
 
-}  // namespace starling
+}  // namespace starling::flock

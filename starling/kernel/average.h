@@ -8,7 +8,7 @@
 
 // How averages are computed, by combine() and by the fused updates of kernel/update.h.
 
-namespace starling {
+namespace starling::kernel {
 
 /// The forms of a weighted sum. An average has two or more weights, none negative, whose sum is one up to
 /// rounding; x0 is its first term with a weight above zero.
@@ -38,5 +38,8 @@ struct SumPlan {
 /// data[i] /= number, for sums that become averages: a product with the rounded 1 / number would be off by
 /// the same rounding every time. float16 and bfloat16 divide in float32. Throws InvalidArgument for integers.
 void divide(DType dtype, void* data, double number, std::size_t count);
+inline void divide(Buffer x, double number) {
+  divide(x.dtype, x.host_data(), number, x.count);
+}
 
-}  // namespace starling
+}  // namespace starling::kernel

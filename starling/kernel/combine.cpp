@@ -13,7 +13,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 // A NaN gets no payload, which could reach into the bits that rounding to bfloat16 adds to.
@@ -105,7 +105,7 @@ class LongSum {
 template <typename T, typename Sum>
 void write(T* out, std::size_t count, bool streaming, const Sum& sum) {
   if constexpr (!std::is_same_v<Sum, LongSum<T>>)
-    if (streaming) return map<Lane<T>, Way::streaming>(out, count, sum);
+    if (streaming) return map<Lane<T>, StoreMode::streaming>(out, count, sum);
   map<Lane<T>>(out, count, sum);
 }
 
@@ -141,11 +141,11 @@ void combine_here(DType dtype, void* out, std::span<const Term> terms, SumForm f
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 
 namespace {
 
@@ -187,6 +187,7 @@ void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t co
   if (!is_floating(dtype))
     throw InvalidArgument(
         "combine: weights need a floating dtype (float64, float32, float16, bfloat16), not " + name(dtype));
+  check_on_host(terms);
   const bool streaming = store == Store::automatic ? worth_streaming(out, terms, count * size_of(dtype))
                                                    : store == Store::streaming;
   static constexpr decltype(&HWY_STATIC_DISPATCH(combine_here)) kTable[] = STARLING_TARGETS_OF(combine_here);
@@ -194,5 +195,5 @@ void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t co
   choose(kTable)(dtype, out, plan.terms, plan.form, count, streaming);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

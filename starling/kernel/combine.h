@@ -3,16 +3,28 @@
 #include <cstddef>
 #include <span>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 #include "starling/kernel/store.h"
 
-namespace starling {
+namespace starling::kernel {
 
-/// One summand of a weighted sum of blocks.
+/// One summand of a weighted sum of blocks. Type and count are the result's.
 struct Term {
-  const void* data;
-  double weight;
+  Term() = default;
+  /// Elements in host memory.
+  Term(const void* elements, double its_weight) : data(elements), weight(its_weight) {}
+  Term(const ConstBuffer& elements, double its_weight)
+      : data(elements.address()), weight(its_weight), memory(elements.memory) {}
+
+  const void* data = nullptr;
+  double weight = 0;
+  MemoryKind memory = MemoryKind::host;
 };
+/// Throws InvalidArgument unless all terms lie in host memory.
+inline void check_on_host(std::span<const Term> terms) {
+  for (const Term& term : terms)
+    if (term.memory != MemoryKind::host) throw_not_host_memory(term.memory);
+}
 
 /// out = w0*x0 + w1*x1 + ... in one pass; without terms, zeros. `out` may be exactly one of the inputs; other
 /// overlaps are not allowed. Blocks are aligned as their elements are, no more.
@@ -25,6 +37,10 @@ struct Term {
 void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t count,
              Store store = Store::automatic);
 
+inline void combine(Buffer out, std::span<const Term> terms, Store store = Store::automatic) {
+  combine(out.dtype, out.host_data(), terms, out.count, store);
+}
+
 /// out = x + sum of w * (q - own) over the terms: mixing with messages in reduced precision. `own` is what
 /// this rank told the others of x, and the terms are what they told (dtype `message`: float16, bfloat16,
 /// float32 or float64); x and out, which may be the same, are float32, or float64 as the messages are.
@@ -34,4 +50,9 @@ void combine(DType dtype, void* out, std::span<const Term> terms, std::size_t co
 void combine_around(DType message, void* out, const void* x, const void* own, std::span<const Term> terms,
                     std::size_t count);
 
+}  // namespace starling::kernel
+
+namespace starling {
+using kernel::combine;
+using kernel::Term;
 }  // namespace starling

@@ -7,7 +7,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 // kTerms = 0: any number.
@@ -58,19 +58,20 @@ void around_here(DType message, void* out, const void* x, const void* own, std::
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <cstring>
 
-namespace starling {
+namespace starling::kernel {
 
 void combine_around(DType message, void* out, const void* x, const void* own, std::span<const Term> terms,
                     std::size_t count) {
   if (!is_floating(message))
     throw InvalidArgument("combine_around: messages are float16, bfloat16, float32 or float64, not " +
                           name(message));
+  check_on_host(terms);
   if (terms.empty()) {
     const std::size_t bytes = count * (message == DType::float64 ? sizeof(double) : sizeof(float));
     if (bytes == 0 || out == x) return;
@@ -81,5 +82,5 @@ void combine_around(DType message, void* out, const void* x, const void* own, st
   choose(kTable)(message, out, x, own, terms, count);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

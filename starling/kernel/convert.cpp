@@ -8,7 +8,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 template <typename From, typename To>
@@ -16,7 +16,7 @@ void convert_as(const void* in, void* out, std::size_t count, bool streaming) {
   using Wide = std::conditional_t<(sizeof(From) > sizeof(To)), From, To>;
   const From* from = static_cast<const From*>(in);
   const auto load_one = [&](auto d, std::size_t i, Whole) HWY_ATTR { return load(d, from + i); };
-  if (streaming) return map<Wide, Way::streaming>(static_cast<To*>(out), count, load_one);
+  if (streaming) return map<Wide, StoreMode::streaming>(static_cast<To*>(out), count, load_one);
   map<Wide>(static_cast<To*>(out), count, load_one);
 }
 
@@ -42,13 +42,13 @@ bool convert_here(DType from, const void* in, DType to, void* out, std::size_t c
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <cstring>
 
-namespace starling {
+namespace starling::kernel {
 
 void convert(DType from, const void* in, DType to, void* out, std::size_t count, Store store) {
   if (from == to) {
@@ -64,5 +64,5 @@ void convert(DType from, const void* in, DType to, void* out, std::size_t count,
                           "; there are float32 <-> float16, bfloat16 and float64");
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

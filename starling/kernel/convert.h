@@ -2,10 +2,10 @@
 
 #include <cstddef>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 #include "starling/kernel/store.h"
 
-namespace starling {
+namespace starling::kernel {
 
 /// Converts `count` elements, rounding to nearest even: float32 <-> float16, float32 <-> bfloat16, float64
 /// <-> float32, or any dtype to itself (a copy). What is too large becomes infinite, a NaN stays a NaN. The
@@ -13,5 +13,12 @@ namespace starling {
 /// would round twice.
 void convert(DType from, const void* in, DType to, void* out, std::size_t count,
              Store store = Store::automatic);
+inline void convert(ConstBuffer in, Buffer out, Store store = Store::automatic) {
+  convert(in.dtype, in.host_data(), out.dtype, out.host_data(), out.count, store);
+}
 
+}  // namespace starling::kernel
+
+namespace starling {
+using kernel::convert;
 }  // namespace starling

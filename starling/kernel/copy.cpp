@@ -5,7 +5,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;  // the baseline: past the first cache, wider vectors are no faster
@@ -54,8 +54,8 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
     copy_vectors<false>(out, in, bytes);
   } else {
     copy_vectors<true>(out, in, bytes);
-    hwy::FlushStream();  // before anybody is told that the block is there
+    hwy::FlushStream();  // before another thread learns of the block
   }
 }
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -9,7 +9,7 @@
 #include "starling/kernel/sums.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 void dot_here(const float* a, const float* b, std::size_t count, float* sums) {
@@ -21,11 +21,11 @@ void dot_here(const float* a, const float* b, std::size_t count, float* sums) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 
 double dot(const float* a, const float* b, std::size_t count) {
   static constexpr decltype(&HWY_STATIC_DISPATCH(dot_here)) kTable[] = STARLING_TARGETS_OF(dot_here);
@@ -34,5 +34,5 @@ double dot(const float* a, const float* b, std::size_t count) {
   });
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

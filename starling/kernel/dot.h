@@ -2,10 +2,14 @@
 
 #include <cstddef>
 
-namespace starling {
+namespace starling::kernel {
 
 /// The sum of a[i] b[i]: 64 sums in float32 over at most 4096 elements, added up in float64. The same bits
 /// on every instruction set.
 double dot(const float* a, const float* b, std::size_t count);
 
+}  // namespace starling::kernel
+
+namespace starling {
+using kernel::dot;
 }  // namespace starling

@@ -9,7 +9,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 // Infinities and NaNs have an exponent of ones only: one more carries into the sign bit.
@@ -45,11 +45,11 @@ bool all_finite_here(DType dtype, const void* data, std::size_t count) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 
 bool all_finite(DType dtype, const void* data, std::size_t count) {
   static constexpr decltype(&HWY_STATIC_DISPATCH(all_finite_here)) kTable[] =
@@ -57,5 +57,5 @@ bool all_finite(DType dtype, const void* data, std::size_t count) {
   return choose(kTable)(dtype, data, count);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

@@ -13,7 +13,7 @@
 #include "starling/kernel/quantize.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 void quantize_int8_here(const float* in, std::size_t count, float middle, float scale, std::int8_t* out) {
@@ -75,11 +75,11 @@ void combine_around_int8_here(float* out, const float* x, const Int8Run& own, st
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 
 Int8Grid quantize_int8(const float* in, std::size_t count, std::int8_t* out) {
   constexpr float kLargestCode = 127;
@@ -92,7 +92,7 @@ Int8Grid quantize_int8(const float* in, std::size_t count, std::int8_t* out) {
   // From the rounded middle, so that no code is beyond the largest.
   const float reach = std::max(greatest - middle, middle - least);
   const float scale = kLargestCode / reach;
-  if (!std::isfinite(scale)) {  // the values are equal, or differ by less than anybody could tell
+  if (!std::isfinite(scale)) {  // the values are equal, or differ by too little to matter
     std::memset(out, 0, count);
     return {middle, 0};
   }
@@ -114,5 +114,5 @@ void combine_around_int8(float* out, const float* x, const Int8Run& own, std::sp
   choose(kTable)(out, x, own, terms, count);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

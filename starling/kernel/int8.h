@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <span>
 
+#include "starling/base/floors.h"
+
 // Messages of one byte per element: a run of values is scaled together. The bits are the same on every
 // instruction set, for every alignment and on every rank.
 
-namespace starling {
+namespace starling::kernel {
 
 /// A code stands for middle + code * step.
 struct Int8Grid {
@@ -38,4 +40,4 @@ Int8Grid quantize_int8(const float* in, std::size_t count, std::int8_t* out);
 void combine_around_int8(float* out, const float* x, const Int8Run& own, std::span<const Int8Term> terms,
                          std::size_t count);
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -24,7 +24,7 @@
         HWY_CHOOSE_AVX3(function)                                                        \
   }
 
-namespace starling {
+namespace starling::kernel {
 
 // The best compiled function at or below the current target.
 template <typename Function>
@@ -34,7 +34,7 @@ Function* choose(Function* const (&table)[4]) {
   return table[index];
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif
 
 #if defined(STARLING_KERNEL_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -45,12 +45,12 @@ Function* choose(Function* const (&table)[4]) {
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// What is computed in: float for the 16-bit types.
+/// The type in which elements are computed: float for the 16-bit types.
 template <typename T>
 using Lane = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
@@ -59,23 +59,23 @@ HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
   return hn::LoadU(d, from);
 }
 
-/// Whether a store leaves its line in the cache, or goes past it to memory; the latter needs 64-byte aligned
-/// vectors, and a fence before anybody is told that the block is there. `unfenced` leaves that to the caller.
-enum class Way { cached, streaming, unfenced };
+/// Whether a store leaves its line in the cache or bypasses it (streaming). Streaming needs 64-byte aligned
+/// vectors and a fence before another thread reads the block; `unfenced` leaves the fence to the caller.
+enum class StoreMode { cached, streaming, unfenced };
 
 // Half of an SSE vector cannot be streamed: Highway would write all of it.
-template <Way kWay, class V, class D>
+template <StoreMode kMode, class V, class D>
 HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
-  if constexpr (kWay != Way::cached && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
+  if constexpr (kMode != StoreMode::cached && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
     hn::Stream(v, d, to);
   } else {
     hn::StoreU(v, d, to);
   }
 }
 
-template <Way kWay = Way::cached, class D>
+template <StoreMode kMode = StoreMode::cached, class D>
 HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D>* to) {
-  put<kWay>(v, d, to);
+  put<kMode>(v, d, to);
 }
 
 // Vectors of double also read and write float.
@@ -84,7 +84,8 @@ HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
 }
 
-template <Way kWay = Way::cached, class D, std::enable_if_t<std::is_same_v<hn::TFromD<D>, double>, int> = 0>
+template <StoreMode kMode = StoreMode::cached, class D,
+          std::enable_if_t<std::is_same_v<hn::TFromD<D>, double>, int> = 0>
 HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // whose DemoteTo makes large numbers finite
   alignas(16) double lanes[hn::MaxLanes(D())];
@@ -92,7 +93,7 @@ HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
   for (std::size_t i = 0; i < hn::Lanes(D()); ++i) to[i] = static_cast<float>(lanes[i]);
 #else
   const hn::Rebind<float, D> df;
-  put<kWay>(hn::DemoteTo(df, v), df, to);
+  put<kMode>(hn::DemoteTo(df, v), df, to);
 #endif
 }
 
@@ -102,10 +103,10 @@ HWY_INLINE auto load_bits(D, const std::uint16_t* from) {
   return hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(hn::Rebind<std::uint16_t, D>(), from));
 }
 
-template <Way kWay, class D, class V>
+template <StoreMode kMode, class D, class V>
 HWY_INLINE void store_bits(D, V bits, std::uint16_t* to) {
   const hn::Rebind<std::uint16_t, D> d16;
-  put<kWay>(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<D>(), bits)), d16, to);
+  put<kMode>(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<D>(), bits)), d16, to);
 }
 
 template <class D>
@@ -122,12 +123,12 @@ HWY_INLINE auto round_number(D, hn::Vec<D> v) {
   return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
 }
 
-template <Way kWay = Way::cached, class D>
+template <StoreMode kMode = StoreMode::cached, class D>
 HWY_INLINE void store(D d, hn::Vec<D> v, BFloat16* to) {
   const hn::RebindToUnsigned<D> du;
   const auto nan = hn::Or(hn::BitCast(du, v), hn::Set(du, 0x400000));
   const auto bits = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), nan, round_number(d, v));
-  store_bits<kWay>(d, hn::ShiftRight<16>(bits), &to->bits);
+  store_bits<kMode>(d, hn::ShiftRight<16>(bits), &to->bits);
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -140,10 +141,10 @@ HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
       d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
-template <Way kWay = Way::cached, class D>
+template <StoreMode kMode = StoreMode::cached, class D>
 HWY_INLINE void store(D, hn::Vec<D> v, Half* to) {
   const hn::Rebind<hwy::float16_t, D> d16;
-  put<kWay>(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(to));
+  put<kMode>(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(to));
 }
 
 #else
@@ -169,7 +170,7 @@ HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   return hn::BitCast(d, hn::Or(sign, value));
 }
 
-template <Way kWay = Way::cached, class D>
+template <StoreMode kMode = StoreMode::cached, class D>
 HWY_INLINE void store(D d, hn::Vec<D> v, Half* to) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
@@ -186,7 +187,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, Half* to) {
                         half);
   const auto nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1FF)), hn::Set(du, 0x7E00));
   half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(compared, hn::Set(di, 0x7F800000))), nan, half);
-  store_bits<kWay>(d, hn::Or(sign, half), &to->bits);
+  store_bits<kMode>(d, hn::Or(sign, half), &to->bits);
 }
 
 #endif
@@ -224,11 +225,11 @@ struct Odd {
 };
 
 // A NaN that was computed from bfloat16 has zeros where rounding adds, and needs no care.
-template <Way kWay, class D>
+template <StoreMode kMode, class D>
 HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) {
   const hn::Repartition<std::uint16_t, D> d16;
   const auto low = hn::ShiftRight<16>(round_number(d, even));
-  put<kWay>(hn::OddEven(hn::BitCast(d16, round_number(d, odd)), hn::BitCast(d16, low)), d16, &to->bits);
+  put<kMode>(hn::OddEven(hn::BitCast(d16, round_number(d, odd)), hn::BitCast(d16, low)), d16, &to->bits);
 }
 
 #endif
@@ -236,24 +237,24 @@ HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) 
 /// out[i] = f(d, i, loader) for i = 0 .. count-1, in strides of d's lanes; f gets its inputs by loader(d,
 /// pointer + i). What does not fill a vector runs through one-lane vectors, so that an element's result
 /// depends neither on its place nor on the length of vectors.
-template <typename L, Way kWay = Way::cached, typename T, typename F>
+template <typename L, StoreMode kMode = StoreMode::cached, typename T, typename F>
 HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   const hn::ScalableTag<L> d;
   const hn::CappedTag<L, 1> one;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
-  if constexpr (kWay != Way::cached)
+  if constexpr (kMode != StoreMode::cached)
     for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % 64 != 0; ++i)
       store(one, f(one, i, Whole()), out + i);
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<T, BFloat16>)
     if constexpr (std::is_invocable_v<F, decltype(d), std::size_t, Even>)
       for (; i + 2 * lanes <= count; i += 2 * lanes)
-        store_words<kWay>(d, f(d, i, Even()), f(d, i, Odd()), out + i);
+        store_words<kMode>(d, f(d, i, Even()), f(d, i, Odd()), out + i);
 #endif
-  for (; i + lanes <= count; i += lanes) store<kWay>(d, f(d, i, Whole()), out + i);
+  for (; i + lanes <= count; i += lanes) store<kMode>(d, f(d, i, Whole()), out + i);
   for (; i < count; ++i) store(one, f(one, i, Whole()), out + i);
-  if constexpr (kWay == Way::streaming) hwy::FlushStream();
+  if constexpr (kMode == StoreMode::streaming) hwy::FlushStream();
 }
 
 /// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns how many elements
@@ -280,7 +281,7 @@ HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, float* sums, const Va
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -10,7 +10,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 // Eight lanes on every target, in one vector or several: sums then have the same order everywhere.
@@ -192,11 +192,11 @@ double loss_here(LinearLoss loss, const LinearSamples& samples, const double* x)
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 void check(LinearLoss loss, const LinearSamples& samples) {
@@ -227,5 +227,5 @@ double linear_loss(LinearLoss loss, const LinearSamples& samples, const double* 
   return choose(kTable)(loss, samples, x);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

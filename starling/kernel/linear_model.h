@@ -5,7 +5,7 @@
 
 #include "starling/base/dtype.h"
 
-namespace starling {
+namespace starling::kernel {
 
 /// What a linear model pays for a sample with margin m = row . x: log(1 + exp(-m)), the row multiplied by its
 /// label +1 or -1 beforehand, or (m - target)^2 / 2.
@@ -31,4 +31,4 @@ void linear_gradient(DType dtype, LinearLoss loss, const LinearSamples& samples,
 /// The sum of the samples' losses, in float64.
 double linear_loss(LinearLoss loss, const LinearSamples& samples, const double* x);
 
-}  // namespace starling
+}  // namespace starling::kernel

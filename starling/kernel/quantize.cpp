@@ -14,7 +14,7 @@
 #include "starling/kernel/sums.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 // Several vectors at once, since a minimum takes longer than it takes to start the next.
@@ -75,7 +75,7 @@ void dequantize_uint8_here(const std::uint8_t* in, std::size_t count, Uint8Steps
     const auto code = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, in + i)));
     return hn::Div(hn::Add(code, hn::Set(d, steps.lower)), hn::Set(d, steps.scale));
   };
-  if (streaming) return map<float, Way::unfenced>(out, count, one_vector);
+  if (streaming) return map<float, StoreMode::unfenced>(out, count, one_vector);
   map<float>(out, count, one_vector);
 }
 
@@ -105,7 +105,7 @@ void pack_signs_here(const float* in, std::size_t count, std::uint8_t* bits, flo
   }
 }
 
-template <Way kWay>
+template <StoreMode kWay>
 void unpack_signs_to(const std::uint8_t* bits, std::size_t count, float scale, float* out) {
   const Floats d;
   const hn::RebindToUnsigned<Floats> du;
@@ -128,8 +128,8 @@ void unpack_signs_to(const std::uint8_t* bits, std::size_t count, float scale, f
 
 void unpack_signs_here(const std::uint8_t* bits, std::size_t count, float scale, float* out, bool streaming) {
   if (streaming && reinterpret_cast<std::uintptr_t>(out) % 64 == 0)
-    return unpack_signs_to<Way::unfenced>(bits, count, scale, out);
-  unpack_signs_to<Way::cached>(bits, count, scale, out);
+    return unpack_signs_to<StoreMode::unfenced>(bits, count, scale, out);
+  unpack_signs_to<StoreMode::cached>(bits, count, scale, out);
 }
 
 // Sixteen blocks of Philox. Words stand in the lower halves of 64-bit lanes, which is all that a product
@@ -213,7 +213,7 @@ void dequantize_levels_to(const Code* in, std::size_t count, float step, float* 
     const auto code = hn::PromoteTo(hn::RebindToSigned<decltype(d)>(), hn::LoadU(dcode, in + i));
     return hn::Mul(hn::ConvertTo(d, code), hn::Set(d, step));
   };
-  if (streaming) return map<float, Way::unfenced>(out, count, one_vector);
+  if (streaming) return map<float, StoreMode::unfenced>(out, count, one_vector);
   map<float>(out, count, one_vector);
 }
 
@@ -227,11 +227,11 @@ void dequantize_levels16_here(const std::int16_t* in, std::size_t count, float s
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 
 ValueRange value_range(const float* in, std::size_t count) {
   static constexpr decltype(&HWY_STATIC_DISPATCH(value_range_here)) kTable[] =
@@ -311,5 +311,5 @@ void finish_streaming() {
   hwy::FlushStream();
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

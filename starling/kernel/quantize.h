@@ -3,12 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "starling/base/floors.h"
 #include "starling/kernel/store.h"
 
 // What codecs do with every element. The bits are the same on every instruction set and for every alignment.
 // Chunks are short, so who says Store::streaming also says finish_streaming() after the last of them.
 
-namespace starling {
+namespace starling::kernel {
 
 struct ValueRange {
   float least;
@@ -63,7 +64,7 @@ void dequantize_levels(const std::int8_t* in, std::size_t count, float step, flo
 void dequantize_levels(const std::int16_t* in, std::size_t count, float step, float* out,
                        Store store = Store::cached);
 
-/// Makes sure that what was streamed is in memory, before anybody is told of it.
+/// Fences streaming stores: call it before another thread learns of the data.
 void finish_streaming();
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -9,7 +9,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 struct Sum {
@@ -84,11 +84,11 @@ void divide_here(DType dtype, void* data, double number, std::size_t count) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 
 std::string name(Reduction reduction) {
   switch (reduction) {
@@ -134,5 +134,5 @@ void scale(DType dtype, void* data, double factor, std::size_t count) {
   combine(dtype, data, {&term, 1}, count);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <string>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 
-namespace starling {
+namespace starling::kernel {
 
 /// How blocks become one. The average is a sum that is divided at the end, by whoever knows the number.
 enum class Reduction { sum, min, max, average };
@@ -19,9 +19,19 @@ std::string name(Reduction reduction);
 /// are IEEE 754-2019's minimum and maximum: a NaN on either side gives a NaN, and -0.0 is less than +0.0, so
 /// that the order of the operands does not matter.
 void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count);
+inline void reduce(Reduction reduction, Buffer accumulator, ConstBuffer in) {
+  reduce(reduction, accumulator.dtype, accumulator.host_data(), in.host_data(), accumulator.count);
+}
 
 /// data[i] *= factor, rounded as combine() rounds; throws InvalidArgument for integers, whose average is not
 /// an integer.
 void scale(DType dtype, void* data, double factor, std::size_t count);
+inline void scale(Buffer x, double factor) {
+  scale(x.dtype, x.host_data(), factor, x.count);
+}
 
+}  // namespace starling::kernel
+
+namespace starling {
+using kernel::Reduction;
 }  // namespace starling

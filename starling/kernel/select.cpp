@@ -13,7 +13,7 @@
 #include "starling/kernel/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 template <class D>
@@ -72,11 +72,11 @@ void take_here(const float* in, std::size_t count, Cut cut, std::uint32_t* indic
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 // A magnitude has 31 bits: 11 leading ones are counted over all elements, ten and ten more over what is left.
@@ -132,5 +132,5 @@ void take_largest(const float* in, std::size_t count, Cut cut, std::uint32_t* in
   choose(kTable)(in, count, cut, indices, values);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

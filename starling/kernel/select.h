@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace starling {
+#include "starling/base/floors.h"
+
+namespace starling::kernel {
 
 /// What separates the k largest magnitudes from the rest: all above `magnitude` (the bits of |x|, which
 /// ascend as |x| does, with NaN above infinity), and the first `ties` of those that equal it.
@@ -19,4 +21,4 @@ Cut cut_of_largest(const float* in, std::size_t count, std::size_t k);
 /// The elements that a cut leaves, in their order: as many as cut_of_largest() was asked for.
 void take_largest(const float* in, std::size_t count, Cut cut, std::uint32_t* indices, float* values);
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace starling {
+namespace starling::kernel {
 
 /// Whether a result shall be left in the cache. `automatic` writes past it when the blocks of the call are
 /// too large for it anyway and `out` is none of the inputs; who splits a large block into calls says
@@ -13,4 +13,4 @@ enum class Store { automatic, cached, streaming };
 /// hold.
 inline constexpr std::size_t kStreamingBytes = std::size_t{48} << 20;
 
-}  // namespace starling
+}  // namespace starling::kernel

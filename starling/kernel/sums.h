@@ -5,7 +5,7 @@
 
 // How kernels sum float32 quickly, in one order for all instruction sets.
 
-namespace starling {
+namespace starling::kernel {
 
 inline constexpr std::size_t kSums = 64;
 
@@ -26,4 +26,4 @@ double sum_in_pieces(std::size_t count, const Add& add) {
   return total;
 }
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::kernel {
 
 namespace {
 
@@ -70,4 +70,4 @@ std::string name(Target target) {
   return "target " + std::to_string(static_cast<int>(target));
 }
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::kernel {
 
 /// The instruction sets that the kernels are compiled for, worst first. `baseline` is what the compiler may
 /// use everywhere. Results are the same on all of them, so that nobody but tests and benchmarks has to
@@ -21,4 +21,4 @@ void use_target(Target target);
 
 std::string name(Target target);
 
-}  // namespace starling
+}  // namespace starling::kernel

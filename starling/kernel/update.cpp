@@ -10,10 +10,29 @@
 #include <vector>
 
 #include "starling/kernel/average.h"
+#include "starling/kernel/element_rules.h"
 #include "starling/kernel/lanes-inl.h"
 
+#ifndef STARLING_KERNEL_UPDATE_HOST_PASS
+#define STARLING_KERNEL_UPDATE_HOST_PASS
+namespace starling::kernel {
+
+// An UpdatePass whose buffers have been found to be in host memory.
+struct HostPass {
+  std::span<const Term> from;
+  const void* gradient;
+  double gradient_scale;
+  void* x;
+  void* copy;
+  std::size_t count;
+  bool* nonfinite;
+};
+
+}  // namespace starling::kernel
+#endif
+
 HWY_BEFORE_NAMESPACE();
-namespace starling {
+namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
 // A multiply and an add, each rounded on its own.
@@ -24,17 +43,17 @@ HWY_INLINE V times_plus(V a, V b, V c) {
 
 // The loop that all updates share: what to do with (y, g) is the rule's. Several terms are an average.
 template <typename T, std::size_t kTerms, SumForm kForm, typename Rule>
-void stride_through(const Stride& stride, const Rule& rule) {
+void pass_through(const HostPass& pass, const Rule& rule) {
   std::array<const T*, kTerms> from{};
   std::array<T, kTerms> weight{};
   for (std::size_t t = 0; t < kTerms; ++t) {
-    from[t] = static_cast<const T*>(stride.from[t].data);
-    weight[t] = static_cast<T>(stride.from[t].weight);
+    from[t] = static_cast<const T*>(pass.from[t].data);
+    weight[t] = static_cast<T>(pass.from[t].weight);
   }
-  const auto* gradient = static_cast<const T*>(stride.gradient);
-  const auto scale = static_cast<T>(stride.gradient_scale);
-  auto* x = static_cast<T*>(stride.x);
-  auto* copy = static_cast<T*>(stride.copy);
+  const auto* gradient = static_cast<const T*>(pass.gradient);
+  const auto scale = static_cast<T>(pass.gradient_scale);
+  auto* x = static_cast<T*>(pass.x);
+  auto* copy = static_cast<T*>(pass.copy);
   // next - next is +0 for every finite number and a NaN otherwise.
   const auto one_vector = [&](auto d, std::size_t i, auto& odd) HWY_ATTR {
     auto y = hn::LoadU(d, from[0] + i);
@@ -62,25 +81,25 @@ void stride_through(const Stride& stride, const Rule& rule) {
   auto odd = hn::Zero(d);
   auto odd_rest = hn::Zero(one);
   std::size_t i = 0;
-  for (; i + lanes <= stride.count; i += lanes) one_vector(d, i, odd);
-  for (; i < stride.count; ++i) one_vector(one, i, odd_rest);
+  for (; i + lanes <= pass.count; i += lanes) one_vector(d, i, odd);
+  for (; i < pass.count; ++i) one_vector(one, i, odd_rest);
   const bool finite = hn::AllTrue(d, hn::Eq(odd, hn::Zero(d))) && hn::GetLane(odd_rest) == T(0);
-  if (!finite && stride.nonfinite != nullptr) *stride.nonfinite = true;
+  if (!finite && pass.nonfinite != nullptr) *pass.nonfinite = true;
 }
 
 template <typename T, typename Rule>
-void stride_with(const Stride& stride, const Rule& rule) {
-  switch (stride.from.size()) {
+void pass_with(const HostPass& pass, const Rule& rule) {
+  switch (pass.from.size()) {
     case 1:
-      return stride_through<T, 1, SumForm::products>(stride, rule);
+      return pass_through<T, 1, SumForm::products>(pass, rule);
     case 2:
-      return stride_through<T, 2, SumForm::average>(stride, rule);
+      return pass_through<T, 2, SumForm::average>(pass, rule);
     case 3:
-      if (SumPlan(dtype_of<T>, stride.from).form == SumForm::mean)
-        return stride_through<T, 3, SumForm::mean>(stride, rule);
-      return stride_through<T, 3, SumForm::average>(stride, rule);
+      if (SumPlan(dtype_of<T>, pass.from).form == SumForm::mean)
+        return pass_through<T, 3, SumForm::mean>(pass, rule);
+      return pass_through<T, 3, SumForm::average>(pass, rule);
     default:
-      return stride_through<T, 4, SumForm::average>(stride, rule);
+      return pass_through<T, 4, SumForm::average>(pass, rule);
   }
 }
 
@@ -104,21 +123,10 @@ struct SgdStep {
 };
 
 template <typename T>
-struct AdamNumbers {
-  T beta1, rest1, beta2, rest2, eps, weight_decay, shrink, step_size, root;
-  bool decoupled;
-
-  AdamNumbers(const AdamRule& rule, long t)
-      : beta1(static_cast<T>(rule.beta1)),
-        rest1(static_cast<T>(1 - rule.beta1)),
-        beta2(static_cast<T>(rule.beta2)),
-        rest2(static_cast<T>(1 - rule.beta2)),
-        eps(static_cast<T>(rule.eps)),
-        weight_decay(static_cast<T>(rule.weight_decay)),
-        shrink(static_cast<T>(1 - rule.lr * rule.weight_decay)),
-        step_size(static_cast<T>(rule.lr / (1 - std::pow(rule.beta1, static_cast<double>(t))))),
-        root(static_cast<T>(std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(t))))),
-        decoupled(rule.decoupled) {}
+struct AdamVectors : rules::AdamNumbers<T> {
+  using Numbers = rules::AdamNumbers<T>;
+  using Numbers::Numbers, Numbers::beta1, Numbers::rest1, Numbers::beta2, Numbers::rest2, Numbers::eps,
+      Numbers::weight_decay, Numbers::shrink, Numbers::step_size, Numbers::root, Numbers::decoupled;
 
   template <class D, class V = hn::Vec<D>>
   HWY_INLINE void decay(D d, V& y, V& g) const {
@@ -145,7 +153,7 @@ struct AdamNumbers {
 
 template <typename T>
 struct AdamStep {
-  AdamNumbers<T> numbers;
+  AdamVectors<T> numbers;
   T* m;
   T* v;
 
@@ -162,7 +170,7 @@ struct AdamStep {
 
 template <typename T>
 struct AccumAdamStep {
-  AdamNumbers<T> numbers;
+  AdamVectors<T> numbers;
   T share;  // 1 / s
   bool fold;
   T* m;
@@ -186,45 +194,45 @@ struct AccumAdamStep {
 };
 
 template <typename T>
-void sgd_as(const Stride& stride, const SgdRule& rule, void* m, bool first) {
-  stride_with<T>(stride, SgdStep<T>{static_cast<T>(rule.lr), static_cast<T>(rule.momentum),
-                                    static_cast<T>(1 - rule.dampening), static_cast<T>(rule.weight_decay),
-                                    rule.nesterov, first, rule.momentum != 0 ? static_cast<T*>(m) : nullptr});
+void sgd_as(const HostPass& pass, const SgdRule& rule, void* m, bool first) {
+  pass_with<T>(pass, SgdStep<T>{static_cast<T>(rule.lr), static_cast<T>(rule.momentum),
+                                static_cast<T>(1 - rule.dampening), static_cast<T>(rule.weight_decay),
+                                rule.nesterov, first, rule.momentum != 0 ? static_cast<T*>(m) : nullptr});
 }
-void sgd_here(bool wide, const Stride& stride, const SgdRule& rule, void* m, bool first) {
-  wide ? sgd_as<double>(stride, rule, m, first) : sgd_as<float>(stride, rule, m, first);
-}
-
-template <typename T>
-void adam_as(const Stride& stride, const AdamRule& rule, void* m, void* v, long t) {
-  stride_with<T>(stride, AdamStep<T>{{rule, t}, static_cast<T*>(m), static_cast<T*>(v)});
-}
-void adam_here(bool wide, const Stride& stride, const AdamRule& rule, void* m, void* v, long t) {
-  wide ? adam_as<double>(stride, rule, m, v, t) : adam_as<float>(stride, rule, m, v, t);
+void sgd_here(bool wide, const HostPass& pass, const SgdRule& rule, void* m, bool first) {
+  wide ? sgd_as<double>(pass, rule, m, first) : sgd_as<float>(pass, rule, m, first);
 }
 
 template <typename T>
-void accum_adam_as(const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum, long t, long s,
+void adam_as(const HostPass& pass, const AdamRule& rule, void* m, void* v, long t) {
+  pass_with<T>(pass, AdamStep<T>{{rule, t}, static_cast<T*>(m), static_cast<T*>(v)});
+}
+void adam_here(bool wide, const HostPass& pass, const AdamRule& rule, void* m, void* v, long t) {
+  wide ? adam_as<double>(pass, rule, m, v, t) : adam_as<float>(pass, rule, m, v, t);
+}
+
+template <typename T>
+void accum_adam_as(const HostPass& pass, const AdamRule& rule, void* m, void* v, void* sum, long t, long s,
                    bool fold) {
-  stride_with<T>(stride, AccumAdamStep<T>{{rule, t},
-                                          static_cast<T>(1 / static_cast<double>(s)),
-                                          fold,
-                                          static_cast<T*>(m),
-                                          static_cast<T*>(v),
-                                          static_cast<T*>(sum)});
+  pass_with<T>(pass, AccumAdamStep<T>{{rule, t},
+                                      static_cast<T>(1 / static_cast<double>(s)),
+                                      fold,
+                                      static_cast<T*>(m),
+                                      static_cast<T*>(v),
+                                      static_cast<T*>(sum)});
 }
-void accum_adam_here(bool wide, const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum,
+void accum_adam_here(bool wide, const HostPass& pass, const AdamRule& rule, void* m, void* v, void* sum,
                      long t, long s, bool fold) {
-  wide ? accum_adam_as<double>(stride, rule, m, v, sum, t, s, fold)
-       : accum_adam_as<float>(stride, rule, m, v, sum, t, s, fold);
+  wide ? accum_adam_as<double>(pass, rule, m, v, sum, t, s, fold)
+       : accum_adam_as<float>(pass, rule, m, v, sum, t, s, fold);
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace starling
+}  // namespace starling::kernel
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 bool wide(DType dtype, const char* kernel) {
@@ -236,26 +244,31 @@ bool wide(DType dtype, const char* kernel) {
 // A block, or an average of four at most: another sum is added up in `x` first, piece by piece through the
 // cache.
 template <typename Kernel>
-void in_few_terms(DType dtype, const Stride& stride, const Kernel& kernel) {
-  if (stride.from.empty()) throw InvalidArgument("an update needs something to start from");
+void in_few_terms(const UpdatePass& given, const Kernel& kernel) {
+  if (given.from.empty()) throw InvalidArgument("an update needs something to start from");
+  check_on_host(given.from);
   constexpr std::size_t kMostTerms = 4;
-  const SumPlan plan(dtype, stride.from);
-  if (stride.from.size() == 1 || (plan.form != SumForm::products && stride.from.size() <= kMostTerms)) {
-    Stride ordered = stride;
+  const DType dtype = given.x.dtype;
+  const HostPass pass{given.from,          given.gradient.host_data(), given.gradient_scale,
+                      given.x.host_data(), given.copy.host_data(),     given.x.count,
+                      given.nonfinite};
+  const SumPlan plan(dtype, pass.from);
+  if (pass.from.size() == 1 || (plan.form != SumForm::products && pass.from.size() <= kMostTerms)) {
+    HostPass ordered = pass;
     ordered.from = plan.terms;
     return kernel(ordered, std::size_t{0});
   }
   constexpr std::size_t kPieceElements = 4096;
   const std::size_t element = size_of(dtype);
-  for (std::size_t begin = 0; begin < stride.count; begin += kPieceElements) {
-    Stride piece = stride;
-    piece.count = std::min(kPieceElements, stride.count - begin);
+  for (std::size_t begin = 0; begin < pass.count; begin += kPieceElements) {
+    HostPass piece = pass;
+    piece.count = std::min(kPieceElements, pass.count - begin);
     const auto at = [&](auto* pointer) { return pointer == nullptr ? nullptr : pointer + begin * element; };
-    std::vector<Term> terms(stride.from.begin(), stride.from.end());
+    std::vector<Term> terms(pass.from.begin(), pass.from.end());
     for (Term& term : terms) term.data = at(static_cast<const std::byte*>(term.data));
-    piece.gradient = at(static_cast<const std::byte*>(stride.gradient));
-    piece.x = at(static_cast<std::byte*>(stride.x));
-    piece.copy = at(static_cast<std::byte*>(stride.copy));
+    piece.gradient = at(static_cast<const std::byte*>(pass.gradient));
+    piece.x = at(static_cast<std::byte*>(pass.x));
+    piece.copy = at(static_cast<std::byte*>(pass.copy));
     combine(dtype, piece.x, terms, piece.count, Store::cached);
     const Term whole{piece.x, 1};
     piece.from = {&whole, 1};
@@ -263,34 +276,34 @@ void in_few_terms(DType dtype, const Stride& stride, const Kernel& kernel) {
   }
 }
 
-void* offset(void* state, std::size_t bytes) {
-  return state == nullptr ? nullptr : static_cast<std::byte*>(state) + bytes;
+void* offset(Buffer state, std::size_t bytes) {
+  return state.address() == nullptr ? nullptr : state.host_bytes() + bytes;
 }
 
 }  // namespace
 
-void sgd_update(DType dtype, const Stride& stride, const SgdRule& rule, void* m, bool first) {
-  const bool is_wide = wide(dtype, "sgd");
+void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first) {
+  const bool is_wide = wide(pass.x.dtype, "sgd");
   static constexpr decltype(&HWY_STATIC_DISPATCH(sgd_here)) kTable[] = STARLING_TARGETS_OF(sgd_here);
-  in_few_terms(dtype, stride, [&](const Stride& piece, std::size_t at) {
+  in_few_terms(pass, [&](const HostPass& piece, std::size_t at) {
     choose(kTable)(is_wide, piece, rule, offset(m, at), first);
   });
 }
 
-void adam_update(DType dtype, const Stride& stride, const AdamRule& rule, void* m, void* v, long t) {
-  const bool is_wide = wide(dtype, "adam");
+void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, long t) {
+  const bool is_wide = wide(pass.x.dtype, "adam");
   static constexpr decltype(&HWY_STATIC_DISPATCH(adam_here)) kTable[] = STARLING_TARGETS_OF(adam_here);
-  in_few_terms(dtype, stride, [&](const Stride& piece, std::size_t at) {
+  in_few_terms(pass, [&](const HostPass& piece, std::size_t at) {
     choose(kTable)(is_wide, piece, rule, offset(m, at), offset(v, at), t);
   });
 }
 
-void accum_adam_update(DType dtype, const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum,
-                       long t, long s, bool fold) {
-  const bool is_wide = wide(dtype, "accum-adam");
+void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
+                       long s, bool fold) {
+  const bool is_wide = wide(pass.x.dtype, "accum-adam");
   static constexpr decltype(&HWY_STATIC_DISPATCH(accum_adam_here)) kTable[] =
       STARLING_TARGETS_OF(accum_adam_here);
-  in_few_terms(dtype, stride, [&](const Stride& piece, std::size_t at) {
+  in_few_terms(pass, [&](const HostPass& piece, std::size_t at) {
     choose(kTable)(is_wide, piece, rule, offset(m, at), offset(v, at), offset(sum, at), t, s, fold);
   });
 }
@@ -316,5 +329,5 @@ double sum_of_squares(DType dtype, const void* data, std::size_t count) {
                                        : squares_of(static_cast<const float*>(data), count);
 }
 
-}  // namespace starling
+}  // namespace starling::kernel
 #endif

@@ -3,21 +3,20 @@
 #include <cstddef>
 #include <span>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 #include "starling/kernel/combine.h"
 
-namespace starling {
+namespace starling::kernel {
 
-/// One run of parameters on its way through a local optimizer, in one pass: y = combine() of `from`, bit for
-/// bit, then x <- y + U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as
-/// the memory that neighbours read). `x` may be one of the summands. float32 or float64.
-struct Stride {
+/// One run of parameters in a local optimizer's pass: y = combine() of `from`, bit for bit, then x <- y +
+/// U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as the memory that
+/// neighbours read). `x` may be one of the summands. float32 or float64; type and count are x's.
+struct UpdatePass {
   std::span<const Term> from;
-  const void* gradient = nullptr;
+  ConstBuffer gradient;
   double gradient_scale = 1;
-  void* x = nullptr;
-  void* copy = nullptr;
-  std::size_t count = 0;
+  Buffer x;
+  Buffer copy = {};
   /// Where given, set to true when an element of the result is infinite or not a number.
   bool* nonfinite = nullptr;
 };
@@ -31,8 +30,8 @@ struct SgdRule {
   double weight_decay = 0;
   bool nesterov = false;
 };
-/// `m` is not touched without momentum. `first`: m <- d, as torch begins.
-void sgd_update(DType dtype, const Stride& stride, const SgdRule& rule, void* m, bool first);
+/// `m` is not touched without momentum, and may be empty then. `first`: m <- d, as torch begins.
+void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first);
 
 /// torch's Adam, or AdamW where `decoupled`. `t` counts from 1.
 struct AdamRule {
@@ -43,15 +42,18 @@ struct AdamRule {
   double weight_decay = 0;
   bool decoupled = false;
 };
-void adam_update(DType dtype, const Stride& stride, const AdamRule& rule, void* m, void* v, long t);
+void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, long t);
 
 /// Adam whose moments take up the mean gradient of s steps only: m and v of this step are made from the kept
 /// ones and not kept; `sum` gathers g / s, and when `fold`, it goes into the moments and becomes zero. `t`
 /// counts folds, from 1.
-void accum_adam_update(DType dtype, const Stride& stride, const AdamRule& rule, void* m, void* v, void* sum,
-                       long t, long s, bool fold);
+void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
+                       long s, bool fold);
 
 /// The sum of squares, in float64; the same whatever the instruction set.
 double sum_of_squares(DType dtype, const void* data, std::size_t count);
+inline double sum_of_squares(ConstBuffer x) {
+  return sum_of_squares(x.dtype, x.host_data(), x.count);
+}
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/launch/fd.h"
+#include "starling/base/os/descriptor.h"
 
 namespace starling::launch {
 namespace {
@@ -54,8 +54,8 @@ std::optional<std::string> address_towards(const std::string& host) {
   if (getaddrinfo(host.c_str(), "9", &wanted, &all) != 0) return std::nullopt;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(all, freeaddrinfo);
   for (const addrinfo* one = all; one != nullptr; one = one->ai_next) {
-    // A connected datagram socket has chosen its route, without a packet.
-    const Fd socket(::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    // connect() on a datagram socket chooses the route without sending a packet.
+    const Descriptor socket(::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage mine{};
     socklen_t size = sizeof mine;
     auto* any = reinterpret_cast<sockaddr*>(&mine);
@@ -77,7 +77,7 @@ std::string address_of_interface(const std::string& name) {
     if (one.interface == name) return one.address;
     if (std::ranges::find(names, one.interface) == names.end()) names.push_back(one.interface);
   }
-  throw InvalidArgument(fmt::format("this machine has no interface '{}' with an address; it has {}", name,
+  throw InvalidArgument(fmt::format("this machine has no interface '{}' with an address; valid: {}", name,
                                     names.empty() ? "none" : join_words(names)));
 }
 

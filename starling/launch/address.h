@@ -5,8 +5,8 @@
 
 namespace starling::launch {
 
-/// The address of this machine from which it would send to `host`, a name or an address; nothing where the
-/// name is not known or no way leads there. Nothing is sent.
+/// The local address from which this machine would send to `host`, a name or an address. Empty if the name
+/// cannot be resolved or there is no route. Nothing is sent.
 std::optional<std::string> address_towards(const std::string& host);
 
 bool is_loopback(const std::string& address);
@@ -15,7 +15,7 @@ bool is_loopback(const std::string& address);
 /// interfaces.
 std::string address_of_interface(const std::string& name);
 
-/// The interface that has this address; "" for none.
+/// The interface that has this address; "" if none has.
 std::string interface_with(const std::string& address);
 
 }  // namespace starling::launch

@@ -9,7 +9,7 @@
 namespace starling::launch {
 
 std::vector<int> allowed_cpus() {
-  // The kernel wants a set at least as large as its own, which nothing tells.
+  // The kernel requires a set at least as large as its own, whose size is not known.
   for (std::size_t limit = 1024; limit <= (std::size_t{1} << 20); limit *= 2) {
     cpu_set_t* set = CPU_ALLOC(limit);
     if (set == nullptr) throw Error("out of memory");
@@ -22,9 +22,9 @@ std::vector<int> allowed_cpus() {
     CPU_FREE(set);
     if (result == 0) return cpus;
     if (error != EINVAL)
-      throw Error(std::string("cannot tell which CPUs may be used: ") + std::strerror(error));
+      throw Error(std::string("cannot determine the usable CPUs: ") + std::strerror(error));
   }
-  throw Error("cannot tell which CPUs may be used: there are too many");
+  throw Error("cannot determine the usable CPUs: there are too many");
 }
 
 std::vector<int> share_of_cpus(const std::vector<int>& cpus, Rank rank, Rank n) {

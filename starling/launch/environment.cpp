@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
-#include "starling/launch/fd.h"
+#include "starling/base/os/descriptor.h"
 
 namespace starling::launch {
 namespace {
 
-constexpr std::array<std::string_view, 9> kOurs = {"STARLING_RANK",    "STARLING_SIZE", "STARLING_JOB",
-                                                   "STARLING_PART",    "RANK",          "WORLD_SIZE",
-                                                   "LOCAL_WORLD_SIZE", "LOCAL_RANK",    "STARLING_LAUNCHER"};
+constexpr std::array<std::string_view, 9> kSetByLauncher = {
+    "STARLING_RANK", "STARLING_SIZE",    "STARLING_JOB", "STARLING_PART",    "RANK",
+    "WORLD_SIZE",    "LOCAL_WORLD_SIZE", "LOCAL_RANK",   "STARLING_LAUNCHER"};
 
 bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
@@ -26,10 +26,10 @@ bool names(const std::string& entry, std::string_view name) {
 
 }  // namespace
 
-// Rank 0 will bind it in a moment. A machine without sockets still runs what needs none.
+// Rank 0 will bind the port soon. Without sockets, returns the usual port: the job may not need one.
 int free_port() {
   constexpr int kUsual = 29500;
-  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -59,10 +59,10 @@ void add_user_variables(Environment& environment, const std::vector<std::string>
   for (const std::string& assignment : assignments) {
     const std::size_t equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw InvalidArgument(fmt::format("--env wants NAME=VALUE, not '{}'", assignment));
+      throw InvalidArgument(fmt::format("--env needs NAME=VALUE, not '{}'", assignment));
     const std::string_view name = std::string_view(assignment).substr(0, equals);
-    if (std::ranges::find(kOurs, name) != kOurs.end())
-      throw InvalidArgument(fmt::format("--env cannot set {}: starling run gives it its value", name));
+    if (std::ranges::find(kSetByLauncher, name) != kSetByLauncher.end())
+      throw InvalidArgument(fmt::format("--env cannot set {}: starling run sets it", name));
     environment.set(name, std::string_view(assignment).substr(equals + 1));
   }
 }
@@ -80,14 +80,14 @@ Environment job_environment(const std::string& token, Rank n, std::size_t cpus,
   return environment;
 }
 
-Environment rank_environment(const Environment& job, const RankPlace& place) {
+Environment rank_environment(const Environment& job, const RankNumbers& numbers) {
   Environment environment = job;
   for (const std::string_view name : {"STARLING_RANK", "RANK"})
-    environment.set(name, std::to_string(place.rank));
+    environment.set(name, std::to_string(numbers.rank));
   for (const std::string_view name : {"STARLING_SIZE", "WORLD_SIZE"})
-    environment.set(name, std::to_string(place.size));
-  environment.set("LOCAL_RANK", std::to_string(place.local_rank));
-  environment.set("LOCAL_WORLD_SIZE", std::to_string(place.local_size));
+    environment.set(name, std::to_string(numbers.size));
+  environment.set("LOCAL_RANK", std::to_string(numbers.local_rank));
+  environment.set("LOCAL_WORLD_SIZE", std::to_string(numbers.local_size));
   return environment;
 }
 
@@ -98,7 +98,7 @@ Environment rank_environment(const Environment& job, Rank rank, Rank n) {
 std::string random_token() {
   std::array<std::uint64_t, 2> bits{};
   if (getrandom(bits.data(), sizeof bits, 0) != static_cast<ssize_t>(sizeof bits))
-    throw Error(fmt::format("no random numbers: {}", std::strerror(errno)));
+    throw Error(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
   return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
 }
 

@@ -3,17 +3,18 @@
 #include <string>
 #include <sys/types.h>
 
-#include "starling/launch/fd.h"
+#include "starling/base/os/descriptor.h"
 
 namespace starling::launch {
 
-/// A process that outlives a launcher's SIGKILL. The kernel then kills the ranks (PR_SET_PDEATHSIG) but not
-/// what they started; the guard kills everything that carries the job's mark in its environment.
+/// A helper process that cleans up if the launcher is killed by SIGKILL. The kernel then kills the ranks
+/// (PR_SET_PDEATHSIG) but not their children; the guard kills all processes with the job's mark in their
+/// environment.
 class Guard {
  public:
-  /// `assignment` is the mark: STARLING_JOB=token, or of one host's part STARLING_PART=name.
+  /// `assignment` is the mark: STARLING_JOB=token, or STARLING_PART=name for the part of a job on one host.
   explicit Guard(const std::string& assignment);
-  /// Sends it home: nothing is killed.
+  /// Dismisses the guard: it kills nothing.
   ~Guard();
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
@@ -22,7 +23,7 @@ class Guard {
 
  private:
   pid_t pid_ = -1;
-  Fd leash_;
+  Descriptor control_;
 };
 
 }  // namespace starling::launch

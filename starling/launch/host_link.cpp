@@ -6,7 +6,7 @@
 namespace starling::launch {
 namespace {
 
-constexpr std::size_t kLongestHead = 64;
+constexpr std::size_t kLongestRecordHead = 64;
 
 }  // namespace
 
@@ -14,23 +14,23 @@ HostLink::HostLink(const HostPlan& plan, Rank first, Ends ends, Sink& out, Sink&
     : name_(plan.name),
       first_(first),
       ranks_(plan.ranks),
-      orders_(std::move(ends.orders)),
+      requests_(std::move(ends.requests)),
       records_(std::move(ends.records)),
-      to_it_(std::make_unique<Sink>(orders_.get())),
-      lines_(LineSplitter::kLongest + kLongestHead),
-      words_(label_heads(plan.name, static_cast<std::size_t>(first)), Fd(), out, std::move(ends.errors), err,
-             Fd()) {
-  to_it_->append(plan.greeting);
+      input_(std::make_unique<Sink>(requests_.get())),
+      lines_(LineSplitter::kLongest + kLongestRecordHead),
+      messages_(label_heads(plan.name, static_cast<std::size_t>(first)), Descriptor(), out,
+                std::move(ends.errors), err, Descriptor()) {
+  input_->append(plan.start_message);
 }
 
-bool HostLink::read_records(const std::function<void(const Record&)>& take) {
+bool HostLink::read_records(const std::function<void(const HostRecord&)>& take) {
   const auto on_line = [&](std::string_view line, bool ended) {
     const auto record = parse_record(line);
-    if (record && (record->kind == RecordKind::up || has(record->rank))) {
+    if (record && (record->kind == HostRecordKind::up || has(record->rank))) {
       up_ = true;
       take(*record);
     } else if (!line.empty()) {
-      words_.add(0, line, ended);
+      messages_.add(0, line, ended);
     }
   };
   static thread_local std::array<char, 64 * 1024> buffer;

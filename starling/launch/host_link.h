@@ -5,19 +5,21 @@
 #include <string>
 #include <sys/types.h>
 
+#include "starling/base/os/pipe.h"
+#include "starling/launch/host_protocol.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/output.h"
-#include "starling/launch/pipe.h"
-#include "starling/launch/wire.h"
 
 namespace starling::launch {
 
-/// The way to one host of a job: a process, such as ssh, through which its launcher hears orders and answers.
+/// The connection to one host of a job: a child process such as ssh, through which the host's launcher
+/// receives requests and sends records. Owned by Job.
 class HostLink {
  public:
-  /// The ends of its pipes that are ours. What it says beside records goes to the sinks behind its name.
+  /// Our ends of the child's pipes. Output that is not a record goes to the sinks, labelled with the host's
+  /// name.
   struct Ends {
-    Fd orders, records, errors;
+    Descriptor requests, records, errors;
   };
   HostLink(const HostPlan& plan, Rank first, Ends ends, Sink& out, Sink& err);
 
@@ -25,25 +27,25 @@ class HostLink {
   Rank first() const { return first_; }
   Rank last() const { return first_ + ranks_ - 1; }
   bool has(Rank rank) const { return rank >= first() && rank <= last(); }
-  /// Whether its launcher has started all of its ranks.
+  /// Whether the host's launcher has started all of its ranks.
   bool up() const { return up_; }
 
-  /// Orders and records stay in order; nothing blocks.
-  void send(const Order& order) { to_it_->append(encode(order)); }
-  Sink& to_it() { return *to_it_; }
+  /// Never blocks; requests stay in order.
+  void send(const SignalRequest& request) { input_->append(encode(request)); }
+  Sink& input() { return *input_; }
   int records() const { return records_.get(); }
-  /// Reads some of what is there now; false where that is nothing.
-  bool read_records(const std::function<void(const Record&)>& take);
-  /// What it said beside records.
-  RankOutput& words() { return words_; }
+  /// Reads available records; false if there are none.
+  bool read_records(const std::function<void(const HostRecord&)>& take);
+  /// Its output that is not a record.
+  RankOutput& messages() { return messages_; }
 
  private:
   std::string name_;
   Rank first_, ranks_;
-  Fd orders_, records_;
-  std::unique_ptr<Sink> to_it_;
+  Descriptor requests_, records_;
+  std::unique_ptr<Sink> input_;
   LineSplitter lines_;
-  RankOutput words_;
+  RankOutput messages_;
   bool up_ = false;
 };
 

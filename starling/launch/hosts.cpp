@@ -19,12 +19,12 @@ Rank ranks_of(const std::string& word, std::string_view count) {
   if (result.ec != std::errc() || result.ptr != count.data() + count.size() || ranks < 1 ||
       ranks > kMostRanks)
     throw InvalidArgument(
-        fmt::format("--hosts: '{}' has '{}' behind its colon, not a number of ranks from 1 to {}", word,
+        fmt::format("--hosts: '{}' has '{}' after its colon; valid is a number of ranks from 1 to {}", word,
                     count, kMostRanks));
   return ranks;
 }
 
-// A name with colons of its own is in brackets.
+// A name that contains colons is in brackets.
 HostShare parse_host(const std::string& word, const std::string& all) {
   HostShare share;
   std::string_view rest = word;
@@ -46,12 +46,12 @@ HostShare parse_host(const std::string& word, const std::string& all) {
     throw InvalidArgument(
         fmt::format("--hosts: '{}' has a host without a name; valid is, for instance, a:2,b:2", all));
   if (share.name.starts_with('-') || share.name.find_first_of(kBlanks) != std::string::npos)
-    throw InvalidArgument(
-        fmt::format("--hosts: '{}' is no host's name: it begins with a dash or has blanks", share.name));
+    throw InvalidArgument(fmt::format(
+        "--hosts: '{}' is not a valid host name: it begins with a dash or contains blanks", share.name));
   if (rest.empty()) return share;
   if (!rest.starts_with(':'))
-    throw InvalidArgument(
-        fmt::format("--hosts: '{}' goes on behind its bracket; valid is [{}]:2", word, share.name));
+    throw InvalidArgument(fmt::format("--hosts: '{}' has unexpected text after its bracket; valid is [{}]:2",
+                                      word, share.name));
   share.ranks = ranks_of(word, rest.substr(1));
   return share;
 }
@@ -66,14 +66,14 @@ std::vector<HostShare> parse_hosts(const std::string& text) {
     HostShare share = parse_host(text.substr(begin, end - begin), text);
     if (std::ranges::find(hosts, share.name, &HostShare::name) != hosts.end())
       throw InvalidArgument(
-          fmt::format("--hosts: '{}' is there twice; all ranks of a host are one number, as in {}:4",
-                      share.name, share.name));
+          fmt::format("--hosts: '{}' appears twice; give all ranks of a host at once, as in {}:4", share.name,
+                      share.name));
     all += share.ranks;
     hosts.push_back(std::move(share));
     begin = end + 1;
   }
   if (all > kMostRanks)
-    throw InvalidArgument(fmt::format("--hosts: {} ranks in all; {} are the most", all, kMostRanks));
+    throw InvalidArgument(fmt::format("--hosts: {} ranks in total; the maximum is {}", all, kMostRanks));
   return hosts;
 }
 
@@ -99,14 +99,14 @@ std::vector<std::string> split_words(const std::string& text) {
       quote = c;
     } else if (c == '\\' && quote != '\'') {
       if (++i == text.size()) throw InvalidArgument(fmt::format("'{}' ends in a backslash", text));
-      // Between double quotes it is one itself, unless it protects a quote or a backslash.
+      // Between double quotes a backslash is literal, unless it escapes a quote or a backslash.
       if (quote == '"' && text[i] != '"' && text[i] != '\\') words.back() += c;
       words.back() += text[i];
     } else {
       words.back() += c;
     }
   }
-  if (quote != 0) throw InvalidArgument(fmt::format("'{}' has a quote {} that does not end", text, quote));
+  if (quote != 0) throw InvalidArgument(fmt::format("'{}' has an unterminated quote {}", text, quote));
   return words;
 }
 

@@ -7,21 +7,22 @@
 
 namespace starling::launch {
 
-/// A host of a job, and how many of its ranks run there.
+/// A host of a job and the number of ranks on it.
 struct HostShare {
-  std::string name;  // as ssh takes it, so perhaps user@name
+  std::string name;  // in the form of ssh: name or user@name
   Rank ranks = 1;
 };
 
 constexpr Rank kMostRanks = 10000;
 
-/// "a:2,b:2" or "a,[fe80::1]:4"; a number left out is 1. Throws InvalidArgument that names the word.
+/// Parses "a:2,b:2" or "a,[fe80::1]:4"; the default number is 1. Throws InvalidArgument that names the wrong
+/// part.
 std::vector<HostShare> parse_hosts(const std::string& text);
 
-/// Without the user.
+/// The host name without the user.
 std::string bare_name(const std::string& host);
 
-/// Words as a shell would part them: blanks, quotes and backslashes, nothing else. Throws InvalidArgument.
+/// Splits like a shell: blanks, quotes and backslashes, nothing else. Throws InvalidArgument.
 std::vector<std::string> split_words(const std::string& text);
 
 }  // namespace starling::launch

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -14,31 +13,33 @@
 #include <sys/wait.h>
 
 #include "starling/base/error.h"
+#include "starling/base/os/pipe.h"
+#include "starling/base/os/processes.h"
+#include "starling/base/system_error.h"
 #include "starling/launch/cpus.h"
-#include "starling/launch/pipe.h"
-#include "starling/launch/processes.h"
 
 namespace starling::launch {
 namespace {
 
-// Our end only does not block: the rank's writes do, as it expects.
+// Only our end is nonblocking: the rank's writes block, as it expects.
 Pipe output_pipe() {
   Pipe pipe = make_pipe();
   do_not_block(pipe.read_end);
   return pipe;
 }
 
-std::vector<Fd> open_logs(const std::string& folder, Rank n, bool append) {
-  std::vector<Fd> logs(static_cast<std::size_t>(n));
+std::vector<Descriptor> open_logs(const std::string& folder, Rank n, bool append) {
+  std::vector<Descriptor> logs(static_cast<std::size_t>(n));
   if (folder.empty()) return logs;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    throw InvalidArgument(fmt::format("cannot make the log folder '{}': {}", folder, error.message()));
+    throw InvalidArgument(fmt::format("cannot create the log folder '{}': {}", folder, error.message()));
   for (Rank rank = 0; rank < n; ++rank) {
     const std::string path = fmt::format("{}/rank-{}.log", folder, rank);
-    Fd log(open(path.c_str(), O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666));
-    if (!log) throw InvalidArgument(fmt::format("cannot write the log '{}': {}", path, std::strerror(errno)));
+    Descriptor log(
+        open(path.c_str(), O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666));
+    if (!log) throw SystemError(fmt::format("cannot write the log '{}'", path), errno);
     logs[static_cast<std::size_t>(rank)] = std::move(log);
   }
   return logs;
@@ -50,12 +51,12 @@ bool same_file(int a, int b) {
   return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-// A part's own processes: other parts of the job may run on this machine too, and outlive this one.
+// Marks the processes of one part: other parts of the job may run on this machine, too, and outlive this one.
 std::string part_name(const std::string& token, const JobPart& part) {
   return fmt::format("{}.{}", token, part.first);
 }
 
-// On the way to a host nothing is set but the token, by which the guard finds what is left of it.
+// A connection to a host gets only the token, by which the guard finds leftover processes.
 Environment environment_for(const LaunchOptions& options, const std::string& token, std::size_t cpus) {
   Environment environment;
   if (options.hosts.empty()) {
@@ -77,25 +78,25 @@ rlim_t Job::files_needed(Rank ranks) {
   return 4 * static_cast<rlim_t>(ranks) + 64;
 }
 
-Job::Job(const LaunchOptions& options, Takeover& takeover)
+Job::Job(const LaunchOptions& options, LauncherMode& mode)
     : options_(options),
       cpus_(allowed_cpus()),
       token_(options.token.empty() ? random_token() : options.token),
       environment_(environment_for(options, token_, cpus_.size())),
-      file_(find_program(options.command.front(), environment_.get("PATH"))),
-      spared_(descendants(getpid())),
-      takeover_(takeover),
+      file_(options.body ? "" : find_program(options.command.front(), environment_.get("PATH"))),
+      earlier_children_(descendants(getpid())),
+      mode_(mode),
       logs_(open_logs(options.log_dir, options.ranks, options.append_logs)),
       guard_(guarded(options, token_)),
       out_sink_(STDOUT_FILENO),
       err_sink_(STDERR_FILENO),
       err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? &out_sink_ : &err_sink_),
-      // At a terminal all ranks stay in our process group: only so may rank 0 read from it.
+      // At a terminal, all ranks stay in our process group, so that rank 0 may read from it.
       shares_group_(options.hosts.empty() && isatty(STDIN_FILENO) != 0),
       continues_(options.continues),
       deaths_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (!deaths_) throw Error(fmt::format("cannot watch processes: {}", std::strerror(errno)));
-  spared_.push_back(guard_.pid());
+  if (!deaths_) throw SystemError("cannot monitor processes", errno);
+  earlier_children_.push_back(guard_.pid());
   try {
     options_.hosts.empty() ? start_ranks() : start_hosts();
   } catch (...) {
@@ -104,9 +105,9 @@ Job::Job(const LaunchOptions& options, Takeover& takeover)
     throw;
   }
   if (options_.timeout) timeout_at_ = in_seconds(*options_.timeout);
-  takes_orders_ = options_.part.has_value();
-  // Behind whatever a login shell has said.
-  if (takes_orders_) out_sink_.append("\n" + record_head(RecordKind::up, 0) + "\n");
+  takes_signal_requests_ = options_.part.has_value();
+  // On a new line, after any output of a login shell.
+  if (takes_signal_requests_) out_sink_.append("\n" + record_head(HostRecordKind::up, 0) + "\n");
 }
 
 Job::Clock::time_point Job::in_seconds(double seconds) {
@@ -118,17 +119,18 @@ ChildPlan Job::common_plan() const {
   ChildPlan plan;
   plan.file = file_;
   plan.arguments = options_.command;
+  plan.body = options_.body;
   plan.environment = environment_.entries();
   plan.own_group = !shares_group_;
-  plan.default_sigpipe = takeover_.sigpipe_was_default();
-  plan.mask = takeover_.old_mask();
-  plan.files = takeover_.old_files();
+  plan.default_sigpipe = mode_.sigpipe_was_default();
+  plan.mask = mode_.old_mask();
+  plan.files = mode_.old_files();
   return plan;
 }
 
 void Job::start(const ChildPlan& plan) {
   const pid_t pid = start_child(plan);
-  Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u32 = static_cast<std::uint32_t>(children_.size());
@@ -136,15 +138,15 @@ void Job::start(const ChildPlan& plan) {
     const int error = errno;
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
-    throw Error(fmt::format("cannot watch process {}: {}", pid, std::strerror(error)));
+    throw SystemError(fmt::format("cannot monitor process {}", pid), error);
   }
   children_.push_back({pid, std::move(pidfd)});
   ++running_;
 }
 
 void Job::start_ranks() {
-  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!nothing) throw Error(fmt::format("cannot open /dev/null: {}", std::strerror(errno)));
+  const Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) throw SystemError("cannot open /dev/null", errno);
   open_notices();
   ChildPlan plan = common_plan();
   const JobPart part = options_.part.value_or(JobPart{0, options_.ranks});
@@ -152,17 +154,17 @@ void Job::start_ranks() {
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Pipe out = options_.share_output ? Pipe{} : output_pipe();
     Pipe err = options_.share_output ? Pipe{} : output_pipe();
-    const RankPlace place{part.first + rank, part.size, rank, options_.ranks};
-    plan.environment = rank_environment(environment_, place).entries();
+    const RankNumbers numbers{part.first + rank, part.size, rank, options_.ranks};
+    plan.environment = rank_environment(environment_, numbers).entries();
     if (options_.bind) plan.cpus = share_of_cpus(cpus_, rank, options_.ranks);
     plan.input = rank == 0 && !options_.part ? STDIN_FILENO : nothing.get();
     plan.output = options_.share_output ? STDOUT_FILENO : out.write_end.get();
     plan.error = options_.share_output ? STDERR_FILENO : err.write_end.get();
     start(plan);
     const auto number = static_cast<std::size_t>(rank);
-    // Records go one way, and so stay in order.
+    // All records use standard output, so that they stay in order.
     members_.push_back(
-        {RankOutput(options_.part ? record_heads(place.rank) : label_heads(std::to_string(rank), number),
+        {RankOutput(options_.part ? record_heads(numbers.rank) : label_heads(std::to_string(rank), number),
                     std::move(out.read_end), out_sink_, std::move(err.read_end),
                     options_.part ? out_sink_ : *err_, std::move(logs_[number]))});
     ++living_;
@@ -184,17 +186,17 @@ void Job::loop() {
 JobResult Job::run() {
   loop();
   for (Member& member : members_) member.output.finish();
-  for (HostLink& link : links_) link.words().finish();
+  for (HostLink& link : links_) link.messages().finish();
   report();
   flush();
   const int status = exit_status();
-  const bool asked = told_to_end_ != 0 || timed_out_ || second_interrupt_ || broken_pipe_;
+  const bool asked = end_signal_ != 0 || timed_out_ || second_interrupt_ || broken_pipe_;
   return {status, status != 0 && !asked};
 }
 
 int Job::milliseconds_to_deadline() const {
   Deadline next;
-  for (const Deadline& deadline : {timeout_at_, kill_at_, give_up_at_})
+  for (const Deadline& deadline : {timeout_at_, stop_at_, kill_at_, give_up_at_})
     if (deadline && (!next || *deadline < *next)) next = deadline;
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -222,14 +224,14 @@ void Job::wait_for_events() {
   watch_sink(err_sink_);
   for (Member& member : members_) watch_output(member.output);
   for (HostLink& link : links_) {
-    watch_sink(link.to_it());
-    watch_output(link.words());
+    watch_sink(link.input());
+    watch_output(link.messages());
     if (link.records() >= 0 && wants_records())
       watch(link.records(), POLLIN, [this, &link] { read_records(link); });
   }
   if (notices_.read_end) watch(notices_.read_end.get(), POLLIN, [this] { read_notices(); });
-  if (takes_orders_) watch(STDIN_FILENO, POLLIN, [this] { read_orders(); });
-  watch(takeover_.signals(), POLLIN, [this] { read_signals(); });
+  if (takes_signal_requests_) watch(STDIN_FILENO, POLLIN, [this] { read_signal_requests(); });
+  watch(mode_.signals(), POLLIN, [this] { read_signals(); });
   if (poll(polled.data(), polled.size(), milliseconds_to_deadline()) <= 0) return;
   for (std::size_t i = 0; i < polled.size(); ++i)
     if (polled[i].revents != 0) actions[i]();
@@ -247,12 +249,16 @@ void Job::check_clock() {
       stop();
     }
   }
+  if (passed(stop_at_)) {
+    if (!recently_signalled()) say("stopping " + living_ranks());
+    stop();
+  }
   if (passed(kill_at_)) {
     kill_at_.reset();
     if (sweeping_) {
       kill_leftovers();
     } else {
-      say(fmt::format("killing what does not end within {:g} s: {}", grace_, living_ranks()));
+      say(fmt::format("killing what did not end within {:g} s: {}", grace_, living_ranks()));
       kill_now();
     }
   }
@@ -264,7 +270,7 @@ void Job::check_clock() {
   }
 }
 
-// Nobody reads any more: end as a single program would, by SIGPIPE.
+// The reader of our output is gone: end the job, as SIGPIPE ends a single program.
 void Job::check_output() {
   if (out_sink_.error() != EPIPE || broken_pipe_) return;
   broken_pipe_ = true;

@@ -7,34 +7,35 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "starling/launch/child.h"
+#include "starling/base/os/child.h"
+#include "starling/base/os/pipe.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/guard.h"
 #include "starling/launch/host_link.h"
 #include "starling/launch/launcher.h"
+#include "starling/launch/launcher_mode.h"
 #include "starling/launch/output.h"
-#include "starling/launch/pipe.h"
-#include "starling/launch/takeover.h"
 
 namespace starling::launch {
 
 struct JobResult {
-  int status = 0;                 // the exit status of the launcher
-  bool failed_by_itself = false;  // not by the user's or the timeout's will
+  int status = 0;                 // exit status for the launcher
+  bool failed_by_itself = false;  // it was not ended by the user or the timeout
 };
 
-/// A running job: first its ranks run, then what they left behind is ended.
+/// A running job and its event loop: runs the ranks, then ends the processes that they left behind.
+/// Single-threaded; owned by launch().
 class Job {
  public:
-  /// How many file descriptors a launcher of so many ranks wants.
+  /// The number of file descriptors that a launcher of `ranks` ranks needs.
   static rlim_t files_needed(Rank ranks);
 
-  /// Starts the ranks; throws with nothing left running.
-  Job(const LaunchOptions& options, Takeover& takeover);
+  /// Starts the ranks. If it throws, no process is left running.
+  Job(const LaunchOptions& options, LauncherMode& mode);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Until everything is over.
+  /// Runs until all processes of the job have ended.
   JobResult run();
 
  private:
@@ -46,10 +47,10 @@ class Job {
     Ending ending{};
     bool alive = true;
   };
-  // A process that we started: a rank's own, or the way to a host.
+  // A child process: a rank, or the connection to a host.
   struct Child {
     pid_t pid;
-    Fd pidfd;
+    Descriptor pidfd;
     bool alive = true;
   };
   struct Failure {
@@ -63,7 +64,7 @@ class Job {
   void start(const ChildPlan& plan);
   static Clock::time_point in_seconds(double seconds);
 
-  // The loop.
+  // The event loop.
   void loop();
   void wait_for_events();
   int milliseconds_to_deadline() const;
@@ -76,28 +77,32 @@ class Job {
   void read_notices();
   void on_notice(char notice);
   /// Whether the others continue when a rank fails.
-  bool goes_on() const;
-  /// Whether a failed rank is no failure of the job, because the others have continued without it.
+  bool others_continue() const;
+  /// Whether a failed rank does not fail the job, because the others have continued without it.
   bool tolerates_failures() const;
-  // `how` is said at once; "" for nothing.
-  void fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output);
+  std::string continuing() const;
+  /// Seconds that the others have to end by themselves, or to announce that they continue.
+  double time_to_end() const;
+  // Prints `how` at once, unless it is empty.
+  void fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output,
+            bool never_started = false);
   void check_clock();
   void check_output();
 
-  // A job over several hosts: the launcher that was started by hand, and those of the hosts.
+  // Jobs over several hosts: the main launcher, and those of the hosts.
   void start_hosts();
   bool wants_records() const;
   void read_records(HostLink& link);
-  void on_record(HostLink& link, const Record& record);
+  void on_record(HostLink& link, const HostRecord& record);
   void on_link_end(std::size_t host, int status);
   void signal_hosts(int signal, bool whole_group);
-  void read_orders();
-  void on_order(const Order& order);
-  void tell_ended(Rank rank, int status);
+  void read_signal_requests();
+  void on_signal_request(const SignalRequest& request);
+  void report_exit(Rank rank, int status);
 
-  // Endings, from gentle to final.
+  // Ways to end the job, from gentle to final.
   void signal_ranks(int signal, bool whole_group);
-  bool just_told() const;
+  bool recently_signalled() const;
   void stop();
   void kill_after(double grace);
   void kill_now();
@@ -106,7 +111,7 @@ class Job {
   void stop_leftovers();
   void kill_leftovers();
 
-  // Words.
+  // Messages.
   void say(const std::string& text);
   std::string name_of(Rank rank) const;
   std::string living_ranks() const;
@@ -119,33 +124,34 @@ class Job {
   std::string token_;
   Environment environment_;
   std::string file_;
-  std::vector<pid_t> spared_;  // children from before the job, such as a shell's >(tee log)
-  Takeover& takeover_;
-  std::vector<Fd> logs_;
+  std::vector<pid_t> earlier_children_;  // children older than the job, e.g. >(tee log) of a shell
+  LauncherMode& mode_;
+  std::vector<Descriptor> logs_;
   Guard guard_;
   Sink out_sink_, err_sink_;
-  Sink* err_;  // out_sink_ where both are the same file, so that lines stay whole
+  Sink* err_;  // out_sink_ if both are the same file, so that lines are not mixed
   bool shares_group_;
-  Pipe notices_;  // of our own ranks; they inherit its write end
+  Pipe notices_;  // from local ranks, which inherit its write end
   bool continues_;
-  Fd deaths_;  // an epoll of pidfds: it hands them out in the order in which they died
+  int joining_ = 0;    // ranks that have announced that they join, less those that have joined
+  Descriptor deaths_;  // epoll of pidfds, which reports them in the order of their deaths
   std::vector<Member> members_;
-  std::vector<HostLink> links_;  // none where the ranks are our own children
-  std::vector<Child> children_;  // members_' or links_'
+  std::vector<HostLink> links_;  // empty if the ranks are direct children
+  std::vector<Child> children_;  // of members_ or of links_
   Rank living_ = 0;              // ranks
   std::size_t running_ = 0;      // children
-  bool takes_orders_ = false;
-  LineSplitter orders_;
+  bool takes_signal_requests_ = false;
+  LineSplitter request_lines_;
 
   bool sweeping_ = false, finished_ = false;
   bool stopping_ = false, killed_ = false, timed_out_ = false, broken_pipe_ = false;
   bool interrupted_ = false, second_interrupt_ = false;  // by SIGINT
-  int told_to_end_ = 0;                                  // the last signal of that kind that was passed on
-  Clock::time_point told_at_{};
-  std::vector<Failure> failures_;  // on their own account, in order
-  std::vector<pid_t> stopped_;     // leftovers that were sent SIGTERM
-  Deadline timeout_at_, kill_at_, give_up_at_;
-  double grace_ = 0;  // that ends at kill_at_
+  int end_signal_ = 0;                                   // the last terminating signal that was forwarded
+  Clock::time_point end_signal_at_{};
+  std::vector<Failure> failures_;  // not caused by the launcher, in order
+  std::vector<pid_t> stopped_;     // leftover processes that were sent SIGTERM
+  Deadline timeout_at_, stop_at_, kill_at_, give_up_at_;
+  double grace_ = 0;  // the grace period that ends at kill_at_
 };
 
 }  // namespace starling::launch

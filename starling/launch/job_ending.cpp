@@ -12,16 +12,16 @@
 
 #include "starling/base/error.h"
 #include "starling/base/launcher_notice.h"
+#include "starling/base/os/processes.h"
 #include "starling/launch/job.h"
-#include "starling/launch/processes.h"
 
-// How a job ends: signals, deaths, and what is left behind.
+// How a job ends: signals, deaths, and leftover processes.
 
 namespace starling::launch {
 
 void Job::read_signals() {
   signalfd_siginfo info;
-  while (read(takeover_.signals(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+  while (read(mode_.signals(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGCHLD) {
       reap();
     } else {
@@ -33,12 +33,12 @@ void Job::read_signals() {
 void Job::on_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGUSR1 || signal == SIGUSR2) {
-    signal_ranks(signal, false);  // helpers of a rank would die of it
+    signal_ranks(signal, false);  // other processes of a rank would die of it
     return;
   }
   if (signal == SIGTSTP) {
     signal_ranks(SIGSTOP, true);
-    raise(SIGSTOP);  // comes back with SIGCONT
+    raise(SIGSTOP);  // returns after SIGCONT
     signal_ranks(SIGCONT, true);
     return;
   }
@@ -48,16 +48,16 @@ void Job::on_signal(const signalfd_siginfo& info) {
     kill_now();
     return;
   }
-  told_to_end_ = signal;
-  told_at_ = Clock::now();
+  end_signal_ = signal;
+  end_signal_at_ = Clock::now();
   if (sweeping_) {
     kill_at_ = Clock::now();
-  } else if (signal != SIGINT) {  // whoever has typed that may type it again
+  } else if (signal != SIGINT) {  // the user may press Ctrl-C again
     kill_after(options_.signal_grace);
   }
-  // The terminal has told everyone in its foreground group already.
-  const bool told = shares_group_ && info.ssi_code == SI_KERNEL;
-  if (!told) signal_ranks(signal, true);
+  // The terminal has already signalled its whole foreground group.
+  const bool already_signalled = shares_group_ && info.ssi_code == SI_KERNEL;
+  if (!already_signalled) signal_ranks(signal, true);
 }
 
 void Job::signal_ranks(int signal, bool whole_group) {
@@ -66,7 +66,7 @@ void Job::signal_ranks(int signal, bool whole_group) {
     if (child.alive) kill(whole_group && !shares_group_ ? -child.pid : child.pid, signal);
 }
 
-// Ranks first and in the order of their deaths, then orphans that we were given.
+// Reaps ranks first, in the order of their deaths, then adopted orphans.
 void Job::reap() {
   while (true) {
     collect_dead();
@@ -101,12 +101,12 @@ void Job::on_exit(Rank rank, int status) {
   member.ending.status = status;
   --living_;
   for (const int which : {0, 1}) member.output.read_some(which, 1 << 20);
-  read_notices();  // what it said before it ended
-  if (options_.part) tell_ended(rank, status);
+  read_notices();  // sent before the rank ended
+  if (options_.part) report_exit(rank, status);
   if (options_.on_exit) options_.on_exit(rank);
   if (!member.ending.failed()) return;
-  // With our own streams only those who were killed have not told it themselves; the last one is in the
-  // report.
+  // With shared streams, only killed ranks have not printed their failure; the failure of the last rank is in
+  // the final report.
   const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
   const char* verb = member.ending.signal() != 0 ? "was killed" : "failed";
   fail(name_of(rank), news && !options_.part ? fmt::format("{} ({})", verb, member.ending.text()) : "",
@@ -117,8 +117,8 @@ void Job::open_notices() {
   int ends[2];
   struct stat file {};
   if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    return;  // they do without
-  notices_ = {Fd(ends[0]), Fd(ends[1])};
+    return;  // notices are optional
+  notices_ = {Descriptor(ends[0]), Descriptor(ends[1])};
   if (fstat(ends[1], &file) != 0 || fcntl(ends[1], F_SETFD, 0) != 0) return;
   environment_.set(kLauncherVariable, fmt::format("{}:{}:{}", ends[1], file.st_dev, file.st_ino));
 }
@@ -128,54 +128,89 @@ void Job::read_notices() {
   while (notices_.read_end && recv(notices_.read_end.get(), &notice, 1, 0) == 1) on_notice(notice);
 }
 
-// On its host a part's launcher only passes it on.
+// The launcher of a part forwards notices to the main launcher.
 void Job::on_notice(char notice) {
-  if (notice != static_cast<char>(LauncherNotice::goes_on) &&
-      notice != static_cast<char>(LauncherNotice::needs_everybody))
+  const auto kind = static_cast<LauncherNotice>(notice);
+  bool news = true;
+  if (kind == LauncherNotice::joins) {
+    ++joining_;
+  } else if (kind == LauncherNotice::joined) {
+    --joining_;
+  } else if (kind == LauncherNotice::continues_after_failure || kind == LauncherNotice::needs_all_ranks) {
+    const bool continues = kind == LauncherNotice::continues_after_failure;
+    news = std::exchange(continues_, continues) != continues;
+  } else {
     return;
-  const bool told = notice == static_cast<char>(LauncherNotice::goes_on);
-  const bool news = std::exchange(continues_, told) != told;
+  }
+  if (stop_at_) stop_at_ = in_seconds(time_to_end());
+  if (stop_at_ && others_continue()) {  // a rank failed before the flock had announced it
+    stop_at_.reset();
+    say(continuing());
+  }
   if (options_.part && news)
-    out_sink_.append(record_head(RecordKind::notice, options_.part->first) + notice + "\n");
+    out_sink_.append(record_head(HostRecordKind::notice, options_.part->first) + notice + "\n");
 }
 
-bool Job::goes_on() const {
-  return options_.on_failure == OnFailure::go_on || (options_.on_failure == OnFailure::as_told && continues_);
+// Ranks that join cannot announce anything yet: they meet without the dead ones, or fail, within a time of
+// their own. The ranks that failed may have been joining, too.
+double Job::time_to_end() const {
+  constexpr double kJoining = 60;
+  const bool joining = joining_ > static_cast<int>(failures_.size());
+  return joining ? std::max(kJoining, options_.grace) : options_.grace;
+}
+
+bool Job::others_continue() const {
+  return options_.on_failure == OnFailure::keep_going ||
+         (options_.on_failure == OnFailure::as_announced && continues_);
 }
 
 bool Job::tolerates_failures() const {
-  return continues_ && options_.on_failure != OnFailure::stop && told_to_end_ == 0;
+  return continues_ && options_.on_failure != OnFailure::stop && end_signal_ == 0;
 }
 
-// A line of progress that a rank has drawn on the terminal makes room.
+// Overwrites a progress line that a rank has drawn on the terminal.
 void Job::say(const std::string& text) {
   const bool over_progress = options_.share_output && isatty(STDERR_FILENO) != 0;
   err_->append(fmt::format("{}starling: {}\n", over_progress ? "\r\033[K" : "", text));
 }
 
-void Job::fail(const std::string& who, const std::string& how, const Ending& ending,
-               const RankOutput& output) {
-  if (stopping_ || killed_) return;
-  failures_.push_back({who, ending, &output});
-  std::string rest;
-  if (living_ > 0 && goes_on()) {
-    rest = fmt::format("; continuing with {} rank{}", living_, living_ == 1 ? "" : "s");
-    if (!options_.after_death.empty()) rest += ", " + options_.after_death;
-  } else if (living_ > 0) {
-    rest = "; stopping the others";
-  }
-  if (!how.empty() && !just_told()) say(fmt::format("{} {}{}", who, how, rest));
-  if (!goes_on() && living_ > 0) stop();
+std::string Job::continuing() const {
+  const std::string text = fmt::format("continuing with {} rank{}", living_, living_ == 1 ? "" : "s");
+  return options_.after_death.empty() ? text : text + ", " + options_.after_death;
 }
 
-bool Job::just_told() const {
-  return told_to_end_ != 0 && Clock::now() < told_at_ + std::chrono::seconds(10);
+// Survivors may still tell that they continue, or have an error to print: they are not stopped at once,
+// unless that was asked for. Those that fail meanwhile are in the report only.
+void Job::fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output,
+               bool never_started) {
+  if (stopping_ || killed_) return;
+  failures_.push_back({who, ending, &output});
+  if (stop_at_ && !never_started) return;
+  const bool at_once = options_.on_failure == OnFailure::stop || never_started;
+  std::string rest;
+  if (living_ > 0 && others_continue()) {
+    rest = "; " + continuing();
+  } else if (living_ > 0) {
+    rest = at_once ? "; stopping the others" : fmt::format("; the others have {:g} s to end", time_to_end());
+  }
+  if (!how.empty() && !recently_signalled()) say(fmt::format("{} {}{}", who, how, rest));
+  if (others_continue() || living_ == 0) return;
+  if (at_once) {
+    stop();
+  } else {
+    stop_at_ = in_seconds(time_to_end());
+  }
+}
+
+bool Job::recently_signalled() const {
+  return end_signal_ != 0 && Clock::now() < end_signal_at_ + std::chrono::seconds(10);
 }
 
 void Job::stop() {
   stopping_ = true;
-  // Who is just saving its work because of a SIGINT needs no SIGTERM on top.
-  if (!just_told() || timed_out_) signal_ranks(SIGTERM, true);
+  stop_at_.reset();
+  // A rank that saves its work after SIGINT must not get a SIGTERM in addition.
+  if (!recently_signalled() || timed_out_) signal_ranks(SIGTERM, true);
   kill_after(options_.grace);
 }
 
@@ -186,8 +221,9 @@ void Job::kill_after(double grace) {
 }
 
 void Job::kill_now() {
-  constexpr double kPatience = 10;  // a process in the hands of a broken driver does not die at all
+  constexpr double kPatience = 10;  // a process in uninterruptible sleep may never die
   killed_ = true;
+  stop_at_.reset();
   if (!give_up_at_) give_up_at_ = in_seconds(kPatience);
   kill_at_.reset();
   signal_ranks(SIGKILL, true);
@@ -195,12 +231,13 @@ void Job::kill_now() {
 }
 
 std::vector<pid_t> Job::leftovers() const {
-  return descendants(getpid(), spared_);
+  return descendants(getpid(), earlier_children_);
 }
 
 void Job::sweep() {
   sweeping_ = true;
   kill_at_.reset();
+  stop_at_.reset();
   timeout_at_.reset();
   if (killed_ || second_interrupt_) {
     kill_leftovers();
@@ -210,7 +247,7 @@ void Job::sweep() {
   stop_leftovers();
 }
 
-// Called again at every death: a process may have forked just before it died.
+// Repeated at every death: a process may have forked just before it died.
 void Job::stop_leftovers() {
   const auto pids = leftovers();
   for (const pid_t pid : pids) {
@@ -221,7 +258,7 @@ void Job::stop_leftovers() {
   finished_ = pids.empty();
 }
 
-// Called again at every death, too: what a killed process had started is ours by then.
+// Repeated at every death, too: children of killed processes have become our children by then.
 void Job::kill_leftovers() {
   const auto pids = leftovers();
   for (const pid_t pid : pids) kill(pid, SIGKILL);
@@ -256,9 +293,9 @@ void Job::report() {
     say(fmt::format("standard output is incomplete: {}", std::strerror(error)));
   if (timed_out_ || second_interrupt_ || options_.part) return;
   const bool ended_by_signal =
-      told_to_end_ != 0 && (failures_.empty() ? killed_ : failures_.front().ending.signal() == told_to_end_);
+      end_signal_ != 0 && (failures_.empty() ? killed_ : failures_.front().ending.signal() == end_signal_);
   if (ended_by_signal) {
-    say(fmt::format("stopped by {}", signal_name(told_to_end_)));
+    say(fmt::format("stopped by {}", signal_name(end_signal_)));
     return;
   }
   if (options_.share_output || failures_.empty()) return;
@@ -275,23 +312,26 @@ void Job::report() {
                   lines.empty() ? "it printed nothing" : "its last lines:"));
   for (const std::string& line : lines) err_->append("    " + line + "\n");
   std::vector<std::string> others;
-  for (std::size_t i = 1; i < failures_.size(); ++i)
+  constexpr std::size_t kMostNames = 8;
+  for (std::size_t i = 1; i < failures_.size() && i <= kMostNames; ++i)
     others.push_back(fmt::format("{} ({})", failures_[i].who, failures_[i].ending.text()));
+  if (failures_.size() > kMostNames + 1)
+    others.push_back(fmt::format("and {} more", failures_.size() - kMostNames - 1));
   if (!others.empty()) say("failed later: " + join_words(others));
 }
 
-// Waits for a slow reader, but not against the user's will.
+// Waits for a slow reader, unless the user or the timeout has ended the job.
 void Job::flush() {
   const bool bounded = killed_ || timed_out_;
   const auto limit = in_seconds(options_.grace);
   for (Sink* sink : {&out_sink_, &err_sink_}) {
     while (sink->waiting()) {
-      pollfd polled[2] = {{sink->fd(), POLLOUT, 0}, {takeover_.signals(), POLLIN, 0}};
+      pollfd polled[2] = {{sink->fd(), POLLOUT, 0}, {mode_.signals(), POLLIN, 0}};
       if (bounded && limit <= Clock::now()) return;
       if (poll(polled, 2, bounded ? 100 : -1) < 0 && errno != EINTR) return;
       if (polled[0].revents != 0) sink->write_some();
       signalfd_siginfo info;
-      while (polled[1].revents != 0 && read(takeover_.signals(), &info, sizeof info) > 0)
+      while (polled[1].revents != 0 && read(mode_.signals(), &info, sizeof info) > 0)
         if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM) return;
     }
   }
@@ -303,7 +343,7 @@ int Job::exit_status() const {
   const auto went_well = [](const Member& member) { return !member.ending.failed(); };
   if (tolerates_failures() && std::ranges::any_of(members_, went_well)) return 0;
   if (!failures_.empty()) return failures_.front().ending.exit_status();
-  if (killed_ && told_to_end_ != 0) return 128 + told_to_end_;
+  if (killed_ && end_signal_ != 0) return 128 + end_signal_;
   if (broken_pipe_) return 128 + SIGPIPE;
   return out_sink_.error() != 0 ? 1 : 0;
 }

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/base/os/pipe.h"
 #include "starling/launch/job.h"
-#include "starling/launch/pipe.h"
 
-// A job over several hosts: the launcher that was started by hand has their launchers as children, through
-// ssh or its like; those have the ranks, report their output and endings, and do to them what they are told.
+// A job over several hosts. The main launcher starts one launcher per host through ssh or a similar program;
+// those start the ranks, report their output and exits, and forward signals to them.
 
 namespace starling::launch {
 
@@ -39,72 +39,72 @@ void Job::start_hosts() {
         *err_);
     for (Rank rank = first; rank < first + host.ranks; ++rank, ++living_) {
       const auto number = static_cast<std::size_t>(rank);
-      members_.push_back({RankOutput(label_heads(std::to_string(rank), number), Fd(), out_sink_, Fd(), *err_,
-                                     std::move(logs_[number]))});
+      members_.push_back({RankOutput(label_heads(std::to_string(rank), number), Descriptor(), out_sink_,
+                                     Descriptor(), *err_, std::move(logs_[number]))});
     }
   }
 }
 
-// Who stopped reading our output stops the ranks', too, but not the end of the job.
+// If our output is not read, stops reading the ranks' output, too, except while the job is being ended.
 bool Job::wants_records() const {
   return killed_ || timed_out_ || !(out_sink_.full() || err_->full());
 }
 
 void Job::read_records(HostLink& link) {
-  link.read_records([&](const Record& record) { on_record(link, record); });
+  link.read_records([&](const HostRecord& record) { on_record(link, record); });
   for (Rank rank = link.first(); rank <= link.last(); ++rank)
     members_[static_cast<std::size_t>(rank)].output.write_log();
 }
 
-void Job::on_record(HostLink& link, const Record& record) {
+void Job::on_record(HostLink& link, const HostRecord& record) {
   Member& member = members_[static_cast<std::size_t>(std::max(record.rank, link.first()))];
-  if (record.kind == RecordKind::up) return;
-  if (record.kind == RecordKind::notice) {
+  if (record.kind == HostRecordKind::up) return;
+  if (record.kind == HostRecordKind::notice) {
     if (!record.text.empty()) on_notice(record.text.front());
     return;
   }
-  if (record.kind == RecordKind::ended) {
+  if (record.kind == HostRecordKind::ended) {
     int status = 0;
     std::from_chars(record.text.data(), record.text.data() + record.text.size(), status);
     if (member.alive) on_exit(record.rank, status);
     return;
   }
-  if (out_sink_.full() && (killed_ || timed_out_)) return;  // nobody reads, and nobody waits for that
-  const bool is_error = record.kind == RecordKind::err || record.kind == RecordKind::err_piece;
-  const bool whole = record.kind == RecordKind::out || record.kind == RecordKind::err;
+  if (out_sink_.full() && (killed_ || timed_out_)) return;  // unread output must not delay the end
+  const bool is_error = record.kind == HostRecordKind::err || record.kind == HostRecordKind::err_piece;
+  const bool whole = record.kind == HostRecordKind::out || record.kind == HostRecordKind::err;
   member.output.add(is_error ? 1 : 0, record.text, whole);
 }
 
-// Its ranks have ended before it, unless it could not start them or was cut off.
+// The ranks of a host end before the connection, unless they could not be started or the connection broke.
 void Job::on_link_end(std::size_t host, int status) {
   HostLink& link = links_[host];
-  while (link.read_records([&](const Record& record) { on_record(link, record); })) {
+  while (link.read_records([&](const HostRecord& record) { on_record(link, record); })) {
   }
-  link.words().read_some(1, 1 << 20);
+  link.messages().read_some(1, 1 << 20);
   std::vector<std::string> lost;
   for (Rank rank = link.first(); rank <= link.last(); ++rank) {
     Member& member = members_[static_cast<std::size_t>(rank)];
     member.output.write_log();
     if (!member.alive) continue;
     member.alive = false;
-    // Who says that all is well although ranks are missing is not believed.
+    // A connection that ends with status 0 although ranks are missing counts as failed.
     member.ending.status = status == 0 ? 1 << 8 : status;
     --living_;
     lost.push_back(std::to_string(rank));
     if (options_.on_exit) options_.on_exit(rank);
   }
   if (lost.empty()) return;
-  const std::string way = std::filesystem::path(options_.command.front()).filename().string();
-  const std::string how = fmt::format("{}: {}", way, Ending{status}.text());
+  const std::string program = std::filesystem::path(options_.command.front()).filename().string();
+  const std::string how = fmt::format("{}: {}", program, Ending{status}.text());
   const Ending ending{status == 0 ? 1 << 8 : status};
   fail("host " + link.name(),
        link.up()
            ? fmt::format("was lost with rank{} {} ({})", lost.size() == 1 ? "" : "s", join_words(lost), how)
            : fmt::format("did not start its ranks ({})", how),
-       ending, link.words());
+       ending, link.messages(), !link.up());
 }
 
-// What is on its way to a host is not there yet to take orders: it is ended here.
+// A connection whose launcher has not started yet cannot take requests: its local process gets the signal.
 void Job::signal_hosts(int signal, bool whole_group) {
   const bool ends =
       signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT || signal == SIGKILL;
@@ -118,18 +118,19 @@ void Job::signal_hosts(int signal, bool whole_group) {
   }
 }
 
-// At a host: from the launcher that has started us.
-void Job::read_orders() {
+// On a host: requests of the main launcher.
+void Job::read_signal_requests() {
   char buffer[4096];
   const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got > 0) {
-    orders_.feed(std::string_view(buffer, static_cast<std::size_t>(got)), [&](std::string_view line, bool) {
-      if (const auto order = parse_order(line)) on_order(*order);
-    });
+    request_lines_.feed(std::string_view(buffer, static_cast<std::size_t>(got)),
+                        [&](std::string_view line, bool) {
+                          if (const auto request = parse_signal_request(line)) on_signal_request(*request);
+                        });
     return;
   }
-  takes_orders_ = false;  // it is gone, or the way to it is
+  takes_signal_requests_ = false;  // the main launcher or the connection to it is gone
   if (sweeping_) {
     kill_at_ = Clock::now();
   } else {
@@ -137,18 +138,18 @@ void Job::read_orders() {
   }
 }
 
-void Job::on_order(const Order& order) {
-  if (order.signal == SIGKILL) {
+void Job::on_signal_request(const SignalRequest& request) {
+  if (request.signal == SIGKILL) {
     kill_now();
   } else if (sweeping_) {
-    if (order.signal == SIGTERM || order.signal == SIGINT) kill_at_ = Clock::now();
+    if (request.signal == SIGTERM || request.signal == SIGINT) kill_at_ = Clock::now();
   } else {
-    signal_ranks(order.signal, order.whole_group);
+    signal_ranks(request.signal, request.whole_group);
   }
 }
 
-void Job::tell_ended(Rank rank, int status) {
-  out_sink_.append(record_head(RecordKind::ended, options_.part->first + rank) + std::to_string(status) +
+void Job::report_exit(Rank rank, int status) {
+  out_sink_.append(record_head(HostRecordKind::ended, options_.part->first + rank) + std::to_string(status) +
                    "\n");
 }
 

@@ -9,58 +9,65 @@
 
 namespace starling::launch {
 
-/// A host of a job: its launcher is started through another program, such as ssh, and told what to do.
+/// A host of a job, whose launcher is started through another program, such as ssh.
 struct HostPlan {
   std::string name;
-  Rank ranks = 1;        // there
-  std::string line;      // for its shell: starts its launcher
-  std::string greeting;  // for that one's standard input; see launch/wire.h
+  Rank ranks = 1;             // on this host
+  std::string line;           // shell command that starts its launcher
+  std::string start_message;  // for the launcher's standard input; see launch/host_protocol.h
 };
 
-/// The ranks of this launcher are some of a job over several hosts.
+/// The part of a multi-host job that this launcher runs.
 struct JobPart {
-  Rank first = 0;  // the rank of the first here
-  Rank size = 1;   // of the whole job
+  Rank first = 0;  // the first rank of this part
+  Rank size = 1;   // ranks of the whole job
 };
 
-/// What becomes of the other ranks when one fails.
+/// What happens to the other ranks when one fails.
 enum class OnFailure {
-  as_told,  // they are stopped, unless their flock has told us that it continues (base/launcher_notice.h)
-  stop,
-  go_on,
+  as_announced,  // stop them after the grace period, unless their flock announces that it continues
+                 // (base/launcher_notice.h)
+  stop,          // at once
+  keep_going,
 };
 
 struct LaunchOptions {
   Rank ranks = 1;
   std::vector<std::string> command;      // program and arguments
-  std::vector<HostPlan> hosts;           // where ranks run; `command HOST LINE` leads there. None: here
-  std::optional<JobPart> part;           // standard input brings orders, output takes records
-  std::vector<std::string> environment;  // NAME=VALUE, beside this process's own
+  std::function<int()> body;             // instead of the command: ranks are forks that return its status
+  std::vector<HostPlan> hosts;           // if not empty, `command HOST LINE` starts their launchers
+  std::optional<JobPart> part;           // set on a host: requests on stdin, records on stdout
+  std::vector<std::string> environment;  // NAME=VALUE, in addition to this process's
   bool bind = false;                     // pin every rank to its share of the CPUs
-  bool share_output = false;             // ranks write to our own streams, and say themselves why they fail
-  std::string log_dir;                   // rank-K.log files go there; empty: none
-  bool append_logs = false;              // to those that are there
+  bool share_output = false;             // ranks write to our streams and print their own errors
+  std::string log_dir;                   // for files rank-K.log; empty: none
+  bool append_logs = false;              // to existing log files
   std::optional<double> timeout;         // seconds
-  OnFailure on_failure = OnFailure::as_told;
-  bool continues = false;   // as if its flock had told so already
-  std::string after_death;  // said of a rank that dies while the others continue
-  double grace = 5;         // seconds between SIGTERM and SIGKILL, where the launcher ends the ranks
-  double signal_grace =
-      30;             // the same where it was itself sent SIGTERM, SIGHUP or SIGQUIT: time to save work
-  std::string token;  // STARLING_JOB; a new one unless given
-  std::function<void(Rank)> on_exit;  // told of every rank that has ended, however it did
+  OnFailure on_failure = OnFailure::as_announced;
+  bool continues = false;   // the flock continues after failures, as if announced
+  std::string after_death;  // added to the message when a rank dies and the others continue
+  // Seconds that ranks have to end by themselves, or to announce that they continue, after one of them has
+  // failed; and again between SIGTERM and SIGKILL when the launcher ends them.
+  double grace = 5;
+  double signal_grace = 30;  // the same when the launcher got SIGTERM, SIGHUP or SIGQUIT: time to save work
+  std::string token;         // STARLING_JOB; empty: a new one
+  std::function<void(Rank)> on_exit;  // called for every rank that has ended
 };
 
-/// Runs a job of n processes to its end and returns the exit status to leave with: the one of the rank that
-/// failed first (128 + signal for a signal), 124 after the timeout, 0 when all went well, or one where the
-/// flock continues after deaths. Throws InvalidArgument before anything was started when the job cannot be.
+/// Runs a job of n processes to its end and returns the exit status for this program: that of the rank that
+/// failed first (128 + signal for a signal), 124 after the timeout, 0 if all ranks succeeded, or at least one
+/// in a flock that continues after failures. Throws InvalidArgument, before anything is started, if the
+/// options are invalid.
 ///
-/// The process becomes the launcher: it adopts orphans, takes the terminal's signals and reaps all of its
-/// children. Call it from a program's only thread.
+/// The process becomes the launcher: it adopts orphans, handles the terminal's signals and reaps all of its
+/// children. The program must be single-threaded.
+///
+/// With a `body`, ranks share what this process has loaded and read already, which may save seconds;
+/// libraries must not have started threads that they do not restart after a fork.
 int launch(const LaunchOptions& options);
 
-/// The same; a job that failed, and was not ended by the user or the timeout, is started again as often as
-/// `restarts` says. `plan` makes the options of the k-th attempt, from 0; all attempts have as many ranks.
+/// The same, but restarts a failed job, unless the user or the timeout has ended it, up to `restarts` times.
+/// `plan` makes the options of the k-th attempt, from 0; the number of ranks must not change.
 int launch(int restarts, const std::function<LaunchOptions(int attempt)>& plan);
 
 }  // namespace starling::launch

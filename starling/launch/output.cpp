@@ -8,12 +8,12 @@
 #include <unistd.h>
 #include <utility>
 
-#include "starling/launch/wire.h"
+#include "starling/launch/host_protocol.h"
 
 namespace starling::launch {
 namespace {
 
-// No red: it would look like an error. The leading 0 ends whatever colour a rank left on.
+// No red, which would look like an error. The leading 0 resets any colour that a rank left on.
 constexpr std::array kColours = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
 bool is_file(int fd) {
@@ -31,7 +31,7 @@ void Sink::append(std::string_view text) {
 }
 
 void Sink::write_some() {
-  // poll promises a pipe that much room, and no more.
+  // poll() guarantees this much room in a pipe, and no more.
   constexpr std::size_t kSafe = 4096;
   const std::size_t left = pending_.size() - written_;
   const ssize_t wrote = write(fd_, pending_.data() + written_, file_ ? left : std::min(left, kSafe));
@@ -64,15 +64,16 @@ LineHeads label_heads(const std::string& label, std::size_t colour) {
 
 LineHeads record_heads(Rank rank) {
   LineHeads heads;
-  const RecordKind kinds[2][2] = {{RecordKind::out, RecordKind::out_piece},
-                                  {RecordKind::err, RecordKind::err_piece}};
+  const HostRecordKind kinds[2][2] = {{HostRecordKind::out, HostRecordKind::out_piece},
+                                      {HostRecordKind::err, HostRecordKind::err_piece}};
   for (const int which : {0, 1})
     for (const int piece : {0, 1})
       heads.plain[which][piece] = heads.coloured[which][piece] = record_head(kinds[which][piece], rank);
   return heads;
 }
 
-RankOutput::RankOutput(LineHeads heads, Fd out, Sink& out_sink, Fd err, Sink& err_sink, Fd log)
+RankOutput::RankOutput(LineHeads heads, Descriptor out, Sink& out_sink, Descriptor err, Sink& err_sink,
+                       Descriptor log)
     : heads_(std::move(heads)),
       streams_{{std::move(out), &out_sink, {}}, {std::move(err), &err_sink, {}}},
       log_(std::move(log)) {}
@@ -98,7 +99,7 @@ void RankOutput::read_some(int which, std::size_t limit) {
 
 void RankOutput::finish() {
   for (int which : {0, 1}) {
-    // A pipe holds a megabyte at most; more would come from a writer outside of the job.
+    // A pipe holds a megabyte at most; more would come from a process outside the job.
     read_some(which, 4 << 20);
     Stream& stream = streams_[which];
     stream.lines.finish([&](std::string_view text, bool ended) { emit(which, text, ended); });

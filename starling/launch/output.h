@@ -5,26 +5,26 @@
 #include <string>
 #include <string_view>
 
+#include "starling/base/os/descriptor.h"
 #include "starling/base/types.h"
-#include "starling/launch/fd.h"
 
 namespace starling::launch {
 
-/// Where lines go: our standard output or error. Writes only what will not block, so that a reader who
-/// stopped reading cannot keep us from signals and time limits.
+/// A buffered, nonblocking writer to standard output or error: a reader that stopped reading cannot keep the
+/// launcher from handling signals and time limits.
 class Sink {
  public:
   explicit Sink(int fd);
 
   void append(std::string_view text);
-  /// What is appended after the first failed write is dropped.
+  /// Writes what does not block. After the first failed write, appended text is dropped.
   void write_some();
   bool waiting() const { return !pending_.empty(); }
-  /// Whoever feeds it should pause.
+  /// Whether writers should pause.
   bool full() const { return pending_.size() - written_ >= 256 * 1024; }
   int fd() const { return fd_; }
   bool colour() const { return colour_; }
-  /// errno of the failed write, else 0.
+  /// errno of the failed write, or 0.
   int error() const { return error_; }
 
  private:
@@ -36,7 +36,7 @@ class Sink {
   std::size_t written_ = 0;
 };
 
-/// Cuts bytes into lines. A line that grows too long comes in pieces, so memory stays bounded.
+/// Splits bytes into lines. Lines that are too long come in pieces, so that memory is bounded.
 class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;
@@ -65,7 +65,7 @@ class LineSplitter {
     }
   }
 
-  /// What is left without a newline.
+  /// Emits the rest that has no newline.
   template <typename Emit>
   void finish(Emit&& emit) {
     if (!partial_.empty()) emit(std::string_view(partial_), false);
@@ -77,7 +77,7 @@ class LineSplitter {
   std::string partial_;
 };
 
-/// What stands before lines: by stream, and by whether the line goes on.
+/// The prefixes of output lines: by stream, and by whether the line is complete or a piece.
 struct LineHeads {
   std::string plain[2][2], coloured[2][2];
 
@@ -85,35 +85,35 @@ struct LineHeads {
     return (colour ? coloured : plain)[which][ended ? 0 : 1];
   }
 };
-/// "[label] ", in one of some colours at a terminal.
+/// "[label] ", coloured at a terminal.
 LineHeads label_heads(const std::string& label, std::size_t colour);
-/// Those of a host's launcher, which the one that started it takes off again.
+/// The prefixes of a host's launcher, which the main launcher parses and removes.
 LineHeads record_heads(Rank rank);
 
-/// The output of one rank: its two pipes, its log file, its last lines.
+/// The output of one rank: its two pipes, its log file and its last lines. Owned by Job.
 class RankOutput {
  public:
   static constexpr std::size_t kLastLines = 10;
 
   struct Stream {
-    Fd pipe;
+    Descriptor pipe;
     Sink* sink;
     LineSplitter lines;
   };
 
   /// Pipes and log may be empty.
-  RankOutput(LineHeads heads, Fd out, Sink& out_sink, Fd err, Sink& err_sink, Fd log);
+  RankOutput(LineHeads heads, Descriptor out, Sink& out_sink, Descriptor err, Sink& err_sink, Descriptor log);
 
   Stream& stream(int which) { return streams_[which]; }
-  /// Reads what is there now, at most `limit` bytes; closes the pipe at its end.
+  /// Reads what is available, at most `limit` bytes; closes the pipe at its end.
   void read_some(int which, std::size_t limit);
-  /// A line, or a piece of one, that came in another way.
+  /// Adds a line, or a piece of one, that did not come through the pipes.
   void add(int which, std::string_view text, bool ended) { emit(which, text, ended); }
-  /// Reads what is left and ends partial lines.
+  /// Reads the rest and completes partial lines.
   void finish();
   void write_log();
   const std::deque<std::string>& last_lines() const { return last_lines_; }
-  /// errno of a failed write to the log file, else 0.
+  /// errno of a failed write to the log file, or 0.
   int log_error() const { return log_error_; }
 
  private:
@@ -121,7 +121,7 @@ class RankOutput {
 
   LineHeads heads_;
   Stream streams_[2];
-  Fd log_;
+  Descriptor log_;
   int log_error_ = 0;
   std::string log_text_;
   std::deque<std::string> last_lines_;

@@ -6,25 +6,25 @@
 #include "starling/base/error.h"
 #include "starling/kernel/convert.h"
 
-namespace starling {
+namespace starling::method {
 
-double read_number(ConstBlock block) {
-  if (block.dtype == DType::float64) return *static_cast<const double*>(block.data);
+double read_number(ConstBuffer block) {
+  if (block.dtype == DType::float64) return *block.host<double>();
   float value = 0;
-  convert(block.dtype, block.data, DType::float32, &value, 1);
+  convert(block, {DType::float32, &value, 1});
   return value;
 }
 
-void write_number(MutableBlock block, double value) {
+void write_number(Buffer block, double value) {
   if (block.dtype == DType::float64) {
-    *static_cast<double*>(block.data) = value;
+    *block.host<double>() = value;
     return;
   }
   const auto rounded = static_cast<float>(value);
-  convert(DType::float32, &rounded, block.dtype, block.data, 1);
+  convert({DType::float32, &rounded, 1}, block);
 }
 
-Block::Block(std::string name_, MutableBlock x_, MutableBlock gradient_, std::vector<Segment> segments_,
+Block::Block(std::string name_, Buffer x_, Buffer gradient_, std::vector<Segment> segments_,
              UpdatePtr update_, ChannelPtr channel_)
     : name(std::move(name_)),
       x(x_),
@@ -33,101 +33,131 @@ Block::Block(std::string name_, MutableBlock x_, MutableBlock gradient_, std::ve
       local_update(std::move(update_)),
       channel(std::move(channel_)) {}
 
-void Block::apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out,
-                  void* copy) {
+void Block::apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy) {
   bool nonfinite = false;
-  const Stride stride{from, direction, scale, out.data, copy, out.count, &nonfinite};
+  const UpdatePass pass{from, direction, scale, out, copy, &nonfinite};
   if (skipped)
-    copy_through(dtype(), stride);
+    copy_through(pass);
   else
-    local_update->apply(stride, segments);
+    local_update->apply(pass, segments);
   if (nonfinite && on_nonfinite) on_nonfinite(out);
 }
 
-void Block::update_along(ConstBlock direction, double scale) {
-  const Term own{x.data, 1};
-  apply({&own, 1}, direction.data, scale, x, nullptr);
+void Block::update_along(ConstBuffer direction, double scale) {
+  const Term own{x, 1};
+  apply({&own, 1}, direction, scale, x, {});
 }
 
-void Block::update_as(MutableBlock out) {
-  const Term own{x.data, 1};
-  apply({&own, 1}, gradient.data, gradient_scale, out, nullptr);
+void Block::update_as(Buffer out) {
+  const Term own{x, 1};
+  apply({&own, 1}, gradient, gradient_scale, out, {});
 }
 
 void Block::activate() {
   for (Segment& segment : segments) segment.active = true;
 }
 
-void Block::mix(std::initializer_list<MutableBlock> vectors) {
-  channel->mix(pieces_of(std::vector<MutableBlock>(vectors)));
+NeighborChannel& Block::neighbors() const {
+  if (NeighborChannel* part = channel->neighbors()) return *part;
+  throw InvalidArgument(name +
+                        ": this block has no neighbors; a method that exchanges with neighbors needs " +
+                        "a schedule (needs_schedule()) and no relay rule");
 }
 
-void Block::mix(std::initializer_list<MutableBlock> averaged, std::initializer_list<MutableBlock> summed) {
-  std::vector<MutableBlock> all(averaged);
+OneSidedChannel& Block::one_sided() const {
+  if (OneSidedChannel* part = channel->one_sided()) return *part;
+  throw InvalidArgument(name + ": this block has no windows; a method that uses them needs a schedule " +
+                        "(needs_schedule())");
+}
+
+RelayChannel& Block::relay() const {
+  if (RelayChannel* part = channel->relay()) return *part;
+  throw InvalidArgument(name +
+                        ": this block has no relay; a method that relays returns a rule (relay_rule())");
+}
+
+void Block::mix(std::initializer_list<Buffer> vectors) {
+  neighbors().mix(pieces_of(std::vector<Buffer>(vectors)));
+}
+
+void Block::mix(std::initializer_list<Buffer> averaged, std::initializer_list<Buffer> summed) {
+  std::vector<Buffer> all(averaged);
   all.insert(all.end(), summed);
   Pieces pieces = pieces_of(all);
   for (std::size_t i = averaged.size(); i < pieces.size(); ++i) pieces[i].if_lost = IfLost::returned;
-  channel->mix(std::move(pieces));
+  neighbors().mix(std::move(pieces));
 }
 
 void Block::update_and_mix() {
-  void* next = channel->outgoing(x.count * size_of(dtype()));
-  if (next == nullptr) {
+  NeighborChannel& neighbor_channel = neighbors();
+  Outgoing next = neighbor_channel.outgoing(x.count * size_of(dtype()));
+  if (!next) {
     update();
     mix(x);
     return;
   }
-  update_as({dtype(), next, x.count});
-  channel->mix_outgoing(x);
+  update_as(next.buffer(dtype(), x.count));
+  neighbor_channel.mix(std::move(next), x);
+}
+
+void Block::share() {
+  shared_ = {};
+  shared_ = neighbors().share(x, std::move(next_));
+}
+
+void Block::share(ConstBuffer v) {
+  shared_ = {};
+  shared_ = neighbors().share(v, {});
 }
 
 void Block::update_from_shared() {
-  const std::span<const Term> from = channel->shared(x);
-  void* next = channel->outgoing(x.count * size_of(dtype()));
-  apply(from, gradient.data, gradient_scale, x, next);
-  channel->shared_done();
-  if (next != nullptr) channel->keep_for_share();
+  const SharedExchange shared = take_shared();
+  const std::span<const Term> from = shared.terms(x);
+  Outgoing next = neighbors().outgoing(x.count * size_of(dtype()));
+  apply(from, gradient, gradient_scale, x, next.buffer(dtype(), x.count));
+  next_ = std::move(next);
 }
 
-Block::State& Block::find_state(const std::string& key, DType dtype, std::size_t count) {
+void Block::drop_shared() {
+  shared_ = {};
+  next_ = {};
+}
+
+Block::State& Block::find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory) {
   const auto found =
       std::find_if(states_.begin(), states_.end(), [&](const State& s) { return s.key == key; });
   if (found != states_.end()) return *found;
-  State& made = states_.emplace_back();
-  made.key = key;
-  made.bytes.resize(count * size_of(dtype));
-  made.block = {dtype, made.bytes.data(), count};
-  return made;
+  return states_.emplace_back(State{key, OwnedBuffer(dtype, count, memory)});
 }
 
-MutableBlock Block::state(const std::string& key) {
-  return find_state(key, dtype(), count()).block;
+Buffer Block::state(const std::string& key) {
+  return find_state(key, dtype(), count(), x.memory).memory.buffer();
 }
 
-MutableBlock Block::make_state(const std::string& key, DType type, std::size_t elements) {
-  const MutableBlock made = find_state(key, type, elements).block;
+Buffer Block::make_state(const std::string& key, DType type, std::size_t elements) {
+  const Buffer made = find_state(key, type, elements, x.memory).memory.buffer();
   if (made.dtype != type || made.count != elements)
     throw InvalidArgument(fmt::format("{}: {} has {} x {}, not {} x {}", name, key, made.count,
                                       starling::name(made.dtype), elements, starling::name(type)));
   return made;
 }
 
-MutableBlock Block::scalar(const std::string& key) {
-  return find_state(key, dtype(), 1).block;
+Buffer Block::scalar(const std::string& key) {
+  return find_state(key, dtype(), 1, x.memory).memory.buffer();
 }
 
 std::span<double> Block::numbers(const std::string& key, std::size_t count, double initial) {
   const std::size_t before = states_.size();
-  const State& state = find_state(key, DType::float64, count);
-  const std::span<double> values(static_cast<double*>(state.block.data), count);
+  const State& state = find_state(key, DType::float64, count, MemoryKind::host);
+  const std::span<double> values(state.memory.buffer().host<double>(), count);
   if (states_.size() > before) std::fill(values.begin(), values.end(), initial);
   return values;
 }
 
 std::vector<NamedState> Block::states() {
   std::vector<NamedState> all;
-  for (const State& state : states_) all.push_back({state.key, state.block});
+  for (const State& state : states_) all.push_back({state.key, state.memory.buffer()});
   return all;
 }
 
-}  // namespace starling
+}  // namespace starling::method

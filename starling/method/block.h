@@ -2,36 +2,43 @@
 
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
+#include "starling/kernel/arithmetic.h"
 #include "starling/method/channel.h"
 #include "starling/method/update.h"
 
-namespace starling {
+namespace starling::method {
 
 /// The number in a block of one, of whatever floating type.
-double read_number(ConstBlock block);
-void write_number(MutableBlock block, double value);
+double read_number(ConstBuffer block);
+void write_number(Buffer block, double value);
 
-/// A flat run of parameters with its gradient, a local optimizer and a way to talk about it: what methods
-/// work on. The memory of x and gradient is somebody else's and never moves.
+/// The part of a block's vector that belongs to a segment.
+inline Buffer part_of(Buffer whole, const Segment& segment) {
+  return whole.part(segment.begin, segment.count);
+}
+
+/// A flat run of parameters with its gradient, a local optimizer and a channel: what methods work on. Its
+/// owner keeps the memory of x and gradient, which never moves. Methods leave all arithmetic on vectors to
+/// the block, which knows in which memory they are.
 class Block {
   struct State {
     std::string key;
-    MutableBlock block;
-    std::vector<std::byte> bytes;
+    OwnedBuffer memory;
   };
   std::deque<State>
       states_;  // whose memory stays where it is, until what the channel has under way has ended
 
  public:
-  Block(std::string name, MutableBlock x, MutableBlock gradient, std::vector<Segment> segments,
-        UpdatePtr update, ChannelPtr channel);
+  Block(std::string name, Buffer x, Buffer gradient, std::vector<Segment> segments, UpdatePtr update,
+        ChannelPtr channel);
 
   const std::string name;  // the same on every rank
-  const MutableBlock x;
-  const MutableBlock gradient;
+  const Buffer x;
+  const Buffer gradient;
   std::vector<Segment> segments;
 
   /// The gradient stands for this many times itself (clipping, averaging): updates take it into account.
@@ -42,9 +49,10 @@ class Block {
 
   DType dtype() const { return x.dtype; }
   std::size_t count() const { return x.count; }
+  /// x in host memory, for methods that compute by hand.
   template <typename E>
   std::span<E> elements() const {
-    return {static_cast<E*>(x.data), x.count};
+    return {x.host<E>(), x.count};
   }
 
   // Local.
@@ -52,39 +60,66 @@ class Block {
   /// x <- x + U(x, gradient).
   void update() { update_as(x); }
   /// x <- x + U(x, scale * direction), for methods that correct the gradient.
-  void update_along(ConstBlock direction, double scale = 1);
+  void update_along(ConstBuffer direction, double scale = 1);
   /// out <- x + U(x, gradient); what x is afterwards is not said unless it is `out`.
-  void update_as(MutableBlock out);
+  void update_as(Buffer out);
   /// Every segment, with or without a gradient of its own: where the gradient is everybody's.
   void activate();
 
+  // Arithmetic on vectors of this block, in whatever memory they are: see kernel/arithmetic.h.
+
+  const Arithmetic& arithmetic() const { return arithmetic_in(x.memory); }
+  /// out <- the sum of weight * vector; `out` may be one of them.
+  void combine(Buffer out, std::initializer_list<Term> terms) const {
+    arithmetic().combine(out, {terms.begin(), terms.size()});
+  }
+  void combine(Buffer out, std::span<const Term> terms) const { arithmetic().combine(out, terms); }
+  void copy(Buffer out, ConstBuffer in) const { arithmetic().copy(out, in); }
+  void zero(Buffer out) const { arithmetic().zero(out); }
+  /// sum += v.
+  void add(Buffer sum, ConstBuffer v) const { arithmetic().reduce(Reduction::sum, sum, v); }
+
   /// A vector like x that lasts from step to step and is saved with the block; zero at first.
-  MutableBlock state(const std::string& key);
+  Buffer state(const std::string& key);
   /// One number of x's type, that can travel with it.
-  MutableBlock scalar(const std::string& key);
-  /// Numbers of float64 that last.
+  Buffer scalar(const std::string& key);
+  /// Numbers of float64 that last, in host memory.
   std::span<double> numbers(const std::string& key, std::size_t count = 1, double initial = 0);
   std::vector<NamedState> states();
   /// One of them, as it was saved: what the method has not asked for yet is made.
-  MutableBlock make_state(const std::string& key, DType type, std::size_t elements);
+  Buffer make_state(const std::string& key, DType type, std::size_t elements);
   /// All of them, between two steps: as if the method had not begun.
   void forget_states() { states_.clear(); }
 
   // With the others; in place when the driver has waited.
 
+  /// The parts of the channel; throw InvalidArgument where the method has not declared what they need.
+  NeighborChannel& neighbors() const;
+  CollectiveChannel& collective() const { return channel->collective(); }
+  OneSidedChannel& one_sided() const;
+  RelayChannel& relay() const;
+
   /// v <- the weighted average of the neighbours' v.
-  void mix(MutableBlock v) { channel->mix({in_place(v)}); }
-  void mix(std::initializer_list<MutableBlock> vectors);
+  void mix(Buffer v) { neighbors().mix({in_place(v)}); }
+  void mix(std::initializer_list<Buffer> vectors);
   /// The same in one message; the sums over the flock of the second ones stay, even if messages are lost.
-  void mix(std::initializer_list<MutableBlock> averaged, std::initializer_list<MutableBlock> summed);
+  void mix(std::initializer_list<Buffer> averaged, std::initializer_list<Buffer> summed);
   /// x <- the weighted average of everybody's x + U(x, gradient); the update writes straight into memory that
   /// the neighbours read.
   void update_and_mix();
-  /// Tells the neighbours x; update_from_shared() makes x <- z + U(z, gradient) of the average z.
-  void share() { channel->share(x); }
+  /// Sends x to the neighbours; update_from_shared() makes x <- z + U(z, gradient) of the average z.
+  void share();
   void update_from_shared();
+  /// Sends another block, whose combining is the method's: take_shared(), once it is complete.
+  void share(ConstBuffer v);
+  SharedExchange take_shared() { return std::move(shared_); }
 
-  static Piece in_place(MutableBlock v) { return {v, v.data, 0}; }
+  /// x was written by its owner: a copy of it in outgoing memory is not x any more.
+  void x_changed() { next_ = {}; }
+  /// Drops the exchange of share() and the copy in outgoing memory.
+  void drop_shared();
+
+  static Piece in_place(Buffer v) { return {v, v, 0}; }
 
   /// The settings of the local optimizer, by group of segments; null where they are not known.
   Hypers hypers;
@@ -92,12 +127,20 @@ class Block {
   const ChannelPtr channel;
   std::uint32_t seen_epoch = 0;
   /// Called with an update's result that is not finite, before it is sent; throws to keep it here.
-  std::function<void(ConstBlock result)> on_nonfinite;
+  std::function<void(ConstBuffer result)> on_nonfinite;
 
  private:
-  void apply(std::span<const Term> from, const void* direction, double scale, MutableBlock out, void* copy);
+  void apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy);
 
-  State& find_state(const std::string& key, DType dtype, std::size_t count);
+  State& find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory);
+
+  // After the channel, whose memory they hold.
+  Outgoing next_;  // holds x, to be sent by the next share()
+  SharedExchange shared_;
 };
 
+}  // namespace starling::method
+
+namespace starling {
+using method::Block;
 }  // namespace starling

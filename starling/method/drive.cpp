@@ -8,7 +8,7 @@
 #include "starling/record/log.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::method {
 
 SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
                          std::uint64_t seed) {
@@ -48,14 +48,14 @@ void check(const Method& method, const DriverOptions& options, DType parameters)
 }  // namespace
 
 void check_message(const Method& method, const std::string& spec, DType message) {
-  const std::string reason = method.no_int8_because();
+  const std::string& reason = method.needs().no_int8_because;
   if (message == DType::int8 && !reason.empty())
     throw InvalidArgument(fmt::format(
         "{} cannot take int8 messages: {}; valid here are float32, float16 and bfloat16", spec, reason));
 }
 
 void check_losses(const Method& method, bool losses) {
-  if (const std::string reason = method.no_losses_because(); losses && !reason.empty())
+  if (const std::string& reason = method.needs().no_losses_because; losses && !reason.empty())
     throw InvalidArgument(
         fmt::format("{} cannot be trained while messages get lost: {}", method.spec, reason));
 }
@@ -68,13 +68,11 @@ void check_optimizer(const Method& method, const std::string& optimizer) {
 
 void check_optimizer(const Method& method, const std::string& kind, const std::string& called,
                      const std::vector<Hyper>& groups) {
-  const std::string needed = method.needs_optimizer();
+  const std::string& needed = method.needs().optimizer;
   if (needed.empty()) return;
   const auto refuse = [&](const std::string& what) {
-    throw InvalidArgument(
-        fmt::format("{} needs {}, not {}: {}", method.spec,
-                    needed == "sgd" ? "SGD without momentum" : "Adam or AdamW (without amsgrad)", what,
-                    method.optimizer_because()));
+    throw InvalidArgument(fmt::format("{} needs {}, not {}: {}", method.spec, optimizer_text(method.needs()),
+                                      what, method.needs().optimizer_because));
   };
   if (needed == "sgd" ? kind != "sgd" : !kind.starts_with(needed)) refuse(called);
   if (needed != "sgd") return;
@@ -82,9 +80,8 @@ void check_optimizer(const Method& method, const std::string& kind, const std::s
     if (hyper.momentum != 0) refuse(fmt::format("{} with momentum {:g}", called, hyper.momentum));
 }
 
-std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, MutableBlock gradient,
-                                  const Method& method, const Optimizer& optimizer, const Hypers& hypers,
-                                  ChannelPtr channel) {
+std::unique_ptr<Block> make_block(const std::string& name, Buffer x, Buffer gradient, const Method& method,
+                                  const Optimizer& optimizer, const Hypers& hypers, ChannelPtr channel) {
   UpdatePtr update = method.make_update(x.dtype, x.count, 1, hypers);
   if (!update) update = optimizer.make(x.dtype, x.count, 1, hypers);
   auto block = std::make_unique<Block>(name, x, gradient, std::vector<Segment>{{0, x.count, 0, true}},
@@ -93,7 +90,7 @@ std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, Mutab
   return block;
 }
 
-Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options) {
+Driver drive(const Flock& flock, Buffer x, Buffer gradient, const DriverOptions& options) {
   if (x.count != gradient.count || x.dtype != gradient.dtype)
     throw InvalidArgument(fmt::format("drive: x has {} x {}, its gradient {} x {}", x.count, name(x.dtype),
                                       gradient.count, name(gradient.dtype)));
@@ -112,4 +109,4 @@ Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const Dr
   return {method, std::move(blocks)};
 }
 
-}  // namespace starling
+}  // namespace starling::method

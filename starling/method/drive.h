@@ -1,21 +1,22 @@
 #pragma once
 
 #include "starling/flock/flock.h"
+#include "starling/method/defaults.h"
 #include "starling/method/driver.h"
 
-namespace starling {
+namespace starling::method {
 
 /// What a driver of a program's own vectors is made from.
 struct DriverOptions {
-  std::string method = "dsgd-awc";
-  std::string topology = "exponential";
-  std::string optimizer = "sgd";
+  std::string method = kDefaultMethod;
+  std::string topology = kDefaultTopology;
+  std::string optimizer = kDefaultOptimizer;
   std::uint64_t seed = 0;
   DType message = DType::float32;
   std::string name = "blocks";
 };
 /// Drives x along its gradient, both of the program's own.
-Driver drive(const Flock& flock, MutableBlock x, MutableBlock gradient, const DriverOptions& options);
+Driver drive(const Flock& flock, Buffer x, Buffer gradient, const DriverOptions& options);
 
 /// The schedule a method follows when `topology` is asked for; null where it needs none.
 SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
@@ -37,8 +38,12 @@ void check_optimizer(const Method& method, const std::string& kind, const std::s
                      const std::vector<Hyper>& groups);
 
 /// One block of a program's own vectors, with the local optimizer that the method needs.
-std::unique_ptr<Block> make_block(const std::string& name, MutableBlock x, MutableBlock gradient,
-                                  const Method& method, const Optimizer& optimizer, const Hypers& hypers,
-                                  ChannelPtr channel);
+std::unique_ptr<Block> make_block(const std::string& name, Buffer x, Buffer gradient, const Method& method,
+                                  const Optimizer& optimizer, const Hypers& hypers, ChannelPtr channel);
 
+}  // namespace starling::method
+
+namespace starling {
+using method::drive;
+using method::DriverOptions;
 }  // namespace starling

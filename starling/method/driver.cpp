@@ -2,19 +2,20 @@
 
 #include <algorithm>
 
-namespace starling {
+namespace starling::method {
 
 Driver::Driver(MethodPtr method, std::vector<std::unique_ptr<Block>> blocks)
     : method_(std::move(method)), blocks_(std::move(blocks)), complete_(blocks_.size()) {}
 
 void Driver::set_step(Step step) {
   step_ = step;
-  for (const auto& block : blocks_) block->channel->set_round(step);
+  for (const auto& block : blocks_)
+    if (NeighborChannel* neighbors = block->channel->neighbors()) neighbors->set_round(step);
   parameters_changed();
 }
 
 void Driver::parameters_changed() {
-  for (const auto& block : blocks_) block->channel->forget_kept();
+  for (const auto& block : blocks_) block->x_changed();
 }
 
 void Driver::begin() {
@@ -42,9 +43,9 @@ bool Driver::withdraw_gradients() {
 void Driver::restart() {
   for (const auto& block : blocks_) {
     block->channel->wait();
-    block->channel->shared_done();
-    block->channel->forget_kept();
-    if (block->channel->round() > step_) block->channel->set_round(step_);
+    block->drop_shared();
+    if (NeighborChannel* neighbors = block->channel->neighbors(); neighbors && neighbors->round() > step_)
+      neighbors->set_round(step_);
     method_->x_replaced(*block);
   }
   begun_ = false;
@@ -81,8 +82,9 @@ bool Driver::gradient_done(std::size_t blocks, bool may_wait) {
 bool Driver::adapt_next(bool may_wait) {
   if (!gradient_done(adapted_ + 1, may_wait)) return false;
   Block& block = *blocks_[adapted_++];
-  if (block.channel->epoch() != block.seen_epoch) {
-    block.seen_epoch = block.channel->epoch();
+  if (const NeighborChannel* neighbors = block.channel->neighbors();
+      neighbors != nullptr && neighbors->epoch() != block.seen_epoch) {
+    block.seen_epoch = neighbors->epoch();
     method_->view_changed(block);
   }
   method_->adapt(block);
@@ -151,4 +153,4 @@ Staleness Driver::staleness() const {
   return all;
 }
 
-}  // namespace starling
+}  // namespace starling::method

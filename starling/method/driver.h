@@ -5,7 +5,7 @@
 
 #include "starling/method/method.h"
 
-namespace starling {
+namespace starling::method {
 
 /// Takes all blocks of a rank through the steps of a method; what an owner of parameters (the Trainer, or a
 /// program with plain vectors) drives:
@@ -17,22 +17,22 @@ class Driver {
   Driver(MethodPtr method, std::vector<std::unique_ptr<Block>> blocks);
 
   Step step() const { return step_; }
-  /// As after so many steps, on every rank; x may be another.
+  /// Sets the step counter on every rank, for resuming from a checkpoint; x may have changed.
   void set_step(Step step);
-  /// Somebody else has written to x since the last step: what was kept of it to be sent is not x any more.
+  /// The owner has written to x since the last step: copies of it in outgoing memory are outdated.
   void parameters_changed();
   std::size_t size() const { return blocks_.size(); }
   Block& operator[](std::size_t i) { return *blocks_[i]; }
   Method& method() { return *method_; }
 
-  /// Starts what needs no gradient. finish() does it if nobody has.
+  /// Starts what needs no gradient. finish() does it where the caller has not.
   void begin();
   bool begun() const { return begun_; }
   /// Forgets the gradients of this step, before others come; also those that every rank has averaged. False
   /// when some have been used or are on their way.
   bool withdraw_gradients();
-  /// Everybody's x was replaced, by all ranks between the same steps: what was begun with the old ones is
-  /// begun anew, and the methods' own blocks follow.
+  /// All ranks have replaced x between the same steps: exchanges of the old x are dropped and start again,
+  /// and the methods' own vectors follow.
   void restart();
   /// Block i's gradient is complete. Blocks may be told in any order; they start in theirs, so that all ranks
   /// agree.
@@ -78,4 +78,8 @@ class Driver {
   std::size_t ahead_ = 0;       // blocks whose next step has begun
 };
 
+}  // namespace starling::method
+
+namespace starling {
+using method::Driver;
 }  // namespace starling

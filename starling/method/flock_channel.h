@@ -3,7 +3,7 @@
 #include "starling/flock/flock.h"
 #include "starling/method/channel.h"
 
-namespace starling {
+namespace starling::method {
 
 /// How a block talks on a flock.
 struct ChannelOptions {
@@ -26,4 +26,4 @@ struct ChannelOptions {
 /// Made by every rank, under the same name.
 ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const ChannelOptions& options);
 
-}  // namespace starling
+}  // namespace starling::method

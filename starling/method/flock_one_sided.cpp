@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <thread>
 
-namespace starling {
+namespace starling::method {
 namespace {
 
-// Windows live as long as the flock, drivers need not: the next of the same name has one of its own.
+// Windows live as long as the flock, drivers need not: the next driver of a name gets a window of its own.
 std::string free_name(const Flock& flock, const std::string& name) {
   std::string free = name;
   for (int number = 2; flock.has_window(free); ++number) free = fmt::format("{}/{}", name, number);
@@ -15,7 +15,7 @@ std::string free_name(const Flock& flock, const std::string& name) {
 
 }  // namespace
 
-FlockOneSided::FlockOneSided(Flock flock, const std::string& name, MutableBlock block, Start start,
+FlockOneSided::FlockOneSided(Flock flock, const std::string& name, Buffer block, Start start,
                              const SchedulePtr& schedule)
     : flock_(std::move(flock)),
       window_(flock_.create_window(block, Name(free_name(flock_, name)),
@@ -48,7 +48,7 @@ std::optional<Rank> FlockOneSided::slowest() {
   return std::nullopt;
 }
 
-// Progress rings no bell: a look now and then.
+// Progress wakes nobody up, so this polls.
 void FlockOneSided::wait() {
   constexpr std::chrono::microseconds kShort{50};
   constexpr std::chrono::microseconds kLong{1000};
@@ -64,4 +64,9 @@ void FlockOneSided::wait() {
   }
 }
 
-}  // namespace starling
+OneSided& FlockOneSidedChannel::window(Buffer block, OneSided::Start start) {
+  if (!window_) window_ = std::make_unique<FlockOneSided>(flock_, name_ + "/window", block, start, schedule_);
+  return *window_;
+}
+
+}  // namespace starling::method

@@ -1,25 +1,27 @@
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "starling/flock/flock.h"
-#include "starling/method/one_sided.h"
+#include "starling/method/channel.h"
 
-namespace starling {
+namespace starling::method {
 
-/// A window of a flock, as methods use it.
+/// A window of a flock behind the interface that methods use.
 class FlockOneSided final : public OneSided {
  public:
   /// Made by every rank, under the same name.
-  FlockOneSided(Flock flock, const std::string& name, MutableBlock block, Start start,
-                const SchedulePtr& schedule);
+  FlockOneSided(Flock flock, const std::string& name, Buffer block, Start start, const SchedulePtr& schedule);
 
   void put(const Weights& destinations, double self_weight) override;
   void accumulate(const Weights& destinations, double self_weight) override;
   void update(double self_weight, const Weights& sources, bool reset) override;
-  void load(void* out) override { window_.load(out); }
-  void store(const void* value) override { window_.store(value); }
-  void add(const void* increment) override { window_.add(increment); }
-  void meet(Rank other, const void* mine, double weight, void* moved) override {
-    window_.meet(other, mine, weight, moved);
+  void load(Buffer out) override { window_.load(out.host_data()); }
+  void store(ConstBuffer value) override { window_.store(value.host_data()); }
+  void add(ConstBuffer increment) override { window_.add(increment.host_data()); }
+  void meet(Rank other, ConstBuffer mine, double weight, Buffer moved) override {
+    window_.meet(other, mine.host_data(), weight, moved.host_data());
   }
   double p() const override { return window_.p(); }
   void set_p(double p) override { window_.set_p(p); }
@@ -30,15 +32,15 @@ class FlockOneSided final : public OneSided {
 
   Window& window() { return window_; }
 
-  /// All sources shall have made so many steps; the dead are not waited for.
+  /// Makes wait() wait until all live sources have made so many steps.
   void await_progress(Step steps) { awaited_ = steps; }
   bool awaits() const { return awaited_ > 0; }
   bool caught_up() { return !slowest(); }
-  /// Throws PeerLost where the others do not go on without the dead, TimedOut after the flock's timeout.
+  /// Throws PeerLost where a peer failure is an error, TimedOut after the flock's timeout.
   void wait();
 
  private:
-  /// A living source that has not made the steps that are awaited.
+  /// A live source that has not made the awaited steps yet.
   std::optional<Rank> slowest();
 
   Flock flock_;
@@ -46,4 +48,34 @@ class FlockOneSided final : public OneSided {
   Step awaited_ = 0;
 };
 
-}  // namespace starling
+/// The window of one block on a flock, created with its first use.
+class FlockOneSidedChannel final : public OneSidedChannel {
+ public:
+  FlockOneSidedChannel(Flock flock, std::string name, SchedulePtr schedule)
+      : flock_(std::move(flock)), name_(std::move(name)), schedule_(std::move(schedule)) {}
+
+  OneSided& window(Buffer block, OneSided::Start start) override;
+  void set_progress(Step steps) override { window_->window().set_progress(steps); }
+  void await_progress(Step steps) override { window_->await_progress(steps); }
+
+  // For the channel.
+
+  bool has_window() const { return window_ != nullptr; }
+  bool busy() const { return window_ && window_->awaits(); }
+  bool ready() { return !window_ || window_->caught_up(); }
+  void await() {
+    if (window_) window_->wait();
+  }
+  void clear() {
+    if (window_) window_->clear();
+  }
+  Staleness staleness() const { return window_->window().staleness(); }
+
+ private:
+  Flock flock_;
+  const std::string name_;
+  const SchedulePtr schedule_;
+  std::unique_ptr<FlockOneSided> window_;
+};
+
+}  // namespace starling::method

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "starling/method/block.h"
+#include "starling/method/requirements.h"
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::method {
 
 /// What a method is made for.
 struct MethodSetting {
@@ -27,8 +29,10 @@ class Method {
  public:
   virtual ~Method() = default;
 
-  /// As make_method() was asked for it, so that a checkpoint can tell whose it is.
+  /// As make_method() was asked for it, for people.
   std::string spec;
+  /// The same with defaults filled in, for comparing: between ranks, and with a checkpoint's.
+  std::string canonical;
 
   virtual void begin(Block&) {}
   virtual void gradient(Block&) {}
@@ -42,45 +46,47 @@ class Method {
   virtual void x_replaced(Block&) {}
 
   /// What to evaluate and to save.
-  virtual MutableBlock model(Block& block) const { return block.x; }
+  virtual Buffer model(Block& block) const { return block.x; }
 
   /// The topology that the method follows when this one is asked for.
   virtual std::string topology(const std::string& asked, const MethodSetting&) const { return asked; }
-  /// Throws InvalidArgument, naming topologies that work, where the schedule does not.
-  virtual void check(const Schedule& schedule) const;
-  /// Some that it works on, for refusals.
-  virtual std::string works_on() const { return "ring, exponential or one-peer-exponential"; }
+  /// What it requires, asked for once (requirements()).
+  const MethodRequirements& needs() const;
+  /// Throws InvalidArgument, naming topologies that work, where the schedule does not. Override it for what
+  /// MethodRequirements cannot say.
+  virtual void check(const Schedule& schedule) const { check_schedule(needs(), spec, schedule); }
   /// What the user should know of this method on this schedule, which check() has let pass; mostly nothing.
   virtual std::string warning(const Schedule&) const { return {}; }
-  /// Whether its steps use the schedule at all.
-  virtual bool needs_schedule() const { return true; }
   /// A local optimizer of its own, from the settings of the user's; null: the user's.
   virtual UpdatePtr make_update(DType, std::size_t /*count*/, std::size_t /*segments*/, const Hypers&) const {
     return nullptr;
   }
-  /// Which local optimizer it needs: "sgd" (without momentum), "adam" (Adam or AdamW), or any when empty.
-  virtual std::string needs_optimizer() const { return {}; }
-  /// Why messages cannot travel in fewer bits than the parameters have; empty where they can.
-  virtual std::string exact_messages_because() const { return {}; }
-  bool needs_exact_messages() const { return !exact_messages_because().empty(); }
-  /// Why they cannot travel as int8, which has no sums of its own, where 16 bits do; empty where they can.
-  virtual std::string no_int8_because() const { return {}; }
-  /// Why it cannot do without a neighbour's message that is lost; empty where it can.
-  virtual std::string no_losses_because() const { return {}; }
-  /// gradient() tells others, so that a gradient cannot be taken back.
-  virtual bool sends_gradients() const { return false; }
-  /// After gradient_done(), block.gradient is the mean gradient on every rank, and adapt() takes it from
-  /// there: it may be changed in between.
-  virtual bool averages_gradients() const { return sends_gradients(); }
-  /// How it relays, if it does.
-  virtual RelayRule relay_rule() const { return {}; }
-  /// Never waits for slower ranks, so that ranks may be in different steps.
-  virtual bool asynchronous() const { return false; }
   /// Between two steps, on all ranks: takes in what has been sent and not been used.
   virtual void settle(Block&) {}
-  /// Why it needs the optimizer of needs_optimizer().
-  virtual std::string optimizer_because() const { return "its moments take their settings from it"; }
+
+  // What callers ask most of needs().
+  bool needs_schedule() const { return needs().schedule != ScheduleKind::none; }
+  bool needs_exact_messages() const { return !needs().exact_messages_because.empty(); }
+  const std::string& exact_messages_because() const { return needs().exact_messages_because; }
+  bool sends_gradients() const { return needs().gradient != GradientUse::own; }
+  bool averages_gradients() const { return needs().gradient == GradientUse::averaged; }
+  const RelayRule& relay_rule() const { return needs().relay; }
+  bool asynchronous() const { return needs().asynchronous; }
+
+ protected:
+  /// What the method requires of topology, optimizer and messages; the default: an averaging topology.
+  virtual MethodRequirements requirements() const { return {}; }
+
+ private:
+  mutable std::once_flag asked_;
+  mutable MethodRequirements needs_;
 };
 using MethodPtr = std::shared_ptr<Method>;
 
+}  // namespace starling::method
+
+namespace starling {
+using method::Method;
+using method::MethodPtr;
+using method::MethodSetting;
 }  // namespace starling

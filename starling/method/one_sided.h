@@ -4,10 +4,11 @@
 #include <map>
 #include <vector>
 
+#include "starling/base/buffer.h"
 #include "starling/base/types.h"
 #include "starling/flock/staleness.h"
 
-namespace starling {
+namespace starling::method {
 
 /// Memory of a block that others write to at any time, as flock/window.h has it: a slot per source, and a
 /// scalar p that moves with the block. Deposits carry the sender's step, so that their age is known.
@@ -30,14 +31,14 @@ class OneSided {
   /// Everything empty, as if nothing had been put.
   virtual void clear() = 0;
 
-  // A value that others change, too, in place of slots: for pairs that meet.
+  // A value that other ranks change, too, instead of slots: for pair gossip.
 
   /// This rank's value as it is now; set; or changed by what is added.
-  virtual void load(void* out) = 0;
-  virtual void store(const void* value) = 0;
-  virtual void add(const void* increment) = 0;
+  virtual void load(Buffer out) = 0;
+  virtual void store(ConstBuffer value) = 0;
+  virtual void add(ConstBuffer increment) = 0;
   /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far.
-  virtual void meet(Rank other, const void* mine, double weight, void* moved) = 0;
+  virtual void meet(Rank other, ConstBuffer mine, double weight, Buffer moved) = 0;
 
   /// Whether a neighbour is still there.
   virtual bool alive(Rank neighbor) const = 0;
@@ -45,4 +46,4 @@ class OneSided {
   virtual std::vector<Rank> destinations() const = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::method

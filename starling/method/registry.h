@@ -8,7 +8,7 @@
 #include "starling/base/parameters.h"
 #include "starling/method/method.h"
 
-namespace starling {
+namespace starling::method {
 
 /// A named family of methods: what the grammar knows, and how to make one.
 struct MethodFamily {
@@ -16,6 +16,7 @@ struct MethodFamily {
   std::string summary;
   std::vector<Parameter> parameters;
   std::function<MethodPtr(const Parameters&)> make;
+  std::vector<std::string> aliases = {};
 };
 
 /// `make_method("local-sgd(tau=8)")`; throws InvalidArgument listing what is valid.
@@ -23,8 +24,20 @@ MethodPtr make_method(std::string_view text);
 
 /// All families, in the order of the specification; a program's own come last.
 std::vector<MethodFamily> method_families();
+/// The family that a spec names; throws InvalidArgument with what may have been meant.
+const MethodFamily& find_method(const Spec& spec);
+
+/// The one spelling of all specs of methods that mean the same: `local-sgd(tau=8)` for `local-sgd`.
+std::string canonical_method(std::string_view text);
 
 /// Adds a method of the program's own under a new name. Thread-safe.
 void register_method(MethodFamily family);
 
+}  // namespace starling::method
+
+namespace starling {
+using method::make_method;
+using method::method_families;
+using method::MethodFamily;
+using method::register_method;
 }  // namespace starling

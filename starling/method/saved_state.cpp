@@ -5,23 +5,29 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 const std::string kMethod = "method";
 const std::string kStep = "step";
 const std::string kBlocks = "blocks";
+const std::string kRank = "rank";
+const std::string kSize = "size";
 
 std::string prefix(std::size_t block) {
   return fmt::format("block/{}/", block);
 }
 
-// Everything that what is remembered of a block depends on.
-std::string shape_of(const Block& block) {
-  const SchedulePtr schedule = block.channel->schedule();
+// Everything that the saved state of a block depends on, with the schedule under this name.
+std::string shape_of(const Block& block, const std::string& schedule) {
   return fmt::format("{} x {} in {} segments by {}{}, rank {} of {}", block.count(), name(block.dtype()),
                      block.segments.size(), block.local_update ? block.local_update->name() : "nothing",
-                     schedule ? " on " + schedule->name() : "", block.channel->rank(), block.channel->size());
+                     schedule.empty() ? "" : " on " + schedule, block.channel->rank(), block.channel->size());
+}
+
+std::string shape_of(const Block& block) {
+  const SchedulePtr schedule = block.channel->schedule();
+  return shape_of(block, schedule ? schedule->canonical() : "");
 }
 
 std::string read_text(const CheckpointFile& file, const std::string& part) {
@@ -42,17 +48,19 @@ void demand_equal(const CheckpointFile& file, const std::string& what, const std
         fmt::format("{} was written with {} {}, here it is {}", file.path().string(), what, then, now));
 }
 
-// Its text is kept by files: the rank is found in it.
-void demand_own_block(const CheckpointFile& file, std::size_t number, const std::string& then,
-                      const std::string& now) {
-  const std::size_t rank = now.rfind("rank "), size = now.rfind(" of ");
-  const std::size_t rank_then = then.rfind("rank "), size_then = then.rfind(" of ");
-  if (then != now && rank_then != then.npos && size_then != then.npos &&
-      then.substr(0, rank_then) == now.substr(0, rank) && then.substr(size_then) == now.substr(size))
-    throw Error(
-        fmt::format("{} was written by {}, this is {}: each rank saves to and loads from a file of its own",
-                    file.path().string(), then.substr(rank_then), now.substr(rank)));
-  demand_equal(file, fmt::format("block {} of", number), then, now);
+// Files of earlier versions do not say whose they are.
+void demand_own_file(const CheckpointFile& file, const Channel& channel) {
+  const auto has = [&](const std::string& part) {
+    return std::ranges::any_of(file.parts(), [&](const auto& one) { return one.name == part; });
+  };
+  if (!has(kRank) || !has(kSize)) return;
+  const auto rank = static_cast<Rank>(read_saved_number(file, kRank));
+  const auto size = static_cast<Rank>(read_saved_number(file, kSize));
+  if (rank != channel.rank() && size == channel.size())
+    throw Error(fmt::format(
+        "{} was written by rank {} of {}, this is rank {} of {}: each rank saves to and loads from a file of "
+        "its own",
+        file.path().string(), rank, size, channel.rank(), channel.size()));
 }
 
 // The part's name after the prefix; empty where it has another.
@@ -66,7 +74,7 @@ std::vector<StatePlace> optimizer_places(Block& block, const std::string& at) {
   for (const NamedState& state : block.local_update->state())
     places.push_back({at + "optimizer/" + state.name,
                       name(state.data.dtype),
-                      {static_cast<std::byte*>(state.data.data), ConstBlock(state.data).bytes()}});
+                      {state.data.host_bytes(), state.data.bytes()}});
   return places;
 }
 
@@ -84,27 +92,28 @@ void demand_no_more(const CheckpointFile& file, Block& block, const std::string&
 }
 
 void restore_block(Block& block, const std::string& at, const CheckpointFile& file) {
-  block.channel->set_round(static_cast<Step>(read_saved_number(file, at + "round")));
+  if (NeighborChannel* neighbors = block.channel->neighbors())
+    neighbors->set_round(static_cast<Step>(read_saved_number(file, at + "round")));
   file.read_into(optimizer_places(block, at));
   block.forget_states();
   std::vector<ChannelMemory> memory;
   for (const auto& part : file.parts()) {
     if (const std::string key = after(part.name, at + "method/"); !key.empty()) {
       const DType dtype = parse_dtype(part.type);
-      const MutableBlock state = block.make_state(key, dtype, part.bytes / size_of(dtype));
-      file.read_into(part.name, {static_cast<std::byte*>(state.data), part.bytes});
+      const Buffer state = block.make_state(key, dtype, part.bytes / size_of(dtype));
+      file.read_into(part.name, {state.host_bytes(), part.bytes});
     } else if (const std::string what = after(part.name, at + "channel/"); !what.empty()) {
       memory.push_back({what, file.read(part.name)});
     }
   }
-  block.channel->remember(memory);
+  if (RelayChannel* relay = block.channel->relay()) relay->remember(memory);
+  block.channel->abandon_messages();
 }
 
 }  // namespace
 
-void SavedParts::add(const std::string& name, ConstBlock block) {
-  add_view(name, starling::name(block.dtype),
-           {static_cast<const std::byte*>(block.data), block.count * size_of(block.dtype)});
+void SavedParts::add(const std::string& name, ConstBuffer block) {
+  add_view(name, starling::name(block.dtype), {block.host_bytes(), block.bytes()});
 }
 
 void SavedParts::add_view(const std::string& name, const std::string& type,
@@ -126,8 +135,12 @@ void SavedParts::add_number(const std::string& name, double value) {
 }
 
 void save(Driver& driver, SavedParts& parts) {
-  parts.add_text(kMethod, driver.method().spec);
+  parts.add_text(kMethod, driver.method().canonical);
   parts.add_number(kBlocks, static_cast<double>(driver.size()));
+  if (driver.size() > 0) {
+    parts.add_number(kRank, driver[0].channel->rank());
+    parts.add_number(kSize, driver[0].channel->size());
+  }
   for (std::size_t b = 0; b < driver.size(); ++b) {
     Block& block = driver[b];
     const std::string at = prefix(b);
@@ -136,10 +149,12 @@ void save(Driver& driver, SavedParts& parts) {
     if (block.local_update)
       for (const NamedState& state : block.local_update->state())
         parts.add(at + "optimizer/" + state.name, state.data);
-    for (const ChannelMemory& memory : block.channel->memory())
-      parts.add_copy(at + "channel/" + memory.name, "bytes", memory.bytes);
+    if (RelayChannel* relay = block.channel->relay())
+      for (const ChannelMemory& memory : relay->memory())
+        parts.add_copy(at + "channel/" + memory.name, "bytes", memory.bytes);
     // A round that has begun already begins again.
-    const Step round = block.channel->round();
+    const NeighborChannel* neighbors = block.channel->neighbors();
+    const Step round = neighbors == nullptr ? 0 : neighbors->round();
     parts.add_number(at + "round",
                      static_cast<double>(driver.begun() ? std::min(round, driver.step()) : round));
   }
@@ -147,11 +162,19 @@ void save(Driver& driver, SavedParts& parts) {
 }
 
 void check_fits(Driver& driver, const CheckpointFile& file) {
-  demand_equal(file, "the method", read_text(file, kMethod), driver.method().spec);
+  // Files of earlier versions hold the method and the schedule as they were typed.
+  const Method& method = driver.method();
+  if (const std::string then = read_text(file, kMethod); then != method.spec)
+    demand_equal(file, "the method", then, method.canonical);
   const auto blocks = static_cast<std::size_t>(read_saved_number(file, kBlocks));
   demand_equal(file, "a number of blocks of", std::to_string(blocks), std::to_string(driver.size()));
-  for (std::size_t b = 0; b < driver.size(); ++b)
-    demand_own_block(file, b, read_text(file, prefix(b) + "shape"), shape_of(driver[b]));
+  if (driver.size() > 0) demand_own_file(file, *driver[0].channel);
+  for (std::size_t b = 0; b < driver.size(); ++b) {
+    const SchedulePtr schedule = driver[b].channel->schedule();
+    const std::string then = read_text(file, prefix(b) + "shape");
+    if (schedule && then == shape_of(driver[b], schedule->name())) continue;
+    demand_equal(file, fmt::format("block {} of", b), then, shape_of(driver[b]));
+  }
 }
 
 Step saved_step(const CheckpointFile& file) {
@@ -166,4 +189,4 @@ void restore(Driver& driver, const CheckpointFile& file) {
   for (std::size_t b = 0; b < driver.size(); ++b) restore_block(driver[b], prefix(b), file);
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -8,13 +8,13 @@
 #include "starling/method/driver.h"
 #include "starling/record/checkpoint_file.h"
 
-namespace starling {
+namespace starling::method {
 
 /// The parts of a rank's state that a checkpoint is made of: views of where they lie, and what was put
 /// together for the occasion. Valid until the state changes.
 class SavedParts {
  public:
-  void add(const std::string& name, ConstBlock block);
+  void add(const std::string& name, ConstBuffer block);
   void add_view(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
   void add_copy(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
   void add_text(const std::string& name, const std::string& text);  // copied
@@ -28,7 +28,7 @@ class SavedParts {
 };
 
 /// What a driver's blocks, their optimizers and channels remember from step to step, between two steps. x is
-/// not in it: it belongs to whoever owns the blocks.
+/// not in it: it belongs to the owner of the blocks.
 void save(Driver& driver, SavedParts& parts);
 
 /// Throws Error when the file was written with other blocks, another method, topology, optimizer, rank or
@@ -42,4 +42,12 @@ Step saved_step(const CheckpointFile& file);
 /// the state was saved is sent again. Throws as check_fits() does.
 void restore(Driver& driver, const CheckpointFile& file);
 
+}  // namespace starling::method
+
+namespace starling {
+using method::check_fits;
+using method::restore;
+using method::save;
+using method::saved_step;
+using method::SavedParts;
 }  // namespace starling

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "starling/base/closest.h"
 #include "starling/base/error.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/int8.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// Every element on its own, rounded to 16 bits.
@@ -90,10 +91,28 @@ class Scaled final : public ShortForm {
 
 }  // namespace
 
+DType parse_message_type(const std::string& text) {
+  struct Word {
+    std::string name;
+    std::string also;
+    DType dtype;
+  };
+  static const Word kWords[] = {{"float32", "fp32", DType::float32},
+                                {"float16", "fp16", DType::float16},
+                                {"bfloat16", "bf16", DType::bfloat16},
+                                {"int8", "uint8", DType::int8}};
+  std::vector<std::string> names;
+  for (const Word& word : kWords) {
+    if (text == word.name || text == word.also) return word.dtype;
+    names.push_back(word.name);
+  }
+  throw InvalidArgument(unknown_name("message type", text, names));
+}
+
 std::unique_ptr<ShortForm> make_short_form(DType message, std::vector<std::size_t> ends) {
   if (message == DType::int8) return std::make_unique<Scaled>(std::move(ends));
   if (message == DType::float16 || message == DType::bfloat16) return std::make_unique<Rounded>(message);
   throw InvalidArgument("messages travel as float32, float16, bfloat16 or int8, not " + name(message));
 }
 
-}  // namespace starling
+}  // namespace starling::method

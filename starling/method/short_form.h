@@ -2,12 +2,13 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "starling/base/dtype.h"
 #include "starling/kernel/combine.h"
 
-namespace starling {
+namespace starling::method {
 
 /// How blocks of float32 travel in fewer bits.
 class ShortForm {
@@ -30,8 +31,12 @@ class ShortForm {
 /// Elements that int8 messages scale together, at most.
 inline constexpr std::size_t kInt8Run = 512;
 
+/// `float32`, `float16`, `bfloat16` or `int8`, as options name the type of messages; also `fp16`, `bf16` and
+/// `uint8`. Throws InvalidArgument listing what is valid.
+DType parse_message_type(const std::string& text);
+
 /// `message` is float16, bfloat16 or int8. `ends`: where the parameters of a block end, for int8, which does
 /// not scale two of them together; a block of another length is one.
 std::unique_ptr<ShortForm> make_short_form(DType message, std::vector<std::size_t> ends);
 
-}  // namespace starling
+}  // namespace starling::method

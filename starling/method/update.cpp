@@ -1,32 +1,31 @@
 #include "starling/method/update.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "starling/base/closest.h"
-#include "starling/kernel/copy.h"
+#include "starling/base/registry.h"
+#include "starling/kernel/arithmetic.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-std::byte* at(Bytes& state, DType dtype, std::size_t element) {
-  return state.data() + element * size_of(dtype);
-}
-
-// Walks over the segments; `step` gets a stride of each active one.
+// Calls `step` with the part of the pass of each active segment.
 template <typename Step>
-void each_segment(DType dtype, const Stride& stride, std::span<const Segment> segments, const Step& step) {
+void each_segment(const UpdatePass& pass, std::span<const Segment> segments, const Step& step) {
   std::vector<Term> terms;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = segments[i];
-    const Stride part = part_of(dtype, stride, segment.begin, segment.count, terms);
+    const UpdatePass part = part_of(pass, segment.begin, segment.count, terms);
     if (segment.active)
       step(i, segment, part);
     else
-      copy_through(dtype, part);
+      copy_through(part);
   }
+}
+
+// The part of an optimizer's vector that belongs to a segment; empty where there is no vector.
+Buffer part_of(const OwnedBuffer& vector, const Segment& segment) {
+  const Buffer& whole = vector.buffer();
+  return whole.address() == nullptr ? Buffer() : whole.part(segment.begin, segment.count);
 }
 
 class Sgd final : public Update {
@@ -36,13 +35,13 @@ class Sgd final : public Update {
 
   std::string name() const override { return "sgd"; }
 
-  void apply(const Stride& stride, std::span<const Segment> segments) override {
-    each_segment(dtype_, stride, segments, [&](std::size_t i, const Segment& segment, const Stride& part) {
+  void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
+    each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
       const Hyper& hyper = (*hypers_)[segment.group];
       // Without momentum there is nothing to remember.
-      if (hyper.momentum != 0) m_.resize(count_ * size_of(dtype_));
+      if (hyper.momentum != 0) make_momentum();
       const SgdRule rule{hyper.lr, hyper.momentum, hyper.dampening, hyper.weight_decay, hyper.nesterov};
-      sgd_update(dtype_, part, rule, m_.empty() ? nullptr : at(m_, dtype_, segment.begin), steps_[i] == 0);
+      sgd_update(part, rule, part_of(m_, segment), steps_[i] == 0);
       if (hyper.momentum != 0) ++steps_[i];
     });
   }
@@ -51,16 +50,21 @@ class Sgd final : public Update {
     std::vector<NamedState> all = {{"steps", {DType::int64, steps_.data(), steps_.size()}}};
     const bool any =
         std::any_of(hypers_->begin(), hypers_->end(), [](const Hyper& h) { return h.momentum != 0; });
-    if (any) m_.resize(count_ * size_of(dtype_));
-    if (!m_.empty()) all.push_back({"momentum", {dtype_, m_.data(), count_}});
+    if (any) make_momentum();
+    if (count_ > 0 && has_momentum()) all.push_back({"momentum", m_.buffer()});
     return all;
   }
 
  private:
+  bool has_momentum() const { return m_.buffer().address() != nullptr; }
+  void make_momentum() {
+    if (!has_momentum()) m_ = OwnedBuffer(dtype_, count_);
+  }
+
   DType dtype_;
   std::size_t count_;
   Hypers hypers_;
-  Bytes m_;
+  OwnedBuffer m_;
   std::vector<std::int64_t> steps_;
 };
 
@@ -71,76 +75,65 @@ AdamRule rule_of(const Hyper& hyper, bool decoupled) {
 class Adam final : public Update {
  public:
   Adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled)
-      : dtype_(dtype),
-        count_(count),
-        hypers_(std::move(hypers)),
+      : hypers_(std::move(hypers)),
         decoupled_(decoupled),
-        m_(count * size_of(dtype)),
-        v_(count * size_of(dtype)),
+        m_(dtype, count),
+        v_(dtype, count),
         steps_(segments, 0) {}
 
   std::string name() const override { return decoupled_ ? "adamw" : "adam"; }
 
-  void apply(const Stride& stride, std::span<const Segment> segments) override {
-    each_segment(dtype_, stride, segments, [&](std::size_t i, const Segment& segment, const Stride& part) {
-      adam_update(dtype_, part, rule_of((*hypers_)[segment.group], decoupled_), at(m_, dtype_, segment.begin),
-                  at(v_, dtype_, segment.begin), static_cast<long>(++steps_[i]));
+  void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
+    each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
+      adam_update(part, rule_of((*hypers_)[segment.group], decoupled_), part_of(m_, segment),
+                  part_of(v_, segment), static_cast<long>(++steps_[i]));
     });
   }
 
   std::vector<NamedState> state() override {
-    return {{"steps", {DType::int64, steps_.data(), steps_.size()}},
-            {"m", {dtype_, m_.data(), count_}},
-            {"v", {dtype_, v_.data(), count_}}};
+    return {{"steps", {DType::int64, steps_.data(), steps_.size()}}, {"m", m_.buffer()}, {"v", v_.buffer()}};
   }
 
  private:
-  DType dtype_;
-  std::size_t count_;
   Hypers hypers_;
   bool decoupled_;
-  Bytes m_, v_;
+  OwnedBuffer m_, v_;
   std::vector<std::int64_t> steps_;
 };
 
 class AccumAdam final : public Update {
  public:
   AccumAdam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled, long s)
-      : dtype_(dtype),
-        count_(count),
-        hypers_(std::move(hypers)),
+      : hypers_(std::move(hypers)),
         decoupled_(decoupled),
         s_(s),
-        m_(count * size_of(dtype)),
-        v_(count * size_of(dtype)),
-        sum_(count * size_of(dtype)),
+        m_(dtype, count),
+        v_(dtype, count),
+        sum_(dtype, count),
         steps_(segments, 0) {}
 
   std::string name() const override { return decoupled_ ? "accum-adamw" : "accum-adam"; }
 
-  void apply(const Stride& stride, std::span<const Segment> segments) override {
-    each_segment(dtype_, stride, segments, [&](std::size_t i, const Segment& segment, const Stride& part) {
+  void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
+    each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
       const auto t = static_cast<long>(++steps_[i]);
-      accum_adam_update(dtype_, part, rule_of((*hypers_)[segment.group], decoupled_),
-                        at(m_, dtype_, segment.begin), at(v_, dtype_, segment.begin),
-                        at(sum_, dtype_, segment.begin), (t + s_ - 1) / s_, s_, t % s_ == 0);
+      accum_adam_update(part, rule_of((*hypers_)[segment.group], decoupled_), part_of(m_, segment),
+                        part_of(v_, segment), part_of(sum_, segment), (t + s_ - 1) / s_, s_, t % s_ == 0);
     });
   }
 
   std::vector<NamedState> state() override {
     return {{"steps", {DType::int64, steps_.data(), steps_.size()}},
-            {"m", {dtype_, m_.data(), count_}},
-            {"v", {dtype_, v_.data(), count_}},
-            {"sum", {dtype_, sum_.data(), count_}}};
+            {"m", m_.buffer()},
+            {"v", v_.buffer()},
+            {"sum", sum_.buffer()}};
   }
 
  private:
-  DType dtype_;
-  std::size_t count_;
   Hypers hypers_;
   bool decoupled_;
   long s_;
-  Bytes m_, v_, sum_;
+  OwnedBuffer m_, v_, sum_;
   std::vector<std::int64_t> steps_;
 };
 
@@ -187,28 +180,30 @@ UpdatePtr adamw(DType dtype, std::size_t count, std::size_t segments, Hypers hyp
 
 }  // namespace
 
-Stride part_of(DType dtype, const Stride& stride, std::size_t begin, std::size_t count,
-               std::vector<Term>& terms) {
-  const std::size_t bytes = begin * size_of(dtype);
-  const auto moved = [&](auto* pointer) { return pointer == nullptr ? nullptr : pointer + bytes; };
-  terms.assign(stride.from.begin(), stride.from.end());
+UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count, std::vector<Term>& terms) {
+  const std::size_t bytes = begin * size_of(pass.x.dtype);
+  const auto moved = [&](auto buffer) {
+    return buffer.address() == nullptr ? buffer : buffer.part(begin, count);
+  };
+  terms.assign(pass.from.begin(), pass.from.end());
   for (Term& term : terms) term.data = static_cast<const std::byte*>(term.data) + bytes;
-  Stride part = stride;
+  UpdatePass part = pass;
   part.from = terms;
-  part.gradient = moved(static_cast<const std::byte*>(stride.gradient));
-  part.x = moved(static_cast<std::byte*>(stride.x));
-  part.copy = moved(static_cast<std::byte*>(stride.copy));
-  part.count = count;
+  part.gradient = moved(pass.gradient);
+  part.x = moved(pass.x);
+  part.x.count = count;
+  part.copy = moved(pass.copy);
   return part;
 }
 
-void copy_through(DType dtype, const Stride& stride) {
-  const bool alone = stride.from.size() == 1 && stride.from[0].weight == 1;
+void copy_through(const UpdatePass& pass) {
+  const Arithmetic& arithmetic = arithmetic_in(pass.x.memory);
+  const bool alone = pass.from.size() == 1 && pass.from[0].weight == 1;
   if (!alone)
-    combine(dtype, stride.x, stride.from, stride.count);
-  else if (stride.from[0].data != stride.x)
-    copy_bytes(stride.x, stride.from[0].data, stride.count * size_of(dtype));
-  if (stride.copy != nullptr) copy_bytes(stride.copy, stride.x, stride.count * size_of(dtype));
+    arithmetic.combine(pass.x, pass.from);
+  else if (pass.from[0].data != pass.x.address())
+    arithmetic.copy(pass.x, pass.x.at(pass.from[0].data));
+  if (pass.copy.address() != nullptr) arithmetic.copy(pass.copy, pass.x);
 }
 
 UpdatePtr make_sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers) {
@@ -222,29 +217,34 @@ UpdatePtr make_accum_adam(DType dtype, std::size_t count, std::size_t segments, 
   return std::make_unique<AccumAdam>(dtype, count, segments, std::move(hypers), decoupled, s);
 }
 
-const std::vector<OptimizerFamily>& optimizer_families() {
+namespace {
+
+Registry<OptimizerFamily>& all_optimizers() {
   const Parameter beta1{"beta1", "0.9", "memory of the mean"};
   const Parameter beta2{"beta2", "0.999", "memory of the squares"};
   const Parameter eps{"eps", "1e-8", "keeps the division sane"};
-  static const std::vector<OptimizerFamily> families = {
-      {"sgd", "plain gradient steps", {kLr, kDecay}, sgd_hyper, make_sgd},
-      {"momentum", "heavy ball", {kLr, kMomentum, kDecay}, momentum_hyper, make_sgd},
-      {"nesterov", "Nesterov's momentum", {kLr, kMomentum, kDecay}, nesterov_hyper, make_sgd},
-      {"adam", "Adam", {kLr, beta1, beta2, eps, kDecay}, adam_hyper, adam},
-      {"adamw", "Adam with decoupled weight decay", {kLr, beta1, beta2, eps, kDecay}, adamw_hyper, adamw},
-  };
-  return families;
+  static Registry<OptimizerFamily> instance(
+      "optimizer",
+      {
+          {"sgd", "plain gradient steps", {kLr, kDecay}, sgd_hyper, make_sgd},
+          {"momentum", "heavy ball", {kLr, kMomentum, kDecay}, momentum_hyper, make_sgd},
+          {"nesterov", "Nesterov's momentum", {kLr, kMomentum, kDecay}, nesterov_hyper, make_sgd},
+          {"adam", "Adam", {kLr, beta1, beta2, eps, kDecay}, adam_hyper, adam},
+          {"adamw", "Adam with decoupled weight decay", {kLr, beta1, beta2, eps, kDecay}, adamw_hyper, adamw},
+      });
+  return instance;
+}
+
+}  // namespace
+
+std::vector<OptimizerFamily> optimizer_families() {
+  return all_optimizers().entries();
 }
 
 Optimizer parse_optimizer(std::string_view text) {
   const Spec spec = parse_spec(text);
-  std::vector<std::string> names;
-  for (const OptimizerFamily& family : optimizer_families()) {
-    if (family.name == spec.word && !spec.is_list)
-      return {family.hyper(Parameters(spec, family.parameters)), family.make};
-    names.push_back(family.name);
-  }
-  throw InvalidArgument(unknown_name("optimizer", spec.to_string(), names));
+  const OptimizerFamily& family = all_optimizers().find(spec);
+  return {family.hyper(Parameters(spec, family.parameters)), family.make};
 }
 
-}  // namespace starling
+}  // namespace starling::method

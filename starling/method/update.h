@@ -9,7 +9,7 @@
 #include "starling/flock/block.h"
 #include "starling/kernel/update.h"
 
-namespace starling {
+namespace starling::method {
 
 /// A run of a block whose elements share settings, such as one tensor.
 struct Segment {
@@ -33,13 +33,13 @@ struct Hyper {
   double eps = 1e-8;
   bool decoupled = false;  // AdamW's weight decay
 };
-/// One per group of segments. Shared: whoever owns the settings may change them between steps.
+/// One per group of segments. Shared: the owner of the settings may change them between steps.
 using Hypers = std::shared_ptr<std::vector<Hyper>>;
 
 /// Something of an optimizer or a method that lasts from step to step.
 struct NamedState {
   std::string name;
-  MutableBlock data;
+  Buffer data;
 };
 
 /// The local optimizer of one block: (block, gradient) -> the block after its step.
@@ -48,19 +48,18 @@ class Update {
   virtual ~Update() = default;
   /// Which one it is, so that a checkpoint can tell whose it is.
   virtual std::string name() const = 0;
-  /// The stride speaks of the whole block: y = the sum of `from`; x <- y + U(y, g) where a segment is active,
-  /// x <- y elsewhere; also to `copy` where given.
-  virtual void apply(const Stride& stride, std::span<const Segment> segments) = 0;
+  /// One pass over the whole block: y = the sum of `from`; x <- y + U(y, g) where a segment is active, x <- y
+  /// elsewhere; also to `copy` where given.
+  virtual void apply(const UpdatePass& pass, std::span<const Segment> segments) = 0;
   /// Everything it remembers, to be saved or overwritten.
   virtual std::vector<NamedState> state() { return {}; }
 };
 using UpdatePtr = std::unique_ptr<Update>;
 
 /// x <- y, without any update.
-void copy_through(DType dtype, const Stride& stride);
-/// The part of a stride from element `begin` on.
-Stride part_of(DType dtype, const Stride& stride, std::size_t begin, std::size_t count,
-               std::vector<Term>& terms);
+void copy_through(const UpdatePass& pass);
+/// `count` elements of a pass, from element `begin` on; `terms` keeps its summands.
+UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count, std::vector<Term>& terms);
 
 UpdatePtr make_sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
 UpdatePtr make_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled);
@@ -75,8 +74,9 @@ struct OptimizerFamily {
   std::vector<Parameter> parameters;
   Hyper (*hyper)(const Parameters&);
   UpdatePtr (*make)(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
+  std::vector<std::string> aliases = {};
 };
-const std::vector<OptimizerFamily>& optimizer_families();
+std::vector<OptimizerFamily> optimizer_families();
 
 /// `parse_optimizer("adamw(lr=0.001)")`: its settings and how to make one. Throws listing what is valid.
 struct Optimizer {
@@ -85,4 +85,10 @@ struct Optimizer {
 };
 Optimizer parse_optimizer(std::string_view text);
 
+}  // namespace starling::method
+
+namespace starling {
+using method::Optimizer;
+using method::Update;
+using method::UpdatePtr;
 }  // namespace starling

@@ -14,7 +14,7 @@
 #include "starling/base/error.h"
 #include "starling/record/checkpoint_layout.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 constexpr std::size_t kReadChunk = 1 << 20;
@@ -79,7 +79,7 @@ void CheckpointFile::read_header() {
   read_at(0, head_bytes.first(there));
   if (std::memcmp(&head, kCheckpointMagic.data(), std::min(there, kCheckpointMagic.size())) != 0)
     refuse("is not a Starling checkpoint");
-  if (there < sizeof(head)) refuse(fmt::format("is truncated: {} of {} bytes or more", size, sizeof(head)));
+  if (there < sizeof(head)) refuse(fmt::format("is truncated: {} of at least {} bytes", size, sizeof(head)));
   if (checksum_of(head_bytes.first(kCheckpointHeadChecked)) != head.checksum) refuse("is corrupt: its head");
   if (head.version != kCheckpointVersion)
     refuse(fmt::format("was written by a newer version ({}; this one reads {})", head.version,
@@ -108,7 +108,7 @@ void CheckpointFile::read_header() {
         refuse(fmt::format("is corrupt: its part {} would have {} of its {} bytes", part.name, part.bytes,
                            size));
       offset += checkpoint_aligned(part.bytes);
-      if (offset > size) refuse(fmt::format("is corrupt: its part {} ends behind it", part.name));
+      if (offset > size) refuse(fmt::format("is corrupt: its part {} ends beyond the file", part.name));
       parts_.push_back(std::move(part));
     }
   } catch (const nlohmann::json::exception& error) {
@@ -119,7 +119,7 @@ void CheckpointFile::read_header() {
 
 std::string CheckpointFile::label(std::string_view label) const {
   if (auto text = find_label(labels_, label)) return *text;
-  refuse(fmt::format("does not say its {}", label));
+  refuse(fmt::format("has no label {}", label));
 }
 
 const CheckpointFile::Part* CheckpointFile::find(std::string_view part) const {
@@ -134,7 +134,7 @@ const CheckpointFile::Part& CheckpointFile::demand(std::string_view part) const 
 
 void CheckpointFile::demand_size(const Part& part, std::uint64_t bytes) const {
   if (part.bytes != bytes)
-    refuse(fmt::format("has {} bytes of {}, but {} are wanted", part.bytes, part.name, bytes));
+    refuse(fmt::format("has {} bytes of {}, but {} are expected", part.bytes, part.name, bytes));
 }
 
 std::vector<std::byte> CheckpointFile::read(std::string_view part) const {
@@ -154,7 +154,7 @@ void CheckpointFile::check(std::span<const StatePlace> places) const {
   for (const StatePlace& place : places) {
     const Part& part = demand(place.name);
     if (part.type != place.type)
-      refuse(fmt::format("has {} as {}, but {} is wanted", part.name, part.type, place.type));
+      refuse(fmt::format("has {} as {}, but {} is expected", part.name, part.type, place.type));
     demand_size(part, place.bytes.size());
   }
 }
@@ -199,4 +199,4 @@ void CheckpointFile::refuse(const std::string& why) const {
   throw Error(fmt::format("{} {}", path_.string(), why));
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -17,14 +19,14 @@
 #include "starling/record/checkpoint_layout.h"
 #include "starling/record/checkpoint_phase.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
-constexpr std::size_t kWriteChunk =
-    1 << 20;  // is still in the cache when it is written, right after its checksum
+constexpr std::size_t kWriteChunk = 1 << 20;  // still in the cache when it is written after its checksum
 constexpr std::array<std::byte, kCheckpointAlignment> kZeros{};
+constexpr const char* kRankLabel = "rank";
 
-// Small pieces are gathered, so that a thousand biases do not cost a thousand calls.
+// Collects small pieces, so that a thousand biases do not cost a thousand system calls.
 class Gather {
  public:
   Gather(const AtomicFile& file, std::uint64_t offset) : file_(file), offset_(offset) {}
@@ -60,7 +62,7 @@ class Gather {
   static constexpr std::size_t kMost = 512;         // systems take 1024
   static constexpr std::uint64_t kAhead = 8 << 20;  // bytes
 
-  // The disk works while the next chunks are summed and copied, instead of from the sync on. Only a hint.
+  // Starts writing to disk while the next chunks are processed, instead of at the final sync. Only a hint.
   void start_disk() {
     sync_file_range(file_.descriptor(), static_cast<off_t>(started_), static_cast<off_t>(offset_ - started_),
                     SYNC_FILE_RANGE_WRITE);
@@ -74,7 +76,7 @@ class Gather {
   std::size_t waiting_ = 0;
 };
 
-// Checksums have a fixed width, so the table is as long before they are known as after.
+// Checksums have a fixed width, so that the size of the table is known before them.
 std::string table_text(const Labels& labels, std::span<const StatePart> parts,
                        std::span<const std::uint64_t> checksums) {
   nlohmann::json table = {{"labels", nlohmann::json::array()}, {"parts", nlohmann::json::array()}};
@@ -105,10 +107,21 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-}  // namespace
+// Whose file it is; nothing where there is none, or it is something else.
+std::optional<std::string> owner_of(const std::filesystem::path& path) {
+  try {
+    return find_label(CheckpointFile(path).labels(), kRankLabel);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
-CheckpointFileMark write_checkpoint_file(const std::filesystem::path& path, const Labels& labels,
-                                         std::span<const StatePart> parts, const std::string& mark) {
+using MayReplace = std::function<void()>;
+
+// `may_replace` is asked where there is a file already, and throws where it has to stay.
+CheckpointFileMark write_file(const std::filesystem::path& path, const Labels& labels,
+                              std::span<const StatePart> parts, const std::string& mark,
+                              const MayReplace& may_replace) {
   refuse_equal_names(parts);
   std::vector<std::uint64_t> checksums(parts.size());
   std::string table = table_text(labels, parts, checksums);
@@ -149,9 +162,29 @@ CheckpointFileMark write_checkpoint_file(const std::filesystem::path& path, cons
   checkpoint_reached(CheckpointPhase::written);
   file.sync();
   checkpoint_reached(CheckpointPhase::synced);
+  if (may_replace && !file.place_if_free()) may_replace();
   file.commit();
   checkpoint_reached(CheckpointPhase::renamed);
   return {head.file_bytes, head.checksum};
 }
 
-}  // namespace starling
+}  // namespace
+
+CheckpointFileMark write_checkpoint_file(const std::filesystem::path& path, const Labels& labels,
+                                         std::span<const StatePart> parts, const std::string& mark) {
+  return write_file(path, labels, parts, mark, {});
+}
+
+CheckpointFileMark write_own_checkpoint_file(const std::filesystem::path& path, Rank rank, Labels labels,
+                                             std::span<const StatePart> parts) {
+  labels.emplace_back(kRankLabel, std::to_string(rank));
+  return write_file(path, labels, parts, {}, [&] {
+    if (const auto owner = owner_of(path); owner && *owner != std::to_string(rank))
+      throw InvalidArgument(fmt::format(
+          "{} is the checkpoint of rank {}, and this is rank {}: each rank saves to a file of its "
+          "own, for example with the rank in its name; remove this one if nobody needs it",
+          path.string(), *owner, rank));
+  });
+}
+
+}  // namespace starling::record

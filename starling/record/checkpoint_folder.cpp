@@ -8,7 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/record/checkpoint_manifest.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,7 +35,7 @@ CheckpointFile open_checked(const CheckpointInfo& info, const CheckpointInfo::Fi
   CheckpointFile opened(info.folder / file.name);
   const CheckpointFileMark mark = opened.mark();
   if (mark.bytes != file.mark.bytes || mark.checksum != file.mark.checksum)
-    throw Error(fmt::format("{} is another file than the one that {} names: of run {}, rank {}, step {}",
+    throw Error(fmt::format("{} is not the file that {} names: it is from run {}, rank {}, step {}",
                             opened.path().string(), kCheckpointManifest,
                             find_label(opened.labels(), "run").value_or("?"),
                             find_label(opened.labels(), "rank").value_or("?"),
@@ -58,13 +58,13 @@ bool is_whole(const CheckpointInfo& info) {
   }
 }
 
-// What to do instead, for the end of a message about all[index].
+// Advice for the end of an error about all[index].
 std::string offer_before(const std::vector<CheckpointInfo>& all, std::size_t index) {
   for (std::size_t i = index + 1; i < all.size(); ++i)
     if (is_whole(all[i]))
-      return fmt::format("; the checkpoint before it, {}, is whole: resume from that with --resume {}",
+      return fmt::format("; the previous checkpoint, {}, is intact: resume from it with --resume {}",
                          all[i].name(), all[i].step);
-  return "; there is no whole checkpoint before it";
+  return "; there is no intact checkpoint before it";
 }
 
 std::size_t index_of(const std::vector<CheckpointInfo>& all, Step step, const fs::path& folder) {
@@ -119,10 +119,10 @@ std::vector<CheckpointInfo> CheckpointFolder::list() const {
     try {
       CheckpointInfo info = read_manifest(entry.path());
       if (info.step != *step)
-        throw Error(fmt::format("{} is the manifest of step {}",
-                                (entry.path() / kCheckpointManifest).string(), info.step));
+        throw Error(
+            fmt::format("{} belongs to step {}", (entry.path() / kCheckpointManifest).string(), info.step));
       info.problem = size_problem(info);
-      // Of one step there are two when a run was killed while it replaced an older run's.
+      // There are two of one step if a run was killed while it replaced an older run's checkpoint.
       const auto old = found.find(*step);
       if (old == found.end() || old->second.number < info.number) found[*step] = std::move(info);
     } catch (const Error& problem) {
@@ -132,7 +132,7 @@ std::vector<CheckpointInfo> CheckpointFolder::list() const {
       info.problem = problem.what();
     }
   }
-  // An unreadable one is as old as its step suggests.
+  // The age of an unreadable checkpoint is estimated from its step.
   for (auto& [step, info] : unreadable) {
     if (found.contains(step)) continue;
     for (const auto& [other, whole] : found)
@@ -198,4 +198,4 @@ CheckpointFile CheckpointFolder::open(const CheckpointInfo& info, Rank rank) con
   }
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -9,9 +9,9 @@
 #include "starling/base/types.h"
 #include "starling/record/checkpoint_file.h"
 
-namespace starling {
+namespace starling::record {
 
-/// A complete checkpoint: what its manifest says.
+/// A complete checkpoint, as described by its manifest.
 struct CheckpointInfo {
   struct File {
     Rank rank = 0;
@@ -20,38 +20,38 @@ struct CheckpointInfo {
   };
 
   Step step = 0;
-  std::int64_t number = 0;  // how many were completed in this folder before it: the order of age
-  Rank workers = 0;         // of the run; fewer files than that when some had died
+  std::int64_t number = 0;  // checkpoints completed in this folder before: defines the age
+  Rank workers = 0;         // of the run; there are fewer files if some had died
   std::string run;          // the run's token
   Labels labels;
   std::vector<File> files;  // one per member, by rank
   std::filesystem::path folder;
-  std::string problem;  // why it cannot be used, as far as sizes tell; empty where it seems whole
+  std::string problem;  // why it is unusable, judged by file sizes; empty if it seems intact
 
   std::string name() const;  // "step-000000120"
   std::uint64_t bytes() const;
   bool has(Rank rank) const;
 };
 
-/// A folder of checkpoints, for reading. A checkpoint exists when its manifest does; who writes them is
-/// CheckpointRun. Errors about a bad checkpoint name the file, and the last one before it that is whole.
+/// Reads a folder of checkpoints (CheckpointRun writes them). A checkpoint exists if its manifest does.
+/// Errors about a damaged checkpoint name the file and the last intact checkpoint before it.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   const std::filesystem::path& path() const { return folder_; }
-  /// All complete ones, newest first: the one completed last, since a run that went back repeats steps.
+  /// All complete checkpoints, the last completed first (steps may repeat if a run resumed from an earlier
+  /// one).
   std::vector<CheckpointInfo> list() const;
-  /// The newest; nothing where there is none. Throws Error when it is bad, rather than go further back
-  /// unasked.
+  /// The newest, if there is one. Throws Error if it is damaged, instead of silently returning an older one.
   std::optional<CheckpointInfo> newest() const;
-  /// The newest whose every byte is right.
+  /// The newest that is completely intact; verifies all files.
   std::optional<CheckpointInfo> newest_good() const;
-  /// Throws Error when there is none of that step, or it is bad.
+  /// Throws Error if there is none of that step, or if it is damaged.
   CheckpointInfo find(Step step) const;
   /// find(), and reads and verifies all of its files.
   CheckpointInfo check(Step step) const;
-  /// A rank's file, every byte of it verified.
+  /// Opens a rank's file and verifies it completely.
   CheckpointFile open(const CheckpointInfo& info, Rank rank) const;
 
  private:
@@ -64,10 +64,15 @@ class CheckpointFolder {
 std::string checkpoint_name(Step step);
 /// "rank-3.state".
 std::string checkpoint_file_name(Rank rank);
-/// The step of "step-000000120" and of "step-000000120.part-...", which is such a folder while it is written.
+/// The step of "step-000000120", and of "step-000000120.part-...", a checkpoint that is being written.
 std::optional<Step> step_of_checkpoint(const std::string& name);
 
 inline constexpr const char* kCheckpointManifest = "manifest.json";
 inline constexpr const char* kCheckpointPart = ".part-";
 
+}  // namespace starling::record
+
+namespace starling {
+using record::CheckpointFolder;
+using record::CheckpointInfo;
 }  // namespace starling

@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
-// A checkpoint file: this head, a table in JSON that ends in spaces, and the parts, each at a multiple of 64
-// and followed by zeros up to the next. A part's checksum is over its zeros, too, the table has the parts'
-// checksums, the head the table's, and its own: no byte is without. Little-endian, like every machine that
-// torch trains on.
+// The layout of a checkpoint file: this head, a JSON table padded with spaces, and the parts, each aligned to
+// 64 bytes and padded with zeros. A part's checksum covers its padding, the table has the parts' checksums,
+// the head has the table's and its own: every byte is covered. Little-endian, like every machine that torch
+// trains on.
 
-namespace starling {
+namespace starling::record {
 
 constexpr std::array<char, 8> kCheckpointMagic = {'S', 'T', 'A', 'R', 'L', 'I', 'N', '\x1a'};
 constexpr std::uint32_t kCheckpointVersion = 1;
@@ -22,7 +22,7 @@ struct CheckpointHead {
   std::uint64_t file_bytes = 0;
   std::uint64_t table_checksum = 0;
   std::array<std::uint64_t, 3> reserved = {};
-  std::uint64_t checksum = 0;  // of all before it; in every version, at this place
+  std::uint64_t checksum = 0;  // of everything before it; at this offset in every version
 };
 static_assert(sizeof(CheckpointHead) == kCheckpointAlignment);
 constexpr std::size_t kCheckpointHeadChecked = offsetof(CheckpointHead, checksum);
@@ -31,4 +31,4 @@ constexpr std::uint64_t checkpoint_aligned(std::uint64_t bytes) {
   return (bytes + kCheckpointAlignment - 1) / kCheckpointAlignment * kCheckpointAlignment;
 }
 
-}  // namespace starling
+}  // namespace starling::record

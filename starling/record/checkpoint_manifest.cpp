@@ -11,10 +11,12 @@
 #include "starling/base/checksum.h"
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 constexpr int kVersion = 1;
+constexpr std::uintmax_t kMostBytes = std::uintmax_t{64} << 20;  // half a million ranks
+constexpr int kMostLevels = 8;                                   // a manifest has three
 
 using Json = nlohmann::ordered_json;
 
@@ -37,7 +39,8 @@ CheckpointInfo info_of(const Json& json) {
     info.labels.emplace_back(label.at(0).get<std::string>(), label.at(1).get<std::string>());
   for (const auto& file : json.at("files"))
     if (file.at("name").get<std::string>().find('/') != std::string::npos)
-      throw Error(fmt::format("a manifest names files beside it, not {}", file.at("name").dump()));
+      throw Error(
+          fmt::format("a manifest may only name files of its own folder, not {}", file.at("name").dump()));
   for (const auto& file : json.at("files"))
     info.files.push_back({file.at("rank"),
                           file.at("name"),
@@ -65,10 +68,19 @@ CheckpointInfo read_manifest(const std::filesystem::path& folder) {
   const auto path = folder / kCheckpointManifest;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  std::error_code unknown;
+  if (const auto bytes = std::filesystem::file_size(path, unknown); !unknown && bytes > kMostBytes)
+    throw Error(fmt::format("{} is not a manifest of a checkpoint: it has {} bytes", path.string(), bytes));
   const std::string text(std::istreambuf_iterator<char>(in), {});
   try {
-    Json json = Json::parse(text);
-    const bool as_written = manifest_text(json) == text;  // spaces count, too
+    // Written back by recursion, hence the limit.
+    Json json = Json::parse(text, [&](int level, Json::parse_event_t, const Json&) {
+      if (level > kMostLevels)
+        throw Error(
+            fmt::format("{} is not a manifest of a checkpoint: it is nested too deeply", path.string()));
+      return true;
+    });
+    const bool as_written = manifest_text(json) == text;  // detects changed spaces, too
     const std::string checksum = json.at("checksum");
     json.erase("checksum");
     if (!as_written || checksum != checksum_of_text(json))
@@ -80,8 +92,8 @@ CheckpointInfo read_manifest(const std::filesystem::path& folder) {
     info.folder = folder;
     return info;
   } catch (const nlohmann::json::exception&) {
-    throw Error(fmt::format("{} is truncated or not a manifest of a checkpoint", path.string()));
+    throw Error(fmt::format("{} is truncated or not the manifest of a checkpoint", path.string()));
   }
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -2,9 +2,9 @@
 
 #include <atomic>
 
-namespace starling {
+namespace starling::record {
 
-/// The moments at which a test kills the writer of a checkpoint.
+/// The points at which tests kill the writer of a checkpoint.
 enum class CheckpointPhase {
   opened,
   half_written,
@@ -26,4 +26,4 @@ inline void checkpoint_reached(CheckpointPhase phase) {
   if (const CheckpointHook hook = checkpoint_hook.load(std::memory_order_relaxed)) hook(phase);
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "starling/record/checkpoint_manifest.h"
 #include "starling/record/checkpoint_phase.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,11 +27,11 @@ constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw Error(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot create {}: {}", folder.string(), error.message()));
 }
 
-// Without its manifest it is no checkpoint any more, however little of the rest is removed. What cannot be
-// removed stays for the next time.
+// Removes the manifest first: without it the folder is not a checkpoint, even if the rest cannot be removed
+// now.
 void remove_checkpoint(const fs::path& folder) {
   std::error_code ignored;
   fs::remove(folder / kCheckpointManifest, ignored);
@@ -55,17 +56,64 @@ std::vector<fs::path> step_folders(const fs::path& folder) {
       fmt::format("cannot rename {} to {}: {}", from.string(), to.filename().string(), std::strerror(errno)));
 }
 
+void publish(const fs::path& folder, const fs::path& working, Step step) {
+  const fs::path place = folder / checkpoint_name(step);
+  const fs::path aside = working.string() + "-replaced";
+  std::optional<fs::path> replaced;
+  if (rename(working.c_str(), place.c_str()) != 0) {
+    if (errno != ENOTEMPTY && errno != EEXIST) fail_to_rename(working, place);
+    // Another run's, which went on from an earlier step. Where folders cannot be exchanged there is a moment
+    // without either; CheckpointFolder then finds them under the names they have.
+    if (renameat2(AT_FDCWD, working.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+      replaced = working;
+    } else {
+      if (rename(place.c_str(), aside.c_str()) != 0) fail_to_rename(place, aside);
+      if (rename(working.c_str(), place.c_str()) != 0) fail_to_rename(working, place);
+      replaced = aside;
+    }
+  }
+  sync_folder(place);  // the manifest
+  sync_folder(folder);
+  if (replaced) remove_checkpoint(*replaced);
+}
+
+// Whether a run still writes this step.
+using InUse = std::function<bool(const std::string& run, Step step)>;
+
+void tidy(const fs::path& folder, const InUse& in_use) {
+  const auto complete = CheckpointFolder(folder).list();
+  for (const fs::path& found : step_folders(folder)) {
+    const std::string name = found.filename().string();
+    const Step step = *step_of_checkpoint(name);
+    const std::size_t part = name.find(kCheckpointPart);
+    const bool finished = std::ranges::find(complete, found, &CheckpointInfo::folder) != complete.end();
+    if (part == std::string::npos) {
+      if (!fs::exists(found / kCheckpointManifest)) remove_checkpoint(found);
+    } else if (!in_use(name.substr(part + std::strlen(kCheckpointPart)), step)) {
+      // Killed after the manifest: all that was left to do is the last rename.
+      if (finished)
+        publish(folder, found, step);
+      else
+        remove_checkpoint(found);
+    }
+  }
+}
+
 }  // namespace
+
+void tidy_checkpoints(const fs::path& folder) {
+  tidy(folder, [](const std::string&, Step) { return false; });
+}
 
 CheckpointRun::CheckpointRun(CheckpointRunOptions options)
     : options_(std::move(options)), folder_(options_.folder) {
   if (options_.run.empty() || options_.run.find_first_not_of(kAllowed) != std::string::npos)
     throw InvalidArgument(
-        fmt::format("the token of a run that writes checkpoints is '{}'; letters, digits, - and _ are valid",
+        fmt::format("invalid token '{}' of a run that writes checkpoints; valid are letters, digits, - and _",
                     options_.run));
   if (options_.keep < 1) throw InvalidArgument("checkpoints: keep = 0; keep at least 1");
   if (options_.workers < 1)
-    throw InvalidArgument(fmt::format("checkpoints: {} workers; there is at least 1", options_.workers));
+    throw InvalidArgument(fmt::format("checkpoints: {} workers; there must be at least 1", options_.workers));
 }
 
 fs::path CheckpointRun::working_folder(Step step) const {
@@ -74,22 +122,12 @@ fs::path CheckpointRun::working_folder(Step step) const {
 
 void CheckpointRun::begin(Step step) const {
   make_folder(options_.folder);
-  const auto complete = folder_.list();
-  for (const fs::path& found : step_folders(options_.folder)) {
-    const std::string name = found.filename().string();
-    const std::size_t part = name.find(kCheckpointPart);
-    const bool finished = std::ranges::find(complete, found, &CheckpointInfo::folder) != complete.end();
-    if (part == std::string::npos) {
-      if (!fs::exists(found / kCheckpointManifest)) remove_checkpoint(found);
-    } else if (name.substr(part + std::strlen(kCheckpointPart)) != options_.run) {
-      // Killed after the manifest: all that was left to do is the last rename.
-      if (finished)
-        publish(found, *step_of_checkpoint(name));
-      else
-        remove_checkpoint(found);
-    }
-  }
+  tidy(options_.folder, [&](const std::string& run, Step of) { return run == options_.run && of >= step; });
   make_folder(working_folder(step));
+}
+
+void CheckpointRun::remove_unfinished() const {
+  tidy(options_.folder, [&](const std::string& run, Step) { return run != options_.run; });
 }
 
 void CheckpointRun::write_rank(Step step, Rank rank, const Labels& labels,
@@ -106,7 +144,8 @@ void CheckpointRun::write_rank(Step step, Rank rank, const Labels& labels,
 
 void CheckpointRun::give_up_rank(Step step, Rank rank, const std::string& why) const noexcept {
   try {
-    std::ofstream(failure_note(working_folder(step), rank)) << why;  // no room even for this: it waits
+    std::ofstream(failure_note(working_folder(step), rank))
+        << why;  // if this fails, complete() waits for its time limit
   } catch (...) {
   }
 }
@@ -131,7 +170,7 @@ void CheckpointRun::await(Step step, Rank member, std::chrono::steady_clock::tim
     std::ifstream note(failure_note(folder, member));
     if (note)
       give_up(fmt::format("rank {}: {}", member, std::string(std::istreambuf_iterator<char>(note), {})));
-    if (options_.gone && options_.gone(member)) give_up(fmt::format("rank {} is gone", member));
+    if (options_.gone && options_.gone(member)) give_up(fmt::format("rank {} died", member));
     if (stop.stop_requested()) give_up(fmt::format("stopped while rank {} had not written its file", member));
     if (std::chrono::steady_clock::now() >= deadline)
       give_up(fmt::format("rank {} has not written its file within {:.3g} s", member,
@@ -173,7 +212,7 @@ CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members,
     throw;
   }
   checkpoint_reached(CheckpointPhase::manifest_written);
-  publish(folder, step);
+  publish(options_.folder, folder, step);
   info.folder = options_.folder / checkpoint_name(step);
   checkpoint_reached(CheckpointPhase::published);
   remove_old(step);
@@ -181,35 +220,14 @@ CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members,
   return info;
 }
 
-void CheckpointRun::publish(const fs::path& working, Step step) const {
-  const fs::path place = options_.folder / checkpoint_name(step);
-  const fs::path aside = working.string() + "-replaced";
-  std::optional<fs::path> replaced;
-  if (rename(working.c_str(), place.c_str()) != 0) {
-    if (errno != ENOTEMPTY && errno != EEXIST) fail_to_rename(working, place);
-    // Another run's, which went on from an earlier step. Where folders cannot be exchanged there is a moment
-    // without either; CheckpointFolder then finds them under the names they have.
-    if (renameat2(AT_FDCWD, working.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
-      replaced = working;
-    } else {
-      if (rename(place.c_str(), aside.c_str()) != 0) fail_to_rename(place, aside);
-      if (rename(working.c_str(), place.c_str()) != 0) fail_to_rename(working, place);
-      replaced = aside;
-    }
-  }
-  sync_folder(place);  // the manifest
-  sync_folder(options_.folder);
-  if (replaced) remove_checkpoint(*replaced);
-}
-
 void CheckpointRun::remove_old(Step step) const {
   std::size_t good = 0;
   for (const CheckpointInfo& info : folder_.list()) {
-    const bool readable = !info.files.empty();  // what we cannot read is not ours to remove
+    const bool readable = !info.files.empty();  // never remove what is unreadable
     if (good >= options_.keep && readable) remove_checkpoint(info.folder);
     if (info.problem.empty()) ++good;
   }
-  // This run's unfinished ones: ranks write one after the other, so nobody is at those any more.
+  // Unfinished checkpoints of this run: ranks write in order of steps, so these are abandoned.
   for (const fs::path& found : step_folders(options_.folder)) {
     const std::string name = found.filename().string();
     if (name.ends_with(kCheckpointPart + options_.run) && *step_of_checkpoint(name) <= step)
@@ -217,4 +235,4 @@ void CheckpointRun::remove_old(Step step) const {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -11,45 +11,53 @@
 #include "starling/record/checkpoint_file.h"
 #include "starling/record/checkpoint_folder.h"
 
-namespace starling {
+namespace starling::record {
 
+/// Options of a CheckpointRun; equal on all ranks.
 struct CheckpointRunOptions {
   std::filesystem::path folder;
-  std::string run;  // the run's token: the same on all ranks, another for every run; letters, digits, - and _
+  std::string run;  // the run's token: equal on all ranks, unique per run; letters, digits, - and _
   Rank workers = 1;
-  std::size_t keep = 3;                    // complete checkpoints, at least 1
-  std::chrono::milliseconds wait{60'000};  // how long complete() waits for the other ranks' files
-  /// Whether a rank is known to be dead, so that complete() need not wait for it. May be empty; is called
-  /// from the thread that completes.
+  std::size_t keep = 3;                    // how many complete checkpoints to keep, at least 1
+  std::chrono::milliseconds wait{60'000};  // complete()'s time limit for the other ranks' files
+  /// Whether a rank is known to be dead, so that complete() does not wait for it. May be empty; called on the
+  /// thread that completes.
   std::function<bool(Rank)> gone = {};
 };
 
-/// How the ranks of one run write checkpoints into a folder. Each rank calls write_rank at its own time, rank
-/// 0 also begin and complete. Files lie in step-N.part-<run> until the manifest is there; then that folder
-/// becomes step-N. Whatever dies in between, complete checkpoints stay as they are. All functions throw
-/// Error.
+/// Publishes the checkpoints in a folder that lack only the last rename because their run was killed, and
+/// removes the unfinished ones. To be called while no run writes there. Throws Error.
+void tidy_checkpoints(const std::filesystem::path& folder);
+
+/// Writes the checkpoints of one run into a folder. Each rank calls write_rank independently, rank 0 also
+/// begin and complete. Files are in step-N.part-<run> until the manifest is written; then that folder is
+/// renamed to step-N. A crash at any point leaves complete checkpoints intact. Functions throw Error unless
+/// noexcept.
 class CheckpointRun {
  public:
   explicit CheckpointRun(CheckpointRunOptions options);
 
   const CheckpointRunOptions& options() const { return options_; }
 
-  /// Rank 0: makes the folder and removes what runs that were killed have left unfinished. Other ranks need
-  /// not wait for it: nothing of this run is touched.
+  /// Rank 0: creates the folder and removes unfinished checkpoints: of killed runs, and of earlier steps of
+  /// this run. Other ranks need not wait for it, since files of this step are not touched.
   void begin(Step step) const;
+
+  /// Removes what this run has left unfinished: a rank may still write its file when rank 0 has abandoned the
+  /// step. To be called when no rank writes any more.
+  void remove_unfinished() const;
 
   /// Writes this rank's file; adds the labels run, step, rank and workers.
   void write_rank(Step step, Rank rank, const Labels& labels, std::span<const StatePart> parts) const;
 
-  /// Instead of write_rank: tells complete() that there will be no file.
+  /// Called instead of write_rank after a failure: tells complete() that there will be no file.
   void give_up_rank(Step step, Rank rank, const std::string& why) const noexcept;
 
-  /// Rank 0, instead of complete(): removes what there is of the step, unless that is complete.
+  /// Rank 0, instead of complete(): removes the unfinished files of the step.
   void abandon(Step step) const noexcept;
 
-  /// Rank 0: waits until all members' files are there, writes the manifest, and removes all but the newest
-  /// checkpoints. When a file does not come, or `stop` is requested, nothing of this step is left, and an
-  /// Error says why.
+  /// Rank 0: waits for the files of all members, writes the manifest, and removes old checkpoints. If a file
+  /// is missing or `stop` is requested, removes the files of this step and throws an Error that says why.
   CheckpointInfo complete(Step step, std::span<const Rank> members, const Labels& labels,
                           const std::stop_token& stop = {}) const;
 
@@ -57,11 +65,15 @@ class CheckpointRun {
   std::filesystem::path working_folder(Step step) const;
   void await(Step step, Rank member, std::chrono::steady_clock::time_point deadline,
              const std::stop_token& stop) const;
-  void publish(const std::filesystem::path& working, Step step) const;
   void remove_old(Step step) const;
 
   CheckpointRunOptions options_;
   CheckpointFolder folder_;
 };
 
+}  // namespace starling::record
+
+namespace starling {
+using record::CheckpointRun;
+using record::CheckpointRunOptions;
 }  // namespace starling

@@ -8,12 +8,12 @@
 #include "starling/kernel/copy.h"
 #include "starling/record/checkpoint_layout.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
-constexpr std::chrono::seconds kPatience{5};  // with other ranks, when this one ends
+constexpr std::chrono::seconds kPatience{5};  // for other ranks' files, in the destructor
 
-// Signals are for the program's own threads: they go where they were going before.
+// Blocks signals in the new thread, so that the program's own threads handle them as before.
 class NoSignals {
  public:
   NoSignals() {
@@ -52,7 +52,7 @@ void CheckpointWriter::take(std::span<const StatePart> parts) {
   std::size_t bytes = 0;
   for (const StatePart& part : parts) bytes += checkpoint_aligned(part.bytes.size());
   if (memory_.size() < bytes) {
-    memory_ = {};  // never both
+    memory_ = {};  // free first: never hold both
     memory_.resize(bytes);
   }
   parts_.assign(parts.begin(), parts.end());
@@ -84,6 +84,11 @@ bool CheckpointWriter::busy() const {
 void CheckpointWriter::finish() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !busy_; });
+}
+
+void CheckpointWriter::remove_unfinished() {
+  finish();
+  run_.remove_unfinished();
 }
 
 std::optional<Step> CheckpointWriter::last_saved() const {
@@ -131,4 +136,4 @@ void CheckpointWriter::write(const std::stop_token& stop) {
   if (completes) run_.complete(step_, members_, labels_, stop);
 }
 
-}  // namespace starling
+}  // namespace starling::record

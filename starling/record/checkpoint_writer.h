@@ -11,32 +11,33 @@
 
 #include "starling/record/checkpoint_run.h"
 
-namespace starling {
+namespace starling::record {
 
-/// Writes one rank's checkpoints while the rank goes on: save() copies the state, a thread does the rest.
-/// What goes wrong there (a full disk, a folder that is gone, a rank that died) costs that checkpoint and
-/// nothing else; the next save() tries again. For one thread of the owner's, except where said.
+/// Writes one rank's checkpoints in the background: save() copies the state, a thread writes it. A failure
+/// (full disk, missing folder, dead rank) only loses that checkpoint; the next save() tries again. To be used
+/// by one thread, except where noted.
 class CheckpointWriter {
  public:
   CheckpointWriter(CheckpointRunOptions options, Rank rank);
-  /// Waits for a checkpoint that is being written, but for other ranks' files only a few seconds.
+  /// Waits until the current checkpoint is written, but only a few seconds for other ranks' files.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Copies the parts and returns; from then on they may change. There is memory for one copy, which is kept:
-  /// when the last checkpoint is still being written, this first waits for it. `members` are the ranks that
-  /// write this step; the first of them completes it.
+  /// Copies the parts and returns; they may change afterwards. Keeps memory for one copy: waits first if the
+  /// previous checkpoint is still being written. `members` are the ranks that write this step; the first
+  /// completes it.
   void save(Step step, const Labels& labels, std::span<const StatePart> parts, std::span<const Rank> members);
 
-  /// Whether a checkpoint is being written; save() would wait. From any thread.
+  /// Whether a checkpoint is being written, so that save() would wait. From any thread.
   bool busy() const;
-  /// Waits until none is. From any thread.
+  /// Waits until no checkpoint is being written. From any thread.
   void finish();
-  /// The step of the last one that went well: this rank's file is there, on rank 0 the whole checkpoint. From
-  /// any thread.
+  /// Removes what is left of failed checkpoints; to be called on one rank, after finish() on all.
+  void remove_unfinished();
+  /// The step of the last success: of this rank's file, on rank 0 of the whole checkpoint. From any thread.
   std::optional<Step> last_saved() const;
-  /// What went wrong since it was last asked; the owner shows it. From any thread.
+  /// The failure since the last call, if any, to be shown by the owner. From any thread.
   std::optional<std::string> problem();
 
  private:
@@ -47,11 +48,11 @@ class CheckpointWriter {
   CheckpointRun run_;
   Rank rank_;
 
-  // Belong to the owner while not busy, to the thread while busy.
+  // Owned by the caller's thread while not busy, by the writing thread while busy.
   Step step_ = 0;
   Labels labels_;
   std::vector<Rank> members_;
-  std::vector<StatePart> parts_;  // their bytes lie in memory_
+  std::vector<StatePart> parts_;  // their bytes are in memory_
   std::vector<std::byte> memory_;
 
   mutable std::mutex mutex_;
@@ -62,4 +63,8 @@ class CheckpointWriter {
   std::jthread thread_;
 };
 
+}  // namespace starling::record
+
+namespace starling {
+using record::CheckpointWriter;
 }  // namespace starling

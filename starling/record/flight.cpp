@@ -9,13 +9,14 @@
 #include <fmt/format.h>
 #include <fstream>
 
+#include "starling/base/environment.h"
 #include "starling/record/log.h"
 #include "starling/record/ticks.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
-constexpr std::size_t kLogged = 8;  // lines, where nobody asked for a file
+constexpr std::size_t kLogged = 8;  // lines in the log, if no file was requested
 constexpr std::uint64_t kPause = 1'000'000'000;
 constexpr auto relaxed = std::memory_order_relaxed;
 
@@ -29,25 +30,27 @@ std::string wall_time() {
 
 }  // namespace
 
-std::vector<std::string> Flight::lines(std::size_t most) const {
+std::vector<std::string> Flight::lines(std::size_t most, const Describe& describe) const {
   const std::uint64_t now = coarse_ns();
   const std::uint64_t last = next_.load(relaxed);
   std::vector<std::string> lines;
   for (std::uint64_t number = last - std::min<std::uint64_t>(last, std::min(most, kKept)); number < last;
        ++number) {
-    const Entry& entry = entries_[number % kKept];
-    if (entry.number.load(std::memory_order_acquire) != number + 1) continue;  // another thread is at it
-    const std::string* text = entry.name.load(relaxed);
-    const std::uint32_t count = entry.peer_count.load(relaxed);
+    const Slot& slot = slots_[number % kKept];
+    if (slot.number.load(std::memory_order_acquire) != number + 1) continue;  // another thread is writing it
+    const std::string* text = slot.name.load(relaxed);
+    const std::uint32_t count = slot.peer_count.load(relaxed);
     std::string peers;
     for (std::uint32_t i = 0; i < std::min<std::uint32_t>(count, kPeers); ++i)
       peers += fmt::format("{}{}", i == 0 ? (count == 1 ? " with rank " : " with ranks ") : ", ",
-                           entry.peers[i].load(relaxed));
+                           slot.peers[i].load(relaxed));
     if (count > kPeers) peers += fmt::format(" and {} more", count - kPeers);
-    const State state = entry.state.load(relaxed);
-    const auto since = static_cast<double>(now - std::min(now, entry.start.load(relaxed)));
-    lines.push_back(fmt::format("{:9.3f} s ago {} ({}, step {}){}: {}", since * 1e-9, *text,
-                                name(entry.kind.load(relaxed)), entry.step.load(relaxed), peers,
+    const State state = slot.state.load(relaxed);
+    const auto since = static_cast<double>(now - std::min(now, slot.start.load(relaxed)));
+    const Step step = slot.step.load(relaxed);
+    lines.push_back(fmt::format("{:9.3f} s ago {} ({}{}){}: {}", since * 1e-9,
+                                describe ? describe(*text) : *text, name(slot.kind.load(relaxed)),
+                                step == kNoStep ? "" : fmt::format(", step {}", step), peers,
                                 state == State::started ? "has not ended"
                                 : state == State::ended ? "ended"
                                                         : "FAILED"));
@@ -55,14 +58,14 @@ std::vector<std::string> Flight::lines(std::size_t most) const {
   return lines;
 }
 
-void Flight::dump(const std::string& why) {
+void Flight::dump(const std::string& why, const Describe& describe) {
   const std::uint64_t now = steady_ns();
   std::uint64_t before = dumped_.load(relaxed);
   if (before != 0 && now - before < kPause) return;
   if (!dumped_.compare_exchange_strong(before, now, relaxed)) return;
-  const char* folder = std::getenv("STARLING_FLIGHT");
-  const bool to_file = folder != nullptr && *folder != 0;
-  const auto last = lines(to_file ? kKept : kLogged);
+  const std::string folder = environment::kFlight.text();
+  const bool to_file = !folder.empty();
+  const auto last = lines(to_file ? kKept : kLogged, describe);
   std::string text = fmt::format("rank {}, {}: {}\n", rank_, wall_time(), why);
   text += fmt::format("  the last {} operations, newest last:", last.size());
   for (const std::string& line : last) text += "\n  " + line;
@@ -71,7 +74,7 @@ void Flight::dump(const std::string& why) {
     return;
   }
   const auto path = std::filesystem::path(folder) / fmt::format("flight-{}.txt", rank_);
-  std::error_code ignored;  // the file cannot be written either, then
+  std::error_code ignored;  // then the file cannot be written either
   std::filesystem::create_directories(folder, ignored);
   std::ofstream out(path, std::ios::app);
   out << text << "\n\n";
@@ -79,4 +82,4 @@ void Flight::dump(const std::string& why) {
   if (!out) log(LogLevel::normal, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
 }
 
-}  // namespace starling
+}  // namespace starling::record

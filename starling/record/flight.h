@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,34 +11,38 @@
 #include "starling/record/kind.h"
 #include "starling/record/ticks.h"
 
-namespace starling {
+namespace starling::record {
 
-/// The last operations of one rank, kept in memory whatever happens, so that an error can say what came
-/// before it. Always on: a few stores per operation. Thread-safe.
+/// A flight recorder: the last operations of one rank, in a ring buffer in memory, so that an error report
+/// can list what happened before. Always on; costs a few stores per operation. Thread-safe.
 class Flight {
  public:
   static constexpr std::size_t kKept = 256;
   static constexpr std::size_t kPeers = 6;
+  static constexpr Step kNoStep = -1;
   enum class State : std::uint32_t { started, ended, failed };
 
   explicit Flight(Rank rank) : rank_(rank) {}
 
-  /// An operation begins; `name` must live as long as this. Returns its number.
+  /// Returns what users call an internal name: the call that they made.
+  using Describe = std::function<std::string(const std::string& name)>;
+
+  /// Records the begin of an operation and returns its number; `name` must outlive this object.
   std::uint64_t begin(const std::string& name, RecordKind kind, Step step);
-  /// The index-th rank it hears.
+  /// Records the index-th rank from which the operation receives.
   void peer(std::uint64_t number, std::uint32_t index, Rank rank);
   void end(std::uint64_t number, bool failed);
 
-  /// The newest operations in words, newest last.
-  std::vector<std::string> lines(std::size_t most = kKept) const;
+  /// Describes the newest operations, newest last.
+  std::vector<std::string> lines(std::size_t most = kKept, const Describe& describe = {}) const;
 
-  /// Something went wrong: appends all lines to STARLING_FLIGHT/flight-<rank>.txt, or logs the last few. At
-  /// most once a second, for programs that live with errors.
-  void dump(const std::string& why);
+  /// After an error: appends all lines to STARLING_FLIGHT/flight-<rank>.txt, or logs the last few. At most
+  /// once a second, because some programs handle errors and continue.
+  void dump(const std::string& why, const Describe& describe = {});
 
  private:
-  struct alignas(64) Entry {
-    std::atomic<std::uint64_t> number{0};  // 1 + the operation's
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> number{0};  // 1 + the operation's number
     std::atomic<const std::string*> name{nullptr};
     std::atomic<std::uint64_t> start{0};  // coarse ns
     std::atomic<Step> step{0};
@@ -47,43 +52,43 @@ class Flight {
     std::array<std::atomic<std::uint16_t>, kPeers> peers{};
   };
 
-  Entry& entry(std::uint64_t number) { return entries_[number % kKept]; }
+  Slot& slot(std::uint64_t number) { return slots_[number % kKept]; }
 
   Rank rank_;
   std::atomic<std::uint64_t> next_{0};
-  std::atomic<std::uint64_t> dumped_{0};  // when, ns
-  std::array<Entry, kKept> entries_;
+  std::atomic<std::uint64_t> dumped_{0};  // time in ns
+  std::array<Slot, kKept> slots_;
 };
 
-// Inline, since every operation pays for them.
+// Inline, because they run in every operation.
 
 inline std::uint64_t Flight::begin(const std::string& name, RecordKind kind, Step step) {
   constexpr auto relaxed = std::memory_order_relaxed;
   const std::uint64_t number = next_.fetch_add(1, relaxed);
-  Entry& entry = this->entry(number);
-  entry.number.store(0, relaxed);
-  entry.name.store(&name, relaxed);
-  entry.start.store(coarse_ns(), relaxed);
-  entry.step.store(step, relaxed);
-  entry.kind.store(kind, relaxed);
-  entry.state.store(State::started, relaxed);
-  entry.peer_count.store(0, relaxed);
-  entry.number.store(number + 1, std::memory_order_release);
+  Slot& slot = this->slot(number);
+  slot.number.store(0, relaxed);
+  slot.name.store(&name, relaxed);
+  slot.start.store(coarse_ns(), relaxed);
+  slot.step.store(step, relaxed);
+  slot.kind.store(kind, relaxed);
+  slot.state.store(State::started, relaxed);
+  slot.peer_count.store(0, relaxed);
+  slot.number.store(number + 1, std::memory_order_release);
   return number;
 }
 
 inline void Flight::peer(std::uint64_t number, std::uint32_t index, Rank rank) {
   constexpr auto relaxed = std::memory_order_relaxed;
-  Entry& entry = this->entry(number);
-  if (entry.number.load(relaxed) != number + 1) return;  // overwritten: it has taken very long
-  if (index < kPeers) entry.peers[index].store(static_cast<std::uint16_t>(std::min(rank, 65'535)), relaxed);
-  entry.peer_count.store(index + 1, relaxed);
+  Slot& slot = this->slot(number);
+  if (slot.number.load(relaxed) != number + 1) return;  // overwritten by newer operations
+  if (index < kPeers) slot.peers[index].store(static_cast<std::uint16_t>(std::min(rank, 65'535)), relaxed);
+  slot.peer_count.store(index + 1, relaxed);
 }
 
 inline void Flight::end(std::uint64_t number, bool failed) {
-  Entry& entry = this->entry(number);
-  if (entry.number.load(std::memory_order_relaxed) == number + 1)
-    entry.state.store(failed ? State::failed : State::ended, std::memory_order_relaxed);
+  Slot& slot = this->slot(number);
+  if (slot.number.load(std::memory_order_relaxed) == number + 1)
+    slot.state.store(failed ? State::failed : State::ended, std::memory_order_relaxed);
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace starling {
+namespace starling::record {
 
-/// What a record is of. Up to `staged_reduction` the numbers are those of MessageKind.
+/// The operation of a record. Up to `staged_reduction` the values equal those of MessageKind.
 enum class RecordKind : std::uint8_t {
   receive = 0,
   send = 1,
@@ -18,7 +18,7 @@ enum class RecordKind : std::uint8_t {
   neighbor_gathering,
   relay,
   staged_reduction,
-  put = 64,  // of windows, as those that follow
+  put = 64,  // this and the following: windows
   accumulate,
   get,
   update,
@@ -58,4 +58,4 @@ constexpr std::string_view name(RecordKind kind) {
   return "operation";
 }
 
-}  // namespace starling
+}  // namespace starling::record

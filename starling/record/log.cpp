@@ -6,14 +6,14 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 std::optional<LogLevel> named_level() {
-  const char* text = std::getenv("STARLING_LOG");
-  const std::string_view word = text == nullptr ? "" : text;
+  const std::string word = environment::kLog.text();
   if (word.empty() || word == "normal") return LogLevel::normal;
   if (word == "quiet") return LogLevel::quiet;
   if (word == "info") return LogLevel::info;
@@ -21,7 +21,7 @@ std::optional<LogLevel> named_level() {
   return {};
 }
 
-// Flocks that were not made by join() never had a bad name refused.
+// An invalid value counts as normal here; join() rejects it.
 std::atomic<LogLevel>& level_now() {
   static std::atomic<LogLevel> level{named_level().value_or(LogLevel::normal)};
   return level;
@@ -32,8 +32,8 @@ std::atomic<LogLevel>& level_now() {
 void read_log_level() {
   const auto level = named_level();
   if (!level)
-    throw InvalidArgument(
-        fmt::format("STARLING_LOG={} is none of quiet, normal, info, debug", std::getenv("STARLING_LOG")));
+    throw InvalidArgument(fmt::format("STARLING_LOG={} is invalid; valid: quiet, normal, info, debug",
+                                      environment::kLog.text()));
   level_now() = *level;
 }
 
@@ -44,7 +44,7 @@ LogLevel log_level() {
 void log(LogLevel level, std::string_view text) {
   if (level == LogLevel::quiet || level > log_level()) return;
   const std::string line = fmt::format("starling: {}\n", text);
-  std::fwrite(line.data(), 1, line.size(), stderr);  // whole, so that ranks' lines do not mix
+  std::fwrite(line.data(), 1, line.size(), stderr);  // in one call, so that lines of ranks do not mix
 }
 
-}  // namespace starling
+}  // namespace starling::record

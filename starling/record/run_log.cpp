@@ -8,7 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/spec.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 using Json = nlohmann::ordered_json;  // settings keep their order
@@ -18,7 +18,7 @@ std::string setting_text(const Json& value) {
                            : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Numbers and booleans go without quotes where that brings the same text back.
+// Writes numbers and booleans without quotes if they are read back as the same text.
 Json json_of(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return !parsed.is_discarded() && !parsed.is_string() && setting_text(parsed) == text ? parsed : Json(text);
@@ -119,12 +119,12 @@ std::optional<Optimizer> optimizer_of(const RunHeader& header) {
   try {
     optimizer.spec = parse_spec(header.setting("optimizer"));
   } catch (const InvalidArgument&) {
-    return std::nullopt;  // a program's own, in a grammar of its own
+    return std::nullopt;  // a custom optimizer with its own syntax
   }
   const auto& arguments = optimizer.spec.arguments;
   for (std::size_t i = 0; i < arguments.size(); ++i)
     if (arguments[i].key == "lr") optimizer.rate = i;
-  // It is the first parameter of every optimizer.
+  // lr is the first parameter of every optimizer.
   if (!optimizer.rate && !arguments.empty() && arguments.front().key.empty()) optimizer.rate = 0;
   return optimizer;
 }
@@ -154,4 +154,4 @@ const RunReport* RunLog::last_evaluation() const {
   return found == reports.rend() ? nullptr : &*found;
 }
 
-}  // namespace starling
+}  // namespace starling::record

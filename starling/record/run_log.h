@@ -8,7 +8,7 @@
 
 #include "starling/base/types.h"
 
-// The log of a training run: `metrics.jsonl`, one JSON object per line, written as the run goes.
+// The log of a training run: `metrics.jsonl`, one JSON object per line, written during the run.
 //
 //     out << to_line(header) << std::flush;
 //     out << to_line(report) << std::flush;   // again and again
@@ -16,7 +16,7 @@
 //
 // Numbers that are not finite are written as null and read as NaN.
 
-namespace starling {
+namespace starling::record {
 
 /// One setting of an experiment, its value as text: `0.2`, `true`, `mnist`.
 struct RunSetting {
@@ -26,7 +26,7 @@ struct RunSetting {
   friend bool operator==(const RunSetting&, const RunSetting&) = default;
 };
 
-/// The first line: what was run, by what, on what.
+/// The first line: the experiment, the software and the machine.
 struct RunHeader {
   std::string starling;  // versions
   std::string torch;
@@ -35,19 +35,19 @@ struct RunHeader {
   std::string machine;
   int workers = 0;
   std::int64_t parameters = 0;  // of one model
-  /// Everything that decides what is trained, and nothing else: runs with equal settings except the seed are
-  /// repetitions of each other.
+  /// All settings that determine the result, and no others: runs that differ in the seed only are
+  /// repetitions.
   std::vector<RunSetting> experiment = {};
 
-  /// "" where there is no such setting.
+  /// "" if there is no such setting.
   std::string setting(std::string_view name) const;
-  /// `lr` of the optimizer; nothing where it gives none.
+  /// `lr` of the optimizer, if it has one.
   std::optional<double> learning_rate() const;
-  /// The optimizer without its `lr`: what is left when learning rates are compared.
+  /// The optimizer without its `lr`, to compare learning rates.
   std::string optimizer_family() const;
 };
 
-/// What is known after some steps.
+/// The metrics after some steps.
 struct RunReport {
   Step step = 0;
   double epoch = 0;          // 1.5: in the middle of the second
@@ -61,7 +61,7 @@ struct RunReport {
   double computing = 0;
   double waiting = 0;
   double combining = 0;
-  // Of asynchronous methods: how old what they used was so far, in steps; mean and most.
+  // Asynchronous methods: the staleness of the models used so far, in steps; mean and maximum.
   double staleness = 0;
   double staleness_most = 0;
   int workers = 0;      // alive
@@ -75,13 +75,13 @@ struct RunReport {
   std::optional<double> local_mean_accuracy = {};  // the mean model's on the same samples
 };
 
-/// The run went on from a checkpoint of `step`; what was reported beyond it is void. `seconds` and
-/// `bytes_sent` of later reports go on from the checkpoint's.
+/// The run resumed from a checkpoint of `step`; earlier reports of later steps are void. `seconds` and
+/// `bytes_sent` of later reports continue from the checkpoint's.
 struct RunResume {
   Step step = 0;
   std::string command = {};
   std::string date = {};
-  std::string reset = {};  // what could not be taken from the checkpoint, in words
+  std::string reset = {};  // what was reset instead of restored, as text
 };
 
 /// A worker died.
@@ -90,13 +90,13 @@ struct PeerFailure {
   Rank rank = 0;
 };
 
-/// The last checkpoint of a run that finished could not be written; problems were told as they came up.
+/// The last checkpoint of a finished run could not be written; the problems were reported when they occurred.
 struct RunNotSaved {
   Step step = 0;  // of that checkpoint
   Rank rank = 0;  // the first that could not write it
 };
 
-/// The first loss that was not a finite number: whose, and in which step, counted from 1.
+/// The first loss that was not a finite number: its rank, and its step, counted from 1.
 struct RunDivergence {
   Step step = 0;
   Rank rank = 0;
@@ -105,15 +105,15 @@ struct RunDivergence {
   std::string text() const;
 };
 
-/// The last line of a run that finished, or that was ended because it had diverged.
+/// The last line of a run that finished, or was stopped because it diverged.
 struct RunEnd {
   Step step = 0;
   double seconds = 0;
   std::optional<RunDivergence> diverged = {};
-  bool already = false;  // before it was resumed: nothing was left to do, and the log had its end. Not logged
+  bool already = false;  // the resumed run had already finished; not logged
 };
 
-/// Each is a whole line, newline included.
+/// Each returns a complete line with its newline.
 std::string to_line(const RunHeader& header);
 std::string to_line(const RunReport& report);
 std::string to_line(const RunResume& resume);
@@ -121,26 +121,35 @@ std::string to_line(const PeerFailure& loss);
 std::string to_line(const RunNotSaved& missing);
 std::string to_line(const RunEnd& end);
 
+/// A whole log, as read from a file.
 struct RunLog {
-  std::string path = {};  // where it was read
+  std::string path = {};
   RunHeader header = {};
   std::vector<RunReport> reports = {};  // without the void ones
   std::vector<RunResume> resumes = {};
   std::vector<PeerFailure> lost = {};
   std::optional<RunEnd> end = {};
-  bool cut_off = false;  // killed while it wrote; that line is left out
+  bool cut_off = false;  // the run was killed while it wrote the last line, which is skipped
 
   bool finished() const { return end.has_value(); }
   /// The last report with a test accuracy, or null.
   const RunReport* last_evaluation() const;
 };
 
-/// Throws Error naming the file, the line and what is wrong there. Keys and kinds of lines that are not known
-/// are passed over.
+/// Reads a log. Throws Error that names the file, the line and the problem. Ignores unknown keys and kinds of
+/// lines.
 RunLog read_run_log(const std::string& path);
 
-/// Removes what a killed run left of a line, so that a resumed one may append. False where the file ended
-/// with a whole line and stays as it is.
+/// Removes a truncated last line of a killed run, so that a resumed run can append. False if the last line is
+/// complete.
 bool mend_run_log(const std::string& path);
 
+}  // namespace starling::record
+
+namespace starling {
+using record::read_run_log;
+using record::RunHeader;
+using record::RunLog;
+using record::RunReport;
+using record::to_line;
 }  // namespace starling

@@ -14,7 +14,7 @@
 #include "starling/base/error.h"
 #include "starling/record/run_log.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 using Json = nlohmann::ordered_json;  // settings keep their order
@@ -27,7 +27,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : dumped(value);
 }
 
-/// One line of a log, for messages that say where.
+/// One line of a log, with its position for error messages.
 class Line {
  public:
   Line(const std::string& path, std::size_t number, std::string_view text)
@@ -48,12 +48,12 @@ class Line {
   void read(const char* key, double& to) const {
     to = at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(key, "a number");
   }
-  /// Leaves `to` as it is where the key is missing.
+  /// Leaves `to` unchanged if the key is missing.
   template <typename T>
-  void read_if_there(const char* key, T& to) const {
+  void read_optional(const char* key, T& to) const {
     if (json_.contains(key)) read(key, to);
   }
-  void read_if_there(const char* key, std::optional<double>& to) const {
+  void read_optional(const char* key, std::optional<double>& to) const {
     if (json_.contains(key)) read(key, to.emplace());
   }
 
@@ -78,7 +78,7 @@ class Line {
   template <typename T>
   T whole(const char* key, T least, T most) const {
     const Json& value = at(key);
-    // A count that went through a program without integers: 1.5e9 or 3.0.
+    // A count written by a program without integers: 1.5e9 or 3.0.
     if (value.is_number_float()) {
       const double number = value.get<double>();
       if (number == std::floor(number) && number >= 0 && number < 9e15 && number <= static_cast<double>(most))
@@ -88,7 +88,7 @@ class Line {
       if (number >= static_cast<std::uint64_t>(least) && number <= static_cast<std::uint64_t>(most))
         return static_cast<T>(number);
     }
-    wrong(key, "a whole number from 0 on");
+    wrong(key, "a non-negative integer");
   }
 
   const std::string& path_;
@@ -101,10 +101,10 @@ RunHeader header_of(const Line& line) {
   line.read("starling", header.starling);
   line.read("command", header.command);
   line.read("workers", header.workers);
-  line.read_if_there("torch", header.torch);
-  line.read_if_there("date", header.date);
-  line.read_if_there("machine", header.machine);
-  line.read_if_there("parameters", header.parameters);
+  line.read_optional("torch", header.torch);
+  line.read_optional("date", header.date);
+  line.read_optional("machine", header.machine);
+  line.read_optional("parameters", header.parameters);
   const Json& experiment = line.at("experiment");
   if (!experiment.is_object()) line.wrong("experiment", "an object of settings");
   for (const auto& [name, value] : experiment.items())
@@ -126,16 +126,16 @@ void read_report(RunLog& log, const Line& line) {
   line.read("computing", report.computing);
   line.read("waiting", report.waiting);
   line.read("combining", report.combining);
-  line.read_if_there("staleness", report.staleness);
-  line.read_if_there("staleness_most", report.staleness_most);
+  line.read_optional("staleness", report.staleness);
+  line.read_optional("staleness_most", report.staleness_most);
   line.read("workers", report.workers);
   line.read("taking_part", report.taking_part);
-  line.read_if_there("test_accuracy", report.test_accuracy);
-  line.read_if_there("test_loss", report.test_loss);
-  line.read_if_there("local_accuracy", report.local_accuracy);
-  line.read_if_there("local_accuracy_least", report.local_accuracy_least);
-  line.read_if_there("local_accuracy_most", report.local_accuracy_most);
-  line.read_if_there("local_mean_accuracy", report.local_mean_accuracy);
+  line.read_optional("test_accuracy", report.test_accuracy);
+  line.read_optional("test_loss", report.test_loss);
+  line.read_optional("local_accuracy", report.local_accuracy);
+  line.read_optional("local_accuracy_least", report.local_accuracy_least);
+  line.read_optional("local_accuracy_most", report.local_accuracy_most);
+  line.read_optional("local_mean_accuracy", report.local_mean_accuracy);
   log.reports.push_back(report);
 }
 
@@ -143,32 +143,32 @@ void read_resume(RunLog& log, const Line& line) {
   RunResume resume;
   line.read("step", resume.step);
   line.read("command", resume.command);
-  line.read_if_there("date", resume.date);
-  line.read_if_there("reset", resume.reset);
+  line.read_optional("date", resume.date);
+  line.read_optional("reset", resume.reset);
   std::erase_if(log.reports, [&](const RunReport& report) { return report.step > resume.step; });
   std::erase_if(log.lost, [&](const PeerFailure& loss) { return loss.step > resume.step; });
   log.end.reset();
   log.resumes.push_back(resume);
 }
 
-void read_loss(RunLog& log, const Line& line) {
-  PeerFailure loss;
-  line.read("step", loss.step);
-  line.read("rank", loss.rank);
-  log.lost.push_back(loss);
+void read_peer_failure(RunLog& log, const Line& line) {
+  PeerFailure failure;
+  line.read("step", failure.step);
+  line.read("rank", failure.rank);
+  log.lost.push_back(failure);
 }
 
 void read_end(RunLog& log, const Line& line) {
   line.read("step", log.end.emplace().step);
   line.read("seconds", log.end->seconds);
   RunDivergence diverged;
-  line.read_if_there("diverged_step", diverged.step);
-  line.read_if_there("diverged_rank", diverged.rank);
+  line.read_optional("diverged_step", diverged.step);
+  line.read_optional("diverged_rank", diverged.rank);
   if (diverged.step > 0) log.end->diverged = diverged;
 }
 
 void read_second_header(RunLog& log, const Line& line) {
-  line.fail("a second run begins here; one file holds one run, which began in " + log.path + ":1");
+  line.fail("a second run begins here; a file contains one run, which began in " + log.path + ":1");
 }
 
 using LineReader = std::function<void(RunLog&, const Line&)>;
@@ -176,7 +176,7 @@ using LineReader = std::function<void(RunLog&, const Line&)>;
 const std::map<std::string, LineReader>& line_readers() {
   static const std::map<std::string, LineReader> readers = {{"report", read_report},
                                                             {"resume", read_resume},
-                                                            {"loss_of_rank", read_loss},
+                                                            {"loss_of_rank", read_peer_failure},
                                                             {"end", read_end},
                                                             {"run", read_second_header}};
   return readers;
@@ -208,7 +208,7 @@ RunLog read_run_log(const std::string& path) {
     if (!line.is_object()) {
       log.cut_off = newline == text.size();
       if (log.cut_off && number > 1) break;
-      line.fail("this is no JSON object; a run's log has one per line");
+      line.fail("not a JSON object; a run's log has one per line");
     }
     std::string kind;
     line.read("kind", kind);
@@ -226,9 +226,9 @@ RunLog read_run_log(const std::string& path) {
 
 bool mend_run_log(const std::string& path) {
   const std::string text = contents(path);
-  const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is none
+  const std::size_t whole = text.rfind('\n') + 1;  // 0 if there is none
   if (whole == text.size()) return false;
-  if (Json::accept(text.substr(whole))) {  // all of it but the newline
+  if (Json::accept(text.substr(whole))) {  // only the newline is missing
     std::ofstream(path, std::ios::binary | std::ios::app) << '\n';
   } else {
     std::filesystem::resize_file(path, whole);
@@ -236,4 +236,4 @@ bool mend_run_log(const std::string& path) {
   return true;
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -7,7 +7,7 @@
 #include <x86intrin.h>
 #endif
 
-namespace starling {
+namespace starling::record {
 
 inline std::uint64_t clock_ns(clockid_t clock) {
   timespec now{};
@@ -20,21 +20,20 @@ inline std::uint64_t steady_ns() {
   return clock_ns(CLOCK_MONOTONIC);
 }
 
-/// The same to a few milliseconds, in a few nanoseconds.
+/// The same with a resolution of milliseconds, but at a cost of a few nanoseconds.
 inline std::uint64_t coarse_ns() {
   return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 #if defined(__x86_64__)
-/// The processor's counter runs at one speed, whatever the cores do.
+/// Whether the processor's counter has a constant frequency.
 inline const bool kCounterIsSteady = [] {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0x80000007u, &a, &b, &c, &d) != 0 && (d >> 8 & 1u) != 0;
 }();
 #endif
 
-/// A time in a unit of its own, read as cheaply as the machine can; a Timeline keeps what turns it into
-/// nanoseconds.
+/// The cheapest clock of the machine, in its own unit; a Timeline records how to convert it into nanoseconds.
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
   if (kCounterIsSteady) return __rdtsc();
@@ -42,4 +41,4 @@ inline std::uint64_t ticks() {
   return steady_ns();
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -11,18 +11,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/record/log.h"
 #include "starling/record/ticks.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
-constexpr std::uint64_t kRoom = 16'384;           // records, 1 MiB, are given memory at a time
+constexpr std::uint64_t kRoom = 16'384;           // records (1 MiB) for which memory is reserved at once
 constexpr std::uint64_t kMostRecords = 1u << 28;  // 16 GiB
-constexpr std::uint64_t kRarely = 1u << 26;       // ticks between two looks at the clock, about 25 ms
+constexpr std::uint64_t kRarely = 1u << 26;       // ticks between two readings of the clock, about 25 ms
 
-// Held for a few stores: a mutex would cost more than what it guards.
+// A spin lock, held for a few stores: a mutex would cost more.
 class Turn {
  public:
   explicit Turn(std::atomic_flag& busy) : busy_(busy) {
@@ -37,7 +38,7 @@ class Turn {
   std::atomic_flag& busy_;
 };
 
-// Both clocks at once: a process that was interrupted in between tries again.
+// Reads both clocks together; retries if the process was interrupted in between.
 TimelineHeader::Moment both_clocks() {
   constexpr std::uint64_t kClose = 1000;  // ticks
   TimelineHeader::Moment moment{};
@@ -60,11 +61,11 @@ Timeline::Timeline(const std::string& path, Rank rank, Rank size, std::uint64_t 
   if (records < 1 || records > kMostRecords)
     throw InvalidArgument(fmt::format("a timeline keeps 1 to {} events, not {}", kMostRecords, records));
   bytes_ = kTimelineRecordsAt + records * sizeof(TimelineRecord);
-  unlink(path.c_str());  // whoever has the old one mapped keeps it
+  unlink(path.c_str());  // a process that has mapped the old file keeps it
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file_ < 0) refuse(path);
   void* memory = MAP_FAILED;
-  // What has no disk block behind it would end the process when it is written.
+  // Writing to a page without a disk block would kill the process.
   const int failed = posix_fallocate(file_, 0, kTimelineRecordsAt);
   if ((failed == 0 || failed == EOPNOTSUPP) && ftruncate(file_, static_cast<off_t>(bytes_)) == 0)
     memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
@@ -99,12 +100,10 @@ std::string Timeline::part(const std::string& file, Rank rank) {
 }
 
 std::unique_ptr<Timeline> Timeline::from_environment(Rank rank, Rank size) {
-  const char* file = std::getenv("STARLING_TIMELINE");
-  if (file == nullptr || *file == 0) return nullptr;
+  const std::string file = environment::kTimeline.text();
+  if (file.empty()) return nullptr;
   std::uint64_t records = kDefaultRecords;
-  const char* given = std::getenv("STARLING_TIMELINE_EVENTS");
-  if (given != nullptr && *given != 0) {
-    const std::string_view text = given;
+  if (const std::string text = environment::kTimelineEvents.text(); !text.empty()) {
     const auto result = std::from_chars(text.data(), text.data() + text.size(), records);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size() || records < 1 ||
         records > kMostRecords)
@@ -129,7 +128,7 @@ std::uint16_t Timeline::name(std::string_view text) {
   return static_cast<std::uint16_t>(count);
 }
 
-// Page by page the first lap would cost a fault every 64 records.
+// Prepares many pages at once: otherwise the first lap costs a page fault every 64 records.
 void Timeline::make_room(std::uint64_t index) {
   const std::uint64_t count = std::min(kRoom, capacity_ - index);
   const std::size_t at = kTimelineRecordsAt + index * sizeof(TimelineRecord);
@@ -137,10 +136,10 @@ void Timeline::make_room(std::uint64_t index) {
   const int failed = posix_fallocate(file_, static_cast<off_t>(at), static_cast<off_t>(bytes));
   if (failed != 0 && failed != EOPNOTSUPP) {
     full_ = true;
-    log(LogLevel::normal, fmt::format("the timeline {} ends here: {}", path_, std::strerror(failed)));
+    log(LogLevel::normal, fmt::format("the timeline {} stops here: {}", path_, std::strerror(failed)));
     return;
   }
-  madvise(reinterpret_cast<std::byte*>(header_) + at, bytes, MADV_POPULATE_WRITE);  // older kernels refuse
+  madvise(reinterpret_cast<std::byte*>(header_) + at, bytes, MADV_POPULATE_WRITE);  // fails on older kernels
   room_ = index + count;
 }
 
@@ -162,4 +161,4 @@ void Timeline::write(const TimelineRecord& record) {
   note_time(record.end);
 }
 
-}  // namespace starling
+}  // namespace starling::record

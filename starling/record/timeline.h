@@ -9,25 +9,25 @@
 #include "starling/base/types.h"
 #include "starling/record/timeline_layout.h"
 
-namespace starling {
+namespace starling::record {
 
-/// One rank's timeline: a file in memory, in which the newest records overwrite the oldest. A process that is
-/// killed leaves it readable. Thread-safe.
+/// Writes one rank's timeline: a memory-mapped file with a ring of records, which stays readable if the
+/// process is killed. Thread-safe.
 class Timeline {
  public:
   static constexpr std::uint64_t kDefaultRecords = 262'144;
-  /// Names beyond the table, and too long ones, share or lose letters.
+  /// The name of all operations that do not fit into the table of names; long names are truncated.
   static constexpr std::string_view kOtherNames = "(other names)";
 
-  /// Replaces what was at `path`; throws Error with the system's reason.
+  /// Replaces the file at `path`; throws Error with the system's reason.
   Timeline(const std::string& path, Rank rank, Rank size, std::uint64_t records = kDefaultRecords);
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// The file that rank r of a flock with STARLING_TIMELINE=file writes.
+  /// The file of one rank of a flock with STARLING_TIMELINE=file.
   static std::string part(const std::string& file, Rank rank);
-  /// As STARLING_TIMELINE and STARLING_TIMELINE_EVENTS say; null when they say nothing.
+  /// Made from STARLING_TIMELINE and STARLING_TIMELINE_EVENTS; null if the first is not set.
   static std::unique_ptr<Timeline> from_environment(Rank rank, Rank size);
 
   /// The number of a name in the table.
@@ -48,10 +48,10 @@ class Timeline {
   std::atomic_flag busy_;
   std::uint64_t capacity_ = 0;
   std::uint64_t written_ = 0;
-  std::uint64_t next_ = 0;  // place in the ring
-  std::uint64_t room_ = 0;  // records up to here have memory behind them
-  bool full_ = false;       // the disk is
+  std::uint64_t next_ = 0;  // position in the ring
+  std::uint64_t room_ = 0;  // records up to here have memory
+  bool full_ = false;       // the disk is full
   std::unordered_map<std::string, std::uint16_t> numbers_;
 };
 
-}  // namespace starling
+}  // namespace starling::record

@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "starling/base/floors.h"
 #include "starling/record/kind.h"
 
-// What lies in the file that a rank writes its timeline to: a header, the names, a ring of records. Every
-// store into it leaves the file readable, so that nothing has to be done at the end.
+// The layout of a timeline file: a header, the table of names, a ring of records. Every store leaves the file
+// readable, so that nothing needs to be done at the end.
 
-namespace starling {
+namespace starling::record {
 
 inline constexpr std::uint64_t kTimelineMagic = 0x656D69744C525453u;  // "STRLtime"
 inline constexpr std::uint32_t kTimelineVersion = 1;
@@ -25,23 +26,23 @@ struct TimelineHeader {
   std::int32_t size;
   std::int32_t pid;
   std::uint64_t capacity;  // of the ring, in records
-  std::uint64_t wall_ns;   // since 1970, when it began
+  std::uint64_t wall_ns;   // since 1970, at the start
 
-  /// The same moment on both clocks: at the beginning, and as late as possible, alternately.
+  /// The same moment on both clocks: at the start, and later ones in alternation.
   struct Moment {
     std::uint64_t ticks;
     std::uint64_t ns;  // steady
   };
   Moment first;
   std::array<Moment, 2> later;
-  std::atomic<std::uint32_t> latest;   // which of them is whole
+  std::atomic<std::uint32_t> latest;   // which of `later` is valid
   std::atomic<std::uint32_t> names;    // in the table
-  std::atomic<std::uint64_t> written;  // records ever; the oldest are overwritten
+  std::atomic<std::uint64_t> written;  // total records; the oldest are overwritten
 };
 static_assert(sizeof(TimelineHeader) <= 128);
 inline constexpr std::size_t kTimelineNamesAt = 128;
 
-using TimelineName = std::array<char, kTimelineNameBytes>;  // filled up with zeros
+using TimelineName = std::array<char, kTimelineNameBytes>;  // padded with zeros
 
 struct TimelineRecord {
   std::uint64_t start = 0;  // ticks
@@ -54,11 +55,11 @@ struct TimelineRecord {
   RecordKind kind = RecordKind::receive;
   std::uint8_t failed = 0;
   std::uint32_t peer_count = 0;
-  std::array<std::uint16_t, kTimelinePeers> peers{};  // the first of them
+  std::array<std::uint16_t, kTimelinePeers> peers{};  // the first ones
 };
 static_assert(sizeof(TimelineRecord) == 64);
 
-inline constexpr std::size_t kTimelineRecordsAt = 64 << 10;  // pages of their own
+inline constexpr std::size_t kTimelineRecordsAt = 64 << 10;  // page-aligned
 static_assert(kTimelineNamesAt + kTimelineNames * sizeof(TimelineName) <= kTimelineRecordsAt);
 
-}  // namespace starling
+}  // namespace starling::record

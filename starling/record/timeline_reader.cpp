@@ -13,7 +13,7 @@
 #include "starling/base/error.h"
 #include "starling/record/timeline_layout.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 constexpr std::int64_t kSameHost = 100'000'000;  // ns by which the clocks of one host may drift apart
@@ -27,13 +27,13 @@ std::int64_t whole_ns(double ns) {
   return std::isnan(ns) ? 0 : static_cast<std::int64_t>(std::clamp(ns, -kMost, kMost));
 }
 
-// The header as it lies in the file, without atomics.
+// The clocks of the header, without atomics.
 struct Head {
   TimelineHeader::Moment first;
   TimelineHeader::Moment last;
   double ns_per_tick = 1;
 
-  // Within kLongest of the beginning, whatever a damaged file says.
+  // Clamped to kLongest from the start, whatever a damaged file contains.
   std::int64_t ns(std::uint64_t ticks) const {
     const double since = static_cast<double>(static_cast<std::int64_t>(ticks - first.ticks));
     return static_cast<std::int64_t>(first.ns) + whole_ns(since * ns_per_tick);
@@ -68,7 +68,7 @@ TimelineEvent event_of(const TimelineRecord& record, const Head& head, std::size
   return event;
 }
 
-// Files called like the parts of `file`, by their numbers.
+// Files named like parts of `file`, by number.
 std::map<long, std::string> numbered(const std::string& file) {
   namespace fs = std::filesystem;
   const fs::path whole(file);
@@ -93,31 +93,31 @@ TimelinePart read_timeline_part(const std::string& path) {
   errno = 0;
   const std::string text = timeline_contents(path);
   const auto refuse = [&](const std::string& why) { throw Error(fmt::format("{} {}", path, why)); };
-  if (text.size() < sizeof(TimelineHeader)) refuse("is no timeline: it is too short");
+  if (text.size() < sizeof(TimelineHeader)) refuse("is not a Starling timeline file: it is too short");
   const auto& header = *reinterpret_cast<const TimelineHeader*>(text.data());
-  if (header.magic != kTimelineMagic) refuse("is no timeline of a rank");
+  if (header.magic != kTimelineMagic) refuse("is not a Starling timeline file");
   if (header.version != kTimelineVersion)
     refuse(fmt::format("is a timeline of version {}; this program reads version {}", header.version,
                        kTimelineVersion));
   const std::size_t room = text.size() < kTimelineRecordsAt ? 0 : text.size() - kTimelineRecordsAt;
   if (header.capacity < 1 || room / sizeof(TimelineRecord) < header.capacity)
-    refuse(
-        fmt::format("is cut off: it has {} bytes and should hold {} events", text.size(), header.capacity));
+    refuse(fmt::format("is truncated: it has {} bytes, too few for {} events", text.size(), header.capacity));
   const std::uint32_t name_count = header.names.load(std::memory_order_relaxed);
   const std::uint64_t written = header.written.load(std::memory_order_relaxed);
   const std::uint32_t latest = header.latest.load(std::memory_order_relaxed);
   if (header.size > kMostTimelineRanks)
-    refuse(fmt::format("is a damaged timeline: of {} ranks, where {} are the most", header.size,
+    refuse(fmt::format("is a damaged timeline: it claims {} ranks; the maximum is {}", header.size,
                        kMostTimelineRanks));
   constexpr auto kLatest = static_cast<std::uint64_t>(kLongest);
   if (header.rank < 0 || header.rank >= header.size || name_count > kTimelineNames || latest > 1 ||
       (written > 0 && name_count == 0))
     refuse("is a damaged timeline");
   if (written > kMostEvents)
-    refuse(fmt::format("is a damaged timeline: of {} events, where {} are the most", written, kMostEvents));
+    refuse(
+        fmt::format("is a damaged timeline: it claims {} events; the maximum is {}", written, kMostEvents));
   // A host that is up for 18 years, a day of the year 2116.
   if (header.first.ns > kLatest || header.later[latest].ns > kLatest || header.wall_ns > 8 * kLatest)
-    refuse("is a damaged timeline: its clocks are beyond all times");
+    refuse("is a damaged timeline: its clocks are out of range");
 
   TimelinePart part;
   part.rank = header.rank;
@@ -132,9 +132,9 @@ TimelinePart read_timeline_part(const std::string& path) {
     part.names.emplace_back(name, strnlen(name, kTimelineNameBytes));
     if (std::any_of(name + part.names.back().size(), name + kTimelineNameBytes,
                     [](char c) { return c != 0; }))
-      refuse(fmt::format("is a damaged timeline: its name {} has no end", i));
+      refuse(fmt::format("is a damaged timeline: its name {} is not terminated", i));
   }
-  // When the ring has gone round, a killed writer may have been at the oldest record.
+  // After the ring has wrapped, a killed writer may have been overwriting the oldest record.
   const std::uint64_t kept = written < header.capacity ? written : header.capacity - 1;
   part.overwritten = written - kept;
   part.events.reserve(kept);
@@ -149,7 +149,7 @@ TimelinePart read_timeline_part(const std::string& path) {
 
 namespace {
 
-// A rank that was killed while it made its file has left a file without a beginning.
+// 0 for a file without a header, left by a rank that was killed while it created the file.
 std::uint64_t magic_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::uint64_t magic = 0;
@@ -172,18 +172,19 @@ TimelineRun read_timeline(const std::string& file) {
   std::erase_if(files, [](const auto& entry) { return magic_of(entry.second) == 0; });
   if (files.empty() && magic_of(file) == kTimelineMagic)
     throw Error(
-        fmt::format("{} is the timeline of one rank: name that of all, without the rank's number", file));
+        fmt::format("{} is the timeline of one rank; give the common name, without the rank's number", file));
   if (files.empty() && std::filesystem::exists(file))
-    throw Error(fmt::format(
-        "{} is no timeline: ranks with STARLING_TIMELINE={} leave {}.0, {}.1 and so on, and none is there",
-        file, file, file, file));
+    throw Error(
+        fmt::format("{} is not a Starling timeline: ranks with STARLING_TIMELINE={} write {}.0, {}.1 and so "
+                    "on, but there are none",
+                    file, file, file, file));
   if (files.empty())
     throw Error(fmt::format("there is no {}.0; was the program run with STARLING_TIMELINE={}?", file, file));
   std::int64_t newest = 0;
   for (const auto& [number, path] : files) {
     TimelinePart part = read_timeline_part(path);
     if (part.rank != number) throw Error(fmt::format("{} is the timeline of rank {}", path, part.rank));
-    // How many ranks there were is what the newest file says.
+    // The newest file determines the number of ranks.
     std::error_code error;
     const auto changed = std::filesystem::last_write_time(path, error).time_since_epoch().count();
     if (run.parts.empty() || changed > newest) {
@@ -214,4 +215,4 @@ TimelineRun read_timeline(const std::string& file) {
   return run;
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -6,37 +6,37 @@
 #include "starling/base/types.h"
 #include "starling/record/kind.h"
 
-namespace starling {
+namespace starling::record {
 
-/// One operation as a timeline tells it; times in nanoseconds of the host's steady clock.
+/// One operation of a timeline; times are nanoseconds of the host's steady clock.
 struct TimelineEvent {
   std::int64_t start = 0;
   std::int64_t end = 0;
   std::int64_t waited = 0;
-  std::int64_t wait_start = 0;  // all waits as one, from the first on
+  std::int64_t wait_start = 0;  // of all waits as one, from the first
   std::uint64_t bytes = 0;
   Step step = 0;
-  std::size_t name = 0;  // in the part's names
+  std::size_t name = 0;  // index into the part's names
   RecordKind kind = RecordKind::receive;
   bool failed = false;
   std::uint32_t peer_count = 0;
-  std::vector<Rank> peers;  // the first of them
+  std::vector<Rank> peers;  // the first ones
 };
 
-/// What one rank wrote.
+/// The timeline of one rank.
 struct TimelinePart {
   Rank rank = 0;
   Rank size = 0;
-  std::int64_t clock_offset = 0;  // wall clock less steady clock
-  std::uint64_t overwritten = 0;  // older events that are gone
+  std::int64_t clock_offset = 0;  // wall clock minus steady clock
+  std::uint64_t overwritten = 0;  // how many older events were overwritten
   std::vector<std::string> names;
   std::vector<TimelineEvent> events;  // in the order in which they ended
 };
 
-/// Throws Error, which says what is wrong with the file.
+/// Reads one rank's file; throws Error that says what is wrong with it.
 TimelinePart read_timeline_part(const std::string& path);
 
-/// Everything that a flock with STARLING_TIMELINE=file left behind, on one clock.
+/// All timelines of a flock with STARLING_TIMELINE=file, on a common clock.
 struct TimelineRun {
   Rank size = 0;
   std::vector<TimelinePart> parts;   // by rank
@@ -44,10 +44,10 @@ struct TimelineRun {
   std::vector<std::string> strange;  // files of a run with another number of ranks
 };
 
-/// Reads file.0, file.1 and so on; throws Error where there is none.
+/// Reads file.0, file.1 and so on; throws Error if there is none.
 TimelineRun read_timeline(const std::string& file);
 
-/// The parts of `file` that lie there, whichever run they are of; nothing that is no timeline.
+/// The existing parts of `file`, of whichever run; skips files that are not timelines.
 std::vector<std::string> timeline_parts(const std::string& file);
 
-}  // namespace starling
+}  // namespace starling::record

@@ -1,6 +1,6 @@
 #include "starling/record/trace.h"
 
-namespace starling {
+namespace starling::record {
 
 std::uint16_t Trace::number_of(const RecordName& name) const {
   const std::atomic_ref<std::uint32_t> number(name.number);
@@ -17,9 +17,9 @@ void Trace::peer(Rank rank, bool later_phase) {
   const auto kept = std::min<std::size_t>(record_.peer_count, kTimelinePeers);
   const auto end = record_.peers.begin() + static_cast<std::ptrdiff_t>(kept);
   if (std::find(record_.peers.begin(), end, short_rank) != end) return;
-  if (kept == kTimelinePeers && later_phase) return;  // it may be one of those that were only counted
+  if (kept == kTimelinePeers && later_phase) return;  // it may have been counted already
   if (kept < kTimelinePeers) record_.peers[kept] = short_rank;
   recorder_.flight.peer(flight_number_, record_.peer_count++, rank);
 }
 
-}  // namespace starling
+}  // namespace starling::record

@@ -9,31 +9,37 @@
 #include "starling/record/ticks.h"
 #include "starling/record/timeline.h"
 
-namespace starling {
+namespace starling::record {
 
-/// What one rank writes down about its operations.
+/// The recorders of one rank's operations: flight recorder and timeline. Owned by the rank's runtime.
 struct Recorder {
   Recorder(Rank rank, Rank size) : flight(rank), timeline(Timeline::from_environment(rank, size)) {}
 
   Flight flight;
-  const std::unique_ptr<Timeline> timeline;  // null: off
+  const std::unique_ptr<Timeline> timeline;  // null if off
 };
 
-/// A name and, once a timeline has it, 1 + its number there.
+/// The name of an operation and, once it is in a timeline, 1 + its number there.
 struct RecordName {
   const std::string& text;
   std::uint32_t& number;
 };
 
-/// One operation in the records: begins when it is made and ends once, with end() or as failed when it is
-/// dropped before.
+/// The steps that an operation belongs to.
+struct RecordStep {
+  Step schedule = 0;            // of its schedule, 0 without one
+  Step user = Flight::kNoStep;  // of training if the user's call has one, else of the schedule
+};
+
+/// Records one operation: it begins with the constructor and ends with end(), or as failed in the destructor.
+/// Used by one thread, except for wait_ends().
 class Trace {
  public:
-  Trace(Recorder& recorder, RecordName name, RecordKind kind, Step step)
-      : recorder_(recorder), flight_number_(recorder.flight.begin(name.text, kind, step)) {
+  Trace(Recorder& recorder, RecordName name, RecordKind kind, RecordStep step)
+      : recorder_(recorder), flight_number_(recorder.flight.begin(name.text, kind, step.user)) {
     if (!recorder_.timeline) return;
     record_.start = ticks();
-    record_.step = step;
+    record_.step = step.schedule;
     record_.kind = kind;
     record_.name = number_of(name);
   }
@@ -41,11 +47,11 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// It hears, or tells, this rank. Later phases usually speak with the same ranks again.
+  /// The operation receives from or sends to this rank. Later phases usually involve the same ranks again.
   void peer(Rank rank, bool later_phase = false);
   void bytes(std::size_t count) { record_.bytes += count; }
 
-  /// Around a wait; the beginning is 0 when no timeline is on.
+  /// To be called around a wait; returns 0 if the timeline is off.
   std::uint64_t wait_begins() {
     if (!recorder_.timeline) return 0;
     const std::uint64_t now = ticks();
@@ -76,8 +82,8 @@ class Trace {
   std::uint64_t flight_number_;
   bool ended_ = false;
   TimelineRecord record_;
-  std::atomic<std::uint64_t> waited_{0};  // another thread may end what this one waits for
+  std::atomic<std::uint64_t> waited_{0};  // another thread may complete the awaited operation
   std::atomic<float> wait_offset_{0};
 };
 
-}  // namespace starling
+}  // namespace starling::record

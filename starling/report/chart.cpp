@@ -8,7 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/report/json.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr std::size_t kMostPoints = 400;
@@ -113,4 +113,4 @@ void write_chart(JsonWriter& json, const BarChart& chart) {
   json.end_array().end_object();
 }
 
-}  // namespace starling
+}  // namespace starling::report

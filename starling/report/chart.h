@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::report {
 
 class JsonWriter;
 
@@ -49,4 +49,10 @@ void write_chart(JsonWriter& json, const LineChart& chart);
 /// Throws InvalidArgument for a part that has not one value per row. What is not finite counts as zero.
 void write_chart(JsonWriter& json, const BarChart& chart);
 
+}  // namespace starling::report
+
+namespace starling {
+using report::BarChart;
+using report::LineChart;
+using report::Series;
 }  // namespace starling

@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/report/utf8.h"
 
-namespace starling {
+namespace starling::report {
 
 JsonWriter& JsonWriter::key(std::string_view name) {
   if (levels_.empty() || levels_.back().close != '}' || after_key_)
@@ -112,4 +112,4 @@ std::string json_quoted(std::string_view text) {
   return quoted + '"';
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace starling {
+namespace starling::report {
 
 /// Writes JSON as it goes, without building a document: commas, indents and escapes are its business.
 ///
@@ -92,4 +92,8 @@ class JsonWriter {
 /// `text` between quotes, escaped; broken UTF-8 becomes U+FFFD.
 std::string json_quoted(std::string_view text);
 
+}  // namespace starling::report
+
+namespace starling {
+using report::JsonWriter;
 }  // namespace starling

@@ -4,7 +4,7 @@
 
 #include "starling/report/utf8.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 bool allowed_in_xml(char32_t c) {
@@ -72,4 +72,4 @@ std::string escape_script_json(std::string_view json) {
   return escaped;
 }
 
-}  // namespace starling
+}  // namespace starling::report

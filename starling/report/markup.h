@@ -3,7 +3,9 @@
 #include <string>
 #include <string_view>
 
-namespace starling {
+#include "starling/base/floors.h"
+
+namespace starling::report {
 
 /// Text as it may stand between tags or inside a quoted attribute, in XML and in HTML. What XML forbids even
 /// when escaped (control characters, broken UTF-8) becomes U+FFFD.
@@ -15,4 +17,4 @@ std::string escape_script(std::string_view script);
 /// JSON as it may stand inside <script type="application/json">.
 std::string escape_script_json(std::string_view json);
 
-}  // namespace starling
+}  // namespace starling::report

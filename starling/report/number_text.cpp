@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <span>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr double kWholeInFull = 1e15;
@@ -38,7 +38,7 @@ std::string two_units(double seconds, double large, const char* large_unit, doub
 std::string compact(double number, int digits) {
   if (number == 0) return "0";  // also -0
   if (std::abs(number) < kWholeInFull && number == std::trunc(number)) return fmt::format("{:.0f}", number);
-  // "{:g}" would turn 123456.7 into 1.2346e+05, which nobody reads.
+  // "{:g}" would turn 123456.7 into 1.2346e+05, which is hard to read.
   if (std::abs(number) < kWholeInFull && std::abs(number) >= std::pow(10, digits) - 0.5)
     return fmt::format("{:.0f}", number);
   return fmt::format("{:.{}g}", number, digits);
@@ -69,4 +69,4 @@ std::string human_time(double seconds) {
   return two_units(seconds, 86400, "d", 3600, "h");
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -2,9 +2,11 @@
 
 #include <string>
 
+#include "starling/base/floors.h"
+
 // Numbers as people read them; files for programs use JsonWriter.
 
-namespace starling {
+namespace starling::report {
 
 /// A few significant digits without trailing zeros: 0.86864, 1.2e-07; whole numbers in full.
 std::string compact(double number, int digits = 5);
@@ -18,4 +20,11 @@ std::string human_count(double count);
 /// 850 ns, 12.3 µs, 2.5 s, 3 min 20 s, 2 h 5 min.
 std::string human_time(double seconds);
 
+}  // namespace starling::report
+
+namespace starling {
+using report::compact;
+using report::human_bytes;
+using report::human_count;
+using report::human_time;
 }  // namespace starling

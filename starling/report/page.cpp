@@ -10,7 +10,7 @@
 #include "starling/report/page_parts.h"
 #include "starling/report/palette.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 /// Nothing may be loaded from anywhere, and the browser sees to it.
@@ -63,6 +63,15 @@ Page& Page::facts(const std::vector<Fact>& facts) {
     body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape_markup(fact.name),
                          escape_markup(fact.value));
   body_ += "</dl>\n";
+  return *this;
+}
+
+Page& Page::verdicts(const std::vector<Verdict>& verdicts) {
+  body_ += "<ol class=\"card verdicts\">\n";
+  for (const Verdict& verdict : verdicts)
+    body_ += fmt::format("<li{}><b>{}</b><span>{}</span></li>\n", verdict.bad ? " class=\"bad\"" : "",
+                         escape_markup(verdict.claim), escape_markup(verdict.evidence));
+  body_ += "</ol>\n";
   return *this;
 }
 
@@ -184,4 +193,4 @@ std::string Page::html(const Provenance& provenance) const {
   return html + "</body>\n</html>\n";
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -7,7 +7,7 @@
 #include "starling/report/chart.h"
 #include "starling/report/table.h"
 
-namespace starling {
+namespace starling::report {
 
 /// Where a page comes from, for its footer: whoever reads it can make it again.
 struct Provenance {
@@ -19,6 +19,13 @@ struct Provenance {
 struct Fact {
   std::string name;
   std::string value;
+};
+
+/// What a page concludes: a claim in a few words, and the figures that it rests on.
+struct Verdict {
+  std::string claim;
+  std::string evidence;
+  bool bad = false;  // not what one would hope for
 };
 
 /// SVG made by this library (`topology_svg`): it goes into the page as it is.
@@ -41,6 +48,8 @@ class Page {
   Page& paragraph(const std::string& text);
   /// Key figures side by side.
   Page& facts(const std::vector<Fact>& facts);
+  /// Numbered, one below the other.
+  Page& verdicts(const std::vector<Verdict>& verdicts);
   Page& table(const Table& table);
   /// A table behind a line to click on.
   Page& folded(const std::string& summary, const Table& table);
@@ -66,4 +75,8 @@ class Page {
   int charts_ = 0;
 };
 
+}  // namespace starling::report
+
+namespace starling {
+using report::Page;
 }  // namespace starling

@@ -1,6 +1,6 @@
 #include "starling/report/page_parts.h"
 
-namespace starling {
+namespace starling::report {
 
 std::string_view page_script() {
   return R"js(
@@ -104,7 +104,7 @@ std::string_view page_script() {
     return options;
   }
 
-  // Colours of the theme; a change of the theme draws anew.
+  // Colours of the theme; a change of the theme redraws.
   function painted(chart) {
     const ink = variable("--ink"), quiet = variable("--quiet");
     const line = variable("--line"), paper = variable("--paper");
@@ -299,4 +299,4 @@ std::string_view page_script() {
 )js";
 }
 
-}  // namespace starling
+}  // namespace starling::report

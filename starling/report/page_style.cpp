@@ -1,18 +1,18 @@
 #include "starling/report/page_parts.h"
 
-namespace starling {
+namespace starling::report {
 
 std::string_view page_style() {
   return R"css(
 :root {
   color-scheme: light dark;
   --ground: #f4f6fa; --paper: #fff; --ink: #182033; --quiet: #5d6779; --line: #dde2ea; --accent: #33508f;
-  --band: #f7f9fc;
+  --band: #f7f9fc; --good: #2c7a4b; --bad: #b04a2f;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --ground: #0e1218; --paper: #151a23; --ink: #e8ecf4; --quiet: #9aa5b8; --line: #2a3240;
-    --accent: #86a5ee; --band: #1a202b;
+    --accent: #86a5ee; --band: #1a202b; --good: #6fc792; --bad: #ef9a7f;
   }
 }
 * { box-sizing: border-box; }
@@ -36,6 +36,15 @@ section > p, main > p { max-width: 75ch; margin: 0 0 14px; overflow-wrap: anywhe
 .facts dt { color: var(--quiet); font-size: 13px; }
 .facts dd { margin: 2px 0 0; font-size: 20px; font-weight: 600; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
+.verdicts { padding: 6px 0; list-style: none; counter-reset: verdict; }
+.verdicts li { counter-increment: verdict; position: relative; padding: 10px 18px 10px 60px; }
+.verdicts li + li { border-top: 1px solid var(--line); }
+.verdicts li::before { content: counter(verdict); position: absolute; left: 18px; top: 11px; width: 27px;
+  height: 27px; border-radius: 50%; background: var(--good); color: var(--paper); font-weight: 700;
+  font-size: 14px; line-height: 27px; text-align: center; }
+.verdicts li.bad::before { background: var(--bad); }
+.verdicts b { display: block; font-size: 18px; letter-spacing: -0.01em; }
+.verdicts span { display: block; max-width: 85ch; color: var(--quiet); font-size: 15px; }
 .table { overflow-x: auto; border-radius: 11px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: 14px 18px 4px; font-weight: 600; font-size: 15px; }
@@ -104,4 +113,4 @@ footer code, .code code { overflow-x: auto; white-space: pre-wrap; overflow-wrap
 )css";
 }
 
-}  // namespace starling
+}  // namespace starling::report

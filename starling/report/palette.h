@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-namespace starling {
+namespace starling::report {
 
 /// Twelve colours that stay apart for most colour-blind readers, each with its twin for a dark background.
 /// The first eight lean on Okabe and Ito (2008); lines vary their dashes as well.
@@ -27,4 +27,4 @@ inline constexpr std::array<PaletteColour, 12> kPalette = {{
     {"#1f8a8a", "#63dede"},
 }};
 
-}  // namespace starling
+}  // namespace starling::report

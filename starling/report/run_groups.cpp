@@ -8,7 +8,7 @@
 
 #include "starling/report/number_text.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 bool diverged(const RunLog& run) {
@@ -229,4 +229,4 @@ std::vector<RunTask> group_runs(const std::vector<RunLog>& runs) {
   return tasks;
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -6,7 +6,7 @@
 
 #include "starling/record/run_log.h"
 
-namespace starling {
+namespace starling::report {
 
 /// How a run ended.
 enum class RunOutcome { finished, unfinished, diverged };
@@ -66,4 +66,4 @@ std::vector<RunTask> group_runs(const std::vector<RunLog>& runs);
 /// The settings of a run that name its group: all but the seed and the learning rate, and how many workers.
 std::vector<RunSetting> group_settings(const RunLog& run);
 
-}  // namespace starling
+}  // namespace starling::report

@@ -7,7 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/report/utf8.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr std::string_view kColumnGap = "  ";
@@ -119,4 +119,4 @@ std::string Table::text(bool colour) const {
   return text;
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -6,7 +6,7 @@
 
 #include "starling/report/number_text.h"
 
-namespace starling {
+namespace starling::report {
 
 enum class Align { automatic, left, right };
 
@@ -53,4 +53,8 @@ class Table {
   std::vector<std::string> footnotes_;
 };
 
+}  // namespace starling::report
+
+namespace starling {
+using report::Table;
 }  // namespace starling

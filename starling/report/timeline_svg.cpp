@@ -7,7 +7,7 @@
 #include "starling/report/palette.h"
 #include "starling/report/timeline_trace.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr double kLeft = 80;
@@ -114,4 +114,4 @@ std::string timeline_svg(const TimelineRun& run, double seconds) {
   return svg + "</svg>\n";
 }
 
-}  // namespace starling
+}  // namespace starling::report

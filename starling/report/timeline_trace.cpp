@@ -6,7 +6,7 @@
 
 #include "starling/report/json.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr JsonWriter::Layout kOneLine = JsonWriter::Layout::one_line;
@@ -142,4 +142,4 @@ Table timeline_summary(const TimelineRun& run) {
   return table;
 }
 
-}  // namespace starling
+}  // namespace starling::report

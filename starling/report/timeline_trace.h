@@ -5,7 +5,7 @@
 #include "starling/record/timeline_reader.h"
 #include "starling/report/table.h"
 
-namespace starling {
+namespace starling::report {
 
 /// One event and the line of its rank's row it is drawn on: those that overlap lie on lines of their own.
 struct PlacedEvent {
@@ -27,4 +27,4 @@ Table timeline_summary(const TimelineRun& run);
 /// A picture of the time from the first event on, or of `seconds` in the middle of the run.
 std::string timeline_svg(const TimelineRun& run, double seconds = 0);
 
-}  // namespace starling
+}  // namespace starling::report

@@ -10,7 +10,7 @@
 #include "starling/base/spec.h"
 #include "starling/report/tree_layout.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr Rank kMostElongated = 10;
@@ -166,4 +166,4 @@ std::vector<Point> convex_hull(std::vector<Point> points) {
   return hull;
 }
 
-}  // namespace starling
+}  // namespace starling::report

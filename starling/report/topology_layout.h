@@ -5,7 +5,7 @@
 
 #include "starling/report/topology_round.h"
 
-namespace starling {
+namespace starling::report {
 
 struct Point {
   double x = 0;
@@ -34,4 +34,4 @@ std::vector<TopologyLayout> layout_topology(const std::string& name, Rank n,
 /// The corners of the convex hull, in order.
 std::vector<Point> convex_hull(std::vector<Point> points);
 
-}  // namespace starling
+}  // namespace starling::report

@@ -10,7 +10,7 @@
 #include "starling/report/number_text.h"
 #include "starling/report/palette.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr int kWidthLevels = 6;
@@ -270,4 +270,4 @@ void append_panel(std::string& svg, const DrawnRound& round, const TopologyLayou
   PanelDrawing(svg, round, layout, style, center).draw();
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -5,7 +5,7 @@
 #include "starling/report/topology_layout.h"
 #include "starling/report/topology_round.h"
 
-namespace starling {
+namespace starling::report {
 
 /// What all panels of one picture share.
 struct PanelStyle {
@@ -25,4 +25,4 @@ PanelStyle fit_panels(const std::vector<TopologyLayout>& layouts);
 void append_panel(std::string& svg, const DrawnRound& round, const TopologyLayout& layout,
                   const PanelStyle& style, Point center);
 
-}  // namespace starling
+}  // namespace starling::report

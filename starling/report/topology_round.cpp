@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr int kRandomDraws = 6;                     // enough to see that they differ
@@ -48,7 +48,7 @@ DrawnRound draw_round(const Schedule& schedule, Step step) {
   const auto n = static_cast<std::size_t>(schedule.size());
   DrawnRound round;
   round.group_of.assign(n, -1);
-  round.idle.assign(n, n > 1);  // a single rank has nobody to talk to, which is no rest
+  round.idle.assign(n, n > 1);  // a single rank has no peers and is not idle
   Exchange exchange;
   for (Rank rank = 0; rank < schedule.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
@@ -95,4 +95,4 @@ RoundSelection select_rounds(const Schedule& schedule, int most) {
   return selection;
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -5,7 +5,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::report {
 
 /// An edge as it is drawn: SENDER tells RECEIVER; a mutual edge stands for both directions.
 struct DrawnEdge {
@@ -46,4 +46,4 @@ struct RoundSelection {
 /// `most`.
 RoundSelection select_rounds(const Schedule& schedule, int most);
 
-}  // namespace starling
+}  // namespace starling::report

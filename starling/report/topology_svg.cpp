@@ -12,7 +12,7 @@
 #include "starling/report/topology_panel.h"
 #include "starling/report/utf8.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr double kMargin = 24;
@@ -98,7 +98,7 @@ std::string subtitle(const Schedule& schedule, const RoundSelection& rounds, con
   std::string text = fmt::format("n = {}", schedule.size());
   const Step shown = rounds.panels.back().last + 1;
   if (schedule.random()) {
-    text += fmt::format(" · drawn anew as it goes: rounds 0 to {}", shown - 1);
+    text += fmt::format(" · random, redrawn from step to step: rounds 0 to {}", shown - 1);
   } else if (schedule.period() > 1) {
     text += fmt::format(" · repeats after {} rounds", schedule.period());
     if (!rounds.complete) text += fmt::format(", {} shown", shown);
@@ -231,4 +231,4 @@ std::string topology_svg(const Schedule& schedule, const TopologySvgOptions& opt
   return svg + body + "</svg>\n";
 }
 
-}  // namespace starling
+}  // namespace starling::report

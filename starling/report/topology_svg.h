@@ -4,7 +4,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::report {
 
 struct TopologySvgOptions {
   std::string title = {};  // the schedule's name if empty
@@ -17,4 +17,8 @@ struct TopologySvgOptions {
 /// one per round for a changing one. Throws InvalidArgument for more than max_n ranks.
 std::string topology_svg(const Schedule& schedule, const TopologySvgOptions& options = {});
 
+}  // namespace starling::report
+
+namespace starling {
+using report::topology_svg;
 }  // namespace starling

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using Entries = std::vector<RunTask::Entry>;
@@ -96,7 +96,7 @@ std::vector<LineChart> accuracy_charts(const Entries& entries) {
     const bool alone = entries.size() == 1;
     add(alone ? "mean model, all test data" : entries[i].label, &RunReport::test_accuracy, false);
     if (!alone) continue;
-    // What is compared is judged on the same samples.
+    // Both are evaluated on the same samples.
     if (std::ranges::any_of(reports[i], [](const RunReport& r) { return r.local_mean_accuracy.has_value(); }))
       add("mean model, the samples of the workers'", &RunReport::local_mean_accuracy, true);
     add("workers' own models, mean", &RunReport::local_accuracy, true);
@@ -140,4 +140,4 @@ BarChart time_chart(const Entries& entries) {
   return chart;
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -5,7 +5,7 @@
 #include "starling/report/chart.h"
 #include "starling/report/run_groups.h"
 
-namespace starling {
+namespace starling::report {
 
 /// The charts of a training page. The views of one chart differ by what they are drawn against: step,
 /// seconds, bytes sent.
@@ -18,4 +18,4 @@ std::vector<LineChart> distance_charts(const std::vector<RunTask::Entry>& entrie
 /// Seconds of computing, waiting and combining at the end.
 BarChart time_chart(const std::vector<RunTask::Entry>& entries);
 
-}  // namespace starling
+}  // namespace starling::report

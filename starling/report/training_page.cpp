@@ -13,10 +13,10 @@
 #include "starling/topology/registry.h"
 #include "starling/version.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
-constexpr std::size_t kMostCurves = 24;  // more cannot be told apart
+constexpr std::size_t kMostCurves = 24;  // more cannot be distinguished
 constexpr std::size_t kMostPictures = 6;
 constexpr Rank kMostDrawn = 128;  // ranks
 
@@ -197,11 +197,12 @@ std::string subtitle(const std::vector<RunLog>& runs, const std::vector<RunTask>
 }  // namespace
 
 std::string training_page(const std::vector<RunLog>& runs, const std::string& title,
-                          const Provenance& provenance) {
+                          const Provenance& provenance, const std::vector<Verdict>& verdicts) {
   if (runs.empty()) throw InvalidArgument("a page of training runs needs at least one run");
   const auto tasks = group_runs(runs);
   const std::string usual = runs.size() == 1 ? tasks.front().name : "Training runs";
   Page page(title.empty() ? usual : title, subtitle(runs, tasks));
+  if (!verdicts.empty()) page.verdicts(verdicts);
   if (runs.size() == 1) {
     add_facts_of_one(page, runs.front());
     add_story_of_one(page, runs.front());
@@ -224,14 +225,15 @@ std::string training_page(const std::vector<RunLog>& runs, const std::string& ti
 }
 
 void write_training_page(const std::vector<RunLog>& runs, const std::string& title,
-                         const std::filesystem::path& path, Provenance provenance) {
+                         const std::filesystem::path& path, Provenance provenance,
+                         const std::vector<Verdict>& verdicts) {
   if (runs.empty()) throw InvalidArgument("a page of training runs needs at least one run");
   const RunHeader& header = runs.front().header;
   if (provenance.command.empty()) provenance.command = header.command;
   if (provenance.version.empty()) provenance.version = STARLING_VERSION;
   if (provenance.date.empty()) provenance.date = header.date;
-  const std::string html = training_page(runs, title, provenance);
+  const std::string html = training_page(runs, title, provenance, verdicts);
   write_atomically(path, {reinterpret_cast<const std::uint8_t*>(html.data()), html.size()});
 }
 
-}  // namespace starling
+}  // namespace starling::report

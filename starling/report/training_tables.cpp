@@ -5,7 +5,7 @@
 
 #include "starling/report/number_text.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 std::string percent(const std::optional<double>& share) {
@@ -195,4 +195,4 @@ std::string learning_rate_rule() {
          "last accuracy, and with 0 if it never had one.";
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -3,7 +3,7 @@
 #include "starling/report/run_groups.h"
 #include "starling/report/table.h"
 
-namespace starling {
+namespace starling::report {
 
 /// "98.97 ± 0.05 %", or "-".
 std::string accuracy_text(const RunCell& cell);
@@ -23,4 +23,4 @@ Table settings_table(const std::vector<RunLog>& runs);
 /// How the learning rate of each row was chosen, in words.
 std::string learning_rate_rule();
 
-}  // namespace starling
+}  // namespace starling::report

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr int kMostLeavesInLayers = 24;
@@ -124,4 +124,4 @@ std::optional<TopologyLayout> layout_tree(Rank n, const DrawnRound& round, std::
   return layout;
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -4,10 +4,10 @@
 
 #include "starling/report/topology_layout.h"
 
-namespace starling {
+namespace starling::report {
 
 /// The picture of a tree: in layers below `root` (or a root of our choice), or around it when there are many
 /// leaves. Nothing for graphs that are no tree, and for chains, which look better bent along a circle.
 std::optional<TopologyLayout> layout_tree(Rank n, const DrawnRound& round, std::optional<Rank> root);
 
-}  // namespace starling
+}  // namespace starling::report

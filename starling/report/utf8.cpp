@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
@@ -70,4 +70,4 @@ std::string utf8_shortened(std::string_view text, std::size_t length) {
   return std::string(text.substr(0, position)) + "…";
 }
 
-}  // namespace starling
+}  // namespace starling::report

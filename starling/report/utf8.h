@@ -4,7 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace starling {
+#include "starling/base/floors.h"
+
+namespace starling::report {
 
 /// One step through UTF-8 text: the code point at `position`, which moves on; U+FFFD for what is not UTF-8.
 char32_t next_code_point(std::string_view text, std::size_t& position);
@@ -17,4 +19,4 @@ std::size_t utf8_length(std::string_view text);
 /// The first `length` code points, the last of them "…" if something had to go.
 std::string utf8_shortened(std::string_view text, std::size_t length);
 
-}  // namespace starling
+}  // namespace starling::report

@@ -7,7 +7,7 @@
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 constexpr Step kKeptRows = 64;
@@ -20,8 +20,8 @@ Pieces packed(const Pieces& pieces, std::vector<std::byte>& bytes) {
   Pieces inside = pieces;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].in.count > 0)
-      std::memcpy(bytes.data() + pieces[i].offset, pieces[i].in.data, pieces[i].in.bytes());
-    inside[i].in.data = bytes.data() + pieces[i].offset;
+      std::memcpy(bytes.data() + pieces[i].offset, pieces[i].in.host_data(), pieces[i].in.bytes());
+    inside[i].in = pieces[i].in.at<const void>(bytes.data() + pieces[i].offset);
   }
   return inside;
 }
@@ -84,7 +84,7 @@ void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
       std::ranges::any_of(pieces, [](const Piece& piece) { return piece.if_lost != IfLost::own; });
   if (post.receipts) bytes_sent_ += sizeof(double) * post.exchange().sources.size();
   post.pieces = pieces;
-  for (Piece& piece : post.pieces) piece.in.data = post.bytes.data() + piece.offset;
+  for (Piece& piece : post.pieces) piece.in = piece.in.at<const void>(post.bytes.data() + piece.offset);
   const std::size_t bytes = post.bytes.size();
   if (lanes_)
     for (const Destination& to : post.exchange().destinations)
@@ -100,25 +100,28 @@ void SimulatedChannel::announce(Kind kind, Post& post, Pieces pieces) {
 void SimulatedChannel::post(Kind kind, Pieces pieces) {
   Post& post = begin_post(message_bytes(pieces));
   for (const Piece& piece : pieces)
-    if (piece.in.count > 0) std::memcpy(post.bytes.data() + piece.offset, piece.in.data, piece.in.bytes());
+    if (piece.in.count > 0)
+      std::memcpy(post.bytes.data() + piece.offset, piece.in.host_data(), piece.in.bytes());
   announce(kind, post, std::move(pieces));
 }
 
-void SimulatedChannel::share(ConstBlock x) {
-  Pieces pieces = {{x, nullptr, 0}};
-  if (std::exchange(kept_, false))
+SharedExchange SimulatedChannel::share(ConstBuffer x, Outgoing written) {
+  Pieces pieces = {{x, {}, 0}};
+  if (written)
     announce(Kind::share, begin_post(x.bytes()), std::move(pieces));
   else
     post(Kind::share, std::move(pieces));
+  return SharedExchange(*this);
 }
 
-void* SimulatedChannel::outgoing(std::size_t bytes) {
-  if (lanes_ || network_.options().schedule == nullptr) return nullptr;
-  return begin_post(bytes).bytes.data();
+// The post of the next round: whoever fills it hands it back before that round.
+Outgoing SimulatedChannel::outgoing(std::size_t bytes) {
+  if (lanes_) return {};
+  return {this, nullptr, begin_post(bytes).bytes};
 }
 
-void SimulatedChannel::mix_outgoing(MutableBlock out) {
-  announce(Kind::mix, begin_post(ConstBlock(out).bytes()), {{out, out.data, 0}});
+void SimulatedChannel::mix(Outgoing written, Buffer out) {
+  announce(Kind::mix, begin_post(written.bytes().size()), {{out, out, 0}});
 }
 
 void SimulatedChannel::contribute(Contribution contribution, Job job) {
@@ -137,9 +140,9 @@ void SimulatedChannel::reduce(Pieces pieces, Reduction reduction) {
   contribute(std::move(made), {Kind::meeting, std::move(pieces)});
 }
 
-void SimulatedChannel::gather(ConstBlock mine, std::vector<std::byte>& all) {
+void SimulatedChannel::gather(ConstBuffer mine, std::vector<std::byte>& all) {
   Contribution made{SimulatedNetwork::Purpose::gathering, 0, Reduction::sum, 0, 0, {}, {}};
-  made.pieces = packed({{mine, nullptr, 0}}, made.bytes);
+  made.pieces = packed({{mine, {}, 0}}, made.bytes);
   bytes_sent_ += static_cast<std::size_t>(size() - 1) * made.bytes.size();
   Job job{Kind::meeting, {}};
   job.all = &all;
@@ -153,33 +156,33 @@ void SimulatedChannel::broadcast(Pieces pieces, Rank root) {
   contribute(std::move(made), {Kind::meeting, std::move(pieces)});
 }
 
-void SimulatedChannel::relay(Piece piece) {
+void SimulatedChannel::start(Piece piece) {
   relay_.post(*this, piece);
   jobs_.push_back({Kind::relay, {piece}});
 }
 
 void SimulatedChannel::send(Pieces pieces, Rank to, const std::string& tag) {
   for (const Piece& piece : pieces) {
-    Letter letter{to, tag, clock_, {}};
-    packed({{piece.in, nullptr, 0}}, letter.bytes);
-    bytes_sent_ += letter.bytes.size();
-    letters.push_back(std::move(letter));
+    PointToPointMessage message{to, tag, clock_, {}};
+    packed({{piece.in, {}, 0}}, message.bytes);
+    bytes_sent_ += message.bytes.size();
+    unsent_messages.push_back(std::move(message));
   }
 }
 
 void SimulatedChannel::receive(Pieces pieces, Rank from, const std::string& tag) {
   for (const Piece& piece : pieces) {
-    Job job{Kind::letter, {piece}};
+    Job job{Kind::message, {piece}};
     job.from = from;
     job.tag = tag;
     job.number = static_cast<std::int64_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const Job& other) {
-      return other.kind == Kind::letter && other.from == from && other.tag == tag;
+      return other.kind == Kind::message && other.from == from && other.tag == tag;
     }));
     jobs_.push_back(std::move(job));
   }
 }
 
-OneSided& SimulatedChannel::window(MutableBlock block, OneSided::Start start) {
+OneSided& SimulatedChannel::window(Buffer block, OneSided::Start start) {
   if (!one_sided_) one_sided_ = std::make_unique<SimulatedOneSided>(*this, block, start);
   return *one_sided_;
 }
@@ -189,8 +192,8 @@ void SimulatedChannel::set_progress(Step steps) {
   progress_time_ = clock_;
 }
 
-void SimulatedChannel::start_average(ConstBlock block) {
-  const auto* bytes = static_cast<const std::byte*>(block.data);
+void SimulatedChannel::start_average(ConstBuffer block) {
+  const std::byte* bytes = block.host_bytes();
   average_.assign(bytes, bytes + block.bytes());
   average_type_ = block.dtype;
   const auto n = static_cast<std::size_t>(size());
@@ -198,10 +201,10 @@ void SimulatedChannel::start_average(ConstBlock block) {
   network_.contribute(averages_, average_block(), clock_);
 }
 
-bool SimulatedChannel::average_arrived(MutableBlock out) {
+bool SimulatedChannel::average_arrived(Buffer out) {
   const auto* meeting = network_.meeting(SimulatedNetwork::Purpose::average, averages_);
   if (meeting == nullptr || meeting->time > clock_) return false;
-  copy_bytes(out.data, meeting->result.data(), meeting->result.size());
+  copy_bytes(out.host_data(), meeting->result.data(), meeting->result.size());
   network_.take(SimulatedNetwork::Purpose::average, averages_++);
   return true;
 }
@@ -225,7 +228,7 @@ bool SimulatedChannel::is_ready(const Job& job) const {
       return network_.meeting(job.purpose, job.number) != nullptr;
     case Kind::relay:
       return relay_.ready(const_cast<SimulatedChannel&>(*this));
-    case Kind::letter: {
+    case Kind::message: {
       const auto found = inbox_.find({job.from, job.tag});
       return found != inbox_.end() && static_cast<std::int64_t>(found->second.size()) > job.number;
     }
@@ -265,8 +268,8 @@ void SimulatedChannel::finish(Job& job) {
       return finish_meeting(job);
     case Kind::relay:
       return relay_.finish(*this);
-    case Kind::letter:
-      return finish_letter(job);
+    case Kind::message:
+      return finish_message(job);
     default:
       return finish_round(job);
   }
@@ -277,16 +280,18 @@ void SimulatedChannel::finish_meeting(Job& job) {
   wait_until(meeting.time);
   if (job.all != nullptr) *job.all = meeting.result;
   for (const Piece& piece : job.pieces)
-    if (piece.in.count > 0) copy_bytes(piece.out, meeting.result.data() + piece.offset, piece.in.bytes());
+    if (piece.in.count > 0)
+      copy_bytes(piece.out.host_data(), meeting.result.data() + piece.offset, piece.in.bytes());
   taken.emplace_back(job.purpose, job.number);
 }
 
-void SimulatedChannel::finish_letter(Job& job) {
+void SimulatedChannel::finish_message(Job& job) {
   auto& queue = inbox_.at({job.from, job.tag});
-  const Letter& letter = queue.front();
+  const PointToPointMessage& message = queue.front();
   const ModelledLink& link = network_.options().time.link_between(job.from, node_);
-  wait_until(letter.time + link.latency + static_cast<double>(letter.bytes.size()) * link.seconds_per_byte);
-  if (!letter.bytes.empty()) copy_bytes(job.pieces[0].out, letter.bytes.data(), letter.bytes.size());
+  wait_until(message.time + link.latency + static_cast<double>(message.bytes.size()) * link.seconds_per_byte);
+  if (!message.bytes.empty())
+    copy_bytes(job.pieces[0].out.host_data(), message.bytes.data(), message.bytes.size());
   queue.pop_front();
 }
 
@@ -385,12 +390,12 @@ void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
   } else if (group.size() < 2) {
     others.assign(terms.begin() + 1, terms.end());
   } else {
-    combine(piece.in.dtype, piece.out, terms, piece.in.count);
+    combine(piece.out, terms);
     const Term difference[] = {{piece.out, 1}, {mine, -1}};
-    combine(piece.in.dtype, piece.out, difference, piece.in.count);
+    combine(piece.out, difference);
     return;
   }
-  combine_around(piece.in.dtype, piece.out, nullptr, mine, others, piece.in.count);
+  combine_around(piece.in.dtype, piece.out.host_data(), nullptr, mine, others, piece.in.count);
 }
 
 void SimulatedChannel::finish_round(Job& job) {
@@ -405,8 +410,8 @@ void SimulatedChannel::finish_round(Job& job) {
     if (job.kind == Kind::differences)
       subtract_own(piece, own, terms_);
     else if (job.kind == Kind::mix)
-      combine(piece.in.dtype, piece.out, terms_, piece.in.count);
+      combine(piece.out, terms_);
   }
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -8,60 +8,69 @@
 #include "starling/simulate/relay.h"
 #include "starling/simulate/stamp.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// How a simulated node talks: the same weights, in the same order, as on a flock, so that the bits are the
 /// same. A clock of its own runs along.
-class SimulatedChannel final : public Channel {
+class SimulatedChannel final : public Channel,
+                               public NeighborChannel,
+                               public CollectiveChannel,
+                               public OneSidedChannel,
+                               public RelayChannel,
+                               private SharedExchange::Lender,
+                               private Outgoing::Owner {
  public:
   SimulatedChannel(SimulatedNetwork& network, Rank node);
 
   Rank rank() const override { return node_; }
   Rank size() const override { return network_.size(); }
+  double now() const override { return clock_; }
+  SchedulePtr schedule() const override { return network_.options().schedule; }
+  NeighborChannel* neighbors() override { return schedule() && !relays_along() ? this : nullptr; }
+  CollectiveChannel& collective() override { return *this; }
+  OneSidedChannel* one_sided() override { return schedule() ? this : nullptr; }
+  RelayChannel* relay() override { return relays_along() ? this : nullptr; }
+  bool busy() const override;
+  bool ready() override;
+  void wait() override;
+  double waited() const override { return waited_; }
+  void note_age(Step age) override { ages_.add(age); }
+  Staleness staleness() const override { return ages_; }
 
+  // NeighborChannel
   void mix(Pieces pieces) override { post(Kind::mix, std::move(pieces)); }
+  void mix(Outgoing written, Buffer out) override;
   void differences(Piece piece) override {
     piece.if_lost = IfLost::mutual;
     post(Kind::differences, {piece});
   }
-  void share(ConstBlock x) override;
-  std::span<const Term> shared(MutableBlock) override { return shared_; }
-  void shared_done() override { shared_.clear(); }
-  void* outgoing(std::size_t bytes) override;
-  void keep_for_share() override { kept_ = true; }
-  void forget_kept() override { kept_ = false; }
-  void mix_outgoing(MutableBlock out) override;
-
-  void reduce(Pieces pieces, Reduction reduction) override;
-  void gather(ConstBlock mine, std::vector<std::byte>& all) override;
-  void broadcast(Pieces pieces, Rank root) override;
-  void relay(Piece piece) override;
-  void set_reference(ConstBlock x) override { relay_.set_reference(x); }
-  void send(Pieces pieces, Rank to, const std::string& tag) override;
-  void receive(Pieces pieces, Rank from, const std::string& tag) override;
-
-  OneSided& window(MutableBlock block, OneSided::Start start) override;
-  void set_progress(Step steps) override;
-  void await_progress(Step steps) override { awaited_progress_ = steps; }
-  void note_age(Step age) override { ages_.add(age); }
-  Staleness staleness() const override { return ages_; }
-  void start_average(ConstBlock block) override;
-  bool average_arrived(MutableBlock out) override;
-  void await_average() override { awaits_average_ = true; }
-  double now() const override { return clock_; }
-
-  bool busy() const override;
-  bool ready() override;
-  void wait() override;
-
+  SharedExchange share(ConstBuffer x, Outgoing written) override;
+  Outgoing outgoing(std::size_t bytes) override;
   Exchange next() const override { return row(round_); }
-  SchedulePtr schedule() const override { return network_.options().schedule; }
-  std::uint32_t epoch() const override { return 0; }
   Step round() const override { return round_; }
   void set_round(Step round) override { round_ = round; }
+  std::uint32_t epoch() const override { return 0; }
+
+  // CollectiveChannel
+  void reduce(Pieces pieces, Reduction reduction) override;
+  void gather(ConstBuffer mine, std::vector<std::byte>& all) override;
+  void broadcast(Pieces pieces, Rank root) override;
+  void send(Pieces pieces, Rank to, const std::string& tag) override;
+  void receive(Pieces pieces, Rank from, const std::string& tag) override;
+  void start_average(ConstBuffer block) override;
+  bool average_arrived(Buffer out) override;
+  void await_average() override { awaits_average_ = true; }
+
+  // OneSidedChannel
+  OneSided& window(Buffer block, OneSided::Start start) override;
+  void set_progress(Step steps) override;
+  void await_progress(Step steps) override { awaited_progress_ = steps; }
+
+  // RelayChannel; nothing of it is saved: simulations are not resumed
+  void start(Piece piece) override;
+  void set_reference(ConstBuffer x) override { relay_.set_reference(x); }
   std::vector<ChannelMemory> memory() override { return {}; }
   void remember(const std::vector<ChannelMemory>&) override {}
-  double waited() const override { return waited_; }
 
   // For the network and the other nodes.
 
@@ -92,18 +101,20 @@ class SimulatedChannel final : public Channel {
     std::vector<std::byte> bytes;
   };
   std::vector<Contribution> contributions;
-  struct Letter {
+  struct PointToPointMessage {
     Rank to;
     std::string tag;
     double time;
     std::vector<std::byte> bytes;
   };
-  std::vector<Letter> letters;  // that have not been delivered
-  void put_into_inbox(Rank from, Letter letter) { inbox_[{from, letter.tag}].push_back(std::move(letter)); }
+  std::vector<PointToPointMessage> unsent_messages;  // that have not been delivered
+  void put_into_inbox(Rank from, PointToPointMessage message) {
+    inbox_[{from, message.tag}].push_back(std::move(message));
+  }
 
   /// Meetings whose result this node has taken since the last delivery.
   std::vector<std::pair<SimulatedNetwork::Purpose, std::int64_t>> taken;
-  ConstBlock average_block() const {
+  ConstBuffer average_block() const {
     return {average_type_, average_.data(), average_.size() / size_of(average_type_)};
   }
 
@@ -114,12 +125,12 @@ class SimulatedChannel final : public Channel {
   void count_sent(std::size_t bytes) { bytes_sent_ += bytes; }
   Step progress() const { return progress_; }
   double progress_time() const { return progress_time_; }
-  SimulatedOneSided* one_sided() { return one_sided_.get(); }
+  SimulatedOneSided* own_window() { return one_sided_.get(); }
   SimulatedNetwork& network() { return network_; }
   SimulatedRelay& relays() { return relay_; }
 
  private:
-  enum class Kind { mix, differences, share, meeting, relay, letter };
+  enum class Kind { mix, differences, share, meeting, relay, message };
   struct Job {
     Kind kind;
     Pieces pieces;
@@ -131,6 +142,12 @@ class SimulatedChannel final : public Channel {
     std::string tag = {};
   };
 
+  // Posts own their memory, so nothing has to be given back.
+  void give_back(void*) noexcept override {}
+  void give_back() noexcept override { shared_.clear(); }
+  std::span<const Term> lent_terms(Buffer) override { return shared_; }
+
+  bool relays_along() const { return bool(network_.options().relay); }
   Exchange row(Step round) const;
   Post& begin_post(std::size_t bytes);
   void post(Kind kind, Pieces pieces);
@@ -140,7 +157,7 @@ class SimulatedChannel final : public Channel {
   void finish(Job& job);
   void finish_round(Job& job);
   void finish_meeting(Job& job);
-  void finish_letter(Job& job);
+  void finish_message(Job& job);
   void sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const;
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
@@ -160,13 +177,12 @@ class SimulatedChannel final : public Channel {
   std::vector<std::vector<double>> places_;
   bool lanes_ = false;  // two blocks a rank
   Post posts_[2];
-  bool kept_ = false;
   std::vector<Job> jobs_;
   std::vector<Job> finishing_;
   std::vector<Term> terms_;
   std::vector<Term> shared_;
   std::map<SimulatedNetwork::Purpose, std::int64_t> meetings_;
-  std::map<std::pair<Rank, std::string>, std::deque<Letter>> inbox_;
+  std::map<std::pair<Rank, std::string>, std::deque<PointToPointMessage>> inbox_;
   SimulatedRelay relay_;
   std::unique_ptr<SimulatedOneSided> one_sided_;
   Step progress_ = 0;
@@ -182,4 +198,4 @@ class SimulatedChannel final : public Channel {
   std::uint64_t bytes_sent_ = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

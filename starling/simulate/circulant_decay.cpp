@@ -8,7 +8,7 @@
 
 #include <unsupported/Eigen/FFT>
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using Complex = std::complex<double>;
@@ -116,4 +116,4 @@ Step CirculantDecay::steps_to(double tolerance) const {
   return high;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -5,7 +5,7 @@
 
 #include "starling/topology/circulant.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// The consensus error of a static circulant schedule after any number of steps, without running them: every
 /// Fourier mode of the start decays by its own eigenvalue.
@@ -26,4 +26,4 @@ class CirculantDecay {
   std::vector<Mode> modes_;  // slowest first; the constant one left out
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

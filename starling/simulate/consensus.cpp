@@ -11,7 +11,7 @@
 #include "starling/topology/cost.h"
 #include "starling/topology/mixer.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -141,4 +141,4 @@ ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOption
   return result;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

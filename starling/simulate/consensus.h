@@ -6,7 +6,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// How a run of average consensus is done: everybody starts with random normal values and mixes until all
 /// agree.
@@ -46,4 +46,11 @@ const char* to_string(ConsensusResult::Outcome outcome);
 
 ConsensusResult run_consensus(const SchedulePtr& schedule, const ConsensusOptions& options = {});
 
+}  // namespace starling::simulate
+
+namespace starling {
+using simulate::ConsensusOptions;
+using simulate::ConsensusPoint;
+using simulate::ConsensusResult;
+using simulate::run_consensus;
 }  // namespace starling

@@ -5,7 +5,7 @@
 #include <deque>
 #include <numeric>
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using Vector = std::vector<double>;
@@ -124,4 +124,4 @@ std::vector<double> minimise(const Objective& objective) {
   return best;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

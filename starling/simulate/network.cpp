@@ -8,7 +8,7 @@
 #include "starling/kernel/copy.h"
 #include "starling/simulate/channel.h"
 
-namespace starling {
+namespace starling::simulate {
 
 SimulatedNetwork::SimulatedNetwork(Rank nodes, NetworkOptions options)
     : options_(std::move(options)), nodes_(static_cast<std::size_t>(nodes)) {
@@ -127,15 +127,14 @@ void SimulatedNetwork::hold_meetings() {
   for (SimulatedChannel* node : nodes_) node->contributions.clear();
 }
 
-void SimulatedNetwork::contribute(std::int64_t number, ConstBlock block, double time) {
+void SimulatedNetwork::contribute(std::int64_t number, ConstBuffer block, double time) {
   Meeting& meeting = meetings_[{Purpose::average, number}];
   meeting.time = std::max(meeting.time, time);
   // By rank at the end, so that the order of contributions makes no difference.
   if (meeting.there++ == 0) meeting.result.resize(block.bytes());
   if (meeting.there < size()) return;
   std::vector<Term> terms;
-  for (Rank rank = 0; rank < size(); ++rank)
-    terms.push_back({(*this)[rank].average_block().data, 1.0 / size()});
+  for (Rank rank = 0; rank < size(); ++rank) terms.push_back({(*this)[rank].average_block(), 1.0 / size()});
   combine(block.dtype, meeting.result.data(), terms, block.count);
   meeting.time += reduction_seconds(size(), block.bytes());
 }
@@ -145,11 +144,11 @@ void SimulatedNetwork::deliver() {
     gather_groups(*node);
     for (const auto& [purpose, number] : node->taken) take(purpose, number);
     node->taken.clear();
-    for (SimulatedChannel::Letter& letter : node->letters) {
-      const Rank to = letter.to;
-      (*this)[to].put_into_inbox(node->rank(), std::move(letter));
+    for (SimulatedChannel::PointToPointMessage& message : node->unsent_messages) {
+      const Rank to = message.to;
+      (*this)[to].put_into_inbox(node->rank(), std::move(message));
     }
-    node->letters.clear();
+    node->unsent_messages.clear();
   }
   hold_meetings();
   ++pass_;
@@ -158,4 +157,4 @@ void SimulatedNetwork::deliver() {
     means_.erase(means_.begin());
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

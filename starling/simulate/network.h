@@ -6,7 +6,7 @@
 #include "starling/method/channel.h"
 #include "starling/simulate/time_model.h"
 
-namespace starling {
+namespace starling::simulate {
 
 class SimulatedChannel;
 
@@ -59,7 +59,7 @@ class SimulatedNetwork {
   void take(Purpose purpose, std::int64_t number);
   /// All contributions of an average that nobody waits for, as soon as the last one is there; not for
   /// threads.
-  void contribute(std::int64_t number, ConstBlock block, double time);
+  void contribute(std::int64_t number, ConstBuffer block, double time);
 
   /// The slowest link from a node to its next, which bounds collectives.
   const ModelledLink& slowest() const { return slowest_; }
@@ -79,4 +79,4 @@ class SimulatedNetwork {
   std::map<std::pair<Purpose, std::int64_t>, Meeting> meetings_;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -3,7 +3,7 @@
 #include "starling/base/random.h"
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// The random numbers of (seed, node, step, stream): any node's draws of any step, in any order.
 inline Random node_random(std::uint64_t seed, Rank node, Step step, std::uint32_t stream) {
@@ -11,4 +11,4 @@ inline Random node_random(std::uint64_t seed, Rank node, Step step, std::uint32_
   return {key, static_cast<std::uint64_t>(step), stream};
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

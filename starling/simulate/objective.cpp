@@ -6,7 +6,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::simulate {
 
 Objective::Objective(Rank nodes, std::size_t dim) : nodes_(nodes), dim_(dim) {
   if (nodes < 1 || dim < 1)
@@ -58,4 +58,4 @@ std::optional<std::vector<double>> Objective::minimiser() const {
   return std::nullopt;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -8,7 +8,7 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// What the nodes minimise together: the mean of their own functions.
 class Objective {
@@ -46,4 +46,9 @@ class Objective {
 };
 using ObjectivePtr = std::shared_ptr<const Objective>;
 
+}  // namespace starling::simulate
+
+namespace starling {
+using simulate::Objective;
+using simulate::ObjectivePtr;
 }  // namespace starling

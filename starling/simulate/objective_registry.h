@@ -10,7 +10,7 @@
 #include "starling/base/parameters.h"
 #include "starling/simulate/objective.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// What an objective is made for.
 struct ObjectiveSetting {
@@ -25,12 +25,16 @@ struct ObjectiveFamily {
   std::string summary;
   std::vector<Parameter> parameters;
   std::function<ObjectivePtr(const Parameters&, const ObjectiveSetting&)> make;
+  std::vector<std::string> aliases = {};
 };
 
 /// `make_objective("logistic(samples=100)", 300, 100, 1)`; throws InvalidArgument listing what is valid.
 ObjectivePtr make_objective(std::string_view text, Rank nodes, std::size_t dim, std::uint64_t seed);
 
 std::vector<ObjectiveFamily> objective_families();
+
+/// The one spelling of all specs of objectives that mean the same, defaults filled in.
+std::string canonical_objective(std::string_view text);
 
 /// Adds an objective of the program's own under a new name. Thread-safe.
 void register_objective(ObjectiveFamily family);
@@ -39,4 +43,12 @@ void register_objective(ObjectiveFamily family);
 /// a and b per node, x0 optional. Throws Error naming file, row and what would be valid.
 ObjectivePtr read_quadratic(const std::filesystem::path& path);
 
+}  // namespace starling::simulate
+
+namespace starling {
+using simulate::make_objective;
+using simulate::objective_families;
+using simulate::ObjectiveFamily;
+using simulate::ObjectiveSetting;
+using simulate::register_objective;
 }  // namespace starling

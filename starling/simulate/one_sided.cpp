@@ -8,10 +8,10 @@
 #include "starling/kernel/reduce.h"
 #include "starling/simulate/channel.h"
 
-namespace starling {
+namespace starling::simulate {
 
 // Who is a neighbour in any step of the period.
-SimulatedOneSided::SimulatedOneSided(SimulatedChannel& channel, MutableBlock block, Start start)
+SimulatedOneSided::SimulatedOneSided(SimulatedChannel& channel, Buffer block, Start start)
     : channel_(channel), block_(block) {
   const SchedulePtr schedule = channel.schedule();
   const Rank self = channel.rank();
@@ -29,67 +29,67 @@ SimulatedOneSided::SimulatedOneSided(SimulatedChannel& channel, MutableBlock blo
   }
   sources_.assign(from.begin(), from.end());
   destinations_.assign(to.begin(), to.end());
-  const auto* bytes = static_cast<const std::byte*>(block.data);
+  const std::byte* bytes = block.host_bytes();
   for (const Rank source : sources_) {
     Slot& slot = slots_[source];
     slot.full = start == Start::copies;
-    if (slot.full) slot.value = {{bytes, bytes + ConstBlock(block).bytes()}, 1, 0};
+    if (slot.full) slot.value = {{bytes, bytes + block.bytes()}, 1, 0};
   }
 }
 
-void SimulatedOneSided::deposit(const void* value, const Weights& destinations, bool add) {
+void SimulatedOneSided::deposit(const Weights& destinations, bool add) {
   const TimeModel& time = channel_.network().options().time;
-  const std::size_t bytes = ConstBlock(block_).bytes();
+  const std::size_t bytes = block_.bytes();
   double leaves = channel_.clock();
   for (const auto& [to, weight] : destinations) {
     const ModelledLink& link = time.link_between(channel_.rank(), to);
     leaves += static_cast<double>(bytes) * link.seconds_per_byte;
     Deposit made{
         leaves + link.latency, add, {std::vector<std::byte>(bytes), weight * p_, channel_.progress()}};
-    const Term term{value, weight};
+    const Term term{block_, weight};
     combine(block_.dtype, made.value.bytes.data(), {&term, 1}, block_.count);
-    channel_.network()[to].one_sided()->slots_.at(channel_.rank()).under_way.push_back(std::move(made));
+    channel_.network()[to].own_window()->slots_.at(channel_.rank()).under_way.push_back(std::move(made));
     channel_.count_sent(bytes);
   }
 }
 
 void SimulatedOneSided::keep_share(double self_weight) {
   if (self_weight == 1) return;
-  if (block_.count > 0) scale(block_.dtype, block_.data, self_weight, block_.count);
+  if (block_.count > 0) scale(block_, self_weight);
   p_ *= self_weight;
 }
 
 void SimulatedOneSided::put(const Weights& destinations, double self_weight) {
-  deposit(block_.data, destinations, false);
+  deposit(destinations, false);
   keep_share(self_weight);
 }
 
 void SimulatedOneSided::accumulate(const Weights& destinations, double self_weight) {
-  deposit(block_.data, destinations, true);
+  deposit(destinations, true);
   keep_share(self_weight);
 }
 
-void SimulatedOneSided::load(void* out) {
-  std::memcpy(out, shared_.bytes.data(), shared_.bytes.size());
+void SimulatedOneSided::load(Buffer out) {
+  std::memcpy(out.host_data(), shared_.bytes.data(), shared_.bytes.size());
 }
 
-void SimulatedOneSided::store(const void* value) {
-  const auto* bytes = static_cast<const std::byte*>(value);
-  shared_ = {{bytes, bytes + ConstBlock(block_).bytes()}, p_, channel_.progress()};
+void SimulatedOneSided::store(ConstBuffer value) {
+  const std::byte* bytes = value.host_bytes();
+  shared_ = {{bytes, bytes + block_.bytes()}, p_, channel_.progress()};
 }
 
-void SimulatedOneSided::add(const void* increment) {
+void SimulatedOneSided::add(ConstBuffer increment) {
   const Term terms[] = {{shared_.bytes.data(), 1}, {increment, 1}};
   combine(block_.dtype, shared_.bytes.data(), terms, block_.count);
   shared_.stamp = channel_.progress();
 }
 
 // There and back, with a block each way.
-void SimulatedOneSided::meet(Rank other, const void* mine, double weight, void* moved) {
+void SimulatedOneSided::meet(Rank other, ConstBuffer mine, double weight, Buffer moved) {
   SimulatedChannel& them = channel_.network()[other];
-  Value& theirs = them.one_sided()->shared_;
+  Value& theirs = them.own_window()->shared_;
   const Term way[] = {{mine, weight}, {theirs.bytes.data(), -weight}};
-  combine(block_.dtype, moved, way, block_.count);
+  combine(moved, way);
   const Term terms[] = {{theirs.bytes.data(), 1}, {moved, 1}};
   combine(block_.dtype, theirs.bytes.data(), terms, block_.count);
   channel_.note_age(channel_.progress() - theirs.stamp);
@@ -117,7 +117,7 @@ void SimulatedOneSided::take_in(Slot& slot) {
 }
 
 void SimulatedOneSided::update(double self_weight, const Weights& sources, bool reset) {
-  std::vector<Term> terms = {{block_.data, self_weight}};
+  std::vector<Term> terms = {{block_, self_weight}};
   double p = self_weight * p_;
   for (const auto& [source, weight] : sources) {
     Slot& slot = slots_.at(source);
@@ -128,7 +128,7 @@ void SimulatedOneSided::update(double self_weight, const Weights& sources, bool 
     channel_.note_age(channel_.progress() - slot.value.stamp);
     if (reset) slot.full = false;
   }
-  combine(block_.dtype, block_.data, terms, block_.count);
+  combine(block_, terms);
   p_ = p;
 }
 
@@ -139,4 +139,4 @@ void SimulatedOneSided::clear() {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

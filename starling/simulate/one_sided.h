@@ -6,22 +6,22 @@
 #include "starling/flock/block.h"
 #include "starling/method/one_sided.h"
 
-namespace starling {
+namespace starling::simulate {
 
 class SimulatedChannel;
 
 /// A node's window: deposits arrive when their time has come on the receiver's clock.
 class SimulatedOneSided final : public OneSided {
  public:
-  SimulatedOneSided(SimulatedChannel& channel, MutableBlock block, Start start);
+  SimulatedOneSided(SimulatedChannel& channel, Buffer block, Start start);
 
   void put(const Weights& destinations, double self_weight) override;
   void accumulate(const Weights& destinations, double self_weight) override;
   void update(double self_weight, const Weights& sources, bool reset) override;
-  void load(void* out) override;
-  void store(const void* value) override;
-  void add(const void* increment) override;
-  void meet(Rank other, const void* mine, double weight, void* moved) override;
+  void load(Buffer out) override;
+  void store(ConstBuffer value) override;
+  void add(ConstBuffer increment) override;
+  void meet(Rank other, ConstBuffer mine, double weight, Buffer moved) override;
   double p() const override { return p_; }
   void set_p(double p) override { p_ = p; }
   void clear() override;
@@ -46,13 +46,13 @@ class SimulatedOneSided final : public OneSided {
     std::deque<Deposit> under_way;
   };
 
-  void deposit(const void* value, const Weights& destinations, bool add);
+  void deposit(const Weights& destinations, bool add);
   void keep_share(double self_weight);
   /// Everything that has arrived by now.
   void take_in(Slot& slot);
 
   SimulatedChannel& channel_;
-  MutableBlock block_;
+  Buffer block_;
   double p_ = 1;
   std::vector<Rank> sources_;
   std::vector<Rank> destinations_;
@@ -60,4 +60,4 @@ class SimulatedOneSided final : public OneSided {
   Value shared_;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

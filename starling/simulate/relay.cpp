@@ -1,36 +1,37 @@
 #include "starling/simulate/relay.h"
 
 #include "starling/kernel/combine.h"
-#include "starling/kernel/deal.h"
+#include "starling/kernel/interleave.h"
 #include "starling/simulate/channel.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
-// Every tree has the elements that are its turn.
-std::vector<std::vector<std::byte>> dealt(ConstBlock block, std::size_t trees) {
+// The elements of every tree: tree t has elements t, t + trees, t + 2 trees, ...
+std::vector<std::vector<std::byte>> deinterleaved(ConstBuffer block, std::size_t trees) {
   const std::size_t element = size_of(block.dtype);
   std::vector<std::vector<std::byte>> parts;
   std::vector<std::byte*> places;
   for (std::size_t tree = 0; tree < trees; ++tree)
     parts.emplace_back((block.count + trees - 1 - tree) / trees * element);
   for (auto& part : parts) places.push_back(part.data());
-  deal(places, block.data, block.count, element);
+  deinterleave(places, block.host_data(), block.count, element);
   return parts;
 }
 
-void undealt(MutableBlock block, std::vector<std::vector<std::byte>>& parts) {
+void interleave_into(Buffer block, std::vector<std::vector<std::byte>>& parts) {
   std::vector<std::byte*> places;
   for (auto& part : parts) places.push_back(part.data());
-  undeal(block.data, places, block.count, size_of(block.dtype));
+  interleave(block.host_data(), places, block.count, size_of(block.dtype));
 }
 
 }  // namespace
 
-std::vector<SimulatedRelay::Lane> SimulatedRelay::lanes(SimulatedChannel& channel, std::size_t count) const {
+std::vector<SimulatedRelay::TreePart> SimulatedRelay::tree_parts(SimulatedChannel& channel,
+                                                                 std::size_t count) const {
   const SchedulePtr schedule = channel.schedule();
   const auto trees = static_cast<std::size_t>(schedule->period());
-  std::vector<Lane> all;
+  std::vector<TreePart> all;
   for (std::size_t tree = 0; tree < trees; ++tree) {
     all.push_back({(count + trees - 1 - tree) / trees, {}});
     for (const Source& source : schedule->exchange(static_cast<Step>(tree), channel.rank()).sources)
@@ -39,8 +40,8 @@ std::vector<SimulatedRelay::Lane> SimulatedRelay::lanes(SimulatedChannel& channe
   return all;
 }
 
-void SimulatedRelay::set_reference(ConstBlock x) {
-  const auto* bytes = static_cast<const std::byte*>(x.data);
+void SimulatedRelay::set_reference(ConstBuffer x) {
+  const std::byte* bytes = x.host_bytes();
   reference_.assign(bytes, bytes + x.bytes());
 }
 
@@ -51,27 +52,27 @@ void SimulatedRelay::post(SimulatedChannel& channel, const Piece& block) {
     hear(channel, step_ - 1);
   }
   const DType dtype = block.in.dtype;
-  const auto all = lanes(channel, block.in.count);
-  const auto own = dealt(block.in, all.size());
+  const auto all = tree_parts(channel, block.in.count);
+  const auto own = deinterleaved(block.in, all.size());
   Posted& posted = posted_[static_cast<std::size_t>(step_ % 2)];
   posted.stamp.set(step_, channel.network().pass());
   posted.time = channel.clock();
-  posted.letters.clear();
+  posted.messages.clear();
   for (std::size_t tree = 0; tree < all.size(); ++tree)
     for (const Rank neighbor : all[tree].neighbors) {
-      Said letter;
-      letter.blocks = 1;
+      RelayedMean message;
+      message.blocks = 1;
       std::vector<Term> terms = {{own[tree].data(), 1}};
-      for (const auto& [from, said] : heard_) {
+      for (const auto& [from, relayed] : heard_) {
         if (from.first != tree || from.second == neighbor) continue;
-        terms.push_back({said.mean.data(), static_cast<double>(said.blocks)});
-        letter.blocks += said.blocks;
+        terms.push_back({relayed.mean.data(), static_cast<double>(relayed.blocks)});
+        message.blocks += relayed.blocks;
       }
-      for (Term& term : terms) term.weight /= static_cast<double>(letter.blocks);
-      letter.mean.resize(own[tree].size());
-      combine(dtype, letter.mean.data(), terms, all[tree].count);
-      channel.count_sent(letter.mean.size());
-      posted.letters[{tree, neighbor}] = std::move(letter);
+      for (Term& term : terms) term.weight /= static_cast<double>(message.blocks);
+      message.mean.resize(own[tree].size());
+      combine(dtype, message.mean.data(), terms, all[tree].count);
+      channel.count_sent(message.mean.size());
+      posted.messages[{tree, neighbor}] = std::move(message);
     }
 }
 
@@ -82,8 +83,8 @@ Step SimulatedRelay::used_step(SimulatedChannel& channel) const {
 bool SimulatedRelay::ready(SimulatedChannel& channel) const {
   const Step used = used_step(channel);
   if (used < 0 || channel.network().options().relay.overlap) return true;  // they came a step ago
-  for (const Lane& lane : lanes(channel, block_.in.count))
-    for (const Rank neighbor : lane.neighbors) {
+  for (const TreePart& part : tree_parts(channel, block_.in.count))
+    for (const Rank neighbor : part.neighbors) {
       const Posted& posted = channel.network()[neighbor].relays().posted_in(used);
       if (!posted.stamp.is_there(used, channel.network().pass())) return false;
     }
@@ -93,17 +94,17 @@ bool SimulatedRelay::ready(SimulatedChannel& channel) const {
 void SimulatedRelay::hear(SimulatedChannel& channel, Step step) {
   SimulatedNetwork& network = channel.network();
   const Rank self = channel.rank();
-  for (std::size_t tree = 0; const Lane& lane : lanes(channel, block_.in.count)) {
-    for (const Rank neighbor : lane.neighbors) {
+  for (std::size_t tree = 0; const TreePart& part : tree_parts(channel, block_.in.count)) {
+    for (const Rank neighbor : part.neighbors) {
       const Posted& posted = network[neighbor].relays().posted_in(step);
       if (network.lost(step, neighbor, self)) continue;
-      const Said& said = posted.letters.at({tree, self});
+      const RelayedMean& relayed = posted.messages.at({tree, self});
       const ModelledLink& link = network.options().time.link_between(neighbor, self);
-      const auto before = posted.letters.find({tree, self});
-      const auto place = static_cast<double>(std::distance(posted.letters.begin(), before) + 1);
+      const auto before = posted.messages.find({tree, self});
+      const auto place = static_cast<double>(std::distance(posted.messages.begin(), before) + 1);
       channel.wait_until(posted.time + link.latency +
-                         place * static_cast<double>(said.mean.size()) * link.seconds_per_byte);
-      heard_[{tree, neighbor}] = said;
+                         place * static_cast<double>(relayed.mean.size()) * link.seconds_per_byte);
+      heard_[{tree, neighbor}] = relayed;
     }
     ++tree;
   }
@@ -117,19 +118,20 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
   }
   const DType dtype = block_.in.dtype;
   const auto n = static_cast<std::int64_t>(channel.size());
-  const auto all = lanes(channel, block_.in.count);
-  auto own = dealt(block_.in, all.size());
+  const auto all = tree_parts(channel, block_.in.count);
+  auto own = deinterleaved(block_.in, all.size());
   if (rule.missing == "reference" && !filled_ && reference_.empty()) set_reference(block_.in);
-  const auto reference = reference_.empty() ? std::vector<std::vector<std::byte>>(all.size())
-                                            : dealt({dtype, reference_.data(), block_.in.count}, all.size());
+  const auto reference = reference_.empty()
+                             ? std::vector<std::vector<std::byte>>(all.size())
+                             : deinterleaved({dtype, reference_.data(), block_.in.count}, all.size());
   std::int64_t fewest = n;
   for (std::size_t tree = 0; tree < all.size(); ++tree) {
     std::int64_t count = 1;
     std::vector<Term> terms = {{own[tree].data(), 0}};
     for (const Rank neighbor : all[tree].neighbors)
-      if (const auto said = heard_.find({tree, neighbor}); said != heard_.end()) {
-        count += static_cast<std::int64_t>(said->second.blocks);
-        terms.push_back({said->second.mean.data(), static_cast<double>(said->second.blocks)});
+      if (const auto relayed = heard_.find({tree, neighbor}); relayed != heard_.end()) {
+        count += static_cast<std::int64_t>(relayed->second.blocks);
+        terms.push_back({relayed->second.mean.data(), static_cast<double>(relayed->second.blocks)});
       }
     const auto shares = static_cast<double>(rule.missing == "counts" ? count : n);
     for (Term& term : terms) term.weight /= shares;
@@ -147,7 +149,7 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
     if (reference_weight > 0) terms.push_back({reference[tree].data(), reference_weight});
     combine(dtype, own[tree].data(), terms, all[tree].count);
   }
-  undealt({dtype, block_.out, block_.in.count}, own);
+  interleave_into(block_.out, own);
   if (fewest == n) {
     filled_ = true;
     reference_.clear();
@@ -155,4 +157,4 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
   ++step_;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

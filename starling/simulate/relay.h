@@ -6,7 +6,7 @@
 #include "starling/method/channel.h"
 #include "starling/simulate/stamp.h"
 
-namespace starling {
+namespace starling::simulate {
 
 class SimulatedChannel;
 
@@ -19,14 +19,14 @@ class SimulatedRelay {
   bool ready(SimulatedChannel& channel) const;
   /// out <- the average by the rule; what has arrived is passed on in the next step.
   void finish(SimulatedChannel& channel);
-  void set_reference(ConstBlock x);
+  void set_reference(ConstBuffer x);
 
  private:
-  struct Said {
+  struct RelayedMean {
     std::vector<std::byte> mean;
     std::uint64_t blocks = 0;
   };
-  struct Lane {
+  struct TreePart {
     std::size_t count;
     std::vector<Rank> neighbors;
   };
@@ -34,10 +34,10 @@ class SimulatedRelay {
   struct Posted {
     Stamp stamp;
     double time = 0;
-    std::map<std::pair<std::size_t, Rank>, Said> letters;
+    std::map<std::pair<std::size_t, Rank>, RelayedMean> messages;
   };
 
-  std::vector<Lane> lanes(SimulatedChannel& channel, std::size_t count) const;
+  std::vector<TreePart> tree_parts(SimulatedChannel& channel, std::size_t count) const;
   const Posted& posted_in(Step step) const { return posted_[static_cast<std::size_t>(step % 2)]; }
   /// The step whose messages go into the result of the one under way; -1: none.
   Step used_step(SimulatedChannel& channel) const;
@@ -46,9 +46,9 @@ class SimulatedRelay {
   Step step_ = 0;  // under way, or the next
   Piece block_;
   Posted posted_[2];
-  std::map<std::pair<std::size_t, Rank>, Said> heard_;
+  std::map<std::pair<std::size_t, Rank>, RelayedMean> heard_;
   std::vector<std::byte> reference_;
   bool filled_ = false;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -5,7 +5,7 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// Of which round something is, and in which pass it was made. Nodes on other threads ask while it is being
 /// made: what was made in this pass is not there yet.
@@ -27,4 +27,4 @@ class Stamp {
   std::atomic<std::int64_t> pass_{-1};
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

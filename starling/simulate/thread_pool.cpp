@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 constexpr std::uint32_t kAtOnce = 8;  // numbers that a thread takes at a time
@@ -87,4 +87,4 @@ void ThreadPool::each(std::size_t count, const std::function<void(std::size_t)>&
   std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

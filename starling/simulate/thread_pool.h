@@ -6,7 +6,9 @@
 #include <thread>
 #include <vector>
 
-namespace starling {
+#include "starling/base/floors.h"
+
+namespace starling::simulate {
 
 /// Threads that share the numbers 0 .. count-1 among them, again and again. A call waits for the numbers that
 /// others have taken, never for threads: one that gets no core on a busy machine takes none, and the caller
@@ -45,4 +47,4 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

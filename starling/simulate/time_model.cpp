@@ -4,7 +4,7 @@
 
 #include "starling/simulate/node_random.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 bool among(const std::vector<Rank>& nodes, Rank node) {
@@ -33,4 +33,4 @@ const ModelledLink& TimeModel::link_between(Rank from, Rank to) const {
   return from / ranks_per_host == to / ranks_per_host ? inside : link;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

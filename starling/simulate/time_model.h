@@ -5,7 +5,7 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// A message of b bytes takes latency + b * seconds_per_byte.
 struct ModelledLink {
@@ -45,4 +45,10 @@ struct TimeModel {
   const ModelledLink& link_between(Rank from, Rank to) const;
 };
 
+}  // namespace starling::simulate
+
+namespace starling {
+using simulate::LinkRule;
+using simulate::Straggler;
+using simulate::TimeModel;
 }  // namespace starling

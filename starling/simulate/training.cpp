@@ -9,20 +9,17 @@
 #include <thread>
 
 #include "starling/base/error.h"
+#include "starling/base/stopwatch.h"
 #include "starling/flock/relay.h"
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"
 #include "starling/simulate/thread_pool.h"
 #include "starling/simulate/training_node.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
 
 /// One training, by the clock of the steps or of the nodes.
 class Training {
@@ -280,4 +277,4 @@ TrainingResult run_training(const Objective& objective, const TrainingOptions& o
   return Training(objective, options).run();
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "starling/base/dtype.h"
+#include "starling/method/defaults.h"
 #include "starling/simulate/objective.h"
 #include "starling/simulate/time_model.h"
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// Everybody's model at some moment, for whoever watches.
 class SimulatedModels {
@@ -29,10 +30,10 @@ class SimulatedModels {
 /// A training of many nodes in one process: the methods, channels and orders of a real flock, without its
 /// processes.
 struct TrainingOptions {
-  std::string method = "dsgd-atc";
-  std::string topology = "exponential";
+  std::string method = kDefaultMethod;
+  std::string topology = kDefaultTopology;
   SchedulePtr schedule = nullptr;  // a program's own, in place of the topology
-  std::string optimizer = "sgd";
+  std::string optimizer = kDefaultOptimizer;
   double lr = 0.01;      // goes into the optimizer
   double decay = 1;      // it is divided by this
   Step decay_every = 0;  // every so many steps; 0: never
@@ -88,4 +89,11 @@ struct TrainingResult {
 
 TrainingResult run_training(const Objective& objective, const TrainingOptions& options);
 
+}  // namespace starling::simulate
+
+namespace starling {
+using simulate::run_training;
+using simulate::TrainingOptions;
+using simulate::TrainingPoint;
+using simulate::TrainingResult;
 }  // namespace starling

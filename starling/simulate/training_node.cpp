@@ -6,7 +6,7 @@
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"
 
-namespace starling {
+namespace starling::simulate {
 
 TrainingNode::TrainingNode(const Objective& objective, const TrainingOptions& options,
                            SimulatedNetwork& network, Rank rank, const std::string& method_text)
@@ -15,13 +15,13 @@ TrainingNode::TrainingNode(const Objective& objective, const TrainingOptions& op
   wide_.resize(dim);
   objective.start(rank, wide_);
   wide_gradient_.resize(dim);
-  MutableBlock x = mutable_block(wide_);
-  MutableBlock gradient = mutable_block(wide_gradient_);
+  Buffer x = buffer_of(wide_);
+  Buffer gradient = buffer_of(wide_gradient_);
   if (dtype_ == DType::float32) {
     narrow_.assign(wide_.begin(), wide_.end());
     narrow_gradient_.resize(dim);
-    x = mutable_block(narrow_);
-    gradient = mutable_block(narrow_gradient_);
+    x = buffer_of(narrow_);
+    gradient = buffer_of(narrow_gradient_);
   }
   const MethodPtr method = make_method(method_text);
   Optimizer optimizer = parse_optimizer(options.optimizer);
@@ -53,8 +53,8 @@ void TrainingNode::compute() {
 }
 
 void TrainingNode::read_model(std::span<double> out) {
-  const MutableBlock model = driver_->method().model((*driver_)[0]);
-  convert(model.dtype, model.data, DType::float64, out.data(), out.size());
+  const Buffer model = driver_->method().model((*driver_)[0]);
+  convert(model, {DType::float64, out.data(), out.size()});
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -4,7 +4,7 @@
 #include "starling/simulate/channel.h"
 #include "starling/simulate/training.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// A simulated worker: its parameters, its gradient and the driver of its method.
 class TrainingNode {
@@ -35,4 +35,4 @@ class TrainingNode {
   std::unique_ptr<Driver> driver_;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

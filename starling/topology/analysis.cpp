@@ -8,7 +8,7 @@
 #include "starling/topology/mixer.h"
 #include "starling/topology/spectrum.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 constexpr Rank kLargestLambdaMin = 4'096;      // larger ones converge too slowly to wait for
@@ -259,4 +259,4 @@ Analysis analyze(const SchedulePtr& schedule, const AnalysisOptions& options) {
   return analysis;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -7,7 +7,7 @@
 #include "starling/topology/cost.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// A number and how it was found.
 struct Finding {
@@ -79,4 +79,17 @@ std::optional<double> transient_steps(const Contraction& contraction, Rank n, in
 /// where it never is, and for periods too long to run.
 std::optional<Exactness> find_exactness(const SchedulePtr& schedule);
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Analysis;
+using topology::AnalysisOptions;
+using topology::analyze;
+using topology::Contraction;
+using topology::Exactness;
+using topology::find_contraction;
+using topology::find_exactness;
+using topology::find_rho;
+using topology::Finding;
+using topology::transient_steps;
 }  // namespace starling

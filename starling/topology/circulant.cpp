@@ -3,7 +3,7 @@
 #include "starling/base/integer.h"
 #include "starling/topology/spectrum.h"
 
-namespace starling {
+namespace starling::topology {
 
 void Circulant::fill(Step step, Rank rank, Exchange& out) const {
   fill_round(step, out);
@@ -27,4 +27,4 @@ void CirculantGraph::fill_round(Step /*step*/, Exchange& out) const {
   for (const Rank offset : offsets_) out.hear(offset, weight_);
 }
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -5,7 +5,7 @@
 #include "starling/topology/schedule.h"
 #include "starling/topology/weights.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// A schedule in which every rank does the same up to rotation: rank i's exchange is rank 0's with i added.
 /// Programs that play all ranks at once use this, and eigenvalues come from a discrete Fourier transform.
@@ -13,7 +13,8 @@ class Circulant : public Schedule {
  public:
   using Schedule::Schedule;
 
-  /// Rank 0's exchange without destinations: the sources' ranks are the offsets that everybody hears.
+  /// Rank 0's exchange without destinations: the sources' ranks are the offsets from which every rank
+  /// receives.
   void round(Step step, Exchange& out) const {
     out.clear();
     fill_round(step, out);
@@ -26,7 +27,7 @@ class Circulant : public Schedule {
   void fill(Step step, Rank rank, Exchange& out) const final;
 };
 
-/// A static circulant graph: everybody hears i + offset for each offset.
+/// A static circulant graph: rank i receives from i + offset for each offset.
 class CirculantGraph final : public Circulant {
  public:
   /// Offsets in 1 .. n-1 without repetition. Metropolis and Laplacian weights need a symmetric set.
@@ -43,4 +44,8 @@ class CirculantGraph final : public Circulant {
   std::optional<double> rho_;
 };
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Circulant;
 }  // namespace starling

@@ -4,7 +4,7 @@
 
 #include "starling/topology/circulant.h"
 
-namespace starling {
+namespace starling::topology {
 
 StepCost step_cost(const Schedule& schedule, Step rounds) {
   StepCost total;
@@ -15,12 +15,12 @@ StepCost step_cost(const Schedule& schedule, Step rounds) {
     StepCost round;
     for (Rank rank = 0; rank < ranks; ++rank) {
       schedule.exchange(t, rank, exchange);
-      const auto told = static_cast<double>(exchange.destinations.size());
+      const auto sent = static_cast<double>(exchange.destinations.size());
       const auto through = static_cast<Rank>(std::max(exchange.destinations.size(), exchange.sources.size()));
       const auto g = static_cast<double>(std::max<std::int64_t>(1, exchange.group.size()));
       round.models = std::max(round.models, through + 2 * (g - 1) / g);
       round.latencies = std::max(round.latencies, (through > 0 ? 1 : 0) + 2 * (g - 1));
-      round.messages += told + 2 * (g - 1) / g;
+      round.messages += sent + 2 * (g - 1) / g;
       const auto group_peers = static_cast<Rank>(std::min(g - 1, 2.0));  // of a ring
       round.peers = std::max(round.peers, through + group_peers);
     }
@@ -44,4 +44,4 @@ StepCost ring_allreduce_cost(Rank n) {
   return {2, 2.0 * n, 2.0 * (n - 1), 2};
 }
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -2,7 +2,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// A link: seconds per byte and per message.
 struct LinkModel {
@@ -27,8 +27,14 @@ struct StepCost {
 /// (g-1)/g M in 2 (g-1) messages. `rounds` says how many rounds from step 0 to average over.
 StepCost step_cost(const Schedule& schedule, Step rounds);
 
-/// The two centralized rows of the field's table: everybody through one server's link, and a ring all-reduce.
+/// The two centralized baselines: all ranks through one server's link, and a ring all-reduce.
 StepCost parameter_server_cost(Rank n);
 StepCost ring_allreduce_cost(Rank n);
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::LinkModel;
+using topology::step_cost;
+using topology::StepCost;
 }  // namespace starling

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 class Coloring {
@@ -161,4 +161,4 @@ std::vector<Partners> color_edges(const Graph& graph) {
   return coloring.matchings();
 }
 
-}  // namespace starling
+}  // namespace starling::topology

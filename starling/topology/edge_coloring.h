@@ -5,9 +5,9 @@
 
 #include "starling/topology/graph.h"
 
-namespace starling {
+namespace starling::topology {
 
-/// A matching as everybody's partner; a rank without one has itself.
+/// A matching as the partner of each rank; a rank without partner has itself.
 using Partners = std::vector<Rank>;
 
 /// Splits an undirected graph's edges into at most (largest degree + 1) matchings (Misra and Gries, 1992).
@@ -16,4 +16,4 @@ using Partners = std::vector<Rank>;
 /// most others that need no more.
 std::vector<Partners> color_edges(const Graph& graph);
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace starling {
+namespace starling::topology {
 
 Rank Group::operator[](std::int64_t i) const {
   const std::int64_t rank = first + stride * (i / block) + i % block;
@@ -27,4 +27,4 @@ void Exchange::hear_again(Rank rank, double weight) {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::topology

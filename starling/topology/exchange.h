@@ -6,12 +6,12 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// Which of a rank's blocks an edge carries. Every family but CECA has one block, `a`.
 enum class Lane : std::uint8_t { a, b };
 
-/// Somebody a rank hears, with the weight it gives to what it hears.
+/// A rank from which a rank receives, with the weight of the received block.
 struct Source {
   Rank rank = 0;
   Lane lane = Lane::a;
@@ -19,11 +19,11 @@ struct Source {
   double weight_b = 0;  // into block b, for two-block schedules
 };
 
-/// Somebody a rank tells.
+/// A rank to which a rank sends.
 struct Destination {
   Rank rank = 0;
   Lane lane = Lane::a;
-  double scale = 1;  // of what it is told
+  double scale = 1;  // of the sent block
 };
 
 /// A set of ranks, none or at least two, in O(1) memory: first + stride * i + j for i < count and j < block,
@@ -40,9 +40,9 @@ struct Group {
   Rank operator[](std::int64_t i) const;
 };
 
-/// What ONE rank does in ONE step. First, if `group` has members, x becomes the mean over the group (a
-/// collective); then x <- self_weight * x + sum over sources of weight * (the source's x after its own group
-/// mean). Two-block schedules (CECA) update b likewise with self_weight_b and weight_b.
+/// The communication of ONE rank in ONE step. First, if `group` has members, x becomes the mean over the
+/// group (a collective); then x <- self_weight * x + sum over sources of weight * (the source's x after its
+/// own group mean). Two-block schedules (CECA) update b likewise with self_weight_b and weight_b.
 struct Exchange {
   double self_weight = 1;
   double self_weight_b = 0;
@@ -50,18 +50,25 @@ struct Exchange {
   std::vector<Source> sources;
   std::vector<Destination> destinations;
 
-  /// Back to "does nothing", keeping the memory: a reused Exchange allocates nothing in steady state.
+  /// Resets to "no communication" but keeps the memory: a reused Exchange allocates nothing in steady state.
   void clear();
-  /// Hears `rank`; equal senders must go through `hear_again`.
+  /// Adds a source; a rank that may be a source already must be added with `hear_again`.
   void hear(Rank rank, double weight) { sources.push_back({rank, Lane::a, weight, 0}); }
-  /// Hears `rank`, adding the weight if it is heard already.
+  /// Adds a source, or its weight if the rank is a source already.
   void hear_again(Rank rank, double weight);
   void tell(Rank rank, double scale = 1) { destinations.push_back({rank, Lane::a, scale}); }
-  /// A symmetric pair: hear and tell.
+  /// A symmetric pair: adds `rank` as source and destination.
   void meet(Rank rank, double weight) {
     hear(rank, weight);
     tell(rank);
   }
 };
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Destination;
+using topology::Exchange;
+using topology::Group;
+using topology::Source;
 }  // namespace starling

@@ -7,7 +7,7 @@
 #include "starling/topology/matrix.h"
 #include "starling/topology/spectrum.h"
 
-namespace starling {
+namespace starling::topology {
 
 void StoredGraph::Lists::append(Rank rank, std::vector<Rank>& out) const {
   const auto r = static_cast<std::size_t>(rank);
@@ -138,4 +138,4 @@ void GraphSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
   out.self_weight = weights_ == Weights::uniform ? 1.0 / (degree + 1.0) : static_cast<double>(rest);
 }
 
-}  // namespace starling
+}  // namespace starling::topology

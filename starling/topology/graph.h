@@ -7,7 +7,7 @@
 #include "starling/topology/schedule.h"
 #include "starling/topology/weights.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// A graph without weights that need not be stored: neighbours are computed. No loops, no parallel edges.
 class Graph {
@@ -80,4 +80,9 @@ class GraphSchedule final : public Schedule {
   std::optional<double> rho_;
 };
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Graph;
+using topology::graph_of;
 }  // namespace starling

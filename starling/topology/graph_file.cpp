@@ -14,7 +14,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Rows = std::vector<std::vector<double>>;
@@ -41,7 +41,7 @@ bool read_numbers(std::string line, std::vector<double>& numbers) {
 Rows read_csv(std::istream& in, const std::string& path, int first_line) {
   Rows rows;
   std::string line;
-  bool header = true;  // may still come; a line with numbers in it is none, but a row with a mistake
+  bool header = true;  // a header may still come; a line with numbers is not a header but an invalid row
   for (int number = first_line; std::getline(in, line); ++number) {
     line = line.substr(0, line.find('#'));
     std::vector<double> row;
@@ -155,4 +155,4 @@ GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n) {
   return file;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

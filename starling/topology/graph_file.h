@@ -5,7 +5,7 @@
 
 #include "starling/topology/matrix.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// What a file says about a graph, not checked any further.
 struct GraphFile {
@@ -21,4 +21,9 @@ enum class GraphFormat { automatic, edges, matrix };
 /// list where both would fit.
 GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n);
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::GraphFile;
+using topology::read_graph_file;
 }  // namespace starling

@@ -1,6 +1,6 @@
 #include "starling/topology/matching.h"
 
-namespace starling {
+namespace starling::topology {
 
 void Matching::partners(Step step, std::span<Rank> out) const {
   for (Rank rank = 0; rank < size(); ++rank) out[static_cast<std::size_t>(rank)] = partner(step, rank);
@@ -13,4 +13,4 @@ void Matching::fill(Step step, Rank rank, Exchange& out) const {
   out.meet(other, weight_);
 }
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -4,7 +4,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// A schedule whose rounds pair ranks up: x_i <- (1 - weight) x_i + weight x_partner.
 class Matching : public Schedule {
@@ -23,4 +23,8 @@ class Matching : public Schedule {
   double weight_;
 };
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Matching;
 }  // namespace starling

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace starling {
+namespace starling::topology {
 
 RoundMatrix::RoundMatrix(const Schedule& schedule, Step step) : n_(schedule.size()) {
   Exchange exchange;
@@ -139,4 +139,4 @@ std::vector<Entry> RoundMatrix::entries(Lane into) const {
   return all;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

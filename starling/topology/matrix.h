@@ -4,7 +4,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// One entry of a round's matrix: the weight RECEIVER gives to SENDER, and which block travels.
 struct Entry {
@@ -54,4 +54,8 @@ class RoundMatrix {
   mutable std::vector<double> scratch_b_;
 };
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::RoundMatrix;
 }  // namespace starling

@@ -7,7 +7,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 constexpr std::size_t kTile = 1024;  // values: a tile of the output stays in the first-level cache
@@ -219,4 +219,4 @@ std::vector<double> mean_of(std::span<const double> values, int dim) {
   return mean;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -7,7 +7,7 @@
 #include "starling/topology/matching.h"
 #include "starling/topology/matrix.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// Plays all ranks of a schedule at once: n x dim values, mixed round by round. Circulant schedules and
 /// matchings have paths of their own, so that a round of a million ranks costs milliseconds.
@@ -15,7 +15,7 @@ class Mixer {
  public:
   explicit Mixer(SchedulePtr schedule, int dim = 1);
 
-  /// Everybody's start values (rank-major), at round `first`.
+  /// The start values of all ranks (rank-major), at round `first`.
   void start(std::span<const double> values, Step first = 0);
   /// Runs the next round.
   void advance();
@@ -58,4 +58,10 @@ double distance_to(std::span<const double> values, std::span<const double> mean)
 /// The mean over the ranks, coordinate by coordinate.
 std::vector<double> mean_of(std::span<const double> values, int dim);
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::distance_to;
+using topology::mean_of;
+using topology::Mixer;
 }  // namespace starling

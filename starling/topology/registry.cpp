@@ -2,50 +2,35 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <mutex>
 
-#include "starling/base/closest.h"
-#include "starling/base/error.h"
+#include "starling/base/registry.h"
 #include "starling/topology/family/list.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
-struct Registry {
-  std::mutex mutex;
-  std::vector<Family> families = {
-#define STARLING_FAMILY(name) family::name(),
+Family with_seed(Family family) {
+  if (family.random) family.parameters.push_back({"seed", "0", "the draws, equal on every rank"});
+  return family;
+}
+
+Registry<Family>& all_topologies() {
+  static Registry<Family> instance(
+      "topology",
+      {
+#define STARLING_FAMILY(name) with_seed(family::name()),
 #include "starling/topology/family/list.inc"
 #undef STARLING_FAMILY
-  };
-};
-
-Registry& registry() {
-  static Registry instance;
+      },
+      [](ParameterKind, const Spec& nested) { return instance.canonical(nested); });
   return instance;
-}
-
-Family find_family(const std::string& name) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  for (const Family& family : all.families)
-    if (family.name == name) return family;
-  std::vector<std::string> names;
-  for (const Family& family : all.families) names.push_back(family.name);
-  throw InvalidArgument(unknown_name("topology", name, names));
-}
-
-std::vector<Parameter> all_parameters(const Family& family) {
-  auto parameters = family.parameters;
-  if (family.random) parameters.push_back({"seed", "0", "the draws, equal on every rank"});
-  return parameters;
 }
 
 // The seed and the ranks per machine become part of the name, of nested topologies too, so that equal names
 // mean equal schedules.
 Spec completed(const Spec& spec, const TopologySetting& setting) {
-  const Family family = find_family(spec.word);
-  const auto declared = all_parameters(family);
+  const Family& family = all_topologies().find(spec);
+  const std::vector<Parameter>& declared = family.parameters;
   Spec complete = spec;
   std::vector<std::string> given;
   const auto local =
@@ -62,7 +47,7 @@ Spec completed(const Spec& spec, const TopologySetting& setting) {
                                    declared.begin());
     if (at >= declared.size()) continue;  // Parameters will say so
     given.push_back(declared[at].name);
-    if (declared[at].is_topology && !argument.value.is_list)
+    if (declared[at].kind == ParameterKind::topology && !argument.value.is_list)
       argument.value = completed(argument.value, nested);
   }
   const auto add = [&](const std::string& key, const std::string& value) {
@@ -85,33 +70,29 @@ SchedulePtr make_schedule(std::string_view text, Rank n, std::uint64_t seed) {
 SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting) {
   if (setting.n < 1)
     throw InvalidArgument(fmt::format("a topology needs at least one rank, not n = {}", setting.n));
-  if (spec.is_list)
-    throw InvalidArgument(fmt::format("expected a topology's name, not the list {}", spec.to_string()));
+  const Family& family = all_topologies().find(spec);
   Spec complete = completed(spec, setting);
-  const Family family = find_family(spec.word);
-  const auto schedule = family.make(Parameters(complete, all_parameters(family)), setting);
-  // A seed that nobody gave and nothing drew from would only clutter the name.
-  const bool seed_added = family.random && complete.arguments.size() > spec.arguments.size();
-  if (seed_added && family.changing && !schedule->random()) complete.arguments.pop_back();
-  schedule->set_name(complete.to_string());
+  const auto schedule = family.make(Parameters(complete, family.parameters), setting);
+  Spec canonical = all_topologies().canonical(complete);
+  // An unused seed is left out of the names.
+  if (family.random && family.changing && !schedule->random()) {
+    if (complete.arguments.size() > spec.arguments.size()) complete.arguments.pop_back();
+    canonical.arguments.pop_back();
+  }
+  schedule->set_name(complete.to_string(), canonical.to_string());
   return schedule;
 }
 
+const Family& find_topology(const Spec& spec) {
+  return all_topologies().find(spec);
+}
+
 std::vector<Family> topology_families() {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  auto families = all.families;
-  for (Family& family : families) family.parameters = all_parameters(family);
-  return families;
+  return all_topologies().entries();
 }
 
 void register_topology(Family family) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  for (const Family& existing : all.families)
-    if (existing.name == family.name)
-      throw InvalidArgument(fmt::format("a topology named '{}' exists already", family.name));
-  all.families.push_back(std::move(family));
+  all_topologies().add(with_seed(std::move(family)));
 }
 
-}  // namespace starling
+}  // namespace starling::topology

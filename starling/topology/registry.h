@@ -9,7 +9,7 @@
 #include "starling/base/parameters.h"
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// What a family is made for.
 struct TopologySetting {
@@ -24,8 +24,9 @@ struct Family {
   std::string summary;
   std::vector<Parameter> parameters;
   std::function<std::shared_ptr<Schedule>(const Parameters&, const TopologySetting&)> make;
-  bool random = false;    // takes seed=
+  bool random = false;    // takes seed=, which registering adds to its parameters
   bool changing = false;  // with the step
+  std::vector<std::string> aliases = {};
 };
 
 /// `make_schedule("base(k=2)", 24)`; throws InvalidArgument listing what is valid.
@@ -34,8 +35,17 @@ SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting);
 
 /// All families, in the order of the specification; a program's own come last.
 std::vector<Family> topology_families();
+/// The family that a spec names; throws InvalidArgument with what may have been meant.
+const Family& find_topology(const Spec& spec);
 
 /// Adds a family of the program's own under a new name. Thread-safe.
 void register_topology(Family family);
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::make_schedule;
+using topology::register_topology;
+using topology::topology_families;
+using topology::TopologySetting;
 }  // namespace starling

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 class Relabeled final : public Schedule {
@@ -44,4 +44,4 @@ SchedulePtr relabel(SchedulePtr inner, std::vector<Rank> members, Rank n) {
   return std::make_shared<Relabeled>(std::move(inner), std::move(members), n);
 }
 
-}  // namespace starling
+}  // namespace starling::topology

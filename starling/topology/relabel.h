@@ -4,9 +4,9 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// `inner` played by some of n ranks: members[r] plays rank r, in whatever order; the others do nothing.
 SchedulePtr relabel(SchedulePtr inner, std::vector<Rank> members, Rank n);
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -4,7 +4,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::topology {
 
 void Schedule::exchange(Step step, Rank rank, Exchange& out) const {
   if (rank < 0 || rank >= n_)
@@ -21,4 +21,4 @@ Exchange Schedule::exchange(Step step, Rank rank) const {
   return out;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -6,7 +6,7 @@
 
 #include "starling/topology/exchange.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// What a program must carry for a schedule to average.
 enum class Mixing {
@@ -25,13 +25,19 @@ class Schedule {
   Schedule& operator=(const Schedule&) = delete;
 
   Rank size() const { return n_; }
-  /// The spec string with every seed in it: two ranks with equal names and sizes have equal schedules.
+  /// The spec string as it was asked for, with every seed in it, for people.
   const std::string& name() const { return name_; }
-  void set_name(std::string name) { name_ = std::move(name); }
+  /// The same with every parameter named and defaults filled in, for comparing: two ranks with equal
+  /// canonical names and sizes have equal schedules.
+  const std::string& canonical() const { return canonical_.empty() ? name_ : canonical_; }
+  void set_name(std::string name, std::string canonical = {}) {
+    name_ = std::move(name);
+    canonical_ = std::move(canonical);
+  }
 
   /// Rounds until the schedule repeats, or, for a random one, until its natural cycle ends; 0: neither.
   virtual Step period() const { return 1; }
-  /// Drawn anew as the steps go by (a static graph that was drawn once is not random in this sense).
+  /// Redrawn from step to step (a static graph that was drawn once is not random in this sense).
   virtual bool random() const { return false; }
   virtual Mixing mixing() const { return Mixing::average; }
 
@@ -50,8 +56,15 @@ class Schedule {
 
   Rank n_;
   std::string name_;
+  std::string canonical_;  // empty: the same as the name
 };
 
 using SchedulePtr = std::shared_ptr<const Schedule>;
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Mixing;
+using topology::Schedule;
+using topology::SchedulePtr;
 }  // namespace starling

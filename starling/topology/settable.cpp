@@ -4,7 +4,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::topology {
 
 SettableSchedule::SettableSchedule(Rank n, Rank rank) : Schedule(n), rank_(rank) {
   set_name("settable");
@@ -33,4 +33,4 @@ void SettableSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
     if (to.rank == rank) out.hear(rank_, 1);
 }
 
-}  // namespace starling
+}  // namespace starling::topology

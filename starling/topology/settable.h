@@ -2,10 +2,10 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
-/// For programs that choose their neighbours as they go: this rank does what it was last told, in every step
-/// until it is told something else. What the ranks are told must fit together.
+/// For programs that choose neighbors at run time: this rank uses the last exchange that was set, in every
+/// step until another one is set. The exchanges of all ranks must be consistent.
 class SettableSchedule final : public Schedule {
  public:
   /// Alone at first.
@@ -21,4 +21,8 @@ class SettableSchedule final : public Schedule {
   Exchange exchange_;
 };
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::SettableSchedule;
 }  // namespace starling

@@ -8,7 +8,7 @@
 #include "starling/topology/graph.h"
 #include "starling/topology/matrix.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// ||W_last ... W_first - J||_2. Nothing when the iteration did not converge.
 std::optional<double> deviation_norm(std::span<const RoundMatrix> rounds);
@@ -39,4 +39,4 @@ Extremes circulant_laplacian_extremes(Rank n, std::span<const Rank> offsets);
 /// Up to this n matrices are made dense.
 inline constexpr Rank kDenseLimit = 128;
 
-}  // namespace starling
+}  // namespace starling::topology

@@ -6,7 +6,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 constexpr double kSumTolerance = 1e-9;
@@ -113,4 +113,4 @@ std::shared_ptr<Schedule> schedule_from_edges(Rank n, const std::vector<std::pai
   return std::make_shared<GraphSchedule>(std::move(graph), weights);
 }
 
-}  // namespace starling
+}  // namespace starling::topology

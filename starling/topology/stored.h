@@ -5,7 +5,7 @@
 #include "starling/topology/graph.h"
 #include "starling/topology/matrix.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// What a program's own weights may be.
 struct StoredOptions {
@@ -26,4 +26,10 @@ std::shared_ptr<Schedule> schedule_from_edges(Rank n, const std::vector<std::pai
                                               Weights weights, bool directed = false,
                                               const std::string& origin = "edges");
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::schedule_from_edges;
+using topology::schedule_from_weights;
+using topology::StoredOptions;
 }  // namespace starling

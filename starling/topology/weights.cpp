@@ -1,6 +1,6 @@
 #include "starling/topology/weights.h"
 
-namespace starling {
+namespace starling::topology {
 
 Parameter weights_parameter(const std::string& fallback) {
   return {"weights", fallback, "metropolis, uniform, laplacian or push"};
@@ -13,4 +13,4 @@ Weights read_weights(const Parameters& parameters) {
   return name == "laplacian" ? Weights::laplacian : Weights::push;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

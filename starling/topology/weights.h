@@ -5,7 +5,7 @@
 
 #include "starling/base/parameters.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// How a graph's edges get their weights.
 enum class Weights {
@@ -19,4 +19,8 @@ enum class Weights {
 Parameter weights_parameter(const std::string& fallback);
 Weights read_weights(const Parameters& parameters);
 
+}  // namespace starling::topology
+
+namespace starling {
+using topology::Weights;
 }  // namespace starling

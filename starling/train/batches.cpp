@@ -1,6 +1,6 @@
 #include "starling/train/batches.h"
 
-namespace starling {
+namespace starling::train {
 
 Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
@@ -24,4 +24,4 @@ Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
   return batch;
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -2,17 +2,23 @@
 
 #include <span>
 
+#include "starling/base/floors.h"
 #include "starling/data/dataset.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
 
 struct Batch {
   torch::Tensor images;  // normalised: (pixel / 255 - mean) / deviation
   torch::Tensor labels;
 };
 
-/// These samples of a data set, as a network wants them.
+/// The given samples of a data set as tensors.
 Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples);
 
+}  // namespace starling::train
+
+namespace starling {
+using train::Batch;
+using train::make_batch;
 }  // namespace starling

@@ -8,15 +8,15 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
-// Every parameter begins a cache line, as torch's own allocations do; the gap is part of it.
+// Every parameter starts at a cache line, as torch's own allocations do; the gap belongs to it.
 constexpr std::size_t kAlignment = 64;
 
 std::size_t padded(const torch::Tensor& tensor) {
   const std::size_t line = kAlignment / tensor.element_size();
-  // An empty one has a line, too, so that no bucket is empty.
+  // An empty parameter takes a line, too, so that no bucket is empty.
   return std::max<std::size_t>(1, (static_cast<std::size_t>(tensor.numel()) + line - 1) / line) * line;
 }
 
@@ -28,7 +28,7 @@ void check(const Placed& placed) {
   if (!parameter.device().is_cpu() && !parameter.device().is_cuda())
     refuse(fmt::format("is on {}; parameters are trained in CPU or CUDA memory", parameter.device().str()));
   if (parameter.layout() != torch::kStrided) refuse("is sparse; only dense parameters can be trained");
-  if (!parameter.is_leaf()) refuse("is computed from other tensors; only leaves can be trained");
+  if (!parameter.is_leaf()) refuse("is computed from other tensors; only leaf tensors can be trained");
   dtype_of_tensor(parameter);
 }
 
@@ -56,10 +56,10 @@ DType dtype_of_tensor(const torch::Tensor& tensor) {
   }
 }
 
-MutableBlock Bucket::x_block() const {
+Buffer Bucket::x_block() const {
   return {dtype_of_tensor(x), x.data_ptr(), static_cast<std::size_t>(x.numel())};
 }
-MutableBlock Bucket::gradient_block() const {
+Buffer Bucket::gradient_block() const {
   return {dtype_of_tensor(gradient), gradient.data_ptr(), static_cast<std::size_t>(gradient.numel())};
 }
 
@@ -106,7 +106,7 @@ std::vector<Placed> trained_parameters(const ModuleTensors& module,
         order.push_back(group[i].unsafeGetTensorImpl());
     }
   }
-  // The module's order, then what the optimizer has beside.
+  // In the module's order; parameters that only the optimizer has come last.
   std::vector<Placed> result;
   const auto take = [&](torch::TensorImpl* tensor, const std::string& name) {
     const auto found = trained.find(tensor);
@@ -118,7 +118,8 @@ std::vector<Placed> trained_parameters(const ModuleTensors& module,
   for (const auto& [name, tensor] : module.parameters()) take(tensor.unsafeGetTensorImpl(), name);
   for (torch::TensorImpl* tensor : order) take(tensor, "");
   if (result.empty())
-    throw InvalidArgument("the optimizer has no parameter that wants a gradient; there is nothing to train");
+    throw InvalidArgument(
+        "the optimizer has no parameter that requires a gradient; there is nothing to train");
   for (const Placed& placed : result) check(placed);
   std::reverse(result.begin(), result.end());
   return result;
@@ -142,8 +143,9 @@ ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
 
 std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) {
   std::vector<Bucket> buckets;
-  std::vector<std::size_t> filled;                                        // elements, by bucket
-  std::map<std::pair<torch::ScalarType, std::string>, std::size_t> open;  // the bucket that still has room
+  std::vector<std::size_t> filled;  // elements, by bucket
+  std::map<std::pair<torch::ScalarType, std::string>, std::size_t>
+      open;  // by type: the bucket that is not full
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Placed& placed = parameters[i];
     const std::pair type(placed.parameter.scalar_type(), placed.parameter.device().str());
@@ -180,7 +182,7 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) 
       placed.place.copy_(placed.parameter);
       placed.parameter.set_data(placed.place);
       placed.gradient = view_at(home_gradient, placed).variable_data();
-      // What was computed before is not lost.
+      // A gradient that was computed before is kept.
       if (placed.parameter.grad().defined()) placed.gradient.copy_(placed.parameter.grad());
       placed.parameter.mutable_grad() = placed.gradient;
     }
@@ -189,4 +191,4 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) 
   return buckets;
 }
 
-}  // namespace starling
+}  // namespace starling::train

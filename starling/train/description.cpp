@@ -5,12 +5,12 @@
 
 #include "starling/base/checksum.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 constexpr char kBetween = '\t';
 
-// Names are the user's; they shall not end a line.
+// Names are the user's and may contain line breaks.
 std::string one_line(std::string_view text) {
   std::string clean(text);
   std::replace_if(
@@ -60,7 +60,11 @@ std::uint64_t Description::digest() const {
 }
 
 std::string Difference::text(std::int64_t first_rank, std::int64_t second_rank) const {
-  return fmt::format("{}: {} on rank {}, {} on rank {}", key, first, first_rank, second, second_rank);
+  return between(fmt::format("on rank {}", first_rank), fmt::format("on rank {}", second_rank));
+}
+
+std::string Difference::between(std::string_view first_where, std::string_view second_where) const {
+  return fmt::format("{}: {} {}, {} {}", key, first, first_where, second, second_where);
 }
 
 std::optional<Difference> first_difference(const Description& first, const Description& second) {
@@ -70,7 +74,7 @@ std::optional<Difference> first_difference(const Description& first, const Descr
     if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
     if (i < a.size() && i < b.size() && a[i].first == b[i].first)
       return Difference{a[i].first, a[i].second, b[i].second};
-    // One has a line that the other one does not have, or they are in another order.
+    // A line is missing on one side, or the order differs.
     if (i < a.size() && !has_key(b, a[i].first)) return Difference{a[i].first, a[i].second, "none"};
     if (i < b.size() && !has_key(a, b[i].first)) return Difference{b[i].first, "none", b[i].second};
     return Difference{fmt::format("number {} in the list of settings", i + 1),
@@ -83,4 +87,4 @@ std::string describe_number(double number) {
   return fmt::format("{:.7g}", number);
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -3,14 +3,13 @@
 #include <memory>
 #include <optional>
 
-#include "starling/record/checkpoint_folder.h"
-#include "starling/record/checkpoint_writer.h"
 #include "starling/train/experiment.h"
+#include "starling/train/flock_checkpoints.h"
 #include "starling/train/trainer.h"
 
-namespace starling {
+namespace starling::train {
 
-/// Where a run is, beside what its trainer knows.
+/// Where a run is, in addition to its trainer's state.
 struct RunPosition {
   int epoch = 0;
   std::int64_t step = 0;    // of the epoch, already done
@@ -24,35 +23,33 @@ class ExperimentCheckpoints {
   /// A collective.
   ExperimentCheckpoints(Flock& flock, const Experiment& experiment, const CheckpointOptions& options);
 
-  /// Copies the state, and returns while it is being written.
+  /// Whether a checkpoint is due in the step that ended at this point, counted in epochs; true once for each.
+  bool is_due(double epoch);
+  /// Copies the state and returns while it is being written.
   void save(Trainer& trainer, const RunPosition& position);
-  /// Puts back what is to be resumed, if there is something; a collective.
-  struct Resumed {
+
+  struct Restored {
     RunPosition position;
-    std::string reset;  // what had to begin anew, in words
+    std::string reset;  // what was reset, in words
   };
-  std::optional<Resumed> resume(Trainer& trainer);
-  /// Waits for what is being written.
+  /// Restores the checkpoint to resume from, if there is one; a collective.
+  std::optional<Restored> resume(Trainer& trainer);
+
+  /// Waits for the checkpoint that is being written.
   void finish();
   /// After finish(): the first rank whose last checkpoint could not be written; a collective.
   std::optional<RunNotSaved> not_saved();
-  /// What went wrong with writing since this was last asked.
-  std::optional<std::string> problem() { return writer_ ? writer_->problem() : std::nullopt; }
+  /// Prints what went wrong since the last call; training continues without that checkpoint.
+  void print_problem();
 
  private:
   void check_settings(const Labels& saved, const std::string& where) const;
-  std::optional<CheckpointInfo> chosen() const;
-  /// What one rank cannot do, none does: everybody throws when somebody has a problem, or another step.
-  void agree(const std::string& problem, Step step);
-  /// What it throws.
-  static std::string problem_of(const std::function<void()>& work);
 
   Flock& flock_;
   const Experiment& experiment_;
   CheckpointOptions options_;
-  std::optional<CheckpointFolder> folder_;
-  std::unique_ptr<CheckpointWriter> writer_;
-  std::optional<Step> last_;  // that was to be saved
+  std::unique_ptr<FlockCheckpoints> writer_;  // none without a folder
+  double due_ = 0;                            // checkpoints that were due so far
 };
 
-}  // namespace starling
+}  // namespace starling::train

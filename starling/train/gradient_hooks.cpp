@@ -1,6 +1,6 @@
 #include "starling/train/gradient_hooks.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 class Accumulated final : public torch::autograd::FunctionPostHook {
@@ -33,4 +33,4 @@ GradientHooks::~GradientHooks() {
   for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -6,12 +6,12 @@
 
 #include "starling/train/bucket.h"
 
-namespace starling {
+namespace starling::train {
 
-/// Calls back, in C++ and on whatever thread runs backward, when a parameter's gradient has been accumulated.
+/// Calls a function when a parameter's gradient has been accumulated, on the thread that runs backward.
 class GradientHooks {
  public:
-  /// `part` is what was added to the parameter's gradient.
+  /// `part` was added to the parameter's gradient.
   using Callback = std::function<void(std::size_t parameter, const torch::Tensor& part)>;
 
   GradientHooks(const std::vector<Placed>& parameters, const Callback& callback);
@@ -27,4 +27,4 @@ class GradientHooks {
   std::vector<Hook> hooks_;
 };
 
-}  // namespace starling
+}  // namespace starling::train

@@ -1,17 +1,16 @@
-#include "starling/train/image_task.h"
-
 #include <fmt/format.h>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/data/partition.h"
 #include "starling/train/batches.h"
-#include "starling/train/judge.h"
+#include "starling/train/evaluation.h"
+#include "starling/train/task.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
-constexpr std::size_t kJudgedAtOnce = 250;
+constexpr std::size_t kImagesAtOnce = 250;
 
 class ImageTask final : public Task {
  public:
@@ -43,10 +42,10 @@ class ImageTask final : public Task {
     return torch::nn::functional::cross_entropy(model.forward(batch.images), batch.labels);
   }
 
-  Judged judge(Model& model, std::span<const std::uint32_t> samples) const override {
-    return judge_in_parts(samples, kJudgedAtOnce, [&](std::span<const std::uint32_t> part) {
+  Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {
+    return evaluate_in_parts(samples, kImagesAtOnce, [&](std::span<const std::uint32_t> part) {
       const Batch batch = make_batch(test_, part);
-      return judge_logits(model.forward(batch.images), batch.labels);
+      return evaluate_logits(model.forward(batch.images), batch.labels);
     });
   }
 
@@ -60,4 +59,4 @@ std::unique_ptr<Task> make_image_task(Dataset train, Dataset test) {
   return std::make_unique<ImageTask>(std::move(train), std::move(test));
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -6,9 +6,9 @@
 #include "starling/kernel/copy.h"
 #include "starling/kernel/finite.h"
 
-namespace starling {
+namespace starling::train {
 
-/// Runs the user's optimizer on the parameters of one bucket.
+/// The update of one bucket by the user's optimizer.
 class LocalOptimizer::ForeignUpdate final : public Update {
  public:
   ForeignUpdate(LocalOptimizer& optimizer, const Bucket& bucket, std::vector<Placed> parameters)
@@ -16,36 +16,34 @@ class LocalOptimizer::ForeignUpdate final : public Update {
 
   std::string name() const override { return optimizer_.name(); }
 
-  void apply(const Stride& stride, std::span<const Segment> segments) override {
-    const DType dtype = dtype_of_tensor(bucket_.x);
-    void* own = bucket_.x.data_ptr();
-    Stride into_own = stride;
+  void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
+    const Buffer own = bucket_.x_block();
+    UpdatePass into_own = pass;
     into_own.x = own;
-    into_own.copy = nullptr;
-    copy_through(dtype, into_own);
+    into_own.copy = {};
+    copy_through(into_own);
     bucket_.publish_x();
-    step_along(stride, segments);
+    step_along(pass, segments);
     bucket_.fetch_x();
-    if (stride.nonfinite != nullptr && !all_finite(dtype, own, stride.count)) *stride.nonfinite = true;
-    const std::size_t bytes = stride.count * size_of(dtype);
-    if (stride.x != own) copy_bytes(stride.x, own, bytes);
-    if (stride.copy != nullptr) copy_bytes(stride.copy, own, bytes);
+    if (pass.nonfinite != nullptr && !all_finite(own)) *pass.nonfinite = true;
+    if (pass.x.address() != own.address()) copy_bytes(pass.x.host_data(), own);
+    if (pass.copy.address() != nullptr) copy_bytes(pass.copy.host_data(), own);
   }
 
  private:
-  // The optimizer sees the active parameters only, and as their gradient the direction given.
-  void step_along(const Stride& stride, std::span<const Segment> segments) {
+  // The optimizer sees only the active parameters, and the given direction as their gradient.
+  void step_along(const UpdatePass& pass, std::span<const Segment> segments) {
     std::vector<std::vector<torch::Tensor>> groups(optimizer_.hypers()->size());
     std::vector<torch::Tensor> gradients;
-    const torch::Tensor direction =
-        torch::from_blob(const_cast<void*>(stride.gradient), bucket_.x.sizes(), bucket_.x.options());
+    const torch::Tensor direction = torch::from_blob(const_cast<void*>(pass.gradient.host_data()),
+                                                     bucket_.x.sizes(), bucket_.x.options());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Placed& placed = parameters_[i];
       gradients.push_back(placed.parameter.grad());
       placed.parameter.mutable_grad() = torch::Tensor();
       if (!segments[i].active) continue;
       torch::Tensor gradient = view_at(direction, placed).to(placed.parameter.device());
-      if (stride.gradient_scale != 1) gradient = gradient * stride.gradient_scale;
+      if (pass.gradient_scale != 1) gradient = gradient * pass.gradient_scale;
       placed.parameter.mutable_grad() = gradient;
       groups[placed.group].push_back(placed.parameter);
     }
@@ -69,7 +67,7 @@ class LocalOptimizer::ForeignUpdate final : public Update {
 
 namespace {
 
-const char* const kAnew =
+const char* const kMakeAgain =
     "which would not be trained; on every rank, call export_optimizer_state() and make the trainer again (in "
     "Python: decentralize the original optimizer again)";
 
@@ -80,7 +78,7 @@ void LocalOptimizer::check_groups(std::size_t groups) const {
     throw InvalidArgument(
         fmt::format("the optimizer has {} parameter groups and had {} when the trainer was "
                     "made, {}",
-                    groups, hypers_->size(), kAnew));
+                    groups, hypers_->size(), kMakeAgain));
 }
 
 void LocalOptimizer::check_group(std::size_t index, std::size_t parameters) {
@@ -89,11 +87,11 @@ void LocalOptimizer::check_group(std::size_t index, std::size_t parameters) {
     throw InvalidArgument(
         fmt::format("the optimizer's group {} has {} parameters and had {} when the trainer "
                     "was made, {}",
-                    index, parameters, sizes_[index], kAnew));
+                    index, parameters, sizes_[index], kMakeAgain));
 }
 
 UpdatePtr LocalOptimizer::make_update(const std::vector<Placed>& all, const Bucket& bucket) {
-  const MutableBlock x = bucket.x_block();
+  const Buffer x = bucket.x_block();
   const bool wide_enough = x.dtype == DType::float32 || x.dtype == DType::float64;
   const std::size_t segments = bucket.parameters.size();
   if (wide_enough && native_ == "sgd") return make_sgd(x.dtype, x.count, segments, hypers_);
@@ -108,7 +106,7 @@ torch::Tensor state_part(const std::vector<NamedState>& state, const std::string
                          const Placed& placed) {
   for (const NamedState& one : state) {
     if (one.name != name) continue;
-    auto* from = static_cast<std::byte*>(one.data.data) + placed.offset * size_of(one.data.dtype);
+    auto* from = one.data.host_bytes() + placed.offset * size_of(one.data.dtype);
     return torch::from_blob(from, placed.parameter.sizes(),
                             torch::TensorOptions(placed.parameter.scalar_type()));
   }
@@ -116,7 +114,7 @@ torch::Tensor state_part(const std::vector<NamedState>& state, const std::string
 }
 
 std::int64_t& steps_of(const std::vector<NamedState>& state, const Placed& placed) {
-  return static_cast<std::int64_t*>(state[0].data.data)[placed.segment];
+  return state[0].data.host<std::int64_t>()[placed.segment];
 }
 
 void forget_state(const std::vector<NamedState>& state, const Placed& placed) {
@@ -124,4 +122,4 @@ void forget_state(const std::vector<NamedState>& state, const Placed& placed) {
   for (std::size_t i = 1; i < state.size(); ++i) state_part(state, state[i].name, placed).zero_();
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -8,11 +8,10 @@
 #include "starling/method/update.h"
 #include "starling/train/bucket.h"
 
-namespace starling {
+namespace starling::train {
 
-/// The optimizer whose parameters and settings a Trainer's updates take: torch's of C++, or of Python. SGD,
-/// Adam and AdamW have native updates, which do in one pass what torch does in many; every other runs as it
-/// is.
+/// The optimizer whose parameters and settings a Trainer uses: libtorch's, or Python's. SGD, Adam and AdamW
+/// have native updates, which do in one pass what torch does in many; every other optimizer runs itself.
 class LocalOptimizer {
  public:
   virtual ~LocalOptimizer() = default;
@@ -20,26 +19,26 @@ class LocalOptimizer {
   /// "sgd", "adam", "adamw", or "" for any other.
   const std::string& native() const { return native_; }
   const Hypers& hypers() const { return hypers_; }
-  /// Its class, for messages.
+  /// Its class, for error messages.
   virtual std::string name() const = 0;
   /// The parameters by group.
   virtual std::vector<std::vector<torch::Tensor>> groups() const = 0;
   /// The settings of each group by name, in texts that are equal where the settings are.
   using Settings = std::vector<std::pair<std::string, std::string>>;
   virtual std::vector<Settings> settings() const = 0;
-  /// The settings may have changed (learning rate schedules): reads them again.
+  /// Reads the settings again, since learning rate schedules change them.
   virtual void read_settings() = 0;
-  /// It cannot be asked for some parameters only: all are one bucket.
+  /// Whether it can only step all parameters together, so that they must be one bucket.
   virtual bool takes_all_at_once() const { return false; }
 
   /// The update of one bucket.
   UpdatePtr make_update(const std::vector<Placed>& all, const Bucket& bucket);
 
-  /// Native state -> the optimizer's own, so that it can be saved; and back. `updates` are the buckets'.
+  /// Copies native state to the optimizer's own, so that it can be saved; and back. `updates`: by bucket.
   virtual void export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) = 0;
   virtual void import_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) = 0;
-  /// Its settings and what it remembers (`memory`) as text, and back. Throws InvalidArgument where it cannot
-  /// be saved, Error where the text is another optimizer's.
+  /// Its settings and, with `memory`, its state as text; and back. Throws InvalidArgument if it cannot be
+  /// saved, Error if the text is another optimizer's.
   virtual std::string saved(bool memory) const = 0;
   virtual void restore(const std::string& text, bool memory) = 0;
 
@@ -50,8 +49,8 @@ class LocalOptimizer {
   /// Steps the given parameters, by group, along the gradients they have now.
   virtual void step(std::vector<std::vector<torch::Tensor>>& groups) = 0;
 
-  /// Throws InvalidArgument where the optimizer has other groups, or group `index` another number of
-  /// parameters, than at the first call.
+  /// Throws InvalidArgument if the number of groups, or of parameters in group `index`, has changed since the
+  /// first call.
   void check_groups(std::size_t groups) const;
   void check_group(std::size_t index, std::size_t parameters);
 
@@ -63,12 +62,12 @@ class LocalOptimizer {
   std::vector<std::size_t> sizes_;  // of the groups
 };
 
-// What native updates remember of one parameter, for export_state and import_state.
+// A parameter's part of the native state, for export_state and import_state.
 
-/// Its part of a vector of its bucket, as a tensor; undefined where there is no such vector.
+/// The parameter's part of a state vector, as a tensor; undefined if there is no such vector.
 torch::Tensor state_part(const std::vector<NamedState>& state, const std::string& name, const Placed& placed);
 std::int64_t& steps_of(const std::vector<NamedState>& state, const Placed& placed);
-/// As if it had never been updated.
+/// Resets the state as before the first update.
 void forget_state(const std::vector<NamedState>& state, const Placed& placed);
 
-}  // namespace starling
+}  // namespace starling::train

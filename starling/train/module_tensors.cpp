@@ -1,6 +1,6 @@
 #include "starling/train/module_tensors.h"
 
-namespace starling {
+namespace starling::train {
 
 ModuleTensors tensors_of(const torch::nn::Module& module) {
   const auto defined = [](const torch::OrderedDict<std::string, torch::Tensor>& items) {
@@ -13,4 +13,4 @@ ModuleTensors tensors_of(const torch::nn::Module& module) {
           [&module, defined] { return defined(module.named_buffers()); }};
 }
 
-}  // namespace starling
+}  // namespace starling::train

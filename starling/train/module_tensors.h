@@ -5,19 +5,19 @@
 #include <utility>
 #include <vector>
 
+#include "starling/base/floors.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
 
-/// What a Trainer needs to know of a module, be it libtorch's or Python's. Asked again whenever it matters:
-/// modules replace their tensors.
+/// The named tensors of a module of libtorch or Python. Functions, because modules replace their tensors.
 struct ModuleTensors {
   using Named = std::vector<std::pair<std::string, torch::Tensor>>;
   std::function<Named()> parameters;
   std::function<Named()> buffers;
 };
 
-/// Of libtorch's, which must live as long.
+/// Of a libtorch module, which must outlive the result.
 ModuleTensors tensors_of(const torch::nn::Module& module);
 
-}  // namespace starling
+}  // namespace starling::train

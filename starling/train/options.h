@@ -4,57 +4,70 @@
 #include <functional>
 #include <string>
 
+#include "starling/base/dtype.h"
+#include "starling/flock/flock.h"
+#include "starling/method/defaults.h"
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::train {
 
-/// How a Trainer trains. Every rank gives the same: they are compared when the trainer is made.
+/// How a Trainer trains. Every rank passes the same options: they are compared when the trainer is made.
 struct TrainerOptions {
-  std::string method = "dsgd-awc";
-  /// Who averages with whom, by name. Empty: the flock's own schedule where the program has set one
-  /// (Flock::set_schedule), else one-peer-exponential. "flock": the flock's own, set or not.
+  std::string method = kDefaultMethod;
+  /// The topology by name. Empty: the flock's own schedule if the program has set one
+  /// (Flock::set_schedule), else one-peer-exponential. "flock": the flock's own schedule, set or not.
   std::string topology{};
   std::uint64_t seed = 0;  // of random topologies
-  /// A schedule of the program's own in place of the topology.
+  /// A schedule of the program's own, instead of a topology.
   SchedulePtr schedule = nullptr;
 
-  /// Parameters travel in buckets of at least so many megabytes, in the order backward produces their
-  /// gradients.
+  /// Parameters are sent in buckets of at least this many megabytes, in the order in which backward produces
+  /// their gradients.
   double bucket_mb = 4;
-  /// What averages travel as: float32, float16, bfloat16 or int8. Parameters and optimizers stay in float32.
+  /// Wire format of averaged parameters: float32, float16, bfloat16 or int8. Parameters and optimizer state
+  /// stay in float32.
   std::string message = "float32";
 
   /// Calls of backward() per step(), of which only the last one communicates. 0: any number; methods that
   /// average gradients then do so in each.
   int accumulation = 1;
-  /// Gradients longer than this (all of them as one vector, in the 2-norm) are scaled down to it; 0: never.
+  /// Gradients with a larger global 2-norm are scaled down to it; 0: no clipping.
   double clip_norm = 0;
-  /// Updates each bucket inside backward, as soon as its gradients are complete, and sends it on. No
-  /// clipping, no loss scaling.
+  /// Updates each bucket inside backward, as soon as its gradients are complete, and sends it. Excludes
+  /// clipping and loss scaling.
   bool eager = false;
-  /// What scale() multiplies losses by at first; 0: no scaling. A step whose gradients overflow is skipped
-  /// and halves it, 2000 good steps in a row double it.
+  /// The initial factor of scale(); 0: no loss scaling. A step whose gradients overflow is skipped and halves
+  /// it, 2000 good steps in a row double it.
   double loss_scale = 0;
-  /// A gradient of this rank is infinite or not a number: "raise" NonFinite before it is sent, "skip" this
-  /// rank's update (gradients then travel in step(), not during backward), or "ignore" it. Overflows of
-  /// loss_scale are skipped anyway.
+  /// If a gradient of this rank is infinite or NaN: "raise" NonFinite before it is sent, "skip" this rank's
+  /// update (gradients are then sent in step(), not during backward), or "ignore" it. Overflows of loss_scale
+  /// are always skipped.
   std::string on_nonfinite = "raise";
 
-  /// Buffers (batch-norm statistics) are every rank's own in training. In global_average() they are averaged,
-  /// "broadcast" from rank 0, or stay "local".
+  /// Buffers (batch-norm statistics) are local during training. In global_average() they are averaged
+  /// ("average"), taken from rank 0 ("broadcast") or left as they are ("local").
   std::string buffers = "average";
 
-  /// "raise": who needs a dead rank throws PeerLost; "reweight": training goes on among the survivors.
+  /// "raise": a rank that needs a dead rank throws PeerLost; "reweight": the survivors continue without it.
   std::string on_peer_failure = "raise";
-  /// Everybody starts with rank 0's parameters and buffers.
+  /// All ranks start with rank 0's parameters and buffers.
   bool broadcast_at_start = true;
-  /// Ranks may have optimizer settings (learning rates, momentum, ...) and a clip_norm of their own.
-  /// Otherwise these are compared when the trainer is made and again while they change in training.
+  /// Allows optimizer settings (learning rates, momentum, ...) and a clip_norm that differ between ranks.
+  /// Otherwise they are compared when the trainer is made and again while they change in training.
   bool per_rank_settings = false;
   /// Called at the end of every backward pass that has computed gradients.
   std::function<void()> after_backward = nullptr;
-  /// Tells trainers of one flock apart that live at the same time.
+  /// Distinguishes trainers of one flock that exist at the same time.
   std::string name = "trainer";
 };
 
+/// Throws InvalidArgument for options out of range, unknown words and options that exclude each other.
+void check_options(const TrainerOptions& options);
+DType message_type(const TrainerOptions& options);
+OnPeerFailure failure_policy(const TrainerOptions& options);
+
+}  // namespace starling::train
+
+namespace starling {
+using train::TrainerOptions;
 }  // namespace starling

@@ -1,16 +1,42 @@
 #include "starling/train/sampler.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
+#include "starling/base/checksum.h"
 #include "starling/base/error.h"
+#include "starling/train/gathered.h"
 
-namespace starling {
+namespace starling::train {
+namespace {
+
+// Compares before anything else, which may throw on one rank only.
+Samples compared(const Flock& flock, const Samples& samples, const SplitOptions& options) {
+  check_same_split(flock, samples, options);
+  return samples;
+}
+
+}  // namespace
+
+void check_same_split(Flock flock, const Samples& samples, const SplitOptions& options) {
+  if (flock.size() == 1 || flock.newcomers() > 0) return;
+  Description own;
+  own.add("samples", std::to_string(samples.count));
+  own.add("seed", std::to_string(options.seed));
+  own.add("partition", options.partition);
+  own.add("shuffle", options.shuffle ? "true" : "false");
+  own.add("even", options.even ? "true" : "false");
+  own.add("labels (checksum)",
+          samples.labels.empty() ? "none" : checksum_text(checksum_of(std::as_bytes(samples.labels))));
+  if (const auto difference = difference_among(gather_descriptions(flock, own, Name("FlockSampler"))))
+    throw InvalidArgument(fmt::format("FlockSampler: the ranks do not split the same data: {}", *difference));
+}
 
 FlockSampler::FlockSampler(const Flock& flock, std::size_t count, SplitOptions options)
-    : split_({count, {}}, flock.rank(), flock.size(), std::move(options)) {}
+    : split_(compared(flock, {count, {}}, options), flock.rank(), flock.size(), options) {}
 
 FlockSampler::FlockSampler(const Flock& flock, std::span<const std::uint8_t> labels, SplitOptions options)
-    : split_({labels.size(), labels}, flock.rank(), flock.size(), std::move(options)) {}
+    : split_(compared(flock, {labels.size(), labels}, options), flock.rank(), flock.size(), options) {}
 
 void FlockSampler::start(std::int64_t epoch) {
   order_ = split_.order(epoch);
@@ -50,4 +76,4 @@ void FlockSampler::load(torch::serialize::InputArchive& archive) {
   position_ = std::min(order_.size(), static_cast<std::size_t>(position.item<std::int64_t>()));
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -9,9 +9,9 @@
 #include "starling/flock/flock.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
 
-/// What torch's samplers return.
+/// The optional type of torch's samplers.
 #if TORCH_VERSION_MAJOR >= 2
 template <typename T>
 using TorchOptional = std::optional<T>;
@@ -20,8 +20,15 @@ template <typename T>
 using TorchOptional = c10::optional<T>;
 #endif
 
-/// Gives each rank its own part of a data set, in libtorch's DataLoader. Every pass over the loader is the
-/// next epoch, shuffled anew; all ranks take equally many batches.
+/// Throws InvalidArgument on every rank if ranks would split their data differently: names the first
+/// difference with both values and both ranks. A collective. Does nothing after newcomers were admitted,
+/// since the other ranks made their samplers before.
+void check_same_split(Flock flock, const Samples& samples, const SplitOptions& options);
+
+/// A sampler for libtorch's DataLoader that gives each rank its own part of a data set. Every pass over the
+/// loader is the next epoch, in a new order; all ranks take the same number of batches.
+/// Making one is a collective: every rank does, with the same number of samples, labels and options, which
+/// are compared.
 ///
 ///     auto data = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
 ///     const std::size_t count = data.size().value();
@@ -33,12 +40,12 @@ class FlockSampler : public torch::data::samplers::Sampler<> {
   /// For partitions that split by class.
   FlockSampler(const Flock& flock, std::span<const std::uint8_t> labels, SplitOptions options = {});
 
-  /// The epoch that the next pass over the loader is, for resuming; passes count on from there.
+  /// Sets the epoch of the next pass over the loader, for resuming.
   void set_epoch(std::int64_t epoch) { next_epoch_ = epoch; }
   /// Samples per epoch of this rank.
   std::size_t size() const { return split_.size(); }
 
-  // What the DataLoader calls.
+  // Called by the DataLoader.
   void reset(TorchOptional<std::size_t> new_size = {}) override;
   TorchOptional<std::vector<std::size_t>> next(std::size_t batch_size) override;
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -54,4 +61,8 @@ class FlockSampler : public torch::data::samplers::Sampler<> {
   std::vector<std::uint32_t> order_;
 };
 
+}  // namespace starling::train
+
+namespace starling {
+using train::FlockSampler;
 }  // namespace starling

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 const std::string kParameters = "parameters/";
@@ -63,4 +63,4 @@ void SavedModel::written() {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::train

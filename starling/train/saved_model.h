@@ -8,24 +8,24 @@
 #include "starling/train/module_tensors.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
 
 std::string type_name(const torch::Tensor& tensor);
 std::span<std::byte> bytes_of(const torch::Tensor& tensor);
 
-/// Everything of a module that is saved, by name.
+/// The parameters and buffers of a module, by the names they have in a checkpoint.
 ModuleTensors::Named saved_tensors(const ModuleTensors& module);
 
-/// A module's tensors and where their bytes lie: in their own memory, unless they have gaps or are on a
-/// device; then in a copy.
+/// A module's tensors with their bytes: in the tensors' own memory or, if they have gaps or are on a device,
+/// in a copy.
 class SavedModel {
  public:
   explicit SavedModel(const ModuleTensors& module);
 
-  /// Another model's file may have all of this one's tensors, and more.
+  /// Throws Error if the file does not have exactly these tensors.
   void check(const CheckpointFile& file) const;
   void read(const CheckpointFile& file);
-  /// The bytes have been written to: the tensors follow.
+  /// Call this after writing to the bytes: updates the tensors.
   void written();
 
   std::vector<StatePlace> places;
@@ -35,4 +35,4 @@ class SavedModel {
   std::vector<torch::Tensor> memories_;
 };
 
-}  // namespace starling
+}  // namespace starling::train

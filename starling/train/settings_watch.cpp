@@ -10,14 +10,14 @@
 #include "starling/base/error.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 constexpr Step kEvery = 64;       // steps between two checks, once the first ones are over
-constexpr Rank kAllTellAll = 16;  // up to so many ranks everybody hears everybody
-constexpr std::size_t kOpen = 4;  // checks that may be unanswered
-constexpr int kPatience = 1;      // checks in a row that may come late before nobody waits for them
-// Ranks that keep in step have posted long ago when their answers are due.
+constexpr Rank kAllToAll = 16;    // up to this many ranks, all ranks post to all
+constexpr std::size_t kOpen = 4;  // checks that may be under way
+constexpr int kPatience = 1;      // late checks in a row that are waited for
+// Ranks that keep in step have posted long before their posts are read.
 constexpr std::chrono::milliseconds kGrace{500};
 
 // Equal where the numbers are equal up to the last bits.
@@ -61,7 +61,7 @@ bool SettingsWatch::begin_step(Step step, const LocalOptimizer& optimizer) {
   seen_ = step;
   const bool changed = notice_change(step, *optimizer.hypers());
   if (flock_ && is_due(step)) {
-    look();
+    read_posts();
     if (options_.compares || step == 1) post(step, optimizer);
   }
   return changed;
@@ -80,7 +80,7 @@ bool SettingsWatch::notice_change(Step step, const std::vector<Hyper>& hypers) {
   return true;
 }
 
-// Where ranks do not keep in step, fewer and fewer checks, so that a fast rank's do not pile up at a slow
+// If ranks do not keep in step, checks become rarer, so that those of a fast rank do not pile up at a slow
 // one.
 bool SettingsWatch::is_due(Step step) const {
   if (step == 0 || std::has_single_bit(static_cast<std::uint64_t>(step)))
@@ -88,12 +88,12 @@ bool SettingsWatch::is_due(Step step) const {
   return !options_.asynchronous && step % kEvery == 0;
 }
 
-// In larger flocks as many as a rank of the exponential graph has, both ways.
+// In larger flocks the neighbors in the exponential graph, in both directions.
 std::vector<Rank> SettingsWatch::peers() const {
   const Rank n = flock_->size();
   const Rank own = flock_->rank();
   std::vector<Rank> all;
-  if (n <= kAllTellAll) {
+  if (n <= kAllToAll) {
     for (Rank r = 0; r < n; ++r)
       if (r != own) all.push_back(r);
     return all;
@@ -113,8 +113,8 @@ void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
   }
   Report& report = check.own.report;
   report = {flock_->rank(), step, history_, changed_, 0, check.own.text.size()};
-  const auto says_something = [](std::uint64_t hash) { return hash != 0; };
-  if (step == 1 && std::any_of(gradients_.begin(), gradients_.end(), says_something))
+  const auto is_nonzero = [](std::uint64_t hash) { return hash != 0; };
+  if (step == 1 && std::any_of(gradients_.begin(), gradients_.end(), is_nonzero))
     report.gradient = checksum_of(std::as_bytes(std::span(gradients_)));
   std::vector<std::uint8_t> message(sizeof(report) + check.own.text.size());
   std::memcpy(message.data(), &report, sizeof(report));
@@ -124,10 +124,10 @@ void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
     answers.resize(count);
     return answers.data();
   };
-  // The message is copied; a deque's elements stay where they are.
+  // The message is copied; the elements of a deque do not move.
   check.pending =
-      flock_->start_neighbor_allgather({DType::uint8, message.data(), message.size()}, room, others, others,
-                                       Name(options_.name + "/settings in training"));
+      ByteOperations(*flock_).neighbor_allgather({DType::uint8, message.data(), message.size()}, room, others,
+                                                 others, Name(options_.name + "/settings in training"));
 }
 
 bool SettingsWatch::arrived(Check& check) {
@@ -139,13 +139,13 @@ bool SettingsWatch::arrived(Check& check) {
     }
     return check.pending->wait_for(std::min<std::chrono::nanoseconds>(kGrace, flock_->timeout() / 4));
   } catch (const PeerLost&) {
-    // Who needs that rank says so.
+    // The operation that needs that rank reports it.
     check.others.clear();
     return true;
   }
 }
 
-void SettingsWatch::look() {
+void SettingsWatch::read_posts() {
   while (!checks_.empty()) {
     if (!arrived(checks_.front())) {
       ++missed_;
@@ -168,31 +168,31 @@ void SettingsWatch::forget() {
 }
 
 void SettingsWatch::compare(const Check& check) {
-  std::vector<Said> all = {check.own};
+  std::vector<Post> all = {check.own};
   for (std::size_t at = 0; at + sizeof(Report) <= check.others.size();) {
-    Said& said = all.emplace_back();
-    std::memcpy(&said.report, check.others.data() + at, sizeof(Report));
+    Post& one_post = all.emplace_back();
+    std::memcpy(&one_post.report, check.others.data() + at, sizeof(Report));
     at += sizeof(Report);
-    if (said.report.text_bytes > check.others.size() - at) throw Error("a report of settings was cut off");
-    said.text.assign(reinterpret_cast<const char*>(check.others.data()) + at, said.report.text_bytes);
-    at += said.report.text_bytes;
+    if (one_post.report.text_bytes > check.others.size() - at) throw Error("a post of settings is truncated");
+    one_post.text.assign(reinterpret_cast<const char*>(check.others.data()) + at, one_post.report.text_bytes);
+    at += one_post.report.text_bytes;
   }
   if (all.size() == 1) return;
   std::sort(all.begin(), all.end(),
-            [](const Said& a, const Said& b) { return a.report.rank < b.report.rank; });
+            [](const Post& a, const Post& b) { return a.report.rank < b.report.rank; });
   warn_of_equal_gradients(all);
   if (!options_.compares) return;
-  const Said& first = all.front();
-  for (const Said& other : all) {
+  const Post& first = all.front();
+  for (const Post& other : all) {
     if (other.report.step != first.report.step) continue;  // they were restored at different steps
     const bool same_now = other.text == first.text;
     if (const auto difference =
             same_now ? std::nullopt
                      : first_difference(Description::parse(first.text), Description::parse(other.text)))
-      return differ(fmt::format("{} (step {})", difference->text(first.report.rank, other.report.rank),
-                                first.report.step));
+      return report_difference(fmt::format(
+          "{} (step {})", difference->text(first.report.rank, other.report.rank), first.report.step));
     if (other.report.history != first.report.history && !options_.asynchronous)
-      return differ(fmt::format(
+      return report_difference(fmt::format(
           "the optimizer's settings have changed at different steps or to different values before step {}: "
           "the last time at step {} on rank {}, at step {} on rank {}",
           first.report.step, first.report.changed, first.report.rank, other.report.changed,
@@ -200,7 +200,7 @@ void SettingsWatch::compare(const Check& check) {
   }
 }
 
-void SettingsWatch::differ(const std::string& text) {
+void SettingsWatch::report_difference(const std::string& text) {
   const std::string all = fmt::format(
       "the ranks do not train alike any more: {}. Change settings on every rank in the same step, or allow "
       "differences with per_rank_settings = true",
@@ -210,22 +210,21 @@ void SettingsWatch::differ(const std::string& text) {
   warned_ = true;
 }
 
-void SettingsWatch::warn_of_equal_gradients(const std::vector<Said>& all) const {
+void SettingsWatch::warn_of_equal_gradients(const std::vector<Post>& all) const {
   const std::uint64_t gradient = all.front().report.gradient;
-  const bool equal =
-      std::all_of(all.begin(), all.end(), [&](const Said& said) { return said.report.gradient == gradient; });
+  const bool equal = std::all_of(all.begin(), all.end(),
+                                 [&](const Post& one_post) { return one_post.report.gradient == gradient; });
   if (gradient == 0 || !equal || flock_->rank() != 0) return;
   log(LogLevel::normal,
-      "all ranks have computed the same first gradient, so they train on the same data. Give each rank a "
-      "part "
-      "of its own, for example with FlockSampler (docs/training.md)");
+      "all ranks have computed the same first gradient, so they train on the same data. Give each rank its "
+      "own part, for example with FlockSampler (docs/training.md)");
 }
 
-void SettingsWatch::note_gradient(std::size_t block, ConstBlock gradient) {
+void SettingsWatch::note_gradient(std::size_t block, ConstBuffer gradient) {
   if (gradients_.size() <= block) gradients_.resize(block + 1);
-  const auto bytes = std::span(static_cast<const std::byte*>(gradient.data), gradient.bytes());
+  const auto bytes = std::span(gradient.host_bytes(), gradient.bytes());
   const bool zero = std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{}; });
   gradients_[block] = zero ? 0 : checksum_of(bytes);
 }
 
-}  // namespace starling
+}  // namespace starling::train

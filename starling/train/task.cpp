@@ -7,10 +7,8 @@
 #include "starling/base/closest.h"
 #include "starling/base/error.h"
 #include "starling/data/registry.h"
-#include "starling/train/image_task.h"
-#include "starling/train/text_task.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 constexpr std::string_view kText = "text";
@@ -19,7 +17,7 @@ constexpr std::string_view kTextFile = "text:";
 const std::vector<Parameter> kTextParameters = {{"file", "", "a text file, plain or gzip"},
                                                 {"block", "64", "characters of a window"}};
 
-// `text:FILE` takes the rest as it is, whatever characters the name of the file has.
+// In `text:FILE` the rest is the name of the file, whatever characters it has.
 std::optional<Spec> text_spec(const std::string& data) {
   if (data.starts_with(kTextFile)) {
     Spec spec{std::string(kText), false, {}};
@@ -56,4 +54,4 @@ std::unique_ptr<Task> make_task(const std::string& data) {
   return make_image_task(load(data, Split::train), load(data, Split::test));
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -9,41 +9,52 @@
 
 #include "starling/data/dataset.h"
 #include "starling/data/shard.h"
+#include "starling/data/text.h"
 #include "starling/train/model/model.h"
 
-namespace starling {
+namespace starling::train {
 
-/// What is learned: a data set, and how a model is judged on it.
+/// A learning task: a data set, with the loss and the evaluation of a model on it.
 class Task {
  public:
   virtual ~Task() = default;
 
-  /// Samples of a split; they are numbered from 0.
+  /// The number of samples of a split; they are numbered from 0.
   virtual std::size_t size(Split split) const = 0;
   /// Deals the training samples to workers, `iid` for example. Equal arguments give equal shards.
   virtual std::vector<Shard> partition(const std::string& text, int workers, std::uint64_t seed) const = 0;
-  /// A model that fits the data, `lenet` for example; its start is drawn from torch's generator.
+  /// A model that fits the data, `lenet` for example, initialized from torch's random generator.
   virtual ModelPtr make_model(const std::string& text) const = 0;
 
   /// The mean loss of a batch of training samples, to call backward() on.
   virtual torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const = 0;
 
-  /// Sums over what was predicted: images, or characters.
-  struct Judged {
-    double right = 0;
+  /// Sums over all predictions (images, or characters).
+  struct Evaluation {
+    double correct = 0;
     double loss = 0;
     double count = 0;
   };
-  /// Of any number of test samples, without gradients and in small batches. Whether layers such as batch norm
-  /// train or evaluate is the caller's choice: model.eval().
-  virtual Judged judge(Model& model, std::span<const std::uint32_t> samples) const = 0;
+  /// Evaluates the model on test samples, without gradients and in small batches. The caller chooses the mode
+  /// of layers such as batch norm: model.eval().
+  virtual Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const = 0;
 };
 
-/// "mnist", "synthetic(seed=3)", ...: any data set of the registry; "text:FILE" or "text(file=FILE,
-/// block=64)": the characters of a text. Fetches nothing; throws InvalidArgument listing what is valid, and
-/// Error where files are not there.
+/// A task by the name of its data: "mnist", "synthetic(seed=3)" or any other data set of the registry;
+/// "text:FILE" or "text(file=FILE, block=64)" for the characters of a text. Downloads nothing; throws
+/// InvalidArgument listing what is valid, and Error if files are missing.
 std::unique_ptr<Task> make_task(const std::string& data);
-/// What its samples are, by the name alone; throws InvalidArgument where there is no such data set.
+/// The kind of a data set's samples, by its name alone; throws InvalidArgument if there is no such data set.
 ModelInput kind_of_data(const std::string& data);
 
+/// Classification of images, by cross entropy; `train` and `test` have the same shape and classes.
+std::unique_ptr<Task> make_image_task(Dataset train, Dataset test);
+/// Prediction of each character of a text from those before it in its window, by cross entropy.
+std::unique_ptr<Task> make_text_task(TextWindows text);
+
+}  // namespace starling::train
+
+namespace starling {
+using train::make_task;
+using train::Task;
 }  // namespace starling

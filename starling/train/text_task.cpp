@@ -1,12 +1,11 @@
-#include "starling/train/text_task.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "starling/data/partition.h"
-#include "starling/train/judge.h"
+#include "starling/train/evaluation.h"
+#include "starling/train/task.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 constexpr std::size_t kCharactersAtOnce = 16384;
@@ -32,16 +31,16 @@ class TextTask final : public Task {
     return torch::nn::functional::cross_entropy(logits, answers);
   }
 
-  Judged judge(Model& model, std::span<const std::uint32_t> samples) const override {
+  Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {
     const std::size_t most = std::max<std::size_t>(1, kCharactersAtOnce / text_.block());
-    return judge_in_parts(samples, most, [&](std::span<const std::uint32_t> part) {
+    return evaluate_in_parts(samples, most, [&](std::span<const std::uint32_t> part) {
       const auto [logits, answers] = predict(model, Split::test, part);
-      return judge_logits(logits, answers);
+      return evaluate_logits(logits, answers);
     });
   }
 
  private:
-  // Logits (characters x alphabet) and the characters that were to be foretold.
+  // Logits (characters x alphabet) and the correct next characters.
   std::pair<torch::Tensor, torch::Tensor> predict(Model& model, Split split,
                                                   std::span<const std::uint32_t> samples) const {
     const auto count = static_cast<std::int64_t>(samples.size());
@@ -65,4 +64,4 @@ std::unique_ptr<Task> make_text_task(TextWindows text) {
   return std::make_unique<TextTask>(std::move(text));
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 #include <torch/version.h>
 
-namespace starling {
+namespace starling::train {
 
 /// Under what an optimizer keeps the state of a parameter.
 inline auto state_key(const torch::Tensor& parameter) {
@@ -18,4 +18,4 @@ inline auto state_key(const torch::Tensor& parameter) {
 #endif
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "starling/base/nonfinite.h"
@@ -11,21 +16,49 @@
 #include "starling/train/options.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
-
+namespace starling::record {
 class CheckpointFile;
-class LocalOptimizer;
+}
+namespace starling::method {
 class SavedParts;
+}
+
+namespace starling::train {
+
+class LocalOptimizer;
+
+/// Values of the program's own in a checkpoint: numbers, texts, tensors, and lists of these.
+using ExtraValues = std::map<std::string, torch::IValue>;
+
+/// How Trainer::save() writes.
+struct SaveOptions {
+  int keep = 3;  // the newest complete checkpoints that stay in the folder
+  /// What this rank's program needs to continue, such as its position in the data.
+  ExtraValues extra = {};
+  /// Returns when the state is copied; a thread writes. A checkpoint that could not be written is then
+  /// logged, not thrown.
+  bool background = false;
+};
+
+/// What Trainer::resume() has restored.
+struct Resumed {
+  Step step = 0;
+  ExtraValues extra;  // this rank's own or, if the number of ranks has changed, the first rank's
+  /// What was reset because the number of ranks has changed, in words. Empty: the run continues bit for bit.
+  std::string reset;
+};
 
 /// Binds a method to a libtorch module and its optimizer.
 ///
 ///     auto flock = starling::join();
 ///     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
 ///     starling::Trainer trainer(flock, *net, sgd, {.method = "dsgd-awc"});
-///     for (auto& batch : *loader) {
+///     trainer.resume("checkpoints");
+///     while (trainer.steps() < 1000) {
 ///       trainer.zero_grad();
 ///       loss(net->forward(batch.data), batch.target).backward();
 ///       trainer.step();
+///       if (trainer.steps() % 100 == 0) trainer.save("checkpoints");
 ///     }
 ///
 /// The parameters move into flat memory once, when the trainer is made, and change only in step() (or, with
@@ -34,126 +67,152 @@ class Trainer {
  public:
   Trainer(Flock flock, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
           TrainerOptions options = {});
-  /// Of any module and optimizer, such as Python's.
+  /// For any module and optimizer, such as Python's.
   Trainer(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer,
           TrainerOptions options = {});
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  /// Zeroes the gradients and lets what needs no gradient begin, such as the average of the neighbours'
-  /// models.
+  // One step.
+
+  /// Sets the gradients to zero and begins the step: starts what needs no gradient, such as the average of
+  /// the neighbors' models.
   void zero_grad();
-  /// The two apart, for programs that choose their neighbours between them.
+  /// The two parts of zero_grad(), for programs that choose their neighbors between them.
   void zero_gradients();
   void begin();
   /// The loss times the loss scale; call backward() on it.
   torch::Tensor scale(const torch::Tensor& loss) const;
-  /// Where the method averages gradients, it has when this returns: what is in .grad is the mean, which may
-  /// be changed before step(). backward() has done it already unless it computed no gradient for some
-  /// parameter, or gradients wait for step() (on a device, with loss_scale, with on_nonfinite "skip").
+  /// If the method averages gradients, .grad is the mean when this returns, and may be changed before step().
+  /// backward() has averaged already unless it computed no gradient for some parameter, or gradients wait for
+  /// step() (on a device, with loss_scale, with on_nonfinite "skip").
   void finish_gradients();
-  /// Ends the step: updates along what is in .grad and averages. False when this rank's update was skipped
+  /// Ends the step: updates along what is in .grad, and averages. False if this rank's update was skipped
   /// because of an overflow.
   bool step();
-  /// Takes part in a step without an update of its own: an empty batch, an overflow. In place of backward().
+  /// Takes part in a step without an update of this rank (an empty batch, an overflow). Call it instead of
+  /// backward() and step().
   void skip();
   /// From now on somebody else (torch's GradScaler) looks for gradients that are not finite before step(),
-  /// and calls skip() instead: they travel as they are, so that every rank sees them.
+  /// and calls skip() instead: they are sent as they are, so that every rank sees them.
   void leave_overflows_to_scaler();
 
-  /// Before an epoch: this rank has so many batches. Returns how many steps everybody is going to take: the
-  /// most that anybody has batches.
+  /// Before an epoch: this rank has `batches` batches. Returns the number of steps that all ranks take: the
+  /// largest number of batches of any rank. A collective.
   std::int64_t begin_epoch(std::int64_t batches);
-  /// After a rank's last batch: keeps answering the others until they have finished, too.
+  /// After this rank's last batch: skips until the other ranks have finished, too.
   void finish_epoch();
+
+  // Where training is.
 
   /// Steps so far.
   Step steps() const;
-  /// A run that was saved goes on: as after so many steps. Every rank says the same, between two steps.
+  /// Sets the step counter, for resuming from a file of the program's own. On every rank, between two steps.
   void set_steps(Step steps);
   double loss_scale() const;
   /// The 2-norm of the last step's gradients before clipping. Without clip_norm or loss_scale it is computed
-  /// when asked for, which must be before zero_grad().
+  /// in this call, which must come before zero_grad().
   double gradient_norm() const;
-  /// Seconds spent waiting for others, so far.
+  /// Seconds spent waiting for other ranks so far.
   double waited() const;
-  /// Seconds spent updating, averaging and sending, so far, without the waiting.
+  /// Seconds spent updating, averaging and sending so far, without the waiting.
   double combined() const;
-  /// How old what an asynchronous method has used was, in steps.
+  /// The age, in steps, of what an asynchronous method has used.
   Staleness staleness() const;
-  /// Whether ranks may have optimizer settings of their own from now on; every rank says the same between the
-  /// same steps.
+  /// Whether ranks may have different optimizer settings from now on; every rank sets it between the same
+  /// steps.
   void set_per_rank_settings(bool allowed);
-  /// Takes in what asynchronous methods have under way: before the models are compared or saved, or at the
-  /// end. Every rank calls it between the same steps; save() does it by itself.
+  /// Takes in what asynchronous methods have under way: before models are compared, and at the end. Every
+  /// rank calls it between the same steps; save() does it by itself.
   void settle();
-  /// Whether gradients travel: then they do so during backward, as they are.
+  /// Whether the method sends gradients: during backward, as they are.
   bool sends_gradients() const;
   std::size_t buckets() const;
   std::size_t parameter_count() const;
   Flock& flock();
 
-  /// Lets newcomers in, as Flock::welcome() does: a collective between two steps. True when somebody came:
-  /// flock() is then another, the method begins anew on it as after a death, and each newcomer's Trainer,
-  /// which it makes meanwhile with the same options, starts with a neighbour's model, optimizer and step,
-  /// whose digest it checks. `schedule_of_flock` as in Flock::welcome(), for the flock's own operations.
-  bool welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr);
+  // TrainerMembership.
+
+  /// Admits newcomers, as Flock::welcome() does: a collective between two steps. True if somebody came:
+  /// flock() is then another flock, and the method restarts on it as after a death. A newcomer, which makes
+  /// its Trainer with the same options meanwhile, receives a neighbor's model, optimizer state and step.
+  /// `schedule_of_flock` as in Flock::welcome(), for the flock's own operations.
+  bool admit(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr);
+  /// The former name of admit().
+  bool welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr) {
+    return admit(schedule_of_flock);
+  }
+
+  // Parameters and optimizer state.
 
   void broadcast_parameters(Rank root = 0);
   void broadcast_optimizer_state(Rank root = 0);
-  /// Natively updated optimizers (SGD, Adam, AdamW) keep their state in the trainer. Before the optimizer is
-  /// saved: writes it there; after it was loaded: reads it.
+  /// SGD, Adam and AdamW are updated natively, and their state is kept in the trainer. export copies it to
+  /// the optimizer, before that is saved; import reads it from there, after it was loaded.
   void export_optimizer_state();
   void import_optimizer_state();
-  /// The parameters were changed by hand. (In-place operations of torch are noticed without, unless training
-  /// is eager; then this is a collective.)
+  /// Call this after changing parameters by hand. (In-place operations of torch are noticed without it,
+  /// unless training is eager; then this is a collective.)
   void parameters_changed();
 
-  /// The flat memory of the parameters, bucket by bucket, on the host; and word that it was written to.
+  /// The flat memory of the parameters, by bucket, on the host.
   std::vector<torch::Tensor> flat_parameters() const;
+  /// Call this after writing to the flat memory.
   void flat_parameters_changed();
 
-  /// Everything that this rank needs to go on from here, between two steps, on every rank between the same
-  /// ones: parameters, buffers, optimizer,
-  /// what the method remembers, torch's random generator, the step. Valid until the next step begins.
-  void save(SavedParts& parts);
-  /// As it was when the file was written, on every rank from its own file, the optimizer's settings included;
-  /// nothing of what follows differs by a bit from what would have followed then. Throws Error when the file
-  /// does not fit, names why, and has changed nothing; after other errors (a file that cannot be read) the
-  /// trainer is of no use any more.
+  // Checkpoints (docs/checkpoints.md).
+
+  /// Writes a checkpoint of everything that is needed to continue bit for bit: parameters, buffers,
+  /// optimizer, method state, torch's random generator, the step. A collective between the same two steps. A
+  /// checkpoint is complete or does not exist, whenever a rank is killed. Throws the same Error on all ranks
+  /// if it could not be written. All ranks must see the folder.
+  void save(const std::filesystem::path& folder, const SaveOptions& options = {});
+  /// Continues from the newest checkpoint in the folder, or from the one of `step`; a collective. Nothing if
+  /// there is none yet. If there were more or fewer ranks, all start from the mean model (see
+  /// Resumed::reset). Throws Error on all ranks, before anything is changed, if a file is damaged or was
+  /// written with another model, method, topology or optimizer, and says what differs.
+  std::optional<Resumed> resume(const std::filesystem::path& folder, std::optional<Step> step = {});
+
+  /// For programs that write files of their own: adds everything that save() writes of this rank to `parts`;
+  /// valid until the next step begins. Every rank calls it between the same two steps.
+  void save_parts(SavedParts& parts);
+  /// Continues from this rank's own file. Throws Error, before anything is changed, if the file does not
+  /// fit. After other errors (a file that cannot be read) the trainer cannot be used any more.
   void restore(const CheckpointFile& file);
-  /// The mean of these files' models, where there are more or fewer ranks than there were; of buffers that
-  /// are whole numbers the first file's. Optimizer, method and random generator begin anew, in a trainer that
-  /// has not made a step; the step is the files'.
+  /// Starts from the mean of the files' models, for another number of ranks; integer buffers are the first
+  /// file's. Optimizer, method and random generator are not restored; the step is the files'. The trainer
+  /// must not have made a step.
   void restore_mean(std::span<const CheckpointFile> files);
+
+  // Evaluation.
 
   /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.
   double consensus_distance();
 
-  /// The mean model, in place of this rank's own until this goes.
+  /// While it lives, the parameters are the flock's mean model.
   class [[nodiscard]] Averaged {
    public:
     explicit Averaged(Trainer& trainer) : trainer_(&trainer) {}
     Averaged(Averaged&& other) noexcept : trainer_(std::exchange(other.trainer_, nullptr)) {}
     ~Averaged() { revert(); }
-    /// Everybody gets its own model back.
+    /// Restores this rank's own model.
     void revert();
-    /// The mean model stays.
+    /// Every rank continues with the mean model.
     void keep();
 
    private:
     Trainer* trainer_;
   };
-  /// A collective. Buffers as the options say.
+  /// Replaces the parameters by the flock's mean, and the buffers as the options say. A collective.
   Averaged global_average();
 
  private:
   struct State;
-
-  template <typename Body>
-  auto in_step(const char* call, const Body& body) -> decltype(body());
-
   std::unique_ptr<State> state_;
 };
 
+}  // namespace starling::train
+
+namespace starling {
+using train::Trainer;
 }  // namespace starling

@@ -1,16 +1,27 @@
 #include "starling/train/worker.h"
 
+#include <dlfcn.h>
 #include <limits>
 #include <malloc.h>
 
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
+namespace {
+
+// torch has set the threads of its own loops and of MKL; OpenBLAS listens to its variable when it is loaded.
+void set_blas_threads(int threads) {
+  if (void* found = dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))
+    reinterpret_cast<void (*)(int)>(found)(threads);
+}
+
+}  // namespace
 
 void prepare_worker(int threads) {
   torch::set_num_threads(threads);
+  set_blas_threads(threads);
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-}  // namespace starling
+}  // namespace starling::train

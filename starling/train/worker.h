@@ -1,9 +1,11 @@
 #pragma once
 
-namespace starling {
+#include "starling/base/floors.h"
 
-/// What a process that trains wants: so many threads for torch, and a malloc that keeps memory for the next
-/// step's tensors instead of giving it back to the kernel.
+namespace starling::train {
+
+/// Prepares a process for training: sets torch's threads, and makes malloc keep memory for the next step's
+/// tensors instead of returning it to the kernel.
 void prepare_worker(int threads);
 
-}  // namespace starling
+}  // namespace starling::train

@@ -11,7 +11,7 @@
 
 // What the tests of codecs share.
 
-namespace starling {
+namespace starling::codec {
 
 template <typename T>
 std::vector<T> normal_numbers(std::size_t count, std::uint64_t seed, double deviation = 1) {
@@ -71,4 +71,4 @@ std::vector<T> passed(const std::string& spec, const std::vector<T>& values, con
   return decoded<T>(*codec, message, values.size(), rows);
 }
 
-}  // namespace starling
+}  // namespace starling::codec

@@ -12,7 +12,7 @@
 
 // What every codec promises, whatever it does with the values.
 
-namespace starling {
+namespace starling::codec {
 namespace {
 
 struct Case {
@@ -25,8 +25,8 @@ void PrintTo(const Case& c, std::ostream* out) {
 }
 
 const std::vector<Case> kCases = {{"identity", 4000},
-                                  {"fp16", 2000},
-                                  {"bf16", 2000},
+                                  {"float16", 2000},
+                                  {"bfloat16", 2000},
                                   {"uint8", 8 + 1000},
                                   {"uint8(chunk=64)", 16 * 8 + 1000},
                                   {"sign", 8 + 128},
@@ -218,4 +218,4 @@ TEST_P(EveryCodec, MessagesCanFollowOneAnother) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::codec

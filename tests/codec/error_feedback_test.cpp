@@ -4,7 +4,7 @@
 
 #include "blocks.h"
 
-namespace starling {
+namespace starling::codec {
 namespace {
 
 template <typename T>
@@ -51,4 +51,4 @@ TEST(ErrorFeedback, RefusesOtherElements) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::codec

@@ -6,7 +6,7 @@
 
 // The codecs that give every element a few bits, against their definitions.
 
-namespace starling {
+namespace starling::codec {
 namespace {
 
 TEST(Uint8Codec, ErrsByHalfAStepOfTheChunkAtMost) {
@@ -154,4 +154,4 @@ TEST(QsgdCodec, StreamsAndSeedsDrawDifferently) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::codec

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::codec {
 namespace {
 
 using testing::HasSubstr;
@@ -29,7 +29,7 @@ TEST(CodecRegistry, MakesEveryCodecWithItsDefaultsAndRemembersWhatWasAsked) {
 
 TEST(CodecRegistry, NamesTheClosestCodecAndAllValidOnes) {
   EXPECT_THAT(refusal("uint9"), HasSubstr("did you mean uint8?"));
-  EXPECT_THAT(refusal("zip"), HasSubstr("valid are identity, fp16, bf16"));
+  EXPECT_THAT(refusal("zip"), HasSubstr("valid are identity, float16, bfloat16"));
   EXPECT_THAT(refusal("[fp16]"), HasSubstr("list"));
 }
 
@@ -63,4 +63,4 @@ TEST(CodecRegistry, TakesAProgramsOwnCodecOnce) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::codec

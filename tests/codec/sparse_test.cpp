@@ -8,7 +8,7 @@
 
 // The codecs that send a few elements or a few vectors.
 
-namespace starling {
+namespace starling::codec {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -191,4 +191,4 @@ TEST(PowerSgdCodec, SmallParametersTravelAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::codec

@@ -5,7 +5,7 @@
 
 #include "data/data_files.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 using testing::AllOf;
@@ -144,4 +144,4 @@ TEST_F(Cifar10FromNpm, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-namespace starling {
+namespace starling::data {
 
 namespace fs = std::filesystem;
 
@@ -163,4 +163,4 @@ Bytes png(std::size_t width, std::size_t height, const Bytes& pixels) {
   return file;
 }
 
-}  // namespace starling
+}  // namespace starling::data

@@ -9,7 +9,7 @@
 
 // What tests of data sets put on the disk and into the environment.
 
-namespace starling {
+namespace starling::data {
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -67,4 +67,4 @@ std::string message_of(F&& f) {
   return "";
 }
 
-}  // namespace starling
+}  // namespace starling::data

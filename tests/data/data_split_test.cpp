@@ -7,7 +7,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 TEST(DataSplit, EverySampleGoesToOneRank) {
@@ -69,9 +69,9 @@ TEST(DataSplit, RefusesWhatCannotBe) {
     const DataSplit split({3, {}}, 0, 4);
     FAIL() << "a rank without samples";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("3 samples cannot be dealt to 4 workers"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("cannot partition 3 samples among 4 workers"));
   }
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

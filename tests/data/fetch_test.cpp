@@ -8,7 +8,7 @@
 #include "data/data_files.h"
 #include "starling/base/sha256.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 using testing::AllOf;
@@ -260,4 +260,4 @@ TEST_F(FetchTest, FromAnArchive) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

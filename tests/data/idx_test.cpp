@@ -6,7 +6,7 @@
 
 #include "data/data_files.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 using testing::AllOf;
@@ -68,7 +68,7 @@ TEST(IdxTest, ForeignFilesAreRefused) {
   Bytes longer = idx({3});
   longer.push_back(0);
   EXPECT_THAT(refusal(longer), HasSubstr("more bytes than the 3 = 3 that its header promises"));
-  // Nobody allocates what a header promises before it is there.
+  // Memory grows with the data, not with what the header claims.
   EXPECT_THAT(refusal({0, 0, 8, 1, 0xFF, 0xFF, 0xFF, 0xFF, 1}), HasSubstr("4294967295 bytes, 1 follow"));
   Bytes damaged = gzip(idx({1000}, 7));
   damaged[damaged.size() - 6] ^= 1;  // its checksum
@@ -143,4 +143,4 @@ TEST(DatasetTest, CountsClasses) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

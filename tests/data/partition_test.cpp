@@ -10,7 +10,7 @@
 #include "data/data_files.h"
 #include "starling/base/sha256.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 using testing::HasSubstr;
@@ -50,7 +50,8 @@ std::size_t count_of(const Shard& shard, const Bytes& labels, int wanted) {
       std::count_if(shard.begin(), shard.end(), [&](std::uint32_t i) { return labels[i] == wanted; }));
 }
 
-// How far the workers' classes are from everybody's, from 0 (the same) to nearly 1 (one class each).
+// The distance of the workers' class distributions from the overall one, from 0 (equal) to nearly 1 (one
+// class each).
 double heterogeneity(const std::vector<Shard>& shards, const Bytes& labels, int classes) {
   double sum = 0;
   for (const Shard& shard : shards)
@@ -201,7 +202,7 @@ TEST(DirichletPartitionTest, SmallAlphasStayHeterogeneousInGroups) {
 }
 
 TEST(DirichletPartitionTest, SaysWhenNoDrawWillDo) {
-  Bytes labels(1000, 0);  // 91 % of them; the other nine classes are enough for nobody
+  Bytes labels(1000, 0);  // 91 % of them; the other nine classes are too few for any worker
   for (std::size_t i = 0; i < 90; ++i) labels[i] = static_cast<std::uint8_t>(1 + i % 9);
   EXPECT_THAT(message_of([&] { dirichlet_partition(labels, 10, 0.001, 1); }),
               testing::AllOf(HasSubstr("dirichlet(alpha=0.001)"), HasSubstr("10 classes over 10 workers"),
@@ -209,12 +210,12 @@ TEST(DirichletPartitionTest, SaysWhenNoDrawWillDo) {
 }
 
 TEST(PartitionTest, WrongArgumentsAreRefused) {
-  EXPECT_EQ(message_of([] { iid_partition(5, 8, 0); }), "5 samples cannot be dealt to 8 workers");
+  EXPECT_EQ(message_of([] { iid_partition(5, 8, 0); }), "cannot partition 5 samples among 8 workers");
   EXPECT_EQ(message_of([] { iid_partition(5, 0, 0); }),
-            "samples are dealt to at least one worker, not n = 0");
+            "the number of workers must be at least 1, not n = 0");
   const Bytes labels = labels_of(100, 10);
   EXPECT_EQ(message_of([&] { dirichlet_partition(labels, 101, 1, 0); }),
-            "100 samples cannot be dealt to 101 workers");
+            "cannot partition 100 samples among 101 workers");
   for (const double alpha : {0.0, -1.0, 1e9, std::nan("")})
     EXPECT_THAT(message_of([&] { dirichlet_partition(labels, 4, alpha, 0); }),
                 HasSubstr("expected 0.0001 to 1000000"));
@@ -252,7 +253,7 @@ TEST(ContiguousTest, PiecesInOrder) {
   EXPECT_EQ(make_partition("contiguous", labels_of(11, 3), 4, 5), shards);
   EXPECT_EQ(partition_name("contiguous", 5), "contiguous");
   EXPECT_THAT(message_of([] { make_partition("contiguous(seed=1)", 11, 4, 5); }), HasSubstr("it takes none"));
-  EXPECT_THAT(message_of([] { contiguous_partition(3, 4); }), HasSubstr("cannot be dealt to 4 workers"));
+  EXPECT_THAT(message_of([] { contiguous_partition(3, 4); }), HasSubstr("among 4 workers"));
 }
 
 TEST(PartitionTest, SamplesWithoutLabels) {
@@ -262,4 +263,4 @@ TEST(PartitionTest, SamplesWithoutLabels) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

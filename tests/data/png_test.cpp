@@ -6,7 +6,7 @@
 
 #include "data/data_files.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 using testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(PngTest, APromiseOfManyPixelsTakesNoMemory) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

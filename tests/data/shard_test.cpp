@@ -10,7 +10,7 @@
 #include "data/data_files.h"
 #include "starling/data/partition.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 std::vector<std::uint32_t> whole_epoch(ShardSampler& sampler, std::int64_t epoch, std::size_t batch) {
@@ -114,7 +114,7 @@ TEST(DealAgainTest, EveryOrphanGoesToExactlyOneSurvivor) {
       continue;
     }
     EXPECT_TRUE(std::is_sorted(dealt[rank].begin(), dealt[rank].end()));
-    // Nobody loses what it had.
+    // Each rank keeps its own samples.
     EXPECT_TRUE(
         std::includes(dealt[rank].begin(), dealt[rank].end(), shards[rank].begin(), shards[rank].end()));
     const std::size_t more = dealt[rank].size() - shards[rank].size();
@@ -149,7 +149,7 @@ TEST(DealAgainTest, DealsAtRandom) {
   EXPECT_NEAR(static_cast<double>(even), 750, 80);
 }
 
-// Those who died earlier get nothing when somebody dies later.
+// Ranks that died earlier get nothing when another rank dies.
 TEST(DealAgainTest, OneAfterTheOther) {
   auto shards = iid_partition(100, 4, 2);
   shards = deal_again(std::move(shards), std::vector<Rank>{2});
@@ -168,8 +168,8 @@ TEST(DealAgainTest, WrongArgumentsAreRefused) {
   EXPECT_EQ(refusal({3}), "rank 3 is not one of the 3 ranks 0..2");
   EXPECT_EQ(refusal({-1}), "rank -1 is not one of the 3 ranks 0..2");
   EXPECT_EQ(refusal({1, 1}), "rank 1 is named twice among the dead");
-  EXPECT_EQ(refusal({0, 1, 2}), "all 3 ranks are dead: nobody is left to deal to");
+  EXPECT_EQ(refusal({0, 1, 2}), "all 3 ranks are dead: no rank is left to take their samples");
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

@@ -9,7 +9,7 @@
 #include "data/data_files.h"
 #include "starling/base/sha256.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 TEST(SyntheticTest, TheSameBytesOnEveryPlatform) {
@@ -110,4 +110,4 @@ TEST(SyntheticTest, CanBeLearnedButNotByMeansOfClasses) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

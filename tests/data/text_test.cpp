@@ -5,7 +5,7 @@
 
 #include "data/data_files.h"
 
-namespace starling {
+namespace starling::data {
 namespace {
 
 using testing::AllOf;
@@ -75,4 +75,4 @@ TEST(TextTest, RefusesWhatIsTooShortOrNotThere) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::data

@@ -14,7 +14,7 @@
 
 // What every fabric must do, with 1, 2, 3, 5 and 8 ranks.
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 using namespace std::chrono_literals;
@@ -27,13 +27,13 @@ void require(bool condition, const std::string& what) {
 Arrival receive(Fabric& fabric, Rank source) {
   const Deadline deadline = std::chrono::steady_clock::now() + 30s;
   for (;;) {
-    const std::uint32_t ticket = fabric.ticket();
+    const std::uint32_t wake_count = fabric.wake_count();
     const bool was_alive = fabric.alive(source);
     if (auto arrival = fabric.poll(source)) return std::move(*arrival);
     if (!was_alive) throw Error(fmt::format("lost rank {}", source));
     if (std::chrono::steady_clock::now() > deadline)
       throw Error(fmt::format("nothing from rank {} in time", source));
-    fabric.sleep(ticket, {&source, 1}, deadline);
+    fabric.sleep(wake_count, {&source, 1}, deadline);
   }
 }
 
@@ -46,7 +46,7 @@ void send(Fabric& fabric, Rank to, const std::vector<std::uint64_t>& values, std
   fabric.post(message, header, to);
 }
 
-/// Tests that every way of starting ranks passes, at every size.
+/// Tests for every launcher, at every size.
 class ConformanceTest : public testing::TestWithParam<Launch> {
  protected:
   using FabricBody = std::function<void(Fabric& fabric)>;
@@ -62,7 +62,7 @@ class ConformanceTest : public testing::TestWithParam<Launch> {
   }
 };
 
-TEST_P(ConformanceTest, RanksKnowThemselves) {
+TEST_P(ConformanceTest, RanksAndSizesAreRight) {
   const Rank size = GetParam().size;
   run([size](Fabric& fabric) {
     require(fabric.size() == size, "size");
@@ -71,7 +71,7 @@ TEST_P(ConformanceTest, RanksKnowThemselves) {
   });
 }
 
-TEST_P(ConformanceTest, EveryPairInOrderAtEverySize) {
+TEST_P(ConformanceTest, EveryPairExchangesMessagesOfEverySizeInOrder) {
   run([](Fabric& fabric) {
     const std::vector<std::size_t> counts = {0, 1, 7, 1000, 100'000};
     for (Rank to = 0; to < fabric.size(); ++to)
@@ -90,7 +90,7 @@ TEST_P(ConformanceTest, EveryPairInOrderAtEverySize) {
   });
 }
 
-TEST_P(ConformanceTest, OneMessageToManyIsStoredOnce) {
+TEST_P(ConformanceTest, AMessageToManyIsStoredOnce) {
   run([](Fabric& fabric) {
     std::vector<Rank> others;
     for (Rank r = 0; r < fabric.size(); ++r)
@@ -113,7 +113,7 @@ TEST_P(ConformanceTest, OneMessageToManyIsStoredOnce) {
   });
 }
 
-TEST_P(ConformanceTest, ThousandsInFlightHeldAndReleasedInAnyOrder) {
+TEST_P(ConformanceTest, ThousandsOfMessagesAreReleasedInAnyOrder) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kMessages = 2000;
     const Rank right = (fabric.rank() + 1) % fabric.size();
@@ -174,11 +174,11 @@ void require_words(const Arrival& arrival) {
   }
 }
 
-TEST_P(ConformanceTest, ARangeOfAMessageForEach) {
+TEST_P(ConformanceTest, EachPeerReceivesItsRangeOfAMessage) {
   run([](Fabric& fabric) {
     const auto n = static_cast<std::uint64_t>(fabric.size());
     const auto own = static_cast<std::uint64_t>(fabric.rank());
-    // Everybody gets its share and what follows it; then nothing, from the middle and from the end.
+    // Each rank gets its share and what follows it; then empty ranges, from the middle and from the end.
     for (const std::uint64_t share : {0, 1, 10'000}) {
       const Outgoing message = words(fabric, share, n * share);
       for (std::uint64_t to = 0; to < n; ++to)
@@ -199,9 +199,9 @@ TEST_P(ConformanceTest, ARangeOfAMessageForEach) {
   });
 }
 
-// Each round posts one message in ranges to the right and to the left, and what has come is dropped in any
-// order: a range that is held keeps its words whatever became of the others.
-TEST_P(ConformanceTest, RangesAreHeldAndReleasedInAnyOrder) {
+// Each round posts one message in ranges to the right and to the left, and releases arrivals in any order: a
+// held range keeps its words whatever happens to the others.
+TEST_P(ConformanceTest, RangesAreReleasedInAnyOrder) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kRounds = 300;
     constexpr std::uint64_t kRanges = 4;
@@ -231,7 +231,7 @@ TEST_P(ConformanceTest, RangesAreHeldAndReleasedInAnyOrder) {
   });
 }
 
-TEST_P(ConformanceTest, HugeMessages) {
+TEST_P(ConformanceTest, HugeMessagesArrive) {
   if (GetParam().size != 2) GTEST_SKIP() << "takes too much memory";
   // Beyond 2^31 bytes in a soak, a little less every day.
   const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 37'500'007 : 280'000'007;
@@ -251,7 +251,7 @@ TEST_P(ConformanceTest, HugeMessages) {
   });
 }
 
-TEST_P(ConformanceTest, WaitingCostsLittle) {
+TEST_P(ConformanceTest, WaitingUsesLittleCpu) {
   if (GetParam().size != 2) GTEST_SKIP() << "two show it";
   run([](Fabric& fabric) {
     const auto used = [] {
@@ -273,7 +273,7 @@ TEST_P(ConformanceTest, WaitingCostsLittle) {
   });
 }
 
-TEST_P(ConformanceTest, WhatWasPostedBeforeLeavingArrives) {
+TEST_P(ConformanceTest, MessagesPostedBeforeLeavingArrive) {
   run([](Fabric& fabric) {
     if (fabric.rank() == 0) {
       for (Rank to = 1; to < fabric.size(); ++to) send(fabric, to, {42});
@@ -292,10 +292,10 @@ TEST_P(ConformanceTest, WhatWasPostedBeforeLeavingArrives) {
   });
 }
 
-TEST_P(ConformanceTest, ExposedMemoryIsSharedByAll) {
+TEST_P(ConformanceTest, ExposedMemoryIsSharedByAllRanks) {
   if (!GetParam().launcher->shares) GTEST_SKIP() << "no memory is shared over a network";
   run([](Fabric& fabric) {
-    // Everybody exposes a place for each rank, tells where, and writes into everybody's.
+    // Each rank exposes a slot for each rank, sends its handle, and writes into everyone's memory.
     const auto size = static_cast<std::size_t>(fabric.size());
     const std::uint64_t memory = fabric.expose(size * 8);
     const auto place = [&](Rank owner, std::uint64_t where, Rank writer) {
@@ -326,28 +326,28 @@ TEST_P(ConformanceTest, ExposedMemoryIsSharedByAll) {
 }
 
 /// Tests that need processes, and at least two besides the victim.
-class MishapTest : public ConformanceTest {};
+class RankFailureTest : public ConformanceTest {};
 
-TEST_P(MishapTest, AKilledRankIsNoticedByItsPeersAndNobodyElseSuffers) {
+TEST_P(RankFailureTest, PeersNoticeAKilledRankAndContinue) {
   const Rank size = GetParam().size;
-  const bool last_words = GetParam().launcher->shares;
+  const bool delivers_last_message = GetParam().launcher->shares;
   const auto ends = GetParam().launcher->run(
-      size, plain([last_words](Fabric& fabric) {
+      size, plain([delivers_last_message](Fabric& fabric) {
         const Rank victim = fabric.size() - 1;
         const Rank right = (fabric.rank() + 1) % victim;
         const Rank left = (fabric.rank() + victim - 1) % victim;
         if (fabric.rank() == victim) {
-          for (Rank from = 0; from < victim; ++from) receive(fabric, from);  // all are there
-          if (last_words) send(fabric, 0, {7});
+          for (Rank from = 0; from < victim; ++from) receive(fabric, from);  // all ranks have joined
+          if (delivers_last_message) send(fabric, 0, {7});
           kill(getpid(), SIGKILL);
         }
         send(fabric, victim, {});
         for (std::uint64_t k = 0; k < 300 && right != fabric.rank(); ++k) {
           send(fabric, right, {k}, k);
-          send(fabric, victim, {k}, k);  // nobody reads these: they must not harm the sender
+          send(fabric, victim, {k}, k);  // unread messages must not harm the sender
           require(receive(fabric, left).header().sequence == k, "survivors lost a message");
         }
-        if (fabric.rank() == 0 && last_words)
+        if (fabric.rank() == 0 && delivers_last_message)
           require(receive(fabric, victim).bytes().size() == 8, "posted before death, yet lost");
         try {
           receive(fabric, victim);
@@ -362,7 +362,7 @@ TEST_P(MishapTest, AKilledRankIsNoticedByItsPeersAndNobodyElseSuffers) {
   EXPECT_EQ(ends.back().signal, SIGKILL);
 }
 
-TEST_P(MishapTest, AStoppedRankDelaysOnlyThoseWhoWaitForIt) {
+TEST_P(RankFailureTest, AStoppedRankDelaysOnlyRanksThatWaitForIt) {
   run([](Fabric& fabric) {
     const Rank sleeper = fabric.size() - 1;
     if (fabric.rank() == sleeper) {
@@ -385,7 +385,7 @@ TEST_P(MishapTest, AStoppedRankDelaysOnlyThoseWhoWaitForIt) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, ConformanceTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
                          launch_name);
-INSTANTIATE_TEST_SUITE_P(Fabrics, MishapTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, RankFailureTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::fabric

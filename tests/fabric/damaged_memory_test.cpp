@@ -11,10 +11,10 @@
 #include "starling/fabric/local/inbox.h"
 #include "starling/fabric/local/outbox.h"
 
-// What another process wrote into shared memory may be anything: whoever reads it gets an error that names
-// the rank, and never reads or writes outside.
+// Another process may write anything into shared memory: readers get an error that names the rank, and never
+// access memory outside the region.
 
-namespace starling::local {
+namespace starling::fabric::local {
 namespace {
 
 using testing::HasSubstr;
@@ -54,33 +54,33 @@ class DamagedMemoryTest : public testing::Test {
   int touched_ = 0;
 };
 
-TEST_F(DamagedMemoryTest, AMessageThatEndsOutsideNamesItsSender) {
-  Entry& entry = chunk().entries[0];
-  entry.header.bytes = Region::kSpan;
-  entry.payload = 4096;
+TEST_F(DamagedMemoryTest, AMessageOutsideTheRegionNamesItsSender) {
+  MessageSlot& slot = chunk().slots[0];
+  slot.header.bytes = Region::kSpan;
+  slot.payload = 4096;
   EXPECT_THAT(error_of_poll(), HasSubstr("the shared memory of rank 1 is damaged"));
-  entry.header.bytes = ~std::uint64_t{0} - 100;  // the sum overflows
+  slot.header.bytes = ~std::uint64_t{0} - 100;  // the sum overflows
   EXPECT_THAT(error_of_poll(), HasSubstr("rank 1"));
-  entry.payload = ~std::uint64_t{0};
-  entry.header.bytes = 2;
+  slot.payload = ~std::uint64_t{0};
+  slot.header.bytes = 2;
   EXPECT_THAT(error_of_poll(), HasSubstr("rank 1"));
-  entry.payload = Region::kSpan - 2;
+  slot.payload = Region::kSpan - 2;
   EXPECT_EQ(error_of_poll(), "");
 }
 
-TEST_F(DamagedMemoryTest, AListThatGoesOnOutsideNamesItsOwner) {
-  for (std::size_t i = 0; i < kEntries; ++i) {
-    chunk().entries[i].payload = 4096;
+TEST_F(DamagedMemoryTest, AMessageListOutsideTheRegionNamesItsOwner) {
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    chunk().slots[i].payload = 4096;
     EXPECT_EQ(error_of_poll(), "");
   }
   for (const std::uint64_t next :
        {Region::kSpan, Region::kSpan - 64, ~std::uint64_t{63}, std::uint64_t{4097}}) {
-    chunk().entries[kEntries].payload = next;
+    chunk().slots[kSlots].payload = next;
     EXPECT_THAT(error_of_poll(), HasSubstr("rank 1")) << next;
   }
 }
 
-TEST_F(DamagedMemoryTest, RandomEntriesAreReadOrRefused) {
+TEST_F(DamagedMemoryTest, RandomSlotsAreReadOrRejected) {
   std::mt19937_64 random(7);
   const auto number = [&]() -> std::uint64_t {
     switch (random() % 5) {
@@ -98,26 +98,26 @@ TEST_F(DamagedMemoryTest, RandomEntriesAreReadOrRefused) {
   };
   int refused = 0;
   for (int k = 0; k < 6000; ++k) {
-    // Wherever its reader stands, that is in this chunk: lists that go on go on here.
-    for (Entry& entry : chunk().entries) {
-      entry.header.bytes = number();
-      entry.payload = number();
+    // The reader's position is always in this chunk: lists that continue do so here.
+    for (MessageSlot& slot : chunk().slots) {
+      slot.header.bytes = number();
+      slot.payload = number();
     }
-    chunk().entries[kEntries].payload = random() % 2 == 0 ? chunk_offset(0) : Region::kSpan - random() % 64;
+    chunk().slots[kSlots].payload = random() % 2 == 0 ? chunk_offset(0) : Region::kSpan - random() % 64;
     const std::string text = error_of_poll();
     if (text.empty()) continue;
     ++refused;
     ASSERT_THAT(text, HasSubstr("rank 1"));
     if (random() % 4 != 0) continue;
-    for (Entry& entry : chunk().entries) entry.header.bytes = 8, entry.payload = 4096;
-    chunk().entries[kEntries].payload = chunk_offset(0);
+    for (MessageSlot& slot : chunk().slots) slot.header.bytes = 8, slot.payload = 4096;
+    chunk().slots[kSlots].payload = chunk_offset(0);
     ASSERT_EQ(error_of_poll(), "");
   }
   EXPECT_GT(refused, 500);
 }
 
-TEST_F(DamagedMemoryTest, TheOwnersBookKeepingIsOutOfReach) {
-  // Readers write flags of the owner's chunks, and a hostile one anything else in them.
+TEST_F(DamagedMemoryTest, OtherRanksCannotCorruptTheAllocator) {
+  // Readers write flags of the owner's chunks; a hostile one writes anything.
   Outbox outbox(1, kRanks, *regions_[1], 1 << 20, [](Rank) { return true; });
   std::mt19937_64 random(3);
   int full = 0;
@@ -127,7 +127,7 @@ TEST_F(DamagedMemoryTest, TheOwnersBookKeepingIsOutOfReach) {
       std::memset(message.bytes().data(), 1, message.bytes().size());
       outbox.post(message, {}, 0);
     } catch (const Error&) {
-      ++full;  // what nobody reads fills the limit, no more
+      ++full;  // unread messages fill the limit, no more
     }
     auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(&chunk());
     for (int i = 0; i < 8; ++i) words[random() % (sizeof(Chunk) / 8)] = random();
@@ -135,10 +135,10 @@ TEST_F(DamagedMemoryTest, TheOwnersBookKeepingIsOutOfReach) {
   EXPECT_GT(full, 0);
 }
 
-TEST_F(DamagedMemoryTest, NotesOfAnImpossibleRankAreRefused) {
+TEST_F(DamagedMemoryTest, AStatusWithAnInvalidRankIsRejected) {
   LocalBoard theirs(1, regions_);
-  Waiting waiting;
-  waiting.text.fill('x');  // without an end
+  WaitStatus waiting;
+  waiting.text.fill('x');  // without a terminating zero
   waiting.peer = 0;
   theirs.publish(waiting);
   EXPECT_EQ(std::strlen(board_.waiting(1).text.data()), waiting.text.size() - 1);
@@ -154,7 +154,7 @@ TEST_F(DamagedMemoryTest, NotesOfAnImpossibleRankAreRefused) {
   }
 }
 
-TEST_F(DamagedMemoryTest, ARegionThatCouldShrinkIsRefused) {
+TEST_F(DamagedMemoryTest, AShrinkableRegionIsRejected) {
   const Region region = Region::create("test");
   EXPECT_NE(ftruncate(region.descriptor(), 4096), 0);  // sealed
   EXPECT_NO_THROW(Region::adopt(Descriptor(dup(region.descriptor()))));
@@ -173,7 +173,7 @@ TEST_F(DamagedMemoryTest, StepsOfManyFlocksAreNeverTooLow) {
     for (Step step = 0; step < 3; ++step) theirs.announce(flock, step + static_cast<Step>(k));
     EXPECT_EQ(board_.announced(1, flock), static_cast<Step>(k) + 2);
     last.emplace_back(flock, static_cast<Step>(k) + 2);
-    if (k % 3 != 0) theirs.retire(flock);  // the others stay: more than there are places
+    if (k % 3 != 0) theirs.retire(flock);  // the others stay: more than there are slots
     for (const auto& [known, step] : last) ASSERT_GE(board_.announced(1, known), step) << k;
   }
   theirs.announce(last[2].first, 5000);  // one that has not retired
@@ -181,7 +181,7 @@ TEST_F(DamagedMemoryTest, StepsOfManyFlocksAreNeverTooLow) {
   EXPECT_EQ(board_.announced(1, 0), -1);
 }
 
-TEST_F(DamagedMemoryTest, AsManyRetiredFlocksAsYouLikeKeepTheStepsOfTheLastOnesExact) {
+TEST_F(DamagedMemoryTest, ManyRetiredFlocksKeepTheStepsOfTheLastOnesExact) {
   LocalBoard theirs(1, regions_);
   for (std::uint64_t flock = 1; flock <= 1000; ++flock) {
     theirs.announce(flock, static_cast<Step>(flock % 7));
@@ -192,4 +192,4 @@ TEST_F(DamagedMemoryTest, AsManyRetiredFlocksAsYouLikeKeepTheStepsOfTheLastOnesE
 }
 
 }  // namespace
-}  // namespace starling::local
+}  // namespace starling::fabric::local

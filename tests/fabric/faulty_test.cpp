@@ -9,7 +9,7 @@
 #include "starling/base/error.h"
 #include "starling/fabric/local/local.h"
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 // Which of 1000 messages from rank 0 to rank 1 arrive.
@@ -25,12 +25,12 @@ std::vector<std::uint64_t> arrivals(const Faults& faults) {
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (std::chrono::steady_clock::now() < deadline && (seen.empty() || seen.back() != 999)) {
     while (auto arrival = receiver->poll(0)) seen.push_back(arrival->header().sequence);
-    receiver->sleep(receiver->ticket(), {}, deadline);
+    receiver->sleep(receiver->wake_count(), {}, deadline);
   }
   return seen;
 }
 
-TEST(FaultyTest, DropsAsOftenAsAskedAndTheSameEveryTime) {
+TEST(FaultyTest, DropsWithTheGivenProbabilityReproducibly) {
   Faults faults;
   faults.seed = 7;
   faults.drop = 0.25;
@@ -41,11 +41,12 @@ TEST(FaultyTest, DropsAsOftenAsAskedAndTheSameEveryTime) {
   EXPECT_NE(first, arrivals(faults));
 }
 
-// What is lost is told: the header arrives, without bytes. Letters and collectives are spared.
-TEST(FaultyTest, LosesNeighboursMessagesAndTellsSo) {
+// A loss is visible: the header arrives without payload. Point-to-point messages and collectives are not
+// affected.
+TEST(FaultyTest, LosesPayloadsOfNeighborMessagesAndReportsIt) {
   auto fabrics = local_threads(2);
   const auto receiver = make_faulty(fabrics[1], {.seed = 5, .lose = 0.3});
-  constexpr MessageKind kKinds[] = {MessageKind::average, MessageKind::relay, MessageKind::letter,
+  constexpr MessageKind kKinds[] = {MessageKind::average, MessageKind::relay, MessageKind::point_to_point,
                                     MessageKind::reduction};
   for (std::uint64_t k = 0; k < 4000; ++k) {
     MessageHeader header;
@@ -75,7 +76,7 @@ TEST(FaultyTest, DelaysKeepTheOrderOfAPair) {
   for (std::uint64_t k = 0; k < seen.size(); ++k) ASSERT_EQ(seen[k], k);
 }
 
-TEST(FaultyTest, KillsAtThePostItWasTold) {
+TEST(FaultyTest, KillsAtTheGivenPost) {
   const pid_t child = fork();
   if (child == 0) {
     Faults faults;
@@ -90,11 +91,11 @@ TEST(FaultyTest, KillsAtThePostItWasTold) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-TEST(FaultyTest, RefusesWhatIsNoProbability) {
+TEST(FaultyTest, RejectsInvalidProbabilities) {
   Faults faults;
   faults.drop = 1.5;
   EXPECT_THROW(make_faulty(local_threads(1).front(), faults), InvalidArgument);
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::fabric

@@ -4,9 +4,9 @@
 
 #include "starling/fabric/fabric.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// Passes everything on to another fabric: what tests change about one, they override.
+/// Forwards everything to another fabric; tests override what they change.
 class ForwardingFabric : public Fabric {
  public:
   explicit ForwardingFabric(std::shared_ptr<Fabric> inner) : inner_(std::move(inner)) {}
@@ -19,26 +19,26 @@ class ForwardingFabric : public Fabric {
   }
   bool backlogged(Rank to, std::uint64_t bytes) override { return inner_->backlogged(to, bytes); }
   std::optional<Arrival> poll(Rank source) override { return inner_->poll(source); }
-  std::uint32_t ticket() const override { return inner_->ticket(); }
+  std::uint32_t wake_count() const override { return inner_->wake_count(); }
   void nudge() override { inner_->nudge(); }
-  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
-    inner_->sleep(ticket, sources, deadline);
+  void sleep(std::uint32_t wake_count, std::span<const Rank> sources, Deadline deadline) override {
+    inner_->sleep(wake_count, sources, deadline);
   }
   std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
   void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
-  void give_way() override { inner_->give_way(); }
+  void yield_cpu() override { inner_->yield_cpu(); }
   bool alive(Rank peer) const override { return inner_->alive(peer); }
-  std::string exclusion() const override { return inner_->exclusion(); }
+  std::string exclusion_reason() const override { return inner_->exclusion_reason(); }
   void exclude(Rank peer) override { inner_->exclude(peer); }
   std::uint64_t bytes_from(Rank source) const override { return inner_->bytes_from(source); }
   Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   Board& board() override { return inner_->board(); }
-  Services* services() override { return inner_->services(); }
-  Door* door() override { return inner_->door(); }
+  RemoteCalls* remote_calls() override { return inner_->remote_calls(); }
+  Admission* admission() override { return inner_->admission(); }
 
  private:
   std::shared_ptr<Fabric> inner_;
 };
 
-}  // namespace starling
+}  // namespace starling::fabric

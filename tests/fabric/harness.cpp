@@ -17,7 +17,7 @@
 #include "starling/fabric/network/store/server.h"
 #include "starling/fabric/plugin.h"
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 constexpr std::chrono::seconds kLimit{60};  // a rank that runs longer hangs
@@ -33,11 +33,11 @@ RankEnd run_body(const std::shared_ptr<Fabric>& fabric, const RankBody& body) {
 
 // How a rank of a job gets its fabric.
 using Join = std::function<std::shared_ptr<Fabric>(Rank rank)>;
-// Made anew for every job.
-using Meeting = std::function<Join(Rank size)>;
+// Made once per job.
+using MakeJoin = std::function<Join(Rank size)>;
 
-std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const Meeting& meeting) {
-  const Join join = meeting(size);
+std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const MakeJoin& make_join) {
+  const Join join = make_join(size);
   std::vector<RankEnd> ends(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < ends.size(); ++r)
@@ -53,9 +53,9 @@ std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const Meeting& 
   return ends;
 }
 
-// Forks the ranks; what they throw comes back through pipes.
-std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const Meeting& meeting) {
-  const Join join = meeting(size);
+// Forks the ranks; their exceptions come back through pipes.
+std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const MakeJoin& make_join) {
+  const Join join = make_join(size);
   std::vector<pid_t> pids;
   std::vector<int> pipes;
   for (Rank r = 0; r < size; ++r) {
@@ -109,9 +109,9 @@ Join local_rank_processes(Rank size) {
   return [job = new_job(), size](Rank rank) { return join_local(job, rank, size); };
 }
 
-Meeting late(const Meeting& meeting) {
-  return [meeting](Rank size) -> Join {
-    return [join = meeting(size)](Rank rank) {
+MakeJoin late(const MakeJoin& make_join) {
+  return [make_join](Rank size) -> Join {
+    return [join = make_join(size)](Rank rank) {
       Faults faults;
       faults.seed = 5;
       faults.delay = 0.1;
@@ -121,7 +121,7 @@ Meeting late(const Meeting& meeting) {
   };
 }
 
-/// A process that hosts the store where the ranks of a job meet.
+/// A process that hosts the rendezvous store of a job.
 class StoreProcess {
  public:
   explicit StoreProcess(const std::string& token) {
@@ -157,7 +157,7 @@ class StoreProcess {
   std::uint16_t port_ = 0;
 };
 
-Meeting with_plugin(const std::string& name) {
+MakeJoin with_plugin(const std::string& name) {
   return [name](Rank size) -> Join {
     const FabricPlugin& plugin = load_fabric(name);
     const std::string job = new_job();
@@ -168,27 +168,27 @@ Meeting with_plugin(const std::string& name) {
   };
 }
 
-// Pairs of ranks share a host that does not exist.
-Meeting on_pretended_hosts(const Meeting& meeting) {
-  return [meeting](Rank size) -> Join {
-    return [join = meeting(size), job = new_job()](Rank rank) {
+// Every two ranks share a pretended host.
+MakeJoin on_pretended_hosts(const MakeJoin& make_join) {
+  return [make_join](Rank size) -> Join {
+    return [join = make_join(size), job = new_job()](Rank rank) {
       return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(join(rank)), job, std::chrono::seconds(30),
                          fmt::format("host {}", rank / 2));
     };
   };
 }
 
-// Who comes later is given its place by the members, on a pretended host where `hybrid`.
+// A newcomer, which gets its rank from the members; on a pretended host if `hybrid`.
 auto later_processes(bool hybrid) {
   return [hybrid](Rank members, Rank newcomers, const std::function<void(Rank)>& before,
                   const RankBody& body) {
-    const FabricPlugin& plugin = load_fabric("c10d");
+    const FabricPlugin& plugin = load_fabric(std::string("c10d"));
     const std::string job = new_job();
     const StoreProcess store(job);
     const auto join = [&](Rank number) {
       FabricRequest request{number, members, job, store.address(), "lo", std::chrono::seconds(20)};
-      const FinishFabric finish =
-          hybrid ? finish_hybrid(job, request.timeout, fmt::format("host {}", number / 2)) : FinishFabric();
+      const WrapFabric finish =
+          hybrid ? wrap_in_hybrid(job, request.timeout, fmt::format("host {}", number / 2)) : WrapFabric();
       if (number < members) return hybrid ? finish(plugin.join(request)) : plugin.join(request);
       before(number);
       return plugin.enter(request, finish);
@@ -198,8 +198,8 @@ auto later_processes(bool hybrid) {
 }
 
 std::vector<Launcher> make_launchers() {
-  const auto start = [](const auto& how, const Meeting& meeting) {
-    return [how, meeting](Rank size, const RankBody& body) { return how(size, body, meeting); };
+  const auto start = [](const auto& how, const MakeJoin& make_join) {
+    return [how, make_join](Rank size, const RankBody& body) { return how(size, body, make_join); };
   };
   const char* name = std::getenv("STARLING_TEST_FABRIC");
   if (name != nullptr && std::string(name) == "mpi") return mpi_launchers();
@@ -226,7 +226,7 @@ const std::vector<Launcher>& launchers() {
 
 Stopped::Stopped(pid_t process) : process_(process) {
   kill(process_, SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // its threads stop one after the other
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // its threads stop one by one
 }
 
 Stopped::~Stopped() {
@@ -252,4 +252,4 @@ std::string launch_name(const testing::TestParamInfo<Launch>& test) {
   return fmt::format("{}_{}", test.param.launcher->name, test.param.size);
 }
 
-}  // namespace starling
+}  // namespace starling::fabric

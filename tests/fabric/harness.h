@@ -8,28 +8,27 @@
 
 #include "starling/fabric/fabric.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// What a rank of a test does; it fails by throwing.
+/// The body of a rank in a test; it fails by throwing.
 using RankBody = std::function<void(const std::shared_ptr<Fabric>& fabric)>;
 
 /// How a rank of a test ended.
 struct RankEnd {
   bool ok = false;
-  int signal = 0;       // a process that was killed
-  std::string message;  // what it threw
+  int signal = 0;       // that killed the process
+  std::string message;  // of the exception
 };
 
-/// A way to start ranks that conformance tests run against: on the local fabric, or on the one that
-/// STARLING_TEST_FABRIC names.
+/// Starts the ranks of a test, on the local fabric or on the one that STARLING_TEST_FABRIC names.
 struct Launcher {
   std::string name;
   bool processes = false;  // ranks can be killed and stopped
-  bool shares = true;      // memory: windows, and what a rank posted just before it was killed is there
+  bool shares = true;      // memory; messages posted just before a rank was killed arrive
   std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run{};
   Rank most = 1000;  // ranks
-  /// With processes that come later, numbered after the members: each calls `before`, then waits to be let
-  /// in. None where there is no door.
+  /// Starts members and newcomers, numbered after them: each newcomer calls `before`, then waits for its
+  /// admission. Unset if the fabric admits no newcomers.
   std::function<std::vector<RankEnd>(Rank members, Rank newcomers, const std::function<void(Rank)>& before,
                                      const RankBody& body)>
       run_with_newcomers{};
@@ -37,7 +36,7 @@ struct Launcher {
 
 const std::vector<Launcher>& launchers();
 
-/// A process that stands still until this is dropped.
+/// Stops a process (SIGSTOP) and resumes it on destruction.
 class Stopped {
  public:
   explicit Stopped(pid_t process);
@@ -49,7 +48,7 @@ class Stopped {
   pid_t process_;
 };
 
-/// A launcher and a number of ranks: what parameterised suites run with.
+/// The parameter of suites: a launcher and a number of ranks.
 struct Launch {
   const Launcher* launcher;
   Rank size;
@@ -57,8 +56,8 @@ struct Launch {
 
 /// Every launcher, or only those that start processes, with every size.
 std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes);
-/// Those with newcomers.
+/// Launchers that support newcomers.
 std::vector<Launch> launches_with_newcomers(Rank size);
 std::string launch_name(const testing::TestParamInfo<Launch>& test);
 
-}  // namespace starling
+}  // namespace starling::fabric

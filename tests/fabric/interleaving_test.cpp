@@ -11,13 +11,13 @@
 // The shared-memory protocol under seeded interleavings: one thread plays all ranks, a call at a time, beside
 // a model of what every pair must see.
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
-/// What one rank has in its hands.
-struct Hands {
+/// The messages that one rank holds.
+struct HeldMessages {
   std::vector<Arrival> arrivals;
-  std::vector<std::pair<Outgoing, std::uint64_t>> posted;  // still held by the sender, and what is in them
+  std::vector<std::pair<Outgoing, std::uint64_t>> posted;  // still held by the sender, and their contents
 };
 
 struct Sent {
@@ -44,33 +44,33 @@ void drop_one(std::vector<T>& list, std::mt19937_64& random) {
 void play(unsigned seed, Rank size) {
   std::mt19937_64 random(seed);
   auto fabrics = local_threads(size);
-  std::vector<Hands> hands(static_cast<std::size_t>(size));
-  std::vector<std::vector<std::deque<Sent>>> on_the_way(
+  std::vector<HeldMessages> held(static_cast<std::size_t>(size));
+  std::vector<std::vector<std::deque<Sent>>> in_flight(
       static_cast<std::size_t>(size), std::vector<std::deque<Sent>>(static_cast<std::size_t>(size)));
   const auto draw = [&] { return static_cast<std::size_t>(random() % static_cast<std::uint64_t>(size)); };
   std::uint64_t stamp = seed;
-  std::uint64_t mood = 0;  // times of much posting and times of much polling
+  std::uint64_t mood = 0;  // alternates between mostly posting and mostly polling
   for (int call = 0; call < 3000; ++call) {
     if (random() % 60 == 0) mood = random() % 3;
     const std::size_t me = draw();
     const std::size_t other = draw();
     if (!fabrics[me] || me == other) continue;
-    Hands& mine = hands[me];
+    HeldMessages& mine = held[me];
     switch (mood == 0 ? random() % 16 : mood == 1 ? random() % 7 : 6 + random() % 10) {
       case 0:
       case 1:
       case 2:
       case 3:
-      case 4: {  // post to one, or the same to several
+      case 4: {  // post a message to one or several ranks
         const std::size_t bytes = 8 * (random() % (random() % 8 == 0 ? 20'000 : 200));
         Outgoing message = fabrics[me]->reserve(bytes);
         fill(message, ++stamp);
-        for (std::size_t to = 0; to < hands.size(); ++to) {
+        for (std::size_t to = 0; to < held.size(); ++to) {
           if (to == me || (to != other && random() % 3 != 0)) continue;
           MessageHeader header;
           header.sequence = stamp;
           fabrics[me]->post(message, header, static_cast<Rank>(to));
-          if (fabrics[to]) on_the_way[me][to].push_back({stamp, bytes});
+          if (fabrics[to]) in_flight[me][to].push_back({stamp, bytes});
         }
         if (random() % 4 == 0) mine.posted.emplace_back(std::move(message), stamp);
         break;
@@ -83,14 +83,14 @@ void play(unsigned seed, Rank size) {
       case 8:
         drop_one(mine.arrivals, random);
         break;
-      case 9: {  // somebody leaves, rarely; everything it held goes with it
+      case 9: {  // rarely: a rank leaves and drops its messages
         if (random() % 200 != 0) break;
         mine = {};
         fabrics[me].reset();
         break;
       }
       default: {
-        auto& expected = on_the_way[other][me];
+        auto& expected = in_flight[other][me];
         auto arrival = fabrics[me]->poll(static_cast<Rank>(other));
         ASSERT_EQ(arrival.has_value(), !expected.empty()) << "seed " << seed << " call " << call;
         if (!arrival) break;
@@ -100,9 +100,9 @@ void play(unsigned seed, Rank size) {
         mine.arrivals.push_back(std::move(*arrival));
       }
     }
-    // Nothing that anybody holds has changed.
+    // No held message has changed.
     if (call % 50 == 0)
-      for (const Hands& one : hands) {
+      for (const HeldMessages& one : held) {
         for (const Arrival& arrival : one.arrivals)
           ASSERT_TRUE(holds(arrival.bytes(), arrival.header().sequence))
               << "seed " << seed << " call " << call;
@@ -110,15 +110,15 @@ void play(unsigned seed, Rank size) {
           ASSERT_TRUE(holds(message.bytes(), number)) << "seed " << seed << " call " << call;
       }
   }
-  hands.clear();  // before the fabrics they came from
+  held.clear();  // before the fabrics they came from
 }
 
-TEST(InterleavingTest, EveryPairSeesItsMessagesInOrderAndWhole) {
+TEST(InterleavingTest, MessagesOfEveryPairArriveInOrderAndComplete) {
   for (unsigned seed = 0; seed < 60; ++seed) play(seed, static_cast<Rank>(2 + seed % 4));
 }
 
 TEST(InterleavingTest, NoWakeUpIsLost) {
-  // Posts come around the moment when the waiter stops spinning and falls asleep. A lost one would cost the
+  // Posts around the moment when the receiver stops spinning and falls asleep. A lost wake-up would cost the
   // longest sleep each time.
   const auto fabrics = local_threads(2);
   constexpr int kRounds = 400;
@@ -138,9 +138,9 @@ TEST(InterleavingTest, NoWakeUpIsLost) {
     go = round;
     const auto started = std::chrono::steady_clock::now();
     for (;;) {
-      const std::uint32_t ticket = fabrics[1]->ticket();
+      const std::uint32_t wake_count = fabrics[1]->wake_count();
       if (fabrics[1]->poll(0)) break;
-      fabrics[1]->sleep(ticket, {&source, 1}, Deadline::max());
+      fabrics[1]->sleep(wake_count, {&source, 1}, Deadline::max());
     }
     if (std::chrono::steady_clock::now() - started > std::chrono::milliseconds(45)) ++late;
   }
@@ -149,4 +149,4 @@ TEST(InterleavingTest, NoWakeUpIsLost) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::fabric

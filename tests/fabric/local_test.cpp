@@ -11,26 +11,26 @@
 #include "starling/fabric/local/heap.h"
 #include "starling/fabric/local/layout.h"
 
-// What is special about the local fabric: its memory and its rendezvous.
+// What is specific to the local fabric: its memory and its rendezvous.
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 void post(Fabric& fabric, std::size_t bytes, Rank to) {
   fabric.post(fabric.reserve(bytes), {}, to);
 }
 
-TEST(LocalTest, MemoryOfReadMessagesIsUsedAgain) {
+TEST(LocalTest, ReusesMemoryOfReleasedMessages) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
   const auto fabrics = local_threads(2, options);
-  for (int k = 0; k < 1000; ++k) {  // a gigabyte through a megabyte
+  for (int k = 0; k < 1000; ++k) {  // a gigabyte in total, with a limit of a megabyte
     post(*fabrics[0], 400'000, 1);
     ASSERT_TRUE(fabrics[1]->poll(0));
   }
 }
 
-TEST(LocalTest, SmallMessagesAndTheirEntriesToo) {
+TEST(LocalTest, ReusesSmallMessagesAndChunks) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
   const auto fabrics = local_threads(2, options);
@@ -40,7 +40,7 @@ TEST(LocalTest, SmallMessagesAndTheirEntriesToo) {
   }
 }
 
-TEST(LocalTest, OneMessagePostedManyTimesIsFreedOnce) {
+TEST(LocalTest, FreesAMessagePostedManyTimesOnce) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
   const auto fabrics = local_threads(2, options);
@@ -53,7 +53,7 @@ TEST(LocalTest, OneMessagePostedManyTimesIsFreedOnce) {
   }
 }
 
-TEST(LocalTest, AFullLimitNamesWhoHoldsWhat) {
+TEST(LocalTest, AnExceededLimitNamesTheRanksThatHoldMemory) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
   const auto fabrics = local_threads(3, options);
@@ -66,7 +66,7 @@ TEST(LocalTest, AFullLimitNamesWhoHoldsWhat) {
     EXPECT_NE(std::string(error.what()).find("rank 1 holds 500000, rank 2 holds 400000"), std::string::npos)
         << error.what();
   }
-  ASSERT_TRUE(fabrics[1]->poll(0));  // read and dropped at once
+  ASSERT_TRUE(fabrics[1]->poll(0));  // read and released at once
   post(*fabrics[0], 300'000, 1);
 }
 
@@ -89,7 +89,7 @@ TEST(LocalTest, MemoryIsReusedOnceAllRangesAreReleased) {
     return std::string();
   };
   EXPECT_NE(refused().find("rank 1 holds 500000, rank 2 holds 300000"), std::string::npos) << refused();
-  ASSERT_TRUE(fabrics[1]->poll(0));  // read and dropped at once
+  ASSERT_TRUE(fabrics[1]->poll(0));  // read and released at once
   EXPECT_NE(refused().find("(rank 2 holds 300000)"), std::string::npos) << refused();
   ASSERT_TRUE(fabrics[2]->poll(0));
   EXPECT_NE(refused().find("(rank 2 holds 0)"), std::string::npos) << refused();
@@ -97,7 +97,7 @@ TEST(LocalTest, MemoryIsReusedOnceAllRangesAreReleased) {
   EXPECT_EQ(refused(), "");
 }
 
-TEST(LocalTest, MessagesToTheDeadAreGivenUpBeforeMemoryGrows) {
+TEST(LocalTest, ReleasesMessagesToDeadRanksBeforeMemoryGrows) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
   auto fabrics = local_threads(2, options);
@@ -105,14 +105,14 @@ TEST(LocalTest, MessagesToTheDeadAreGivenUpBeforeMemoryGrows) {
   for (int k = 0; k < 100; ++k) post(*fabrics[0], 500'000, 1);
 }
 
-TEST(LocalTest, DroppedUnsentMessagesGoBack) {
+TEST(LocalTest, FreesUnsentMessages) {
   LocalOptions options;
   options.memory_limit = 1 << 20;
   const auto fabrics = local_threads(2, options);
   for (int k = 0; k < 100; ++k) const Outgoing unsent = fabrics[0]->reserve(900'000);
 }
 
-TEST(LocalTest, TheRendezvousNamesWhoDidNotCome) {
+TEST(LocalTest, TheRendezvousNamesMissingRanks) {
   LocalOptions options;
   options.join_timeout = std::chrono::milliseconds(50);
   try {
@@ -125,7 +125,7 @@ TEST(LocalTest, TheRendezvousNamesWhoDidNotCome) {
   EXPECT_THROW(join_local("x", 3, 3, options), InvalidArgument);
 }
 
-TEST(HeapTest, PiecesNeverOverlapAndMergeAgain) {
+TEST(HeapTest, PiecesNeverOverlapAndAreMerged) {
   local::Region region = local::Region::create("test");
   constexpr std::uint64_t kStart = 4096;
   region.reserve(kStart);
@@ -141,7 +141,7 @@ TEST(HeapTest, PiecesNeverOverlapAndMergeAgain) {
       ASSERT_EQ(offset % 64, 0U);
       for (const auto& [other, length] : pieces)
         ASSERT_TRUE(offset + size <= other || other + length <= offset);
-      std::memset(region.at(offset), 1, size);  // there is memory behind it
+      std::memset(region.at(offset), 1, size);  // memory is reserved
       pieces.emplace_back(offset, size);
     } else if (!pieces.empty()) {
       const auto at = pieces.begin() + static_cast<std::ptrdiff_t>(next(pieces.size()));
@@ -154,7 +154,7 @@ TEST(HeapTest, PiecesNeverOverlapAndMergeAgain) {
   EXPECT_EQ(heap.allocate(1 << 20, true), kStart);  // everything merged back
 }
 
-TEST(HeapTest, SmallPiecesAreHandedOutAgain) {
+TEST(HeapTest, ReusesSmallPieces) {
   local::Region region = local::Region::create("test");
   local::Heap heap(region, 4096, 1 << 20);
   for (const std::uint64_t size : {1U, 64U, 65U, 1000U, 32768U}) {
@@ -171,7 +171,7 @@ TEST(HeapTest, SmallPiecesAreHandedOutAgain) {
   EXPECT_EQ(heap.used(), 0U);
 }
 
-TEST(LocalTest, AForkedChildIsToldThatItIsNobody) {
+TEST(LocalTest, AForkedChildCannotUseTheFabric) {
   const auto fabrics = local_threads(2);
   const pid_t child = fork();
   if (child == 0) {
@@ -188,7 +188,7 @@ TEST(LocalTest, AForkedChildIsToldThatItIsNobody) {
   EXPECT_TRUE(fabrics[1]->alive(0));
 }
 
-TEST(LocalTest, AForkedChildTouchesNothingOfItsParents) {
+TEST(LocalTest, AForkedChildLeavesItsParentsStateAlone) {
   const auto fabrics = local_threads(2);
   for (std::uint64_t k = 0; k < 40; ++k) {
     const Outgoing message = fabrics[0]->reserve(8);
@@ -202,7 +202,7 @@ TEST(LocalTest, AForkedChildTouchesNothingOfItsParents) {
     try {
       fabrics[1]->poll(0);
     } catch (const Error&) {
-      held.clear();  // its copies
+      held.clear();  // the child's copies
       _exit(7);
     }
     _exit(0);
@@ -211,12 +211,12 @@ TEST(LocalTest, AForkedChildTouchesNothingOfItsParents) {
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 7);
   for (int k = 0; k < 40; ++k)
-    fabrics[0]->post(fabrics[0]->reserve(8), {}, 1);  // would reuse what was given back
+    fabrics[0]->post(fabrics[0]->reserve(8), {}, 1);  // would reuse memory if the child had released it
   for (std::uint64_t k = 5; k < 40; ++k) held.push_back(std::move(*fabrics[1]->poll(0)));
   for (std::uint64_t k = 0; k < 40; ++k) EXPECT_EQ(std::memcmp(held[k].bytes().data(), &k, 8), 0) << k;
 }
 
-TEST(BoardTest, TheFirstProposalCounts) {
+TEST(BoardTest, TheFirstProposalWins) {
   const auto fabrics = local_threads(4);
   std::vector<std::thread> threads;
   std::vector<std::vector<std::int64_t>> agreed(4, std::vector<std::int64_t>(500));
@@ -233,14 +233,14 @@ TEST(BoardTest, TheFirstProposalCounts) {
   EXPECT_FALSE(fabrics[0]->board().agreed(1'000'000));
 }
 
-TEST(BoardTest, NotesAreSeenByOthers) {
+TEST(BoardTest, OthersSeeTheStatus) {
   const auto fabrics = local_threads(2);
   Board& theirs = fabrics[0]->board();
   EXPECT_EQ(theirs.announced(1, 0), -1);
   EXPECT_EQ(theirs.waiting(1).peer, -1);
   EXPECT_EQ(theirs.posted(1).name, 0U);
   fabrics[1]->board().announce(0, 5);
-  Waiting waiting;
+  WaitStatus waiting;
   waiting.peer = 0;
   waiting.sequence = 9;
   fabrics[1]->board().publish(waiting);
@@ -253,4 +253,4 @@ TEST(BoardTest, NotesAreSeenByOthers) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::fabric

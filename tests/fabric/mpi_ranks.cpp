@@ -9,12 +9,12 @@
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/plugin.h"
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 constexpr unsigned kMostSeconds = 60;  // a rank that runs longer hangs
 
-// Known before MPI starts, in Open MPI and MPICH.
+// From the environment, before MPI is initialised: Open MPI and MPICH.
 Rank number_from(const char* open_mpi, const char* mpich) {
   for (const char* name : {open_mpi, mpich})
     if (const char* text = std::getenv(name)) return static_cast<Rank>(std::atoi(text));
@@ -35,7 +35,7 @@ FabricRequest request(Rank size) {
   return request;
 }
 
-// Everybody hears how the first ranks ended.
+// Sends the results of the first ranks to all ranks.
 std::vector<RankEnd> tell_everybody(const RankEnd& mine, Rank first) {
   static const std::shared_ptr<Fabric> world = load_fabric("mpi").join(request(world_size()));
   const Rank rank = world->rank();
@@ -50,14 +50,14 @@ std::vector<RankEnd> tell_everybody(const RankEnd& mine, Rank first) {
   for (Rank from = 0; from < first; ++from) {
     if (from == rank) continue;
     for (;;) {
-      const std::uint32_t ticket = world->ticket();
+      const std::uint32_t wake_count = world->wake_count();
       if (const auto arrival = world->poll(from)) {
         const auto* text = reinterpret_cast<const char*>(arrival->bytes().data());
         ends[static_cast<std::size_t>(from)] = {text[0] != 0, 0, {text + 1, arrival->bytes().size() - 1}};
         break;
       }
       if (!world->alive(from)) throw Error(fmt::format("rank {} runs no tests any more", from));
-      world->sleep(ticket, {&from, 1}, Deadline::max());
+      world->sleep(wake_count, {&from, 1}, Deadline::max());
     }
   }
   return ends;
@@ -97,4 +97,4 @@ std::vector<Launcher> mpi_launchers() {
           {"late_mpi", true, false, start(late), world_size()}};
 }
 
-}  // namespace starling
+}  // namespace starling::fabric

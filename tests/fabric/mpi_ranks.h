@@ -2,10 +2,10 @@
 
 #include "fabric/harness.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// On ranks that mpirun has started, all of which run the same tests in the same order: the first ones run
-/// the body, and everybody hears how they ended. Only rank 0 prints.
+/// For ranks started by mpirun, which all run the same tests in the same order: the first ones run the body,
+/// and all ranks receive the results. Only rank 0 prints.
 std::vector<Launcher> mpi_launchers();
 
-}  // namespace starling
+}  // namespace starling::fabric

@@ -6,9 +6,9 @@
 #include "starling/base/error.h"
 #include "starling/fabric/plugin.h"
 
-// What is particular to the fabric mpi; see tests/mpi for how it is run.
+// What is specific to the fabric mpi; see tests/mpi for how it is run.
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 class MpiTest : public testing::TestWithParam<Launch> {
@@ -20,18 +20,18 @@ class MpiTest : public testing::TestWithParam<Launch> {
   }
 };
 
-// A word to the next rank, and one from the one before.
+// Sends a word to the next rank and receives one from the previous.
 void pass_on(Fabric& fabric) {
   const Rank left = (fabric.rank() + fabric.size() - 1) % fabric.size();
   fabric.post(fabric.reserve(8), {}, (fabric.rank() + 1) % fabric.size());
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  for (std::uint32_t ticket = fabric.ticket(); !fabric.poll(left); ticket = fabric.ticket()) {
+  for (std::uint32_t wake_count = fabric.wake_count(); !fabric.poll(left); wake_count = fabric.wake_count()) {
     if (std::chrono::steady_clock::now() > deadline) throw Error("nothing comes");
-    fabric.sleep(ticket, {&left, 1}, deadline);
+    fabric.sleep(wake_count, {&left, 1}, deadline);
   }
 }
 
-TEST_P(MpiTest, AForkedChildThatExitsLeavesTheRankAlone) {
+TEST_P(MpiTest, AForkedChildThatExitsDoesNotAffectTheRank) {
   run([](const std::shared_ptr<Fabric>& fabric) {
     pass_on(*fabric);
     const pid_t child = fork();
@@ -43,15 +43,15 @@ TEST_P(MpiTest, AForkedChildThatExitsLeavesTheRankAlone) {
   });
 }
 
-// It says goodbye when the process ends, and the process does end.
-TEST_P(MpiTest, AForgottenFabricLeavesAtTheEnd) {
+// The fabric leaves when the process ends, and the process does end.
+TEST_P(MpiTest, AFabricThatIsNeverDestroyedLeavesAtExit) {
   run([](const std::shared_ptr<Fabric>& fabric) {
     pass_on(*fabric);
     new std::shared_ptr<Fabric>(fabric);
   });
 }
 
-TEST_P(MpiTest, OnlyWhoMpiSaysItIs) {
+TEST_P(MpiTest, RejectsARankThatContradictsMpi) {
   run([](const std::shared_ptr<Fabric>& fabric) {
     FabricRequest request;
     request.rank = fabric->rank() + 1;
@@ -75,4 +75,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, MpiTest, testing::ValuesIn([] {
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::fabric

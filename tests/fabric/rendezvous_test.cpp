@@ -18,12 +18,11 @@
 #include "starling/fabric/local/handshake.h"
 #include "starling/fabric/local/local.h"
 
-// Who is let into a rendezvous, and how ranks of different PID namespaces see each other's deaths.
+// Authentication in a rendezvous, and detection of deaths across PID namespaces.
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
-using local::Descriptor;
 using testing::HasSubstr;
 
 constexpr uid_t kNobody = 65534;
@@ -48,7 +47,7 @@ std::string error_of(const std::function<void()>& body) {
   return "";
 }
 
-/// A child that runs `body` and exits with what it returns.
+/// A child process that runs `body` and exits with its result.
 class Child {
  public:
   explicit Child(const std::function<int()>& body) : process_(fork()) {
@@ -77,7 +76,7 @@ class Child {
   int status_ = 0;
 };
 
-/// A pipe by which one side says that it is ready.
+/// A pipe through which one side signals that it is ready.
 class Signal {
  public:
   Signal() {
@@ -120,7 +119,7 @@ Descriptor connected(const std::string& name) {
   return made;
 }
 
-// Takes whatever comes, answers with `answer`; true when descriptors came along.
+// Receives a packet and answers with `answer`; true if it carried descriptors.
 bool got_descriptors(int door, const void* answer, std::size_t bytes) {
   pollfd entry{door, POLLIN, 0};
   if (poll(&entry, 1, 5000) <= 0) return false;
@@ -142,7 +141,7 @@ bool got_descriptors(int door, const void* answer, std::size_t bytes) {
   return any;
 }
 
-TEST(RendezvousTest, ASquatterOfAnotherUserGetsNothing) {
+TEST(RendezvousTest, ASocketHeldByAnotherUserReceivesNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string job = fresh_job();
   const std::string name = local::rendezvous_name(job);
@@ -160,7 +159,7 @@ TEST(RendezvousTest, ASquatterOfAnotherUserGetsNothing) {
   EXPECT_EQ(squatter.wait(), 0) << "descriptors went to another user";
 }
 
-TEST(RendezvousTest, RankZeroNamesTheUserThatTookItsName) {
+TEST(RendezvousTest, RankZeroNamesTheUserThatHoldsItsSocketName) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string job = fresh_job();
   const std::string name = local::rendezvous_name(job);
@@ -178,7 +177,7 @@ TEST(RendezvousTest, RankZeroNamesTheUserThatTookItsName) {
   done.give();
 }
 
-TEST(RendezvousTest, AGuestOfAnotherUserIsTurnedAway) {
+TEST(RendezvousTest, RejectsAProcessOfAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string job = fresh_job();
   const std::string name = local::rendezvous_name(job);
@@ -196,13 +195,13 @@ TEST(RendezvousTest, AGuestOfAnotherUserIsTurnedAway) {
   EXPECT_EQ(stranger.wait(), 0) << "a stranger was answered";
 }
 
-TEST(RendezvousTest, WhoDoesNotKnowTheJobGetsNothing) {
+TEST(RendezvousTest, AProcessThatDoesNotKnowTheJobReceivesNothing) {
   const std::string job = fresh_job();
   const Signal ready;
   Child squatter([&] {
     const Descriptor door = bound(local::rendezvous_name(job));
     ready.give();
-    local::Challenge wrong;  // the name of the socket does not tell the job
+    local::Challenge wrong;  // the socket's name does not reveal the job
     wrong.proof.fill(7);
     return got_descriptors(door.get(), &wrong, sizeof(wrong)) ? 1 : 0;
   });
@@ -211,7 +210,7 @@ TEST(RendezvousTest, WhoDoesNotKnowTheJobGetsNothing) {
   EXPECT_EQ(squatter.wait(), 0) << "descriptors went to who did not know the job";
 }
 
-TEST(RendezvousTest, GarbageSilenceAndWrongProofsDoNotDisturbTheOthers) {
+TEST(RendezvousTest, MalformedPacketsSilenceAndWrongProofsDoNotDisturbTheOthers) {
   const std::string job = fresh_job();
   const std::string name = local::rendezvous_name(job);
   Child rank_one([&] {
@@ -223,7 +222,7 @@ TEST(RendezvousTest, GarbageSilenceAndWrongProofsDoNotDisturbTheOthers) {
     local::Challenge challenge;
     if (send(forger.get(), &hello, sizeof(hello), MSG_NOSIGNAL) < 0) return 2;
     if (recv(forger.get(), &challenge, sizeof(challenge), 0) != sizeof(challenge)) return 3;
-    // Its own proof, sent back to it, together with descriptors.
+    // Reflects its own proof, with descriptors.
     const local::Proof proof{challenge.proof};
     const Descriptor null(dup(0));
     local::send_packet(forger.get(), &proof, sizeof(proof),
@@ -239,13 +238,13 @@ TEST(RendezvousTest, GarbageSilenceAndWrongProofsDoNotDisturbTheOthers) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::optional<Arrival> arrival;
   while (!(arrival = fabric->poll(1)) && std::chrono::steady_clock::now() < deadline)
-    fabric->sleep(fabric->ticket(), {&source, 1}, deadline);
+    fabric->sleep(fabric->wake_count(), {&source, 1}, deadline);
   ASSERT_TRUE(arrival);
   EXPECT_EQ(arrival->bytes().size(), 3U);
   EXPECT_EQ(rank_one.wait(), 0);
 }
 
-TEST(RendezvousTest, ADeathInAnotherPidNamespaceIsSeenAndALivingRankIsNotLost) {
+TEST(RendezvousTest, DetectsADeathInAnotherPidNamespace) {
   const std::string job = fresh_job();
   const Signal joined;
   const Signal kill_it;
@@ -256,7 +255,7 @@ TEST(RendezvousTest, ADeathInAnotherPidNamespaceIsSeenAndALivingRankIsNotLost) {
     if (inside == 0) {
       alarm(60);
       const auto fabric = join_local(job, 1, 2, quick());
-      if (!fabric->alive(0)) _exit(5);  // its number there is another process's here
+      if (!fabric->alive(0)) _exit(5);  // the same PID is another process here
       ready.give();
       for (;;) pause();
     }
@@ -280,7 +279,7 @@ TEST(RendezvousTest, ADeathInAnotherPidNamespaceIsSeenAndALivingRankIsNotLost) {
   EXPECT_FALSE(fabric->alive(1));
 }
 
-// Runs `body` in a child with this limit; what it says.
+// Runs `body` in a child with this limit and returns its output.
 std::string with_limit(__rlimit_resource_t resource, rlim_t most, const std::function<void()>& body) {
   int ends[2];
   if (pipe(ends) != 0) throw Error("pipe");
@@ -300,18 +299,18 @@ std::string with_limit(__rlimit_resource_t resource, rlim_t most, const std::fun
   return text;
 }
 
-TEST(LimitsTest, ErrorsNameTheLimitItsValueAndWhatIsNeeded) {
+TEST(LimitsTest, ErrorsNameTheLimitItsValueAndTheNeededValue) {
   const std::string file = with_limit(RLIMIT_FSIZE, 1 << 20, [] { local_threads(2); });
   EXPECT_THAT(file, HasSubstr("RLIMIT_FSIZE, ulimit -f) is 1048576 bytes"));
   EXPECT_THAT(file, HasSubstr("needs 68719476736"));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need terabytes themselves
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers need terabytes
   const std::string space = with_limit(RLIMIT_AS, rlim_t{3} << 30, [] { local_threads(2); });
   EXPECT_THAT(space, HasSubstr("RLIMIT_AS, ulimit -v) is 3221225472 bytes, and 2 ranks on one host need "
                                "137438953472"));
 #endif
 }
 
-TEST(LimitsTest, TooFewOpenFilesAreNamedOnBothSides) {
+TEST(LimitsTest, BothSidesReportTooFewOpenFiles) {
   const std::string job = fresh_job();
   constexpr Rank kRanks = 40;
   std::vector<std::unique_ptr<Child>> others;
@@ -341,4 +340,4 @@ TEST(LimitsTest, TooFewOpenFilesAreNamedOnBothSides) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::fabric

@@ -8,11 +8,11 @@
 #include "starling/fabric/network/store/client.h"
 #include "starling/fabric/network/store/server.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
-inline constexpr std::chrono::milliseconds kLong{20'000};  // a test that needs it has failed
+inline constexpr std::chrono::milliseconds kLong{20'000};  // a failing test's timeout
 
-/// A store that a thread of this process serves.
+/// A store served by a thread of this process.
 class ServedStore {
  public:
   explicit ServedStore(const StoreLimits& limits = {}, const std::string& address = "127.0.0.1");
@@ -29,21 +29,21 @@ class ServedStore {
  private:
   const std::string token_ = "a token for tests";
   StoreServer server_;
-  int leash_ = -1;
+  int control_ = -1;
   std::thread thread_;
 };
 
-/// A connection that says what it likes.
+/// A connection that can send arbitrary bytes.
 class RawConnection {
  public:
-  /// Has heard the greeting.
+  /// Connects and receives the greeting.
   explicit RawConnection(const ServedStore& store);
   /// Proves that it knows the token.
-  void introduce();
+  void authenticate();
 
-  void say(const std::string& bytes);
-  /// What it hears next; as much as came when the store closed the connection.
-  std::string hear(std::size_t bytes);
+  void send(const std::string& bytes);
+  /// Receives bytes; fewer if the store closes the connection.
+  std::string receive(std::size_t bytes);
   /// Whether the store closes the connection soon.
   bool dropped();
 
@@ -51,11 +51,11 @@ class RawConnection {
 
  private:
   std::string token_;
-  launch::Fd socket_;
+  Descriptor socket_;
   std::string store_nonce_;
 };
 
-/// What a call threw; "" where it did not.
+/// The message of the exception that a call threw; "" if none.
 template <typename Call>
 std::string error_of(const Call& call) {
   try {
@@ -66,4 +66,4 @@ std::string error_of(const Call& call) {
   return "";
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

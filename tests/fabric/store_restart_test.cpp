@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include "fabric/served_store.h"
+#include "starling/base/os/processes.h"
 #include "starling/fabric/network/store/supervisor.h"
-#include "starling/launch/processes.h"
 
-// A store whose process dies, and the one that goes on in its place.
+// A store whose process dies and is restarted.
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
 using std::chrono::milliseconds;
@@ -25,31 +25,31 @@ class Supervised {
   Supervised() {
     StoreSupervisor supervisor("127.0.0.1", kToken);
     where_ = supervisor.where().text();
-    int leash[2];
+    int control[2];
     int said[2];
-    if (pipe(leash) != 0 || pipe(said) != 0) throw std::runtime_error("pipe");
+    if (pipe(control) != 0 || pipe(said) != 0) throw std::runtime_error("pipe");
     pid_ = fork();
     if (pid_ == 0) {
       alarm(60);
-      close(leash[1]);
+      close(control[1]);
       const auto say = [&](const std::string& text) {
         static_cast<void>(!write(said[1], (text + "\n").data(), text.size() + 1));
       };
       try {
-        supervisor.serve(leash[0], say);
+        supervisor.serve(control[0], say);
       } catch (const std::exception& error) {
         say(error.what());
         _exit(1);
       }
       _exit(0);
     }
-    close(leash[0]);
+    close(control[0]);
     close(said[1]);
-    leash_ = leash[1];
+    control_ = control[1];
     said_ = said[0];
   }
   ~Supervised() {
-    if (leash_ >= 0) end();
+    if (control_ >= 0) end();
     close(said_);
   }
   Supervised(const Supervised&) = delete;
@@ -58,10 +58,10 @@ class Supervised {
   const std::string& where() const { return where_; }
   StoreClient client() const { return {where_, kToken, kLong}; }
 
-  /// The process that serves.
+  /// The serving process.
   pid_t server() const {
     for (;; std::this_thread::sleep_for(milliseconds(1)))
-      if (const auto children = launch::descendants(pid_); !children.empty()) return children.front();
+      if (const auto children = descendants(pid_); !children.empty()) return children.front();
   }
   void kill_server() const {
     const pid_t dead = server();
@@ -73,16 +73,16 @@ class Supervised {
     waitpid(std::exchange(pid_, -1), nullptr, 0);
   }
   void order(const std::string& line) const {
-    ASSERT_EQ(write(leash_, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    ASSERT_EQ(write(control_, line.data(), line.size()), static_cast<ssize_t>(line.size()));
   }
-  std::string next_words() const {
+  std::string next_report() const {
     std::string line;
     for (char letter = 0; read(said_, &letter, 1) == 1 && letter != '\n';) line += letter;
     return line;
   }
-  /// Lets go; the supervisor's exit status.
+  /// Closes the control pipe and returns the supervisor's exit status.
   int end() {
-    close(std::exchange(leash_, -1));
+    close(std::exchange(control_, -1));
     int status = 0;
     if (pid_ > 0) waitpid(pid_, &status, 0);
     return status;
@@ -91,11 +91,11 @@ class Supervised {
  private:
   std::string where_;
   pid_t pid_ = -1;
-  int leash_ = -1;
+  int control_ = -1;
   int said_ = -1;
 };
 
-TEST(StoreJournalTest, TellsAllChangesInOrder) {
+TEST(StoreJournalTest, ReplaysAllChangesInOrder) {
   StoreJournal journal = StoreJournal::create();
   const std::string values[] = {"1", std::string("\0\n", 2), ""};
   journal.write("a", &values[0]);
@@ -113,7 +113,7 @@ TEST(StoreJournalTest, TellsAllChangesInOrder) {
   EXPECT_THAT(changes, ElementsAre());
 }
 
-TEST(StoreRestartTest, AnotherProcessGoesOnWithAllEntries) {
+TEST(StoreRestartTest, ANewProcessHasAllEntries) {
   Supervised store;
   StoreClient client = store.client();
   client.set("gone", "x");
@@ -122,7 +122,8 @@ TEST(StoreRestartTest, AnotherProcessGoesOnWithAllEntries) {
   for (int i = 1; i < 100; ++i) client.add("n", 1);
   EXPECT_EQ(client.compare_set("agreed", "", "first"), "first");
   store.kill_server();
-  EXPECT_THAT(store.next_words(), AllOf(HasSubstr("died (signal 9"), HasSubstr("goes on with its entries")));
+  EXPECT_THAT(store.next_report(),
+              AllOf(HasSubstr("died (signal 9"), HasSubstr("restarted with the same entries")));
   EXPECT_EQ(client.add("n", 1), 100);
   EXPECT_EQ(client.compare_set("agreed", "", "second"), "first");
   EXPECT_EQ(client.get("word", kLong), "value");
@@ -133,7 +134,7 @@ TEST(StoreRestartTest, AnotherProcessGoesOnWithAllEntries) {
   EXPECT_EQ(store.end(), 0);
 }
 
-TEST(StoreRestartTest, AWaitOutlivesTheProcess) {
+TEST(StoreRestartTest, AWaitSurvivesARestart) {
   const Supervised store;
   StoreClient client = store.client();
   std::string got;
@@ -145,8 +146,8 @@ TEST(StoreRestartTest, AWaitOutlivesTheProcess) {
   EXPECT_EQ(got, "value");
 }
 
-// The listening socket is the supervisor's and the server's: only when both are gone is the store.
-TEST(StoreRestartTest, TheEndIsToldOnlyWhenNobodyGoesOn) {
+// Supervisor and server share the listening socket: the store is gone only when both are.
+TEST(StoreRestartTest, ReportsTheEndOnlyWithoutARestart) {
   Supervised store;
   StoreClient client = store.client();
   int end[2];
@@ -166,7 +167,7 @@ TEST(StoreRestartTest, TheEndIsToldOnlyWhenNobodyGoesOn) {
   close(end[1]);
 }
 
-TEST(StoreRestartTest, AWatchEndsWhenItIsTold) {
+TEST(StoreRestartTest, AWatchEndsOnRequest) {
   const ServedStore store;
   const StoreClient client = store.client();
   int end[2];
@@ -176,7 +177,7 @@ TEST(StoreRestartTest, AWatchEndsWhenItIsTold) {
   close(end[0]);
 }
 
-TEST(StoreRestartTest, WhoHoldsTheLeashSetsKeys) {
+TEST(StoreRestartTest, TheControlPipeSetsKeys) {
   const Supervised store;
   StoreClient client = store.client();
   store.order("exited/3=exit status 1\nexi");
@@ -188,4 +189,4 @@ TEST(StoreRestartTest, WhoHoldsTheLeashSetsKeys) {
 }
 
 }  // namespace
-}  // namespace starling::network
+}  // namespace starling::fabric::network

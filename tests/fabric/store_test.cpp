@@ -5,15 +5,15 @@
 #include "fabric/served_store.h"
 #include "starling/base/error.h"
 
-// The store among those who know its token.
+// The store with authenticated clients.
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-TEST(StoreTest, KeysAndValues) {
+TEST(StoreTest, SetsGetsChecksAndRemovesKeys) {
   const ServedStore store;
   StoreClient client = store.client();
   EXPECT_EQ(client.count(), 0);
@@ -33,7 +33,7 @@ TEST(StoreTest, KeysAndValues) {
   EXPECT_EQ(client.count(), 1);
 }
 
-TEST(StoreTest, Sums) {
+TEST(StoreTest, AddsToNumbers) {
   const ServedStore store;
   StoreClient client = store.client();
   EXPECT_EQ(client.add("n", 5), 5);
@@ -47,8 +47,8 @@ TEST(StoreTest, Sums) {
   EXPECT_EQ(client.get("word", kLong), "12 ");
 }
 
-// As torch's stores: an empty expectation also holds where nothing is there.
-TEST(StoreTest, CompareAndSet) {
+// As in torch's stores, an empty expected value also matches a missing key.
+TEST(StoreTest, ComparesAndSets) {
   const ServedStore store;
   StoreClient client = store.client();
   EXPECT_EQ(client.compare_set("k", "x", "y"), "x");
@@ -59,7 +59,7 @@ TEST(StoreTest, CompareAndSet) {
   EXPECT_EQ(client.get("k", kLong), "z");
 }
 
-TEST(StoreTest, LongValuesInBothDirections) {
+TEST(StoreTest, TransfersLongValuesInBothDirections) {
   const ServedStore store;
   StoreClient client = store.client();
   std::string value(StoreLimits().value, '\0');
@@ -68,7 +68,7 @@ TEST(StoreTest, LongValuesInBothDirections) {
   EXPECT_TRUE(client.get("long", kLong) == value);
 }
 
-TEST(StoreTest, AskingForTooMuchIsTheCallersMistake) {
+TEST(StoreTest, RejectsRequestsBeyondTheLimits) {
   const ServedStore store;
   StoreClient client = store.client();
   client.set(std::string(4096, 'k'), "");
@@ -78,7 +78,7 @@ TEST(StoreTest, AskingForTooMuchIsTheCallersMistake) {
   EXPECT_EQ(client.count(), 1);
 }
 
-TEST(StoreTest, WhoWaitsIsWoken) {
+TEST(StoreTest, WakesWaitingClients) {
   const ServedStore store;
   StoreClient client = store.client();
   client.set("there", "");
@@ -102,13 +102,13 @@ TEST(StoreTest, WhoWaitsIsWoken) {
   client.add("number", 1);
   client.compare_set("elected", "", "me");
   std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_EQ(woken, 1);  // the one that waits for the number
+  EXPECT_EQ(woken, 1);  // the client that waits for the number
   client.set("a", "A");
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(woken, 5);
 }
 
-TEST(StoreTest, WaitsEnd) {
+TEST(StoreTest, WaitsTimeOut) {
   const ServedStore store;
   StoreClient client = store.client();
   client.set("there", "");
@@ -119,11 +119,11 @@ TEST(StoreTest, WaitsEnd) {
   const auto took = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(took, milliseconds(60));
   EXPECT_LT(took, milliseconds(3000));
-  client.set("gone", "back");  // who has given up is not answered a second time
+  client.set("gone", "back");  // a client whose wait timed out is not answered again
   EXPECT_EQ(client.get("gone", kLong), "back");
 }
 
-TEST(StoreTest, AThreadThatWaitsIsInNobodysWay) {
+TEST(StoreTest, AWaitingThreadDoesNotBlockOthers) {
   const ServedStore store;
   StoreClient client = store.client();
   std::thread waiting([&] { client.wait({"end"}, kLong); });
@@ -134,9 +134,9 @@ TEST(StoreTest, AThreadThatWaitsIsInNobodysWay) {
   waiting.join();
 }
 
-TEST(StoreTest, ManyAtOnce) {
+TEST(StoreTest, ServesManyClientsAtOnce) {
   StoreLimits limits;
-  limits.strangers = 3;  // who is dropped in the throng comes back
+  limits.unauthenticated = 3;  // dropped clients retry
   const ServedStore store(limits);
   std::vector<std::thread> threads;
   std::atomic<int> elected{0};
@@ -180,7 +180,7 @@ TEST(StoreTest, MemoryIsBounded) {
   EXPECT_EQ(again.get("a", kLong), third);
 }
 
-TEST(StoreTest, WhatIsRemovedTakesNoMemory) {
+TEST(StoreTest, RemovedKeysUseNoMemory) {
   StoreLimits limits;
   limits.memory = 1 << 18;
   const ServedStore store(limits);
@@ -192,7 +192,7 @@ TEST(StoreTest, WhatIsRemovedTakesNoMemory) {
   }
 }
 
-TEST(StoreTest, ListensWhereItIsTold) {
+TEST(StoreTest, ListensOnTheGivenAddressOnly) {
   const ServedStore store;
   EXPECT_EQ(store.address().host, "127.0.0.1");
   const std::string elsewhere = fmt::format("127.0.0.2:{}", store.address().port);
@@ -205,7 +205,7 @@ TEST(StoreTest, ListensWhereItIsTold) {
   EXPECT_THAT(error_of([] { StoreServer("203.0.113.7", "token"); }), HasSubstr("203.0.113.7"));
 }
 
-TEST(StoreTest, Ipv6) {
+TEST(StoreTest, SupportsIpv6) {
   std::unique_ptr<ServedStore> store;
   const std::string problem = error_of([&] { store = std::make_unique<ServedStore>(StoreLimits{}, "::1"); });
   if (!store) GTEST_SKIP() << "no IPv6 here: " << problem;
@@ -213,7 +213,7 @@ TEST(StoreTest, Ipv6) {
   EXPECT_EQ(store->client().add("n", 1), 1);
 }
 
-TEST(StoreTest, Addresses) {
+TEST(StoreTest, ParsesAddresses) {
   EXPECT_EQ(read_store_address("node1:29500").host, "node1");
   EXPECT_EQ(read_store_address("[fe80::1%eth0]:1").host, "fe80::1%eth0");
   EXPECT_EQ(read_store_address("10.0.0.1:65535").port, 65535);
@@ -222,4 +222,4 @@ TEST(StoreTest, Addresses) {
 }
 
 }  // namespace
-}  // namespace starling::network
+}  // namespace starling::fabric::network

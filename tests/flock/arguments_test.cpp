@@ -1,6 +1,6 @@
 #include "flock/reference.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class ArgumentsTest : public FlockTest {
@@ -86,15 +86,15 @@ TEST_P(ArgumentsTest, AveragesOfIntegers) {
   refuse({"neighbor_allreduce_group", "int16"}, [](Flock& flock) {
     std::vector<float> x(3);
     std::vector<std::int16_t> y(3);
-    flock.neighbor_allreduce_group(std::vector{mutable_block(x), mutable_block(y)});
+    flock.neighbor_allreduce_group(std::vector{buffer_of(x), buffer_of(y)});
   });
 }
 
 TEST_P(ArgumentsTest, GroupsThatAreNone) {
   refuse({"allreduce_group", "no tensors"},
-         [](Flock& flock) { flock.allreduce_group(std::vector<MutableBlock>()); });
+         [](Flock& flock) { flock.allreduce_group(std::vector<Buffer>()); });
   refuse({"broadcast_group", "no tensors"},
-         [](Flock& flock) { flock.broadcast_group(std::vector<MutableBlock>(), 0); });
+         [](Flock& flock) { flock.broadcast_group(std::vector<Buffer>(), 0); });
   refuse({"neighbor_allreduce_group", "no tensors"},
          [](Flock& flock) { flock.neighbor_allreduce_group(std::vector<std::vector<float>>()); });
 }
@@ -103,7 +103,7 @@ TEST_P(ArgumentsTest, MixedTypesInAnAllreduceGroup) {
   refuse({"allreduce_group", "float32", "float64"}, [](Flock& flock) {
     std::vector<float> x(3);
     std::vector<double> y(3);
-    flock.allreduce_group(std::vector{mutable_block(x), mutable_block(y)});
+    flock.allreduce_group(std::vector{buffer_of(x), buffer_of(y)});
   });
 }
 
@@ -135,4 +135,4 @@ std::vector<Launch> plain() {
 INSTANTIATE_TEST_SUITE_P(Fabrics, ArgumentsTest, testing::ValuesIn(plain()), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -9,7 +9,7 @@
 
 // Averages of equal values are these values, bit for bit, whatever the operation, the weights and the fabric.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class EqualValuesTest : public FlockTest {};
@@ -78,8 +78,7 @@ TEST_P(EqualValuesTest, WindowsReturnThem) {
     for_floating_types([&]<typename E>(std::type_identity<E>) {
       const std::vector<E> before = equal_block<E>(501);
       std::vector<E> x = before;
-      Window window =
-          flock.create_window(mutable_block(x), "window of " + std::string(name(dtype_of<E>)), {});
+      Window window = flock.create_window(buffer_of(x), "window of " + std::string(name(dtype_of<E>)), {});
       for (int step = 0; step < 3; ++step) {
         window.put();
         flock.barrier();
@@ -87,7 +86,7 @@ TEST_P(EqualValuesTest, WindowsReturnThem) {
         require(same_bits(x, before), name(dtype_of<E>));
         flock.barrier();
       }
-      flock.win_free(std::move(window));
+      window.free();
     });
   });
 }
@@ -95,4 +94,4 @@ TEST_P(EqualValuesTest, WindowsReturnThem) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, EqualValuesTest, testing::ValuesIn(launches({3, 6}, false)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -2,11 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "flock/flock_fixture.h"
+#include "starling/flock/neighbor_exchanger.h"
 #include "starling/topology/registry.h"
 
 // What bytes_sent() counts, for every kind of operation.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kShort = 1000;                         // floats
@@ -49,8 +50,8 @@ TEST_P(BytesTest, OfNeighbourAverages) {
         flock.neighbor_allreduce(std::move(slot), x);
       });
       expect_sent(flock, bytes * degree("ring", flock), "of rounds", [&] {
-        Rounds rounds = flock.rounds(make_schedule("ring", flock.size()));
-        rounds.start({{const_block(x), nullptr, 0}}).wait();
+        NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ring", flock.size()));
+        rounds.start({{const_buffer_of(x), {}, 0}}).wait();
       });
     }
     std::vector<std::vector<float>> group(3, std::vector<float>(kShort));
@@ -123,12 +124,12 @@ TEST_P(BytesTest, OfWindows) {
     const std::uint64_t bytes = kShort * sizeof(float);
     std::vector<float> x(kShort, 1);
     flock.set_schedule("ring");
-    Window window = flock.win_create(x, "window");
+    Window window = flock.create_window(x, "window");
     expect_sent(flock, bytes * degree("ring", flock), "put", [&] { window.put(); });
     expect_sent(flock, bytes * degree("ring", flock), "accumulate", [&] { window.accumulate(); });
     flock.barrier();
     expect_sent(flock, 0, "update", [&] { window.update(); });
-    flock.win_free(std::move(window));
+    window.free();
   });
 }
 
@@ -149,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, BytesTest,
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

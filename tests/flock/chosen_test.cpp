@@ -1,11 +1,11 @@
 #include "flock/reference.h"
-#include "starling/flock/rounds.h"
+#include "starling/flock/neighbor_exchanger.h"
 #include "starling/flock/window.h"
 #include "starling/topology/registry.h"
 #include "starling/topology/settable.h"
 
 // Neighbours, weights and scales that a program chooses as it goes.
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class ChosenTest : public FlockTest {};
@@ -34,7 +34,7 @@ double expected_at(Rank rank, Rank size, Rank degree, std::size_t i, std::uint64
 TEST_P(ChosenTest, ScalesOfScheduledAveragesOfAnyLength) {
   run([](Flock& flock) {
     const auto schedule = std::make_shared<SettableSchedule>(flock.size(), flock.rank());
-    Rounds rounds = flock.rounds(schedule, "settable");
+    NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "settable");
     flock.set_schedule(schedule);
     std::uint64_t round = 0;
     // The last one is long enough to travel in parts.
@@ -45,8 +45,8 @@ TEST_P(ChosenTest, ScalesOfScheduledAveragesOfAnyLength) {
         auto x = mine;
         flock.neighbor_allreduce(x);
         std::vector<float> by_terms(count);
-        const Piece piece{{DType::float32, mine.data(), count}, by_terms.data(), 0};
-        Exchanging exchanging = rounds.start({piece});
+        const Piece piece{{DType::float32, mine.data(), count}, buffer_of(by_terms), 0};
+        PendingExchange exchanging = rounds.start({piece});
         exchanging.wait();
         combine(DType::float32, by_terms.data(), exchanging.terms(), count);
         for (std::size_t i = 0; i < count; i += 1 + count / 1000) {
@@ -111,9 +111,9 @@ TEST_P(ChosenTest, GathersFromRanksOfOnesOwn) {
         all.resize(count);
         return all.data();
       };
-      flock
-          .start_neighbor_allgather({DType::float64, mine.data(), mine.size()}, room, sources, destinations,
-                                    "chosen")
+      ByteOperations(flock)
+          .neighbor_allgather({DType::float64, mine.data(), mine.size()}, room, sources, destinations,
+                              "chosen")
           .wait();
       require(same_bits(all, expected), fmt::format("shift {}", shift));
       require(flock.step() == 0, "ranks of one's own take no step");
@@ -126,7 +126,7 @@ TEST_P(ChosenTest, WindowsTakeOtherValuesThanTheirTensor) {
     flock.set_schedule("ring");
     const double rank = flock.rank();
     std::vector<double> x(100, 10 * rank);
-    Window window = flock.win_create(x, "x", {.zero = true});
+    Window window = flock.create_window(x, "x", {.zero = true});
     const std::vector<double> value(100, 1 + rank);
     Window::Weights twice;
     for (const Rank to : window.destinations()) twice[to] = 2;
@@ -149,7 +149,7 @@ TEST_P(ChosenTest, WindowsTakeOtherValuesThanTheirTensor) {
     expected = 100 + rank;
     for (const Rank source : window.sources()) expected += 100.0 + source;
     require(x[0] == expected && x[99] == expected, "what was published");
-    flock.win_free(std::move(window));
+    window.free();
   });
 }
 
@@ -172,8 +172,10 @@ TEST_P(ChosenMachinesTest, WeightsBetweenMachines) {
     };
     for (const std::size_t count : {1U, 3000U}) {
       auto x = start_block<double>(flock.rank(), count);
-      const MutableBlock block{DType::float64, x.data(), count};
-      flock.start_hierarchical(pieces_of(std::vector<MutableBlock>{block}), weights, "machines").wait();
+      const Buffer block{DType::float64, x.data(), count};
+      ByteOperations(flock)
+          .hierarchical_neighbor_allreduce(pieces_of(std::vector<Buffer>{block}), weights, "machines")
+          .wait();
       for (std::size_t i = 0; i < count; ++i) {
         const double expected =
             0.25 * mean_of(flock.machine_rank(), i) + 0.5 * (1.0 + from) * mean_of(from, i);
@@ -187,4 +189,4 @@ TEST_P(ChosenMachinesTest, WeightsBetweenMachines) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, ChosenMachinesTest, testing::ValuesIn(launches({4, 6}, true)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -8,7 +8,7 @@
 
 // Headers and windows that another process wrote: what does not fit is an error that names the rank.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using testing::HasSubstr;
@@ -36,7 +36,7 @@ TEST(DamagedMessageTest, FewerBytesThanTheHeaderSaysAreRefused) {
   const auto fabrics = local_threads(2);
   Flock flock(fabrics[0]);
   std::vector<float> x(1000);
-  send_lie(*fabrics[1], "letter", 1000, 40, MessageKind::letter);
+  send_lie(*fabrics[1], "letter", 1000, 40, MessageKind::point_to_point);
   EXPECT_THAT(error_of([&] { flock.recv(x, 1, "letter"); }), HasSubstr("rank 1 sent a damaged message"));
   send_lie(*fabrics[1], "sum", 1000, 8, MessageKind::reduction);
   EXPECT_THAT(error_of([&] { flock.allreduce(x, Reduction::sum, "sum"); }),
@@ -75,4 +75,4 @@ TEST(DamagedMessageTest, CellsOfDamagedControlMemoryAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

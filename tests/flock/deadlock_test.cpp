@@ -5,7 +5,7 @@
 #include "flock/reference.h"
 #include "starling/fabric/faulty/faulty.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -262,4 +262,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, CircleTest, testing::ValuesIn(on_time({3}, tru
 INSTANTIATE_TEST_SUITE_P(Fabrics, PatienceTest, testing::ValuesIn(on_time({2}, true)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

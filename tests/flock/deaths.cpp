@@ -16,7 +16,7 @@
 #include "starling/flock/flock.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kMostRows = 2000;
@@ -264,4 +264,4 @@ std::string DeathRun::problem_with_results() const {
   return "";
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -8,7 +8,7 @@
 #include "fabric/harness.h"
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// How many runs a soak takes: a few in the everyday tests, STARLING_SOAK=200 in `./run soak`.
 unsigned soak_runs();
@@ -81,4 +81,4 @@ class DeathRun {
   Log* logs_;
 };
 
-}  // namespace starling
+}  // namespace starling::flock

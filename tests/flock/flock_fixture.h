@@ -9,7 +9,7 @@
 #include "fabric/harness.h"
 #include "starling/flock/flock.h"
 
-namespace starling {
+namespace starling::flock {
 
 using namespace std::chrono_literals;
 using FlockBody = std::function<void(Flock& flock)>;
@@ -47,4 +47,4 @@ class FlockTest : public testing::TestWithParam<Launch> {
   }
 };
 
-}  // namespace starling
+}  // namespace starling::flock

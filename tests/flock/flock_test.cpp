@@ -12,7 +12,7 @@
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 // Everybody's start, so that each rank can compute what all should hold.
@@ -258,4 +258,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, SlowLinkTest, testing::Values(Launch{&launcher
 INSTANTIATE_TEST_SUITE_P(Fabrics, DeathTest, testing::ValuesIn(launches({3, 5, 8}, true)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

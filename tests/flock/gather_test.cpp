@@ -3,7 +3,7 @@
 #include "flock/reference.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class GatherTest : public FlockTest {};
@@ -142,4 +142,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, GatherTest, testing::ValuesIn(launches({1, 2, 
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

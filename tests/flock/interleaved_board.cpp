@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace starling {
+namespace starling::flock {
 
 class InterleavedFabric final : public Fabric, public Board {
  public:
@@ -19,7 +19,7 @@ class InterleavedFabric final : public Fabric, public Board {
     throw std::logic_error("only a board");
   }
   std::optional<Arrival> poll(Rank) override { return std::nullopt; }
-  std::uint32_t ticket() const override { return 0; }
+  std::uint32_t wake_count() const override { return 0; }
   void nudge() override {}
   std::uint64_t expose(std::size_t) override { throw std::logic_error("only a board"); }
   void withdraw(std::uint64_t, std::size_t) override {}
@@ -46,9 +46,9 @@ class InterleavedFabric final : public Fabric, public Board {
     return found == all_.announced_.end() ? -1 : found->second;
   }
   void retire(std::uint64_t) override {}
-  void publish(const Waiting&) override {}
-  Waiting waiting(Rank) const override { return {}; }
-  Posted posted(Rank) const override { return {}; }
+  void publish(const WaitStatus&) override {}
+  WaitStatus waiting(Rank) const override { return {}; }
+  LastPost posted(Rank) const override { return {}; }
 
  private:
   Interleaving& all_;
@@ -95,4 +95,4 @@ void Interleaving::draw() {
   changed_.notify_all();
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -9,7 +9,7 @@
 
 #include "starling/fabric/fabric.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// Runs several ranks one board access at a time, in an order drawn from a seed: whatever the threads do, the
 /// same seed gives the same interleaving. A rank can be killed between two accesses.
@@ -38,4 +38,4 @@ class Interleaving {
   std::map<std::pair<Rank, std::uint64_t>, Step> announced_;  // by rank and flock
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -10,7 +10,7 @@
 
 // What a process makes of the variables that launchers set.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -180,7 +180,7 @@ TEST(JoinErrors, AShortTokenIsRefused) {
        {"STARLING_JOB", "guess me"},
        {"STARLING_FABRIC", "c10d"},
        {"STARLING_STORE", "127.0.0.1:1"}},
-      [] { return error_of_join().find("has 8 characters; give it at least 16") != std::string::npos; })));
+      [] { return error_of_join().find("has 8 characters; it needs at least 16") != std::string::npos; })));
 }
 
 TEST(JoinErrors, SayWhatANewcomerNeeds) {
@@ -207,4 +207,4 @@ TEST(JoinErrors, TheTimeoutBoundsJoiningAndWaiting) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -9,7 +9,7 @@
 #include "starling/flock/flock.h"
 #include "starling/kernel/combine.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kCount = 2'300'017;  // floats: nine parts, the last one short
@@ -55,7 +55,7 @@ TEST_P(LongAverageTest, TheBitsAreThoseOfOnePass) {
     const auto ends = run([&](Flock& flock) {
       flock.set_schedule(spec);
       const Exchange exchange = flock.schedule()->exchange(0, flock.rank());
-      require(LongAverage::suits(exchange, {{const_block(start_of(0)), nullptr, 0}}), "not long enough");
+      require(LongAverage::suits(exchange, {{const_buffer_of(start_of(0)), {}, 0}}), "not long enough");
       const std::vector<float> expected = mixed(exchange, flock.rank());
       std::vector<float> x = start_of(flock.rank());
       std::vector<float> out(kCount);
@@ -167,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, LongAverageDeathTest, testing::ValuesIn(launch
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -8,7 +8,7 @@
 
 // What errors say of an operation: the user's call, its step where it counts any, and what to do.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using namespace std::chrono_literals;
@@ -85,4 +85,4 @@ TEST(MessageTextTest, InternalNamesReadAsTheUsersCall) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -4,7 +4,7 @@
 
 #include "fabric/forwarding.h"
 
-namespace starling {
+namespace starling::flock {
 
 /// Counts the bytes that would travel over a network: those this rank posts, and those that come.
 class MeteredFabric final : public ForwardingFabric {
@@ -25,4 +25,4 @@ class MeteredFabric final : public ForwardingFabric {
   }
 };
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -1,7 +1,7 @@
 #include "flock/reference.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class MismatchTest : public FlockTest {
@@ -293,4 +293,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, GroupMismatchTest, testing::ValuesIn(launches(
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -4,7 +4,7 @@
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class NeighborTest : public FlockTest {};
@@ -160,9 +160,8 @@ TEST_P(NeighborTest, GroupsOfTensorsOfMixedTypes) {
         std::vector<float> none;
         auto shorts = start_block<BFloat16>(flock.rank(), 1, 3);
         auto floats = start_block<float>(flock.rank(), 1001, 4);
-        std::vector<MutableBlock> tensors = {mutable_block(halves), mutable_block(doubles),
-                                             mutable_block(none), mutable_block(shorts),
-                                             mutable_block(floats)};
+        std::vector<Buffer> tensors = {buffer_of(halves), buffer_of(doubles), buffer_of(none),
+                                       buffer_of(shorts), buffer_of(floats)};
         if (step % 2 == 0) {
           flock.neighbor_allreduce_group(tensors);
         } else {
@@ -285,4 +284,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, NeighborTest, testing::ValuesIn(launches({1, 2
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -5,7 +5,7 @@
 #include "flock/reference.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class OperationsTest : public FlockTest {};
@@ -208,8 +208,7 @@ TEST_P(OperationsTest, Broadcasts) {
       auto bytes = start_block<std::uint8_t>(flock.rank(), 3, 1);
       auto doubles = start_block<double>(flock.rank(), 1001, 2);
       auto halves = start_block<Half>(flock.rank(), 5, 3);
-      flock.broadcast_group(std::vector{mutable_block(bytes), mutable_block(doubles), mutable_block(halves)},
-                            root);
+      flock.broadcast_group(std::vector{buffer_of(bytes), buffer_of(doubles), buffer_of(halves)}, root);
       require(same_bits(bytes, start_block<std::uint8_t>(root, 3, 1)) &&
                   same_bits(doubles, start_block<double>(root, 1001, 2)) &&
                   same_bits(halves, start_block<Half>(root, 5, 3)),
@@ -262,4 +261,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, OperationsTest, testing::ValuesIn(launches({1,
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -5,7 +5,7 @@
 #include "flock/reference.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class OrderTest : public FlockTest {};
@@ -336,4 +336,4 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, OrderTest, testing::ValuesIn(launches({1, 2, 3
                          launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

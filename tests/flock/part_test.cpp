@@ -10,7 +10,7 @@
 
 // Parts of a flock: split, group, machines.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class PartTest : public FlockTest {};
@@ -259,4 +259,4 @@ TEST(PartDeathTest, AHundredPartsAtOnceGoOnWithoutTheDead) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

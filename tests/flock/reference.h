@@ -12,7 +12,7 @@
 
 // What operations should give, computed the slow way: every rank makes up every rank's input.
 
-namespace starling {
+namespace starling::flock {
 
 /// Calls f(std::type_identity<E>{}) for the element types.
 template <typename F>
@@ -156,4 +156,4 @@ void require_same_everywhere(Flock& flock, const std::vector<E>& block, const st
     require(other == static_cast<std::int64_t>(hash), what + ": not the same bits on every rank");
 }
 
-}  // namespace starling
+}  // namespace starling::flock

@@ -10,7 +10,7 @@
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 // Hops from one rank to all others on a round of a schedule.
@@ -299,7 +299,7 @@ TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
           const auto r = static_cast<std::size_t>(flock.rank());
           Relay relay = flock.relay(tree, "relay", options);
           std::vector<double> x(7, static_cast<double>(r) + 0.1);
-          relay.set_reference(const_block(x));
+          relay.set_reference(const_buffer_of(x));
           steps(relay, x, 0, saved);
           memories[r] = relay.memory();
           values[r] = x;
@@ -309,7 +309,7 @@ TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
         run([&](Flock& flock) {
           const auto r = static_cast<std::size_t>(flock.rank());
           Relay relay = flock.relay(tree, "relay", options);
-          relay.set_reference(const_block(std::vector<double>(7, -1e6)));
+          relay.set_reference(const_buffer_of(std::vector<double>(7, -1e6)));
           relay.remember(memories[r]);
           require(relay.memory().filled == memories[r].filled &&
                       relay.memory().reference == memories[r].reference,
@@ -379,7 +379,7 @@ TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
     flock.set_timeout(std::chrono::seconds(20));
     Relay relay = flock.relay("chain", "relay", {.missing = Missing::reference});
     const std::vector<double> start = {-100};
-    relay.set_reference(const_block(start));
+    relay.set_reference(const_buffer_of(start));
     bool filled = false;
     for (Step step = 0; step < 400; ++step) {
       std::vector<double> x = {static_cast<double>(step)};
@@ -394,4 +394,4 @@ TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

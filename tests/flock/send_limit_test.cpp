@@ -6,7 +6,7 @@
 
 // What a receiver has not read is bounded.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kLimit = 1 << 20;
@@ -72,4 +72,4 @@ TEST(SendLimit, OneMessageLongerThanTheLimitGoesAndTheDeadHoldNobodyUp) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

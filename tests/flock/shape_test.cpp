@@ -3,11 +3,11 @@
 
 // Callers that know shapes give a number for each: ranks whose numbers differ are told, though counts agree.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 Pieces shaped(std::vector<float>& x, std::uint32_t shape) {
-  return {{{DType::float32, x.data(), x.size(), shape}, x.data(), 0}};
+  return {{{DType::float32, x.data(), x.size(), shape}, buffer_of(x), 0}};
 }
 
 Room into(std::vector<float>& x) {
@@ -23,27 +23,30 @@ using Start = std::function<Pending(Flock& flock, std::vector<float>& x, std::ve
 const std::vector<std::pair<std::string, Start>> kOperations = {
     {"allreduce",
      [](Flock& flock, auto& x, auto&, std::uint32_t shape, const char* name) {
-       return flock.start_allreduce(shaped(x, shape), Reduction::sum, name);
+       return ByteOperations(flock).allreduce(shaped(x, shape), Reduction::sum, name);
      }},
-    {"broadcast", [](Flock& flock, auto& x, auto&, std::uint32_t shape,
-                     const char* name) { return flock.start_broadcast(shaped(x, shape), 0, name); }},
+    {"broadcast",
+     [](Flock& flock, auto& x, auto&, std::uint32_t shape, const char* name) {
+       return ByteOperations(flock).broadcast(shaped(x, shape), 0, name);
+     }},
     {"allgather",
      [](Flock& flock, auto& x, auto& out, std::uint32_t rows, const char* name) {
-       return flock.start_allgather({DType::float32, x.data(), x.size(), rows}, into(out), name);
+       return ByteOperations(flock).allgather({DType::float32, x.data(), x.size(), rows}, into(out), name);
      }},
     {"neighbor_allgather",
      [](Flock& flock, auto& x, auto& out, std::uint32_t rows, const char* name) {
-       return flock.start_neighbor_allgather({DType::float32, x.data(), x.size(), rows}, into(out), name);
+       return ByteOperations(flock).neighbor_allgather({DType::float32, x.data(), x.size(), rows}, into(out),
+                                                       name);
      }},
     {"neighbor_allreduce",
      [](Flock& flock, auto& x, auto&, std::uint32_t shape, const char* name) {
-       return flock.start_neighbor_allreduce(shaped(x, shape), {}, name);
+       return ByteOperations(flock).neighbor_allreduce(shaped(x, shape), {}, name);
      }},
     {"with weights",
      [](Flock& flock, auto& x, auto&, std::uint32_t shape, const char* name) {
        const Rank other = 1 - flock.rank();
-       return flock.start_neighbor_allreduce(shaped(x, shape), {},
-                                             Weighted{0.5, {{{other, 0.5}}}, {{{other, 1}}}}, name);
+       return ByteOperations(flock).neighbor_allreduce(shaped(x, shape), {},
+                                                       Weighted{0.5, {{{other, 0.5}}}, {{{other, 1}}}}, name);
      }},
 };
 
@@ -71,13 +74,14 @@ TEST_P(ShapeTest, RootsAndReductionsAreStillNamed) {
   run([](Flock& flock) {
     std::vector<float> x(6, 1.0F);
     const auto rank = static_cast<std::uint32_t>(flock.rank());
-    std::string text =
-        message_of<Mismatch>([&] { flock.start_broadcast(shaped(x, 77), flock.rank(), "roots").wait(); });
+    std::string text = message_of<Mismatch>(
+        [&] { ByteOperations(flock).broadcast(shaped(x, 77), flock.rank(), "roots").wait(); });
     require(text.find("root 0, shape 0000004d") != std::string::npos, text);
     require(text.find("root 1, shape 0000004d") != std::string::npos, text);
     flock.barrier();
     text = message_of<Mismatch>([&] {
-      flock.start_allreduce(shaped(x, 77 + rank), rank == 0 ? Reduction::sum : Reduction::max, "kinds")
+      ByteOperations(flock)
+          .allreduce(shaped(x, 77 + rank), rank == 0 ? Reduction::sum : Reduction::max, "kinds")
           .wait();
     });
     require(text.find("sum, shape 0000004d") != std::string::npos, text);
@@ -89,4 +93,4 @@ TEST_P(ShapeTest, RootsAndReductionsAreStillNamed) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, ShapeTest, testing::ValuesIn(launches({2}, false)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

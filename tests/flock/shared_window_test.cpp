@@ -8,7 +8,7 @@
 
 // Windows whose values all ranks change, progress and age.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class SharedWindowTest : public FlockTest {};
@@ -19,7 +19,7 @@ TEST_P(SharedWindowTest, MeetingHalfWayKeepsTheSum) {
     const Rank n = flock.size();
     flock.set_schedule("complete");
     std::vector<double> x(100, 1.0 * flock.rank());
-    Window window = flock.win_create(x, "x", {.shared = true});
+    Window window = flock.create_window(x, "x", {.shared = true});
     std::vector<double> now(x.size());
     std::vector<double> moved(x.size());
     const auto meet = [&](Rank other) {
@@ -53,7 +53,7 @@ TEST_P(SharedWindowTest, StoreReplacesAndOthersAreSeenThere) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<float> x = {1};
-    Window window = flock.win_create(x, "x", {.shared = true});
+    Window window = flock.create_window(x, "x", {.shared = true});
     const float mine = 10.0F * static_cast<float>(flock.rank());
     window.store(&mine);
     flock.barrier();
@@ -75,7 +75,7 @@ TEST_P(SharedWindowTest, StoreReplacesAndOthersAreSeenThere) {
 TEST_P(SharedWindowTest, OtherWindowsHaveNoSuchValues) {
   run([](Flock& flock) {
     std::vector<float> x = {1};
-    Window window = flock.win_create(x, "x");
+    Window window = flock.create_window(x, "x");
     const std::string text = message_of<InvalidArgument>([&] { window.load(x.data()); });
     require(text.find("only a window made as shared") != std::string::npos, text);
   });
@@ -86,7 +86,7 @@ TEST_P(SharedWindowTest, TellsHowOldDepositsAre) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<double> x = {1};
-    Window window = flock.win_create(x, "x", {.zero = true});
+    Window window = flock.create_window(x, "x", {.zero = true});
     window.set_progress(3);
     window.put();
     window.set_progress(8);
@@ -107,7 +107,7 @@ TEST_P(SharedWindowTest, ClearedSlotsAreEmpty) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<double> x = {1};
-    Window window = flock.win_create(x, "x");
+    Window window = flock.create_window(x, "x");
     flock.barrier();
     window.clear();
     window.update_then_collect();
@@ -120,7 +120,7 @@ TEST_P(SharedWindowTest, FollowsAScheduleOfItsOwn) {
     if (flock.size() < 3) return;
     flock.set_schedule("ring");
     std::vector<double> x = {1};
-    Window window = flock.win_create(x, "x", {.schedule = make_schedule("star", flock.size())});
+    Window window = flock.create_window(x, "x", {.schedule = make_schedule("star", flock.size())});
     const std::size_t expected = flock.rank() == 0 ? static_cast<std::size_t>(flock.size() - 1) : 1;
     require(window.sources().size() == expected, "the star's neighbours");
     require(flock.has_window("x") && !flock.has_window("y"), "windows by name");
@@ -130,4 +130,4 @@ TEST_P(SharedWindowTest, FollowsAScheduleOfItsOwn) {
 INSTANTIATE_TEST_SUITE_P(Sizes, SharedWindowTest, testing::ValuesIn(launches({1, 2, 4}, false)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -10,7 +10,7 @@
 
 // Peers from whom nothing comes.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -95,7 +95,7 @@ TEST(SlowMessages, EveryPartOfOneBeginsTheWaitAnew) {
 class Out final : public ForwardingFabric {
  public:
   using ForwardingFabric::ForwardingFabric;
-  std::string exclusion() const override { return out ? "rank 0 was evicted" : ""; }
+  std::string exclusion_reason() const override { return out ? "rank 0 was evicted" : ""; }
   std::atomic<bool> out{false};
 };
 
@@ -114,4 +114,4 @@ TEST(Exclusion, EndsWaitsAndFurtherOperations) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -9,7 +9,7 @@
 
 // SIGKILL and SIGSTOP at random moments.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
@@ -70,4 +70,4 @@ TEST(SoakTest, HugeMessages) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

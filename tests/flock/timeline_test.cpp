@@ -17,7 +17,7 @@
 
 // What flocks write down: timelines, and flights with the errors that want one.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 using nlohmann::json;
@@ -36,7 +36,7 @@ std::vector<RankEnd> processes(Rank size, const FlockBody& body) {
 
 json merged(const std::string& file) {
   std::ostringstream out;
-  write_chrome_trace(out, read_timeline(file));
+  report::write_chrome_trace(out, read_timeline(file));
   return json::parse(out.str()).at("traceEvents");
 }
 
@@ -116,12 +116,12 @@ TEST(FlockTimeline, TellsEveryKindOfOperation) {
     slow.wait();
     flock.send(x, other, "letter");
     flock.recv(x, other, "letter");
-    auto window = flock.win_create(x, "window");
+    auto window = flock.create_window(x, "window");
     window.put();
     window.accumulate();
     window.get();
     window.update();
-    flock.win_free(std::move(window));
+    window.free();
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
   const json events = merged(folder.path("t"));
@@ -162,19 +162,45 @@ TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
   const std::string late = folder.read("flight-0.txt");
   EXPECT_THAT(late, HasSubstr("never waited"));
-  EXPECT_THAT(late, HasSubstr("together (all-reduce, step 0) with ranks 1, 2: ended\n"));
-  EXPECT_THAT(late, HasSubstr("never (receive, step 0) with rank 2: FAILED\n"));
+  EXPECT_THAT(late, HasSubstr("together (all-reduce) with ranks 1, 2: ended\n"));
+  EXPECT_THAT(late, HasSubstr("never (receive) with rank 2: FAILED\n"));
   const std::string lost = folder.read("flight-1.txt");
   EXPECT_THAT(lost, HasSubstr("rank 2 is lost"));
-  EXPECT_THAT(lost, HasSubstr("from the dead (receive, step 0) with rank 2: FAILED\n"));
+  EXPECT_THAT(lost, HasSubstr("from the dead (receive) with rank 2: FAILED\n"));
   EXPECT_EQ(folder.read("flight-2.txt"), "");
+}
+
+// As the error messages do: what the user called, and the training step, not the schedule's.
+TEST(FlockFlight, ShowsTheCallOfTheUserWithItsStep) {
+  const RecordFolder folder;
+  const Variable where("STARLING_FLIGHT", folder.path(""));
+  const auto ends = processes(2, [](Flock& flock) {
+    const auto call = std::make_shared<UserCall>();
+    call->call = "Trainer::step()";
+    call->part = "bucket 3";
+    flock.set_user_call("trainer/0", call);
+    std::vector<float> x(10, 1);
+    flock.neighbor_allreduce(x, "mine");
+    call->step = 40;
+    flock.neighbor_allreduce(x, "trainer/0/mix");
+    call->step = 41;
+    if (flock.rank() == 1) return;
+    message_of<PeerLost>([&] { flock.recv(x, 1, "trainer/0/mix"); });
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+  const std::string text = folder.read("flight-0.txt");
+  EXPECT_THAT(text, HasSubstr(" mine (neighbour average, step 0) with rank 1: ended\n"));
+  EXPECT_THAT(text,
+              HasSubstr(" Trainer::step(), bucket 3 (neighbour average, step 40) with rank 1: ended\n"));
+  EXPECT_THAT(text, HasSubstr(" Trainer::step(), bucket 3 (receive, step 41) with rank 1: FAILED\n"));
+  EXPECT_THAT(text, Not(HasSubstr("trainer/0")));
 }
 
 TEST(FlockLog, JoiningRefusesUnknownLevels) {
   const Variable level("STARLING_LOG", "loud");
   EXPECT_EQ(message_of<InvalidArgument>([] { join(); }),
-            "STARLING_LOG=loud is none of quiet, normal, info, debug");
+            "STARLING_LOG=loud is invalid; valid: quiet, normal, info, debug");
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -18,7 +18,7 @@
 
 // Membership after deaths: everybody does a step in the same view, and what is computed is always an average.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 TEST(MembershipTest, AllDoAStepInTheSameViewHoweverTheyInterleave) {
@@ -264,4 +264,4 @@ TEST(KillTest, GoingOnAfterErrorsKeepsNoMemory) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

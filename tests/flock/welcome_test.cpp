@@ -11,7 +11,7 @@
 #include "starling/topology/registry.h"
 
 // Processes that come later. A test's ranks are numbered members first; STARLING_TEST_FABRIC=c10d or hybrid.
-namespace starling {
+namespace starling::flock {
 namespace {
 
 /// A number that the test's processes share.
@@ -222,8 +222,9 @@ class LongWelcomeTest : public WelcomeTest {};
 // The new group does not come about, the old one goes on, and the next attempt succeeds.
 TEST_P(LongWelcomeTest, AMemberDiesInTheMiddle) {
   const auto ends = ends_of(3, 1, [](Flock& flock) {
-    const bool later = flock.entered();
-    if (!later) {
+    if (flock.entered()) {
+      flock.set_schedule("ring");
+    } else {
       const Rank before = flock.rank();
       while (flock.newcomers() == 0)
         flock = flock.welcome([&](Rank size) {
@@ -243,11 +244,11 @@ INSTANTIATE_TEST_SUITE_P(Newcomers, LongWelcomeTest, testing::ValuesIn(launches_
 
 TEST(Welcome, NeedsAFabricWithADoor) {
   launchers().front().run(1, [](const std::shared_ptr<Fabric>& fabric) {
-    if (fabric->door() != nullptr) return;
+    if (fabric->admission() != nullptr) return;
     const std::string text = message_of<InvalidArgument>([&] { Flock(fabric).welcome(); });
     EXPECT_THAT(text, testing::HasSubstr("c10d and hybrid(c10d)"));
   });
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -10,7 +10,7 @@
 // Windows under SIGKILL and SIGSTOP at random moments: nothing is lost or counted twice among the living,
 // what the dead gave is there whole or not at all, mutexes come free, and nobody hangs.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::size_t kMostRanks = 8;
@@ -57,8 +57,8 @@ class Trader {
         news_(n_ * rows_),
         seen_(n_ * rows_),
         last_heard_(n_),
-        give_(flock.win_create(purse_, "give", {.zero = true, .readable = seed % 2 == 0})),
-        tell_(flock.win_create(news_, "tell")) {}
+        give_(flock.create_window(purse_, "give", {.zero = true, .readable = seed % 2 == 0})),
+        tell_(flock.create_window(news_, "tell")) {}
 
   void trade() {
     const std::vector<void (Trader::*)()> deeds = {&Trader::give, &Trader::give, &Trader::collect,
@@ -115,7 +115,7 @@ class Trader {
 
   void hear() {
     for (const Rank source : tell_.sources()) {
-      tell_.update_into(mutable_block(seen_), 0, {{source, 1}});
+      tell_.update_into(buffer_of(seen_), 0, {{source, 1}});
       for (const std::int64_t value : seen_) require(value == seen_[0], "torn news");
       std::int64_t& last = last_heard_[static_cast<std::size_t>(source)];
       require(seen_[0] >= last, "old news after new");
@@ -212,4 +212,4 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

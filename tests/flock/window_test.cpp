@@ -11,7 +11,7 @@
 #include "flock/flock_fixture.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 class WindowTest : public FlockTest {};
@@ -21,7 +21,7 @@ TEST_P(WindowTest, PutsAreAveragedByUpdates) {
     const Rank n = flock.size();
     flock.set_schedule("ring");
     std::vector<double> x(1000, 1.0 * flock.rank());
-    Window window = flock.win_create(x, "x");
+    Window window = flock.create_window(x, "x");
     require(window.sources().size() == static_cast<std::size_t>(std::min(n - 1, 2)), "sources");
     window.put();
     flock.barrier();
@@ -37,11 +37,11 @@ TEST_P(WindowTest, PutsAreAveragedByUpdates) {
     std::vector<double> y(1000);
     Window::Weights ones;
     for (const Rank source : window.sources()) ones[source] = 1;
-    window.update_into(mutable_block(y), 0, ones);
+    window.update_into(buffer_of(y), 0, ones);
     double sum = 0;
     for (const Source& source : exchange.sources) sum += source.rank;
     for (const double value : y) require(std::abs(value - sum) < 1e-12, "update_into");
-    flock.win_free(std::move(window));
+    window.free();
   });
 }
 
@@ -49,9 +49,9 @@ TEST_P(WindowTest, BeginsWithMyTensorOrEmpty) {
   run([](Flock& flock) {
     flock.set_schedule("exponential");
     std::vector<float> x = {5.0F + static_cast<float>(flock.rank())};
-    Window full = flock.win_create(x, "full");
+    Window full = flock.create_window(x, "full");
     std::vector<float> y = x;
-    Window empty = flock.win_create(y, "empty", {.zero = true});
+    Window empty = flock.create_window(y, "empty", {.zero = true});
     full.update();
     require(std::abs(x[0] - (5.0F + static_cast<float>(flock.rank()))) < 1e-6F, "filled with my tensor");
     empty.update_then_collect();
@@ -64,7 +64,7 @@ TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<double> x = {10.0 * flock.rank()};
-    Window window = flock.win_create(x, "x", {.zero = true});
+    Window window = flock.create_window(x, "x", {.zero = true});
     Window::Weights halves;
     for (const Rank source : window.sources()) halves[source] = 0.5;
     window.get(halves);
@@ -92,7 +92,7 @@ TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
     const Rank n = flock.size();
     std::mt19937 random(static_cast<unsigned>(flock.rank()) + 7);
     std::vector<double> x(500, 1.0 + flock.rank());
-    Window window = flock.win_create(x, "mass", {.zero = true, .readable = false});
+    Window window = flock.create_window(x, "mass", {.zero = true, .readable = false});
     flock.barrier();
     for (int round = 0; round < 300; ++round) {
       const auto destinations = window.destinations();
@@ -119,13 +119,13 @@ TEST_P(WindowTest, WhatIsPutIsSeenWhole) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<std::int64_t> x(20'000, flock.rank());
-    Window window = flock.win_create(x, "whole");
+    Window window = flock.create_window(x, "whole");
     std::vector<std::int64_t> seen(x.size());
     for (int round = 0; round < 60; ++round) {
       std::fill(x.begin(), x.end(), round * 1000 + flock.rank());
       window.put();
       for (const Rank source : window.sources()) {
-        window.update_into(mutable_block(seen), 1, {{source, 1}});
+        window.update_into(buffer_of(seen), 1, {{source, 1}});
         const std::int64_t theirs = seen[0] - x[0];
         for (const std::int64_t value : seen) require(value - x[0] == theirs, "torn");
         const std::int64_t who = theirs % 1000;
@@ -139,7 +139,7 @@ TEST_P(WindowTest, AMutexIsHeldByOne) {
   run([](Flock& flock) {
     flock.set_schedule("complete");
     std::vector<std::int64_t> counter(1);
-    Window window = flock.win_create(counter, "counter", {.zero = true});
+    Window window = flock.create_window(counter, "counter", {.zero = true});
     // Read, add one, write back, under rank 0's mutex: no increment may be lost.
     for (int k = 0; k < 50; ++k) {
       const auto lock = window.mutex({0});
@@ -166,7 +166,7 @@ TEST_P(WindowTest, WhoWaitsForAMutexMayGiveUp) {
   run([](Flock& flock) {
     if (flock.size() == 1) return;
     std::vector<double> x(3);
-    Window window = flock.win_create(x, "x");
+    Window window = flock.create_window(x, "x");
     if (flock.rank() == 1) {
       const auto lock = window.mutex();
       flock.barrier("held");
@@ -194,12 +194,12 @@ TEST_P(WindowTest, AreFoundAndFreedByName) {
       require(text.find(part) != std::string::npos, text);
     };
     refused("there is no window 'x' in this flock; there are: none", [&] { flock.window("x"); });
-    flock.win_create(x, "x");  // nobody keeps the handle
-    Window second = flock.win_create(y, "y");
+    flock.create_window(x, "x");  // nobody keeps the handle
+    Window second = flock.create_window(y, "y");
     refused("there is no window 'z' in this flock; there are: x, y", [&] { flock.window("z"); });
-    refused("there is no window 'z'", [&] { flock.win_free("z"); });
+    refused("there is no window 'z'", [&] { flock.window("z").free(); });
     refused("a window 'x' already; free it first or choose a name that is not one of: x, y",
-            [&] { flock.win_create(y, "x"); });
+            [&] { flock.create_window(y, "x"); });
     // It is the same window.
     flock.window("x").set_p(3);
     require(flock.window("x").p() == 3 && second.p() == 1, "p");
@@ -207,17 +207,17 @@ TEST_P(WindowTest, AreFoundAndFreedByName) {
     flock.barrier();
     for (const Rank source : flock.window("x").sources())
       require(flock.window("x").version(source) == 1, "version");
-    flock.win_free("x");
+    flock.window("x").free();
     refused("there are: y", [&] { flock.window("x"); });
-    Window again = flock.win_create(x, "x", {.zero = true});  // of the old one nothing is left
+    Window again = flock.create_window(x, "x", {.zero = true});  // of the old one nothing is left
     again.update_then_collect();
     require(x[0] == 1 && again.p() == 1, "a new window");
     // A part of a flock has names of its own.
     Flock part = flock.split(0);
-    part.win_create(y, "x").set_p(7);
+    part.create_window(y, "x").set_p(7);
     require(flock.window("x").p() == 1 && part.window("x").p() == 7, "another flock's");
-    flock.win_free(std::move(second));
-    flock.win_free("x");
+    second.free();
+    flock.window("x").free();
     refused("there are: none", [&] { flock.window("y"); });
   });
 }
@@ -227,7 +227,7 @@ TEST_P(WindowTest, AHandleKeepsItsFlock) {
     std::vector<double> x = {1.0 * flock.rank()};
     const auto made = [&] {
       Flock part = flock.split(0);
-      return part.win_create(x, "x", {.zero = true});
+      return part.create_window(x, "x", {.zero = true});
     };
     Window window = made();
     window.accumulate();
@@ -245,8 +245,8 @@ TEST_P(WindowTest, MistakesSayWhatIsValid) {
     flock.set_schedule("ring");
     std::vector<float> x(3);
     std::vector<std::int32_t> whole(3);
-    Window window = flock.win_create(x, "x", {.readable = false});
-    Window integers = flock.win_create(whole, "integers");
+    Window window = flock.create_window(x, "x", {.readable = false});
+    Window integers = flock.create_window(whole, "integers");
     require(message_of<InvalidArgument>([&] {
               window.put(Window::Weights{{flock.rank(), 1.0}});
             }).find("is not one of this window's destinations: ") != std::string::npos,
@@ -261,7 +261,7 @@ TEST_P(WindowTest, MistakesSayWhatIsValid) {
     }
     flock.set_schedule("od-equidyn(seed=1)");
     if (flock.size() > 2)
-      require(message_of<InvalidArgument>([&] { flock.win_create(x, "random"); }).find("new neighbours") !=
+      require(message_of<InvalidArgument>([&] { flock.create_window(x, "random"); }).find("new neighbours") !=
                   std::string::npos,
               "random");
     flock.barrier();
@@ -279,7 +279,7 @@ TEST_P(WindowMishapTest, AStoppedRankDelaysNobodyAndLosesNothing) {
     flock.set_schedule("complete");
     const Rank sleeper = flock.size() - 1;
     std::vector<double> x(5000, 1.0);
-    Window window = flock.win_create(x, "mass", {.zero = true, .readable = false});
+    Window window = flock.create_window(x, "mass", {.zero = true, .readable = false});
     std::vector<std::int64_t> pids = flock.allgather(std::vector<std::int64_t>{getpid()});
     flock.barrier();
     if (flock.rank() == 0) {
@@ -320,7 +320,7 @@ TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
     const Rank victim = flock.size() - 1;
     std::vector<std::int64_t> x(20'000);
     std::vector<std::int64_t> word(1);
-    Window window = flock.win_create(x, "whole");
+    Window window = flock.create_window(x, "whole");
     if (flock.rank() == victim) {
       const pid_t me = getpid();
       const auto held = window.mutex({0, 1});
@@ -344,7 +344,7 @@ TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
     std::vector<std::int64_t> seen(x.size());
     const auto until = std::chrono::steady_clock::now() + 200ms;
     while (std::chrono::steady_clock::now() < until) {
-      window.update_into(mutable_block(seen), 0, {{victim, 1}});
+      window.update_into(buffer_of(seen), 0, {{victim, 1}});
       for (const std::int64_t value : seen) require(value == seen[0], "torn");
     }
     require(seen[0] > 0, "nothing was put");
@@ -362,7 +362,7 @@ TEST_P(WindowMishapTest, WhoNeedsAStoppedRankWaitsAtMostTheTimeout) {
     flock.set_schedule("complete");
     const Rank sleeper = flock.size() - 1;
     std::vector<std::int64_t> x(300'000, 1);
-    Window window = flock.win_create(x, "x", {.zero = true, .shared = true});
+    Window window = flock.create_window(x, "x", {.zero = true, .shared = true});
     const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
     std::vector<std::int64_t> put(1);
     if (flock.rank() == 0) {
@@ -396,7 +396,7 @@ TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
     const Rank victim = flock.size() - 1;
     flock.set_schedule("complete");
     std::vector<double> x = {1};
-    Window window = flock.win_create(x, "x", {.zero = true, .shared = true});
+    Window window = flock.create_window(x, "x", {.zero = true, .shared = true});
     if (flock.rank() == victim) kill(getpid(), SIGKILL);
     while (window.alive(victim)) usleep(1000);
     window.put();  // goes nowhere, and to the others
@@ -420,4 +420,4 @@ TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, WindowMishapTest, testing::ValuesIn(launches({3, 5}, true)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

@@ -3,12 +3,13 @@
 
 #include "flock/flock_fixture.h"
 #include "flock/metered_fabric.h"
+#include "starling/flock/neighbor_exchanger.h"
 #include "starling/flock/reduce_rounds.h"
 #include "starling/topology/registry.h"
 
 // What would travel over a network, counted at the fabric: nobody is sent what it does not read.
 
-namespace starling {
+namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
@@ -135,13 +136,13 @@ TEST_P(WireBytesTest, WhatIsCountedIsWhatIsPosted) {
                      [&] { flock.neighbor_allreduce(x); });
     }
     // Of two blocks in outgoing memory one lane takes one.
-    Rounds rounds = flock.rounds(make_schedule("ceca", flock.size()), "two blocks");
+    NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ceca", flock.size()), "two blocks");
     for (Step step = 0; step < 2; ++step) {
       Outgoing memory = flock.outgoing_bytes(2 * kBytes);
       auto* blocks = reinterpret_cast<float*>(memory.bytes().data());
       std::fill_n(blocks, 2 * kCount, 1.0F);
-      const Pieces pieces = {{{DType::float32, blocks, kCount}, nullptr, 0},
-                             {{DType::float32, blocks + kCount, kCount}, nullptr, kBytes}};
+      const Pieces pieces = {{{DType::float32, blocks, kCount}, {}, 0},
+                             {{DType::float32, blocks + kCount, kCount}, {}, kBytes}};
       metered.expect(heard_by("ceca", flock, step) * kBytes, "two blocks",
                      [&] { rounds.start(pieces, std::move(memory)).wait(); });
     }
@@ -150,7 +151,7 @@ TEST_P(WireBytesTest, WhatIsCountedIsWhatIsPosted) {
       std::vector<float> y(840 * n, 1);
       std::uint64_t received = 0;
       for (const ReduceRound& round :
-           reduce_rounds(allreduce_way(way), static_cast<std::size_t>(flock.rank()), n, y.size()))
+           reduce_rounds(parse_allreduce_algorithm(way), static_cast<std::size_t>(flock.rank()), n, y.size()))
         for (const auto& receive : round.receives) received += (receive.end - receive.begin) * kFloat;
       metered.expect(received, way, [&] { flock.allreduce(y); });
     }
@@ -160,4 +161,4 @@ TEST_P(WireBytesTest, WhatIsCountedIsWhatIsPosted) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, WireBytesTest, testing::ValuesIn(launches({2, 4, 5}, false)), launch_name);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::flock

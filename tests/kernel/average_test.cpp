@@ -12,7 +12,7 @@
 
 // What averages promise in every kernel: equal values come back bit for bit, and the mean of the ranks stays.
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 class AverageTest : public EveryTarget {};
@@ -86,6 +86,15 @@ TEST_P(AverageTest, EqualValuesComeBackBitForBit) {
 }
 
 template <typename T>
+ConstBuffer read(const std::vector<T>& values) {
+  return {dtype_of<T>, values.data(), values.size()};
+}
+template <typename T>
+Buffer written(std::vector<T>& values) {
+  return {dtype_of<T>, values.data(), values.size()};
+}
+
+template <typename T>
 void check_equal_updates() {
   const std::vector<T> values = finite_values<T>();
   const std::vector<T> gradient(values.size(), T(0));
@@ -93,11 +102,10 @@ void check_equal_updates() {
     for (const auto& weights : weights_of_averages(n)) {
       const auto terms = terms_of(weights, values.data());
       std::vector<T> x(values.size());
-      sgd_update(dtype_of<T>, {terms, gradient.data(), 1, x.data(), nullptr, x.size()}, {}, nullptr, false);
+      sgd_update({terms, read(gradient), 1, written(x)}, {}, {}, false);
       ASSERT_TRUE(same_blocks(x, values)) << "sgd, " << n << " terms";
       std::vector<T> m(x.size()), v(x.size());
-      adam_update(dtype_of<T>, {terms, gradient.data(), 1, x.data(), nullptr, x.size()}, {}, m.data(),
-                  v.data(), 1);
+      adam_update({terms, read(gradient), 1, written(x)}, {}, written(m), written(v), 1);
       ASSERT_TRUE(same_blocks(x, values)) << "adam, " << n << " terms";
     }
 }
@@ -122,14 +130,13 @@ TEST_P(AverageTest, FusedUpdatesAverageAsCombineDoes) {
       for (std::size_t t = 0; t < n; ++t) terms.push_back({blocks[t].data(), weights[t]});
       const std::vector<float> gradient(kCount, 0.0F);
       std::vector<float> updated(kCount), combined(kCount);
-      sgd_update(DType::float32, {terms, gradient.data(), 1, updated.data(), nullptr, kCount}, {}, nullptr,
-                 false);
+      sgd_update({terms, read(gradient), 1, written(updated)}, {}, {}, false);
       combine(DType::float32, combined.data(), terms, kCount);
       ASSERT_TRUE(same_blocks(updated, combined)) << n;
     }
 }
 
-// x and everybody's messages are equal; the messages are x rounded.
+// x and all messages are equal; the messages are x rounded.
 TEST_P(AverageTest, EqualMessagesLeaveTheValuesBitForBit) {
   const std::vector<float> x = finite_values<float>();
   for (std::size_t n = 1; n <= 5; ++n) {
@@ -203,9 +210,8 @@ double drift(double own, int steps) {
       const Term terms[] = {{x[r].data(), own},
                             {x[(r + 1) % kRanks].data(), (1 - own) / 2},
                             {x[(r + kRanks - 1) % kRanks].data(), (1 - own) / 2}};
-      sgd_update(dtype_of<T>, {terms, updates[r].data(), 1, next[r].data(), nullptr, kCount},
-                 {.lr = 1, .momentum = 0, .dampening = 0, .weight_decay = 0, .nesterov = false}, nullptr,
-                 false);
+      sgd_update({terms, read(updates[r]), 1, written(next[r])},
+                 {.lr = 1, .momentum = 0, .dampening = 0, .weight_decay = 0, .nesterov = false}, {}, false);
     }
     x.swap(next);
   }
@@ -250,4 +256,4 @@ TEST_P(AverageTest, TermsWithoutWeightLeaveNoTrace) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -14,7 +14,7 @@
 
 // What the tests of kernels share: every instruction set, odd numbers, blocks at odd places.
 
-namespace starling {
+namespace starling::kernel {
 
 /// Runs a test once per instruction set of this processor.
 class EveryTarget : public testing::TestWithParam<Target> {
@@ -111,4 +111,4 @@ testing::AssertionResult same_blocks(const std::vector<T>& left, const std::vect
   return testing::AssertionSuccess();
 }
 
-}  // namespace starling
+}  // namespace starling::kernel

@@ -6,7 +6,7 @@
 #include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 class CombineAroundTest : public EveryTarget {};
@@ -108,4 +108,4 @@ TEST(CombineAroundErrorTest, OtherMessagesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

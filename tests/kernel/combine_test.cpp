@@ -6,7 +6,7 @@
 
 #include "blocks.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 using testing::HasSubstr;
@@ -230,4 +230,4 @@ TEST(CombineErrorTest, NothingIsTouchedWithoutElements) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -7,7 +7,7 @@
 #include "base/half_reference.h"
 #include "blocks.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 class ConvertTest : public EveryTarget {};
@@ -126,4 +126,4 @@ TEST(ConvertErrorTest, ACopyForEqualTypesAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 TEST(CopyTest, CopiesEverySizeAndAlignmentAndNothingElse) {
@@ -23,4 +23,4 @@ TEST(CopyTest, CopiesEverySizeAndAlignmentAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -10,7 +10,7 @@
 #include "starling/kernel/target.h"
 #include "starling/kernel/update.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -64,11 +64,11 @@ void check_updates(DType dtype, const std::string& target) {
     std::vector<T> first = m, second = v, third = sum;
     const Term own{x.data(), 1};
     bool nonfinite = false;
-    const Stride stride{{&own, 1}, gradient.data(), 1, out.data(), nullptr, kCount, &nonfinite};
-    if (kind == 0) sgd_update(dtype, stride, {.lr = 0.1, .momentum = 0.9}, first.data(), false);
-    if (kind == 1) adam_update(dtype, stride, {}, first.data(), second.data(), 1);
-    if (kind == 2)
-      accum_adam_update(dtype, stride, {}, first.data(), second.data(), third.data(), 1, 2, false);
+    const auto of = [&](std::vector<T>& values) { return Buffer(dtype, values.data(), kCount); };
+    const UpdatePass pass{{&own, 1}, of(gradient), 1, of(out), {}, &nonfinite};
+    if (kind == 0) sgd_update(pass, {.lr = 0.1, .momentum = 0.9}, of(first), false);
+    if (kind == 1) adam_update(pass, {}, of(first), of(second), 1);
+    if (kind == 2) accum_adam_update(pass, {}, of(first), of(second), of(third), 1, 2, false);
     return nonfinite;
   };
   for (const int kind : {0, 1, 2}) {
@@ -90,4 +90,4 @@ TEST(AllFinite, UpdatesTellOfResultsThatAreNot) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -6,7 +6,7 @@
 
 #include "blocks.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 class Int8Test : public EveryTarget {};
@@ -162,4 +162,4 @@ TEST_P(Int8Test, KeepsTheMeanOfTheFlock) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

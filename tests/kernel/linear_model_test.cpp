@@ -9,7 +9,7 @@
 #include "starling/base/random.h"
 #include "starling/kernel/target.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 using testing::HasSubstr;
@@ -166,4 +166,4 @@ TEST(LinearModel, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

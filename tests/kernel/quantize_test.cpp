@@ -5,7 +5,7 @@
 
 #include "blocks.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 class QuantizeTest : public EveryTarget {};
@@ -235,4 +235,4 @@ TEST_P(QuantizeTest, LevelsAreRoundedAsTheDrawSays) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

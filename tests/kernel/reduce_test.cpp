@@ -6,7 +6,7 @@
 
 #include "blocks.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 const DType kAll[] = {DType::float64, DType::float32, DType::float16, DType::bfloat16, DType::int64,
@@ -132,4 +132,4 @@ TEST(ReduceErrorTest, SaysWhatIsValid) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -6,7 +6,7 @@
 #include "blocks.h"
 #include "starling/kernel/dot.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 class SelectTest : public EveryTarget {};
@@ -69,4 +69,4 @@ TEST_P(SelectTest, TheDotProductHasOneOrder) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -4,7 +4,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 TEST(TargetTest, TheBestIsUsedUnlessATestAsksForAnother) {
@@ -24,4 +24,4 @@ TEST(TargetTest, AMissingOneIsRefused) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

@@ -8,7 +8,7 @@
 #include "blocks.h"
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::kernel {
 namespace {
 
 using testing::HasSubstr;
@@ -67,21 +67,17 @@ struct Placement {
   }
 };
 
-template <typename T>
-using Kernel = std::function<void(const Stride& stride, T* m, T* v, T* sum)>;
+using Kernel = std::function<void(const UpdatePass& pass, Buffer m, Buffer v, Buffer sum)>;
 
 /// What is left after a kernel; throws when it wrote where it must not.
 template <typename T>
-Numbers<T> after(const Numbers<T>& start, const Layout& layout, const Kernel<T>& kernel) {
+Numbers<T> after(const Numbers<T>& start, const Layout& layout, const Kernel& kernel) {
   Placement<T> placed(start);
   Placed<T>& x = layout.alias < placed.from.size() ? placed.from[layout.alias] : placed.separate;
-  const Stride stride{placed.terms,
-                      placed.gradient.data(),
-                      layout.gradient_scale,
-                      x.data(),
-                      layout.copy ? placed.copy.data() : nullptr,
-                      start.gradient.size()};
-  kernel(stride, placed.m.data(), placed.v.data(), placed.sum.data());
+  const auto of = [&](Placed<T>& one) { return Buffer(dtype_of<T>, one.data(), start.gradient.size()); };
+  const UpdatePass pass{placed.terms, of(placed.gradient), layout.gradient_scale, of(x),
+                        layout.copy ? of(placed.copy) : Buffer()};
+  kernel(pass, of(placed.m), of(placed.v), of(placed.sum));
   Numbers<T> end = start;
   end.x = x.values();
   end.m = placed.m.values();
@@ -141,7 +137,7 @@ class UpdateTest : public EveryTarget {
  protected:
   /// 1 to 6 terms, many lengths and layouts: near the rule, and the same bits as the plainest instructions.
   template <typename T>
-  void check(const Kernel<T>& kernel, const Rule& rule) {
+  void check_in(const Kernel& kernel, const Rule& rule) {
     std::uint64_t seed = 0;
     for (std::size_t terms = 1; terms <= 6; ++terms)
       for (const std::size_t count : {0U, 1U, 3U, 7U, 17U, 71U, terms < 4 ? 301U : 8193U}) {
@@ -158,12 +154,9 @@ class UpdateTest : public EveryTarget {
       }
   }
 
-  void check(const std::function<void(DType, const Stride&, void*, void*, void*)>& kernel, const Rule& rule) {
-    check<float>(
-        [&](const Stride& s, float* m, float* v, float* sum) { kernel(DType::float32, s, m, v, sum); }, rule);
-    check<double>(
-        [&](const Stride& s, double* m, double* v, double* sum) { kernel(DType::float64, s, m, v, sum); },
-        rule);
+  void check(const Kernel& kernel, const Rule& rule) {
+    check_in<float>(kernel, rule);
+    check_in<double>(kernel, rule);
   }
 };
 STARLING_ON_EVERY_TARGET(UpdateTest);
@@ -173,16 +166,15 @@ TEST_P(UpdateTest, SgdWithAndWithoutMomentum) {
        {SgdRule{0.1, 0, 0, 0, false}, SgdRule{0.1, 0, 0, 0.05, false}, SgdRule{0.05, 0.9, 0, 0, false},
         SgdRule{0.05, 0.8, 0.25, 0.1, false}, SgdRule{0.05, 0.9, 0, 0.1, true}})
     for (const bool first : {false, true})
-      check(
-          [&](DType dtype, const Stride& s, void* m, void*, void*) { sgd_update(dtype, s, rule, m, first); },
-          [&](Element& e) {
-            Exact d = e.g + rule.weight_decay * e.y;
-            if (rule.momentum != 0) {
-              e.m = first ? d : rule.momentum * e.m + (1 - rule.dampening) * d;
-              d = rule.nesterov ? d + rule.momentum * e.m : e.m;
-            }
-            return e.y - rule.lr * d;
-          });
+      check([&](const UpdatePass& pass, Buffer m, Buffer, Buffer) { sgd_update(pass, rule, m, first); },
+            [&](Element& e) {
+              Exact d = e.g + rule.weight_decay * e.y;
+              if (rule.momentum != 0) {
+                e.m = first ? d : rule.momentum * e.m + (1 - rule.dampening) * d;
+                d = rule.nesterov ? d + rule.momentum * e.m : e.m;
+              }
+              return e.y - rule.lr * d;
+            });
 }
 
 // Weight decay of either kind, and Adam's step from moments.
@@ -202,8 +194,7 @@ const std::vector<AdamRule> kAdamRules = {
 TEST_P(UpdateTest, AdamAndAdamW) {
   for (const AdamRule& rule : kAdamRules)
     for (const long t : {1L, 2L, 40L})
-      check([&](DType dtype, const Stride& s, void* m, void* v,
-                void*) { adam_update(dtype, s, rule, m, v, t); },
+      check([&](const UpdatePass& pass, Buffer m, Buffer v, Buffer) { adam_update(pass, rule, m, v, t); },
             [&](Element& e) {
               const Exact y = decayed(rule, e);
               e.m = rule.beta1 * e.m + (1 - static_cast<Exact>(rule.beta1)) * e.g;
@@ -215,8 +206,8 @@ TEST_P(UpdateTest, AdamAndAdamW) {
 TEST_P(UpdateTest, AccumAdamKeepsItsMomentsBetweenFolds) {
   for (const AdamRule& rule : kAdamRules)
     for (const bool fold : {false, true})
-      check([&](DType dtype, const Stride& s, void* m, void* v,
-                void* sum) { accum_adam_update(dtype, s, rule, m, v, sum, 3, 4, fold); },
+      check([&](const UpdatePass& pass, Buffer m, Buffer v,
+                Buffer sum) { accum_adam_update(pass, rule, m, v, sum, 3, 4, fold); },
             [&](Element& e) {
               const Exact y = decayed(rule, e);
               const Exact rest1 = 1 - static_cast<Exact>(rule.beta1);
@@ -239,12 +230,13 @@ TEST_P(UpdateTest, AccumAdamOfSingleStepsIsAdamBitForBit) {
     plain.sum.assign(333, 0);
     Numbers<float> accumulated = plain;
     for (long t = 1; t <= 20; ++t) {
-      plain = after<float>(plain, {}, [&](const Stride& s, float* m, float* v, float*) {
-        adam_update(DType::float32, s, rule, m, v, t);
+      plain = after<float>(plain, {}, [&](const UpdatePass& pass, Buffer m, Buffer v, Buffer) {
+        adam_update(pass, rule, m, v, t);
       });
-      accumulated = after<float>(accumulated, {}, [&](const Stride& s, float* m, float* v, float* sum) {
-        accum_adam_update(DType::float32, s, rule, m, v, sum, t, 1, true);
-      });
+      accumulated =
+          after<float>(accumulated, {}, [&](const UpdatePass& pass, Buffer m, Buffer v, Buffer sum) {
+            accum_adam_update(pass, rule, m, v, sum, t, 1, true);
+          });
       ASSERT_TRUE(same_bits(plain, accumulated)) << "step " << t;
       plain.from[0] = plain.x;
       accumulated.from[0] = accumulated.x;
@@ -254,20 +246,17 @@ TEST_P(UpdateTest, AccumAdamOfSingleStepsIsAdamBitForBit) {
 
 TEST_P(UpdateTest, SplittingTheRangeChangesNoBit) {
   const Numbers<double> start(5, 5000, 3);
-  const Kernel<double> whole = [](const Stride& s, double* m, double* v, double*) {
-    adam_update(DType::float64, s, kAdamRules[1], m, v, 2);
+  const Kernel whole = [](const UpdatePass& pass, Buffer m, Buffer v, Buffer) {
+    adam_update(pass, kAdamRules[1], m, v, 2);
   };
-  const Kernel<double> parts = [&](const Stride& s, double* m, double* v, double* sum) {
-    for (std::size_t begin = 0; begin < s.count; begin += 613) {
-      Stride part = s;
-      std::vector<Term> terms(s.from.begin(), s.from.end());
+  const Kernel parts = [&](const UpdatePass& pass, Buffer m, Buffer v, Buffer sum) {
+    for (std::size_t begin = 0; begin < pass.x.count; begin += 613) {
+      const std::size_t count = std::min<std::size_t>(613, pass.x.count - begin);
+      std::vector<Term> terms(pass.from.begin(), pass.from.end());
       for (Term& term : terms) term.data = static_cast<const double*>(term.data) + begin;
-      part.from = terms;
-      part.gradient = static_cast<const double*>(s.gradient) + begin;
-      part.x = static_cast<double*>(s.x) + begin;
-      part.copy = static_cast<double*>(s.copy) + begin;
-      part.count = std::min<std::size_t>(613, s.count - begin);
-      whole(part, m + begin, v + begin, sum + begin);
+      whole({terms, pass.gradient.part(begin, count), pass.gradient_scale, pass.x.part(begin, count),
+             pass.copy.part(begin, count)},
+            m.part(begin, count), v.part(begin, count), sum.part(begin, count));
     }
   };
   EXPECT_TRUE(same_bits(after<double>(start, {}, whole), after<double>(start, {}, parts)));
@@ -279,7 +268,11 @@ TEST_P(UpdateTest, AStepOfNothingReturnsTheBlockItself) {
   const std::vector<float> gradient(1000, 0.0F);
   const Term own{odd.data(), 1};
   std::vector<float> x(1000);
-  sgd_update(DType::float32, {{&own, 1}, gradient.data(), 1, x.data(), nullptr, 1000}, {}, nullptr, false);
+  sgd_update({{&own, 1},
+              ConstBuffer(DType::float32, gradient.data(), 1000),
+              1,
+              Buffer(DType::float32, x.data(), 1000)},
+             {}, {}, false);
   EXPECT_TRUE(same_blocks(x, odd));
 }
 
@@ -306,7 +299,7 @@ TEST_P(UpdateTest, SumOfSquares) {
 TEST(UpdateErrorTest, OtherTypesAreRefusedByName) {
   float x = 0;
   const Term own{&x, 1};
-  const Stride stride{{&own, 1}, &x, 1, &x, nullptr, 1};
+  const auto pass_of = [&](DType dtype) { return UpdatePass{{&own, 1}, {dtype, &x, 1}, 1, {dtype, &x, 1}}; };
   const auto refusal = [](const auto& call) -> std::string {
     try {
       call();
@@ -315,15 +308,14 @@ TEST(UpdateErrorTest, OtherTypesAreRefusedByName) {
     }
     return "nothing was refused";
   };
-  EXPECT_THAT(refusal([&] { sgd_update(DType::float16, stride, {}, nullptr, false); }),
+  EXPECT_THAT(refusal([&] { sgd_update(pass_of(DType::float16), {}, {}, false); }),
               HasSubstr("sgd: parameters are float32 or float64, not float16"));
-  EXPECT_THAT(refusal([&] { adam_update(DType::int32, stride, {}, &x, &x, 1); }), HasSubstr("int32"));
-  EXPECT_THAT(refusal([&] { accum_adam_update(DType::bfloat16, stride, {}, &x, &x, &x, 1, 1, true); }),
+  EXPECT_THAT(refusal([&] { adam_update(pass_of(DType::int32), {}, {}, {}, 1); }), HasSubstr("int32"));
+  EXPECT_THAT(refusal([&] { accum_adam_update(pass_of(DType::bfloat16), {}, {}, {}, {}, 1, 1, true); }),
               HasSubstr("bfloat16"));
   EXPECT_THAT(refusal([&] { sum_of_squares(DType::int64, &x, 0); }), HasSubstr("int64"));
-  EXPECT_THAT(refusal([&] { sgd_update(DType::float32, {}, {}, nullptr, false); }),
-              HasSubstr("something to start from"));
+  EXPECT_THAT(refusal([&] { sgd_update({}, {}, {}, false); }), HasSubstr("something to start from"));
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::kernel

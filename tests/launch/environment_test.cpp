@@ -4,14 +4,14 @@
 #include "launch/launched.h"
 #include "starling/launch/cpus.h"
 
-namespace starling {
+namespace starling::launch {
 namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(RunEnvironment, HasOurVariablesAndTorchruns) {
+TEST(RunEnvironment, HasStarlingsAndTorchrunsVariables) {
   const Finished job(
       {.words = {"-n", "3", "--", "sh", "-c",
                  "echo $STARLING_RANK $STARLING_SIZE $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE"}});
@@ -20,7 +20,7 @@ TEST(RunEnvironment, HasOurVariablesAndTorchruns) {
   EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] 0 3 0 3 0 3", "[1] 1 3 1 3 1 3", "[2] 2 3 2 3 2 3"));
 }
 
-TEST(RunEnvironment, AllRanksOfAJobMeetAtOnePlace) {
+TEST(RunEnvironment, AllRanksOfAJobShareTokenAndAddress) {
   const std::vector<std::string> words = {"-n", "2",  "--",
                                           "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT $STARLING_JOB"};
   std::string tokens[2];
@@ -56,7 +56,7 @@ TEST(RunEnvironment, ThreadsAreSharedFairlyUnlessTheUserDecided) {
   EXPECT_EQ(threads({"-n", "2", "--env", "OMP_NUM_THREADS=5"}, {"OMP_NUM_THREADS=7"}), "[0] 5\n");
 }
 
-TEST(RunEnvironment, BindPinsEveryRankToItsShare) {
+TEST(RunEnvironment, BindPinsEachRankToItsCpus) {
   const auto cpus = launch::allowed_cpus();
   const Rank n = 3;
   const std::vector<std::string> program = {"--", "grep", "Cpus_allowed_list", "/proc/self/status"};
@@ -75,16 +75,16 @@ TEST(RunEnvironment, BindPinsEveryRankToItsShare) {
   }
   words.erase(words.begin() + 2);
   const Finished free({.words = words});
-  EXPECT_EQ(count(free.out, sorted_lines(free.out)[0].substr(4)), 3);  // all may use the same
+  EXPECT_EQ(count(free.out, sorted_lines(free.out)[0].substr(4)), 3);  // all ranks may use the same CPUs
 }
 
-TEST(RunEnvironment, StandardInputGoesToRankZero) {
+TEST(RunEnvironment, RankZeroReadsStandardInput) {
   const Finished job({.words = {"-n", "3", "--", "sh", "-c", "cat; echo end"}, .input = "to be read\n"});
   EXPECT_EQ(job.status, 0);
   EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] end", "[0] to be read", "[1] end", "[2] end"));
 }
 
-TEST(RunEnvironment, ATerminalGoesToRankZeroToo) {
+TEST(RunEnvironment, RankZeroReadsFromTheTerminal) {
   const Finished job({.words = {"-n", "2", "--", "sh", "-c",
                                 "read line; echo got:$line; test -t 0 && echo tty || echo none"},
                       .input = "typed\n",
@@ -115,4 +115,4 @@ TEST(RunEnvironment, PythonScriptsWork) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::launch

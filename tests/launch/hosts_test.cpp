@@ -3,11 +3,12 @@
 #include <gmock/gmock.h>
 
 #include "launch/launched.h"
-#include "starling/launch/processes.h"
+#include "starling/base/os/processes.h"
 
-// Hosts are pretended: what starts their launchers gives them another environment, as ssh would, and a name.
+// Simulated hosts: the program that starts their launchers gives them another environment, as ssh would, and
+// a name.
 
-namespace starling {
+namespace starling::launch {
 namespace {
 
 using testing::AllOf;
@@ -53,7 +54,7 @@ class RunTwoHosts : public RunHosts {
   }
 };
 
-TEST_F(RunTwoHosts, TooFewOpenFilesAreToldAtOnce) {
+TEST_F(RunTwoHosts, ReportsTooFewOpenFilesAtOnce) {
   const Finished job({.words = {"-n", "3", "--fabric", "c10d", "--", "sh", "-c",
                                 "ulimit -n 12; exec " STARLING_EXAMPLE_PATH}});
   EXPECT_NE(job.status, 0);
@@ -62,7 +63,7 @@ TEST_F(RunTwoHosts, TooFewOpenFilesAreToldAtOnce) {
       HasSubstr("the limit on open files (RLIMIT_NOFILE, ulimit -n) is 12, and 3 ranks over c10d need "));
 }
 
-TEST_F(RunTwoHosts, RanksAreNumberedOverHostsAndMeetAtOnePlace) {
+TEST_F(RunTwoHosts, NumbersRanksAcrossHostsWithOneStore) {
   const Finished job({.words = words("echo $STARLING_HOST $STARLING_RANK/$STARLING_SIZE $RANK/$WORLD_SIZE "
                                      "$LOCAL_RANK/$LOCAL_WORLD_SIZE $STARLING_FABRIC $STARLING_INTERFACE "
                                      "$MASTER_ADDR $A $STARLING_LOG $ELSE; "
@@ -81,7 +82,7 @@ TEST_F(RunTwoHosts, RanksAreNumberedOverHostsAndMeetAtOnePlace) {
   for (const std::string& line : lines) EXPECT_EQ(line.substr(4), lines[0].substr(4));
 }
 
-TEST_F(RunTwoHosts, AFlockAveragesOverThem) {
+TEST_F(RunTwoHosts, AFlockAveragesAcrossHosts) {
   std::vector<std::string> all = words("");
   all.resize(all.size() - 3);
   all.emplace_back(STARLING_EXAMPLE_PATH);
@@ -94,14 +95,14 @@ TEST_F(RunTwoHosts, AFlockAveragesOverThem) {
   EXPECT_EQ(count(job.err, "joins over hybrid(c10d)"), 4) << job.err;
 }
 
-TEST_F(RunHosts, LinesStayWholeAndLogsAreHere) {
+TEST_F(RunHosts, KeepsLinesWholeAndWritesLogsLocally) {
   const std::string logs = (folder_.path / "logs").string();
   const Finished job(
       {.words = words("head -c 70000 /dev/zero | tr '\\0' x; echo; printf rest >&2", {"--log-dir", logs})});
   EXPECT_EQ(job.status, 0);
   const std::string line(70000, 'x');
   for (const char* rank : {"0", "1"}) {
-    EXPECT_EQ(count(job.out, std::string("[") + rank + "] x"), 2);  // a long one comes in pieces, as ever
+    EXPECT_EQ(count(job.out, std::string("[") + rank + "] x"), 2);  // a long line comes in pieces
     std::string log = contents(std::filesystem::path(logs) / (std::string("rank-") + rank + ".log"));
     const std::size_t at = log.find("rest");
     ASSERT_NE(at, std::string::npos);
@@ -110,15 +111,17 @@ TEST_F(RunHosts, LinesStayWholeAndLogsAreHere) {
   EXPECT_THAT(sorted_lines(job.err), ElementsAre("[0] rest", "[1] rest"));
 }
 
-TEST_F(RunTwoHosts, AFailureStopsAllHostsAndHasItsStatus) {
-  const Finished job({.words = words("[ $RANK = 2 ] || exec sleep 300; echo oops; exit 3")});
+TEST_F(RunTwoHosts, AFailureStopsAllHostsAndSetsTheStatus) {
+  const Finished job(
+      {.words = words("[ $RANK = 2 ] || exec sleep 300; echo oops; exit 3", {"--grace", "0.3"})});
   EXPECT_EQ(job.status, 3);
   EXPECT_EQ(job.err,
-            "starling: rank 2 on b failed (exit status 3); stopping the others\n"
+            "starling: rank 2 on b failed (exit status 3); the others have 0.3 s to end\n"
+            "starling: stopping ranks 0, 1, 3\n"
             "starling: rank 2 on b failed first, exit status 3; its last lines:\n    oops\n");
 }
 
-TEST_F(RunTwoHosts, ContinueLetsThemGoOn) {
+TEST_F(RunTwoHosts, ContinueKeepsTheOthersRunning) {
   const Finished job(
       {.words = words("case $RANK in 3) kill -KILL $$;; 1) sleep 0.3; exit 4;; esac; echo well",
                       {"--on-failure", "continue"})});
@@ -128,7 +131,7 @@ TEST_F(RunTwoHosts, ContinueLetsThemGoOn) {
                              HasSubstr("failed later: rank 1 on a (exit status 4)")));
 }
 
-TEST_F(RunTwoHosts, AFlockThatContinuesIsNotStopped) {
+TEST_F(RunTwoHosts, DoesNotStopAFlockThatContinues) {
   std::vector<std::string> all = words("");
   all.resize(all.size() - 3);
   all.emplace_back(STARLING_SURVIVE_PATH);
@@ -138,32 +141,32 @@ TEST_F(RunTwoHosts, AFlockThatContinuesIsNotStopped) {
   EXPECT_THAT(job.err, HasSubstr("starling: rank 3 on b was killed (SIGKILL); continuing with 3 ranks\n"));
 }
 
-TEST_F(RunTwoHosts, AFailedJobIsStartedAgain) {
+TEST_F(RunTwoHosts, RestartsAFailedJob) {
   const Finished job({.words = words("echo run ${STARLING_RESTART:-0} in $STARLING_JOB; "
                                      "[ -n \"$STARLING_RESTART\" ] || exit 3",
                                      {"--restart-all", "1"})});
   EXPECT_EQ(job.status, 0) << job.err;
-  EXPECT_EQ(count(job.err, "starting all ranks again (restart 1 of 1)"), 1);
+  EXPECT_EQ(count(job.err, "restarting all ranks (restart 1 of 1)"), 1);
   EXPECT_EQ(count(job.out, "run 1"), 4) << job.out;
 }
 
-TEST_F(RunHosts, WhoIgnoresSigtermIsKilledAfterTheGrace) {
+TEST_F(RunHosts, KillsRanksThatIgnoreSigtermAfterTheGracePeriod) {
   Launched job({.words = words("trap '' TERM; echo job=$STARLING_JOB; while :; do sleep 0.02; done",
                                {"--grace", "0.3"})});
   job.wait_for("job=", 2);
   job.signal(SIGTERM);
   EXPECT_EQ(job.finish(), 128 + SIGTERM);
-  EXPECT_THAT(job.err, HasSubstr("killing what does not end within 0.3 s: ranks 0, 1\n"));
+  EXPECT_THAT(job.err, HasSubstr("killing what did not end within 0.3 s: ranks 0, 1\n"));
   EXPECT_TRUE(nothing_left_of(value_of(job.out, "job")));
 }
 
-TEST_F(RunHosts, TimeoutEndsThem) {
+TEST_F(RunHosts, TheTimeoutEndsAllHosts) {
   const Finished job({.words = words("exec sleep 300", {"--timeout", "0.5"})});
   EXPECT_EQ(job.status, 124);
   EXPECT_THAT(job.err, HasSubstr("stopped after 0.5 s (--timeout); still running: ranks 0, 1\n"));
 }
 
-TEST_F(RunTwoHosts, SignalsArePassedOn) {
+TEST_F(RunTwoHosts, ForwardsSignals) {
   Launched job(
       {.words = words(
            "trap 'echo one' USR1; trap 'echo two; exit 0' INT; echo up; while :; do sleep 0.02; done")});
@@ -175,15 +178,15 @@ TEST_F(RunTwoHosts, SignalsArePassedOn) {
   EXPECT_EQ(count(job.out, "two"), 4) << job.out;
 }
 
-TEST_F(RunHosts, TheTokenIsInNoCommandLine) {
+TEST_F(RunHosts, NoCommandLineContainsTheToken) {
   Launched job({.words = words("echo job=$STARLING_JOB; exec sleep 300", {"--env", "SECRET=hush"})});
   job.wait_for("job=", 2);
   const std::string token = value_of(job.out, "job");
   ASSERT_EQ(token.size(), 32u);
   int seen = 0;
-  for (const pid_t pid : launch::descendants(job.pid())) {
+  for (const pid_t pid : descendants(job.pid())) {
     const std::string line = contents("/proc/" + std::to_string(pid) + "/cmdline");
-    if (line.find("--hosts") != std::string::npos) continue;  // as typed
+    if (line.find("--hosts") != std::string::npos) continue;  // the command line of the user
     EXPECT_THAT(line, AllOf(Not(HasSubstr(token)), Not(HasSubstr("hush"))));
     seen += count(line, "run-part");
   }
@@ -194,21 +197,21 @@ TEST_F(RunHosts, TheTokenIsInNoCommandLine) {
   EXPECT_TRUE(nothing_left_of(token));
 }
 
-// As ssh: a process on this machine that dies, and another, far away, which only sees its input end.
-TEST_F(RunHosts, NothingIsLeftWhenTheLauncherIsKilled) {
+// Like ssh: a local process that dies, and a remote one that only sees the end of its input.
+TEST_F(RunHosts, NoProcessSurvivesAKilledLauncher) {
   const std::string far =
       script("far", "cat | setsid env -i PATH=\"$PATH\" STARLING_HOST=\"$1\" sh -c \"$2\"");
   Launched job({.words = words("sleep 301 & echo job=$STARLING_JOB; wait", {"--launcher", far})});
   job.wait_for("job=", 2);
   const std::string token = value_of(job.out, "job");
-  ASSERT_TRUE(eventually([&] { return launch::processes_with("STARLING_JOB=" + token).size() >= 4; }));
+  ASSERT_TRUE(eventually([&] { return processes_with("STARLING_JOB=" + token).size() >= 4; }));
   job.signal(SIGKILL);
   EXPECT_EQ(job.finish(), -SIGKILL);
   EXPECT_TRUE(nothing_left_of(token));
 }
 
-TEST_F(RunTwoHosts, AHostThatIsLostIsNamed) {
-  Launched job({.words = words("echo pid$RANK=$PPID; exec sleep 300")});
+TEST_F(RunTwoHosts, NamesALostHost) {
+  Launched job({.words = words("echo pid$RANK=$PPID; exec sleep 300", {"--on-failure", "stop"})});
   job.wait_for("pid", 4);
   kill(static_cast<pid_t>(std::stol(value_of(job.out, "pid2"))), SIGKILL);
   EXPECT_EQ(job.finish(), 128 + SIGKILL);
@@ -217,8 +220,8 @@ TEST_F(RunTwoHosts, AHostThatIsLostIsNamed) {
             "starling: host b failed first, SIGKILL; it printed nothing\n");
 }
 
-// Though its guard and the other host's ranks are on one machine here.
-TEST_F(RunTwoHosts, AHostThatIsLostTakesNobodyWithIt) {
+// Even though the guard and the ranks of the other host are on the same machine here.
+TEST_F(RunTwoHosts, ContinuesWithoutALostHost) {
   Launched job({.words = words("echo pid$RANK=$PPID; [ $RANK -ge 2 ] && exec sleep 300; sleep 0.5; echo well",
                                {"--on-failure", "continue"})});
   job.wait_for("pid", 4);
@@ -229,7 +232,7 @@ TEST_F(RunTwoHosts, AHostThatIsLostTakesNobodyWithIt) {
               HasSubstr("host b was lost with ranks 2, 3 (way: SIGKILL); continuing with 2 ranks\n"));
 }
 
-TEST_F(RunTwoHosts, AHostThatCannotBeReachedIsNamed) {
+TEST_F(RunTwoHosts, NamesAnUnreachableHost) {
   const std::string no_way =
       script("no-way",
              "[ $1 = b ] && { echo no route to $1 >&2; exit 255; }; exec env -i PATH=\"$PATH\" sh -c \"$2\"");
@@ -242,7 +245,7 @@ TEST_F(RunTwoHosts, AHostThatCannotBeReachedIsNamed) {
                                        "    no route to b\n")));
 }
 
-TEST_F(RunHosts, WhatAHostLacksIsSaidByIt) {
+TEST_F(RunHosts, AHostReportsMissingPrograms) {
   std::vector<std::string> all = words("");
   all.resize(all.size() - 3);
   all.emplace_back("no-such-program");
@@ -255,8 +258,8 @@ TEST_F(RunHosts, WhatAHostLacksIsSaidByIt) {
   EXPECT_THAT(tool.err, AllOf(HasSubstr("[a] "), HasSubstr("/no/such/starling")));
 }
 
-// A login shell may greet; that is no record.
-TEST_F(RunHosts, WhatTheWaySaysStandsBehindTheHostsName) {
+// The output of a login shell is not a record.
+TEST_F(RunHosts, LabelsTheConnectionsOutputWithTheHost) {
   const std::string polite =
       script("polite", "echo welcome; printf 'to '; exec env -i PATH=\"$PATH\" sh -c \"$2\"");
   const Finished job({.words = words("echo hi", {"--launcher", "'" + polite + "'"})});
@@ -264,27 +267,28 @@ TEST_F(RunHosts, WhatTheWaySaysStandsBehindTheHostsName) {
   EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] hi", "[1] hi", "[a] to ", "[a] welcome"));
 }
 
-TEST_F(RunHosts, BadUsageIsToldInOneLine) {
+TEST_F(RunHosts, ReportsBadUsageInOneLine) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
-      {{"--hosts", "a:0", "true"}, "'a:0' has '0' behind its colon, not a number of ranks from 1 to 10000"},
-      {{"--hosts", "a:2,b:x", "true"}, "'b:x' has 'x' behind its colon"},
+      {{"--hosts", "a:0", "true"},
+       "'a:0' has '0' after its colon; valid is a number of ranks from 1 to 10000"},
+      {{"--hosts", "a:2,b:x", "true"}, "'b:x' has 'x' after its colon"},
       {{"--hosts", "a:2,,b", "true"}, "'a:2,,b' has a host without a name; valid is, for instance, a:2,b:2"},
       {{"--hosts", ":2", "true"}, "without a name"},
       {{"--hosts", "", "-n", "2", "true"}, "'' has a host without a name"},
-      {{"--hosts", "a,a", "true"}, "'a' is there twice"},
-      {{"--hosts", "-oProxy,b", "true"}, "'-oProxy' is no host's name"},
+      {{"--hosts", "a,a", "true"}, "'a' appears twice"},
+      {{"--hosts", "-oProxy,b", "true"}, "'-oProxy' is not a valid host name"},
       {{"--hosts", "fe80::1", "true"}, "as in [fe80::1]:2"},
-      {{"--hosts", "a:9000,b:9000", "true"}, "18000 ranks in all; 10000 are the most"},
+      {{"--hosts", "a:9000,b:9000", "true"}, "18000 ranks in total; the maximum is 10000"},
       {{"--hosts", "a:2", "-n", "3", "true"}, "-n 3 but --hosts has 2 ranks in all"},
       {{"--hosts", "a,b", "--fabric", "local", "true"}, "--fabric local does not reach several hosts"},
       {{"--hosts", "a,b", "--launcher", "no-such-ssh -p 1", "true"},
        "--launcher: program 'no-such-ssh' is not in PATH"},
-      {{"--hosts", "a,b", "--launcher", "sh 'x", "true"}, "has a quote ' that does not end"},
+      {{"--hosts", "a,b", "--launcher", "sh 'x", "true"}, "has an unterminated quote '"},
       {{"--hosts", "a,b", "--launcher", "true", "--interface", "nix0", "true"},
        "this machine has no interface 'nix0'"},
       {{"--hosts", "no.such.host.invalid,b.invalid", "--launcher", "true", "true"},
        "say --address or --interface"},
-      {{"--hosts", "a,b", "--launcher", "true", "--env", "FOO", "true"}, "--env wants NAME=VALUE, not 'FOO'"},
+      {{"--hosts", "a,b", "--launcher", "true", "--env", "FOO", "true"}, "--env needs NAME=VALUE, not 'FOO'"},
       {{"--launcher", "true", "-n", "2", "true"}, "--launcher requires --hosts"},
   };
   for (const auto& [words, message] : bad) {
@@ -297,4 +301,4 @@ TEST_F(RunHosts, BadUsageIsToldInOneLine) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::launch

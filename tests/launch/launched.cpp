@@ -15,21 +15,21 @@
 #include <unistd.h>
 #include <utmp.h>
 
-#include "starling/launch/processes.h"
+#include "starling/base/os/processes.h"
 
-namespace starling {
+namespace starling::launch {
 namespace {
 
 constexpr std::chrono::seconds kLimit(30);
 
-struct Pipe {
-  Pipe() {
+struct ProgramPipe {
+  ProgramPipe() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
-    read_end = launch::Fd(ends[0]);
-    write_end = launch::Fd(ends[1]);
+    read_end = Descriptor(ends[0]);
+    write_end = Descriptor(ends[1]);
   }
-  launch::Fd read_end, write_end;
+  Descriptor read_end, write_end;
 };
 
 }  // namespace
@@ -44,7 +44,7 @@ bool eventually(const std::function<bool()>& condition) {
 }
 
 Launched::Launched(Setup setup) {
-  Pipe in, output, errors;
+  ProgramPipe in, output, errors;
   int master = -1;
   int slave = -1;
   if (setup.terminal) {
@@ -58,7 +58,7 @@ Launched::Launched(Setup setup) {
   pointers.push_back(nullptr);
   pid_ = fork();
   if (pid_ == 0) {
-    // The test's runner may have set its own.
+    // The test runner may have set its own values.
     for (const char* name : {"NO_COLOR", "OMP_NUM_THREADS", "STARLING_JOB", "RANK"}) unsetenv(name);
     for (std::string& variable : setup.variables) putenv(variable.data());
     if (setup.terminal) {
@@ -74,7 +74,7 @@ Launched::Launched(Setup setup) {
   }
   if (setup.terminal) {
     close(slave);
-    out_ = launch::Fd(master);
+    out_ = Descriptor(master);
     EXPECT_EQ(write(master, setup.input.data(), setup.input.size()),
               static_cast<ssize_t>(setup.input.size()));
   } else {
@@ -104,7 +104,7 @@ bool Launched::read_some(int milliseconds) {
   if (!out_ && !err_) return false;
   poll(polled, 2, milliseconds);
   char buffer[65536];
-  const auto take = [&](launch::Fd& fd, short events, std::string& text) {
+  const auto take = [&](Descriptor& fd, short events, std::string& text) {
     if (!fd || events == 0) return;
     const ssize_t got = read(fd.get(), buffer, sizeof buffer);
     if (got > 0) {
@@ -130,7 +130,7 @@ void Launched::wait_for(const std::string& text, int times) {
 int Launched::finish() {
   const auto end = std::chrono::steady_clock::now() + kLimit;
   int status = 0;
-  // A descendant that lives on may hold the pipes open: the process counts, then what is in the pipes.
+  // A surviving descendant may hold the pipes open: wait for the process, then read what is in the pipes.
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (!read_some(20)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (std::chrono::steady_clock::now() < end) continue;
@@ -176,7 +176,7 @@ std::string value_of(const std::string& text, const std::string& name) {
 
 bool nothing_left_of(const std::string& token) {
   EXPECT_EQ(token.size(), 32u);
-  return eventually([&] { return launch::processes_with("STARLING_JOB=" + token).empty(); });
+  return eventually([&] { return processes_with("STARLING_JOB=" + token).empty(); });
 }
 
 bool soon_gone(pid_t pid) {
@@ -207,4 +207,4 @@ std::string contents(const std::filesystem::path& path) {
   return text.str();
 }
 
-}  // namespace starling
+}  // namespace starling::launch

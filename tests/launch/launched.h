@@ -6,21 +6,21 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "starling/launch/fd.h"
+#include "starling/base/os/descriptor.h"
 
-namespace starling {
+namespace starling::launch {
 
-/// Asks until it is true; false after half a minute.
+/// Polls until the condition is true; false after half a minute.
 bool eventually(const std::function<bool()>& condition);
 
-/// A running `starling run`, with its output in pipes. Everything waits half a minute at most; then the test
+/// A running `starling run` with its output in pipes. Every wait ends after half a minute, and the test
 /// fails.
 class Launched {
  public:
   struct Setup {
-    std::vector<std::string> words;        // behind `starling run`
+    std::vector<std::string> words;        // arguments of `starling run`
     std::string input{};                   // for its standard input, which then ends
-    std::vector<std::string> variables{};  // NAME=VALUE, beside the test's own
+    std::vector<std::string> variables{};  // NAME=VALUE, in addition to the test's
     bool terminal = false;                 // a pseudo-terminal instead of pipes; `out` has it all
     std::function<int()> instead{};        // runs in the process instead of the command
   };
@@ -32,7 +32,7 @@ class Launched {
 
   pid_t pid() const { return pid_; }
   void signal(int signal) const;
-  /// Until the output holds `text`, `times` times.
+  /// Waits until the output contains `text`, `times` times.
   void wait_for(const std::string& text, int times = 1);
   /// At a terminal.
   void type(const std::string& keys) const;
@@ -46,11 +46,11 @@ class Launched {
   bool read_some(int milliseconds);
 
   pid_t pid_ = -1;
-  launch::Fd out_, err_;
+  Descriptor out_, err_;
   bool ended_ = false;
 };
 
-/// Runs it to its end.
+/// Runs a job to its end.
 struct Finished {
   explicit Finished(Launched::Setup setup);
   int status;
@@ -67,7 +67,7 @@ std::string value_of(const std::string& text, const std::string& name);
 bool nothing_left_of(const std::string& token);
 bool soon_gone(pid_t pid);
 
-/// A folder of the test's own, gone when it ends.
+/// A temporary folder, removed on destruction.
 struct TestFolder {
   TestFolder();
   ~TestFolder();
@@ -78,4 +78,4 @@ struct TestFolder {
 
 std::string contents(const std::filesystem::path& path);
 
-}  // namespace starling
+}  // namespace starling::launch

@@ -9,13 +9,13 @@
 
 #include "launch/launched.h"
 #include "starling/base/error.h"
+#include "starling/base/os/processes.h"
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
-#include "starling/launch/processes.h"
 
-// What the processes of a job over a network listen on, and that none of them outlives the launcher.
+// On which addresses the processes of a network job listen, and that none outlives the launcher.
 
-namespace starling {
+namespace starling::launch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,7 @@ std::set<std::string> sockets_of(pid_t pid) {
   return inodes;
 }
 
-// The address:port of each, as the kernel writes them: in hexadecimal digits.
+// The address:port of each, in the hexadecimal form of the kernel.
 std::vector<std::string> listens_on(pid_t pid) {
   constexpr const char* kListens = "0A";
   const std::set<std::string> own = sockets_of(pid);
@@ -52,7 +52,7 @@ std::vector<std::string> listens_on(pid_t pid) {
 
 // How many of these addresses the processes of a job have, all of them 127.0.0.1.
 int listeners(pid_t launcher) {
-  auto processes = launch::descendants(launcher);
+  auto processes = descendants(launcher);
   processes.push_back(launcher);
   int count = 0;
   for (const pid_t pid : processes)
@@ -63,7 +63,7 @@ int listeners(pid_t launcher) {
   return count;
 }
 
-// A process that nobody has waited for yet has no command line either.
+// A zombie has no command line either.
 bool gone(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
   return file.get() == std::char_traits<char>::eof();
@@ -71,11 +71,11 @@ bool gone(pid_t pid) {
 
 constexpr const char* kSignal = "LISTENING_TEST_FILE";
 
-// What the ranks below run: rank 1 joins when the file is there.
+// The program of the ranks below: rank 1 joins when the file exists.
 TEST(ListeningTest, DISABLED_ARank) {
   const char* file = std::getenv(kSignal);
   ASSERT_NE(file, nullptr);
-  load_fabric("c10d");  // takes as long as all the rest
+  fabric::load_fabric("c10d");  // takes most of the time
   if (std::getenv("RANK") == std::string("1")) {
     ASSERT_TRUE(eventually([&] { return fs::exists(file); }));
   }
@@ -86,7 +86,7 @@ TEST(ListeningTest, DISABLED_ARank) {
 
 TEST(ListeningTest, OnlyOnTheChosenInterface) {
   try {
-    check_fabric("c10d");
+    fabric::check_fabric("c10d");
   } catch (const Error& error) {
     GTEST_SKIP() << error.what();
   }
@@ -99,12 +99,12 @@ TEST(ListeningTest, OnlyOnTheChosenInterface) {
   std::ofstream(file) << "go";
   job.wait_for("joined", 2);
   EXPECT_GE(listeners(job.pid()), 1);
-  const auto processes = launch::descendants(job.pid());
+  const auto processes = descendants(job.pid());
   job.signal(SIGKILL);
   for (const pid_t pid : processes)
-    EXPECT_TRUE(eventually([&] { return gone(pid); })) << launch::describe_process(pid);
+    EXPECT_TRUE(eventually([&] { return gone(pid); })) << describe_process(pid);
   fs::remove(file);
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::launch

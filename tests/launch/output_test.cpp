@@ -6,7 +6,7 @@
 
 #include "launch/launched.h"
 
-namespace starling {
+namespace starling::launch {
 namespace {
 
 using testing::AllOf;
@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(RunOutput, KeepsTheTwoStreamsApartAndEndsPartialLines) {
+TEST(RunOutput, SeparatesTheStreamsAndCompletesPartialLines) {
   const Finished job(
       {.words = {"-n", "2", "--", "sh", "-c", "echo out; echo err >&2; printf partial; printf rest >&2"}});
   EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] out", "[0] partial", "[1] out", "[1] partial"));
@@ -22,7 +22,7 @@ TEST(RunOutput, KeepsTheTwoStreamsApartAndEndsPartialLines) {
   EXPECT_TRUE(job.out.ends_with('\n') && job.err.ends_with('\n'));
 }
 
-TEST(RunOutput, LinesOfManyRanksStayWhole) {
+TEST(RunOutput, DoesNotMixLinesOfRanks) {
   const std::string line(300, 'x');
   const Finished job(
       {.words = {"-n", "4", "--", "sh", "-c",
@@ -36,7 +36,7 @@ TEST(RunOutput, LinesOfManyRanksStayWhole) {
   }
 }
 
-TEST(RunOutput, BytesPassAsTheyAre) {
+TEST(RunOutput, PassesBytesUnchanged) {
   const TestFolder folder;
   std::string bytes;
   for (int i = 0; i < 1024; ++i) bytes.push_back(static_cast<char>(i));
@@ -47,7 +47,7 @@ TEST(RunOutput, BytesPassAsTheyAre) {
   EXPECT_EQ(job.out, expected + "\n");
 }
 
-TEST(RunOutput, AnEndlessLineComesInPiecesAndIsExactInTheLog) {
+TEST(RunOutput, SplitsALongLineButLogsItExactly) {
   const TestFolder folder;
   const std::string log = (folder.path / "deep" / "logs").string();
   const Finished job({.words = {"-n", "2", "--log-dir", log, "--", "sh", "-c",
@@ -57,8 +57,7 @@ TEST(RunOutput, AnEndlessLineComesInPiecesAndIsExactInTheLog) {
     EXPECT_LE(line.size(), launch::LineSplitter::kLongest + 4);
   EXPECT_EQ(count(job.out, "[1] "), 4);
   for (const char* name : {"rank-0.log", "rank-1.log"}) {
-    // Two pipes: where the line of standard error falls between the pieces of standard output is not
-    // promised.
+    // The order between the two pipes is not guaranteed.
     std::string text = contents(std::filesystem::path(log) / name);
     const std::size_t at = text.find("err\n");
     ASSERT_NE(at, std::string::npos);
@@ -67,7 +66,7 @@ TEST(RunOutput, AnEndlessLineComesInPiecesAndIsExactInTheLog) {
   }
 }
 
-TEST(RunOutput, LogsStartAnew) {
+TEST(RunOutput, TruncatesOldLogs) {
   const TestFolder folder;
   for (const std::string text : {"a longer text", "short"}) {
     const Finished job({.words = {"-n", "1", "--log-dir", folder.path.string(), "--", "echo", text}});
@@ -75,7 +74,7 @@ TEST(RunOutput, LogsStartAnew) {
   }
 }
 
-TEST(RunOutput, ColourOnlyAtATerminalThatWantsIt) {
+TEST(RunOutput, ColoursOnlyAtATerminal) {
   const std::vector<std::string> words = {"-n", "2", "--", "echo", "hi"};
   const Finished coloured({.words = words, .terminal = true});
   EXPECT_THAT(coloured.out, AllOf(HasSubstr("m[0]\033[0m hi"), HasSubstr("m[1]\033[0m hi")));
@@ -84,14 +83,14 @@ TEST(RunOutput, ColourOnlyAtATerminalThatWantsIt) {
   EXPECT_THAT(Finished({.words = words}).out, Not(HasSubstr("\033")));
 }
 
-TEST(RunOutput, NobodyReadsAnyMore) {
+TEST(RunOutput, EndsWhenTheReaderIsGone) {
   Launched job({.words = {"-n", "2", "--", "yes"}});
   job.wait_for("[0] y");
   job.close_output();
   EXPECT_EQ(job.finish(), 128 + SIGPIPE);
 }
 
-TEST(RunOutput, AReaderThatSleepsStopsNoTimeLimit) {
+TEST(RunOutput, ASlowReaderDoesNotDelayTheTimeout) {
   Launched job({.words = {"-n", "2", "--timeout", "0.3", "--", "sh", "-c",
                           "[ $RANK != 1 ] || echo job=$STARLING_JOB >&2; yes"}});
   // Nothing is read until all ranks are gone.
@@ -101,4 +100,4 @@ TEST(RunOutput, AReaderThatSleepsStopsNoTimeLimit) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::launch

@@ -1,25 +1,28 @@
 #include <csignal>
 #include <gmock/gmock.h>
+#include <limits>
 #include <sys/wait.h>
+#include <thread>
+#include <tuple>
 #include <unistd.h>
 
 #include "starling/base/error.h"
+#include "starling/base/os/child.h"
+#include "starling/base/os/pipe.h"
+#include "starling/base/os/processes.h"
 #include "starling/launch/address.h"
-#include "starling/launch/child.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/environment.h"
+#include "starling/launch/host_protocol.h"
 #include "starling/launch/hosts.h"
 #include "starling/launch/output.h"
-#include "starling/launch/pipe.h"
-#include "starling/launch/processes.h"
-#include "starling/launch/wire.h"
 
 namespace starling::launch {
 namespace {
 
 using testing::ElementsAre;
 
-TEST(Cpus, EnoughCoresMeansContiguousSharesThatUseThemAll) {
+TEST(Cpus, SharesAreContiguousAndUseAllCores) {
   const std::vector<int> cpus = {0, 1, 2, 3, 8, 9, 10};
   EXPECT_THAT(share_of_cpus(cpus, 0, 3), ElementsAre(0, 1));
   EXPECT_THAT(share_of_cpus(cpus, 1, 3), ElementsAre(2, 3));
@@ -27,13 +30,13 @@ TEST(Cpus, EnoughCoresMeansContiguousSharesThatUseThemAll) {
   EXPECT_THAT(share_of_cpus(cpus, 0, 1), testing::ElementsAreArray(cpus));
 }
 
-TEST(Cpus, FewCoresAreDealtRoundRobin) {
+TEST(Cpus, AssignsFewCoresRoundRobin) {
   const std::vector<int> cpus = {2, 5};
   for (const auto& [rank, cpu] : {std::pair{0, 2}, {1, 5}, {2, 2}, {3, 5}, {4, 2}})
     EXPECT_THAT(share_of_cpus(cpus, rank, 5), ElementsAre(cpu));
 }
 
-TEST(Cpus, WeMayUseSome) {
+TEST(Cpus, SomeCpusAreUsable) {
   EXPECT_FALSE(allowed_cpus().empty());
 }
 
@@ -42,7 +45,7 @@ struct Pieces {
   void operator()(std::string_view text, bool ended) { seen.emplace_back(text, ended); }
 };
 
-TEST(LineSplitter, LinesComeWholeHoweverTheyArrive) {
+TEST(LineSplitter, EmitsWholeLinesFromAnyChunks) {
   const std::string text("one\n\ntwo\r\nth\0ree\nrest", 21);
   for (std::size_t step = 1; step <= text.size(); ++step) {
     LineSplitter lines;
@@ -58,7 +61,7 @@ TEST(LineSplitter, LinesComeWholeHoweverTheyArrive) {
   }
 }
 
-TEST(LineSplitter, ALongLineComesInBoundedPieces) {
+TEST(LineSplitter, SplitsLongLines) {
   const std::size_t longest = LineSplitter::kLongest;
   const std::string text = std::string(2 * longest + 5, 'x') + "\n" + std::string(longest, 'y') + "\n";
   for (const std::size_t step : {std::size_t{1000}, longest - 1, longest, text.size()}) {
@@ -76,7 +79,7 @@ TEST(LineSplitter, ALongLineComesInBoundedPieces) {
   }
 }
 
-TEST(Ending, SaysHow) {
+TEST(Ending, DescribesHowAProcessEnded) {
   const auto ending_of = [](auto act) {
     const pid_t pid = fork();
     if (pid == 0) {
@@ -131,7 +134,7 @@ TEST(FindProgram, SearchesAsAShellWould) {
   EXPECT_THROW(find_program("", "/bin"), InvalidArgument);
 }
 
-TEST(Hosts, AreReadWithTheirNumbers) {
+TEST(Hosts, ParsesHostsAndRanks) {
   const auto hosts = parse_hosts("a:2,me@b,[fe80::1]:3,[::1]");
   std::vector<std::string> seen;
   for (const HostShare& host : hosts) seen.push_back(host.name + "=" + std::to_string(host.ranks));
@@ -150,7 +153,7 @@ TEST(SplitWords, AsAShellWould) {
   for (const char* bad : {"'a", "\"a'", "a\\"}) EXPECT_THROW(split_words(bad), InvalidArgument) << bad;
 }
 
-TEST(Addresses, OfThisMachine) {
+TEST(Addresses, FindsAddressesOfThisMachine) {
   EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(address_towards("no.such.host.invalid"), std::nullopt);
   EXPECT_EQ(address_of_interface("lo"), "127.0.0.1");
@@ -159,31 +162,81 @@ TEST(Addresses, OfThisMachine) {
   EXPECT_TRUE(is_loopback("127.0.1.1") && is_loopback("::1") && !is_loopback("10.0.0.1"));
 }
 
-TEST(Wire, GreetingsArriveByteForByte) {
-  const Greeting sent{"token", 3, 2, 7, true, {"A=x\ny", "B="}, {"prog", "", "a b", "\xff"}};
+TEST(HostProtocol, StartMessagesAreReadBackUnchanged) {
+  const StartMessage sent{"token", 3, 2, 7, true, {"A=x\ny", "B="}, {"prog", "", "a b", "\xff"}};
   Pipe pipe = make_pipe();
   const std::string text = encode(sent) + "15 1\n";
   ASSERT_EQ(write(pipe.write_end.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   pipe.write_end.reset();
-  const Greeting got = read_greeting(pipe.read_end.get());
+  const StartMessage got = read_start_message(pipe.read_end.get());
   EXPECT_EQ(encode(got), encode(sent));
   EXPECT_EQ(got.command, sent.command);
   char rest[6] = {};
-  EXPECT_EQ(read(pipe.read_end.get(), rest, 5), 5);  // it took nothing of what follows
-  const auto order = parse_order(std::string_view(rest, 4));
+  EXPECT_EQ(read(pipe.read_end.get(), rest, 5), 5);  // nothing beyond the message was read
+  const auto order = parse_signal_request(std::string_view(rest, 4));
   ASSERT_TRUE(order);
   EXPECT_TRUE(order->signal == 15 && order->whole_group);
-  EXPECT_THROW(read_greeting(pipe.read_end.get()), Error);
+  EXPECT_THROW(read_start_message(pipe.read_end.get()), Error);
 }
 
-TEST(Wire, RecordsAreToldFromOtherLines) {
-  const std::string line = record_head(RecordKind::err_piece, 12) + "@o 1 x";
+// The error of reading a start message; `more` is written repeatedly until the reader stops.
+std::string refusal_of(const std::string& start, const std::string& more) {
+  Pipe pipe = make_pipe();
+  std::thread writer([&, end = std::move(pipe.write_end)] {
+    const auto send = [&](const std::string& text) {
+      return write(end.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    };
+    if (!send(start) || more.empty()) return;
+    while (send(more)) {
+    }
+  });
+  std::string text;
+  try {
+    read_start_message(pipe.read_end.get());
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  pipe.read_end.reset();
+  writer.join();
+  return text;
+}
+
+TEST(HostProtocol, LimitsTheSizeOfStartMessages) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const std::string good = encode(StartMessage{"token", 0, 1, 1, false, {}, {}});
+  const std::string head = good.substr(0, good.size() - 4);  // without its two empty lists
+  const std::string too_long = "the start message is longer than starling run --hosts sends";
+  EXPECT_EQ(refusal_of(std::string(100, 'x'), std::string(1 << 15, 'x')), too_long) << "one endless word";
+  EXPECT_EQ(refusal_of(head + "4294967295" + '\0', std::string(1 << 15, '\0')), too_long) << "endless words";
+  EXPECT_EQ(refusal_of(good, ""), "");
+  EXPECT_EQ(refusal_of(head + std::string(1000, '9') + '\0', ""),
+            "'" + std::string(40, '9') + "' is not a number, as starling run --hosts sends it");
+}
+
+TEST(HostProtocol, RejectsRanksOutsideTheJob) {
+  const auto refusal = [](Rank first, Rank ranks, Rank size) {
+    return refusal_of(encode(StartMessage{"token", first, ranks, size, false, {}, {"true"}}), "");
+  };
+  EXPECT_EQ(refusal(0, 1, 1), "");
+  EXPECT_EQ(refusal(2, 2, 4), "");
+  EXPECT_EQ(refusal(3, 2, 4),
+            "2 ranks from rank 3 on, in a job of 4: starling run --hosts sends no such request");
+  for (const auto& [first, ranks, size] :
+       {std::tuple(-1, 1, 1), std::tuple(0, 0, 1), std::tuple(0, -5, 1), std::tuple(0, 1, 0),
+        std::tuple(std::numeric_limits<Rank>::max(), 1, 4),
+        std::tuple(0, 1, std::numeric_limits<Rank>::max())})
+    EXPECT_NE(refusal(first, ranks, size), "") << first << ' ' << ranks << ' ' << size;
+}
+
+TEST(HostProtocol, RecognisesRecordsAmongOtherLines) {
+  const std::string line = record_head(HostRecordKind::err_piece, 12) + "@o 1 x";
   const auto record = parse_record(line);
   ASSERT_TRUE(record);
-  EXPECT_TRUE(record->kind == RecordKind::err_piece && record->rank == 12 && record->text == "@o 1 x");
+  EXPECT_TRUE(record->kind == HostRecordKind::err_piece && record->rank == 12 && record->text == "@o 1 x");
   for (const char* other : {"", "@", "@z 1 x", "@o x", "o 1 x", "@o 1", "@o 1x"})
     EXPECT_FALSE(parse_record(other)) << other;
-  for (const char* other : {"", "15", "15 x", "x 1", "15 1 1"}) EXPECT_FALSE(parse_order(other)) << other;
+  for (const char* other : {"", "15", "15 x", "x 1", "15 1 1"})
+    EXPECT_FALSE(parse_signal_request(other)) << other;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "launch/launched.h"
 
-namespace starling {
+namespace starling::launch {
 namespace {
 
 using testing::HasSubstr;
@@ -33,16 +33,16 @@ const std::vector<BadUsage> kBadUsages = {
     {{"-n", "2", "--", "./no-such"}, "'./no-such' does not exist"},
     {{"-n", "2", "--", "/"}, "'/' is a directory"},
     {{"-n", "2", "--", "/etc/passwd"}, "'/etc/passwd' is not executable"},
-    {{"-n", "2", "--env", "FOO", "--", "true"}, "--env wants NAME=VALUE, not 'FOO'"},
-    {{"-n", "2", "--env", "=1", "--", "true"}, "--env wants NAME=VALUE, not '=1'"},
+    {{"-n", "2", "--env", "FOO", "--", "true"}, "--env needs NAME=VALUE, not 'FOO'"},
+    {{"-n", "2", "--env", "=1", "--", "true"}, "--env needs NAME=VALUE, not '=1'"},
     {{"-n", "2", "--env", "RANK=1", "--", "true"}, "--env cannot set RANK"},
     {{"-n", "2", "--timeout", "0", "--", "true"}, "positive number of seconds"},
     {{"-n", "2", "--timeout", "nan", "--", "true"}, "positive number of seconds"},
     {{"-n", "2", "--on-failure", "explode", "--", "true"}, "explode"},
-    {{"-n", "2", "--log-dir", "/etc/passwd/x", "--", "true"}, "cannot make the log folder"},
+    {{"-n", "2", "--log-dir", "/etc/passwd/x", "--", "true"}, "cannot create the log folder"},
 };
 
-TEST(RunUsage, BadUsageIsToldInOneLine) {
+TEST(RunUsage, ReportsBadUsageInOneLine) {
   for (const BadUsage& bad : kBadUsages) {
     SCOPED_TRACE(bad.message);
     const Finished job({.words = bad.words});
@@ -54,7 +54,7 @@ TEST(RunUsage, BadUsageIsToldInOneLine) {
   }
 }
 
-TEST(RunUsage, TheFirstWordThatIsNoOptionBeginsTheProgram) {
+TEST(RunUsage, TheProgramBeginsAtTheFirstWordThatIsNotAnOption) {
   const std::vector<std::vector<std::string>> same = {
       {"-n", "1", "--", "echo", "-n", "a", "--", "b", "--bind"},
       {"-n", "1", "echo", "-n", "a", "--", "b", "--bind"},
@@ -69,8 +69,8 @@ TEST(RunUsage, TheFirstWordThatIsNoOptionBeginsTheProgram) {
   EXPECT_THAT(Finished({.words = {"-n", "1", "topo"}}).err, HasSubstr("'topo' is not in PATH"));
 }
 
-// Whichever call finds none left.
-TEST(RunUsage, TooFewOpenFilesAreToldWithTheLimit) {
+// Whichever call runs out of descriptors.
+TEST(RunUsage, ReportsTooFewOpenFilesWithTheLimit) {
   for (const rlim_t files : {12, 16, 20}) {
     SCOPED_TRACE(files);
     const Finished job({.words = {}, .instead = [&] {
@@ -82,12 +82,12 @@ TEST(RunUsage, TooFewOpenFilesAreToldWithTheLimit) {
     EXPECT_EQ(job.status, 2);
     EXPECT_THAT(job.err,
                 HasSubstr("the limit on open files (RLIMIT_NOFILE, ulimit -n) is " + std::to_string(files) +
-                          ", and to start 4 ranks needs up to 80: raise it"));
+                          ", and starting 4 ranks needs up to 80: raise it"));
     EXPECT_EQ(count(job.err, "\n"), 1) << job.err;
   }
 }
 
-TEST(RunUsage, AScriptThatCannotStartIsToldToo) {
+TEST(RunUsage, ReportsAScriptThatCannotStart) {
   const TestFolder folder;
   const auto script = [&](const std::string& name, const std::string& text) {
     const auto path = folder.path / name;
@@ -105,4 +105,4 @@ TEST(RunUsage, AScriptThatCannotStartIsToldToo) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::launch

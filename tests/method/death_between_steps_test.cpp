@@ -11,7 +11,7 @@
 // A rank is killed between two steps. Asynchronous methods do not wait for it, and do not go on averaging
 // with what it left behind.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 constexpr Rank kRanks = 4;
@@ -38,7 +38,7 @@ TEST_P(DeathBetweenStepsTest, TheSurvivorsAgreeOnAnOptimumOfTheirOwn) {
     flock.set_timeout(std::chrono::seconds(20));
     std::vector<double> x(64, 0.0), gradient(64);
     Driver driver =
-        drive(flock, mutable_block(x), mutable_block(gradient),
+        drive(flock, buffer_of(x), buffer_of(gradient),
               {.method = GetParam().method, .topology = GetParam().topology, .optimizer = "sgd(lr=0.02)"});
     const double target = flock.rank() == kVictim ? 1000 : flock.rank() + 1;
     for (Step step = 0; step < 2000; ++step) {
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

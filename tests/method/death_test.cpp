@@ -9,7 +9,7 @@
 
 // A rank is killed in the middle of training, and the others go on.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 constexpr Rank kDeathRanks = 4;
@@ -52,7 +52,7 @@ DeathRun& train(DeathRun& run, const DeathCase& one, Step steps, const AtTheEnd&
     const Problem problem{.n = kDeathRanks, .equal_starts = true};
     auto x = problem.start_of<double>(flock.rank());
     std::vector<double> gradient(x.size());
-    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+    Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                           {.method = one.method, .topology = one.topology, .optimizer = one.optimizer});
     for (Step step = 0; step < steps; ++step) {
       driver.begin();
@@ -78,7 +78,7 @@ TEST_P(MethodDeathTest, TheSurvivorsGoOnToAnOptimumOfTheirOwn) {
     train(run, GetParam(), 700, [&](Flock& flock, Driver& driver, const std::vector<double>&) {
       require(flock.view().members.size() == 3, "members");
       const Vector best = optimum_of_survivors({.n = kDeathRanks});
-      const auto* model = static_cast<const double*>(driver.method().model(driver[0]).data);
+      const auto* model = driver.method().model(driver[0]).host<double>();
       for (std::size_t k = 0; k < best.size(); ++k)
         require(std::abs(model[k] - static_cast<double>(best[k])) < GetParam().near,
                 fmt::format("ends at {}, {} from the survivors' optimum", model[k],
@@ -134,7 +134,7 @@ TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
         const Problem problem{.n = kDeathRanks, .equal_starts = true};
         auto x = problem.start_of<double>(flock.rank());
         std::vector<double> gradient(x.size());
-        Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+        Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                               {.method = method, .topology = "ring", .optimizer = "sgd(lr=0.05)"});
         for (Step step = 0; step < 400; ++step) {
           driver.begin();
@@ -156,7 +156,7 @@ TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
   train(run, one, 30, [](Flock& flock, Driver& driver, const std::vector<double>& x) {
     const auto sum_of = [&](const char* state) {
       std::vector<double> sum(x.size());
-      std::memcpy(sum.data(), driver[0].state(state).data, x.size() * sizeof(double));
+      std::memcpy(sum.data(), driver[0].state(state).host_data(), x.size() * sizeof(double));
       return flock.allreduce(sum, Reduction::sum, state);
     };
     const std::vector<double> y = sum_of("y");
@@ -176,7 +176,7 @@ TEST(CecaDeathTest, ThePeriodBeginsAnew) {
     flock.set_timeout(std::chrono::seconds(20));
     std::vector<double> x = {1};
     std::vector<double> gradient = {0};
-    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+    Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                           {.method = "dsgd-atc", .topology = "ceca", .optimizer = "sgd(lr=1)"});
     for (Step step = 0; step < 40; ++step) driver.finish();
     // An increment in any round, and two periods without: all hold its mean.
@@ -185,7 +185,7 @@ TEST(CecaDeathTest, ThePeriodBeginsAnew) {
     driver.finish();
     gradient = {0};
     for (int step = 0; step < 4; ++step) driver.finish();
-    const double model = static_cast<const double*>(driver.method().model(driver[0]).data)[0];
+    const double model = driver.method().model(driver[0]).host<double>()[0];
     for (const double other : flock.allgather(std::vector{model}))
       require(std::abs(other - 1 - (0 + 1 + 3 + 4) / 4.0) < 1e-12, fmt::format("{}", other));
   });
@@ -200,7 +200,7 @@ TEST(MethodDeathsTest, WithoutTheServerNobodyGoesOn) {
     flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
     std::vector<float> x(3), gradient(3);
-    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient), {.method = "parameter-server"});
+    Driver driver = drive(flock, buffer_of(x), buffer_of(gradient), {.method = "parameter-server"});
     for (int step = 0; step < 1000; ++step) driver.finish();
   });
   for (const Rank rank : {1, 2})
@@ -217,8 +217,7 @@ TEST(MethodDeathsTest, WithoutReweightingEveryMethodNamesTheDead) {
       Flock flock(fabric);
       flock.set_timeout(std::chrono::seconds(20));
       std::vector<float> x(3), gradient(3);
-      Driver driver =
-          drive(flock, mutable_block(x), mutable_block(gradient), {.method = method, .topology = "star"});
+      Driver driver = drive(flock, buffer_of(x), buffer_of(gradient), {.method = method, .topology = "star"});
       for (int step = 0; step < 1000; ++step) driver.finish();
     });
     EXPECT_NE(run.end(0).message.find("rank 2 is lost"), std::string::npos)
@@ -228,4 +227,4 @@ TEST(MethodDeathsTest, WithoutReweightingEveryMethodNamesTheDead) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

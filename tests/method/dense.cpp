@@ -5,7 +5,7 @@
 
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::method {
 
 Vector operator+(Vector left, const Vector& right) {
   for (std::size_t k = 0; k < left.size(); ++k) left[k] += right[k];
@@ -169,4 +169,4 @@ std::unique_ptr<Dense> make_dense(const DenseSetting& setting, const Problem& pr
   throw std::invalid_argument("no dense " + setting.method.word);
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -11,7 +11,7 @@
 
 // Every method once more, from its equations: all ranks' vectors in one place, long double, matrices.
 
-namespace starling {
+namespace starling::method {
 
 using Matrix = std::vector<Vector>;
 Vector operator+(Vector left, const Vector& right);
@@ -133,4 +133,4 @@ std::unique_ptr<Dense> make_dense_ceca(const DenseSetting& setting, const Proble
 
 std::unique_ptr<Dense> make_dense(const DenseSetting& setting, const Problem& problem, const LocalRule& rule);
 
-}  // namespace starling
+}  // namespace starling::method

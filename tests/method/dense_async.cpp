@@ -3,7 +3,7 @@
 // Asynchronous methods of ranks that happen to be equally fast: what one sends at the end of a step is on its
 // way when the others begin the next, and used in the one after. Gradients are taken after the mixing.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// Neighbours' blocks as their last but one step left them; before that, the own start stands for them.
@@ -79,4 +79,4 @@ DenseTable dense_async() {
           {"async-average", make_dense_as<DenseAsyncAverage>}};
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -2,7 +2,7 @@
 
 // Averages of models or gradients in every step, or in every h-th.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 class DenseAllreduce : public Dense {
@@ -85,4 +85,4 @@ DenseTable dense_averages() {
           {"quasi-global-momentum", make_dense_as<DenseQuasiGlobal>}};
 }
 
-}  // namespace starling
+}  // namespace starling::method

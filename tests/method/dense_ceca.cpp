@@ -1,6 +1,6 @@
 #include "method/dense.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// From the definition of the rounds, not from the library's schedule. `pairs`: CECA-1P.
@@ -88,4 +88,4 @@ std::unique_ptr<Dense> make_dense_ceca(const DenseSetting& setting, const Proble
   return std::make_unique<DenseCeca>(setting, problem, rule);
 }
 
-}  // namespace starling
+}  // namespace starling::method

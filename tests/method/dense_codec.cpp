@@ -7,7 +7,7 @@
 
 #include "starling/base/spec.h"
 
-namespace starling {
+namespace starling::method {
 
 Number as_half(Number exact) {
   const Number value = static_cast<float>(exact);
@@ -64,4 +64,4 @@ Vector decoded(const std::string& codec, const Vector& vector) {
   return result;
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -6,7 +6,7 @@
 
 // What arrives of a vector that was sent in fewer bits, from the codecs' formulas.
 
-namespace starling {
+namespace starling::method {
 
 /// `identity`, `fp16`, `top-k(fraction=0.4)` or `uint8`; all but the first go through float32.
 Vector decoded(const std::string& codec, const Vector& vector);
@@ -18,4 +18,4 @@ Vector as_uint8(const Vector& vector);
 /// The k of largest magnitude; of equal ones the first.
 Vector as_top_k(const Vector& vector, std::size_t k);
 
-}  // namespace starling
+}  // namespace starling::method

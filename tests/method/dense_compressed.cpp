@@ -4,7 +4,7 @@
 #include "method/dense_codec.h"
 #include "starling/codec/registry.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// The public copies x^ move by what arrives of the differences.
@@ -187,4 +187,4 @@ DenseTable dense_compressed() {
           {"qadam", make_dense_as<DenseQadam>}};
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -2,7 +2,7 @@
 
 // Methods that correct the bias of averaging, and push-sum, which does not.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// As it was published, with two old iterates; the increment U stands for -lr g.
@@ -112,4 +112,4 @@ DenseTable dense_exact() {
           {"push-diging", make_dense_as<DensePushSum>}};
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -5,7 +5,7 @@
 
 // Methods that do not talk in every step.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// A neighbour hears of a block again when it has moved far enough.
@@ -90,4 +90,4 @@ DenseTable dense_lazy() {
           {"noloco", make_dense_as<DenseOuter>}};
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -2,7 +2,7 @@
 
 #include "method/dense.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 /// Vectors relayed along one tree, or several that share the coordinates: the first has every second one of
@@ -91,4 +91,4 @@ DenseTable dense_relays() {
   return {{"relay-sgd", make_dense_as<DenseRelaySgd>}, {"relay-sum-grad", make_dense_as<DenseRelayGrad>}};
 }
 
-}  // namespace starling
+}  // namespace starling::method

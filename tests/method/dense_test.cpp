@@ -9,7 +9,7 @@
 // The dense computations against each other: methods that equal others in a special case, and what each of
 // them is known to converge to.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 const LocalRule kSgd{.kind = "sgd", .lr = 0.1};
@@ -199,4 +199,4 @@ TEST(DenseTest, CodesOfBytesAndLargestOnes) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

@@ -6,7 +6,7 @@
 #include "starling/method/drive.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 using testing::ElementsAre;
@@ -30,7 +30,7 @@ struct Driven {
   Driven(Flock& flock, const std::vector<double>& start, const DriverOptions& options, std::size_t parts = 1)
       : x(start),
         gradient(start.size()),
-        driver(drive_in_parts(flock, mutable_block(x), mutable_block(gradient), options, parts)) {}
+        driver(drive_in_parts(flock, buffer_of(x), buffer_of(gradient), options, parts)) {}
 
   void step(const Problem& problem, Rank rank) {
     driver.begin();
@@ -92,7 +92,7 @@ TEST(DriverTest, CallsTheHooksInOrderHoweverGradientsCome) {
 TEST(DriverTest, OnceEarlyBlocksBeginTheirNextStepAsSoonAsTheyAreFinal) {
   on_threads(2, [](Flock& flock) {
     Driven driven(flock, {1, 2, 3, 4}, {.method = "dsgd-awc", .topology = "ring"}, 2);
-    const auto begun = [&](std::size_t block) { return driven.driver[block].channel->round(); };
+    const auto begun = [&](std::size_t block) { return driven.driver[block].neighbors().round(); };
     driven.driver.begin();
     driven.driver.finish();
     require(begun(0) == 1 && begun(1) == 1, "a plain step");
@@ -114,7 +114,7 @@ TEST(DriverTest, UpdatesEarlyWithTheSameBits) {
       std::vector<double> x = problem.start_of<double>(flock.rank());
       std::vector<double> gradient(x.size());
       Flock part = flock.split(0);
-      Driver early = drive_in_parts(part, mutable_block(x), mutable_block(gradient), other, 3);
+      Driver early = drive_in_parts(part, buffer_of(x), buffer_of(gradient), other, 3);
       for (int step = 0; step < 20; ++step) {
         plain.step(problem, flock.rank());
         early.begin();
@@ -190,7 +190,7 @@ TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
     const std::vector<Segment> segments = {{0, 2, 0, true}, {2, 3, 1, true}, {5, 1, 1, true}};
     std::vector<std::unique_ptr<Block>> blocks;
     blocks.push_back(std::make_unique<Block>(
-        "x", mutable_block(x), mutable_block(gradient), segments, make_sgd(DType::float64, 6, 3, hypers),
+        "x", buffer_of(x), buffer_of(gradient), segments, make_sgd(DType::float64, 6, 3, hypers),
         make_flock_channel(flock, "x", {make_schedule("ring", 1), DType::float32, ""})));
     Driver driver(make_method("dsgd-atc"), std::move(blocks));
     driver[0].segments[2].active = false;
@@ -202,6 +202,28 @@ TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
     driver.finish();
     // m = 1.5 in the second segment; the third one begins now.
     require(x == std::vector<double>{0.5, 0.5, 0.375, 0.375, 0.375, 0.75}, "second step");
+  });
+}
+
+// A method gets the channels that it declared, and is told how to declare the others.
+TEST(DriverTest, ChannelsThatAMethodDidNotDeclareAreRefused) {
+  on_threads(2, [](Flock& flock) {
+    const auto refusal = [](const auto& call) -> std::string {
+      try {
+        call();
+      } catch (const InvalidArgument& error) {
+        return error.what();
+      }
+      return "nothing was refused";
+    };
+    Driven alone(flock, {1, 2}, {.method = "local-sgd", .topology = "ring"});
+    Block& without = alone.driver[0];
+    require(refusal([&] { without.neighbors(); }).find("needs_schedule()") != std::string::npos, "neighbors");
+    require(refusal([&] { without.one_sided(); }).find("no windows") != std::string::npos, "windows");
+    require(refusal([&] { without.relay(); }).find("relay_rule()") != std::string::npos, "relay");
+    require(without.channel->neighbors() == nullptr && without.channel->relay() == nullptr, "absent parts");
+    Driven mixing(flock, {1, 2}, {.method = "dsgd-atc", .topology = "ring"});
+    require(mixing.driver[0].neighbors().round() == 0, "a declared part");
   });
 }
 
@@ -253,4 +275,4 @@ TEST(DriverTest, EmptyBlocksTakePart) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

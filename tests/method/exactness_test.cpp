@@ -8,7 +8,7 @@
 // Every rank minimises something else, with a constant step: who reaches the minimum of the sum, and who
 // keeps which distance from it.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 struct Exact {
@@ -124,4 +124,4 @@ TEST(PushDigingTest, IsExactOnARandomDigraph) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

@@ -10,7 +10,7 @@
 
 // Messages of one byte per element, against their definition played densely.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 using Models = std::vector<std::vector<float>>;  // by rank
@@ -155,7 +155,7 @@ TEST(Int8Messages, ANumberThatIsNoneMakesItsRunNaNAndNothingElse) {
       flock.set_timeout(30s);
       std::vector<float> x(2000, 1.0F + static_cast<float>(flock.rank())), gradient(2000);
       if (flock.rank() == 1) x[600] = strange;
-      Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+      Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                             {.method = "dsgd-atc", .topology = "ring", .message = DType::int8});
       driver.finish();
       for (std::size_t i = 0; i < x.size(); ++i)
@@ -179,7 +179,7 @@ TEST(Int8Messages, SurvivorsKeepTheirMean) {
     const Problem problem{.n = kAll, .count = kInt8Count};
     auto x = problem.start_of<float>(flock.rank());
     std::vector<float> gradient(x.size());
-    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+    Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                           {.topology = "ring", .optimizer = "sgd(lr=0)", .message = DType::int8});
     const auto mean_of = [&](const std::vector<float>& all, bool with_victim) {
       std::vector<double> mean(kInt8Count);
@@ -225,4 +225,4 @@ TEST(Int8Messages, ExactMethodsEndNearTheOptimum) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

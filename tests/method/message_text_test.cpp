@@ -7,7 +7,7 @@
 
 // A driver's errors name its call and its step, not its internal operations.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 using testing::AllOf;
@@ -25,7 +25,7 @@ TEST(DriverMessageTest, ErrorsNameTheCallAndTheStep) {
       DriverOptions options;
       options.method = method;
       options.topology = "ring";
-      Driver driver = drive(flock, mutable_block(x), mutable_block(gradient), options);
+      Driver driver = drive(flock, buffer_of(x), buffer_of(gradient), options);
       for (int step = 0; step < count; ++step) driver.finish();
     };
     std::thread other([&] {
@@ -43,4 +43,4 @@ TEST(DriverMessageTest, ErrorsNameTheCallAndTheStep) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

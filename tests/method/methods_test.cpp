@@ -5,7 +5,7 @@
 
 // Every method against the dense computation, step by step.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 struct MethodCase {
@@ -44,7 +44,7 @@ std::vector<LocalCase> local_cases() {
 
 // Which local optimizers a method takes, and what it makes of them.
 std::vector<LocalCase> local_cases_of(const std::string& method) {
-  const std::string needed = make_method(method)->needs_optimizer();
+  const std::string needed = make_method(method)->needs().optimizer;
   std::vector<LocalCase> all;
   for (const LocalCase& one : local_cases())
     if (one.text.starts_with(needed)) all.push_back(one);
@@ -225,4 +225,4 @@ TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighboursBetween) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

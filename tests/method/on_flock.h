@@ -11,7 +11,7 @@
 
 // Runs methods on real flocks and keeps every rank's every model.
 
-namespace starling {
+namespace starling::method {
 
 /// Memory that forked ranks share with the test.
 template <typename T>
@@ -39,8 +39,8 @@ inline std::size_t cut(std::size_t count, std::size_t i, std::size_t parts) {
 }
 
 /// x made of parameters of uneven lengths, in `parts` blocks of several parameters each.
-inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gradient,
-                             const DriverOptions& options, std::size_t parts, std::size_t parameters = 0) {
+inline Driver drive_in_parts(const Flock& flock, Buffer x, Buffer gradient, const DriverOptions& options,
+                             std::size_t parts, std::size_t parameters = 0) {
   if (parameters == 0) parameters = parts;
   const MethodPtr method = make_method(options.method);
   const Optimizer optimizer = parse_optimizer(options.optimizer);
@@ -59,9 +59,8 @@ inline Driver drive_in_parts(const Flock& flock, MutableBlock x, MutableBlock gr
       segments.push_back({from - begin, cut(x.count, p + 1, parameters) - from, 0, true});
       ends.push_back(segments.back().begin + segments.back().count);
     }
-    const std::size_t offset = begin * size_of(x.dtype);
-    const MutableBlock own{x.dtype, static_cast<std::byte*>(x.data) + offset, count};
-    const MutableBlock along{x.dtype, static_cast<std::byte*>(gradient.data) + offset, count};
+    const Buffer own = x.part(begin, count);
+    const Buffer along = gradient.part(begin, count);
     UpdatePtr update = method->make_update(x.dtype, count, segments.size(), hypers);
     if (!update) update = optimizer.make(x.dtype, count, segments.size(), hypers);
     const std::string name = fmt::format("part/{}", part);
@@ -130,8 +129,8 @@ Trajectory<T> trajectory(const MethodRun& run) {
     flock.set_timeout(30s);
     auto x = problem.start_of<T>(flock.rank());
     std::vector<T> gradient(problem.count);
-    const MutableBlock own = mutable_block(x);
-    const MutableBlock along = mutable_block(gradient);
+    const Buffer own = buffer_of(x);
+    const Buffer along = buffer_of(gradient);
     Driver driver = run.parts == 0
                         ? drive(flock, own, along, run.options)
                         : drive_in_parts(flock, own, along, run.options, run.parts, run.parameters);
@@ -153,8 +152,8 @@ Trajectory<T> trajectory(const MethodRun& run) {
         driver.finish();
       }
       for (std::size_t b = 0; b < driver.size(); ++b) {
-        const MutableBlock model = driver.method().model(driver[b]);
-        std::copy_n(static_cast<const T*>(model.data), model.count, out);
+        const Buffer model = driver.method().model(driver[b]);
+        std::copy_n(model.template host<T>(), model.count, out);
         out += model.count;
       }
     }
@@ -165,4 +164,4 @@ Trajectory<T> trajectory(const MethodRun& run) {
   return {problem, run.steps, std::vector<T>(shared.data(), shared.data() + total)};
 }
 
-}  // namespace starling
+}  // namespace starling::method

@@ -8,7 +8,7 @@
 // What the tests of methods minimise: every rank has a parabola of its own, so that no rank's minimum is the
 // flock's.
 
-namespace starling {
+namespace starling::method {
 
 using Number = long double;
 using Vector = std::vector<Number>;
@@ -58,4 +58,4 @@ struct Problem {
   }
 };
 
-}  // namespace starling
+}  // namespace starling::method

@@ -9,7 +9,7 @@
 
 // What must hold whatever the numbers are.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 MethodRun run_of(const std::string& method, const std::string& topology, const std::string& optimizer,
@@ -134,7 +134,7 @@ TEST(MethodPropertyTest, PushSumKeepsTheSumOfItsScalars) {
           Flock flock(fabric);
           std::vector<float> x(3, 1.0F * static_cast<float>(flock.rank()));
           std::vector<float> gradient(3);
-          Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+          Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                                 {.method = by, .topology = on, .optimizer = "sgd(lr=0.1)"});
           for (int step = 0; step < 90; ++step) {
             driver.finish();
@@ -221,7 +221,7 @@ std::vector<std::pair<std::string, std::string>> one_of_each() {
 }
 
 std::string optimizer_of(const std::string& method, double lr) {
-  const std::string needed = make_method(method)->needs_optimizer();
+  const std::string needed = make_method(method)->needs().optimizer;
   return fmt::format("{}(lr={})", needed.empty() ? "adamw" : needed, lr);
 }
 
@@ -304,4 +304,4 @@ TEST(ShortMessageTest, CecaOfShortMessagesComesNear) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

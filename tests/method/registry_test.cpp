@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 using testing::HasSubstr;
@@ -47,4 +47,4 @@ TEST(MethodRegistry, TakesAProgramsOwnMethodOnce) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

@@ -6,7 +6,7 @@
 #include "method/dense.h"
 #include "method/on_flock.h"
 
-namespace starling {
+namespace starling::method {
 
 /// Every model of a run against the dense computation, which is taken through the same steps; the tolerance
 /// is a share of the largest element.
@@ -29,4 +29,4 @@ testing::AssertionResult same_models(const Trajectory<T>& found, Dense& dense, N
   return testing::AssertionSuccess();
 }
 
-}  // namespace starling
+}  // namespace starling::method

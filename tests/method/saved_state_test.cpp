@@ -10,7 +10,7 @@
 
 // A run that was saved and goes on in a new job, from files alone, is bit for bit the run that was not.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 constexpr Step kSaved = 5;  // no multiple of any period below
@@ -51,8 +51,8 @@ void take_steps(Driver& driver, const Problem& problem, Flock& flock, std::vecto
 
 template <typename T>
 Driver driver_of(const SavedRun& run, const Flock& flock, std::vector<T>& x, std::vector<T>& gradient) {
-  const MutableBlock own = mutable_block(x);
-  const MutableBlock along = mutable_block(gradient);
+  const Buffer own = buffer_of(x);
+  const Buffer along = buffer_of(gradient);
   return run.parts == 0 ? drive(flock, own, along, run.options)
                         : drive_in_parts(flock, own, along, run.options, run.parts, 2 * run.parts - 1);
 }
@@ -71,7 +71,7 @@ template <typename T>
 void save_to(const std::string& path, Driver& driver, const std::vector<T>& x) {
   driver.settle();
   SavedParts parts;
-  parts.add("x", const_block(x));
+  parts.add("x", const_buffer_of(x));
   save(driver, parts);
   write_checkpoint_file(path, {}, parts.parts());
 }
@@ -169,7 +169,7 @@ std::vector<Setting> settings() {
 }
 
 std::vector<std::string> optimizers_of(const std::string& method) {
-  const std::string needed = make_method(method)->needs_optimizer();
+  const std::string needed = make_method(method)->needs().optimizer;
   std::vector<std::string> all;
   for (const OptimizerFamily& family : optimizer_families())
     if (family.name.starts_with(needed)) all.push_back(family.name + "(lr=0.05,weight_decay=0.02)");
@@ -313,11 +313,10 @@ TEST(SavedState, RefusesAnOptimizerThatRemembersLess) {
   run_ranks(1, [&](Flock& flock) {
     std::vector<double> x(4, 1);
     std::vector<double> gradient(4, 1);
-    Driver first = drive(flock, mutable_block(x), mutable_block(gradient), {.optimizer = "momentum"});
+    Driver first = drive(flock, buffer_of(x), buffer_of(gradient), {.optimizer = "momentum"});
     first.finish();
     save_to(folder.path("a"), first, x);
-    Driver second =
-        drive(flock, mutable_block(x), mutable_block(gradient), {.optimizer = "sgd", .name = "second"});
+    Driver second = drive(flock, buffer_of(x), buffer_of(gradient), {.optimizer = "sgd", .name = "second"});
     const CheckpointFile file(folder.path("a"));
     const std::string text = message_of<Error>([&] { restore(second, file); });
     require(text.find("block/0/optimizer/momentum") != std::string::npos, text);
@@ -325,4 +324,4 @@ TEST(SavedState, RefusesAnOptimizerThatRemembersLess) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

@@ -6,7 +6,7 @@
 
 // How far asynchronous ranks get apart, and how old what they use is.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 struct Lead {
@@ -24,7 +24,7 @@ Lead lead_of_the_fast_one(const std::string& method) {
     const Rank rank = flock.rank();
     std::vector<double> x(10, 1.0 * rank);
     std::vector<double> gradient(10);
-    Driver driver = drive(flock, mutable_block(x), mutable_block(gradient),
+    Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                           {.method = method, .topology = "ring", .optimizer = "sgd(lr=0.01)"});
     for (Step step = 0; step < 60; ++step) {
       driver.begin();
@@ -69,4 +69,4 @@ TEST(AverageStalenessTest, IsBoundedOnRequest) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

@@ -5,7 +5,7 @@
 
 // What compressed methods send, read from the flock.
 
-namespace starling {
+namespace starling::method {
 namespace {
 
 constexpr Rank kWireRanks = 4;
@@ -26,7 +26,7 @@ std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topo
     std::vector<float> x(kCount, 1.0F);
     std::vector<float> gradient(kCount);
     Driver driver =
-        drive(flock, mutable_block(x), mutable_block(gradient),
+        drive(flock, buffer_of(x), buffer_of(gradient),
               {.method = method, .topology = topology, .optimizer = optimizer, .message = message});
     for (Step step = 0; step < 4; ++step) {
       const std::uint64_t before = flock.bytes_sent();
@@ -97,4 +97,4 @@ TEST(WireTest, WhoHasHardlyMovedSendsAFlag) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::method

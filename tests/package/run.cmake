@@ -1,26 +1,20 @@
-# Installs Starling into a fresh folder and builds a program against it, as a user would.
+# Installs Starling into a fresh folder and builds the program CONSUMER against it, as a user would.
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-set(consumers consumer)
-if(TORCH)
-  list(APPEND consumers torch_consumer)
-endif()
-foreach(consumer ${consumers})
-  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${consumer} -B ${WORK}/${consumer} -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
-      -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_EXE_LINKER_FLAGS=${FLAGS})
-  run(${CMAKE_COMMAND} --build ${WORK}/${consumer})
-  run(${WORK}/${consumer}/${consumer})
-endforeach()
-if(TOOL)
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${CONSUMER} -B ${WORK}/${CONSUMER} -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_EXE_LINKER_FLAGS=${FLAGS})
+run(${CMAKE_COMMAND} --build ${WORK}/${CONSUMER})
+run(${WORK}/${CONSUMER}/${CONSUMER})
+if(TOOL AND CONSUMER STREQUAL "consumer")
   run(${WORK}/prefix/bin/starling --version)
 endif()
 
 # Programs that were built against the installation, and its tool by a name without a folder, find fabrics with an engine.
-if(TOOL AND TORCH)
+if(TOOL AND TORCH AND CONSUMER STREQUAL "consumer")
   file(WRITE ${WORK}/way "#!/bin/sh\nexec env STARLING_HOST=\"$1\" sh -c \"$2\"\n")
   file(CHMOD ${WORK}/way PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
   set(ENV{PATH} "${WORK}/prefix/bin:$ENV{PATH}")

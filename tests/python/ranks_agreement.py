@@ -1,5 +1,7 @@
 """Ranks that do not train alike are told so, on all of them; who averages with whom; each rank's own data."""
 
+import os
+
 import pytest
 import torch
 
@@ -131,6 +133,30 @@ def test_a_checkpoint_of_another_rank_says_whose_it_is(tmp_path):
     bf.barrier()
 
 
+@alone
+def test_ranks_that_save_to_one_path_are_told(tmp_path):
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    path = bf.broadcast(torch.tensor(list(str(tmp_path / "one.ckpt").encode()), dtype=torch.uint8), root_rank=0)
+    path = bytes(path.tolist()).decode()
+    told = ""
+    try:
+        optimizer.save_checkpoint(path)  # all at once
+    except _core.InvalidArgument as error:
+        told = str(error)
+    saved = bf.allgather(torch.tensor([0 if told else 1])).tolist()
+    assert sum(saved) == 1
+    owner = saved.index(1)
+    if rank == owner:
+        optimizer.save_checkpoint(path)  # its own may be replaced
+        optimizer.load_checkpoint(path)
+    else:
+        assert f"is the checkpoint of rank {owner}, and this is rank {rank}: each rank saves to a file of its own" in told
+    bf.barrier()
+    assert not [name for name in os.listdir(os.path.dirname(path)) if ".part-" in name]
+    bf.barrier()
+
+
 def test_a_sampler_gives_every_rank_its_own_data():
     data = torch.utils.data.TensorDataset(torch.arange(12 * n))
     loader = torch.utils.data.DataLoader(data, batch_size=5, sampler=bf.FlockSampler(data, seed=3))
@@ -141,6 +167,16 @@ def test_a_sampler_gives_every_rank_its_own_data():
     assert sorted(everybody.tolist()) == list(range(12 * n))
     loader.sampler.set_epoch(0)
     assert [int(x) for (batch,) in loader for x in batch] == passes[0]
+
+
+def test_samplers_of_different_splits_are_told():
+    if n == 1:
+        pytest.skip("one rank agrees with itself")
+    with pytest.raises(_core.InvalidArgument, match=rf"FlockSampler: .*seed: 3 on rank 0, 4 on rank {n - 1}"):
+        bf.FlockSampler(10 * n, seed=4 if rank == n - 1 else 3)
+    with pytest.raises(_core.InvalidArgument, match=rf"samples: {10 * n} on rank 0, {10 * n + 1} on rank {n - 1}"):
+        bf.FlockSampler(10 * n + (rank == n - 1))
+    bf.FlockSampler(10 * n, seed=5)
 
 
 def test_a_sampler_splits_by_class():

@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import pickle
+import shutil
 import tempfile
 import weakref
 
@@ -385,3 +386,55 @@ def test_settle_ends_what_is_under_way():
 
 def test_living_ranks():
     assert bf.living_ranks() == list(range(n)) == starling.join().living_ranks()
+
+
+def shared_folder():
+    """The same new folder on every rank."""
+    folder = tempfile.mkdtemp() if rank == 0 else ""
+    length = int(bf.broadcast(torch.tensor([len(folder)]), root_rank=0)[0])
+    text = torch.tensor(list(folder.encode()) or [0] * length, dtype=torch.uint8)
+    return bytes(bf.broadcast(text, root_rank=0).tolist()).decode()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_save_and_resume_continue_bit_for_bit(background):
+    folder = shared_folder()
+
+    def trainer():
+        model = network(rank)
+        return model, bf.decentralize(model, OPTIMIZERS["adam"](model), method="gradient-tracking",
+                                      topology="one-peer-exponential")
+
+    model, own = trainer()
+    assert own.resume(folder) is None
+    for step in range(3):
+        train_step(own, model, rank, step)
+    own.save(folder, extra={"epoch": 3, "order": torch.arange(4) + rank}, background=background)
+    for step in range(3, 6):
+        train_step(own, model, rank, step)
+    own._retire()  # waits for what is written in the background
+    bf.barrier()
+    other, twin = trainer()
+    resumed = twin.resume(folder)
+    assert resumed.step == 3 == twin.trainer.steps and resumed.reset == ""
+    assert resumed.extra["epoch"] == 3 and torch.equal(resumed.extra["order"], torch.arange(4) + rank)
+    for step in range(3, 6):
+        train_step(twin, other, rank, step)
+    assert torch.equal(parameters_of(model), parameters_of(other))
+    bf.barrier()
+    if rank == 0:
+        shutil.rmtree(folder)
+
+
+def test_resume_refuses_another_model_on_every_rank_and_names_it():
+    folder = shared_folder()
+    model = torch.nn.Linear(3, 2)
+    own = bf.decentralize(model, sgd(model))
+    own.save(folder)
+    wide = torch.nn.Linear(4, 2)
+    other = bf.decentralize(wide, sgd(wide))
+    with pytest.raises(starling.Error, match=r"parameter weight: \[2, 3\] in the checkpoint, \[2, 4\] here"):
+        other.resume(folder)
+    bf.barrier()
+    if rank == 0:
+        shutil.rmtree(folder)

@@ -245,7 +245,7 @@ def test_what_cannot_be_asked(cluster):
     closed.close()
     with pytest.raises(starling.Error, match="closed"):
         closed.run(os.getpid)
-    with pytest.raises(TypeError, match="stays"):
+    with pytest.raises(TypeError, match="belongs to the process"):
         cluster.run(lambda: cluster)
 
 

@@ -82,7 +82,7 @@ factor = 10
 
 @pytest.mark.parametrize("time_model,words", [
     ({"latencyy": 1}, "latency"), ({"compute": [1, 2]}, "list of 4"), ({"link": [{"from": [4]}]}, "0 to 3"),
-    ({"bandwidth": 0}, "above 0"), ({"straggler": [{}]}, "changes nothing"), ({"compute": -1}, "from 0 up"),
+    ({"bandwidth": 0}, "above 0"), ({"straggler": [{}]}, "needs extra"), ({"compute": -1}, "at least 0"),
 ])
 def test_machines_that_cannot_be(time_model, words):
     with pytest.raises(ValueError, match=words):
@@ -194,7 +194,7 @@ def test_control_c_ends_a_simulation():
 
 def test_how_results_show_themselves():
     result = starling.simulate(n=4, steps=20)
-    assert "dsgd-atc" in repr(result) and "<svg" in result._repr_html_() and "gap" in dir(result)
+    assert "dsgd-awc on one-peer-exponential" in repr(result) and "<svg" in result._repr_html_() and "gap" in dir(result)
     assert "<table" in starling.consensus("ring", 8)._repr_html_()
     assert "logistic" in repr(starling.problems()) and "gradient-tracking" in repr(starling.methods())
     matplotlib = pytest.importorskip("matplotlib")

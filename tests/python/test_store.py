@@ -107,7 +107,7 @@ def test_the_store_and_ranks_after_it_may_die(start, tmp_path):
     for round in range(2):
         dead = store_server(job)
         os.kill(dead, signal.SIGKILL)
-        job.wait_for("another process goes on with its entries", round + 1)
+        job.wait_for("restarted with the same entries", round + 1)
         ranks = rank_processes(job)
         assert len(ranks) == 4 - round
         os.kill(ranks[-1], signal.SIGKILL)
@@ -129,7 +129,7 @@ def test_a_store_that_is_gone_for_good_is_reported_at_once(start, tmp_path):
     server = store_server(job)
     for process in (int(Path(f"/proc/{server}/stat").read_text().split(")")[-1].split()[1]), server):
         os.kill(process, signal.SIGKILL)
-    job.wait_for("after the next death they cannot agree on who is left", 2)
+    job.wait_for("it cannot recover from the failure of a rank", 2)
     (tmp_path / "program.py.end").write_text("")
     output = job.end()
     assert output.count("survived") == 2 and job.process.returncode == 0, output

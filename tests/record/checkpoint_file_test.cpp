@@ -11,7 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/record/checkpoint_layout.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 using testing::AnyOf;
@@ -52,7 +52,28 @@ class CheckpointFileTest : public testing::Test {
   CheckpointFileMark mark_;
 };
 
-TEST_F(CheckpointFileTest, GivesBackWhatWasWritten) {
+TEST_F(CheckpointFileTest, AnotherRanksFileIsNotOverwritten) {
+  const std::string path = folder_.path("own.state");
+  write_own_checkpoint_file(path, 1, {}, SmallState(1).parts());
+  EXPECT_EQ(CheckpointFile(path).label("rank"), "1");
+  EXPECT_THAT(
+      error_of([&] { write_own_checkpoint_file(path, 2, {}, SmallState(2).parts()); }),
+      HasSubstr("own.state is the checkpoint of rank 1, and this is rank 2: each rank saves to a file of "
+                "its own"));
+  SmallState state(0);
+  CheckpointFile(path).read_into(state.places());
+  EXPECT_EQ(state, SmallState(1));
+  write_own_checkpoint_file(path, 1, {}, SmallState(3).parts());
+  CheckpointFile(path).read_into(state.places());
+  EXPECT_EQ(state, SmallState(3));
+  folder_.write("own.state", "something else");
+  write_own_checkpoint_file(path, 2, {}, SmallState(2).parts());
+  EXPECT_EQ(CheckpointFile(path).label("rank"), "2");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path("")))
+    EXPECT_EQ(entry.path().string().find(".part-"), std::string::npos) << entry.path();
+}
+
+TEST_F(CheckpointFileTest, ReadsBackWhatWasWritten) {
   const CheckpointFile file(path_);
   EXPECT_EQ(file.labels(), kLabels);
   EXPECT_EQ(file.label("method"), "dsgd-awc");
@@ -70,7 +91,7 @@ TEST_F(CheckpointFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(file.mark().bytes, folder_.read("rank-3.state").size());
 }
 
-TEST_F(CheckpointFileTest, LargePartsAndManySmallOnes) {
+TEST_F(CheckpointFileTest, HandlesLargePartsAndManySmallOnes) {
   std::vector<double> large(700'001);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<double>(i * i);
   std::vector<StatePart> parts = {state_part<double>("large", large)};
@@ -84,7 +105,7 @@ TEST_F(CheckpointFileTest, LargePartsAndManySmallOnes) {
   }
 }
 
-TEST_F(CheckpointFileTest, EveryByteCounts) {
+TEST_F(CheckpointFileTest, DetectsAnyChangedByte) {
   const std::string good = folder_.read("rank-3.state");
   ASSERT_LT(good.size(), 2000U);
   std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
@@ -102,18 +123,20 @@ TEST_F(CheckpointFileTest, EveryByteCounts) {
   EXPECT_EQ(reading(path_), "");
 }
 
-TEST_F(CheckpointFileTest, EveryTruncationIsTold) {
+TEST_F(CheckpointFileTest, DetectsAnyTruncation) {
   const std::string good = folder_.read("rank-3.state");
   for (std::size_t size = good.size(); size-- > 0;) {
     std::filesystem::resize_file(path_, size);
-    ASSERT_THAT(reading(path_), HasSubstr(fmt::format("rank-3.state is truncated: {} of {} bytes", size,
-                                                      size < 64 ? 64 : good.size())));
+    ASSERT_THAT(
+        reading(path_),
+        HasSubstr(size < 64 ? fmt::format("rank-3.state is truncated: {} of at least 64 bytes", size)
+                            : fmt::format("rank-3.state is truncated: {} of {} bytes", size, good.size())));
   }
   folder_.write("rank-3.state", good + '\0');
   EXPECT_THAT(reading(path_), HasSubstr(fmt::format("has {} bytes instead of", good.size() + 1)));
 }
 
-TEST_F(CheckpointFileTest, ForeignFilesAreRefused) {
+TEST_F(CheckpointFileTest, RejectsForeignFiles) {
   folder_.write("rank-3.state", "{\"this\": \"is some other file\"}");
   EXPECT_THAT(reading(path_), HasSubstr("rank-3.state is not a Starling checkpoint"));
   folder_.write("rank-3.state", std::string(10'000, '\0'));
@@ -122,14 +145,14 @@ TEST_F(CheckpointFileTest, ForeignFilesAreRefused) {
   EXPECT_THAT(reading(folder_.path("")), HasSubstr("is not a file"));
 }
 
-TEST_F(CheckpointFileTest, NewerVersionsAreRefused) {
+TEST_F(CheckpointFileTest, RejectsNewerVersions) {
   CheckpointHead changed = head();
   changed.version = 2;
   write_head(changed);
   EXPECT_THAT(reading(path_), HasSubstr("was written by a newer version (2; this one reads 1)"));
 }
 
-TEST_F(CheckpointFileTest, AMadeUpHeadIsRefused) {
+TEST_F(CheckpointFileTest, RejectsAForgedHead) {
   CheckpointHead changed = head();
   changed.table_bytes = 0xFFFFFFFFU;
   write_head(changed);
@@ -137,7 +160,7 @@ TEST_F(CheckpointFileTest, AMadeUpHeadIsRefused) {
 }
 
 // Every checksum is right: sizes that add up only modulo 2^64 are refused before anything is allocated.
-TEST_F(CheckpointFileTest, AMadeUpTableIsRefused) {
+TEST_F(CheckpointFileTest, RejectsAForgedTable) {
   const std::string good = folder_.read("rank-3.state");
   const std::string first = "\"bytes\":24";
   for (const std::string huge :
@@ -169,12 +192,12 @@ TEST_F(CheckpointFileTest, MismatchesNameThePart) {
   EXPECT_THAT(into(state_place<float>("y", values)),
               HasSubstr("has no part y; its parts are x, counters, nothing"));
   EXPECT_THAT(into(state_place<float>("x", std::span(values).first(49))),
-              HasSubstr("rank-3.state has 200 bytes of x, but 196 are wanted"));
+              HasSubstr("rank-3.state has 200 bytes of x, but 196 are expected"));
   std::vector<std::int32_t> other(50, -1);
   EXPECT_THAT(into(state_place<std::int32_t>("x", other)),
-              HasSubstr("has x as float32, but int32 is wanted"));
+              HasSubstr("has x as float32, but int32 is expected"));
   EXPECT_THAT(error_of([&] { file.read("y"); }), HasSubstr("has no part y"));
-  EXPECT_THAT(error_of([&] { file.label("colour"); }), HasSubstr("does not say its colour"));
+  EXPECT_THAT(error_of([&] { file.label("colour"); }), HasSubstr("has no label colour"));
   // Nothing is read before everything fits.
   EXPECT_THAT(error_of([&] {
                 file.read_into(std::vector{state_place<float>("x", values), state_place<float>("y", values)});
@@ -183,7 +206,7 @@ TEST_F(CheckpointFileTest, MismatchesNameThePart) {
   EXPECT_EQ(values, std::vector<float>(50, -1));
 }
 
-TEST_F(CheckpointFileTest, WhatCannotBeWrittenLeavesTheOldFile) {
+TEST_F(CheckpointFileTest, AFailedWriteKeepsTheOldFile) {
   std::vector<StatePart> parts = SmallState(8).parts();
   parts.push_back(parts[0]);
   EXPECT_THAT(error_of([&] { write_checkpoint_file(path_, {}, parts); }),
@@ -198,4 +221,4 @@ TEST_F(CheckpointFileTest, WhatCannotBeWrittenLeavesTheOldFile) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <numeric>
 #include <sys/wait.h>
 #include <thread>
@@ -11,9 +12,10 @@
 #include "record/checkpoint_state.h"
 #include "record/folder.h"
 #include "starling/base/error.h"
+#include "starling/record/checkpoint_manifest.h"
 #include "starling/record/checkpoint_run.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,7 +60,7 @@ class CheckpointFolderTest : public testing::Test {
   RecordFolder folder_;
 };
 
-TEST_F(CheckpointFolderTest, IsWrittenAndRead) {
+TEST_F(CheckpointFolderTest, WritesAndReadsACheckpoint) {
   EXPECT_TRUE(folder().list().empty());
   EXPECT_FALSE(folder().newest());
   EXPECT_FALSE(folder().newest_good());
@@ -94,7 +96,7 @@ TEST_F(CheckpointFolderTest, KeepsTheNewest) {
   EXPECT_THAT(steps(), ElementsAre(40, 30));
 }
 
-TEST_F(CheckpointFolderTest, WhatIsBrokenDoesNotCountAmongThoseKept) {
+TEST_F(CheckpointFolderTest, DamagedCheckpointsDoNotCountAsKept) {
   const CheckpointRun one = run("a", 2, 1);
   write(run("a", 2, 9), 10);
   write(run("a", 2, 9), 20);
@@ -104,13 +106,13 @@ TEST_F(CheckpointFolderTest, WhatIsBrokenDoesNotCountAmongThoseKept) {
   EXPECT_THAT(names(), ElementsAre("step-000000010", "step-000000030"));
 }
 
-TEST_F(CheckpointFolderTest, ABadOneIsRefusedAndTheOneBeforeOffered) {
+TEST_F(CheckpointFolderTest, RejectsADamagedCheckpointAndOffersThePrevious) {
   for (const Step step : {40, 80, 120}) write(run("a"), step);
   const auto newest = *folder().newest();
   damage("ck/step-000000120/rank-1.state");
   EXPECT_TRUE(folder().newest());  // sizes are right
   const std::string offer =
-      "; the checkpoint before it, step-000000080, is whole: resume from that with --resume 80";
+      "; the previous checkpoint, step-000000080, is intact: resume from it with --resume 80";
   EXPECT_THAT(
       error_of([&] { folder().check(120); }),
       testing::AllOf(HasSubstr("step-000000120/rank-1.state is corrupt: its part"), HasSubstr(offer)));
@@ -124,21 +126,21 @@ TEST_F(CheckpointFolderTest, ABadOneIsRefusedAndTheOneBeforeOffered) {
   fs::remove(folder_.path("ck/step-000000080/rank-0.state"));
   EXPECT_THAT(error_of([&] { folder().find(120); }), HasSubstr("--resume 40"));
   folder_.write("ck/step-000000040/rank-0.state", "foreign");
-  EXPECT_THAT(error_of([&] { folder().find(120); }), HasSubstr("; there is no whole checkpoint before it"));
+  EXPECT_THAT(error_of([&] { folder().find(120); }), HasSubstr("; there is no intact checkpoint before it"));
 }
 
-TEST_F(CheckpointFolderTest, FilesOfAnotherCheckpointAreToldApart) {
+TEST_F(CheckpointFolderTest, RejectsFilesOfAnotherCheckpoint) {
   write(run("a"), 40);
   write(run("a"), 80);
   fs::copy_file(folder_.path("ck/step-000000040/rank-1.state"),
                 folder_.path("ck/step-000000080/rank-1.state"), fs::copy_options::overwrite_existing);
   EXPECT_THAT(error_of([&] { folder().check(80); }),
-              HasSubstr("is another file than the one that manifest.json names: of run a, rank 1, step 40"));
+              HasSubstr("is not the file that manifest.json names: it is from run a, rank 1, step 40"));
   fs::rename(folder_.path("ck/step-000000040"), folder_.path("ck/step-000000050"));
-  EXPECT_THAT(error_of([&] { folder().find(50); }), HasSubstr("is the manifest of step 40"));
+  EXPECT_THAT(error_of([&] { folder().find(50); }), HasSubstr("manifest.json belongs to step 40"));
 }
 
-TEST_F(CheckpointFolderTest, EveryByteOfTheManifestCounts) {
+TEST_F(CheckpointFolderTest, DetectsAnyChangeOfTheManifest) {
   write(run("a"), 40);
   const std::string path = "ck/step-000000040/manifest.json";
   const std::string good = folder_.read(path);
@@ -161,7 +163,36 @@ TEST_F(CheckpointFolderTest, EveryByteOfTheManifestCounts) {
   }
 }
 
-TEST_F(CheckpointFolderTest, ARunThatWentBackReplacesStepsAndIsTheNewest) {
+TEST_F(CheckpointFolderTest, HostileManifestsAreRefused) {
+  write(run("a"), 40);
+  const std::string path = "ck/step-000000040/manifest.json";
+  const std::string good = folder_.read(path);
+  fs::resize_file(folder_.path(path), std::uintmax_t{1} << 40);  // takes no room on the disk
+  EXPECT_THAT(error_of([&] { folder().newest(); }),
+              HasSubstr("manifest.json is not a manifest of a checkpoint: "
+                        "it has 1099511627776 bytes"));
+  folder_.write(path, std::string(1'000'000, '[') + std::string(1'000'000, ']'));
+  EXPECT_THAT(error_of([&] { folder().newest(); }), HasSubstr("nested too deeply"));
+  folder_.write(path, "{\"labels\":" + std::string(100'000, '['));
+  EXPECT_THAT(error_of([&] { folder().newest(); }), HasSubstr("manifest.json is "));
+  // Those whose checksum is right.
+  folder_.write(path, good);
+  CheckpointInfo info = read_manifest(folder_.path("ck/step-000000040"));
+  for (const char* name : {"../rank-0.state", "/etc/passwd"}) {
+    info.files[0].name = name;
+    folder_.write(path, manifest_text(info));
+    EXPECT_THAT(error_of([&] { folder().newest(); }),
+                HasSubstr("a manifest may only name files of its own folder"));
+  }
+  info.files[0].name = "rank-0.state";
+  info.files[0].mark.bytes = std::numeric_limits<std::uint64_t>::max();
+  folder_.write(path, manifest_text(info));
+  EXPECT_THAT(error_of([&] { folder().newest(); }), HasSubstr("of 18446744073709551615 bytes"));
+  folder_.write(path, good);
+  EXPECT_EQ(folder().newest()->step, 40);
+}
+
+TEST_F(CheckpointFolderTest, ARunThatResumedEarlierReplacesStepsAndIsTheNewest) {
   for (const Step step : {40, 80, 120}) write(run("a"), step);
   write(run("b"), 80);
   EXPECT_THAT(steps(), ElementsAre(80, 120, 40));
@@ -169,7 +200,7 @@ TEST_F(CheckpointFolderTest, ARunThatWentBackReplacesStepsAndIsTheNewest) {
   EXPECT_THAT(names(), ElementsAre("step-000000040", "step-000000080", "step-000000120"));
 }
 
-TEST_F(CheckpointFolderTest, LeftoversOfKilledRunsAreRemovedAndOthersLeftAlone) {
+TEST_F(CheckpointFolderTest, RemovesLeftoversOfKilledRunsOnly) {
   write(run("old"), 40);
   run("old").write_rank(80, 1, {}, SmallState(1).parts());
   folder_.write("ck/notes.txt", "mine");
@@ -184,7 +215,7 @@ TEST_F(CheckpointFolderTest, LeftoversOfKilledRunsAreRemovedAndOthersLeftAlone) 
   EXPECT_EQ(folder().check(80).run, "new");
 }
 
-TEST_F(CheckpointFolderTest, ARunKilledAfterItsManifestHasACheckpoint) {
+TEST_F(CheckpointFolderTest, ARunKilledAfterTheManifestHasACheckpoint) {
   write(run("old"), 40);
   write(run("old"), 80);
   fs::rename(folder_.path("ck/step-000000080"), folder_.path("ck/step-000000080.part-old"));
@@ -195,7 +226,7 @@ TEST_F(CheckpointFolderTest, ARunKilledAfterItsManifestHasACheckpoint) {
   EXPECT_EQ(folder().check(80).run, "old");
 }
 
-TEST_F(CheckpointFolderTest, ARankThatNeverWrites) {
+TEST_F(CheckpointFolderTest, FailsIfARankNeverWrites) {
   write(run("a"), 40);
   const auto completing = [&](CheckpointRunOptions options,
                               const std::function<void(const CheckpointRun&)>& before,
@@ -226,11 +257,11 @@ TEST_F(CheckpointFolderTest, ARankThatNeverWrites) {
   stop.request_stop();
   EXPECT_THAT(completing(options, nothing, stop.get_token()), HasSubstr("stopped while rank 1"));
   options.gone = [](Rank rank) { return rank == 1; };
-  EXPECT_EQ(completing(options, nothing), "no checkpoint of step 80: rank 1 is gone");
+  EXPECT_EQ(completing(options, nothing), "no checkpoint of step 80: rank 1 died");
   folder().check(40);
 }
 
-TEST_F(CheckpointFolderTest, RanksInProcessesOfTheirOwn) {
+TEST_F(CheckpointFolderTest, WorksWithRanksInSeparateProcesses) {
   std::vector<pid_t> children;
   for (const Rank rank : {1, 2}) {
     children.push_back(fork());
@@ -251,12 +282,14 @@ TEST_F(CheckpointFolderTest, RanksInProcessesOfTheirOwn) {
   for (const CheckpointInfo& info : folder().list()) EXPECT_EQ(folder().check(info.step).files[2].rank, 2);
 }
 
-TEST_F(CheckpointFolderTest, RefusesWhatCannotBe) {
-  EXPECT_THAT(error_of([&] { run("a/b"); }), HasSubstr("'a/b'; letters, digits, - and _ are valid"));
+TEST_F(CheckpointFolderTest, RejectsInvalidOptions) {
+  EXPECT_THAT(
+      error_of([&] { run("a/b"); }),
+      HasSubstr("invalid token 'a/b' of a run that writes checkpoints; valid are letters, digits, - and _"));
   EXPECT_THAT(error_of([&] { run(""); }), HasSubstr("letters"));
   EXPECT_THAT(error_of([&] { run("a", 2, 0); }), HasSubstr("keep at least 1"));
   EXPECT_THAT(error_of([&] { run("a", 0); }), HasSubstr("at least 1"));
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

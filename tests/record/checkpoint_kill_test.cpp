@@ -14,7 +14,7 @@
 
 // Runs that are killed, each in the folder where the one before it was: what was once complete never is less.
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,7 +116,7 @@ TEST_P(CheckpointKillTest, InEveryPhase) {
     }
     EXPECT_GE(killed, 7) << "phase " << phase;
   }
-  // A run that nobody kills leaves nothing but what it keeps.
+  // A run that is not killed leaves only the kept checkpoints.
   deadly = CheckpointPhase::count;
   EXPECT_FALSE(play([](pid_t) {}));
   std::size_t folders = 0;
@@ -143,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(Keeping, CheckpointKillTest, testing::Values(1, 2),
                          testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

@@ -5,7 +5,7 @@
 
 #include "starling/record/checkpoint_file.h"
 
-namespace starling {
+namespace starling::record {
 
 /// A small state of every kind of part: long, short, empty.
 struct SmallState {
@@ -37,4 +37,4 @@ std::string error_of(const Body& body) {
   return "";
 }
 
-}  // namespace starling
+}  // namespace starling::record

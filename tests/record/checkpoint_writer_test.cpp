@@ -16,7 +16,7 @@
 #include "starling/base/error.h"
 #include "starling/record/checkpoint_phase.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,7 +44,7 @@ SmallState state_in(const CheckpointFolder& folder, Step step, Rank rank) {
   return state;
 }
 
-TEST(CheckpointWriterTest, TwoRanksWriteWhatTheyHadWhenTheySaved) {
+TEST(CheckpointWriterTest, WritesTheStateAtTheTimeOfSave) {
   const RecordFolder place;
   const CheckpointFolder folder(place.path("ck"));
   CheckpointWriter zero(options_of(folder.path(), 2), 0);
@@ -69,7 +69,7 @@ TEST(CheckpointWriterTest, TwoRanksWriteWhatTheyHadWhenTheySaved) {
 
 std::atomic<bool> hold{false};
 
-TEST(CheckpointWriterTest, GoesOnWhileTheFileIsWritten) {
+TEST(CheckpointWriterTest, DoesNotBlockWhileTheFileIsWritten) {
   const RecordFolder place;
   const CheckpointFolder folder(place.path("ck"));
   CheckpointWriter writer(options_of(folder.path(), 1), 0);
@@ -92,7 +92,7 @@ TEST(CheckpointWriterTest, GoesOnWhileTheFileIsWritten) {
   EXPECT_EQ(state_in(folder, 2, 0), SmallState(2));
 }
 
-TEST(CheckpointWriterTest, TheDestructorFinishes) {
+TEST(CheckpointWriterTest, TheDestructorFinishesTheCheckpoint) {
   const RecordFolder place;
   {
     CheckpointWriter writer(options_of(place.path("ck"), 1), 0);
@@ -101,7 +101,7 @@ TEST(CheckpointWriterTest, TheDestructorFinishes) {
   EXPECT_EQ(CheckpointFolder(place.path("ck")).check(7).step, 7);
 }
 
-TEST(CheckpointWriterTest, ProblemsAreToldOnceAndTheNextOneWorks) {
+TEST(CheckpointWriterTest, ReportsAProblemOnceAndTheNextSaveWorks) {
   const RecordFolder place;
   const fs::path folder = place.path("ck");
   place.write("ck", "a file in the way");
@@ -114,8 +114,8 @@ TEST(CheckpointWriterTest, ProblemsAreToldOnceAndTheNextOneWorks) {
     zero.finish();
   };
   save(1);
-  EXPECT_THAT(zero.problem().value(), HasSubstr("cannot make "));
-  EXPECT_THAT(one.problem().value(), HasSubstr("cannot make "));
+  EXPECT_THAT(zero.problem().value(), HasSubstr("cannot create "));
+  EXPECT_THAT(one.problem().value(), HasSubstr("cannot create "));
   EXPECT_EQ(zero.problem(), std::nullopt);
   fs::remove(folder);
   save(2);
@@ -132,7 +132,33 @@ TEST(CheckpointWriterTest, ProblemsAreToldOnceAndTheNextOneWorks) {
   EXPECT_EQ(CheckpointFolder(folder).newest_good()->step, 4);
 }
 
-TEST(CheckpointWriterTest, RefusesRanksThatAreNone) {
+// Rank 0 has abandoned a step when rank 1 writes its file: nobody completes that folder.
+TEST(CheckpointWriterTest, WhatIsLeftOfAbandonedStepsIsRemoved) {
+  const RecordFolder place;
+  const fs::path folder = place.path("ck");
+  CheckpointWriter zero(options_of(folder, 2), 0);
+  CheckpointWriter one(options_of(folder, 2), 1);
+  const auto fail = [&](Step step) {
+    const fs::path in_the_way = folder / (checkpoint_name(step) + ".part-a") / "rank-0.state.part-a";
+    fs::create_directories(in_the_way);
+    zero.save(step, {}, SmallState(0).parts(), kBoth);
+    zero.finish();
+    EXPECT_THAT(zero.problem().value_or(""), HasSubstr("Is a directory"));
+    one.save(step, {}, SmallState(1).parts(), kBoth);
+    one.finish();
+  };
+  fail(1);
+  EXPECT_THAT(names_in(folder), ElementsAre("step-000000001.part-a"));
+  fail(2);  // the next save removes the last one's remains, though it fails itself
+  EXPECT_THAT(names_in(folder), ElementsAre("step-000000002.part-a"));
+  zero.remove_unfinished();
+  EXPECT_THAT(names_in(folder), testing::IsEmpty());
+  fail(3);
+  tidy_checkpoints(folder);  // as the next run does
+  EXPECT_THAT(names_in(folder), testing::IsEmpty());
+}
+
+TEST(CheckpointWriterTest, RejectsInvalidRanks) {
   const RecordFolder place;
   EXPECT_THAT(error_of([&] { CheckpointWriter(options_of(place.path("ck"), 2), 2); }),
               HasSubstr("rank 2 of 2 workers; ranks are 0..1"));
@@ -201,7 +227,7 @@ TEST(CheckpointWriterTest, ALimitOnFileSizesCostsThatCheckpointOnly) {
   const RecordFolder place;
   const auto limit = [](rlim_t bytes) {
     const rlimit both{bytes, RLIM_INFINITY};
-    setrlimit(RLIMIT_FSIZE, &both);  // the signal that comes with it finds nobody in the writer's thread
+    setrlimit(RLIMIT_FSIZE, &both);  // the writing thread blocks SIGXFSZ
   };
   const int status = in_child([&] {
     return play_full_disk(
@@ -211,4 +237,4 @@ TEST(CheckpointWriterTest, ALimitOnFileSizesCostsThatCheckpointOnly) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

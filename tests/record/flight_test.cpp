@@ -9,14 +9,14 @@
 #include "starling/base/error.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(FlightTest, TellsTheLastOperationsNewestLast) {
+TEST(FlightTest, ListsTheLastOperationsNewestLast) {
   Flight flight(3);
   const std::string name = "sum";
   EXPECT_TRUE(flight.lines().empty());
@@ -34,7 +34,7 @@ TEST(FlightTest, TellsTheLastOperationsNewestLast) {
   EXPECT_THAT(flight.lines(2)[0], HasSubstr("step 998"));
 }
 
-TEST(FlightTest, LateEndsLeaveOthersAlone) {
+TEST(FlightTest, AnEndOfAnOverwrittenOperationIsIgnored) {
   Flight flight(0);
   const std::string name = "x";
   const auto old = flight.begin(name, RecordKind::average, 0);
@@ -83,7 +83,7 @@ TEST(FlightTest, DumpsAFewLinesToStandardErrorUnlessQuiet) {
   read_log_level();
 }
 
-TEST(LogTest, LevelsAreNamed) {
+TEST(LogTest, ReadsTheLevelFromTheEnvironment) {
   const auto said = [](const char* value) {
     const Variable level("STARLING_LOG", value);
     read_log_level();
@@ -100,10 +100,10 @@ TEST(LogTest, LevelsAreNamed) {
     said("loud");
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "STARLING_LOG=loud is none of quiet, normal, info, debug");
+    EXPECT_STREQ(error.what(), "STARLING_LOG=loud is invalid; valid: quiet, normal, info, debug");
   }
   read_log_level();
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string>
 
-namespace starling {
+namespace starling::record {
 
 /// A folder of the test's own, gone when it ends.
 class RecordFolder {
@@ -46,4 +46,4 @@ class Variable {
   const char* name_;
 };
 
-}  // namespace starling
+}  // namespace starling::record

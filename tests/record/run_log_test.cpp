@@ -7,7 +7,7 @@
 #include "record/folder.h"
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 using testing::HasSubstr;
@@ -65,7 +65,7 @@ class RunLogFile : public testing::Test {
   const std::string header_ = to_line(toy_header());
 };
 
-TEST_F(RunLogFile, EverythingComesBack) {
+TEST_F(RunLogFile, ReadsBackWhatWasWritten) {
   RunReport evaluated = toy_report(20, 0.25);
   evaluated.test_accuracy = 0.98;
   evaluated.test_loss = 0.07;
@@ -117,18 +117,18 @@ TEST_F(RunLogFile, EverythingComesBack) {
   EXPECT_FALSE(log.cut_off);
 }
 
-TEST_F(RunLogFile, SettingsHaveTypesInTheFile) {
+TEST_F(RunLogFile, WritesSettingsWithTypes) {
   EXPECT_THAT(header_, HasSubstr("\"warmup\":0.2,\"cosine\":true,\"seed\":18446744073709551615"));
   EXPECT_THAT(header_, HasSubstr("\"name\":\"01\",\"label\":\"1e5\""));
 }
 
-TEST_F(RunLogFile, FormerNamesOfSettingsAreRead) {
+TEST_F(RunLogFile, ReadsFormerNamesOfSettings) {
   RunHeader header = toy_header();
   header.experiment.push_back({"on_loss", "reweight"});
   EXPECT_EQ(read(to_line(header)).header.setting("on_peer_failure"), "reweight");
 }
 
-TEST_F(RunLogFile, LearningRateIsTheOptimizers) {
+TEST_F(RunLogFile, FindsTheLearningRateInTheOptimizer) {
   RunHeader header = toy_header();
   EXPECT_EQ(header.setting("data"), "mnist");
   EXPECT_EQ(header.setting("topology"), "");
@@ -144,20 +144,20 @@ TEST_F(RunLogFile, LearningRateIsTheOptimizers) {
   }
 }
 
-TEST_F(RunLogFile, DivergedNumbersAreNaN) {
+TEST_F(RunLogFile, ReadsNonFiniteNumbersAsNaN) {
   const std::string line = to_line(toy_report(10, std::nan("")));
   EXPECT_THAT(line, HasSubstr("\"loss\":null"));
   EXPECT_TRUE(std::isnan(read(header_ + line).reports[0].loss));
 }
 
-TEST_F(RunLogFile, TheEndSaysWhereARunDiverged) {
+TEST_F(RunLogFile, TheEndSaysWhereTheRunDiverged) {
   EXPECT_FALSE(read(header_ + to_line(RunEnd{20, 1})).end->diverged);
   const RunLog log = read(header_ + to_line(RunEnd{20, 1, RunDivergence{7, 2}}));
   ASSERT_TRUE(log.end && log.end->diverged);
   EXPECT_EQ(log.end->diverged->text(), "rank 2's loss was not a finite number in step 7");
 }
 
-TEST_F(RunLogFile, ResumingVoidsWhatCameAfterTheCheckpoint) {
+TEST_F(RunLogFile, ResumingDiscardsReportsAfterTheCheckpoint) {
   RunLog log = read(header_ + to_line(toy_report(100, 3)) + to_line(toy_report(120, 4)) +
                     to_line(PeerFailure{110, 1}) + to_line(PeerFailure{90, 0}) + to_line(RunEnd{120, 1}) +
                     to_line(RunResume{100, "starling train --resume", "2026-11-16", "momentum"}) +
@@ -175,7 +175,7 @@ TEST_F(RunLogFile, ResumingVoidsWhatCameAfterTheCheckpoint) {
   EXPECT_EQ(log.resumes[0].reset, "momentum");
 }
 
-TEST_F(RunLogFile, ACutLastLineIsLeftOut) {
+TEST_F(RunLogFile, SkipsATruncatedLastLine) {
   const std::string line = to_line(toy_report(10, 0.5));
   for (std::size_t length = 1; length + 1 < line.size(); ++length) {
     const RunLog log = read(header_ + line + line.substr(0, length));
@@ -188,7 +188,7 @@ TEST_F(RunLogFile, ACutLastLineIsLeftOut) {
   EXPECT_FALSE(whole.cut_off);
 }
 
-TEST_F(RunLogFile, MendingLetsAResumedRunAppend) {
+TEST_F(RunLogFile, RemovesATruncatedLineBeforeAppending) {
   const std::string line = to_line(toy_report(10, 0.5));
   const auto mended = [&](const std::string& text) {
     folder_.write("metrics.jsonl", text);
@@ -201,35 +201,35 @@ TEST_F(RunLogFile, MendingLetsAResumedRunAppend) {
   EXPECT_EQ(mended(header_.substr(0, 20)), "");
 }
 
-TEST_F(RunLogFile, UnknownKeysAndKindsArePassedOver) {
+TEST_F(RunLogFile, IgnoresUnknownKeysAndKinds) {
   const RunLog log = read(header_ + "{\"kind\":\"weather\",\"rain\":true}\n" +
                           "{\"new\":[1],\"kind\":\"end\",\"step\":3.0,\"seconds\":2}\n");
   EXPECT_EQ(log.end->step, 3);
   EXPECT_EQ(log.reports.size(), 0U);
 }
 
-TEST_F(RunLogFile, MistakesAreNamed) {
+TEST_F(RunLogFile, NamesErrorsWithFileAndLine) {
   const std::string path = folder_.path("metrics.jsonl");
   const std::string line = to_line(toy_report(10, 0.5));
   EXPECT_EQ(complaint(header_ + "{\"kind\":\"rep\n" + line),
-            path + ":2: this is no JSON object; a run's log has one per line");
-  EXPECT_THAT(complaint(header_ + "\n" + line), HasSubstr(":2: this is no JSON object"));
-  EXPECT_THAT(complaint(header_ + "[1]\n" + line), HasSubstr(":2: this is no JSON object"));
+            path + ":2: not a JSON object; a run's log has one per line");
+  EXPECT_THAT(complaint(header_ + "\n" + line), HasSubstr(":2: not a JSON object"));
+  EXPECT_THAT(complaint(header_ + "[1]\n" + line), HasSubstr(":2: not a JSON object"));
   EXPECT_EQ(complaint(header_ + line + "{\"step\":1}\n"), path + ":3: the key \"kind\" is missing");
   EXPECT_THAT(complaint("{\"kind\":\"run\",\"starling\":\"1\",\"command\":\"c\",\"workers\":2}\n"),
               HasSubstr(":1: the key \"experiment\" is missing"));
   EXPECT_THAT(complaint(header_ + "{\"kind\":\"end\",\"step\":\"x\",\"seconds\":1}\n"),
-              HasSubstr(":2: \"step\" should be a whole number from 0 on, not \"x\""));
+              HasSubstr(":2: \"step\" should be a non-negative integer, not \"x\""));
   EXPECT_THAT(complaint(header_ + "{\"kind\":\"end\",\"step\":-1,\"seconds\":1}\n"), HasSubstr("not -1"));
   EXPECT_THAT(complaint(header_ + "{\"kind\":\"end\",\"step\":1,\"seconds\":\"1\"}\n"),
               HasSubstr("\"seconds\" should be a number, not \"1\""));
   EXPECT_THAT(complaint(line), HasSubstr(":1: the first line of a run's log is of the kind \"run\""));
   EXPECT_THAT(complaint(header_ + header_), HasSubstr(":2: a second run begins here"));
-  EXPECT_THAT(complaint(header_.substr(0, 9)), HasSubstr(":1: this is no JSON object"));
+  EXPECT_THAT(complaint(header_.substr(0, 9)), HasSubstr(":1: not a JSON object"));
   EXPECT_THAT(complaint(""), HasSubstr("is empty"));
   EXPECT_THROW(read_run_log(folder_.path("none.jsonl")), Error);
   EXPECT_THROW(read_run_log(folder_.path(".")), Error);
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

@@ -14,7 +14,7 @@
 #include "starling/record/timeline_reader.h"
 #include "starling/record/trace.h"
 
-namespace starling {
+namespace starling::record {
 namespace {
 
 using testing::ElementsAre;
@@ -38,7 +38,7 @@ std::string error_of(const std::function<void()>& body) {
   return "";
 }
 
-TEST(TimelineTest, KeepsWhatWasWritten) {
+TEST(TimelineTest, ReadsBackWhatWasWritten) {
   const RecordFolder folder;
   std::optional<Recorder> recorder;
   {
@@ -49,7 +49,7 @@ TEST(TimelineTest, KeepsWhatWasWritten) {
   std::uint32_t number = 0;
   const std::uint64_t before = steady_ns();
   {
-    Trace trace(*recorder, {text, number}, RecordKind::reduction, 7);
+    Trace trace(*recorder, {text, number}, RecordKind::reduction, {7, 7});
     for (const Rank peer : {3, 0, 2, 0}) trace.peer(peer);
     trace.bytes(100);
     const std::uint64_t began = trace.wait_begins();
@@ -59,7 +59,7 @@ TEST(TimelineTest, KeepsWhatWasWritten) {
     trace.bytes(50);
     trace.end(false);
   }
-  { const Trace dropped(*recorder, {text, number}, RecordKind::get, 8); }
+  { const Trace dropped(*recorder, {text, number}, RecordKind::get, {8, 8}); }
   const std::uint64_t after = steady_ns();
   // Read while its writer lives: what a killed one leaves behind is the same.
   const TimelinePart part = read_timeline_part(folder.path("t.1"));
@@ -84,7 +84,7 @@ TEST(TimelineTest, KeepsWhatWasWritten) {
   EXPECT_TRUE(part.events[1].failed);
 }
 
-TEST(TimelineTest, TheNewestOverwriteTheOldest) {
+TEST(TimelineTest, NewEventsOverwriteTheOldest) {
   const RecordFolder folder;
   for (const int written : {9, 10, 11, 25}) {
     Timeline timeline(folder.path("t.0"), 0, 1, 10);
@@ -112,7 +112,7 @@ TEST(TimelineTest, NamesBeyondTheTableShareOne) {
     EXPECT_EQ(part.names[part.events[k].name], k < 1023 ? fmt::format("name {}", k) : "(other names)");
 }
 
-TEST(TimelineTest, LongNamesAreCut) {
+TEST(TimelineTest, TruncatesLongNames) {
   const RecordFolder folder;
   Timeline timeline(folder.path("t.0"), 0, 1);
   timeline.write(record_of(timeline.name(std::string(200, 'y')), 0));
@@ -135,7 +135,7 @@ TEST(TimelineTest, ThreadsDoNotLoseEvents) {
   for (const TimelineEvent& event : part.events) EXPECT_EQ(event.step, next[event.name]++);
 }
 
-TEST(TimelineTest, BadFilesAreNamed) {
+TEST(TimelineTest, NamesInvalidFiles) {
   const RecordFolder folder;
   { Timeline(folder.path("t.0"), 0, 1, 100).write({}); }
   const std::string good = folder.read("t.0");
@@ -143,9 +143,10 @@ TEST(TimelineTest, BadFilesAreNamed) {
     folder.write("bad", text);
     return error_of([&] { read_timeline_part(folder.path("bad")); });
   };
-  EXPECT_THAT(complaint(good.substr(0, 40)), HasSubstr("bad is no timeline: it is too short"));
-  EXPECT_THAT(complaint(good.substr(0, good.size() - 1)), HasSubstr("is cut off"));
-  EXPECT_THAT(complaint("x" + good.substr(1)), HasSubstr("is no timeline of a rank"));
+  EXPECT_THAT(complaint(good.substr(0, 40)),
+              HasSubstr("bad is not a Starling timeline file: it is too short"));
+  EXPECT_THAT(complaint(good.substr(0, good.size() - 1)), HasSubstr("is truncated"));
+  EXPECT_THAT(complaint("x" + good.substr(1)), HasSubstr("is not a Starling timeline file"));
   std::string newer = good;
   newer[8] = 9;
   EXPECT_THAT(complaint(newer), HasSubstr("is a timeline of version 9; this program reads version 1"));
@@ -154,7 +155,7 @@ TEST(TimelineTest, BadFilesAreNamed) {
 }
 
 // Sizes and clocks in the file are only numbers: none of them takes memory or overflows.
-TEST(TimelineTest, HostileHeadersAreRefused) {
+TEST(TimelineTest, RejectsHostileHeaders) {
   const RecordFolder folder;
   {
     Timeline timeline(folder.path("t.0"), 0, 1, 100);
@@ -169,17 +170,17 @@ TEST(TimelineTest, HostileHeadersAreRefused) {
   };
   EXPECT_EQ(complaint([](TimelineHeader&) {}), "");
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.size = 0x7fffffff; }),
-              HasSubstr("t.0 is a damaged timeline: of 2147483647 ranks, where 65536 are the most"));
+              HasSubstr("t.0 is a damaged timeline: it claims 2147483647 ranks; the maximum is 65536"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.size = -1; }), HasSubstr("damaged"));
-  EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = ~0ULL; }), HasSubstr("cut off"));
-  EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = 1ULL << 58; }), HasSubstr("cut off"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = ~0ULL; }), HasSubstr("truncated"));
+  EXPECT_THAT(complaint([](TimelineHeader& head) { head.capacity = 1ULL << 58; }), HasSubstr("truncated"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.names = ~0U; }), HasSubstr("damaged"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.written = 11368254064249536533U; }),
-              HasSubstr("t.0 is a damaged timeline: of 11368254064249536533 events"));
+              HasSubstr("t.0 is a damaged timeline: it claims 11368254064249536533 events"));
   EXPECT_THAT(complaint([](TimelineHeader& head) {
                 reinterpret_cast<char*>(&head)[kTimelineNamesAt + kTimelineNameBytes - 1] = 7;
               }),
-              HasSubstr("t.0 is a damaged timeline: its name 0 has no end"));
+              HasSubstr("t.0 is a damaged timeline: its name 0 is not terminated"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.first.ns = ~0ULL; }), HasSubstr("clocks"));
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.later[head.latest].ns = 1ULL << 63; }),
               HasSubstr("clocks"));
@@ -211,7 +212,7 @@ TEST(TimelineTest, HostileRecordsStayWithinTheClock) {
   }
 }
 
-TEST(TimelineTest, ARunNamesWhoIsMissing) {
+TEST(TimelineTest, NamesMissingRanks) {
   const RecordFolder folder;
   EXPECT_THAT(error_of([&] { read_timeline(folder.path("t")); }), HasSubstr("there is no "));
   for (const Rank rank : {0, 2}) {
@@ -226,7 +227,7 @@ TEST(TimelineTest, ARunNamesWhoIsMissing) {
   EXPECT_THAT(run.missing, ElementsAre(1, 3));
 }
 
-TEST(TimelineTest, SettingsAreChecked) {
+TEST(TimelineTest, ChecksSettings) {
   const RecordFolder folder;
   EXPECT_EQ(Timeline::from_environment(0, 1), nullptr);
   const Variable on("STARLING_TIMELINE", folder.path("none/t"));
@@ -237,4 +238,4 @@ TEST(TimelineTest, SettingsAreChecked) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::record

@@ -13,7 +13,7 @@
 
 #include "starling/report/markup.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 // Clicks through the views of every chart and looks for the colours of the visible part of its legend.
@@ -125,4 +125,4 @@ BrowserFindings open_in_browser(const std::string& html, const BrowserView& view
   return findings;
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::report {
 
 /// Whether there is a Chromium to open pages in; the program's name, or "".
 std::string find_browser();
@@ -32,4 +32,4 @@ struct BrowserFindings {
 
 BrowserFindings open_in_browser(const std::string& html, const BrowserView& view);
 
-}  // namespace starling
+}  // namespace starling::report

@@ -6,7 +6,7 @@
 #include "report/toy_runs.h"
 #include "starling/report/training_page.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 const Provenance kProvenance = {"starling report runs", "1.2.3", "2026-11-16"};
@@ -60,4 +60,4 @@ TEST(BrowserProbe, SeesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

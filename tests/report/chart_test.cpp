@@ -12,7 +12,7 @@
 #include "starling/base/error.h"
 #include "starling/report/json.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST(Chart, BarsHaveOneValuePerRow) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

@@ -11,7 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/base/random.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using Parsed = nlohmann::json;
@@ -120,4 +120,4 @@ TEST(JsonWriter, RefusesWhatIsNoDocument) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <sstream>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 bool is_name_character(char c) {
@@ -140,4 +140,4 @@ CheckedMarkup check_markup(std::string_view xml) {
   return Reader(xml).read();
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace starling {
+namespace starling::report {
 
 struct Element {
   std::string name;
@@ -29,4 +29,4 @@ struct CheckedMarkup {
 
 CheckedMarkup check_markup(std::string_view xml);
 
-}  // namespace starling
+}  // namespace starling::report

@@ -5,7 +5,7 @@
 #include "report/markup_checker.h"
 #include "starling/report/utf8.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 TEST(MarkupChecker, SeesWhatIsWrong) {
@@ -62,4 +62,4 @@ TEST(Utf8, EveryCodePointComesBack) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

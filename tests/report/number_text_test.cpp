@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 TEST(NumberText, CompactTrimsZerosAndKeepsWholeNumbers) {
@@ -55,4 +55,4 @@ TEST(NumberText, Times) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

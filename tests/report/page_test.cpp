@@ -11,7 +11,7 @@
 #include "starling/report/page_parts.h"
 #include "starling/report/topology_svg.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(Page, SaysWhereItComesFrom) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

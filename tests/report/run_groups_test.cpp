@@ -6,7 +6,7 @@
 #include "report/toy_runs.h"
 #include "starling/report/training_tables.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using testing::ElementsAre;
@@ -147,4 +147,4 @@ TEST(TrainingTables, SayMeanSpreadAndRule) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/report/utf8.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -78,4 +78,4 @@ TEST(Table, NoRows) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

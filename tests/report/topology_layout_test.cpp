@@ -5,7 +5,7 @@
 
 #include "report/toy_schedule.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 TopologyLayout layout_of(const ToySchedule& schedule) {
@@ -118,4 +118,4 @@ TEST(ConvexHull, KeepsTheCorners) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

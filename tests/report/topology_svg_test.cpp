@@ -7,7 +7,7 @@
 #include "report/toy_schedule.h"
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using testing::ElementsAre;
@@ -83,7 +83,7 @@ TEST(TopologySvg, RandomSchedulesSaySo) {
   const ToySchedule schedule("random", 9, 0, toy_one_peer(9), /*random=*/true);
   const CheckedMarkup svg = check(topology_svg(schedule));
   EXPECT_EQ(svg.count_class("panel"), 6U);
-  EXPECT_THAT(svg.texts("note").front(), HasSubstr("drawn anew"));
+  EXPECT_THAT(svg.texts("note").front(), HasSubstr("redrawn from step to step"));
 }
 
 TEST(TopologySvg, GroupMeansAreHullsNotCliques) {
@@ -158,4 +158,4 @@ TEST(TopologySvg, FollowsTheColourScheme) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

@@ -6,7 +6,7 @@
 
 #include "starling/record/run_log.h"
 
-namespace starling {
+namespace starling::report {
 
 struct ToyRun {
   std::string method = "dsgd-awc";
@@ -87,4 +87,4 @@ inline std::vector<RunLog> toy_sweep() {
   return runs;
 }
 
-}  // namespace starling
+}  // namespace starling::report

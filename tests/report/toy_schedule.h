@@ -6,7 +6,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::report {
 
 /// A schedule from a function, so that a picture's test does not depend on the families.
 class ToySchedule : public Schedule {
@@ -47,4 +47,4 @@ inline ToySchedule::Fill toy_tree(Rank n) {
   };
 }
 
-}  // namespace starling
+}  // namespace starling::report

@@ -5,7 +5,7 @@
 
 #include "report/toy_runs.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using testing::DoubleNear;
@@ -81,4 +81,4 @@ TEST_F(TrainingCharts, TimeIsSplit) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

@@ -9,7 +9,7 @@
 #include "report/toy_runs.h"
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::report {
 namespace {
 
 using testing::HasSubstr;
@@ -127,4 +127,4 @@ TEST(TrainingPage, IsWrittenForAProgram) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::report

@@ -7,7 +7,7 @@
 
 // Nodes of different speeds that wait for nobody.
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 constexpr Rank kNodes = 5;
@@ -117,4 +117,4 @@ TEST(WinPutTest, AgreesAndKeepsEqualStarts) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -13,7 +13,7 @@
 #include "starling/topology/mixer.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using Outcome = ConsensusResult::Outcome;
@@ -284,4 +284,4 @@ TEST(ConsensusTest, OutcomesHaveNames) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -7,7 +7,7 @@
 // Every name that the methods' specification has, with the parameters it shows: on a flock and in the
 // simulator.
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 struct Named {
@@ -149,4 +149,4 @@ INSTANTIATE_TEST_SUITE_P(All, EveryMethodTest, testing::ValuesIn(all_of_the_spec
 INSTANTIATE_TEST_SUITE_P(Others, EveryMethodTest, testing::ValuesIn(on_other_topologies()), named);
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -8,7 +8,7 @@
 
 // What methods make of neighbours' messages that are lost.
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 struct Lossy {
@@ -107,4 +107,4 @@ TEST(DivergenceTest, EndsARunAndNamesStepAndNode) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

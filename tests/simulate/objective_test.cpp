@@ -10,7 +10,7 @@
 #include "starling/base/random.h"
 #include "starling/simulate/objective_registry.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using testing::HasSubstr;
@@ -248,4 +248,4 @@ TEST(ObjectiveRegistry, TakesOnesOfTheProgramsOwn) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

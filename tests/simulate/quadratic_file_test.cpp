@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/simulate/objective_registry.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST_F(QuadraticFileTest, ErrorsNameRowAndWhatIsValid) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -5,7 +5,7 @@
 
 // The tests' problem for simulated nodes, and a method's every model there.
 
-namespace starling {
+namespace starling::simulate {
 
 class ProblemObjective : public Objective {
  public:
@@ -62,4 +62,4 @@ Trajectory<T> simulated(const MethodRun& run, int threads = 1) {
   return found;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

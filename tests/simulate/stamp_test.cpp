@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 TEST(StampTest, WhatWasMadeInAnEarlierPassIsThere) {
@@ -39,4 +39,4 @@ TEST(StampTest, NothingOfThisPassIsSeenByAnotherThread) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -6,7 +6,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 TEST(ThreadPoolTest, CallsEveryNumberOnce) {
@@ -34,4 +34,4 @@ TEST(ThreadPoolTest, ThrowsTheFirstErrorAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 TEST(TimeModel, Defaults) {
@@ -65,4 +65,4 @@ TEST(TimeModel, ChanceIsAPureFunctionOfSeedNodeAndStep) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::simulate

@@ -6,7 +6,7 @@
 
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -88,4 +88,4 @@ TEST(BenchAsyncTest, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -6,7 +6,7 @@
 
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -97,4 +97,4 @@ TEST(BenchCommTest, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

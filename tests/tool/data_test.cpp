@@ -7,7 +7,7 @@
 #include "starling/data/registry.h"
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -108,7 +108,8 @@ TEST_F(DataCommandTest, MistakesAreNamed) {
     return run.err;
   };
   EXPECT_EQ(refusal({"data", "minst"}),
-            "starling: unknown data set 'minst'; valid are mnist, fashion-mnist, cifar10, synthetic\n");
+            "starling: unknown data set 'minst' (did you mean mnist?); valid are mnist, fashion-mnist, "
+            "cifar10, synthetic\n");
   EXPECT_THAT(refusal({"data", "--workers", "3"}), HasSubstr("need a data set"));
   EXPECT_THAT(refusal({"data", "synthetic", "--partition", "iid"}), HasSubstr("say how many --workers"));
   EXPECT_THAT(refusal({"data", "synthetic", "--folder", "x"}), HasSubstr("it has no --folder"));
@@ -129,4 +130,4 @@ TEST_F(DataCommandTest, ForeignFilesAreNotMnist) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -1,7 +1,11 @@
 #include <cstdlib>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <regex>
+#include <set>
 
+#include "starling/base/environment.h"
 #include "starling/launch/cpus.h"
 #include "starling/method/registry.h"
 #include "starling/topology/registry.h"
@@ -9,7 +13,7 @@
 #include "tool/machine.h"
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -58,5 +62,33 @@ TEST(InfoCommand, SaysWhenOpenBlasIsSlow) {
   EXPECT_THAT(good.out, Not(HasSubstr("OPENBLAS_CORETYPE")));
 }
 
+TEST(InfoCommand, VariablesAreThoseOfThePage) {
+  const ToolRun page = run_tool({"info", "--variables"});
+  EXPECT_EQ(page.status, 0) << page.err;
+  EXPECT_EQ(page.out, read_file(std::string(STARLING_DOCS) + "/environment.md"))
+      << "write it again: starling info --variables > docs/environment.md";
+  const auto list = run_tool({"info", "--variables", "--json"}).json();
+  EXPECT_EQ(list.size(), environment_variables().size());
+  EXPECT_EQ(list.front().at("name"), "STARLING_FABRIC");
+}
+
+// What the sources call STARLING_..., in text or as a variable, is declared once.
+TEST(InfoCommand, EveryVariableOfTheSourcesIsDeclared) {
+  std::set<std::string> declared;
+  for (const EnvironmentVariable& variable : environment_variables()) declared.insert(variable.name);
+  const std::filesystem::path root = std::filesystem::path(STARLING_DOCS).parent_path();
+  const std::regex name("\"(STARLING_[A-Z_]+)[=\" ]");
+  std::size_t seen = 0;
+  for (const char* folder : {"starling", "tool", "python/starling"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension != ".cpp" && extension != ".h" && extension != ".py") continue;
+      const std::string text = read_file(entry.path().string());
+      for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it, ++seen)
+        EXPECT_TRUE(declared.contains((*it)[1].str())) << (*it)[1] << " in " << entry.path();
+    }
+  EXPECT_GT(seen, 5);
+}
+
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -11,7 +11,7 @@
 
 // What the documentation says of names and of the examples is what they are.
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using testing::HasSubstr;
@@ -80,4 +80,4 @@ TEST(OwnMethodPageTest, ShowsTheExampleAsItIs) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -5,7 +5,7 @@
 #include "report/toy_runs.h"
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using testing::HasSubstr;
@@ -98,7 +98,7 @@ TEST(ReportCommand, MistakesAreOneLine) {
               HasSubstr("cannot read " + folder.path("none") + ": No such file"));
   const std::string log = write_run(folder, "a", toy_run({}));
   folder.write("a/metrics.jsonl", read_file(log) + "nonsense\n" + read_file(log));
-  EXPECT_THAT(complaint({log}), HasSubstr(log + ":23: this is no JSON object"));
+  EXPECT_THAT(complaint({log}), HasSubstr(log + ":23: not a JSON object"));
 }
 
 TEST(ReportCommand, LogsAreNeverWrittenOver) {
@@ -112,4 +112,4 @@ TEST(ReportCommand, LogsAreNeverWrittenOver) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -3,7 +3,7 @@
 
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -251,4 +251,4 @@ TEST(SimulateTrain, HelpListsTheProblems) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -7,7 +7,7 @@
 #include "tool/tool_runner.h"
 #include "tool/training_logs.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 namespace fs = std::filesystem;
@@ -149,4 +149,4 @@ TEST(SweepCommand, ReportsWhatFailedAndKeepsTheRest) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

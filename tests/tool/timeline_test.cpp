@@ -8,7 +8,7 @@
 #include "starling/record/ticks.h"
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using testing::HasSubstr;
@@ -87,7 +87,8 @@ TEST(TimelineCommand, BadInputIsOneLine) {
   };
   EXPECT_THAT(complaint("merge"), HasSubstr("t.json.0; was the program run with STARLING_TIMELINE="));
   folder.write("t.json", "{}");
-  EXPECT_THAT(complaint("summary"), HasSubstr("t.json is no timeline: ranks with STARLING_TIMELINE="));
+  EXPECT_THAT(complaint("summary"),
+              HasSubstr("t.json is not a Starling timeline: ranks with STARLING_TIMELINE="));
   write_parts(folder, {0}, 1);
   const std::string good = read_file(folder.path("t.json.0"));
   folder.write("t.json", good);
@@ -98,9 +99,9 @@ TEST(TimelineCommand, BadInputIsOneLine) {
   EXPECT_EQ(backwards.status, 2);
   EXPECT_THAT(backwards.err, HasSubstr("--seconds: -1 is not a number of seconds above 0"));
   folder.write("t.json.0", good.substr(0, 100'000));
-  EXPECT_THAT(complaint("summary"), HasSubstr("t.json.0 is cut off"));
+  EXPECT_THAT(complaint("summary"), HasSubstr("t.json.0 is truncated"));
   folder.write("t.json.0", "hello, this is a text and nothing else");
-  EXPECT_THAT(complaint("merge"), HasSubstr("t.json.0 is no timeline"));
+  EXPECT_THAT(complaint("merge"), HasSubstr("t.json.0 is not a Starling timeline file"));
   folder.write("t.json.0", good);
   folder.write("t.json.1", good);
   EXPECT_THAT(complaint("merge"), HasSubstr("t.json.1 is the timeline of rank 0"));
@@ -124,4 +125,4 @@ TEST(TimelineCommand, RunMergesByItself) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

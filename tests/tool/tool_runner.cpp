@@ -7,18 +7,19 @@
 #include <fstream>
 #include <iterator>
 #include <poll.h>
+#include <pty.h>
 #include <stdexcept>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 // Reads until the writer closes; false at the end.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 65536> buffer;
-  const ssize_t count = read(descriptor, buffer.data(), buffer.size());
+  const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
   if (count < 0) return errno == EINTR;
   text.append(buffer.data(), static_cast<std::size_t>(count));
   return count > 0;
@@ -41,7 +42,7 @@ void drain(int out, int err, ToolRun& run) {
 
 }  // namespace
 
-StartedTool::StartedTool(const std::vector<std::string>& arguments) {
+StartedTool::StartedTool(const std::vector<std::string>& arguments, Output output) {
   std::vector<std::string> words = {STARLING_TOOL_PATH};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -51,11 +52,17 @@ StartedTool::StartedTool(const std::vector<std::string>& arguments) {
   std::array<int, 2> err;
   if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0)
     throw std::runtime_error("pipe");
+  if (output == Output::terminal) {
+    close(out[0]);
+    close(out[1]);
+    if (openpty(&out[0], &out[1], nullptr, nullptr, nullptr) != 0) throw std::runtime_error("openpty");
+    for (const int end : out) fcntl(end, F_SETFD, FD_CLOEXEC);
+  }
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {
     dup2(out[1], STDOUT_FILENO);
-    dup2(err[1], STDERR_FILENO);
+    dup2(output == Output::terminal ? out[1] : err[1], STDERR_FILENO);
     execv(argv[0], argv.data());
     _exit(127);
   }
@@ -111,4 +118,4 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-}  // namespace starling
+}  // namespace starling::tool

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace starling {
+namespace starling::tool {
 
 /// What one run of the command left behind.
 struct ToolRun {
@@ -21,7 +21,8 @@ struct ToolRun {
 /// The real `starling` with these arguments, its output in pipes. Killed if nobody waits for it.
 class StartedTool {
  public:
-  explicit StartedTool(const std::vector<std::string>& arguments);
+  enum class Output { pipes, terminal };  // a terminal's is all in `out`
+  explicit StartedTool(const std::vector<std::string>& arguments, Output output = Output::pipes);
   ~StartedTool();
   StartedTool(const StartedTool&) = delete;
   StartedTool& operator=(const StartedTool&) = delete;
@@ -55,4 +56,4 @@ class Folder {
 
 std::string read_file(const std::string& path);
 
-}  // namespace starling
+}  // namespace starling::tool

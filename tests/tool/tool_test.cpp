@@ -10,7 +10,7 @@
 #include "starling/version.h"
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -268,4 +268,4 @@ TEST(ToolTest, Version) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

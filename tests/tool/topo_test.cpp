@@ -11,7 +11,7 @@
 #include "starling/topology/registry.h"
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -69,7 +69,7 @@ TEST(TopoTest, ListsEveryFamily) {
   EXPECT_EQ(run.err, "");
   for (const Family& family : topology_families())
     EXPECT_THAT(run.out, HasSubstr("\n" + family.name)) << family.name;
-  EXPECT_THAT(run.out, HasSubstr("star(center=0, weights=metropolis)"));
+  EXPECT_THAT(run.out, HasSubstr("center=0, weights=metropolis"));
   const json list = topo({});
   ASSERT_EQ(list.size(), topology_families().size());
   for (std::size_t i = 0; i < list.size(); ++i) EXPECT_EQ(list[i].at("name"), topology_families()[i].name);
@@ -261,4 +261,4 @@ TEST(TopoTest, DrawsIntoAFile) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

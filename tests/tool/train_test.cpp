@@ -1,13 +1,16 @@
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sstream>
 
+#include "starling/base/os/program.h"
 #include "tool/tool_runner.h"
 #include "tool/training_logs.h"
 
 // `starling train` as a user would run it: alone it starts its workers.
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
@@ -35,7 +38,8 @@ TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
   EXPECT_EQ(run.err, "");
   EXPECT_THAT(run.out, AllOf(HasSubstr("2 workers, dsgd-awc on one-peer-exponential, momentum(lr=0.02)"),
                              HasSubstr("images/s"), HasSubstr("done: 10 steps")));
-  EXPECT_THAT(run.out, testing::ContainsRegex("^[0-9][0-9]:[0-9][0-9]:[0-9][0-9] lenet on"));
+  EXPECT_THAT(run.out,
+              testing::ContainsRegex("^[0-9][0-9]:[0-9][0-9]:[0-9][0-9] starting 2 workers: lenet on"));
   const auto log = read_log(folder.path("run.jsonl"));
   ASSERT_GE(log.size(), 3U);
   EXPECT_EQ(log.front().at("kind"), "run");
@@ -137,12 +141,13 @@ TEST(TrainCommand, LetsTheCommandLineWinWhereTwoSettingsSayTheSame) {
 
 TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   const Folder folder;
-  const auto refuses = [](std::vector<std::string> words, const std::string& why) {
+  bool started = false;
+  const auto refuses = [&](std::vector<std::string> words, const std::string& why) {
     const ToolRun run = train_tool(std::move(words));
     EXPECT_EQ(run.status, 2) << run.err;
     EXPECT_THAT(run.err, AllOf(testing::StartsWith("starling: "), HasSubstr(why)));
     EXPECT_EQ(lines_in(run.err), 1U) << run.err;
-    EXPECT_EQ(run.out, "");
+    EXPECT_EQ(lines_in(run.out), started ? 1U : 0U) << run.out;
   };
   // Found before there are workers.
   refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
@@ -154,8 +159,9 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--report", "/nowhere/x.html"}, "/nowhere/x.html");
   refuses({"--resume"}, "--checkpoint DIR");
   refuses({"--config", folder.write("bad.toml", "\nlr = -2.5\n")}, "bad.toml, line 2: lr = -2.5");
-  // Found by all workers, said once.
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
+  // Found by all workers, said once.
+  started = true;
   refuses({"--batch", "0", "--on-peer-failure", "reweight"}, "batch = 0");
   refuses({"--checkpoint", "/proc/nowhere"}, "cannot write checkpoints to /proc/nowhere");
   refuses({"--checkpoint", folder.path("empty"), "--resume", "5"}, "no checkpoint of step 5");
@@ -191,7 +197,7 @@ TEST(TrainCommand, StopsWhenAWorkerDies) {
   kill_rank(job, 1, folder.path("m.jsonl"));
   const ToolRun run = job.finish();
   EXPECT_EQ(run.status, 137);
-  EXPECT_THAT(run.err, HasSubstr("rank 1 was killed (SIGKILL); stopping the others"));
+  EXPECT_THAT(run.err, HasSubstr("rank 1 was killed (SIGKILL); the others have 5 s to end"));
   EXPECT_LE(lines_in(run.err), 2U) << run.err;
   EXPECT_THAT(of_kind(read_log(folder.path("m.jsonl")), "end"), testing::IsEmpty());
 }
@@ -216,6 +222,39 @@ TEST(TrainCommand, GoesOnWithoutTheRankThatWroteTheLog) {
   EXPECT_EQ(lost[0].at("rank"), 0);
   EXPECT_EQ(of_kind(log, "report").back().at("workers"), 2);
   EXPECT_EQ(log.back().at("kind"), "end");
+}
+
+// What a terminal shows of each line in the end: what is behind the last erasure.
+std::vector<std::string> shown_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    const std::size_t erased = line.rfind("\r\033[K");
+    lines.push_back(erased == std::string::npos ? line : line.substr(erased + 4));
+    while (lines.back().ends_with('\r')) lines.back().pop_back();
+  }
+  return lines;
+}
+
+TEST(TrainCommand, AtATerminalADeathHasALineOfItsOwn) {
+  const Folder folder;
+  auto words = long_run(folder.path("m.jsonl"), "reweight");
+  for (const char* word : {"--data", "synthetic(train=6000,test=200)", "--reports", "20"})
+    words.emplace_back(word);
+  StartedTool job(words, StartedTool::Output::terminal);
+  kill_rank(job, 1, folder.path("m.jsonl"));
+  const ToolRun run = job.finish();
+  EXPECT_EQ(run.status, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("\r\033[K[")) << "no progress bar to write over";
+  std::vector<std::string> told;
+  for (const std::string& line : shown_lines(run.out))
+    if (line.find("rank 1") != std::string::npos || line.find("died") != std::string::npos ||
+        line.find("killed") != std::string::npos)
+      told.push_back(line);
+  EXPECT_THAT(told,
+              testing::ElementsAre("starling: rank 1 was killed (SIGKILL); continuing with 2 ranks, its "
+                                   "data is redistributed at the next epoch"))
+      << run.out;
 }
 
 TEST(TrainCommand, EndsTheSameWhenKilledAndResumed) {
@@ -271,7 +310,7 @@ TEST(TrainCommand, ResumesByItselfWhenAllRanksWereKilled) {
   }
   const ToolRun run = job.finish();
   ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("starting all ranks again (restart 1 of 1)"));
+  EXPECT_THAT(run.err, HasSubstr("restarting all ranks (restart 1 of 1)"));
   EXPECT_THAT(run.out, HasSubstr("resumed from the checkpoint of step"));
   EXPECT_EQ(of_kind(read_log(metrics), "resume").size(), 1U);
   EXPECT_EQ(last_result(metrics), last_result(folder.path("whole.jsonl")));
@@ -293,6 +332,28 @@ TEST(TrainCommand, FailsWhereTheLastCheckpointCouldNotBeWritten) {
   EXPECT_EQ(of_kind(read_log(metrics), "end").size(), 1U) << "training goes on";
 }
 
+// A disk too small for any checkpoint.
+TEST(TrainCommand, FailsOnAFullDiskAndLeavesNothing) {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path("disk"));
+  const auto unshare = in_path("unshare");
+  const auto in_namespace = [&](const std::string& script) {
+    return run_program({*unshare, "-m", "sh", "-c",
+                        "mount -t tmpfs -o size=100k none " + folder.path("disk") + " && " + script},
+                       std::chrono::seconds(120));
+  };
+  if (!unshare || !in_namespace("true").succeeded()) GTEST_SKIP() << "needs a mount namespace";
+  const std::string train = std::string(STARLING_TOOL_PATH) + " train --data '" + kData +
+                            "' --workers 2 --epochs 1 --checkpoint " + folder.path("disk") +
+                            "/saved --checkpoint-every 0.25";
+  const auto run = in_namespace(train + "; status=$?; ls " + folder.path("disk") +
+                                "/saved | sed 's/^/left: /'; exit $status");
+  EXPECT_EQ(run.ending.exit_status(), 1) << run.out << run.err;
+  EXPECT_THAT(run.err, HasSubstr("No space left on device"));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("could not write the checkpoint of step"), HasSubstr("done:"),
+                             Not(HasSubstr("left:"))));
+}
+
 TEST(TrainCommand, HasNothingToDoWhereTheRunIsComplete) {
   const Folder folder;
   const auto again = [&](std::vector<std::string> more) {
@@ -306,7 +367,7 @@ TEST(TrainCommand, HasNothingToDoWhereTheRunIsComplete) {
   const ToolRun run = again({"--resume"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr(complete));
-  EXPECT_EQ(lines_in(run.out + run.err), 1U) << run.out << run.err;
+  EXPECT_EQ(lines_in(run.out + run.err), 2U) << run.out << run.err;  // the first says what is started
   EXPECT_EQ(read_file(folder.path("m.jsonl")), log);
   // Killed before it wrote its end, a log gets no more than that.
   folder.write("m.jsonl", log.substr(0, log.rfind("{\"kind\":\"end\"")));
@@ -331,4 +392,4 @@ TEST(TrainCommand, BeginsAnewWhereThereIsNothingToResume) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

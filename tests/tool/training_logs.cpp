@@ -8,7 +8,7 @@
 
 #include "tool/tool_runner.h"
 
-namespace starling {
+namespace starling::tool {
 
 using nlohmann::json;
 
@@ -59,4 +59,4 @@ pid_t process_of_rank(pid_t starter, int rank) {
   return -1;
 }
 
-}  // namespace starling
+}  // namespace starling::tool

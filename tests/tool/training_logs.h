@@ -9,7 +9,7 @@
 
 // What tests of commands that train look at: logs, and the workers of a running job.
 
-namespace starling {
+namespace starling::tool {
 
 /// The whole lines of a `metrics.jsonl`; none where there is no file.
 std::vector<nlohmann::json> read_log(const std::string& path);
@@ -24,4 +24,4 @@ bool eventually(const std::function<bool()>& condition);
 /// The process of a rank that `starter` has started; -1 where there is none.
 pid_t process_of_rank(pid_t starter, int rank);
 
-}  // namespace starling
+}  // namespace starling::tool

@@ -2,27 +2,34 @@
 #include <gtest/gtest.h>
 
 #include "tool/tool_runner.h"
+#include "tool/training_logs.h"
 
 // The commands that need libtorch, run as a user would.
-namespace starling {
+namespace starling::tool {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
 
-TEST(DemoCommand, TrainsAndWritesAPage) {
+TEST(DemoCommand, ArguesInThreeActsAndWritesAPage) {
   const Folder folder;
-  const ToolRun run = run_tool({"demo", "--data", "synthetic(train=1000,test=300)", "--workers", "2",
-                                "--epochs", "1", "--html", folder.path("demo.html")});
+  const ToolRun run = run_tool({"demo", "--data", "synthetic(train=1000,test=300)", "--workers", "3",
+                                "--quick", "--html", folder.path("demo.html")});
   ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("one-peer exponential"));
-  EXPECT_THAT(run.out, HasSubstr("images/s"));
-  EXPECT_THAT(run.out,
-              testing::ContainsRegex("one-peer exponential was .* all-reduce, .*[(].* % against .* %[)]"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("=> .* all-reduce: .* % against .* %"));
+  EXPECT_THAT(run.out, HasSubstr("worker 1 died by step"));
+  EXPECT_THAT(run.err, HasSubstr("rank 1 was killed (SIGKILL); continuing with 2 ranks"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("=> A slow worker .*x as fast as all-reduce"));
+  EXPECT_THAT(run.out, HasSubstr("2 of 3 continued to the end"));
   const std::string page = read_file(folder.path("demo.html"));
-  for (const char* part :
-       {"Loss against seconds", "Test accuracy of the mean model", "Consensus distance", "<svg"})
+  for (const char* part : {"class=\"card verdicts\"", "A slow worker", "died by step", "Loss against seconds",
+                           "Test accuracy of the mean model", "Consensus distance", "<svg"})
     EXPECT_THAT(page, HasSubstr(part));
+  // Every quarter of an epoch.
+  std::vector<double> evaluated;
+  for (const json& report : of_kind(read_log(folder.path("demo.neighbors.jsonl")), "report"))
+    if (report.contains("test_accuracy")) evaluated.push_back(report.at("epoch"));
+  EXPECT_EQ(evaluated.size(), 16U);  // of 4 epochs
 }
 
 TEST(DemoCommand, SaysWhatIsWrongBeforeItTrains) {
@@ -74,4 +81,4 @@ TEST(BenchScalingCommand, TellsWhatAMethodRefuses) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::tool

@@ -60,7 +60,7 @@ void operator delete[](void* memory, const std::nothrow_t& /*tag*/) noexcept {
   release(memory);
 }
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 class AllocationTest : public testing::TestWithParam<std::string> {};
@@ -112,4 +112,4 @@ TEST(AllocationCounterTest, Counts) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -12,7 +12,7 @@
 #include "starling/topology/spectrum.h"
 #include "topology/random_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 // ||W_last ... W_first - J||_2 by a dense product and its singular values, nothing of the library's but the
@@ -274,4 +274,4 @@ TEST(MeanSquareRhoTest, SamplesAgreeWithFormulas) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 Analysis analysis_of(const std::string& text, Rank n) {
@@ -218,4 +218,4 @@ TEST(AnalysisLimitsTest, NoPeriodMeansNoPeriodInsideAnother) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -6,7 +6,7 @@
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 StepCost period_cost(const std::string& text, Rank n) {
@@ -86,4 +86,4 @@ TEST(CostTest, CentralizedRows) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -12,7 +12,7 @@
 #include "starling/topology/stored.h"
 #include "topology/random_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using testing::HasSubstr;
@@ -158,7 +158,7 @@ TEST_F(CustomTest, WeightsThatCannotBeAreRefused) {
   EXPECT_EQ(error_of("0,0,nan\n", 2), "graph: row 0, column 0 is not a finite number");
   EXPECT_EQ(error_of("1,0,0,0\n0,1,0,0\n0,0,1,0\n0,0,0,1\n", 4),
             "graph: the graph is not strongly connected: rank 1 is cut off from rank 0");
-  // Everybody hears rank 0, which hears nobody.
+  // All ranks receive from rank 0, which receives nothing.
   EXPECT_EQ(error_of("0,0,1\n1,0,0.5\n1,1,0.5\n2,1,1\n", 3),
             "graph: the graph is not strongly connected: rank 1 is cut off from rank 0");
   EXPECT_EQ(error_of("0,0,0.5\n0,1,0.5\n1,0,1\n", 2, ",weights=uniform"),
@@ -244,4 +244,4 @@ TEST(StoredTest, SumsMayMissOneByRoundingOnly) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -2,7 +2,7 @@
 
 #include "topology/dense_parts.h"
 
-namespace starling::reference {
+namespace starling::topology::reference {
 namespace {
 
 /// V_l of the specification: one non-zero digit of n.
@@ -178,4 +178,4 @@ std::vector<Matrix> base_rounds(int n, int k) {
   return rounds;
 }
 
-}  // namespace starling::reference
+}  // namespace starling::topology::reference

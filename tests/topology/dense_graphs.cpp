@@ -5,7 +5,7 @@
 
 #include "topology/dense_parts.h"
 
-namespace starling::reference {
+namespace starling::topology::reference {
 namespace {
 
 // Setting, not adding, is what merges parallel edges.
@@ -161,4 +161,4 @@ Matrix weigh(const Matrix& edges, const std::string& weights) {
   return result;
 }
 
-}  // namespace starling::reference
+}  // namespace starling::topology::reference

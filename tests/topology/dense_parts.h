@@ -6,7 +6,7 @@
 #include "topology/dense_reference.h"
 
 /// What dense_reference.cpp puts together; tests include dense_reference.h only.
-namespace starling::reference {
+namespace starling::topology::reference {
 
 // Graphs: entry (i, j) is 1 where i hears j.
 Matrix ring_edges(int n);
@@ -36,4 +36,4 @@ std::vector<DenseRound> ceca_1p_rounds(int n);
 Matrix inner_outer_round(int n, int local, bool exponential, Step step);
 Matrix one_peer_of_round(const Matrix& edges, Step step);
 
-}  // namespace starling::reference
+}  // namespace starling::topology::reference

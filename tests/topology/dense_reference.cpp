@@ -8,7 +8,7 @@
 #include "starling/base/spec.h"
 #include "topology/dense_parts.h"
 
-namespace starling::reference {
+namespace starling::topology::reference {
 namespace {
 
 /// Argument `key`, or the one given by position.
@@ -172,4 +172,4 @@ DenseSchedule dense_schedule(const std::string& text, int n) {
   return build(parse_spec(text), n);
 }
 
-}  // namespace starling::reference
+}  // namespace starling::topology::reference

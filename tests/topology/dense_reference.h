@@ -10,7 +10,7 @@
 
 /// The deterministic topologies once more, as dense matrices written straight from the specification. Shares
 /// nothing with the library but the parser of the grammar, so that agreement means something.
-namespace starling::reference {
+namespace starling::topology::reference {
 
 using Matrix = Eigen::MatrixXd;
 
@@ -43,4 +43,4 @@ bool is_smooth(int n, int largest);
 
 Matrix kronecker(const Matrix& left, const Matrix& right);
 
-}  // namespace starling::reference
+}  // namespace starling::topology::reference

@@ -3,7 +3,7 @@
 
 #include "topology/dense_parts.h"
 
-namespace starling::reference {
+namespace starling::topology::reference {
 namespace {
 
 Matrix identity(int n) {
@@ -239,4 +239,4 @@ Matrix one_peer_of_round(const Matrix& edges, Step step) {
   return weigh(told, "uniform");
 }
 
-}  // namespace starling::reference
+}  // namespace starling::topology::reference

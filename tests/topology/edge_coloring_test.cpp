@@ -7,7 +7,7 @@
 #include "starling/base/random.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using EdgeSet = std::set<std::pair<Rank, Rank>>;
@@ -95,4 +95,4 @@ TEST(EdgeColoringTest, OtherGraphsTakeAtMostOneMoreThanTheirLargestDegree) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

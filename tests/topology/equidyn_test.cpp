@@ -11,7 +11,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Eigen::MatrixXd;
@@ -266,4 +266,4 @@ TEST(OuEquiDynTest, DrawsFromTheEquiStaticHops) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -9,7 +9,7 @@
 #include "topology/dense_reference.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 constexpr double kExact = 1e-11;
@@ -249,7 +249,7 @@ TEST(ExactnessTest, ComposedSchedulesInheritIt) {
     const SchedulePtr schedule = make_schedule(composed.text, composed.n);
     EXPECT_LT(error_after(*schedule, 0, composed.rounds), kExact) << composed.text;
   }
-  // After the global mean CECA starts anew, wherever its period stood.
+  // CECA restarts after the global mean, at any point of its period.
   const SchedulePtr periodic = make_schedule("periodic(ceca(k=1),h=9)", 100);
   Averaging averaging(*periodic, 1);
   averaging.run(0, 9);
@@ -298,4 +298,4 @@ TEST(ExactnessTest, OthersAreNotExact) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

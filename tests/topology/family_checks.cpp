@@ -9,7 +9,7 @@
 #include "topology/dense_reference.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using reference::DenseRound;
@@ -92,4 +92,4 @@ void expect_equals_reference(const std::string& text, Rank n, const Claims& clai
   }
 }
 
-}  // namespace starling
+}  // namespace starling::topology

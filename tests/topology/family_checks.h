@@ -4,7 +4,7 @@
 
 #include "starling/base/types.h"
 
-namespace starling {
+namespace starling::topology {
 
 enum class Sums { rows, columns, both };
 
@@ -20,4 +20,4 @@ struct Claims {
 /// entry, and checks the claims. Stops at the first failure.
 void expect_equals_reference(const std::string& text, Rank n, const Claims& claims, double tolerance = 1e-12);
 
-}  // namespace starling
+}  // namespace starling::topology

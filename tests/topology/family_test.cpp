@@ -12,7 +12,7 @@
 #include "topology/family_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Allows = std::function<bool(int)>;
@@ -248,4 +248,4 @@ TEST(WeightRulesTest, EqualTheReference) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -8,7 +8,7 @@
 #include "starling/topology/registry.h"
 #include "topology/dense_reference.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using reference::Matrix;
@@ -122,4 +122,4 @@ TEST(KnownRhoTest, ReferenceReachesTheSlidesFigureForTheGrid) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -8,7 +8,7 @@
 #include "starling/topology/registry.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 constexpr Rank kTenMillion = 10'000'000;
@@ -106,4 +106,4 @@ INSTANTIATE_TEST_SUITE_P(Families, LargestTest,
                          [](const auto& tested) { return test_name(tested.param); });
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

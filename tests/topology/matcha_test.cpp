@@ -15,7 +15,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Eigen::MatrixXd;
@@ -216,4 +216,4 @@ TEST(MatchaKnownTest, FullBudgetIsTheBestLaplacian) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

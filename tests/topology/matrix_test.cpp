@@ -6,7 +6,7 @@
 #include "starling/topology/mixer.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 // What a program that only has the printed entries would compute.
@@ -56,4 +56,4 @@ TEST(OnePeerExponentialTest, TwoRanksHaveNothingToDraw) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

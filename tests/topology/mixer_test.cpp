@@ -12,7 +12,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 /// What the Mixer should hold, by dense products: x; or two blocks; or x and the push-sum weight.
@@ -197,4 +197,4 @@ TEST(MixerTest, EqualValuesStayBitForBit) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -10,7 +10,7 @@
 #include "topology/schedule_checks.h"
 
 // Schedules that programs make themselves.
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using testing::HasSubstr;
@@ -45,7 +45,7 @@ TEST(SettableScheduleTest, DoesWhatItWasToldLast) {
     EXPECT_EQ(told.destinations[0].rank, 2);
     EXPECT_EQ(told.destinations[0].scale, 1.5);
   }
-  // Of the others: who is told, hears.
+  // For the others, sources and destinations are consistent.
   EXPECT_TRUE(schedule.exchange(0, 3).sources.empty());
   const Exchange other = schedule.exchange(0, 2);
   EXPECT_EQ(other.self_weight, 1);
@@ -71,7 +71,7 @@ TEST(SettableScheduleTest, RefusesRanksThatAreNone) {
 }
 
 TEST(StoredScheduleTest, AsIsTakesSumsAndPartsAsTheyAre) {
-  // Rows that sum to 0.75, 3 and 0; a negative weight; nobody hears rank 2, which hears nobody.
+  // Rows that sum to 0.75, 3 and 0; a negative weight; rank 2 neither sends nor receives.
   const std::vector<Entry> entries = {entry(0, 0, 0.5), entry(0, 1, 0.25), entry(1, 1, 4), entry(1, 0, -1)};
   const auto weights = [&](StoredOptions options) { return schedule_from_weights(3, entries, options); };
   EXPECT_THROW(weights({}), InvalidArgument);
@@ -104,4 +104,4 @@ TEST(HierarchicalScheduleTest, IsTheFamilysAroundAnyOuter) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -6,7 +6,7 @@
 
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 
 double chi_square_sigmas(const std::vector<int>& counts, const std::vector<double>& probabilities) {
   double total = 0;
@@ -80,4 +80,4 @@ std::vector<Rank> equistatic_hops(const Schedule& schedule, int m) {
   return hops;
 }
 
-}  // namespace starling
+}  // namespace starling::topology

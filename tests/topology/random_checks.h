@@ -7,7 +7,7 @@
 
 #include "starling/topology/schedule.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// How many standard deviations a chi-square statistic is above what chance gives (Wilson and Hilferty).
 double chi_square_sigmas(const std::vector<int>& counts, const std::vector<double>& probabilities);
@@ -30,4 +30,4 @@ std::vector<Rank> partners(const Schedule& schedule, Step step);
 /// The hops of a d-equistatic schedule with m draws, each as often as it was drawn.
 std::vector<Rank> equistatic_hops(const Schedule& schedule, int m);
 
-}  // namespace starling
+}  // namespace starling::topology

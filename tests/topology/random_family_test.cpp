@@ -14,7 +14,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Eigen::MatrixXd;
@@ -263,4 +263,4 @@ TEST(ElOracleTest, ContractsAsStated) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

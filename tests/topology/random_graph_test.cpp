@@ -11,7 +11,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Eigen::MatrixXd;
@@ -180,4 +180,4 @@ TEST(ErdosRenyiTest, HasTheStatedRhoAt32) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

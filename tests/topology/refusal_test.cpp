@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/topology/registry.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 // What every family says to an n or a parameter that cannot be: the reason, and what would be valid.
@@ -150,4 +150,4 @@ TEST(RefusalTest, OneRankIsLegalEverywhere) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

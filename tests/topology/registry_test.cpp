@@ -12,7 +12,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using testing::HasSubstr;
@@ -207,7 +207,7 @@ TEST(RegistryTest, RanksAndStepsOutOfRange) {
   EXPECT_EQ(message(-1, 0), "base(k=2): step -1 is negative; steps start at 0");
 }
 
-/// A user's own: everybody hears rank 0.
+/// A user-defined topology: all ranks receive from rank 0.
 class Broadcast final : public Schedule {
  public:
   Broadcast(Rank n, double weight) : Schedule(n), weight_(weight) {}
@@ -227,7 +227,7 @@ class Broadcast final : public Schedule {
 TEST(RegistryTest, TakesFamiliesOfTheProgram) {
   Family family{
       .name = "test-broadcast",
-      .summary = "everybody hears rank 0",
+      .summary = "all ranks receive from rank 0",
       .parameters = {{"weight", "0.5", "of what is heard"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         return std::make_shared<Broadcast>(setting.n, parameters.number("weight", 0, 1));
@@ -277,4 +277,4 @@ TEST(RegistryTest, ManyThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::topology

@@ -9,7 +9,7 @@
 
 #include "starling/topology/matrix.h"
 
-namespace starling {
+namespace starling::topology {
 namespace {
 
 using Edge = std::tuple<Rank, Rank, Lane>;  // receiver, sender, block
@@ -264,4 +264,4 @@ void expect_consistent_at(const Schedule& schedule, const std::vector<Step>& ste
   }
 }
 
-}  // namespace starling
+}  // namespace starling::topology

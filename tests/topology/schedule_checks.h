@@ -8,7 +8,7 @@
 #include "starling/topology/schedule.h"
 #include "topology/dense_reference.h"
 
-namespace starling {
+namespace starling::topology {
 
 /// A spec as the name of a test, for GoogleTest takes letters, digits and underscores only.
 
@@ -57,4 +57,4 @@ double error_after(const Schedule& schedule, Step first, Step count);
 void expect_consistent_at(const Schedule& schedule, const std::vector<Step>& steps,
                           const std::vector<Rank>& ranks);
 
-}  // namespace starling
+}  // namespace starling::topology

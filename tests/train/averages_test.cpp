@@ -1,14 +1,202 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "train/dense_training.h"
 #include "train/trained.h"
 
-// What a trainer says about the flock's models.
-namespace starling::training {
+namespace starling::train {
 namespace {
 
-// Whichever all-reduce makes the mean: in float32, the mean of equal values may have another last bit.
-TEST(ConsensusDistance, OfEqualModelsIsZero) {
+TEST(Averages, AllRanksStartWithRankZerosModel) {
+  on_ranks(4, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {.bucket_mb = 1e-5});
+    require_equal(flat_parameters(*network), flat_parameters(*make_network("mlp", 0)), "the start");
+    require(trainer.parameter_count() == static_cast<std::size_t>(flat_parameters(*network).numel()),
+            "count");
+    require(trainer.buckets() > 1, "buckets");
+  });
+}
+
+TEST(Averages, ParametersBroadcastDuringTrainingAreSentNext) {
+  for (const char* method : {"dsgd-awc", "dsgd-atc", "push-sum"})
+    for (const bool begun : {false, true})
+      on_ranks(2, [&](Flock& flock) {
+        const NetworkPtr network = make_network("mlp", flock.rank());
+        torch::optim::SGD sgd(network->parameters(), 0.1);
+        Trainer trainer(flock, *network, sgd, {.method = method, .broadcast_at_start = false});
+        for (Step t = 0; t < 2; ++t) train_step(trainer, *network, flock.rank(), t);
+        if (begun) trainer.zero_grad();
+        trainer.broadcast_parameters(1);
+        require(trainer.consensus_distance() == 0, "after the broadcast");
+        const torch::Tensor expected = flat_parameters(*network).clone();
+        trainer.skip();
+        require_close(flat_parameters(*network), expected, "after one more average", 1e-14);
+        require(trainer.steps() == 3, "steps");
+      });
+}
+
+// Ranks that differ in nothing but their optimizer's memory become alike.
+TEST(Averages, BroadcastsOptimizerState) {
+  for (const char* optimizer : {"momentum", "nesterov", "adam", "adamw", "amsgrad", "rmsprop", "adagrad"})
+    on_ranks(3, [&](Flock& flock) {
+      const NetworkPtr network = make_network("mlp", 0);
+      const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
+      Trainer trainer(flock, *network, *local, {.method = "local-sgd(tau=1000)", .bucket_mb = 1e-5});
+      // Rank 2 is behind, so that counts of steps differ, too.
+      for (Step t = 0; t < 3; ++t)
+        if (flock.rank() == 2)
+          trainer.skip();
+        else
+          train_step(trainer, *network, flock.rank(), t);
+      if (flock.rank() == 1) local->param_groups()[0].options().set_lr(0.003);
+      trainer.broadcast_parameters(1);
+      trainer.broadcast_optimizer_state(1);
+      for (Step t = 3; t < 6; ++t) train_step(trainer, *network, 0, t);
+      require(trainer.consensus_distance() < 1e-14,
+              fmt::format("{}: {}", optimizer, trainer.consensus_distance()));
+      require(local->param_groups()[0].options().get_lr() == 0.003, "the rate");
+    });
+}
+
+TEST(Averages, BroadcastOfAnOptimizerThatCannotBeSavedIsAnErrorOnAllRanks) {
+  on_ranks(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    Softened local(network->parameters());
+    Trainer trainer(flock, *network, local, {});
+    const std::string text = message_of<InvalidArgument>([&] { trainer.broadcast_optimizer_state(); });
+    require(text.find("do not implement save()") != std::string::npos, text);
+  });
+}
+
+TEST(Averages, ConsensusDistanceIsTheRootMeanSquareToTheMean) {
+  const DenseRun run{"dsgd-awc", "ring", 4, "mlp", "momentum", 3};
+  const auto models = train_densely(run);
+  const torch::Tensor mean = torch::stack(models).mean(0);
+  double squares = 0;
+  for (const torch::Tensor& model : models) squares += (model - mean).square().sum().item<double>();
+  const double expected = std::sqrt(squares / 4);
+  on_ranks(4, [&](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    const OptimizerPtr local = local_optimizer("momentum").make(network->parameters());
+    Trainer trainer(flock, *network, *local,
+                    {.topology = "ring", .bucket_mb = 1e-5, .broadcast_at_start = false});
+    for (Step t = 0; t < 3; ++t) train_step(trainer, *network, flock.rank(), t);
+    const double distance = trainer.consensus_distance();
+    require(std::abs(distance - expected) < 1e-9 * expected,
+            fmt::format("{} instead of {}", distance, expected));
+    {
+      auto averaged = trainer.global_average();
+      require_close(flat_parameters(*network), mean, "the mean");
+      require(trainer.consensus_distance() == 0, "of the mean model");
+      const std::string text = message_of<InvalidArgument>([&] { (void)trainer.global_average(); });
+      require(text.find("average already") != std::string::npos, text);
+    }
+    require_close(flat_parameters(*network), models[static_cast<std::size_t>(flock.rank())], "reverted");
+  });
+}
+
+TEST(Averages, TheMeanModelCanBeKept) {
+  for (const char* method : {"dsgd-awc", "dsgd-atc", "push-sum", "gradient-tracking"})
+    for (const bool begun : {false, true})
+      on_ranks(4, [&](Flock& flock) {
+        const NetworkPtr network = make_network("mlp", flock.rank());
+        torch::optim::SGD sgd(network->parameters(), 0.1);
+        Trainer trainer(flock, *network, sgd, {.method = method, .topology = "ring"});
+        for (Step t = 0; t < 3; ++t) train_step(trainer, *network, flock.rank(), t);
+        if (begun) trainer.zero_grad();
+        auto averaged = trainer.global_average();
+        const torch::Tensor mean = flat_parameters(*network).clone();
+        averaged.keep();
+        trainer.skip();
+        require_close(flat_parameters(*network), mean, method, 1e-14);
+      });
+  // Of CECA both blocks.
+  on_ranks(6, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {.method = "dsgd-atc", .topology = "ceca"});
+    for (Step t = 0; t < 4; ++t) train_step(trainer, *network, flock.rank(), t);
+    auto averaged = trainer.global_average();
+    const torch::Tensor mean = flat_parameters(*network).clone();
+    averaged.keep();
+    for (int k = 0; k < 3; ++k) trainer.skip();
+    require_close(flat_parameters(*network), mean, "ceca", 1e-14);
+  });
+}
+
+// A round that had begun with the old models is done again with the new ones, not left out.
+TEST(Averages, KeepingTheMeanDoesNotShiftTheSchedule) {
+  on_ranks(4, [](Flock& flock) {
+    const auto run = [&](bool begun, const std::string& name) {
+      const NetworkPtr network = make_network("mlp", flock.rank());
+      torch::optim::SGD sgd(network->parameters(), 0.1);
+      Trainer trainer(flock, *network, sgd, {.name = name});
+      for (Step t = 0; t < 5; ++t) {
+        if (t == 3) {
+          if (begun) trainer.zero_grad();
+          trainer.global_average().keep();
+        }
+        train_step(trainer, *network, flock.rank(), t);
+      }
+      return flat_parameters(*network).clone();
+    };
+    require_equal(run(true, "begun"), run(false, "between"), "after five steps");
+  });
+}
+
+TEST(Averages, RefusesAStepWhileTheParametersAreTheMean) {
+  on_ranks(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {});
+    auto averaged = trainer.global_average();
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { trainer.step(); }, [&] { trainer.zero_grad(); }, [&] { trainer.skip(); },
+             [&] { loss_of(*network, 0, 0).backward(); }}) {
+      const std::string text = message_of<InvalidArgument>(call);
+      require(text.find("revert it or keep it first") != std::string::npos, text);
+    }
+    averaged.revert();
+    train_step(trainer, *network, flock.rank(), 0);
+  });
+}
+
+TEST(Averages, BuffersAreLocalAveragedOrBroadcast) {
+  struct Normalizing : torch::nn::Module {
+    torch::nn::Linear first = register_module("first", torch::nn::Linear(3, 4));
+    torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
+  };
+  for (const std::string policy : {"local", "average", "broadcast"})
+    on_ranks(3, [&](Flock& flock) {
+      Normalizing net;
+      torch::optim::SGD sgd(net.parameters(), 0.1);
+      Trainer trainer(flock, net, sgd, {.buffers = policy});
+      for (Step t = 0; t < 3; ++t) {
+        trainer.zero_grad();
+        const torch::Tensor x = scattered({8, 3}, 10 * t + flock.rank(), torch::kFloat32) + flock.rank();
+        net.norm->forward(net.first->forward(x)).square().mean().backward();
+        trainer.step();
+      }
+      const torch::Tensor own = net.norm->running_mean.clone();
+      const std::int64_t tracked = net.norm->num_batches_tracked.item<std::int64_t>();
+      const std::vector<float> all =
+          flock.allgather(std::vector<float>(own.data_ptr<float>(), own.data_ptr<float>() + 4));
+      const torch::Tensor rows = torch::tensor(all).view({3, 4});
+      require(!torch::allclose(rows[0], rows[1]), "the ranks' statistics do not differ in this test");
+      const torch::Tensor expected = policy == "local" ? own : policy == "average" ? rows.mean(0) : rows[0];
+      {
+        const auto averaged = trainer.global_average();
+        require_close(net.norm->running_mean, expected, policy, 1e-6);
+      }
+      require_equal(net.norm->running_mean, own, "reverted");
+      require(net.norm->num_batches_tracked.item<std::int64_t>() == tracked && tracked == 3, "the count");
+    });
+}
+
+// In float32, the mean of equal values may have another last bit, depending on the all-reduce.
+TEST(Averages, ConsensusDistanceIsZeroForEqualModels) {
   for (const char* way : {"direct", "ring", "native"})
     for (const Rank n : {3, 5})
       on_ranks(n, [&](Flock& flock) {
@@ -33,7 +221,7 @@ TEST(ConsensusDistance, OfEqualModelsIsZero) {
 }
 
 // Averages of equal models leave them as they are, with every kind of weights.
-TEST(ConsensusDistance, MixesOfEqualModelsMoveNothing) {
+TEST(Averages, ConsensusDistanceStaysZeroWhenEqualModelsAreMixed) {
   for (const char* topology : {"ring", "star", "complete"})
     on_ranks(5, [&](Flock& flock) {
       const NetworkPtr network = make_network("mlp", 0);
@@ -53,4 +241,4 @@ TEST(ConsensusDistance, MixesOfEqualModelsMoveNothing) {
 }
 
 }  // namespace
-}  // namespace starling::training
+}  // namespace starling::train

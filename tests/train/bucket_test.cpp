@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "starling/base/error.h"
-#include "starling/train/torch_update.h"
+#include "starling/train/torch_optimizer.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 torch::nn::Sequential small_net() {
@@ -14,7 +14,7 @@ torch::nn::Sequential small_net() {
   return torch::nn::Sequential(torch::nn::Linear(3, 5), torch::nn::Linear(5, 2));
 }
 
-TEST(Bucket, HoldsTheParametersInTheOrderOfBackward) {
+TEST(Bucket, HoldsParametersInTheOrderOfBackward) {
   auto net = small_net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   const auto parameters = trained_parameters(tensors_of(*net), TorchOptimizer(sgd).groups());
@@ -63,4 +63,4 @@ TEST(Bucket, RefusesWhatCannotBeAveraged) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::train

@@ -7,7 +7,7 @@
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
 
-namespace starling::training {
+namespace starling::train {
 namespace {
 
 using Tensors = std::vector<torch::Tensor>;
@@ -15,7 +15,7 @@ using Tensors = std::vector<torch::Tensor>;
 // What a rank's own optimizer makes of (x, g): torch's, on one flat parameter.
 class Local {
  public:
-  explicit Local(const LocalOptimizer& optimizer, std::int64_t count)
+  explicit Local(const TestOptimizer& optimizer, std::int64_t count)
       : x_(torch::zeros({count}, torch::kFloat64).set_requires_grad(true)),
         optimizer_(optimizer.make({x_})) {}
 
@@ -257,4 +257,4 @@ std::vector<torch::Tensor> train_densely(const DenseRun& run) {
   return Play(run).play();
 }
 
-}  // namespace starling::training
+}  // namespace starling::train

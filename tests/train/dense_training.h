@@ -6,7 +6,7 @@
 #include "starling/topology/schedule.h"
 #include "train/networks.h"
 
-namespace starling::training {
+namespace starling::train {
 
 /// A training run as the specification has it.
 struct DenseRun {
@@ -25,4 +25,4 @@ std::vector<torch::Tensor> train_densely(const DenseRun& run);
 /// The weights of one step as a matrix: row i hears column j.
 torch::Tensor weights_at(const Schedule& schedule, Step step);
 
-}  // namespace starling::training
+}  // namespace starling::train

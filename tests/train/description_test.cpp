@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 Description described(const std::vector<Description::Line>& lines) {
@@ -11,7 +11,7 @@ Description described(const std::vector<Description::Line>& lines) {
   return made;
 }
 
-TEST(Description, TextGoesThereAndBack) {
+TEST(Description, TextRoundTrips) {
   const Description made = described({{"method", "dsgd-awc"}, {"name\nwith\tlines", "1"}, {"empty", ""}});
   const Description again = Description::parse(made.text());
   EXPECT_EQ(again.lines(), made.lines());
@@ -19,7 +19,7 @@ TEST(Description, TextGoesThereAndBack) {
   EXPECT_EQ(made.lines()[1].first, "name with lines");
 }
 
-TEST(Description, TheFirstDifferenceHasBothValues) {
+TEST(Description, TheFirstDifferenceNamesBothValues) {
   const Description first = described({{"a", "1"}, {"b", "2"}, {"c", "3"}});
   EXPECT_FALSE(first_difference(first, first));
   const auto text = [&](const std::vector<Description::Line>& other) {
@@ -33,11 +33,11 @@ TEST(Description, TheFirstDifferenceHasBothValues) {
             "number 1 in the list of settings: a on rank 0, b on rank 7");
 }
 
-TEST(Description, NumbersDoNotCountTheirLastBits) {
+TEST(Description, NumbersIgnoreTheirLastBits) {
   EXPECT_EQ(describe_number(0.1), "0.1");
   EXPECT_EQ(describe_number(0.1 + 1e-15), describe_number(0.1));
   EXPECT_NE(describe_number(0.1 + 1e-6), describe_number(0.1));
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::train

@@ -7,7 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 Experiment small_experiment() {
@@ -61,7 +61,7 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
-TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
+TEST(Experiment, SurvivorsTakeOverTheShardOfADeadWorker) {
   Experiment experiment = small_experiment();
   experiment.on_peer_failure = "reweight";
   std::uint64_t sent = 0;
@@ -83,7 +83,7 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfAKilledWorker) {
   for (const std::size_t rank : {0, 1, 3}) EXPECT_TRUE(ends[rank].ok) << ends[rank].message;
 }
 
-TEST(Experiment, ByDefaultADeathEndsItByName) {
+TEST(Experiment, ByDefaultADeathEndsTheRunAndIsNamed) {
   const auto ends = run_four(
       small_experiment(),
       [](Flock& flock, const RunReport& report) {
@@ -96,7 +96,7 @@ TEST(Experiment, ByDefaultADeathEndsItByName) {
   }
 }
 
-TEST(Experiment, IsTheSameWithTheSameSeed) {
+TEST(Experiment, RepeatsWithTheSameSeed) {
   Experiment experiment = small_experiment();
   experiment.epochs = 1;
   std::vector<std::vector<double>> losses(2);
@@ -117,7 +117,7 @@ TEST(Experiment, IsTheSameWithTheSameSeed) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-TEST(Experiment, RefusesWhatItCannotTrain) {
+TEST(Experiment, RefusesSettingsItCannotTrain) {
   const auto refusal = [](Experiment experiment) {
     std::string text;
     for (const Launcher& launcher : launchers())
@@ -145,4 +145,4 @@ TEST(Experiment, RefusesWhatItCannotTrain) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::train

@@ -4,7 +4,7 @@
 #include "train/odd_network.h"
 
 // What happens to gradients on their way into a step.
-namespace starling::training {
+namespace starling::train {
 namespace {
 
 // Counts the messages that this rank sends.
@@ -19,7 +19,7 @@ class Watched final : public ForwardingFabric {
   }
 };
 
-TEST(Gradients, MicroStepsMakeOneBatchAndSendNothing) {
+TEST(Gradients, AccumulationEqualsOneBatchAndSendsOnce) {
   constexpr int kMicro = 3;
   for (const char* method : {"dsgd-awc", "dsgd-atc", "allreduce", "gradient-tracking"}) {
     const auto ends = launchers()[0].run(2, [&](const std::shared_ptr<Fabric>& fabric) {
@@ -51,7 +51,7 @@ TEST(Gradients, MicroStepsMakeOneBatchAndSendNothing) {
   }
 }
 
-TEST(Gradients, TooManyBackwardsAreAnErrorThatSaysHowMany) {
+TEST(Gradients, TooManyBackwardPassesAreAnErrorWithTheirNumber) {
   on_ranks(1, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp");
     torch::optim::SGD sgd(network->parameters(), 0.1);
@@ -67,7 +67,7 @@ TEST(Gradients, TooManyBackwardsAreAnErrorThatSaysHowMany) {
   });
 }
 
-TEST(Gradients, ThrownAwayBeforeTheStepAreNotUsed) {
+TEST(Gradients, ZeroedBeforeTheStepAreNotUsed) {
   on_ranks(2, [](Flock& flock) {
     const auto run = [&](bool twice, const std::string& name) {
       const NetworkPtr network = make_network("mlp", flock.rank());
@@ -98,7 +98,7 @@ TEST(Gradients, ThrownAwayBeforeTheStepAreNotUsed) {
   });
 }
 
-TEST(Gradients, UndefinedOnesAreAdopted) {
+TEST(Gradients, UndefinedGradientsAreAdopted) {
   for (const char* method : {"dsgd-awc", "allreduce"})
     on_ranks(2, [&](Flock& flock) {
       const auto run = [&](bool forget, const std::string& name) {
@@ -119,7 +119,7 @@ TEST(Gradients, UndefinedOnesAreAdopted) {
     });
 }
 
-TEST(Gradients, ClippingIsTorchsByTheGlobalNorm) {
+TEST(Gradients, ClippingEqualsTorchsClipGradNorm) {
   for (const char* method : {"dsgd-awc", "allreduce", "parameter-server"})
     for (const double limit : {0.05, 100.0})
       on_ranks(2, [&](Flock& flock) {
@@ -152,7 +152,7 @@ TEST(Gradients, ClippingIsTorchsByTheGlobalNorm) {
       });
 }
 
-TEST(Gradients, SparseOnesAreRefusedByName) {
+TEST(Gradients, SparseGradientsAreRefusedByName) {
   struct Words : torch::nn::Module {
     torch::nn::Embedding table =
         register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 3).sparse(true)));
@@ -173,7 +173,7 @@ TEST(Gradients, SparseOnesAreRefusedByName) {
     });
 }
 
-TEST(Gradients, OfMessagesInFewerBits) {
+TEST(Gradients, ShortMessagesMatchTheirEquations) {
   for (const auto& [name, type] : {std::pair{"bfloat16", torch::kBFloat16}, {"float16", torch::kFloat16}})
     for (const char* method : {"dsgd-awc", "dsgd-atc"})
       on_ranks(2, [&, name = name, type = type](Flock& flock) {
@@ -221,4 +221,4 @@ TEST(Gradients, RoundedMessagesKeepTheMean) {
 }
 
 }  // namespace
-}  // namespace starling::training
+}  // namespace starling::train

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 using testing::HasSubstr;
@@ -30,7 +30,7 @@ void expect_gradients_everywhere(const std::string& name, const ModelSetting& se
   }
 }
 
-TEST(ModelTest, ImagesOfManySizes) {
+TEST(ModelTest, AcceptsImagesOfManySizes) {
   torch::manual_seed(1);
   for (const ModelFamily& family : model_families()) {
     if (family.input != ModelInput::images) continue;
@@ -40,7 +40,7 @@ TEST(ModelTest, ImagesOfManySizes) {
   }
 }
 
-TEST(ModelTest, HaveTheParametersOfTheirArticles) {
+TEST(ModelTest, HasTheParameterCountsOfThePublications) {
   EXPECT_EQ(parameter_count(*make_model("lenet", {1, 28, 28, 10})), 61'706);
   // Convolutions without biases, a scale and a shift for each of their channels, 512 x 10 and a bias.
   EXPECT_EQ(parameter_count(*make_model("vgg11", {3, 32, 32, 10})), 9'217'728 + 2 * 2752 + 5130);
@@ -56,4 +56,4 @@ TEST(ModelTest, RefusesImagesThatAreTooSmall) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::train

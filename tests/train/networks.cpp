@@ -4,7 +4,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling::training {
+namespace starling::train {
 namespace {
 
 // Ranks are threads or forked processes: torch's own threads would be too many, and do not survive a fork.
@@ -42,8 +42,8 @@ class Conv final : public Network {
 };
 
 template <typename Optimizer, typename Options>
-LocalOptimizer with(const std::string& name, const Options& options) {
-  return {name, [options](Parameters parameters) {
+TestOptimizer with(const std::string& name, const Options& options) {
+  return {name, [options](Tensors parameters) {
             return std::make_unique<Optimizer>(std::move(parameters), options);
           }};
 }
@@ -113,9 +113,9 @@ torch::Tensor Softened::step(LossClosure) {
   return {};
 }
 
-const std::vector<LocalOptimizer>& local_optimizers() {
+const std::vector<TestOptimizer>& local_optimizers() {
   using namespace torch::optim;
-  static const std::vector<LocalOptimizer> all = {
+  static const std::vector<TestOptimizer> all = {
       with<SGD>("sgd", SGDOptions(0.1)),
       with<SGD>("momentum", SGDOptions(0.1).momentum(0.9).weight_decay(0.01)),
       with<SGD>("dampened", SGDOptions(0.1).momentum(0.8).dampening(0.3)),
@@ -125,15 +125,15 @@ const std::vector<LocalOptimizer>& local_optimizers() {
       with<Adam>("amsgrad", AdamOptions(0.02).amsgrad(true)),
       with<RMSprop>("rmsprop", RMSpropOptions(0.01).momentum(0.5)),
       with<Adagrad>("adagrad", AdagradOptions(0.05)),
-      {"softened", [](Parameters parameters) { return std::make_unique<Softened>(std::move(parameters)); }},
+      {"softened", [](Tensors parameters) { return std::make_unique<Softened>(std::move(parameters)); }},
   };
   return all;
 }
 
-const LocalOptimizer& local_optimizer(const std::string& name) {
-  for (const LocalOptimizer& one : local_optimizers())
+const TestOptimizer& local_optimizer(const std::string& name) {
+  for (const TestOptimizer& one : local_optimizers())
     if (one.name == name) return one;
   throw Error("no optimizer " + name);
 }
 
-}  // namespace starling::training
+}  // namespace starling::train

@@ -10,7 +10,7 @@
 
 // Small float64 networks, data and optimizers whose every number follows from formulas: ranks in other
 // threads and processes make the same ones up without a random generator between them.
-namespace starling::training {
+namespace starling::train {
 
 class Network : public torch::nn::Module {
  public:
@@ -32,15 +32,15 @@ torch::Tensor flat_parameters(const torch::nn::Module& module);
 torch::Tensor flat_gradients(const torch::nn::Module& module);
 void set_parameters(torch::nn::Module& module, const torch::Tensor& flat);
 
-using Parameters = std::vector<torch::Tensor>;
+using Tensors = std::vector<torch::Tensor>;
 using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
-struct LocalOptimizer {
+struct TestOptimizer {
   std::string name;
-  std::function<OptimizerPtr(Parameters)> make;
+  std::function<OptimizerPtr(Tensors)> make;
 };
 /// SGD in several settings, Adam, AdamW, RMSprop, Adagrad, and `Softened`.
-const std::vector<LocalOptimizer>& local_optimizers();
-const LocalOptimizer& local_optimizer(const std::string& name);
+const std::vector<TestOptimizer>& local_optimizers();
+const TestOptimizer& local_optimizer(const std::string& name);
 
 /// An optimizer that torch does not have: x -= lr m / (1 + |m|) with m = 0.8 m + g.
 class Softened : public torch::optim::Optimizer {
@@ -50,7 +50,7 @@ class Softened : public torch::optim::Optimizer {
     double get_lr() const override { return rate; }
     void set_lr(const double lr) override { rate = lr; }
   };
-  explicit Softened(Parameters parameters)
+  explicit Softened(Tensors parameters)
       : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::make_unique<Options>()) {}
   torch::Tensor step(LossClosure closure = nullptr) override;
 
@@ -58,4 +58,4 @@ class Softened : public torch::optim::Optimizer {
   std::unordered_map<torch::TensorImpl*, torch::Tensor> m_;
 };
 
-}  // namespace starling::training
+}  // namespace starling::train

@@ -2,7 +2,7 @@
 
 #include "train/trained.h"
 
-namespace starling::training {
+namespace starling::train {
 
 /// A network with everything unusual: a layer used twice, a frozen one, one that only some steps use.
 class OddNetwork final : public Network {
@@ -91,4 +91,4 @@ inline Pair mlp_pair(const std::string& optimizer) {
       [optimizer](Network& network) { return local_optimizer(optimizer).make(network.parameters()); });
 }
 
-}  // namespace starling::training
+}  // namespace starling::train

@@ -5,7 +5,7 @@
 
 #include "train/trained.h"
 
-namespace starling::training {
+namespace starling::train {
 namespace {
 
 using Numbers = torch::data::datasets::TensorDataset;
@@ -24,7 +24,7 @@ std::vector<double> loaded(const Flock& flock, std::int64_t count, std::size_t b
   return all;
 }
 
-TEST(FlockSampler, SplitsWhatADataLoaderLoads) {
+TEST(FlockSampler, SplitsADataLoadersSamples) {
   on_ranks(3, [](Flock& flock) {
     const std::vector<double> own = loaded(flock, 30, 4);
     require(own.size() == 20, "two epochs of ten samples");
@@ -38,7 +38,7 @@ TEST(FlockSampler, SplitsWhatADataLoaderLoads) {
   });
 }
 
-TEST(FlockSampler, GoesOnWhereItWasSaved) {
+TEST(FlockSampler, ContinuesWhereItWasSaved) {
   on_ranks(2, [](Flock& flock) {
     FlockSampler one(flock, 20, {.seed = 1});
     one.set_epoch(3);
@@ -60,5 +60,25 @@ TEST(FlockSampler, GoesOnWhereItWasSaved) {
   });
 }
 
+TEST(FlockSampler, RejectsRanksThatSplitDifferently) {
+  on_ranks(3, [](Flock& flock) {
+    const bool last = flock.rank() == 2;
+    const auto told = [&](std::size_t count, const SplitOptions& options) {
+      return message_of<InvalidArgument>([&] { FlockSampler(flock, count, options); });
+    };
+    const std::string start = "FlockSampler: the ranks do not split the same data: ";
+    require(told(30, {.seed = last ? 6U : 5U}) == start + "seed: 5 on rank 0, 6 on rank 2", "seeds");
+    require(told(last ? 31 : 30, {}) == start + "samples: 30 on rank 0, 31 on rank 2", "lengths");
+    require(told(30, {.partition = last ? "contiguous" : "iid"}) ==
+                start + "partition: iid on rank 0, contiguous on rank 2",
+            "partitions");
+    const std::vector<std::uint8_t> labels = {0, 1, 0, 1, 0, static_cast<std::uint8_t>(last ? 0 : 1)};
+    require(
+        message_of<InvalidArgument>([&] { FlockSampler(flock, labels); }).find("labels") != std::string::npos,
+        "labels");
+    FlockSampler(flock, 30, {.seed = 7});
+  });
+}
+
 }  // namespace
-}  // namespace starling::training
+}  // namespace starling::train

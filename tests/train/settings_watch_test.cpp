@@ -6,7 +6,7 @@
 #include "train/trained.h"
 
 // Settings that ranks change while they train.
-namespace starling::training {
+namespace starling::train {
 namespace {
 
 using testing::AllOf;
@@ -31,7 +31,7 @@ std::vector<std::string> errors_of(Rank size, const FlockBody& body,
   return all;
 }
 
-TEST(SettingsWatch, ALearningRateThatOneRankChangesIsNamedOnAll) {
+TEST(SettingsWatch, NamesALearningRateThatOneRankChangesOnAllRanks) {
   for (const char* method : {"dsgd-awc", "dsgd-atc", "allreduce", "local-sgd(tau=8)"})
     for (const std::string& error : errors_of(3, [&](Flock& flock) {
            train_with(flock, 100, {.method = method}, [&](torch::optim::SGD& sgd, Step t) {
@@ -43,7 +43,7 @@ TEST(SettingsWatch, ALearningRateThatOneRankChangesIsNamedOnAll) {
           << method;
 }
 
-TEST(SettingsWatch, MomentumByHandAndEagerUpdates) {
+TEST(SettingsWatch, NoticesMomentumChangedByHandWithEager) {
   for (const std::string& error : errors_of(4, [&](Flock& flock) {
          train_with(flock, 100, {.eager = true}, [&](torch::optim::SGD& sgd, Step t) {
            if (t == 20 && flock.rank() == 3)
@@ -54,7 +54,7 @@ TEST(SettingsWatch, MomentumByHandAndEagerUpdates) {
 }
 
 // Equal when they are looked at, but not in between.
-TEST(SettingsWatch, SchedulesThatAreOneStepApartAreNoticed) {
+TEST(SettingsWatch, NoticesSchedulesThatAreOneStepApart) {
   for (const std::string& error : errors_of(2, [&](Flock& flock) {
          train_with(flock, 100, {}, [&](torch::optim::SGD& sgd, Step t) {
            if (t == 11 + flock.rank()) set_learning_rate(sgd, 0.01);
@@ -64,7 +64,7 @@ TEST(SettingsWatch, SchedulesThatAreOneStepApartAreNoticed) {
                              HasSubstr("at step 11 on rank 0, at step 12 on rank 1")));
 }
 
-TEST(SettingsWatch, SchedulesThatAllRanksFollowAreFine) {
+TEST(SettingsWatch, AcceptsSchedulesThatAllRanksFollow) {
   for (const char* method : {"dsgd-awc", "allreduce", "ad-psgd", "win-put"})
     on_ranks(4, [&](Flock& flock) {
       train_with(flock, 150, {.method = method, .topology = "ring"}, [](torch::optim::SGD& sgd, Step t) {
@@ -73,7 +73,7 @@ TEST(SettingsWatch, SchedulesThatAllRanksFollowAreFine) {
     });
 }
 
-TEST(SettingsWatch, SettingsPerRankAreNotCompared) {
+TEST(SettingsWatch, DoesNotComparePerRankSettings) {
   on_ranks(2, [&](Flock& flock) {
     train_with(flock, 40, {.per_rank_settings = true}, [&](torch::optim::SGD& sgd, Step t) {
       if (t == 5) set_learning_rate(sgd, 0.01 * (1 + flock.rank()));
@@ -83,7 +83,7 @@ TEST(SettingsWatch, SettingsPerRankAreNotCompared) {
 
 // Where ranks are not made equal by the trainer, programs do it between the trainer's making and the first
 // step.
-TEST(SettingsWatch, WithoutBroadcastSettingsCountFromTheFirstStepOn) {
+TEST(SettingsWatch, WithoutBroadcastComparesFromTheFirstStepOn) {
   const auto run = [](Flock& flock, bool broadcasts) {
     const NetworkPtr network = make_network("mlp");
     torch::optim::SGD sgd(network->parameters(), flock.rank() == 0 ? 0.05 : 0.1);
@@ -97,7 +97,7 @@ TEST(SettingsWatch, WithoutBroadcastSettingsCountFromTheFirstStepOn) {
 }
 
 // Nobody waits for a rank that has died, and the others go on comparing.
-TEST(SettingsWatch, OutlivesADeath) {
+TEST(SettingsWatch, ContinuesAfterADeath) {
   const auto ends = ends_on("local_processes", 4, [](Flock& flock) {
     train_with(flock, 200, {.on_peer_failure = "reweight"}, [&](torch::optim::SGD& sgd, Step t) {
       if (t == 15 && flock.rank() == 1) raise(SIGKILL);
@@ -109,7 +109,7 @@ TEST(SettingsWatch, OutlivesADeath) {
 }
 
 // Asynchronous methods never wait; there it is a warning, said by those who see it.
-TEST(SettingsWatch, AsynchronousMethodsWarn) {
+TEST(SettingsWatch, WarnsWithAsynchronousMethods) {
   testing::internal::CaptureStderr();
   on_ranks(2, [&](Flock& flock) {
     train_with(flock, 70, {.method = "ad-psgd", .topology = "ring"}, [&](torch::optim::SGD& sgd, Step t) {
@@ -121,7 +121,7 @@ TEST(SettingsWatch, AsynchronousMethodsWarn) {
               HasSubstr("the optimizer's lr: 0.1 on rank 0, 0.01 on rank 1"));
 }
 
-TEST(SettingsWatch, WarnsOnceWhereAllRanksTrainOnTheSameData) {
+TEST(SettingsWatch, WarnsOnceIfAllRanksTrainOnTheSameData) {
   const auto said = [](bool same, Rank size, const TrainerOptions& options) {
     testing::internal::CaptureStderr();
     on_ranks(size, [&](Flock& flock) {
@@ -140,7 +140,7 @@ TEST(SettingsWatch, WarnsOnceWhereAllRanksTrainOnTheSameData) {
   EXPECT_EQ(said(true, 1, {}), 0);
 }
 
-TEST(SettingsWatch, GradientsThatAreZeroSayNothing) {
+TEST(SettingsWatch, IgnoresGradientsThatAreZero) {
   testing::internal::CaptureStderr();
   on_ranks(2, [&](Flock& flock) {
     const NetworkPtr network = make_network("mlp");
@@ -156,4 +156,4 @@ TEST(SettingsWatch, GradientsThatAreZeroSayNothing) {
 }
 
 }  // namespace
-}  // namespace starling::training
+}  // namespace starling::train

@@ -1,5 +1,3 @@
-#include "starling/train/text_task.h"
-
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -8,8 +6,9 @@
 
 #include "starling/base/error.h"
 #include "starling/data/partition.h"
+#include "starling/train/task.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 using testing::AllOf;
@@ -60,11 +59,11 @@ TEST(TextTask, CountsCharacters) {
   StubbornText model(2);
   const auto samples = all(*task, Split::test);
   EXPECT_EQ(samples.size(), 1999u);
-  const Task::Judged judged = task->judge(model, samples);
-  EXPECT_EQ(judged.count, 5 * 1999);
+  const Task::Evaluation evaluation = task->evaluate(model, samples);
+  EXPECT_EQ(evaluation.count, 5 * 1999);
   // Windows of five begin with a and with b by turns; what is foretold are "babab" and "ababa".
-  EXPECT_EQ(judged.right, 2 * 1000 + 3 * 999);
-  EXPECT_NEAR(judged.loss, judged.count * std::log(1 + std::exp(1.0)) - judged.right, 0.1);
+  EXPECT_EQ(evaluation.correct, 2 * 1000 + 3 * 999);
+  EXPECT_NEAR(evaluation.loss, evaluation.count * std::log(1 + std::exp(1.0)) - evaluation.correct, 0.1);
   EXPECT_NEAR(task->loss(model, std::vector<std::uint32_t>{0}).item<double>(),
               std::log(1 + std::exp(1.0)) - 0.4, 1e-5);
 }
@@ -80,14 +79,14 @@ TEST(TextTask, ATransformerLearnsAPattern) {
     task->loss(*model, shards[static_cast<std::size_t>(i % 4)]).backward();
     adamw.step();
   }
-  const Task::Judged judged = task->judge(*model, all(*task, Split::test));
+  const Task::Evaluation evaluation = task->evaluate(*model, all(*task, Split::test));
   // The one character in 16 without a history, and those behind a repeated one, can be wrong.
-  EXPECT_GT(judged.right / judged.count, 0.85);
-  EXPECT_LT(judged.loss / judged.count, 0.5);
+  EXPECT_GT(evaluation.correct / evaluation.count, 0.85);
+  EXPECT_LT(evaluation.loss / evaluation.count, 0.5);
 }
 
 // What comes later must not show.
-TEST(TextTask, ATransformerLooksBackOnly) {
+TEST(TextTask, ATransformerUsesOnlyEarlierCharacters) {
   const auto task = pattern_task(2000, 8);
   torch::manual_seed(2);
   const ModelPtr model = task->make_model("transformer(layers=2,width=16,heads=4,block=12)");
@@ -140,12 +139,12 @@ class TextFile : public testing::Test {
   std::filesystem::path path_;
 };
 
-TEST_F(TextFile, IsATask) {
+TEST_F(TextFile, MakesATask) {
   EXPECT_EQ(make_task("text:" + path())->size(Split::train), 899u / 64);
   EXPECT_EQ(make_task("text(file=\"" + path() + "\", block=10)")->size(Split::train), 89u);
 }
 
-TEST_F(TextFile, ErrorsNameIt) {
+TEST_F(TextFile, ErrorsNameTheFile) {
   EXPECT_THAT(text_refusal([&] { make_task("text(file=\"" + path() + "\", block=100)"); }),
               AllOf(HasSubstr(path() + " has 1000 characters: too short"), HasSubstr("1010")));
   EXPECT_THAT(text_refusal([&] { make_task("text:" + path() + "x"); }),
@@ -155,4 +154,4 @@ TEST_F(TextFile, ErrorsNameIt) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::train

@@ -6,7 +6,7 @@
 #include "starling/train/trainer.h"
 #include "train/networks.h"
 
-namespace starling::training {
+namespace starling::train {
 
 /// Runs a body on every rank of a flock; "local_threads" or "local_processes".
 inline std::vector<RankEnd> ends_on(const std::string& launcher, Rank size, const FlockBody& body) {
@@ -68,4 +68,4 @@ inline torch::Tensor train(const Flock& flock, const Recipe& recipe) {
   return flat_parameters(*network).clone();
 }
 
-}  // namespace starling::training
+}  // namespace starling::train

@@ -6,8 +6,8 @@
 
 namespace starling::tool {
 
-void add_bench_training(CLI::App& bench);
-void add_bench_scaling(CLI::App& bench);
+/// `starling bench training` and `scaling`, and their workers (bench/torch/).
+void add_torch_bench(CLI::App& app);
 void add_about(CLI::App& app);
 void add_demo(CLI::App& app);
 void add_train(CLI::App& app);

@@ -1,4 +1,5 @@
-#include <cmath>
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
 #include <iostream>
@@ -7,41 +8,29 @@
 #include "starling/base/error.h"
 #include "starling/data/registry.h"
 #include "starling/launch/cpus.h"
-#include "starling/launch/launcher.h"
 #include "starling/record/run_log.h"
 #include "starling/report/training_page.h"
-#include "tool/bench_program.h"
-#include "tool/last_words.h"
+#include "starling/version.h"
 #include "tool/torch/command.h"
-#include "tool/worker_group.h"
+#include "tool/torch/demo_verdicts.h"
+#include "tool/torch/slow_worker.h"
+#include "tool/torch/train_job.h"
 
 namespace starling::tool {
 namespace {
 
+constexpr const char* kNeighbors = "dsgd-awc";
+constexpr const char* kAllReduce = "allreduce";
+constexpr const char* kAsynchronous = "ad-psgd";
+constexpr Rank kVictim = 1;
+
 struct DemoOptions {
   int workers = 4;
-  int epochs = 2;
+  int epochs = 0;  // 0: as many as the data set needs
   std::string data = "mnist";
   std::string html = "starling-demo.html";
   std::uint64_t seed = 1;
-};
-
-struct Contender {
-  std::string name;
-  std::string method;
-  RunLog log = {};
-
-  double accuracy() const { return *log.last_evaluation()->test_accuracy; }
-  double samples_per_second() const {
-    double samples = 0, seconds = 0;
-    // Without the warm-up of the first report.
-    for (std::size_t i = 1; i < log.reports.size(); ++i) {
-      const double took = log.reports[i].seconds - log.reports[i - 1].seconds;
-      samples += log.reports[i].images_per_second * took;
-      seconds += took;
-    }
-    return seconds > 0 ? samples / seconds : log.reports.back().images_per_second;
-  }
+  bool quick = false;
 };
 
 // MNIST if it can be had, else what needs no network.
@@ -53,90 +42,141 @@ std::string available(const std::string& wanted) {
     return wanted;
   } catch (const Error& error) {
     std::cout << error.what()
-              << "\n\nGoing on with the data set `synthetic`, which is generated and proves nothing but that "
-                 "training works.\n"
+              << "\n\nUsing the data set `synthetic` instead, which is generated: it shows that training "
+                 "works, not how well.\n"
               << std::endl;
     return "synthetic";
   }
 }
 
-// As `starling train` would do it.
-void train(Contender& contender, const DemoOptions& options) {
-  const std::string metrics =
-      std::filesystem::path(options.html).replace_extension(contender.method + ".jsonl").string();
-  check_writable(metrics);
+class Demo {
+ public:
+  explicit Demo(DemoOptions options) : options_(std::move(options)) {
+    check_writable(options_.html);
+    options_.data = available(options_.data);
+    if (options_.epochs == 0) options_.epochs = needed_epochs();
+    prepare_for_workers();
+    task_ = load_task(options_.data);
+    threads_ = std::max(1, static_cast<int>(launch::allowed_cpus().size()) / options_.workers);
+  }
+
+  void run() {
+    std::cout << fmt::format("LeNet on {}: {} workers, {} epoch{}, the same data and seeds\n", options_.data,
+                             options_.workers, options_.epochs, options_.epochs == 1 ? "" : "s");
+    act("Act 1: averaging with one neighbor per step, and all-reduce");
+    const RunLog neighbors = train("neighbors", kNeighbors, false);
+    const RunLog all_reduce = train("all-reduce", kAllReduce, false);
+    conclude(accuracy_verdict(neighbors, all_reduce, test_samples(*task_)));
+    if (options_.workers > 1) {
+      act("Act 2: one worker is killed halfway");
+      const RunLog survivors = train("killed", kNeighbors, true);
+      conclude(death_verdict(survivors, neighbors, kVictim, test_samples(*task_)));
+      act(fmt::format("Act 3: one worker computes {} times as long as the others",
+                      SlowWorkerPlan{}.slowness));
+      conclude(slow_worker_verdict(beside_slow_worker(kAllReduce), beside_slow_worker(kAsynchronous),
+                                   options_.workers, SlowWorkerPlan{}.slowness, test_samples(*task_)));
+      runs_ = {neighbors, all_reduce, survivors};
+    } else {
+      runs_ = {neighbors, all_reduce};
+    }
+    finish();
+  }
+
+ private:
+  // The generated images are fewer, so it takes more passes to learn from them.
+  int needed_epochs() const { return (is_generated() ? 8 : 2) / (options_.quick ? 2 : 1); }
+  bool is_generated() const { return options_.data.starts_with("synthetic"); }
+
+  static void act(const std::string& heading) { std::cout << '\n' << heading << std::endl; }
+
+  void conclude(const Verdict& verdict) {
+    std::cout << "=> " << verdict.claim << ": " << verdict.evidence << std::endl;
+    verdicts_.push_back(verdict);
+  }
+
   // The generated images are fewer and easier to overshoot on.
-  const char* lr = options.data.rfind("synthetic", 0) != 0 ? "0.05" : "0.02";
-  const int threads = std::max(1, static_cast<int>(launch::allowed_cpus().size()) / options.workers);
-  launch::LaunchOptions job;
-  job.ranks = options.workers;
-  job.command = {own_path(), "train", "--data", options.data, "--method", contender.method, "--lr", lr};
-  for (const auto& [name, value] :
-       std::vector<std::pair<std::string, std::string>>{{"--warmup", "0.2"},
-                                                        {"--epochs", std::to_string(options.epochs)},
-                                                        {"--seed", std::to_string(options.seed)},
-                                                        {"--threads", std::to_string(threads)},
-                                                        {"--metrics", metrics}}) {
-    job.command.push_back(name);
-    job.command.push_back(value);
-  }
-  job.environment = training_environment(threads);
-  job.share_output = true;
-  const LastWords words;
-  job.environment.push_back(words.variable());
-  const int status = launch::launch(job);
-  words.tell();
-  if (status != 0) throw Error("the training of " + contender.name + " failed");
-  contender.log = read_run_log(metrics);
-}
+  std::string optimizer() const { return fmt::format("momentum(lr={})", is_generated() ? "0.02" : "0.05"); }
 
-// Computed from the run, whatever it says.
-std::string verdict(const Contender& ours, const Contender& theirs) {
-  const double speed = ours.samples_per_second() / theirs.samples_per_second();
-  const double points = 100 * (ours.accuracy() - theirs.accuracy());
-  const std::string pace = std::abs(speed - 1) < 0.02 ? "as fast as"
-                           : speed > 1                ? fmt::format("{:.2f}x as fast as", speed)
-                                                      : fmt::format("slower than ({:.2f}x)", speed);
-  const std::string quality = std::abs(points) < 0.05 ? "with the same accuracy"
-                              : points > 0            ? fmt::format("and {:.2f} points more accurate", points)
-                                           : fmt::format("and {:.2f} points less accurate", -points);
-  return fmt::format("{} was {} {}, {} ({:.2f} % against {:.2f} %).", ours.name, pace, theirs.name, quality,
-                     100 * ours.accuracy(), 100 * theirs.accuracy());
-}
-
-void run(DemoOptions options) {
-  check_writable(options.html);
-  options.data = available(options.data);
-  std::vector<Contender> contenders = {{"one-peer exponential", "dsgd-awc"}, {"all-reduce", "allreduce"}};
-  std::cout << fmt::format("LeNet on {}: {} workers, {} epochs, the same data and seeds\n", options.data,
-                           options.workers, options.epochs);
-  for (Contender& contender : contenders) {
-    std::cout << '\n' << contender.name << std::endl;
-    train(contender, options);
+  // As `starling train` does it.
+  RunLog train(const std::string& name, const std::string& method, bool kill_one) {
+    TrainJob job;
+    job.experiment.data = options_.data;
+    job.experiment.method = method;
+    job.experiment.optimizer = optimizer();
+    job.experiment.warmup = 0.2;
+    job.experiment.epochs = options_.epochs;
+    job.experiment.seed = options_.seed;
+    job.experiment.evaluations = 4;
+    job.threads = threads_;
+    job.task = task_;
+    job.metrics = std::filesystem::path(options_.html).replace_extension(name + ".jsonl").string();
+    check_writable(job.metrics);
+    if (kill_one) {
+      job.experiment.on_peer_failure = "reweight";
+      job.on_event = [middle = options_.epochs / 2.0](Flock& flock, const RunEvent& event) {
+        const auto* report = std::get_if<RunReport>(&event);
+        if (report != nullptr && report->epoch >= middle && flock.rank() == kVictim) std::raise(SIGKILL);
+      };
+    }
+    if (start_workers(job, options_.workers) != 0) throw Error("the training with " + method + " failed");
+    return read_run_log(job.metrics);
   }
-  std::cout << '\n' << verdict(contenders[0], contenders[1]) << '\n';
-  write_training_page({contenders[0].log, contenders[1].log}, "One model, no server", options.html);
-  std::cout << "Open " << options.html << " in a browser.\n";
-}
+
+  SlowWorkerRun beside_slow_worker(const std::string& method) {
+    SlowWorkerPlan plan;
+    plan.task = task_;
+    plan.method = method;
+    plan.optimizer = optimizer();
+    plan.workers = options_.workers;
+    plan.threads = threads_;
+    plan.steps = options_.quick ? 100 : 200;
+    plan.seed = options_.seed;
+    const SlowWorkerRun run = train_beside_slow_worker(plan);
+    std::cout << fmt::format(
+                     "{:<10} {:.1f} s, the fast workers made {:.0f} steps each, the slow one {:.0f}; they "
+                     "waited {:.0f} % of "
+                     "the time",
+                     method, run.seconds, run.fast_steps, run.slow_steps, 100 * run.waiting)
+              << std::endl;
+    return run;
+  }
+
+  void finish() {
+    std::cout << '\n';
+    for (const Verdict& verdict : verdicts_) std::cout << verdict.claim << ": " << verdict.evidence << '\n';
+    write_training_page(runs_, "One model, no server", options_.html,
+                        {command_line(), STARLING_VERSION, today()}, verdicts_);
+    std::cout << "Open " << options_.html << " in a browser.\n";
+  }
+
+  DemoOptions options_;
+  std::shared_ptr<const Task> task_;
+  int threads_ = 1;
+  std::vector<RunLog> runs_;
+  std::vector<Verdict> verdicts_;
+};
 
 }  // namespace
 
 void add_demo(CLI::App& app) {
   auto options = std::make_shared<DemoOptions>();
-  CLI::App* command = app.add_subcommand("demo", "Train LeNet on MNIST: neighbours against all-reduce");
+  CLI::App* command = app.add_subcommand(
+      "demo", "Train LeNet on MNIST: against all-reduce, with a killed and with a slow worker");
   command->add_option("--workers", options->workers, "how many processes")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command->add_option("--epochs", options->epochs, "passes over the data")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  CLI::Option* epochs =
+      command->add_option("--epochs", options->epochs, "passes over the data (default: 2; synthetic: 8)")
+          ->check(CLI::Range(1, 1000));
+  command->add_flag("--quick", options->quick, "half the epochs, and half of the steps beside a slow worker")
+      ->excludes(epochs);
   command->add_option("--data", options->data, "mnist, or synthetic, which needs no network")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "of the start, the split and the order")
+  command->add_option("--seed", options->seed, "seed for init, data split and shuffling")
       ->check(whole_number())
       ->capture_default_str();
-  command->add_option("--html", options->html, "where the page goes")->capture_default_str();
-  command->callback([options] { run(*options); });
+  command->add_option("--html", options->html, "write the page to FILE")->capture_default_str();
+  command->callback([options] { Demo(*options).run(); });
 }
 
 }  // namespace starling::tool

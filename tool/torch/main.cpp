@@ -2,8 +2,8 @@
 #include <exception>
 #include <iostream>
 
+#include "starling/base/extension.h"
 #include "starling/version.h"
-#include "tool/torch/bench_worker.h"
 #include "tool/torch/command.h"
 
 // The part of the command `starling` that needs libtorch, which takes a while to load.
@@ -15,27 +15,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   remember_command_line(argc, argv);
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine against what we promise");
-  bench->require_subcommand(1);
-  add_bench_training(*bench);
-  add_bench_scaling(*bench);
-
+  add_torch_bench(app);
   add_demo(app);
   add_train(app);
   add_sweep(app);
 
   add_about(app);
-  // This program's own children.
-  std::string work;
-  int threads = 1;
-  CLI::App* worker = app.add_subcommand("worker", "one rank of a training benchmark")->group("");
-  worker->add_option("work", work)->required();
-  worker->add_option("threads", threads)->required();
-  worker->callback([&] { be_training_worker(work, threads); });
-  app.add_subcommand("operations-worker", "one rank of a benchmark of operations")->group("")->callback([] {
-    be_operations_worker();
-  });
   try {
+    starling::load_extensions_of_environment();
     app.parse(argc, argv);
     std::cout.flush();
     return exit_status();

@@ -9,13 +9,14 @@
 #include <thread>
 
 #include "starling/base/error.h"
+#include "starling/base/os/program.h"
 #include "starling/launch/cpus.h"
-#include "starling/launch/program.h"
 #include "starling/report/number_text.h"
 #include "starling/report/training_page.h"
 #include "starling/report/training_tables.h"
 #include "starling/version.h"
-#include "tool/bench_program.h"
+#include "tool/load.h"
+#include "tool/program.h"
 #include "tool/progress.h"
 #include "tool/torch/command.h"
 #include "tool/torch/needed_data.h"
@@ -101,7 +102,7 @@ class Sweep {
     const std::vector<std::string> arguments = run.arguments();
     words.insert(words.end(), arguments.begin(), arguments.end());
     words.push_back("--metrics=" + metrics(run).string());
-    const launch::ProgramRun ended = launch::run_program(words, std::chrono::hours(24 * 30), cpus_of(place));
+    const ProgramRun ended = run_program(words, std::chrono::hours(24 * 30), cpus_of(place));
     write_file((metrics(run).parent_path() / "output.txt").string(), ended.out + ended.err);
     if (finished(metrics(run))) return {};
     if (ended.err.empty()) return fmt::format("{}, without a word", ended.ending.text());
@@ -257,6 +258,7 @@ void add_sweep(CLI::App& app) {
   };
   for (const std::string& name : known->names()) add(name, name);
   for (const auto& [old, name] : known->former_names()) add(old, name)->group("");  // not shown
+  add_load_option(*command);
   command->footer(
       "Every method gets the same learning rates and seeds; of the learning rates, the one with the best "
       "mean\n"

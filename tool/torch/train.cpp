@@ -1,25 +1,16 @@
-#include <algorithm>
-#include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fmt/format.h>
-#include <iostream>
 #include <memory>
-#include <thread>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
-#include "starling/flock/errors.h"
-#include "starling/launch/cpus.h"
-#include "starling/launch/launcher.h"
-#include "starling/report/training_page.h"
-#include "starling/train/worker.h"
-#include "tool/bench_program.h"
-#include "tool/last_words.h"
+#include "tool/load.h"
 #include "tool/torch/command.h"
 #include "tool/torch/needed_data.h"
+#include "tool/torch/train_job.h"
 #include "tool/torch/train_settings.h"
-#include "tool/torch/train_view.h"
-#include "tool/worker_group.h"
 
 namespace starling::tool {
 namespace {
@@ -36,7 +27,7 @@ struct TrainOptions {
 
 // By starling run --restart-all: what this run has saved so far counts, not the step that it began from.
 bool was_restarted() {
-  return std::getenv("STARLING_RESTART") != nullptr;
+  return environment::kRestart.is_set();
 }
 
 CheckpointOptions checkpoint_options(const TrainOptions& options) {
@@ -62,83 +53,40 @@ Experiment read_settings(TrainOptions& options) {
   return options.train.complete(options.settings);
 }
 
-// Everybody hears what happens; the first who is alive tells it.
-void train(Flock& flock, TrainOptions& options) {
-  const Experiment experiment = read_settings(options);
-  if (options.settings.from("workers") == Settings::From::command_line &&
-      options.train.workers != flock.size())
+TrainJob job_of(TrainOptions& options) {
+  TrainJob job;
+  job.experiment = read_settings(options);
+  job.checkpoints = checkpoint_options(options);
+  job.threads = options.train.threads;
+  job.metrics = metrics_file(options.train);
+  job.report = options.train.report;
+  return job;
+}
+
+void check_workers(const TrainOptions& options, Rank started) {
+  if (options.settings.from("workers") == Settings::From::command_line && options.train.workers != started)
     throw InvalidArgument(
-        fmt::format("--workers {}, but the launcher has started {}", options.train.workers, flock.size()));
-  const CheckpointOptions checkpoints = checkpoint_options(options);
-  const int cores = static_cast<int>(launch::allowed_cpus().size());
-  prepare_worker(options.train.threads > 0 ? options.train.threads
-                                           : std::max(1, cores / static_cast<int>(flock.local_size())));
-  const std::string metrics = metrics_file(options.train);
-  TrainView view(experiment, metrics, checkpoints.resume);
-  const auto speaks = [&] { return flock.view().members.front() == flock.rank(); };
-  bool saved = true;
-  std::optional<RunDivergence> diverged;
-  run_experiment(
-      flock, experiment,
-      [&](const RunEvent& event) {
-        if (std::holds_alternative<RunNotSaved>(event)) saved = false;
-        if (const auto* end = std::get_if<RunEnd>(&event)) diverged = end->diverged;
-        if (speaks()) view.show(event);
-      },
-      checkpoints);
-  if (!options.train.report.empty() && speaks()) {
-    write_training_page({read_run_log(metrics)}, "", options.train.report);
-    std::cout << "Open " << options.train.report << " in a browser." << std::endl;
-  }
-  if (!saved) {
-    exit_status() = 1;
-    flock.barrier();  // the first rank that ends with it ends the others
-  }
-  if (!diverged) return;
-  if (speaks()) std::cerr << fmt::format("starling: diverged: {}", diverged->text()) << std::endl;
-  // Where the first failure ends the others, who speaks still has a page to write.
-  if (speaks() || experiment.on_peer_failure == "reweight") exit_status() = kDivergedStatus;
+        fmt::format("--workers {}, but the launcher has started {}", options.train.workers, started));
 }
 
-// What all ranks stumble over is said by one: by who started them, else by rank 0, which has to be the first
-// to go, for launchers name that one.
-void give_up(Rank rank, const std::exception& error) {
-  exit_status() = 2;
-  const bool consequence = dynamic_cast<const PeerLost*>(&error) != nullptr;
-  if (leave_last_words(rank, error.what(), consequence)) return;
-  const bool shared = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  if (shared && rank != 0)
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-  else
-    std::cerr << "starling: " << error.what() << std::endl;
-}
-
-// What is wrong with the settings is found again, and said, once there is a flock.
-Faults faults_of(TrainOptions& options) {
-  Faults faults;
+// Under a launcher: settings that are wrong are told by one of the workers, once they have met.
+void be_launched_worker(TrainOptions& options) {
+  TrainJob job;
+  std::exception_ptr problem;
   try {
-    const Experiment experiment = read_settings(options);
-    faults.lose = experiment.drop;
-    faults.seed = experiment.seed;
+    job = job_of(options);
   } catch (const InvalidArgument&) {
-    faults = {};
+    problem = std::current_exception();
   }
-  return faults;
-}
-
-void be_worker(TrainOptions& options) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to be told
-  Flock flock = join(faults_of(options));
-  try {
-    train(flock, options);
-  } catch (const std::exception& error) {
-    give_up(flock.rank(), error);
-  }
+  Flock flock = join_for(job.experiment);
+  be_worker(flock, job, [&] {
+    if (problem) std::rethrow_exception(problem);
+    check_workers(options, flock.size());
+  });
 }
 
 // What is wrong with the settings is said here, before there are workers, as far as it can be.
 void check(const TrainOptions& options, const Experiment& experiment) {
-  checkpoint_options(options);
   for (const std::string& file : {options.train.report, metrics_file(options.train)})
     if (!file.empty()) check_writable(file);
   check_names(experiment);
@@ -146,33 +94,15 @@ void check(const TrainOptions& options, const Experiment& experiment) {
   fetch_needed_data(experiment.data);
 }
 
-void start_workers(const TrainOptions& options, const Experiment& experiment) {
-  const int cores = static_cast<int>(launch::allowed_cpus().size());
-  const int workers = options.train.workers;
-  const LastWords words;
-  launch::LaunchOptions job;
-  job.ranks = workers;
-  job.command = {own_path()};
-  job.command.insert(job.command.end(), own_arguments().begin(), own_arguments().end());
-  job.environment =
-      training_environment(options.train.threads > 0 ? options.train.threads : std::max(1, cores / workers));
-  job.environment.push_back(words.variable());
-  if (std::getenv("STARLING_LOG") == nullptr) job.environment.emplace_back("STARLING_LOG=quiet");
-  job.share_output = true;
-  job.continues = experiment.on_peer_failure == "reweight";
-  job.after_death = "its data is redistributed at the next epoch";
-  exit_status() = launch::launch(job);
-  words.tell();
-}
-
 void run(TrainOptions& options) {
   if (launched_ranks()) {
-    be_worker(options);
+    be_launched_worker(options);
     return;
   }
-  const Experiment experiment = read_settings(options);
-  check(options, experiment);
-  start_workers(options, experiment);
+  prepare_for_workers();
+  const TrainJob job = job_of(options);
+  check(options, job.experiment);
+  exit_status() = start_workers(job, options.train.workers);
 }
 
 }  // namespace
@@ -191,6 +121,7 @@ void add_train(CLI::App& app) {
                          ->default_str(kNewest)
                          ->option_text("[STEP]")
                          ->check(CLI::IsMember({kNewest}) | whole_number());
+  add_load_option(*command);
   command->footer(
       "Alone it starts the workers itself; under starling run, mpirun or torchrun it is one of them.\n\n"
       "Examples:\n"

@@ -37,6 +37,12 @@ TrainView::TrainView(const Experiment& experiment, std::string metrics, bool res
       what_(experiment.data.starts_with("text") ? "windows" : "images"),
       terminal_(isatty(STDOUT_FILENO) != 0) {}
 
+void TrainView::announce(const Experiment& experiment, int workers) {
+  const std::string text = fmt::format("starting {} worker{}: {} on {}", workers, workers == 1 ? "" : "s",
+                                       experiment.model, experiment.data);
+  std::cout << (isatty(STDOUT_FILENO) != 0 ? text : clock() + " " + text) << std::endl;
+}
+
 void TrainView::show(const RunEvent& event) {
   if (const auto* end = std::get_if<RunEnd>(&event); end != nullptr && end->already) {
     // Killed between its last checkpoint and its end, it lacks the line.

@@ -16,6 +16,8 @@ class TrainView {
   TrainView(const Experiment& experiment, std::string metrics, bool resuming);
 
   void show(const RunEvent& event);
+  /// Before the workers are there, which takes a moment.
+  static void announce(const Experiment& experiment, int workers);
 
  private:
   void print(const RunHeader& header);

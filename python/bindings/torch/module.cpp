@@ -6,10 +6,11 @@
 #include "python_optimizer.h"
 #include "starling/flock/flock.h"
 #include "starling/method/saved_state.h"
+#include "starling/train/sampler.h"
 #include "starling/train/trainer.h"
 
-// The module starling._torch: the Trainer for modules and optimizers of Python. Flocks and schedules come
-// from starling._core as addresses, since torch may bring another pybind11 than ours.
+// The module starling._torch: the Trainer for modules and optimizers of Python. Flocks and schedules are
+// passed from starling._core as addresses, since torch may bring another version of pybind11.
 namespace starling::python {
 namespace {
 
@@ -18,7 +19,7 @@ using NoLock = py::call_guard<py::gil_scoped_release>;
 
 ModuleTensors module_tensors(const py::function& parameters, const py::function& buffers) {
   const auto ask = [](const py::function& function) {
-    // Whoever drops the last copy must hold the lock.
+    // The thread that drops the last copy must hold the interpreter lock.
     const std::shared_ptr<py::function> shared(new py::function(function), [](py::function* one) {
       const py::gil_scoped_acquire acquire;
       delete one;
@@ -43,14 +44,14 @@ std::function<void()> without_result(const py::object& callback) {
   };
 }
 
-// Of an address that starling._core has lent.
+// The schedule at an address from starling._core.
 SchedulePtr schedule_at(const py::handle& address) {
   return *reinterpret_cast<const std::shared_ptr<Schedule>*>(address.cast<Address>());  // NOLINT
 }
 
-bool welcome(Trainer& trainer, const py::function& schedule_of_flock) {
+bool admit(Trainer& trainer, const py::function& schedule_of_flock) {
   const py::gil_scoped_release release;
-  return trainer.welcome(
+  return trainer.admit(
       [&](Rank size) { return ask_python([&] { return schedule_at(schedule_of_flock(size)); }); });
 }
 
@@ -91,10 +92,32 @@ std::unique_ptr<Trainer> make_trainer(Address flock, const py::function& paramet
   return std::make_unique<Trainer>(std::move(joined), std::move(module), std::move(local), std::move(read));
 }
 
-void save(Trainer& trainer, const std::string& path) {
+void save_file(Trainer& trainer, const std::string& path) {
   SavedParts parts;
-  trainer.save(parts);
-  write_checkpoint_file(path, {}, parts.parts());
+  trainer.save_parts(parts);
+  write_own_checkpoint_file(path, trainer.flock().rank(), {}, parts.parts());
+}
+
+// Python's extra values are one tensor of bytes, as torch.save writes them.
+const std::string kPythonValues = "python";
+
+void save(Trainer& trainer, const std::string& folder, int keep, const py::object& extra, bool background) {
+  SaveOptions options{keep, {}, background};
+  if (!extra.is_none()) options.extra.emplace(kPythonValues, extra.cast<torch::Tensor>());
+  const py::gil_scoped_release release;
+  trainer.save(folder, options);
+}
+
+py::object resume(Trainer& trainer, const std::string& folder, std::optional<Step> step) {
+  std::optional<Resumed> resumed;
+  {
+    const py::gil_scoped_release release;
+    resumed = trainer.resume(folder, step);
+  }
+  if (!resumed) return py::none();
+  const auto found = resumed->extra.find(kPythonValues);
+  const py::object extra = found == resumed->extra.end() ? py::none() : py::cast(found->second.toTensor());
+  return py::make_tuple(resumed->step, extra, resumed->reset);
 }
 
 /// The mean model, from enter to exit.
@@ -123,6 +146,16 @@ PYBIND11_MODULE(_torch, module) {
         return reinterpret_cast<Address>(adopt_groups(groups, store));
       },
       "A fabric over three process groups of the same ranks, for starling._core.flock_over.");
+  module.def(
+      "check_same_split",
+      [](Address flock, std::size_t count, const std::optional<std::string>& labels,
+         const std::string& partition, std::uint64_t seed, bool shuffle, bool even) {
+        Samples samples{count, {}};
+        if (labels) samples.labels = {reinterpret_cast<const std::uint8_t*>(labels->data()), labels->size()};
+        check_same_split(*reinterpret_cast<Flock*>(flock), samples,  // NOLINT: from starling._core
+                         {partition, seed, shuffle, even});
+      },
+      NoLock(), "Raises where ranks would split their data differently; a collective.");
   py::class_<Averaging>(module, "Averaging")
       .def("enter", &Averaging::enter, NoLock())
       .def("exit", &Averaging::exit, NoLock())
@@ -139,7 +172,7 @@ PYBIND11_MODULE(_torch, module) {
       .def("leave_overflows_to_scaler", &Trainer::leave_overflows_to_scaler)
       .def("begin_epoch", &Trainer::begin_epoch, NoLock())
       .def("finish_epoch", &Trainer::finish_epoch, NoLock())
-      .def("welcome", &welcome)
+      .def("admit", &admit)
       .def("_flock", [](Trainer& self) { return reinterpret_cast<Address>(&self.flock()); })
       .def("settle", &Trainer::settle, NoLock())
       .def("set_per_rank_settings", &Trainer::set_per_rank_settings, NoLock())
@@ -149,9 +182,11 @@ PYBIND11_MODULE(_torch, module) {
       .def("import_optimizer_state", &Trainer::import_optimizer_state, NoLock())
       .def("flat_parameters", &Trainer::flat_parameters)
       .def("flat_parameters_changed", &Trainer::flat_parameters_changed, NoLock())
-      .def("save", &save, NoLock())
+      .def("save", &save)
+      .def("resume", &resume)
+      .def("save_file", &save_file, NoLock())
       .def(
-          "restore", [](Trainer& self, const std::string& path) { self.restore(CheckpointFile(path)); },
+          "restore_file", [](Trainer& self, const std::string& path) { self.restore(CheckpointFile(path)); },
           NoLock())
       .def("parameters_changed", &Trainer::parameters_changed, NoLock())
       .def("consensus_distance", &Trainer::consensus_distance, NoLock())

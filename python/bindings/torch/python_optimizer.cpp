@@ -37,14 +37,14 @@ Hyper hyper_of(const std::string& native, const py::dict& group) {
   return hyper;
 }
 
-// The parameters, what schedulers write there, and how torch computes: nothing of it changes the result.
-bool counts_for_nothing(const std::string& key) {
+// Keys of a group that do not change the result: the parameters, schedulers' notes, and how torch computes.
+bool is_irrelevant(const std::string& key) {
   static const std::unordered_set<std::string> keys = {"params", "param_names", "initial_lr",    "foreach",
                                                        "fused",  "capturable",  "differentiable"};
   return keys.contains(key);
 }
 
-// A setting as text that is the same in every process: objects of unknown kinds only by their class.
+// A setting as text that is the same in every process; objects of unknown types only by their class.
 std::string described(const py::handle& value) {
   if (py::isinstance<py::bool_>(value) || value.is_none() || py::isinstance<py::str>(value) ||
       py::isinstance<py::int_>(value))
@@ -60,7 +60,7 @@ std::string described(const py::handle& value) {
   return py::str(py::type::of(value).attr("__name__"));
 }
 
-// Native names and torch's for the same vectors.
+// The native name and torch's name of a state vector.
 struct Vector {
   const char* native;
   const char* torch;
@@ -91,7 +91,8 @@ PythonOptimizer::~PythonOptimizer() {
 
 py::object PythonOptimizer::optimizer() const {
   py::object found = reference_();
-  if (found.is_none()) throw Error(name_ + " is gone, and with it what was to be trained");
+  if (found.is_none())
+    throw Error(name_ + " was deleted, but its trainer still needs it; keep a reference to the optimizer");
   return found;
 }
 
@@ -110,7 +111,7 @@ std::vector<LocalOptimizer::Settings> PythonOptimizer::settings() const {
     Settings& settings = all.emplace_back();
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(one)) {
       const std::string name = py::str(key);
-      if (!counts_for_nothing(name)) settings.emplace_back(name, described(value));
+      if (!is_irrelevant(name)) settings.emplace_back(name, described(value));
     }
     std::sort(settings.begin(), settings.end());
   }
@@ -129,7 +130,7 @@ void PythonOptimizer::read_settings() {
 }
 
 // Parameters without a gradient are not updated, as in torch. Optimizers that have native updates but cannot
-// use them (half precision) are asked for one bucket's parameters at a time.
+// use them (half precision) step one bucket's parameters at a time.
 void PythonOptimizer::step(std::vector<std::vector<torch::Tensor>>& groups) {
   const py::gil_scoped_acquire acquire;
   if (native().empty()) {

@@ -6,11 +6,11 @@
 
 namespace starling::python {
 
-/// A torch.optim optimizer of Python. Everything that looks into it takes the interpreter lock.
+/// A torch.optim optimizer of Python. Every function that accesses it takes the interpreter lock.
 class PythonOptimizer final : public LocalOptimizer {
  public:
-  /// `reference` is a weak one, since the optimizer keeps the trainer. `native`: "sgd", "adam", "adamw" or
-  /// "". `step` steps every parameter that has a gradient, once.
+  /// `reference` is a weak reference, since the optimizer owns the trainer. `native`: "sgd", "adam", "adamw"
+  /// or "". `step` steps every parameter that has a gradient, once.
   PythonOptimizer(py::object reference, std::string name, std::string native, py::function step);
   ~PythonOptimizer() override;
 

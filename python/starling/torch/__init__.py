@@ -3,10 +3,10 @@
     bf.init()
     x = torch.randn(1000)
     for step in range(100):
-        x = bf.neighbor_allreduce(x)      # a weighted average with a few neighbours
+        x = bf.neighbor_allreduce(x)      # a weighted average with a few neighbors
 
-Every operation has a form that returns a handle (``*_nonblocking``), for ``bf.synchronize``; a trailing ``_``
-works in place. Tensors may lie on any device and in any layout, and numpy arrays are taken as well.
+Every operation has a form that returns a handle (``*_nonblocking``), for ``bf.synchronize``; a trailing ``_`` works in
+place. Tensors may be on any device and in any layout; numpy arrays work as well.
 """
 
 from .. import topology_util

@@ -12,10 +12,10 @@ _numbers = itertools.count()
 
 
 def flock_over(group) -> _core.Flock:
-    """The flock of the ranks of a process group, over Gloo groups of its own. Every rank of the default group calls it,
-    since that is how torch makes groups."""
+    """The flock of the ranks of a process group, over Gloo groups of its own. Every rank of the default group must call
+    it, as torch requires for making groups."""
     if not dist.is_available() or not dist.is_initialized():
-        raise _core.InvalidArgument("process_group needs torch.distributed.init_process_group() before it")
+        raise _core.InvalidArgument("call torch.distributed.init_process_group() before using process_group")
     if group is True:
         group = dist.group.WORLD
     ranks = [dist.distributed_c10d._get_global_rank(group, r) if group is not dist.group.WORLD else r

@@ -1,4 +1,4 @@
-"""A module that trains itself: DecentDP's way of writing a loop."""
+"""A module that trains itself: DecentDP's form of a training loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Named = List[Tuple[str, torch.nn.Parameter]]
 
 
 class DecentralizedDataParallel(torch.nn.Module):
-    """Wraps a model with its optimizer: every ``backward()`` ends with the update and the exchange with the neighbours.
+    """Wraps a model with its optimizer: every ``backward()`` ends with the update and the exchange with the neighbors.
 
         model = DecentralizedDataParallel(net, optim_fn=lambda named: torch.optim.SGD([p for _, p in named], lr=0.1),
                                           topology="one-peer-exponential")
@@ -66,7 +66,7 @@ class DecentralizedDataParallel(torch.nn.Module):
         self._accumulating = bool(enable)
 
     def global_avg(self) -> None:
-        """Everybody goes on with the flock's average model (buffers with ``sync_buffer_in_global_avg``). A collective."""
+        """All ranks continue with the mean model (buffers with ``sync_buffer_in_global_avg``). A collective."""
         self._optimizer.adopt_average()
 
     @property
@@ -76,7 +76,7 @@ class DecentralizedDataParallel(torch.nn.Module):
 
     @property
     def lr_scheduler(self):
-        """What ``lr_scheduler_fn`` made."""
+        """The scheduler that ``lr_scheduler_fn`` returned."""
         return self._scheduler
 
     def parameters(self, recurse: bool = True) -> Iterable[torch.nn.Parameter]:

@@ -1,12 +1,13 @@
-"""Any torch optimizer, decentralized: a thin face of the C++ Trainer."""
+"""Any torch optimizer, decentralized: a thin interface to the C++ Trainer."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import types
 import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -26,6 +27,14 @@ class UsedAlready(_core.InvalidArgument, AssertionError):
     """An InvalidArgument; BlueFog's and Horovod's users catch AssertionError."""
 
 
+class Resumed(NamedTuple):
+    """What ``resume()`` has restored."""
+
+    step: int
+    extra: Any  # what save() was given, on this rank or, if the number of ranks has changed, on the first rank
+    reset: str  # what was reset because the number of ranks has changed; "": the run continues bit for bit
+
+
 Model = Union[torch.nn.Module, Sequence[torch.nn.Module]]
 Topology = Union[str, Any]  # a name, a starling.Topology, a networkx graph or a matrix of weights
 
@@ -41,7 +50,7 @@ def native_kind(optimizer: torch.optim.Optimizer) -> str:
 
 
 class Decentralized(torch.optim.Optimizer):
-    """What a decentralized optimizer adds to the user's class, of which it is a subclass, too."""
+    """What a decentralized optimizer adds to the user's class, of which it is also a subclass."""
 
     _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
 
@@ -50,7 +59,7 @@ class Decentralized(torch.optim.Optimizer):
     _gone = "step() of an optimizer that was decentralized again: use what decentralize() returned last"
 
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
-        """Becomes a face of `optimizer`, whose groups and state it shares."""
+        """Wraps `optimizer`, whose groups and state it shares."""
         _check_trains(optimizer, models)
         self.__dict__.update({key: value for key, value in optimizer.__dict__.items()
                               if key not in ("step", "_starling_face")})
@@ -65,15 +74,15 @@ class Decentralized(torch.optim.Optimizer):
         optimizer._starling_face = weakref.ref(self)
         optimizer.step = types.MethodType(_step_of_original, optimizer)
         reference = weakref.ref(self)
-        # Scripted modules take no hooks: what would begin there begins in step().
+        # Scripted modules take no hooks: exchanges that would begin there begin in step().
         hooked = [model for model in models if not isinstance(model, torch.jit.ScriptModule)]
         self._hooks = [model.register_forward_pre_hook(_Forward(reference, "_before_forward")) for model in hooked]
         self._hooks += [model.register_forward_hook(_Forward(reference, "_after_forward")) for model in hooked]
 
     def _renew(self, native: str) -> None:
-        """Makes the trainer (anew)."""
+        """Makes the trainer, again if there was one."""
         self._trainer = None
-        reference = weakref.ref(self)  # the trainer must not keep alive what keeps it
+        reference = weakref.ref(self)  # the trainer must not keep its owner alive
         models = self._models
         options = dict(self._options)
         if "schedule" in options:
@@ -83,7 +92,7 @@ class Decentralized(torch.optim.Optimizer):
             reference, self._base.__name__, native, lambda: reference()._step_alone(), options)
 
     def __setstate__(self, state) -> None:
-        """Loading brings other groups: who watches the original optimizer must see these, too."""
+        """Loading brings other groups: holders of the original optimizer must see these, too."""
         super().__setstate__(state)
         original = self._original()
         if original is not None:
@@ -92,7 +101,7 @@ class Decentralized(torch.optim.Optimizer):
     def __reduce_ex__(self, protocol):
         """For torch.save, pickle and deepcopy: it is tied to the flock of its process."""
         raise TypeError("a decentralized optimizer cannot be copied or pickled: save optimizer.state_dict(), or everything "
-                        "by optimizer.save_checkpoint(path), one file per rank")
+                        "by optimizer.save(folder)")
 
     def __del__(self):
         self._remove_hooks()
@@ -103,7 +112,7 @@ class Decentralized(torch.optim.Optimizer):
         self._hooks = []
 
     def _retire(self) -> None:
-        """Gives way to another one of the same optimizer."""
+        """Ends this wrapper when the same optimizer is decentralized again."""
         if self._trainer is not None:
             self._trainer.export_optimizer_state()
         self._trainer = None
@@ -114,11 +123,11 @@ class Decentralized(torch.optim.Optimizer):
                          "optimizer, then decentralize that again on every rank")
 
     def _step_alone(self) -> None:
-        """The user's own step, with the gradients that the method gives it."""
+        """The user's own step, along the gradients that the method provides."""
         self._base.step(self)
 
     def _before_forward(self) -> None:
-        """What needs no gradient begins now, such as the average of the neighbours' models, during the computation."""
+        """Starts what needs no gradient, such as the average of the neighbors' models, to overlap the computation."""
         self._trainer.begin()
 
     def _after_forward(self) -> None:
@@ -128,7 +137,7 @@ class Decentralized(torch.optim.Optimizer):
         pass
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Zeroes the gradients, which stay where they are: they are views of flat memory."""
+        """Zeroes the gradients in place: they are views of flat memory."""
         if self._trainer is None:
             self._base.zero_grad(self)
             return
@@ -138,7 +147,7 @@ class Decentralized(torch.optim.Optimizer):
             raise UsedAlready(str(error)) from None
 
     def step(self, closure=None, **scaling):
-        """Updates, and averages with the neighbours. Every rank calls it equally often."""
+        """Updates, and averages with the neighbors. Every rank must call it equally often."""
         scaler = scaling.pop("grad_scaler", None)
         if scaling:
             raise TypeError(f"step() takes a closure and, from GradScaler, grad_scaler; not {', '.join(scaling)}")
@@ -184,7 +193,8 @@ class Decentralized(torch.optim.Optimizer):
         return overflow
 
     def _average_scaled(self, scale: float) -> bool:
-        """Gradients in host memory may be on their way since backward, scaled; those of a device wait until they are not."""
+        """Gradients in host memory may have been sent since backward, scaled; those of a device wait until they are
+        unscaled."""
         if self._options.get("eager"):
             raise ValueError("eager updates inside backward, before a GradScaler can unscale the gradients")
         on_host = all(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
@@ -198,14 +208,14 @@ class Decentralized(torch.optim.Optimizer):
         return True
 
     def skip(self) -> None:
-        """Takes part in a step without an update of its own: this rank had no batch, or threw its gradients away. In place
+        """Takes part in a step without an update of its own: this rank had no batch, or dropped its gradients. In place
         of ``step()``."""
         self._before_step()
         self._trainer.skip()
 
     def begin_epoch(self, batches: int) -> int:
-        """Before an epoch, on every rank: this one has so many batches. How many steps everybody takes: the most that
-        anybody has batches. A collective.
+        """Call it before an epoch, on every rank, with the number of this rank's batches. Returns the number of steps
+        that all ranks take: the largest number of batches. A collective.
 
             optimizer.begin_epoch(len(loader))
             for x, y in loader:
@@ -221,19 +231,19 @@ class Decentralized(torch.optim.Optimizer):
         self._trainer.finish_epoch()
 
     def settle(self) -> None:
-        """Takes in what asynchronous methods have under way, before models are compared or saved and at the end. Every rank
-        calls it after the same step; nothing to do for the other methods."""
+        """Takes in what asynchronous methods have under way. Call it on every rank after the same step, before models
+        are compared or saved and at the end. Other methods have nothing to do."""
         self._trainer.settle()
 
     def synchronize(self) -> None:
-        """Where the method averages gradients, it has when this returns, and ``.grad`` is the mean. ``backward()`` has done it
+        """If the method averages gradients, ``.grad`` is the mean when this returns. ``backward()`` has done it
         already, unless it computed no gradient for some parameter or gradients wait for ``step()`` (on a device, with
         ``loss_scale``, with ``on_nonfinite="skip"``)."""
         self._trainer.finish_gradients()
 
     @contextmanager
     def skip_synchronize(self):
-        """``step()`` within it takes the gradients as they are since ``synchronize()``; it does so anyway."""
+        """``step()`` inside uses the gradients as they are since ``synchronize()``, which it always does."""
         yield
 
     def state_dict(self):
@@ -245,42 +255,74 @@ class Decentralized(torch.optim.Optimizer):
         self._base.load_state_dict(self, state_dict)
         self._trainer.import_optimizer_state()
 
-    def welcome(self) -> bool:
-        """Between two steps, on every rank: lets those in who wait outside, started with ``STARLING_ENTER=1``. Whether
-        somebody came: ``bf.rank()`` and ``bf.size()`` are then others, and each newcomer, who makes the same optimizer
-        meanwhile, starts with a neighbour's model, what its optimizer remembers and its step.
+    def admit(self) -> bool:
+        """Admits newcomers, processes started with ``STARLING_ENTER=1``; a collective between two steps. True if somebody
+        came: ``bf.rank()`` and ``bf.size()`` are then different. A newcomer, which makes the same optimizer meanwhile,
+        starts with a neighbor's model, optimizer state and step.
 
             for step in range(optimizer.trainer.steps, 1000):
                 ...
                 optimizer.step()
                 if step % 10 == 0:
-                    optimizer.welcome()
+                    optimizer.admit()
         """
         process.check_welcome()
-        if not self._trainer.welcome(lambda size: _core.schedule_address(process.next_schedule(size))):
+        if not self._trainer.admit(lambda size: _core.schedule_address(process.next_schedule(size))):
             return False
         process.go_on_with(_core.flock_at(self._trainer._flock()))
         return True
 
+    welcome = admit  # the former name
+
+    def save(self, folder, *, keep: int = 3, extra: Any = None, background: bool = False) -> None:
+        """Writes a checkpoint of all ranks into a folder that all of them see: model, optimizer, method state, torch's
+        random generator and the step; a collective between the same two steps. A checkpoint is complete or does not exist,
+        whenever a rank is killed; the newest ``keep`` stay. ``extra``: this rank's own values (numbers, texts, tensors,
+        lists, dicts). ``background``: returns when the state is copied; a failure is then logged, not raised.
+
+            resumed = optimizer.resume("checkpoints")
+            for epoch in range(resumed.extra["epoch"] if resumed else 0, 10):
+                ...
+                optimizer.save("checkpoints", extra={"epoch": epoch + 1})
+        """
+        values = None
+        if extra is not None:
+            out = io.BytesIO()
+            torch.save(extra, out)
+            values = torch.frombuffer(bytearray(out.getvalue()), dtype=torch.uint8)
+        self._trainer.save(str(folder), whole_number("keep", keep, 1), values, bool(background))
+
+    def resume(self, folder, step: Optional[int] = None) -> Optional[Resumed]:
+        """Continues from the newest checkpoint in the folder, or from the one of ``step``, bit for bit; a collective. None if
+        there is none yet. With another number of ranks all start from the mean model (see ``reset``). Raises ``Error`` on
+        all ranks, before anything is changed, if a file is damaged or was written with another model, method, topology or
+        optimizer, and says what differs."""
+        found = self._trainer.resume(str(folder), step)
+        if found is None:
+            return None
+        at, values, reset = found
+        return Resumed(at, None if values is None else torch.load(io.BytesIO(values.numpy().tobytes())), reset)
+
     def save_checkpoint(self, path: str) -> None:
-        """Everything this rank needs to go on from here, bit for bit: model, optimizer, method, random generator. Every
-        rank writes a file of its own between the same steps: ``optimizer.save_checkpoint(f"saved-{bf.rank()}.ckpt")``."""
-        self._trainer.save(str(path))
+        """Writes what ``save()`` writes of this rank into a file of this rank's own, between the same steps on every rank:
+        ``optimizer.save_checkpoint(f"saved-{bf.rank()}.ckpt")``. Raises InvalidArgument where ``path`` is another rank's
+        checkpoint."""
+        self._trainer.save_file(str(path))
 
     def load_checkpoint(self, path: str) -> None:
-        """Goes on as when this rank's file was written."""
-        self._trainer.restore(str(path))
+        """Continues from this rank's own file."""
+        self._trainer.restore_file(str(path))
 
     @contextmanager
     def global_average(self):
-        """Within it the models are the flock's average, to evaluate; afterwards everybody has its own again.
+        """Within the block the models are the mean model, to evaluate; afterwards each rank has its own again.
 
             with optimizer.global_average():
                 accuracy = evaluate(model)
         """
         averaging = self._trainer.averaging()
         averaging.enter()
-        self._averaged = True  # no step begins meanwhile, whatever forward passes there are
+        self._averaged = True  # forward passes in the block begin no step
         try:
             yield
         finally:
@@ -288,25 +330,25 @@ class Decentralized(torch.optim.Optimizer):
             averaging.exit()
 
     def adopt_average(self) -> None:
-        """Everybody goes on with the flock's average model."""
+        """All ranks continue with the mean model."""
         averaging = self._trainer.averaging()
         averaging.enter()
         averaging.keep()
 
     def consensus_distance(self) -> float:
-        """How far the models are apart: the root mean square of their distances to the mean model. A collective."""
+        """The root mean square distance of the ranks' models from the mean model. A collective."""
         return self._trainer.consensus_distance()
 
     @property
     def gradient_norm(self) -> float:
-        """Of the last step, before clipping. Without ``clip_norm`` it is computed here, from ``.grad``: ask before
-        ``zero_grad()``."""
+        """The norm of the last step's gradients, before clipping. Without ``clip_norm`` it is computed here, from
+        ``.grad``: read it before ``zero_grad()``."""
         return self._trainer.gradient_norm
 
     @property
     def skipped_steps(self) -> int:
-        """How many steps this rank has left its update out of, because its gradients were not finite: with
-        ``on_nonfinite="skip"``, ``loss_scale`` or a GradScaler."""
+        """How many updates this rank has skipped because its gradients were not finite: with ``on_nonfinite="skip"``,
+        ``loss_scale`` or a GradScaler."""
         return self._skipped_steps
 
     @property
@@ -332,8 +374,8 @@ class Decentralized(torch.optim.Optimizer):
 def _check_trains(optimizer: torch.optim.Optimizer, models: List[torch.nn.Module]) -> None:
     updated = {id(one) for group in optimizer.param_groups for one in group["params"]}
     if updated and not any(id(one) in updated for model in models for one in model.parameters()):
-        raise _core.InvalidArgument("no parameter of the optimizer belongs to the model, which would never change: make the "
-                                    "optimizer of this model's parameters()")
+        raise _core.InvalidArgument("no parameter of the optimizer belongs to the model, so the model would never "
+                                    "change; make the optimizer from this model's parameters()")
 
 
 def _retire_previous(optimizer: torch.optim.Optimizer) -> None:
@@ -343,7 +385,7 @@ def _retire_previous(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _step_of_original(self, *arguments, **named):
-    """A step of the optimizer alone would leave the other ranks behind, as long as there is a decentralized one."""
+    """Makes step() of the original optimizer raise while a decentralized one exists: it would train this rank alone."""
     if self._starling_face() is None:
         return type(self).step(self, *arguments, **named)
     raise RuntimeError(f"step() of the original {type(self).__name__}, which was decentralized: it would train this rank "
@@ -367,7 +409,7 @@ class _Forward:
             getattr(optimizer, self._action)()
 
     def __reduce__(self):
-        """A copy of the module, or one that is saved, is nobody's."""
+        """A copy of the module, or a saved one, has no trainer."""
         return _Forward, (_nobody, self._action)
 
 
@@ -386,14 +428,14 @@ def models_of(model: Model) -> List[torch.nn.Module]:
     """One model or several as a list."""
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     if not models or not all(isinstance(one, torch.nn.Module) for one in models):
-        raise TypeError("model is a torch.nn.Module, or a list of some")
+        raise TypeError("model must be a torch.nn.Module or a list of them")
     return models
 
 
 def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentralized:
-    """An object of `face` and of the user's class."""
+    """An object whose class derives from `face` and from the user's class."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer is a torch.optim.Optimizer, not a {type(optimizer).__name__}")
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not a {type(optimizer).__name__}")
     if isinstance(optimizer, Decentralized):
         raise ValueError("the optimizer is decentralized already")
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -407,7 +449,7 @@ def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentraliz
 
 
 def _topology_options(topology: Topology) -> dict:
-    """What the trainer is told: the name, by which newcomers make it anew, where there is one."""
+    """The topology for the trainer: its name where it has one, so that newcomers can make it."""
     if isinstance(topology, str):
         return {"topology": topology}
     schedule = schedule_from(topology, process.flock().size)
@@ -424,8 +466,8 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "
                  on_nonfinite: str = "raise", buffers: str = "average", on_peer_failure: str = "raise",
                  broadcast_at_start: bool = True, per_rank_settings: bool = False, on_loss: Optional[str] = None,
                  _after_backward: Optional[Callable[[], None]] = None) -> Decentralized:
-    """Makes an optimizer decentralized: ``step()`` updates as before and averages with the neighbours, by any of our
-    methods, on any of our topologies.
+    """Makes an optimizer decentralized: ``step()`` updates as before and averages with the neighbors, by any method, on
+    any topology.
 
         bf.init()
         optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1), method="gradient-tracking",
@@ -436,14 +478,14 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "
             optimizer.step()
 
     The result is a subclass of the optimizer's class, for learning rate schedulers, ``state_dict`` and GradScaler.
-    ``method``: ``starling.methods()`` lists them. ``topology``: who averages with whom: a name, a ``starling.Topology``, a
-    networkx graph over the ranks or a matrix of weights (row = receiver); unless given the one that ``bf.init`` or
-    ``bf.set_topology`` was given, else one-peer-exponential. ``message``: float32, float16, bfloat16 or int8 on the wire. ``accumulation``:
-    backward passes per step, 0 for any number. ``clip_norm``: the most that the global norm of the gradients may be.
-    ``per_rank_settings``: ranks may have learning rates and other optimizer settings of their own, which are compared
-    otherwise. ``eager``: updates inside backward. ``on_nonfinite``: a gradient is infinite or NaN: "raise" ``starling.NonFinite``
-    before it is sent, "skip" this rank's update, or "ignore" it. ``on_peer_failure``: "raise", or "reweight" to go on without ranks
-    that die.
+    ``method``: ``starling.methods()`` lists them. ``topology``: who averages with whom: a name, a
+    ``starling.Topology``, a networkx graph over the ranks or a matrix of weights (row = receiver); by default that of
+    ``bf.init`` or ``bf.set_topology``, else one-peer-exponential. ``message``: the wire format: float32, float16,
+    bfloat16 or int8. ``accumulation``: backward passes per step, 0 for any number. ``clip_norm``: the largest global
+    norm of the gradients. ``per_rank_settings``: ranks may have learning rates and other optimizer settings of their
+    own, which are compared otherwise. ``eager``: updates inside backward. ``on_nonfinite``: a gradient is infinite or
+    NaN: "raise" ``starling.NonFinite`` before it is sent, "skip" this rank's update, or "ignore" it.
+    ``on_peer_failure``: "raise", or "reweight" to continue without ranks that die.
     """
     if on_loss is not None:
         warn_renamed("on_loss", "on_peer_failure", stacklevel=3)

@@ -1,4 +1,4 @@
-"""Operations between their start and their end: handles, names that are taken, and waiting."""
+"""Operations under way: handles, names in use, and waiting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-_LONGEST_EXIT = 1.0  # seconds for what is under way when the interpreter ends
+_LONGEST_EXIT = 1.0  # seconds that operations under way get when the interpreter ends
 
 
 class Started:
@@ -54,18 +54,17 @@ unchecked: List["Checked"] = []  # see Checked
 
 
 def take_name(operation: str, name: Optional[str]) -> str:
-    """What the core calls an operation. Those without a name of their own meet in the order of their
-    start."""
+    """The name that the core uses for an operation. Those without a name meet in the order of their start."""
     if name is None:
         return operation
     full = f"{operation}.{name}"
     if full in _taken:
-        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait, or choose another")
+        raise ValueError(f"{operation}: an operation named {name!r} is under way; wait for it, or choose another name")
     return full
 
 
 def abandon(memory: Any) -> None:
-    """Whoever waited was interrupted: the core may still read and write this memory, so it stays."""
+    """The wait was interrupted: the core may still read and write this memory, so it is kept alive."""
     _abandoned.append(memory)
 
 
@@ -88,13 +87,13 @@ def complete(started: Started) -> Any:
 
 
 def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mismatch:
-    """The core knows counts; whoever reads the error thinks in shapes."""
+    """Adds shapes to an error of the core, which knows only counts."""
     listed = ", ".join(str(tuple(shape)) for shape in shapes)
     return _core.Mismatch(f"{error}; this rank's shape is {listed}" if listed else str(error))
 
 
 def wait_for(pending: Any) -> None:
-    """pending.wait(), while operations whose checks are under way go on."""
+    """pending.wait(), while checks of other operations proceed."""
     while unchecked and not pending.wait_for(0.001):
         _begin_checked()
     pending.wait()
@@ -104,7 +103,7 @@ def _find(handle: int) -> Started:
     try:
         return _handles[handle]
     except (KeyError, TypeError):
-        raise ValueError(f"{handle!r} is not the handle of an operation that waits for its end") from None
+        raise ValueError(f"{handle!r} is not the handle of an operation under way") from None
 
 
 def poll(handle: int) -> bool:
@@ -113,7 +112,7 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for what was started; returns its result, or raises what went wrong. Once for each handle."""
+    """Waits for an operation; returns its result or raises its error. Call it once for each handle."""
     started = _find(handle)
     try:
         result = started.result()
@@ -137,8 +136,8 @@ def _forget(handle: int, started: Started) -> None:
 
 
 class Checked:
-    """An operation that begins when a collective check of its arguments is done, whoever waits meanwhile.
-    Those of one name begin in the order of their calls, which is how they meet."""
+    """An operation that begins when a collective check of its arguments is done, whichever thread waits. Operations of
+    one name begin in the order of their calls, in which they also match."""
 
     def __init__(self, name: str, gathering: Any, begin: Callable[[], Any]) -> None:
         self.name = name
@@ -189,7 +188,7 @@ class Checked:
 
 
 def _begin_checked() -> None:
-    """Begins what was checked and has nothing of the same name before it."""
+    """Begins checked operations that have no earlier one of the same name."""
     held_up: Set[str] = set()
     for one in list(unchecked):
         if one.name in held_up or not one.is_checked():
@@ -201,12 +200,12 @@ def _begin_checked() -> None:
 
 @at_shutdown
 def _let_go() -> None:
-    """What others take part in, too, is done in no time; the rest, which nobody will ever end, is left."""
+    """At exit: finishes operations that other ranks take part in, and abandons the rest."""
     until = time.monotonic() + _LONGEST_EXIT
     for started in _handles.values():
         try:
             started.pending.wait_for(max(0.0, until - time.monotonic()))
-        except Exception:  # nobody asked for the result
+        except Exception:  # the result is not needed
             pass
     _abandoned.extend(_handles.values())
     _handles.clear()

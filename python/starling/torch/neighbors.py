@@ -1,4 +1,4 @@
-"""Averages and gathers with a few neighbours: of the topology, or chosen in the call."""
+"""Averages and gathers with neighbors: of the topology, or chosen in the call."""
 
 from __future__ import annotations
 
@@ -31,23 +31,21 @@ def neighbor_allreduce(tensor, self_weight: Optional[float] = None, src_weights:
                        dst_weights: Optional[Destinations] = None, enable_topo_check: bool = True,
                        name: Optional[str] = None, *, neighbor_weights: Optional[Weights] = None,
                        send_neighbors: Optional[Destinations] = None):
-    """The weighted average of this rank's tensor and those of the ranks it hears; returns a new tensor.
+    """The weighted average of this rank's tensor and those of its sources; returns a new tensor.
 
-    Without weights, those of the topology. With ``self_weight`` and ``src_weights`` ({rank: weight}) this
-    rank's own; with ``dst_weights`` as well, a dict or a list, the call chooses its neighbours itself, inside
-    the topology or not:
+    Without weights, those of the topology. With ``self_weight`` and ``src_weights`` ({rank: weight}) this rank's own;
+    with ``dst_weights`` as well, a dict or a list, the call chooses its neighbors itself, inside the topology or not:
 
         x = bf.neighbor_allreduce(x)
         x = bf.neighbor_allreduce(x, self_weight=0.5, src_weights={left: 0.5}, dst_weights=[right])
 
-    Then, with ``enable_topo_check``, all ranks raise ValueError where somebody sends to one that does not
-    listen. ``neighbor_weights`` and ``send_neighbors`` are older names of ``src_weights`` and
-    ``dst_weights``.
+    Then, with ``enable_topo_check``, all ranks raise ValueError if a rank sends to one that does not expect it.
+    ``neighbor_weights`` and ``send_neighbors`` are older names of ``src_weights`` and ``dst_weights``.
     """
     if (self_weight is None and src_weights is None and dst_weights is None and name is None
             and neighbor_weights is None and send_neighbors is None and timeline.writer is None
             and not unchecked):
-        # The most frequent call has the shortest way.
+        # A fast path for the most frequent call.
         out = None
         try:
             code = _FLOAT_CODES[tensor.dtype]
@@ -135,11 +133,11 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
 
 def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
              begin: Callable[[str], Any]) -> Any:
-    """What begin(name) starts: at once, or after all ranks have compared their lists."""
+    """Starts begin(name): at once, or after all ranks have compared their lists."""
     if not (weights.dynamic and check):
         return begin(called)
     lists = [list(weights.sources), list(weights.destinations)]
-    # It begins later than it is called, so that it has a name of its own to be counted under.
+    # It begins later than its call, so it needs a name of its own to be counted under.
     called += "/checked"
     gathering, read = start_allgather_lists(lists, f"{called}/lists")
 
@@ -153,9 +151,8 @@ def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
 def neighbor_allgather(tensor, *, src_ranks: Optional[Sequence[int]] = None,
                        dst_ranks: Optional[Sequence[int]] = None,
                        enable_topo_check: bool = True, name: Optional[str] = None):
-    """The tensors of the ranks that this one hears, without its own, one after another along the first
-    dimension, in the order of ``src_ranks`` or in_neighbor_ranks(). With both lists the call chooses its
-    neighbours itself."""
+    """The tensors of this rank's sources, without its own, joined along the first dimension, in the order of
+    ``src_ranks`` or in_neighbor_ranks(). With both lists the call chooses its neighbors itself."""
     return complete(_neighbor_allgather(tensor, src_ranks, dst_ranks, enable_topo_check, name))
 
 
@@ -231,7 +228,7 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
         own = own_weight(operation, self_weight)
         sources = source_weights(operation, "src_machine_weights", src_weights)
         destinations = destination_weights(operation, "dst_machine_weights", dst_weights)
-        # The check speaks of ranks: those with the same place on their machines meet.
+        # The check is about ranks: those with the same local rank meet.
         local, place = members.local_size, members.local_rank
         ranks = NeighborWeights(own, {machine * local + place: 1.0 for machine in sources},
                                 {machine * local + place: 1.0 for machine in destinations}, True)
@@ -243,8 +240,8 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
 
 def pair_gossip(tensor, target_rank: int, self_weight: Optional[float] = None,
                 pair_weight: Optional[float] = None, name: Optional[str] = None):
-    """self_weight times this rank's tensor plus pair_weight times that of ``target_rank``, who calls it with
-    this rank; one half each unless both are given."""
+    """self_weight times this rank's tensor plus pair_weight times that of ``target_rank``, which calls it with this
+    rank; one half each unless both are given."""
     return complete(_pair_gossip(tensor, target_rank, self_weight, pair_weight, name))
 
 

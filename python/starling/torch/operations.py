@@ -1,5 +1,4 @@
-"""Collectives of everybody: all-reduce, broadcast, all-gather, barrier; one tensor or a group as one
-message."""
+"""Collectives: all-reduce, broadcast, all-gather, barrier; one tensor, or a group as one message."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def started(operation: str, name: str, named: Optional[str], pending: Any, finis
 
 
 def allreduce(tensor, average: bool = True, is_hierarchical_local: bool = False, name: Optional[str] = None):
-    """Everybody's average, or sum, bit for bit the same on every rank; with ``is_hierarchical_local`` of the
+    """The average or sum over all ranks, bit for bit the same on every rank; with ``is_hierarchical_local`` over the
     ranks of this machine. Returns a new tensor.
 
         mean = bf.allreduce(loss)
@@ -93,7 +92,7 @@ def _allreduce_group(tensors: Sequence, average: bool, local: bool, name: Option
     operands = [operand(tensor, SUMMABLE) for tensor in tensors]
     for one in operands:
         dtype = one.memory.dtype
-        assert not average or dtype in FLOATING, f"an average of {dtype} is none; use average=False"
+        assert not average or dtype in FLOATING, f"{dtype} cannot be averaged; use average=False"
     called = take_name(operation, name)
     if local and members.local_size < members.size:
         members = process.local_flock()
@@ -114,7 +113,7 @@ def _allreduce_group(tensors: Sequence, average: bool, local: bool, name: Option
 
 
 def broadcast(tensor, root_rank: int, name: Optional[str] = None):
-    """What ``root_rank`` holds, as a new tensor."""
+    """The tensor of ``root_rank``, as a new tensor."""
     return complete(_broadcast([tensor], root_rank, name, False))
 
 
@@ -177,7 +176,7 @@ def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool
 
 
 def allgather(tensor, name: Optional[str] = None):
-    """Everybody's tensors one after another along the first dimension, whose length may differ."""
+    """All ranks' tensors joined along the first dimension, whose length may differ."""
     return complete(_allgather(tensor, name))
 
 
@@ -202,7 +201,7 @@ def gatherable(operation: str, tensor) -> Operand:
 
 
 def row_number(one: Operand) -> int:
-    """For the shape after the first dimension, on which ranks must agree."""
+    """A number for the shape after the first dimension, on which ranks must agree."""
     return shape_number(one.memory.shape[1:])
 
 
@@ -215,15 +214,14 @@ def gathered(gathering: _core.Gathering, one: Operand):
 
 
 def barrier(name: Optional[str] = None) -> None:
-    """Returns when everybody has called it. Windows' tensors are afterwards seen by others as they are
-    now."""
+    """Returns when all ranks have called it. Also publishes the current tensors of windows."""
     windows.publish_all()
     pending = flock().start_barrier(take_name("barrier", name))
     complete(started("barrier", "barrier", None, pending, lambda: None, ()))
 
 
 def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]]:
-    """Everybody's list of whole numbers; a collective."""
+    """Every rank's list of integers; a collective."""
     gathering, read = start_allgather_lists([ranks], name)
     complete(Started(None, gathering, lambda: None, ()))
     return [lists[0] for lists in read()]

@@ -1,4 +1,4 @@
-"""BlueFog's optimizer wrappers: the user's optimizer, with a say in who talks to whom in every step."""
+"""BlueFog's optimizer wrappers: the user's optimizer, with neighbors that may be chosen in every step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .weights import check_matches, destination_weights, own_weight, read_weight
 
 
 class CommunicationType(Enum):
-    """What a step does with the others."""
+    """How a step communicates."""
 
     neighbor_allreduce = "neighbor.allreduce"
     hierarchical_neighbor_allreduce = "hierarchical.neighbor.allreduce"
@@ -36,7 +36,7 @@ class _Timed(Decentralized):
         return True
 
     def turn_off_timeline(self) -> bool:
-        """The end of turn_on_timeline()."""
+        """Ends turn_on_timeline()."""
         self._timed = None
         return timeline.writer is not None
 
@@ -55,7 +55,7 @@ class _Timed(Decentralized):
 
 
 class _Weighted(_Timed):
-    """Whom to average with is read anew in every step, from attributes that may be set at any time between two steps."""
+    """Reads the neighbors in every step from attributes, which may be set at any time between two steps."""
 
     self_weight: Optional[float] = None
     src_weights = None
@@ -64,7 +64,7 @@ class _Weighted(_Timed):
     dst_machine_weights = None
     enable_topo_check = False
     communication_type = CommunicationType.neighbor_allreduce
-    _ready = False  # what the next step does has been read
+    _ready = False  # the attributes of the next step have been read
     _every = 1
     _during_forward = False
 
@@ -178,7 +178,7 @@ def _make(face: type, optimizer: torch.optim.Optimizer, model: Model, every: int
         flock = process.flock()
         made._every = every
         made._settable = _core.SettableSchedule(flock.size, flock.rank)
-        if method in ("win-put", "async-push-sum"):  # whose windows have slots for all that are ever heard
+        if method in ("win-put", "async-push-sum"):  # its windows have a slot for every source
             made._settable.set(1.0, dict.fromkeys(process.in_neighbor_ranks(), 0.0),
                                dict.fromkeys(process.out_neighbor_ranks(), 1.0))
         options["schedule"] = made._settable
@@ -187,7 +187,7 @@ def _make(face: type, optimizer: torch.optim.Optimizer, model: Model, every: int
 
 
 def _checked_models(optimizer: torch.optim.Optimizer, model: Model):
-    """The optimizer's parameters must be the models', each once."""
+    """Checks that the optimizer's parameters are the models', each once."""
     models = models_of(model)
     process.flock()
     names = {}
@@ -209,13 +209,13 @@ def _checked_models(optimizer: torch.optim.Optimizer, model: Model):
 
 def _checked_number(steps: int) -> int:
     if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"num_steps_per_communication is a whole number from 1 on, not {steps!r}")
+        raise ValueError(f"num_steps_per_communication must be a whole number of at least 1, not {steps!r}")
     return steps
 
 
 def DistributedGradientAllreduceOptimizer(optimizer: torch.optim.Optimizer, model: Model,
                                           num_steps_per_communication: int = 1) -> Decentralized:
-    """Everybody steps along the mean gradient, as Horovod and DDP do; gradients travel during backward.
+    """All ranks step along the mean gradient, as Horovod and DDP do; gradients travel during backward.
     ``num_steps_per_communication``: backward passes per ``step()``, whose gradients add up."""
     return _make(_Timed, optimizer, model, 1, "allreduce", accumulation=_checked_number(num_steps_per_communication))
 
@@ -224,7 +224,7 @@ def DistributedAdaptThenCombineOptimizer(
         optimizer: torch.optim.Optimizer, model: Model,
         communication_type: Union[CommunicationType, str] = CommunicationType.neighbor_allreduce,
         num_steps_per_communication: int = 1) -> Decentralized:
-    """Each step updates, then averages the updated models with the neighbours.
+    """Each step updates, then averages the updated models with the neighbors.
 
     ``self_weight``, ``src_weights``, ``dst_weights`` (and their machine forms), ``communication_type`` and
     ``enable_topo_check`` may be set on the result before every step; without them the topology's weights count.
@@ -240,8 +240,8 @@ def DistributedAdaptWithCombineOptimizer(
         optimizer: torch.optim.Optimizer, model: Model,
         communication_type: Union[CommunicationType, str] = CommunicationType.neighbor_allreduce,
         num_steps_per_communication: int = 1) -> Decentralized:
-    """Each step averages the neighbours' models while forward and backward compute, and adds the update to that. What may
-    be set before every step is read when forward begins."""
+    """Each step averages the neighbors' models while forward and backward compute, and adds the update to that. The
+    attributes are read when forward begins."""
     made = _make(_AdaptWithCombine, optimizer, model, num_steps_per_communication, "dsgd-awc")
     made.communication_type = CommunicationType(communication_type)
     return made
@@ -266,7 +266,7 @@ def DistributedNeighborAllreduceOptimizer(optimizer, model, num_steps_per_commun
 
 def DistributedHierarchicalNeighborAllreduceOptimizer(optimizer, model,
                                                       num_steps_per_communication: int = 1) -> Decentralized:
-    """Older name: adapt-with-combine by hierarchical neighbour averages."""
+    """Older name: adapt-with-combine by hierarchical neighbor averages."""
     _deprecated("DistributedHierarchicalNeighborAllreduceOptimizer",
                 "DistributedAdaptWithCombineOptimizer(communication_type=hierarchical_neighbor_allreduce)")
     return DistributedAdaptWithCombineOptimizer(optimizer, model, CommunicationType.hierarchical_neighbor_allreduce,

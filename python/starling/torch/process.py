@@ -1,4 +1,4 @@
-"""Who this process is, and who talks to whom."""
+"""This process's rank, the topology, and their settings."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
 
 
 class _State:
-    """What this module knows between calls."""
+    """State of this module between calls."""
 
     def __init__(self) -> None:
         self.flock: Optional[_core.Flock] = None
-        self.local: Optional[_core.Flock] = None  # those of this machine, once they were asked for
+        self.local: Optional[_core.Flock] = None  # the ranks of this machine, on first use
         self.graph: Optional["networkx.DiGraph"] = None
         self.weighted = False
         self.chosen = False  # by the program: not the default topology
         self.remake: Optional[Callable[[int], object]] = None  # the topology for another number of ranks
-        self.sources: List[int] = []  # in-neighbours, of all steps where they change
+        self.sources: List[int] = []  # in-neighbors, over all steps where they change
         self.destinations: List[int] = []
         self.machine_graph: Optional["networkx.DiGraph"] = None
         self.machine_weighted = False
@@ -54,25 +54,25 @@ _reasons: List[Callable[[], Optional[str]]] = []
 
 
 def at_init(action: Callable[[int], None]) -> Callable[[int], None]:
-    """Registers what has to be done, once the rank is known."""
+    """Registers a function to call once the rank is known."""
     _at_init.append(action)
     return action
 
 
 def at_shutdown(action: Callable[[], None]) -> Callable[[], None]:
-    """Registers what has to be let go of when the flock is left; the last one first."""
+    """Registers a function to call when the flock is left; the last one is called first."""
     _at_shutdown.append(action)
     return action
 
 
 def may_forbid_topologies(ask: Callable[[], Optional[str]]) -> Callable[[], Optional[str]]:
-    """Registers what may say why the topology must stay as it is just now."""
+    """Registers a function that returns why the topology must not change now, or nothing."""
     _reasons.append(ask)
     return ask
 
 
 def flock() -> _core.Flock:
-    """The flock that operations work in; an error that says what is missing where there is none."""
+    """The flock that operations use; throws if there is none and says what to call."""
     if state.flock is None:
         raise _core.InvalidArgument("there is no flock: bf.init() was not called, or bf.shutdown() was")
     return state.flock
@@ -82,8 +82,8 @@ def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
          is_weighted: bool = False, *, process_group=None) -> None:
     """Joins the flock this process was started in, or makes a flock of one.
 
-    The topology is ``topology_fn(size)``, the static exponential graph unless given, with uniform weights
-    unless ``is_weighted``. Calling it again resets the topology.
+    The topology is ``topology_fn(size)``, by default the static exponential graph, with uniform weights unless
+    ``is_weighted``. Calling it again resets the topology.
 
         bf.init()
         bf.init(bf.RingGraph)
@@ -108,8 +108,7 @@ def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
 
 
 def shutdown() -> None:
-    """Leaves: operations raise RuntimeError from now on. What was started and is not finished is let go
-    of."""
+    """Leaves the flock: operations raise RuntimeError from now on. Unfinished operations are abandoned."""
     if state.process == os.getpid():  # and not in a child that was forked
         for action in reversed(_at_shutdown):
             action()
@@ -122,23 +121,23 @@ def is_initialized() -> bool:
 
 
 def size() -> int:
-    """How many processes there are."""
+    """The number of ranks."""
     return flock().size
 
 
 def rank() -> int:
-    """This process's number, from 0."""
+    """This process's rank, from 0."""
     return flock().rank
 
 
 def living_ranks() -> List[int]:
-    """The ranks that are alive, as far as everybody agrees on it, ascending. Some may be missing where training goes on
-    without them (``on_peer_failure="reweight"``)."""
+    """The live ranks that all agree on, ascending. Some may be missing where training continues without them
+    (``on_peer_failure="reweight"``)."""
     return sorted(flock().members)
 
 
 def local_size() -> int:
-    """How many ranks share this machine; ``BLUEFOG_NODES_PER_MACHINE=k`` pretends that each machine has k."""
+    """The number of ranks on this machine; ``BLUEFOG_NODES_PER_MACHINE=k`` sets it to k."""
     return flock().local_size
 
 
@@ -158,18 +157,17 @@ def machine_rank() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every machine has as many ranks as this one; Starling deals them so."""
+    """Whether every machine has as many ranks as this one, as Starling requires."""
     return flock().size % flock().local_size == 0
 
 
 def set_topology(topology=None, is_weighted: bool = False) -> bool:
-    """Who talks to whom from now on: a ``networkx.DiGraph`` over the ranks (an edge i -> j lets i tell j),
-    one of our schedules by its name, a ``starling.Topology``, an undirected graph, which gets Metropolis weights
-    unless its edges have some, or a matrix of weights (row = receiver). Every rank must set the same.
+    """Sets who talks to whom: a ``networkx.DiGraph`` over the ranks (an edge i -> j means that i sends to j), a
+    topology by its name, a ``starling.Topology``, an undirected graph, which gets Metropolis weights unless its edges
+    have some, or a matrix of weights (row = receiver). Every rank must set the same.
 
-    Of a ``DiGraph``, the edges' weights count only with ``is_weighted``; otherwise everybody averages evenly over
-    itself and whom it hears. Returns False, and changes nothing, while windows exist or operations are under
-    way.
+    Of a ``DiGraph``, the edges' weights count only with ``is_weighted``; otherwise every rank averages evenly over
+    itself and its sources. Returns False, and changes nothing, while windows exist or operations are under way.
 
         bf.set_topology(bf.RingGraph(bf.size()))
         bf.set_topology("one-peer-exponential")
@@ -196,30 +194,30 @@ def set_topology(topology=None, is_weighted: bool = False) -> bool:
 
 
 def welcome() -> bool:
-    """Lets those in who wait outside, started with ``STARLING_ENTER=1``: a collective between two operations. Whether somebody
-    came; rank and size are then others, and the topology is the same over the new number of ranks. Where an optimizer
-    trains, its ``welcome()`` does this and gives newcomers a model."""
+    """Admits newcomers (processes started with ``STARLING_ENTER=1``): a collective between two operations. Returns
+    whether any came; rank and size have then changed, and the topology is the same over the new number of ranks. In
+    training, call the optimizer's ``welcome()`` instead, which also gives newcomers a model."""
     check_welcome()
     return go_on_with(flock().welcome(next_schedule))
 
 
 def check_welcome() -> None:
-    """Newcomers are welcome while nothing is under way that would stay in the old flock."""
+    """Throws if something is under way that would stay in the old flock."""
     for reason in filter(None, (ask() for ask in _reasons)):
-        raise _core.InvalidArgument(f"welcome: nobody can come in while {reason}")
+        raise _core.InvalidArgument(f"welcome: no newcomer can be admitted while {reason}")
     if state.remake is None:
         raise _core.InvalidArgument(f"welcome: the topology is a graph of {size()} ranks; set one by its name, or give "
                                     "bf.init() the function that makes it for any number")
 
 
 def next_schedule(members: int) -> _core.Schedule:
-    """The topology for so many."""
+    """The topology for another number of ranks."""
     schedule, _ = _read("topology", state.remake(members), members, state.weighted)
     return schedule
 
 
 def go_on_with(larger: _core.Flock) -> bool:
-    """Whether it is another flock than before; then this process is a rank of it from now on."""
+    """Switches to the flock after an admission; returns whether it is a new one."""
     if larger == state.flock:
         return False
     remake, weighted, chosen = state.remake, state.weighted, state.chosen
@@ -233,9 +231,8 @@ def go_on_with(larger: _core.Flock) -> bool:
 
 
 def load_topology() -> Optional["networkx.DiGraph"]:
-    """The topology as a graph whose edges i -> j have the attribute ``weight``; None before init. Of a
-    schedule that changes from step to step: all its edges, with their mean weights; None where they are drawn
-    anew."""
+    """The topology as a graph whose edges i -> j have the attribute ``weight``; None before init. For a schedule that
+    changes from step to step: all its edges, with their mean weights; None for random ones."""
     return state.graph
 
 
@@ -253,7 +250,7 @@ def set_machine_topology(topology, is_weighted: bool = False) -> bool:
 
 
 def load_machine_topology() -> Optional["networkx.DiGraph"]:
-    """The machines' topology; None until one was set."""
+    """The machines' topology; None until one is set."""
     return state.machine_graph
 
 
@@ -263,27 +260,27 @@ def is_topo_weighted() -> bool:
 
 
 def is_machine_topo_weighted() -> bool:
-    """The same of the machines' topology."""
+    """The same for the machines' topology."""
     return state.machine_weighted
 
 
 def in_neighbor_ranks() -> List[int]:
-    """Whom this rank hears, ascending, without itself."""
+    """The ranks that this rank receives from, ascending, without itself."""
     return list(state.sources)
 
 
 def out_neighbor_ranks() -> List[int]:
-    """Whom this rank tells, ascending, without itself."""
+    """The ranks that this rank sends to, ascending, without itself."""
     return list(state.destinations)
 
 
 def in_neighbor_machine_ranks() -> List[int]:
-    """The machines that this one hears."""
+    """The machines that this one receives from."""
     return _machines(lambda graph, own: graph.predecessors(own))
 
 
 def out_neighbor_machine_ranks() -> List[int]:
-    """The machines that this one tells."""
+    """The machines that this one sends to."""
     return _machines(lambda graph, own: graph.successors(own))
 
 
@@ -303,22 +300,22 @@ def nccl_built() -> bool:
 
 
 def set_skip_negotiate_stage(value: bool) -> None:
-    """Remembered for old programs; Starling never negotiates."""
+    """Kept for old programs, without effect: Starling never negotiates."""
     state.skip_negotiation = bool(value)
 
 
 def get_skip_negotiate_stage() -> bool:
-    """What set_skip_negotiate_stage was told."""
+    """The value of set_skip_negotiate_stage()."""
     return state.skip_negotiation
 
 
 def suspend() -> None:
-    """For old programs: there is no thread behind operations that would have to rest."""
+    """Kept for old programs, without effect: there is no background thread to suspend."""
     flock()
 
 
 def resume() -> None:
-    """The end of suspend()."""
+    """Ends suspend()."""
     flock()
 
 
@@ -350,7 +347,7 @@ def _others(ranks: Iterable[int], own: int) -> List[int]:
 
 
 def _read(what: str, topology, nodes: int, weighted: bool):
-    """(our schedule, its graph) of whatever was given."""
+    """(schedule, graph) of any kind of topology."""
     given = getattr(topology, "_schedule", topology)
     if isinstance(given, str):
         given = _core.make_schedule(given, nodes)

@@ -7,7 +7,7 @@ from typing import Iterator, Optional, Sequence, Sized, Union
 import numpy
 import torch
 
-from .. import _core
+from .. import _core, _torch
 from . import process
 
 
@@ -24,6 +24,7 @@ class FlockSampler(torch.utils.data.Sampler):
     which splits by class and needs ``labels``. ``seed`` is the same on every rank. ``shuffle=False`` keeps the order of the
     data. Ranks with fewer samples repeat some, unless ``even=False``. ``set_epoch(epoch)`` says which epoch the next pass
     is, as torch's DistributedSampler wants to be told; without it they count up from 0.
+    Making one is a collective: every rank does, with the same arguments, which are compared.
     After a death the split stays: the dead rank's samples are left out.
     """
 
@@ -36,10 +37,11 @@ class FlockSampler(torch.utils.data.Sampler):
         self._epoch = 0
         self._member = None
         self._split = None
+        _torch.check_same_split(process.flock()._address(), self._count, self._labels, *self._options)
         self._current()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch; those after it count on."""
+        """Sets the epoch of the next pass; later passes count up from it."""
         self._epoch = int(epoch)
 
     def __iter__(self) -> Iterator[int]:
@@ -51,7 +53,7 @@ class FlockSampler(torch.utils.data.Sampler):
         return self._current().size
 
     def _current(self) -> "_core.DataSplit":
-        """The split among the ranks there are: newcomers change it."""
+        """The split among the current ranks, which newcomers change."""
         flock = process.flock()
         member = (flock.rank, flock.size)
         if member != self._member:

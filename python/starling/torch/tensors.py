@@ -22,7 +22,7 @@ class Operand(NamedTuple):
 
     given: Any  # what the caller passed
     tensor: torch.Tensor  # the same as a tensor
-    memory: torch.Tensor  # contiguous, on the host; `tensor` itself where that is so already
+    memory: torch.Tensor  # contiguous, on the host; `tensor` itself if it is
 
     @property
     def address(self) -> int:
@@ -53,7 +53,7 @@ class Operand(NamedTuple):
         return result if self.tensor.device.type == "cpu" else result.to(self.tensor.device)
 
     def write_back(self) -> Any:
-        """What was done to `memory` in place becomes visible in what was given."""
+        """Copies what was written to `memory` back to the caller's tensor."""
         if self.memory is not self.tensor:
             with torch.no_grad():
                 self.tensor.copy_(self.memory)
@@ -62,7 +62,7 @@ class Operand(NamedTuple):
         return self.given
 
     def read_again(self) -> None:
-        """What was given may have changed: `memory` becomes what it is now."""
+        """Copies the caller's tensor, which may have changed, to `memory` again."""
         if self._is_copy():
             self.tensor.copy_(torch.from_numpy(self.given.copy()))
         if self.memory is not self.tensor:
@@ -81,8 +81,7 @@ def shape_number(shape: torch.Size) -> int:
 
 
 def operand(given: Any, allowed: FrozenSet[torch.dtype]) -> Operand:
-    """Accepts a tensor of any device and layout, or a numpy array; ValueError where its elements do not
-    travel."""
+    """Accepts a tensor of any device and layout, or a numpy array; ValueError if its dtype is not supported."""
     tensor = given if isinstance(given, torch.Tensor) else _from_numpy(given)
     if tensor.dtype not in allowed or tensor.layout != torch.strided:
         raise ValueError(f"Tensor type {tensor.type()} is not supported. These are: {_names(allowed)}.")
@@ -99,7 +98,7 @@ def _from_numpy(given: Any) -> torch.Tensor:
         raise TypeError(f"a tensor or a numpy array is needed, not {type(given).__name__}")
     array = numpy.asarray(given)
     try:
-        # torch knows neither arrays that must not be written nor strides that go back.
+        # torch supports neither read-only arrays nor negative strides.
         usable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
         return torch.from_numpy(array if usable else array.copy())
     except TypeError:

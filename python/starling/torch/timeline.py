@@ -1,6 +1,5 @@
-"""What happened when: ``BLUEFOG_TIMELINE=prefix`` makes every rank write ``<prefix><rank>.json``, Chrome
-trace events one per line, each flushed as it is written. Without the variable nothing is recorded and nothing
-costs anything."""
+"""What happened when: ``BLUEFOG_TIMELINE=prefix`` makes every rank write ``<prefix><rank>.json``, Chrome trace events
+one per line, each flushed as it is written. Without the variable nothing is recorded, at no cost."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class _Writer:
         self._file.write("[\n")
 
     def begin(self, tensor: str, activity: str, thread: Optional[int] = None) -> int:
-        """The number of the thread, which end() has to be told where another one ends it."""
+        """Begins an event; returns the thread's number, which end() needs if another thread calls it."""
         with self._lock:
             thread = thread or self._threads.setdefault(threading.get_ident(), len(self._threads) + 1)
             self._open.setdefault((tensor, thread), []).append(activity)
@@ -41,7 +40,7 @@ class _Writer:
             return thread
 
     def end(self, tensor: str, thread: Optional[int] = None) -> bool:
-        """Ends what was begun last; False where nothing was."""
+        """Ends the last event begun; False if there is none."""
         with self._lock:
             thread = thread or self._threads.get(threading.get_ident(), 0)
             begun = self._open.get((tensor, thread))
@@ -102,7 +101,7 @@ class Span:
 
 
 def timeline_start_activity(tensor_name: str, activity_name: str) -> bool:
-    """Something begins that has to do with this tensor. False when there is no timeline."""
+    """Begins an activity of this tensor. False when there is no timeline."""
     if writer is None:
         return False
     writer.begin(tensor_name, activity_name)
@@ -110,13 +109,13 @@ def timeline_start_activity(tensor_name: str, activity_name: str) -> bool:
 
 
 def timeline_end_activity(tensor_name: str) -> bool:
-    """The end of what this thread began last under this name."""
+    """Ends the activity that this thread began last under this name."""
     return writer is not None and writer.end(tensor_name)
 
 
 @contextlib.contextmanager
 def timeline_context(tensor_name: str, activity_name: str) -> Iterator[bool]:
-    """An activity as long as a ``with`` block.
+    """An activity for the length of a ``with`` block.
 
         with bf.timeline_context("layer1.weight", "FORWARD"):
             ...

@@ -1,4 +1,4 @@
-"""The same start everywhere: parameters and optimizer states of one rank, or their averages, on all."""
+"""Equal starts: parameters and optimizer states of one rank, or their averages, on all ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Parameters = Union[Mapping[str, torch.Tensor], Iterable[Union[torch.Tensor, Tupl
 
 
 def broadcast_parameters(params: Parameters, root_rank: int) -> None:
-    """Everybody's parameters become those of ``root_rank``: ``model.state_dict()``,
-    ``model.named_parameters()``, a list of them or of tensors. All travel as one message.
+    """All ranks' parameters become those of ``root_rank``: ``model.state_dict()``, ``model.named_parameters()``, a list
+    of them or of tensors. All travel as one message.
 
         bf.broadcast_parameters(model.state_dict(), root_rank=0)
     """
@@ -31,8 +31,7 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
 
 
 def allreduce_parameters(params: Parameters) -> None:
-    """Everybody's parameters become their average. Whole numbers, such as a batch norm's counter, stay as
-    they are."""
+    """All ranks' parameters become their average. Whole numbers, such as a batch norm's counter, stay as they are."""
     tensors = [tensor for tensor in _tensors("allreduce_parameters", params) if tensor.dtype in FLOATING]
     for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
         operations.allreduce_group_([tensor for tensor in tensors if tensor.dtype == dtype],
@@ -40,7 +39,7 @@ def allreduce_parameters(params: Parameters) -> None:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
-    """Everybody's optimizer goes on as that of ``root_rank`` would: options, step counters, momenta.
+    """All ranks' optimizers get the state of ``root_rank``'s: options, step counters, momenta.
 
         bf.broadcast_optimizer_state(optimizer, root_rank=0)
     """
@@ -73,12 +72,12 @@ def _tensors(operation: str, params: Parameters) -> List[torch.Tensor]:
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Truth values travel as bytes."""
+    """Sends booleans as bytes."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
 class _Hole:
-    """Where a tensor was."""
+    """Marks the place of a tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape = tuple(tensor.shape)

@@ -1,4 +1,4 @@
-"""Checks of the weights that callers give, and the collective check of who sends and who listens."""
+"""Checks of the caller's weights, and the collective check that senders and receivers match."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ class NeighborWeights:
         self.own = own
         self.sources = sources
         self.destinations = destinations
-        self.dynamic = dynamic  # whom to tell is the caller's choice
+        self.dynamic = dynamic  # the caller chose the destinations
 
 
 def own_weight(operation: str, weight: object) -> float:
-    """`weight` if it is a floating-point number: an int is likely a mistake, such as a rank in the wrong
-    place."""
+    """`weight` if it is a float: an int is probably a mistake, such as a rank in its place."""
     if not isinstance(weight, numbers.Real) or isinstance(weight, numbers.Integral):
         raise ValueError(f"{operation}: self_weight must be a float, not {weight!r}")
     return float(weight)
@@ -62,7 +61,7 @@ def destination_weights(operation: str, what: str, weights: object) -> Dict[int,
 
 def read_weights(operation: str, self_weight: Optional[float], src_weights: Optional[Weights],
                  dst_weights: Optional[Destinations]) -> Optional[NeighborWeights]:
-    """What the caller chose; None for the topology's weights."""
+    """The caller's weights; None for the topology's."""
     if self_weight is None and src_weights is None:
         if dst_weights is not None:
             raise TypeError(f"{operation}: dst_weights needs self_weight and src_weights beside it")
@@ -76,7 +75,7 @@ def read_weights(operation: str, self_weight: Optional[float], src_weights: Opti
     strangers = sorted(set(sources) - set(state.sources))
     if strangers:
         raise ValueError(f"{operation}: src_weights has {strangers}, but the topology lets this rank hear "
-                         f"only {state.sources}; with dst_weights any rank may be heard")
+                         f"only {state.sources}; with dst_weights it may hear any rank")
     heard = {source: sources.get(source, 0.0) for source in state.sources}
     return NeighborWeights(own, heard, dict.fromkeys(state.destinations, 1.0), False)
 

@@ -17,11 +17,11 @@ _numbers = itertools.count()
 
 
 class _OverWindows(Decentralized):
-    """Has windows under names of its own, until unregister_window()."""
+    """Owns windows, under names of its own, until unregister_window()."""
 
     force_barrier = False
-    """Whether all ranks meet before and after they write to each other's windows, in every step: then what comes out does
-    not depend on who is fast."""
+    """Whether every step has barriers before and after the ranks write to each other's windows, so that results do not
+    depend on their speed."""
     _window_names: tuple = ()
 
     def _before_forward(self) -> None:
@@ -39,7 +39,7 @@ class _OverWindows(Decentralized):
         return loss
 
     def _collect(self) -> None:
-        """Takes in what the others have written since the last step, with the weights of that step."""
+        """Averages what the others have written since the last step, with the weights of that step."""
         if self._trainer is None:
             raise RuntimeError(self._gone)
         self._trainer.begin()
@@ -85,7 +85,7 @@ class _WinPut(_OverWindows, _Weighted):
 
 class _PushSum(_OverWindows, _Weighted):
     def _set_neighbors(self, settable: _core.SettableSchedule, step: int) -> None:
-        """Shares: what one keeps and what the others get sum to one."""
+        """Shares: what this rank keeps and what the others get sum to one."""
         if self.self_weight is None and self.dst_weights is None:
             others = process.out_neighbor_ranks()
             own = 1.0 / (len(others) + 1)
@@ -101,7 +101,7 @@ class _PushSum(_OverWindows, _Weighted):
 
 
 class _PullGet(_OverWindows, _Weighted):
-    """Local steps, after each of which the neighbours' latest models are fetched and averaged."""
+    """Local steps; after each, fetches the neighbors' latest models and averages them."""
 
     def _open_windows(self, prefix: str) -> None:
         self._flat = self._trainer.flat_parameters()  # kept as long as the windows
@@ -111,7 +111,7 @@ class _PullGet(_OverWindows, _Weighted):
             self._windows.append(_core.Window(process.flock(), flat.data_ptr(), flat.numel(), code, f"{prefix}/{index}"))
 
     def _read_settings(self) -> None:
-        """Nothing travels before the models are fetched."""
+        """Nothing to do before the models are fetched."""
 
     def step(self, closure=None, **scaling):
         loss = Decentralized.step(self, closure, **scaling)
@@ -124,7 +124,7 @@ class _PullGet(_OverWindows, _Weighted):
         self._meet()
         for window in self._windows:
             window.get(dict.fromkeys(sources, 1.0))
-        self._meet()  # what is averaged can be fetched, too
+        self._meet()  # the averaged model can be fetched, too
         for window in self._windows:
             window.update_weighted(own, sources, False)
         self._trainer.flat_parameters_changed()
@@ -157,10 +157,9 @@ def _prefix(kind: str, given: Optional[str]) -> str:
 
 def DistributedWinPutOptimizer(optimizer: torch.optim.Optimizer, model: Model, num_steps_per_communication: int = 1,
                                window_prefix: Optional[str] = None) -> Decentralized:
-    """Each step puts the updated model into the out-neighbours' windows, and averages what is in one's own by then.
-
-    ``dst_weights`` (a dict or list of out-neighbours) may be set before every step; ``force_barrier = True`` lets all ranks
-    meet after every step; ``unregister_window()`` frees the windows at the end.
+    """Each step puts the updated model into the out-neighbors' windows, and averages what has arrived in this rank's
+    own. ``dst_weights`` (a dict or list of out-neighbors) may be set before every step; ``force_barrier = True`` adds a
+    barrier after every step; ``unregister_window()`` frees the windows at the end.
     """
     _check_known_neighbors()
     prefix = _prefix("win_put", window_prefix)
@@ -171,8 +170,8 @@ def DistributedWinPutOptimizer(optimizer: torch.optim.Optimizer, model: Model, n
 
 def DistributedPushSumOptimizer(optimizer: torch.optim.Optimizer, model: Model, num_steps_per_communication: int = 1,
                                 window_prefix: Optional[str] = None) -> Decentralized:
-    """Each step gives shares of the model to the out-neighbours, 1 / (their number + 1) each, with a scalar that corrects
-    for what directed graphs do to averages (push-sum). ``self_weight`` and ``dst_weights`` may be set to other shares
+    """Each step gives shares of the model to the out-neighbors, 1 / (their number + 1) each, with a scalar that
+    corrects the bias of directed graphs (push-sum). ``self_weight`` and ``dst_weights`` may be set to other shares
     before every step."""
     _check_known_neighbors()
     prefix = _prefix("push_sum", window_prefix)
@@ -183,7 +182,7 @@ def DistributedPushSumOptimizer(optimizer: torch.optim.Optimizer, model: Model, 
 
 def DistributedPullGetOptimizer(optimizer: torch.optim.Optimizer, model: Model, num_steps_per_communication: int = 1,
                                 window_prefix: Optional[str] = None) -> Decentralized:
-    """Each step updates the model, fetches the in-neighbours' models as they are, and averages."""
+    """Each step updates the model, fetches the in-neighbors' current models, and averages."""
     _check_known_neighbors()
     prefix = _prefix("pull_get", window_prefix)
     made = _make(_PullGet, optimizer, model, num_steps_per_communication, "dsgd-atc", name=prefix)

@@ -1,4 +1,4 @@
-"""Windows: memory that neighbours put into, add to and read from while this rank does something else."""
+"""Windows: memory that neighbors write to, add to and read from, without this rank's help."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class _Entry:
         one = operand(tensor, SUMMABLE)
         self.one = one  # its memory is the core's until the window is freed
         self.core_name = name if _generation == 0 else f"{name}#{_generation}"
-        # As in BlueFog, what a neighbour has not written yet brings no p.
+        # As in BlueFog, a slot that its neighbor has not written yet adds no p.
         self.window = _core.Window(flock(), one.address, one.memory.numel(), one.code, self.core_name,
                                    zero_init, copies_p=0.0)
         self.fetched: Dict[int, int] = {}  # by win_get, since the last win_update
 
     def is_mine(self, tensor: Any) -> bool:
-        """Whether this is the tensor that the window was made with, or another name of its memory."""
+        """Whether this is the tensor that the window was made with, or a view of its memory."""
         if tensor is self.one.given or tensor is self.one.tensor:
             return True
         return (isinstance(tensor, torch.Tensor) and tensor.device == self.one.tensor.device
@@ -50,7 +50,7 @@ class _Entry:
 _windows: Dict[str, _Entry] = {}
 _handles: Set[int] = set()
 _numbers = itertools.count()
-_generation = 0  # of flocks that were left: the core keeps their windows
+_generation = 0  # of flocks that were left; the core keeps their windows
 _moves_p = False
 
 
@@ -60,13 +60,12 @@ def _find(name: str) -> _Entry:
         return _windows[name]
     except KeyError:
         names = ", ".join(sorted(_windows)) or "none"
-        raise KeyError(f"there is no window {name!r}; there are: {names}") from None
+        raise KeyError(f"there is no window {name!r}; existing ones: {names}") from None
 
 
 @contextlib.contextmanager
 def _operation(word: str, entry: _Entry, name: str, mutexes: Optional[Sequence[int]]) -> Iterator[None]:
-    """An operation on a window: in the timeline, under the mutexes, and without a trace in p where that is
-    off."""
+    """An operation on a window: in the timeline, under the mutexes, and without changing p where that is off."""
     traced = timeline.Span(word, name, word == "win_update") if timeline.writer is not None else None
     before = entry.window.p
     try:
@@ -82,8 +81,8 @@ def _operation(word: str, entry: _Entry, name: str, mutexes: Optional[Sequence[i
 
 
 def win_create(tensor, name: str, zero_init: bool = False) -> bool:
-    """Makes a window of this tensor: one slot for each in-neighbour, which holds a copy of it, or zeros. A
-    collective. False where the name is taken; the tensor must live until win_free.
+    """Makes a window of this tensor: one slot for each in-neighbor, with a copy of it or zeros. A collective. False if
+    the name is taken; the tensor must live until win_free.
 
         bf.win_create(x, "x")
         bf.win_put(x, "x")
@@ -97,7 +96,7 @@ def win_create(tensor, name: str, zero_init: bool = False) -> bool:
 
 
 def win_free(name: Optional[str] = None) -> bool:
-    """Gives a window back, or all; a collective. KeyError where there is none of this name."""
+    """Frees a window, or all; a collective. KeyError if there is none of this name."""
     for one in sorted(_windows) if name is None else [name]:
         entry = _find(one)
         del _windows[one]
@@ -132,23 +131,22 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
 
 def win_put(tensor, name: str, self_weight: Optional[float] = None,
             dst_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
-    """Writes tensor times weight (1 unless given) into the slots that the destinations, all out-neighbours
-    unless given, keep for this rank; then the tensor is multiplied by ``self_weight``. Nobody there has to do
-    anything."""
+    """Writes tensor times weight (1 unless given) into the slots that the destinations, by default all out-neighbors,
+    keep for this rank; then the tensor is multiplied by ``self_weight``. The destinations take no part."""
     _deposit(False, tensor, name, self_weight, dst_weights, require_mutex)
     return True
 
 
 def win_put_nonblocking(tensor, name: str, self_weight: Optional[float] = None,
                         dst_weights: Optional[Destinations] = None, require_mutex: bool = False) -> int:
-    """win_put with a handle for win_wait. Writing waits for nobody, so that it is done by then."""
+    """win_put with a handle for win_wait. Writing never waits, so it is complete when this returns."""
     _deposit(False, tensor, name, self_weight, dst_weights, require_mutex)
     return _done()
 
 
 def win_accumulate(tensor, name: str, self_weight: Optional[float] = None,
                    dst_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
-    """win_put that adds to what is in the slots."""
+    """win_put that adds to the content of the slots."""
     _deposit(True, tensor, name, self_weight, dst_weights, require_mutex)
     return True
 
@@ -171,9 +169,8 @@ def _get(name: str, src_weights, require_mutex: bool) -> None:
 
 
 def win_get(name: str, src_weights: Optional[Destinations] = None, require_mutex: bool = False) -> bool:
-    """Fetches the tensors of the sources, all in-neighbours unless given, times weight, into this rank's
-    slots: as they were at their owner's last win_update, put with a self_weight other than 1, win_publish or
-    barrier."""
+    """Fetches the tensors of the sources, by default all in-neighbors, times weight, into this rank's slots: as they
+    were at their owner's last win_update, put with a self_weight other than 1, win_publish or barrier."""
     _get(name, src_weights, require_mutex)
     return True
 
@@ -186,7 +183,7 @@ def win_get_nonblocking(name: str, src_weights: Optional[Destinations] = None,
 
 
 def win_publish(name: str) -> None:
-    """The tensor was changed by hand: others' win_get fetches what it is now."""
+    """Publishes a tensor that was changed by hand, so that others' win_get fetches it."""
     entry = _find(name)
     entry.one.read_again()
     entry.window.publish()
@@ -200,9 +197,8 @@ def publish_all() -> None:
 
 def win_update(name: str, self_weight: Optional[float] = None, neighbor_weights: Optional[Weights] = None,
                reset: bool = False, clone: bool = False, require_mutex: bool = False):
-    """The weighted average of the tensor and its slots, whatever is there by now; in place, or with ``clone``
-    as a new tensor. Without weights those of the topology. ``reset`` empties the slots. Returns the
-    tensor."""
+    """The weighted average of the tensor and the current content of its slots; in place, or with ``clone`` as a new
+    tensor. By default with the topology's weights. ``reset`` empties the slots. Returns the tensor."""
     entry = _find(name)
     if (self_weight is None) != (neighbor_weights is None):
         raise ValueError("win_update: self_weight and neighbor_weights are given together or not at all")
@@ -254,21 +250,21 @@ def win_wait(handle: int) -> bool:
 
 
 def get_win_version(name: str) -> Dict[int, int]:
-    """How often the slot of each in-neighbour was written, by it or by win_get, since the last win_update."""
+    """How often the slot of each in-neighbor was written, by it or by win_get, since the last win_update."""
     entry = _find(name)
     return {source: entry.window.version(source) + entry.fetched.get(source, 0)
             for source in sorted(entry.window.sources)}
 
 
 def get_current_created_window_names() -> List[str]:
-    """The windows there are, sorted."""
+    """The names of all windows, sorted."""
     return sorted(_windows)
 
 
 @contextlib.contextmanager
 def win_mutex(name: str, for_self: bool = False, ranks: Optional[Sequence[int]] = None) -> Iterator[None]:
-    """Holds the mutexes of these ranks' windows, of all out-neighbours unless given, or with ``for_self``
-    this rank's own. Only those wait who take them, too: win_mutex and ``require_mutex``.
+    """Holds the mutexes of these ranks' windows, by default of all out-neighbors, or with ``for_self`` this rank's own.
+    It excludes only others that take them too: win_mutex and ``require_mutex``.
 
         with bf.win_mutex("x"):
             bf.win_put(x, "x")
@@ -284,7 +280,7 @@ def win_lock(name: str) -> contextlib.AbstractContextManager:
 
 
 def win_associated_p(name: str) -> float:
-    """The push-sum scalar that moves with the window's weights while that is turned on; 1 at first."""
+    """The push-sum scalar, which moves with the window's weights while that is turned on; 1 at first."""
     return _find(name).window.p
 
 

@@ -2,7 +2,7 @@
 #include "starling/codec/family/list.h"
 #include "starling/kernel/convert.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// Every element rounded to nearest even, in 16 bits.
@@ -26,16 +26,20 @@ class HalfPrecision : public ChunkedCodec {
 
 }  // namespace
 
-CodecFamily fp16() {
-  return {"fp16", "IEEE half precision: 11 bits of precision, up to 65504", {}, [](const Parameters&) {
-            return std::make_shared<HalfPrecision>(DType::float16);
-          }};
+CodecFamily float16() {
+  return {"float16",
+          "IEEE half precision: 11 bits of precision, up to 65504",
+          {},
+          [](const Parameters&) { return std::make_shared<HalfPrecision>(DType::float16); },
+          {"fp16"}};
 }
 
-CodecFamily bf16() {
-  return {"bf16", "bfloat16: float32's range, 8 bits of precision", {}, [](const Parameters&) {
-            return std::make_shared<HalfPrecision>(DType::bfloat16);
-          }};
+CodecFamily bfloat16() {
+  return {"bfloat16",
+          "float32's range, 8 bits of precision",
+          {},
+          [](const Parameters&) { return std::make_shared<HalfPrecision>(DType::bfloat16); },
+          {"bf16"}};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

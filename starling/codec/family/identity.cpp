@@ -2,7 +2,7 @@
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// The values themselves, float64 too.
@@ -43,4 +43,4 @@ CodecFamily identity() {
           }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

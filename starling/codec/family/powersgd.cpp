@@ -9,7 +9,7 @@
 #include "starling/kernel/dot.h"
 #include "starling/kernel/quantize.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// A parameter as rows x columns; where that is more than it has, the end of the last rows is missing.
@@ -183,4 +183,4 @@ CodecFamily powersgd() {
           }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

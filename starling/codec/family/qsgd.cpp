@@ -10,7 +10,7 @@
 #include "starling/kernel/quantize.h"
 #include "starling/kernel/update.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 // 2 levels + 1 values in two's complement: a sign, and as many bits as `levels` has.
@@ -77,4 +77,4 @@ CodecFamily qsgd() {
           }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

@@ -5,7 +5,7 @@
 #include "starling/codec/family/list.h"
 #include "starling/codec/sparse.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// k elements that the key chooses. The message: 8 bytes from which the decoder draws the same indices, and
@@ -94,4 +94,4 @@ CodecFamily random_k() {
           }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

@@ -5,7 +5,7 @@
 #include "starling/codec/family/list.h"
 #include "starling/kernel/quantize.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// One bit per element; its size is the mean |x| of the chunk, which is the header.
@@ -37,4 +37,4 @@ CodecFamily sign() {
           [](const Parameters& given) { return std::make_shared<Sign>(chunk_of(given)); }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

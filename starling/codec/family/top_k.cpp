@@ -4,7 +4,7 @@
 #include "starling/codec/sparse.h"
 #include "starling/kernel/select.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// The k largest |x| of a parameter, ties to the lower index. The message: k indices, ascending, and k
@@ -76,4 +76,4 @@ CodecFamily top_k() {
           [](const Parameters& given) { return std::make_shared<TopK>(fraction_of(given)); }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

@@ -4,7 +4,7 @@
 #include "starling/codec/family/list.h"
 #include "starling/kernel/quantize.h"
 
-namespace starling::codecs {
+namespace starling::codec::family {
 namespace {
 
 /// 256 equal steps from each chunk's least to its greatest value, which are its header.
@@ -35,4 +35,4 @@ CodecFamily uint8() {
           [](const Parameters& given) { return std::make_shared<Uint8>(chunk_of(given)); }};
 }
 
-}  // namespace starling::codecs
+}  // namespace starling::codec::family

@@ -22,32 +22,32 @@
 #endif
 
 #include "starling/base/error.h"
-#include "starling/fabric/c10d/door.h"
-#include "starling/fabric/c10d/meeting.h"
+#include "starling/fabric/c10d/c10d_transport.h"
+#include "starling/fabric/c10d/group_formation.h"
+#include "starling/fabric/c10d/store_admission.h"
 #include "starling/fabric/c10d/token_store.h"
-#include "starling/fabric/c10d/wire.h"
 #include "starling/fabric/network/network.h"
 #include "starling/fabric/network/store/address.h"
 #include "starling/fabric/network/store/watch.h"
 #include "starling/record/log.h"
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 using c10d_engine::GroupPtr;
 using c10d_engine::Groups;
 using c10d_engine::StorePtr;
 
-// torchrun's: its agent hosts the store; torch's older launchers leave it to rank 0.
-StorePtr meet_as_torchrun(const FabricRequest& request, bool may_host) {
+// The store of torchrun, which its agent hosts; with torch's older launchers, rank 0 does.
+StorePtr connect_to_torchrun_store(const FabricRequest& request, bool may_host) {
   const char* host = std::getenv("MASTER_ADDR");
   const char* port = std::getenv("MASTER_PORT");
   if (host == nullptr || port == nullptr)
     throw InvalidArgument(
-        "c10d needs to know where ranks meet: STARLING_STORE=address:port, or torchrun's MASTER_ADDR and "
-        "MASTER_PORT");
-  const std::string meeting = fmt::format("{}:{}", host, port);
-  const network::StoreAddress address = network::read_store_address(meeting);
+        "the fabric c10d needs a rendezvous store: start the ranks with starling run or torchrun, or set "
+        "STARLING_STORE=address:port or MASTER_ADDR and MASTER_PORT");
+  const std::string where = fmt::format("{}:{}", host, port);
+  const network::StoreAddress address = network::read_store_address(where);
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   ::c10d::TCPStoreOptions options;
   options.port = address.port;
@@ -57,20 +57,21 @@ StorePtr meet_as_torchrun(const FabricRequest& request, bool may_host) {
   try {
     return c10::make_intrusive<::c10d::TCPStore>(address.host, options);
   } catch (const std::exception& error) {
-    throw Error(
-        fmt::format("rank {} does not reach the store at {}: {}", request.rank, meeting, error.what()));
+    throw Error(fmt::format("rank {} cannot reach the store at {}: {}", request.rank, where, error.what()));
   }
 }
 
-// A launcher of ours hosts a store that asks for the job's token, which is not to be seen in its keys.
-StorePtr meet(const FabricRequest& request, bool may_host) {
+// Starling's launcher hosts a store that requires the job's token, so that the token must not appear in its
+// keys.
+StorePtr connect_to_store(const FabricRequest& request, bool may_host) {
   using ::c10d::PrefixStore;
   StorePtr store;
-  if (request.meeting.empty())
-    store = c10::make_intrusive<PrefixStore>("starling/" + request.job, meet_as_torchrun(request, may_host));
+  if (request.store_address.empty())
+    store = c10::make_intrusive<PrefixStore>("starling/" + request.job,
+                                             connect_to_torchrun_store(request, may_host));
   else
     store = c10::make_intrusive<PrefixStore>(
-        "starling", c10d_engine::make_token_store(request.meeting, request.job, request.timeout));
+        "starling", c10d_engine::make_token_store(request.store_address, request.job, request.timeout));
   store->setTimeout(request.timeout);
   return store;
 }
@@ -79,7 +80,7 @@ StorePtr meet(const FabricRequest& request, bool may_host) {
 Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
   using Gloo = ::c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(request.timeout);
-  options->threads = 1;  // for collectives, of which there are none
+  options->threads = 1;  // for collectives, which are not used
   const char* named = std::getenv("GLOO_SOCKET_IFNAME");
   const std::string interface = request.interface_.empty() && named != nullptr ? named : request.interface_;
   try {
@@ -89,7 +90,7 @@ Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
       return c10::make_intrusive<Gloo>(c10::make_intrusive<::c10d::PrefixStore>(name, store), request.rank,
                                        request.size, options);
     };
-    return {make("frames"), make("up"), make("down")};  // in this order, as braces have it
+    return {make("frames"), make("up"), make("down")};  // in this order: braces guarantee it
   } catch (const std::exception& error) {
     throw Error(
         fmt::format("Gloo{}{}: {}", interface.empty() ? "" : " on interface ", interface, error.what()));
@@ -98,14 +99,14 @@ Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
 #else
 Groups make_gloo(const StorePtr&, const FabricRequest&) {
   throw Error(
-      "Starling was built where Gloo's headers are missing (Debian: libgloo-dev) and cannot make a Gloo "
-      "group; "
-      "make one in Python and adopt it: starling.torch.init(process_group=group)");
+      "this build of Starling cannot make Gloo groups, because Gloo's headers (Debian: libgloo-dev) were "
+      "missing; "
+      "make a group in Python and pass it: starling.torch.init(process_group=group)");
 }
 #endif
 
-// Gloo writes to connections whose other end may have died, which by default ends the process. Who wants it
-// otherwise has set a handler.
+// Gloo writes to connections whose other end may have died, which by default kills the process. A handler of
+// the program is left alone.
 void ignore_broken_pipes() {
   struct sigaction now {};
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
@@ -118,13 +119,13 @@ std::shared_ptr<NetworkFabric> adopt_c10d(Groups groups, StorePtr store) {
   const Rank size = groups.frames->getSize();
   std::vector<Rank> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
-  return make_network_fabric(c10d_engine::make_wire(std::move(groups), size, all),
-                             c10d_engine::make_ledger(std::move(store)));
+  return make_network_fabric(c10d_engine::make_transport(std::move(groups), size, all),
+                             c10d_engine::make_store_consensus(std::move(store)));
 }
 
 namespace {
 
-// Gloo waits for connections that it cannot open, as if they were late.
+// Checked in advance: Gloo waits for connections that it cannot open as if they were late.
 void check_open_files(Rank ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
@@ -140,30 +141,30 @@ void check_open_files(Rank ranks) {
                     limit.rlim_cur, ranks, needed));
 }
 
-// Ranks that leave and join anew must not find what they said before in the store.
+// Ranks that leave and join again must not find their old keys in the store.
 int joined_before(const FabricRequest& request) {
   static std::mutex mutex;
   static std::map<std::string, int> times;
   const std::lock_guard lock(mutex);
-  return times[fmt::format("{} {} {}", request.meeting, request.job, request.rank)]++;
+  return times[fmt::format("{} {} {}", request.store_address, request.job, request.rank)]++;
 }
 
-// Says at once when the store is gone: nobody asks it anything before the next death.
+// Warns at once when the store is gone; otherwise only the next failure of a rank would reveal it.
 std::shared_ptr<void> watch_store(const FabricRequest& request) {
-  if (request.meeting.empty()) return nullptr;  // torch's own
+  if (request.store_address.empty()) return nullptr;  // torch's own store is not watched
   return std::make_shared<network::StoreWatch>(
-      std::make_shared<network::StoreClient>(request.meeting, request.job, request.timeout),
+      std::make_shared<network::StoreClient>(request.store_address, request.job, request.timeout),
       [rank = request.rank](const std::string& why) {
-        log(LogLevel::normal,
-            fmt::format("rank {}: the store where ranks meet is gone ({}). Ranks go on, but nobody can enter "
-                        "the job any more, and after the next death they cannot agree on who is left",
-                        rank, why));
+        log(LogLevel::normal, fmt::format("rank {}: the rendezvous store is gone ({}). The job continues, "
+                                          "but no process can join it any "
+                                          "more, and it cannot recover from the failure of a rank",
+                                          rank, why));
       });
 }
 
-// A connection of its own: what times out here may leave one in disorder.
+// With its own connection: a timeout here may leave it in an undefined state.
 std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const FabricRequest& request) {
-  const StorePtr store = c10::make_intrusive<::c10d::PrefixStore>(part, meet(request, false));
+  const StorePtr store = c10::make_intrusive<::c10d::PrefixStore>(part, connect_to_store(request, false));
   return adopt_c10d(make_gloo(store, request), store);
 }
 
@@ -172,11 +173,11 @@ std::shared_ptr<NetworkFabric> make_fabric_in(const std::string& part, const Fab
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
   read_log_level();
   check_open_files(request.size);
-  const StorePtr job = meet(request, true);
+  const StorePtr job = connect_to_store(request, true);
   StorePtr store = job;
   if (const int times = joined_before(request); times > 0)
     store = c10::make_intrusive<::c10d::PrefixStore>(fmt::format("join {}", times), job);
-  c10d_engine::Met met = c10d_engine::meet_all(
+  c10d_engine::FormedGroups formed = c10d_engine::form_groups(
       store, job, request,
       [request](const StorePtr& part, Rank rank, Rank size, std::chrono::milliseconds limit) {
         FabricRequest attempt = request;
@@ -187,15 +188,15 @@ std::shared_ptr<Fabric> join_c10d(const FabricRequest& request) {
       });
   ignore_broken_pipes();
   const auto fabric =
-      make_network_fabric(c10d_engine::make_wire(std::move(met.groups), request.size, met.members),
-                          c10d_engine::make_ledger(store, watch_store(request)));
-  fabric->set_door(c10d_engine::make_door(job, request, make_fabric_in));
+      make_network_fabric(c10d_engine::make_transport(std::move(formed.groups), request.size, formed.members),
+                          c10d_engine::make_store_consensus(store, watch_store(request)));
+  fabric->set_admission(c10d_engine::make_store_admission(job, request, make_fabric_in));
   return fabric;
 }
 
-std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish) {
+std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const WrapFabric& wrap) {
   read_log_level();
-  return c10d_engine::enter(meet(request, false), request, make_fabric_in, finish);
+  return c10d_engine::enter(connect_to_store(request, false), request, make_fabric_in, wrap);
 }
 
-}  // namespace starling
+}  // namespace starling::fabric

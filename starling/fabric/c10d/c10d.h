@@ -6,16 +6,16 @@
 #include "starling/fabric/network/network.h"
 #include "starling/fabric/plugin.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// A fabric over process groups that exist; the store is where its members agree after deaths.
+/// Makes a fabric over existing process groups; its ranks agree on membership changes through the store.
 std::shared_ptr<NetworkFabric> adopt_c10d(c10d_engine::Groups groups, c10d_engine::StorePtr store);
 
-/// Meets the others in the store at `request.meeting`, or the one that torchrun's variables name, and makes
-/// Gloo groups.
+/// Joins the other ranks through the store at `request.store_address`, or the one of torchrun's variables,
+/// and makes Gloo groups.
 std::shared_ptr<Fabric> join_c10d(const FabricRequest& request);
 
-/// Waits in that store until members of the job let this process in, as a rank of theirs.
-std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const FinishFabric& finish);
+/// Waits until the members of a running job admit this process, through the same store.
+std::shared_ptr<Fabric> enter_c10d(const FabricRequest& request, const WrapFabric& wrap);
 
-}  // namespace starling
+}  // namespace starling::fabric

@@ -10,9 +10,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
-// What differs between versions of torch.
+// The types that differ between versions of torch.
 
-namespace starling::c10d_engine {
+namespace starling::fabric::c10d_engine {
 
 #if TORCH_VERSION_MAJOR >= 2
 using Group = ::c10d::Backend;
@@ -23,13 +23,13 @@ using GroupPtr = c10::intrusive_ptr<Group>;
 using StorePtr = c10::intrusive_ptr<::c10d::Store>;
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
-/// Three process groups of the same ranks, for nobody else's use. A connection writes in order, and Gloo says
-/// beforehand when there is room for a message: frames, which must not wait behind long payloads, have a
-/// group of their own, and so have payloads that go up to higher ranks and down to lower ones.
+/// Three process groups of the same ranks, for the fabric's exclusive use. A connection writes in order, and
+/// Gloo sends a control message before it accepts a payload. Frames must not wait behind long payloads, so
+/// they have their own group, and so have payloads to higher ranks (up) and to lower ranks (down).
 struct Groups {
   GroupPtr frames;
   GroupPtr up;
   GroupPtr down;
 };
 
-}  // namespace starling::c10d_engine
+}  // namespace starling::fabric::c10d_engine

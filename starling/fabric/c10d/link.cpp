@@ -9,7 +9,7 @@
 #include "starling/base/error.h"
 #include "starling/record/log.h"
 
-namespace starling::c10d_engine {
+namespace starling::fabric::c10d_engine {
 namespace {
 
 using network::Frame;
@@ -17,9 +17,9 @@ using network::FrameKind;
 using network::Slice;
 
 constexpr std::chrono::hours kForever{24 * 365};
-constexpr int kFrameTag = 0x53540001;  // apart from what else the group is used for
+constexpr int kFrameTag = 0x53540001;  // distinct from other uses of the group
 constexpr int kPayloadTag = 0x53540002;
-constexpr std::uint64_t kTellEvery = 4;               // short frames
+constexpr std::uint64_t kAcknowledgeEvery = 4;        // short frames: acknowledge at least this often
 constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes of a long payload
 constexpr std::chrono::milliseconds kStandstill{50};
 
@@ -37,7 +37,7 @@ std::vector<at::Tensor> as_tensors(const Slice& part) {
 
 }  // namespace
 
-void Link::start(network::Wire::Receiver& receiver, network::Pool& pool) {
+void Link::start(network::Transport::Receiver& receiver, network::Pool& pool) {
   receiver_ = &receiver;
   pool_ = &pool;
   for (std::size_t slot = 0; slot < kAhead; ++slot) {
@@ -47,12 +47,12 @@ void Link::start(network::Wire::Receiver& receiver, network::Pool& pool) {
   frame_thread_ = std::thread([this] { receive_frames(); });
 }
 
-// False when nothing more is wanted.
+// Posts a receive for the next frame. False if the link is stopping.
 bool Link::expect_frame(std::size_t slot) {
   const std::lock_guard lock(frames_mutex_);
   if (stopping_) return false;
   auto tensors = as_tensors(buffers_[slot]);
-  frames_[slot] = talk_.recv(tensors, in_group_, kFrameTag);
+  frames_[slot] = frames_group_.recv(tensors, in_group_, kFrameTag);
   return true;
 }
 
@@ -60,30 +60,30 @@ bool Link::send(const Frame& given, const Slice& payload) {
   const bool is_short = payload.bytes <= kShort;
   {
     const std::lock_guard lock(send_mutex_);
-    if (lost_ || cut_) return false;
+    if (lost_ || sending_stopped_) return false;
     Frame frame = given;
-    told_ = frame.acknowledged = received_.load();
+    acknowledged_to_peer_ = frame.acknowledged = received_.load();
     Sent sent;
     const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
     sent.frame = {pool_->take(bytes), 0, bytes};
-    if (!sent.frame.memory) throw Error("no memory left for a frame");
+    if (!sent.frame.memory) throw Error("no memory left to send a frame");
     std::memcpy(sent.frame.data(), &frame, sizeof(frame));
     if (is_short && payload.bytes > 0)
       std::memcpy(sent.frame.data() + sizeof(frame), payload.data(), payload.bytes);
     if (!is_short) sent.payload = payload;
-    hand_over(talk_, sent.frame, kFrameTag, sent.works);
+    start_send(frames_group_, sent.frame, kFrameTag, sent.works);
     bytes_sent_ += sent.frame.bytes + sent.payload.bytes;
-    sent.aside = frame.kind == FrameKind::received || frame.kind == FrameKind::heartbeat;
-    if (!sent.aside) ++open_;
+    sent.unordered = frame.kind == FrameKind::received || frame.kind == FrameKind::heartbeat;
+    if (!sent.unordered) ++open_;
     if (!is_short) held_.push_back(acknowledged_ + sent_.size());
     sent_.push_back(std::move(sent));
   }
-  if (!is_short) traffic_.send(traffic_.out.add(peer_, given));
+  if (!is_short) traffic_.outgoing_ready(peer_, given);
   return true;
 }
 
-// False when the peer is gone; who reads from it hears of that, too.
-bool Link::hand_over(Group& group, const Slice& part, int tag, std::vector<WorkPtr>& works) {
+// False if the peer is gone; the receiving threads notice that, too.
+bool Link::start_send(Group& group, const Slice& part, int tag, std::vector<WorkPtr>& works) {
   try {
     auto tensors = as_tensors(part);
     works.push_back(group.send(tensors, in_group_, tag));
@@ -100,7 +100,7 @@ void Link::send_held(std::size_t payloads) {
     Sent& sent = sent_[static_cast<std::size_t>(held_.front() - acknowledged_)];
     held_.pop_front();
     for (const Slice& piece : pieces_of(sent.payload))
-      if (!hand_over(there_, piece, kPayloadTag, sent.works)) break;
+      if (!start_send(outgoing_group_, piece, kPayloadTag, sent.works)) break;
   }
 }
 
@@ -110,15 +110,15 @@ void Link::acknowledge(std::uint64_t frames) {
     const std::lock_guard lock(send_mutex_);
     for (; acknowledged_ < frames && !sent_.empty(); ++acknowledged_) {
       bytes_sent_ -= sent_.front().frame.bytes + sent_.front().payload.bytes;
-      if (!sent_.front().aside) --open_;
+      if (!sent_.front().unordered) --open_;
       done.push_back(std::move(sent_.front()));
       sent_.pop_front();
     }
   }
   for (Sent& sent : done) {
-    // The peer has it all: these end at once.
+    // Returns at once: the peer has received everything.
     for (const WorkPtr& work : sent.works) work->wait(kForever);
-    if (sent.payload.memory) traffic_.send(traffic_.out.done(peer_));
+    if (sent.payload.memory) traffic_.outgoing_done(peer_);
   }
 }
 
@@ -127,7 +127,7 @@ bool Link::acknowledged() const {
   return lost_ || open_ == 0;
 }
 
-std::size_t Link::bytes_on_the_way() const {
+std::size_t Link::bytes_in_flight() const {
   const std::lock_guard lock(send_mutex_);
   return lost_ ? 0 : bytes_sent_;
 }
@@ -139,7 +139,7 @@ void Link::receive_frames() {
       if (!frames_[slot]->wait(kForever) || stopping_) break;
       Frame frame;
       std::memcpy(&frame, buffers_[slot].data(), sizeof(frame));
-      take(frame, buffers_[slot].data() + sizeof(frame));
+      receive(frame, buffers_[slot].data() + sizeof(frame));
       left_ = frame.kind == FrameKind::leave;
       if (left_ || !expect_frame(slot)) break;
     }
@@ -160,8 +160,8 @@ void Link::receive_frames() {
   if (broken) end_waits();
 }
 
-// Gloo does not tell who waits for a payload of which a part had come when its sender died. What is there
-// completely is taken first.
+// Gloo does not wake a receive whose payload was incomplete when the sender died: aborts it. Payloads that
+// have arrived completely are delivered first.
 void Link::end_waits() {
   std::unique_lock lock(expected_mutex_);
   for (std::uint64_t before = received_;
@@ -171,17 +171,17 @@ void Link::end_waits() {
         for (const WorkPtr& work : expected.works) work->abort();
 }
 
-void Link::take(const Frame& frame, const std::byte* payload) {
+void Link::receive(const Frame& frame, const std::byte* payload) {
   acknowledge(frame.acknowledged);
   const bool is_long = frame.message.bytes > kShort;
-  bool queued = false;  // there is something before it
+  bool queued = false;  // an earlier frame is not delivered yet
   Expected expected{frame, {nullptr, 0, frame.message.bytes}, is_long, {}};
   if (expected.payload.bytes > 0 && !is_long) {
     expected.payload.memory = pool_->take(expected.payload.bytes);
-    if (!expected.payload.memory) throw Error("no memory left for a message that has come");
+    if (!expected.payload.memory) throw Error("no memory left for a received message");
     std::memcpy(expected.payload.data(), payload, expected.payload.bytes);
   }
-  // Who waits behind a long payload is heard all the same.
+  // A heartbeat must not wait behind long payloads.
   if (frame.kind == FrameKind::heartbeat) receiver_->arrived(peer_, frame, expected.payload);
   {
     const std::lock_guard lock(expected_mutex_);
@@ -193,7 +193,7 @@ void Link::take(const Frame& frame, const std::byte* payload) {
     }
   }
   if (is_long)
-    traffic_.receive(traffic_.in.add(peer_, frame));
+    traffic_.incoming_ready(peer_, frame);
   else if (!queued)
     deliver(expected);
 }
@@ -206,10 +206,10 @@ void Link::receive_held(std::size_t payloads) {
     --payloads;
     try {
       expected.payload.memory = pool_->take(expected.payload.bytes);
-      if (!expected.payload.memory) throw Error("no memory left for a message that has come");
+      if (!expected.payload.memory) throw Error("no memory left for a received message");
       for (const Slice& piece : pieces_of(expected.payload)) {
         auto tensors = as_tensors(piece);
-        expected.works.push_back(back_.recv(tensors, in_group_, kPayloadTag));
+        expected.works.push_back(incoming_group_.recv(tensors, in_group_, kPayloadTag));
       }
     } catch (const std::exception& error) {
       log(LogLevel::debug, "c10d: " + std::string(error.what()));
@@ -221,7 +221,8 @@ void Link::receive_held(std::size_t payloads) {
   expected_changed_.notify_all();
 }
 
-// What is first in the queue stays there until it has been delivered: then what comes next may pass by here.
+// The first frame stays in the queue until it has been delivered: only then may the frame thread deliver
+// directly.
 void Link::receive_payloads() {
   try {
     for (;;) {
@@ -259,12 +260,12 @@ void Link::deliver(Expected& expected) {
   const bool was_long = !expected.works.empty();
   if (kind != FrameKind::heartbeat) receiver_->arrived(peer_, expected.frame, std::move(expected.payload));
   ++received_;
-  if (was_long) traffic_.receive(traffic_.in.done(peer_));
+  if (was_long) traffic_.incoming_done(peer_);
   if (kind == FrameKind::received) return;
-  if (!was_long && kind != FrameKind::leave && received_ - told_ < kTellEvery) return;
-  Frame receipt;
-  receipt.kind = FrameKind::received;
-  send(receipt, {});
+  if (!was_long && kind != FrameKind::leave && received_ - acknowledged_to_peer_ < kAcknowledgeEvery) return;
+  Frame acknowledgement;
+  acknowledgement.kind = FrameKind::received;
+  send(acknowledgement, {});
 }
 
 void Link::lose() {
@@ -274,8 +275,8 @@ void Link::lose() {
     held_.clear();
     if (left_) sent_.clear();
   }
-  traffic_.send(traffic_.out.lost(peer_));
-  traffic_.receive(traffic_.in.lost(peer_));
+  traffic_.outgoing_lost(peer_);
+  traffic_.incoming_lost(peer_);
   {
     const std::lock_guard lock(expected_mutex_);
     expected_changed_.notify_all();
@@ -283,8 +284,8 @@ void Link::lose() {
   if (!stopping_) receiver_->gone(peer_);
 }
 
-// With the lock held.
-void Link::abandon() {
+// Requires send_mutex_.
+void Link::abandon_sent() {
   acknowledged_ += sent_.size();
   std::move(sent_.begin(), sent_.end(), std::back_inserter(abandoned_));
   sent_.clear();
@@ -292,38 +293,38 @@ void Link::abandon() {
   open_ = bytes_sent_ = 0;
 }
 
-network::Wire::Backlog Link::cut() {
-  network::Wire::Backlog backlog;
+network::Transport::Backlog Link::stop_sending() {
+  network::Transport::Backlog backlog;
   {
     const std::lock_guard lock(send_mutex_);
-    cut_ = true;
+    sending_stopped_ = true;
     backlog.first = acknowledged_;
     for (const Sent& sent : sent_) {
       Frame frame;
       std::memcpy(&frame, sent.frame.data(), sizeof(frame));
-      const Slice within{sent.frame.memory, sizeof(frame), sent.frame.bytes - sizeof(frame)};
-      backlog.frames.push_back({frame, sent.payload.memory ? sent.payload : within});
+      const Slice inline_payload{sent.frame.memory, sizeof(frame), sent.frame.bytes - sizeof(frame)};
+      backlog.frames.push_back({frame, sent.payload.memory ? sent.payload : inline_payload});
     }
-    abandon();
+    abandon_sent();
   }
-  traffic_.send(traffic_.out.lost(peer_));
+  traffic_.outgoing_lost(peer_);
   return backlog;
 }
 
-std::uint64_t Link::end_receiving() {
+std::uint64_t Link::stop_receiving() {
   stop();
-  traffic_.receive(traffic_.in.lost(peer_));
+  traffic_.incoming_lost(peer_);
   return received_;
 }
 
-void Link::give_up() {
+void Link::abandon_peer() {
   {
     const std::lock_guard lock(send_mutex_);
-    abandon();
+    abandon_sent();
     if (lost_) abandoned_.clear();
   }
-  traffic_.send(traffic_.out.lost(peer_));
-  traffic_.receive(traffic_.in.lost(peer_));
+  traffic_.outgoing_lost(peer_);
+  traffic_.incoming_lost(peer_);
 }
 
 void Link::stop() {
@@ -344,4 +345,4 @@ void Link::stop() {
   if (payload_thread_.joinable()) payload_thread_.join();
 }
 
-}  // namespace starling::c10d_engine
+}  // namespace starling::fabric::c10d_engine

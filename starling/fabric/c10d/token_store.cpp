@@ -4,7 +4,7 @@
 
 #include "starling/fabric/network/store/client.h"
 
-namespace starling::c10d_engine {
+namespace starling::fabric::c10d_engine {
 namespace {
 
 using StoreBytes = std::vector<std::uint8_t>;
@@ -17,6 +17,7 @@ StoreBytes bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
+/// Thread-safe, like StoreClient.
 class TokenStore final : public ::c10d::Store {
  public:
   TokenStore(std::shared_ptr<network::StoreClient> client, std::chrono::milliseconds timeout)
@@ -43,7 +44,7 @@ class TokenStore final : public ::c10d::Store {
 #endif
 
  private:
-  // torch's zero means no limit: then only the store's own end ends the wait.
+  // Zero means no limit in torch: then the wait only ends with the store.
   static std::chrono::milliseconds limit(std::chrono::milliseconds timeout) {
     return timeout.count() > 0 ? timeout : std::chrono::hours(24 * 365);
   }
@@ -59,4 +60,4 @@ StorePtr make_token_store(const std::string& where, const std::string& token,
                                          timeout);
 }
 
-}  // namespace starling::c10d_engine
+}  // namespace starling::fabric::c10d_engine

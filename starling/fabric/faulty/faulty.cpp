@@ -10,12 +10,13 @@
 #include "starling/base/error.h"
 #include "starling/base/random.h"
 
-namespace starling {
+namespace starling::fabric {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Everything but the kill happens on the receiver's side, where no thread is needed to hold a message back.
+/// Injects all faults except kills on the receiving side, where delaying a message needs no thread.
+/// Thread-safe.
 class Faulty final : public Fabric {
  public:
   Faulty(std::shared_ptr<Fabric> inner, Faults faults)
@@ -26,10 +27,9 @@ class Faulty final : public Fabric {
   Rank rank() const override { return inner_->rank(); }
   Rank size() const override { return inner_->size(); }
   Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
-  std::uint32_t ticket() const override { return inner_->ticket(); }
+  std::uint32_t wake_count() const override { return inner_->wake_count(); }
 
-  /// A dead peer's messages that are still held back are on their way: it lives on until the last has
-  /// arrived.
+  /// A dead peer whose delayed messages have not arrived yet counts as alive.
   bool alive(Rank peer) const override {
     if (inner_->alive(peer)) return true;
     const std::lock_guard lock(mutex_);
@@ -38,12 +38,12 @@ class Faulty final : public Fabric {
   }
 
   bool loses() const { return faults_.lose > 0; }
-  std::string exclusion() const override { return inner_->exclusion(); }
+  std::string exclusion_reason() const override { return inner_->exclusion_reason(); }
   void exclude(Rank peer) override { inner_->exclude(peer); }
   std::uint64_t bytes_from(Rank source) const override { return inner_->bytes_from(source); }
   Board& board() override { return inner_->board(); }
-  Services* services() override { return inner_->services(); }
-  void give_way() override { inner_->give_way(); }
+  RemoteCalls* remote_calls() override { return inner_->remote_calls(); }
+  void yield_cpu() override { inner_->yield_cpu(); }
   void nudge() override { inner_->nudge(); }
   Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
   std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
@@ -68,8 +68,8 @@ class Faulty final : public Fabric {
     return arrival;
   }
 
-  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
-    inner_->sleep(ticket, sources, std::min(deadline, next_due()));
+  void sleep(std::uint32_t wake_count, std::span<const Rank> sources, Deadline deadline) override {
+    inner_->sleep(wake_count, sources, std::min(deadline, next_due()));
   }
 
  private:
@@ -82,7 +82,7 @@ class Faulty final : public Fabric {
     std::deque<Held> held;
   };
 
-  // Everything that has come from `source`, each with its fate.
+  // Takes all messages from `source` and decides the fault of each.
   Pair& drained(Rank source) const {
     Pair& pair = pairs_[static_cast<std::size_t>(source)];
     while (auto arrival = inner_->poll(source)) {
@@ -94,7 +94,7 @@ class Faulty final : public Fabric {
       auto due = Clock::now();
       if (random.uniform() < faults_.delay)
         due += std::chrono::duration_cast<Clock::duration>(faults_.longest_delay * random.uniform());
-      if (!pair.held.empty()) due = std::max(due, pair.held.back().due);  // what follows waits too
+      if (!pair.held.empty()) due = std::max(due, pair.held.back().due);  // keeps the order
       pair.held.push_back({due, std::move(*arrival)});
     }
     return pair;
@@ -117,7 +117,7 @@ class Faulty final : public Fabric {
   Faults faults_;
   std::atomic<std::uint64_t> posts_{0};
   mutable std::mutex mutex_;
-  mutable std::vector<Pair> pairs_;  // mutable: looking at a peer takes in what it has sent
+  mutable std::vector<Pair> pairs_;  // mutable: alive() takes messages, too
 };
 
 }  // namespace
@@ -125,7 +125,7 @@ class Faulty final : public Fabric {
 std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults& faults) {
   for (const double probability : {faults.drop, faults.lose, faults.delay})
     if (!(probability >= 0 && probability <= 1))
-      throw InvalidArgument(fmt::format("a probability of {} is not between 0 and 1", probability));
+      throw InvalidArgument(fmt::format("faults: the probability {} is not between 0 and 1", probability));
   return std::make_shared<Faulty>(std::move(inner), faults);
 }
 
@@ -134,4 +134,4 @@ bool loses_messages(const Fabric& fabric) {
   return faulty != nullptr && faulty->loses();
 }
 
-}  // namespace starling
+}  // namespace starling::fabric

@@ -1,33 +1,18 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <vector>
 
 #include "starling/fabric/fabric.h"
+#include "starling/fabric/faulty/faults.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// What goes wrong, decided by (seed, pair, number of the message): the same script does the same every time.
-struct Faults {
-  std::uint64_t seed = 0;
-  double drop = 0;   // probability that a message never arrives
-  double lose = 0;   // probability that a neighbour average's or relay's message arrives empty, so that its
-                     // receiver knows at once that it has to do without; receipts are never lost
-  double delay = 0;  // probability that one is held back, and with it what follows from the same sender
-  std::chrono::microseconds longest_delay{1000};  // uniform up to this
-  std::vector<std::pair<Rank, std::uint64_t>> kills =
-      {};  // this rank dies by SIGKILL before its k-th post, counted from 0
-
-  bool operator==(const Faults&) const = default;
-};
-
-/// Wraps another fabric. Order per pair is kept; messages of different pairs overtake each other through
-/// delays.
+/// Wraps another fabric and injects faults, for tests. Keeps the order per pair; delays reorder messages of
+/// different pairs.
 std::shared_ptr<Fabric> make_faulty(std::shared_ptr<Fabric> inner, const Faults& faults);
 
-/// Whether messages of neighbour averages may arrive empty here: their receivers then tell the senders what
-/// they did not get.
+/// Whether messages of neighbor averages may arrive without payload: receivers then report the loss to the
+/// senders.
 bool loses_messages(const Fabric& fabric);
 
-}  // namespace starling
+}  // namespace starling::fabric

@@ -10,14 +10,15 @@
 #include "starling/fabric/local/layout.h"
 #include "starling/fabric/local/region.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 
-/// Every rank's region by rank; threads of one process share the mappings, so that a thread sanitizer sees
-/// what they do.
+/// Every rank's region, by rank. Ranks that are threads of one process share the mappings, so that
+/// ThreadSanitizer sees their accesses.
 using Regions = std::vector<std::shared_ptr<Region>>;
 
-/// The board in shared memory: each rank's notes in its own region, the register in rank 0's, which outlives
-/// its process as long as anybody has it mapped.
+/// The status board in shared memory: each rank's status is in its own region, the table of agreements in
+/// rank 0's, which outlives rank 0's process as long as another rank has it mapped. Owned by the local
+/// fabric.
 class LocalBoard final : public Board {
  public:
   LocalBoard(Rank rank, const Regions& regions) : rank_(rank), regions_(regions) {}
@@ -27,25 +28,26 @@ class LocalBoard final : public Board {
   void announce(std::uint64_t flock, Step step) override;
   std::optional<Step> announced(Rank rank, std::uint64_t flock) const override;
   void retire(std::uint64_t flock) override;
-  void publish(const Waiting& waiting) override;
-  Waiting waiting(Rank rank) const override;
-  Posted posted(Rank rank) const override;
+  void publish(const WaitStatus& waiting) override;
+  WaitStatus waiting(Rank rank) const override;
+  LastPost posted(Rank rank) const override;
 
  private:
   Control& control(Rank rank) const { return *regions_[static_cast<std::size_t>(rank)]->as<Control>(0); }
-  Register* registers() const;
-  /// Where `key` is, or the free place where it would go; throws Error when the table is full.
-  Register& find(std::uint64_t key) const;
+  AgreementSlot* agreement_slots() const;
+  /// The slot of `key`, or the free slot where it belongs. Throws Error if the table is full.
+  AgreementSlot& find(std::uint64_t key) const;
 
-  /// The place of this rank's announcements for a flock; null where all are taken. With the mutex.
-  Announcement* place_of(std::uint64_t flock);
+  /// The slot of this rank's announcements for a flock; null if all slots are in use. Requires
+  /// announce_mutex_.
+  Announcement* announcement_slot(std::uint64_t flock);
 
   Rank rank_;
   const Regions& regions_;
   std::mutex announce_mutex_;
-  std::unordered_map<std::uint64_t, std::size_t> places_;  // by flock, in `announced`
-  std::deque<std::uint64_t> retired_;                      // whose places are free, the oldest first
+  std::unordered_map<std::uint64_t, std::size_t> slots_;  // by flock: index into `announced`
+  std::deque<std::uint64_t> retired_;                     // flocks whose slots may be reused, oldest first
   std::mutex publish_mutex_;
 };
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

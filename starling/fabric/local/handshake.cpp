@@ -14,21 +14,21 @@
 #include "starling/base/hmac.h"
 #include "starling/fabric/local/limits.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 namespace {
 
 constexpr std::size_t kDescriptors = 2;
 
-// A packet with room for descriptors, as sendmsg and recvmsg want it.
-struct Envelope {
-  Envelope(void* packet, std::size_t bytes) : part{packet, bytes} {
+// A packet with room for descriptors, in the form of sendmsg and recvmsg.
+struct Packet {
+  Packet(void* packet, std::size_t bytes) : part{packet, bytes} {
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
   }
-  Envelope(const Envelope&) = delete;
-  Envelope& operator=(const Envelope&) = delete;
+  Packet(const Packet&) = delete;
+  Packet& operator=(const Packet&) = delete;
 
   iovec part;
   msghdr message{};
@@ -41,7 +41,7 @@ int milliseconds_until(RendezvousClock::time_point deadline) {
   return static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
 }
 
-// All descriptors that came along, so that none is left open, however many they are.
+// Takes ownership of all received descriptors, however many they are, so that none leaks.
 std::vector<Descriptor> descriptors_in(msghdr& message) {
   std::vector<Descriptor> found;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
@@ -65,15 +65,15 @@ std::string_view view(const Sha256::Digest& digest) {
 Nonce random_nonce() {
   Nonce nonce;
   if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
-    throw Error(fmt::format("no random numbers: {}", std::strerror(errno)));
+    throw Error(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
   return nonce;
 }
 
-Sha256::Digest proof_of(const std::string& job, Role role, const Hello& hello, const Nonce& host) {
-  std::string message = role == Role::host ? "rank 0 of the rendezvous" : "guest of the rendezvous";
+Sha256::Digest proof_of(const std::string& job, Role role, const Hello& hello, const Nonce& coordinator) {
+  std::string message = role == Role::coordinator ? "rank 0 of the rendezvous" : "guest of the rendezvous";
   message += fmt::format(" {} {} {} ", hello.version, hello.rank, hello.size);
   message.append(reinterpret_cast<const char*>(hello.nonce.data()), hello.nonce.size());
-  message.append(reinterpret_cast<const char*>(host.data()), host.size());
+  message.append(reinterpret_cast<const char*>(coordinator.data()), coordinator.size());
   return hmac_sha256(job, message);
 }
 
@@ -95,8 +95,8 @@ std::string text(const Credentials& credentials) {
 
 void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
                  const Descriptor* region, const Descriptor* process) {
-  Envelope envelope(const_cast<void*>(packet), bytes);
-  msghdr& message = envelope.message;
+  Packet outgoing(const_cast<void*>(packet), bytes);
+  msghdr& message = outgoing.message;
   if (region != nullptr) {
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
@@ -111,31 +111,32 @@ void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousCl
     const int reason = errno;
     const bool full = reason == EAGAIN || reason == ENOBUFS;
     if ((!full && reason != ETOOMANYREFS && reason != EINTR) || RendezvousClock::now() > deadline)
-      throw Error(fmt::format("the rendezvous broke off: {}", std::strerror(reason)));
+      throw Error(fmt::format("the rendezvous failed: {}", std::strerror(reason)));
     pollfd entry{socket, POLLOUT, 0};
-    // Too many descriptors on their way: their receivers take them in a moment.
+    // ETOOMANYREFS: too many descriptors are in flight; the receivers will take them soon.
     if (full) ::poll(&entry, 1, std::min(milliseconds_until(deadline), 100));
     if (reason == ETOOMANYREFS) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-Received receive_packet(int socket, void* packet, std::size_t bytes, Rank ranks, Pair* pair) {
-  Envelope envelope(packet, bytes);
-  msghdr& message = envelope.message;
+Received receive_packet(int socket, void* packet, std::size_t bytes, Rank ranks,
+                        RankDescriptors* descriptors) {
+  Packet incoming(packet, bytes);
+  msghdr& message = incoming.message;
   ssize_t received = 0;
   do {
     received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (received < 0 && errno == EINTR);
   if (received < 0 && errno == EAGAIN) return Received::nothing;
   if (received < 0) return Received::gone;
-  std::vector<Descriptor> descriptors = descriptors_in(message);
+  std::vector<Descriptor> found = descriptors_in(message);
   if (received != static_cast<ssize_t>(bytes) || (message.msg_flags & MSG_TRUNC) != 0) return Received::gone;
-  if (pair == nullptr) return descriptors.empty() ? Received::packet : Received::gone;
-  // The system drops what this process may not open.
-  if ((message.msg_flags & MSG_CTRUNC) != 0 && descriptors.size() < kDescriptors)
-    throw Error("cannot take the others' shared memory: " + open_failure(EMFILE, ranks));
-  if (descriptors.size() != kDescriptors) return Received::gone;
-  *pair = {std::move(descriptors[0]), std::move(descriptors[1])};
+  if (descriptors == nullptr) return found.empty() ? Received::packet : Received::gone;
+  // The system drops descriptors that this process may not open.
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && found.size() < kDescriptors)
+    throw Error("cannot open the shared memory of the other ranks: " + open_failure(EMFILE, ranks));
+  if (found.size() != kDescriptors) return Received::gone;
+  *descriptors = {std::move(found[0]), std::move(found[1])};
   return Received::packet;
 }
 
@@ -148,4 +149,4 @@ bool wait_readable(const std::vector<int>& sockets, RendezvousClock::time_point 
   }
 }
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

@@ -5,28 +5,29 @@
 
 #include "starling/fabric/local/layout.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 namespace {
 
-constexpr std::uint64_t kGrowth = std::uint64_t{1} << 20;  // memory is reserved in steps of at least this
+constexpr std::uint64_t kGrowth = std::uint64_t{1}
+                                  << 20;  // memory is reserved in steps of at least this size
 
 }  // namespace
 
-// The index of the stack for pieces of this size, or -1.
-int Heap::stack_of(std::uint64_t bytes) {
+// The index of the free list for pieces of this size, or -1.
+int Heap::free_list_of(std::uint64_t bytes) {
   if (bytes > (std::uint64_t{1} << kLargest)) return -1;
   if (bytes <= (std::uint64_t{1} << kSmallest)) return 0;
   return static_cast<int>(std::bit_width(bytes - 1)) - kSmallest;
 }
 
 std::uint64_t Heap::rounded(std::uint64_t bytes) {
-  const int stack = stack_of(bytes);
-  return stack >= 0 ? std::uint64_t{1} << (stack + kSmallest) : aligned(bytes);
+  const int list = free_list_of(bytes);
+  return list >= 0 ? std::uint64_t{1} << (list + kSmallest) : aligned(bytes);
 }
 
 bool Heap::has_small(std::uint64_t bytes) const {
-  const int stack = stack_of(bytes);
-  return stack >= 0 && !small_[static_cast<std::size_t>(stack)].empty();
+  const int list = free_list_of(bytes);
+  return list >= 0 && !small_[static_cast<std::size_t>(list)].empty();
 }
 
 std::uint64_t Heap::allocate(std::uint64_t bytes, bool may_grow) {
@@ -34,9 +35,9 @@ std::uint64_t Heap::allocate(std::uint64_t bytes, bool may_grow) {
   if (used_ + size > limit_) return 0;
   std::uint64_t offset = 0;
   if (has_small(bytes)) {
-    auto& stack = small_[static_cast<std::size_t>(stack_of(bytes))];
-    offset = stack.back();
-    stack.pop_back();
+    auto& list = small_[static_cast<std::size_t>(free_list_of(bytes))];
+    offset = list.back();
+    list.pop_back();
   } else {
     offset = carve(size, may_grow);
     if (offset == 0) return 0;
@@ -66,8 +67,8 @@ std::uint64_t Heap::carve(std::uint64_t size, bool may_grow) {
 void Heap::free(std::uint64_t offset, std::uint64_t bytes) {
   std::uint64_t size = rounded(bytes);
   used_ -= size;
-  if (const int stack = stack_of(bytes); stack >= 0) {
-    small_[static_cast<std::size_t>(stack)].push_back(offset);
+  if (const int list = free_list_of(bytes); list >= 0) {
+    small_[static_cast<std::size_t>(list)].push_back(offset);
     return;
   }
   std::uint64_t start = offset;
@@ -85,7 +86,7 @@ void Heap::free(std::uint64_t offset, std::uint64_t bytes) {
     }
   }
   if (start + size == end_) {
-    end_ = start;  // the last piece goes back to what was never handed out
+    end_ = start;  // the last piece shrinks the used range
   } else {
     add_free(start, size);
   }
@@ -106,4 +107,4 @@ void Heap::remove_free(std::map<std::uint64_t, std::uint64_t>::iterator piece) {
   free_.erase(piece);
 }
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

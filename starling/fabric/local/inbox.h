@@ -8,35 +8,38 @@
 #include "starling/fabric/local/board.h"
 #include "starling/fabric/local/layout.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 
-/// The receiving side of a rank: how far it has read each sender's list. Thread-safe.
+/// The receiving side of a rank: its read position in each sender's message list. Owned by the local fabric.
+/// Thread-safe.
 class Inbox final : public Arrival::Owner {
  public:
-  /// `ours` is false in a forked child, whose copies are not its own.
+  /// `ours` returns false in a forked child, which must not release its parent's messages.
   Inbox(Rank rank, const Regions& regions, std::function<bool()> ours);
 
   std::optional<Arrival> poll(Rank source);
-  /// Whether there is something to poll. Two loads.
+  /// Whether a message can be polled. Costs two loads. The load of the payload offset is sequentially
+  /// consistent because sleep() relies on its order after the increment of `sleepers`.
   bool waiting(Rank source) const {
-    return place(source).head.load(std::memory_order_acquire)->load(std::memory_order_seq_cst) != 0;
+    return position(source).head.load(std::memory_order_acquire)->load(std::memory_order_seq_cst) != 0;
   }
 
  private:
-  /// How far a sender's list was read.
-  struct alignas(64) Place {
-    std::atomic<const std::atomic<std::uint64_t>*> head{nullptr};  // what changes when the next one comes
+  /// The read position in one sender's list.
+  struct alignas(64) ReadPosition {
+    std::atomic<const std::atomic<std::uint64_t>*> head{
+        nullptr};  // becomes non-zero when the next message is posted
     Chunk* chunk = nullptr;
     std::size_t next = 0;
   };
 
   void done_with(void* handle) noexcept override;
-  Place& place(Rank source) const { return places_[static_cast<std::size_t>(source)]; }
+  ReadPosition& position(Rank source) const { return positions_[static_cast<std::size_t>(source)]; }
 
   const Regions& regions_;
   std::function<bool()> ours_;
   std::mutex mutex_;
-  std::unique_ptr<Place[]> places_;
+  std::unique_ptr<ReadPosition[]> positions_;
 };
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

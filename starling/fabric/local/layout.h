@@ -8,31 +8,31 @@
 #include "starling/fabric/board.h"
 #include "starling/fabric/message.h"
 
-// What lies in a rank's shared region. Only its owner allocates there; others read, and write the atomics.
-// Memory that was just reserved is zero: zero means "nothing yet" everywhere.
+// The layout of a rank's shared region. Only its owner allocates there; other ranks read, and write atomics
+// only. Newly reserved memory is zero, so that zero means "nothing yet" everywhere.
 
-namespace starling::local {
+namespace starling::fabric::local {
 
-/// One message to one destination: the cache line on which its reader spins.
-struct Entry {
-  std::atomic<std::uint64_t> payload{0};  // its offset in the sender's region; the store that makes it exist
+/// One message to one destination: the cache line on which the reader spins.
+struct MessageSlot {
+  std::atomic<std::uint64_t> payload{0};  // offset in the sender's region; storing it publishes the message
   MessageHeader header;
 };
-static_assert(sizeof(Entry) == 64);
+static_assert(sizeof(MessageSlot) == 64);
 
-inline constexpr std::size_t kEntries = 16;
+inline constexpr std::size_t kSlots = 16;
 
-/// A piece of the list of messages from one rank to another. The reader alone writes the last line, and the
-/// writer looks at it only when it wants memory back.
+/// A piece of the message list from one rank to another. Only the reader writes the last cache line, and the
+/// sender reads that line only when it reclaims memory.
 struct alignas(64) Chunk {
-  std::array<Entry, kEntries + 1> entries;  // the last one's payload is the offset of the next chunk
-  std::array<std::atomic<std::uint8_t>, kEntries> released{};  // the reader has done with the payload
-  std::atomic<std::uint8_t> passed{0};                         // the reader has moved on to the next chunk
+  std::array<MessageSlot, kSlots + 1> slots;  // the last slot's payload is the offset of the next chunk
+  std::array<std::atomic<std::uint8_t>, kSlots> released{};  // by the reader: payload may be reused
+  std::atomic<std::uint8_t> passed{0};  // by the reader: it has moved on to the next chunk
 };
 
 enum class Presence : std::uint32_t { absent, present, left };
 
-/// How far a rank is in one of its flocks. Only that rank writes it.
+/// The step that a rank has started in one of its flocks. Only that rank writes it.
 struct Announcement {
   std::atomic<std::uint64_t> flock{0};
   std::atomic<std::int64_t> step{0};  // + 1
@@ -40,30 +40,30 @@ struct Announcement {
 
 inline constexpr std::size_t kAnnouncements = 64;
 
-/// The beginning of a region; one Chunk per destination follows, then, at rank 0, the register.
-struct Control {  // NOLINT(clang-analyzer-optin.performance.Padding): a line for each reader
+/// The beginning of a region; one Chunk per destination follows, then, at rank 0, the table of agreements.
+struct Control {  // NOLINT(clang-analyzer-optin.performance.Padding): one line per reader
   std::atomic<Presence> presence{Presence::absent};
 
-  // Who posts to this rank looks here whether it sleeps.
+  // A sender checks these after posting, to wake this rank if it sleeps.
   alignas(64) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> bell{0};  // a futex
 
-  // Notes of this rank for others.
-  alignas(64) std::array<Announcement, kAnnouncements> announced{};  // the first is that of all ranks
-  std::atomic<std::int64_t> announced_elsewhere{0};  // the highest of the flocks that have no place here
+  // The status of this rank, for the others.
+  alignas(64) std::array<Announcement, kAnnouncements> announced{};  // [0]: the flock of all ranks
+  std::atomic<std::int64_t> highest_without_slot{0};                 // highest step of flocks without a slot
   alignas(64) std::atomic<std::uint64_t> posted_name{0};
   std::atomic<std::int64_t> posted_step{0};
-  alignas(64) std::atomic<std::uint64_t> waiting_version{0};  // odd while the words are being written
-  std::array<std::atomic<std::uint64_t>, sizeof(Waiting) / 8> waiting{};
+  alignas(64) std::atomic<std::uint64_t> waiting_version{0};  // a seqlock: odd during a write
+  std::array<std::atomic<std::uint64_t>, sizeof(WaitStatus) / 8> waiting{};
 };
 
-/// One register of the table that everybody agrees in.
-struct Register {
+/// One entry of the table of agreements, a hash table with open addressing.
+struct AgreementSlot {
   std::atomic<std::uint64_t> key{0};
   std::atomic<std::int64_t> value{0};  // + 1
 };
 
-inline constexpr std::size_t kRegisters = std::size_t{1} << 14;
+inline constexpr std::size_t kAgreementSlots = std::size_t{1} << 14;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
                   std::atomic<std::uint32_t>::is_always_lock_free,
@@ -75,11 +75,12 @@ constexpr std::uint64_t aligned(std::uint64_t offset, std::uint64_t to = 64) {
 constexpr std::uint64_t chunk_offset(Rank destination) {
   return aligned(sizeof(Control)) + static_cast<std::uint64_t>(destination) * sizeof(Chunk);
 }
-constexpr std::uint64_t registers_offset(Rank size) {
+constexpr std::uint64_t agreement_slots_offset(Rank size) {
   return aligned(chunk_offset(size), 4096);
 }
 constexpr std::uint64_t heap_offset(Rank rank, Rank size) {
-  return registers_offset(size) + (rank == 0 ? aligned(kRegisters * sizeof(Register), 4096) : 0);
+  return agreement_slots_offset(size) +
+         (rank == 0 ? aligned(kAgreementSlots * sizeof(AgreementSlot), 4096) : 0);
 }
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

@@ -9,12 +9,12 @@
 #include "starling/base/error.h"
 #include "starling/fabric/local/region.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 namespace {
 
 using Resource = __rlimit_resource_t;
 
-// Nothing where there is no limit.
+// Empty if unlimited.
 std::optional<std::uint64_t> limit_of(Resource resource) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
@@ -39,7 +39,7 @@ void check_memory_limits(Rank ranks) {
 
 std::string open_failure(int reason, Rank ranks) {
   if (reason != EMFILE) return std::strerror(reason);
-  // Rank 0 has a socket, a region and a process of every rank open at once.
+  // Rank 0 has a socket, a region and a pidfd of every rank open at once.
   constexpr int kEach = 3;
   const auto limit = limit_of(RLIMIT_NOFILE);
   return fmt::format(
@@ -48,4 +48,4 @@ std::string open_failure(int reason, Rank ranks) {
       limit ? std::to_string(*limit) : "not set", ranks, kEach * ranks + 1);
 }
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

@@ -12,18 +12,18 @@
 #include "starling/fabric/local/inbox.h"
 #include "starling/fabric/local/limits.h"
 #include "starling/fabric/local/outbox.h"
-#include "starling/fabric/local/peers.h"
+#include "starling/fabric/local/peer_processes.h"
 #include "starling/fabric/local/rendezvous.h"
 
-namespace starling {
+namespace starling::fabric {
 namespace local {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLongestSleep{50};  // deaths ring no bell: look for them this often
-constexpr std::chrono::microseconds kSpin{200};   // with a core for every rank: waking up takes half of this
-constexpr std::chrono::microseconds kYield{100};  // with fewer: somebody else has work for this core
+constexpr std::chrono::milliseconds kLongestSleep{50};  // a death wakes no sleeper: check this often
+constexpr std::chrono::microseconds kSpin{200};   // if every rank has a core: waking up takes half of this
+constexpr std::chrono::microseconds kYield{100};  // with fewer cores: another rank has work for this core
 constexpr int kSpins = 64;
 constexpr int kYields = 4;
 
@@ -40,7 +40,7 @@ void relax() {
 #endif
 }
 
-/// A region of one's own, initialised before others see it.
+// Creates a region and initialises it, before other ranks see it.
 std::shared_ptr<Region> make_region(Rank rank, Rank size) {
   auto region = std::make_shared<Region>(Region::create(fmt::format("starling-{}", rank)));
   region->reserve(heap_offset(rank, size));
@@ -50,13 +50,14 @@ std::shared_ptr<Region> make_region(Rank rank, Rank size) {
   return region;
 }
 
+/// The fabric of one rank over shared memory. Thread-safe.
 class LocalFabric final : public Fabric {
  public:
-  LocalFabric(Rank rank, Regions regions, Peers peers, const LocalOptions& options)
+  LocalFabric(Rank rank, Regions regions, PeerProcesses peers, const LocalOptions& options)
       : rank_(rank),
         size_(static_cast<Rank>(regions.size())),
         regions_(std::move(regions)),
-        peers_(std::move(peers)),
+        processes_(std::move(peers)),
         board_(rank, regions_),
         outbox_(rank, size_, *regions_[static_cast<std::size_t>(rank)], options.memory_limit,
                 [this](Rank peer) { return alive(peer); }),
@@ -67,7 +68,7 @@ class LocalFabric final : public Fabric {
   }
 
   ~LocalFabric() override {
-    if (forks_so_far() != forks_) return;  // a forked child takes nobody's leave
+    if (forks_so_far() != forks_) return;  // a forked child must not say that its parent leaves
     control(rank_).presence.store(Presence::left, std::memory_order_release);
     for (Rank r = 0; r < size_; ++r) wake(r);
   }
@@ -94,10 +95,10 @@ class LocalFabric final : public Fabric {
 
   std::optional<Arrival> poll(Rank source) override {
     if (!inbox_.waiting(source)) return std::nullopt;
-    check_process();  // before anything shared is written
+    check_process();  // before any shared memory is written
     auto arrival = inbox_.poll(source);
     if (!arrival) return arrival;
-    nudge();  // another thread may sleep for what this one took
+    nudge();  // another thread may be sleeping until this message arrives
     return arrival;
   }
 
@@ -108,15 +109,15 @@ class LocalFabric final : public Fabric {
 
   Rank ranks_per_host() const override { return size_; }
 
-  std::uint32_t ticket() const override { return polled_.load(std::memory_order_seq_cst); }
+  std::uint32_t wake_count() const override { return polled_.load(std::memory_order_seq_cst); }
 
-  void sleep(std::uint32_t ticket, std::span<const Rank> sources, Deadline deadline) override {
+  void sleep(std::uint32_t wake_count, std::span<const Rank> sources, Deadline deadline) override {
     check_process();
     const auto news = [&] {
       return std::any_of(sources.begin(), sources.end(), [&](Rank r) { return inbox_.waiting(r); }) ||
-             polled_.load(std::memory_order_seq_cst) != ticket;
+             polled_.load(std::memory_order_seq_cst) != wake_count;
     };
-    // The clock is looked at only when it takes longer.
+    // Reads the clock only after the first spins have failed.
     Deadline awake_until{};
     do {
       for (int i = 0; i < (enough_cores_ ? kSpins : kYields); ++i) {
@@ -133,8 +134,8 @@ class LocalFabric final : public Fabric {
     } while (true);
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
     if (left.count() <= 0) return;
-    // Who posts looks at `sleepers` after its message is there, we look for messages after `sleepers`: one of
-    // the two sees the other.
+    // A sender reads `sleepers` after publishing its message; we look for messages after incrementing
+    // `sleepers`. All four accesses are sequentially consistent, so that at least one side sees the other.
     Control& own = control(rank_);
     own.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t bell = own.bell.load(std::memory_order_seq_cst);
@@ -150,17 +151,17 @@ class LocalFabric final : public Fabric {
   void withdraw(std::uint64_t memory, std::size_t bytes) override { outbox_.withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override {
     if (!Region::contains(memory, 1))
-      refuse_memory_of(rank, fmt::format("what it exposed at {} is outside", memory));
+      refuse_memory_of(rank, fmt::format("its exposed memory at offset {} is outside the region", memory));
     return regions_[static_cast<std::size_t>(rank)]->at(memory);
   }
 
-  void give_way() override {
+  void yield_cpu() override {
     if (!enough_cores_) sched_yield();
   }
 
   bool alive(Rank peer) const override {
-    return peer == rank_ ||
-           (control(peer).presence.load(std::memory_order_acquire) != Presence::left && !peers_.dead(peer));
+    return peer == rank_ || (control(peer).presence.load(std::memory_order_acquire) != Presence::left &&
+                             !processes_.dead(peer));
   }
 
  private:
@@ -182,13 +183,13 @@ class LocalFabric final : public Fabric {
   void check_process() const {
     if (forks_so_far() != forks_)
       throw Error(fmt::format(
-          "rank {} was joined by this process's parent; a forked child cannot speak for it", rank_));
+          "rank {} belongs to the parent of this process; a forked child cannot use its fabric", rank_));
   }
 
   Rank rank_;
   Rank size_;
   Regions regions_;
-  Peers peers_;
+  PeerProcesses processes_;
   LocalBoard board_;
   Outbox outbox_;
   Inbox inbox_;
@@ -207,22 +208,22 @@ std::shared_ptr<Fabric> join_local(const std::string& job, Rank rank, Rank size,
   const auto left_region = [size](Rank absent) {
     const auto region = local::make_region(absent, size);
     region->as<local::Control>(0)->presence.store(local::Presence::left, std::memory_order_release);
-    return local::Descriptor(dup(region->descriptor()));
+    return Descriptor(dup(region->descriptor()));
   };
-  local::Meeting meeting =
-      local::meet(job, rank, size, own->descriptor(), options.join_timeout, {options.exited, left_region});
+  local::RendezvousResult peers = local::run_rendezvous(job, rank, size, own->descriptor(),
+                                                        options.join_timeout, {options.exited, left_region});
   local::Regions regions;
-  regions.reserve(meeting.regions.size());
-  for (std::size_t r = 0; r < meeting.regions.size(); ++r) {
+  regions.reserve(peers.regions.size());
+  for (std::size_t r = 0; r < peers.regions.size(); ++r) {
     if (static_cast<Rank>(r) == rank) {
-      meeting.processes[r] = local::Descriptor();
+      peers.processes[r] = Descriptor();
       regions.push_back(own);
     } else {
-      regions.push_back(std::make_shared<local::Region>(local::Region::adopt(std::move(meeting.regions[r]))));
+      regions.push_back(std::make_shared<local::Region>(local::Region::adopt(std::move(peers.regions[r]))));
     }
   }
   return std::make_shared<local::LocalFabric>(rank, std::move(regions),
-                                              local::Peers(std::move(meeting.processes)), options);
+                                              local::PeerProcesses(std::move(peers.processes)), options);
 }
 
 std::vector<std::shared_ptr<Fabric>> local_threads(Rank size, const LocalOptions& options) {
@@ -233,8 +234,8 @@ std::vector<std::shared_ptr<Fabric>> local_threads(Rank size, const LocalOptions
   std::vector<std::shared_ptr<Fabric>> fabrics;
   for (Rank r = 0; r < size; ++r)
     fabrics.push_back(std::make_shared<local::LocalFabric>(
-        r, regions, local::Peers(std::vector<local::Descriptor>(static_cast<std::size_t>(size))), options));
+        r, regions, local::PeerProcesses(std::vector<Descriptor>(static_cast<std::size_t>(size))), options));
   return fabrics;
 }
 
-}  // namespace starling
+}  // namespace starling::fabric

@@ -11,26 +11,26 @@
 #include "starling/fabric/local/heap.h"
 #include "starling/fabric/local/layout.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 
-/// The sending side of a rank: memory for messages in its own region, and the lists of entries that other
-/// ranks read. Thread-safe.
+/// The sending side of a rank: memory for messages in its own region, and one message list per destination,
+/// which the destination reads. Owned by the local fabric. Thread-safe.
 class Outbox final : public Outgoing::Owner {
  public:
-  /// `alive` is asked only when memory is short.
+  /// `alive` is called only when memory is short.
   Outbox(Rank rank, Rank size, Region& region, std::uint64_t limit, std::function<bool(Rank)> alive);
 
   Outgoing reserve(std::size_t bytes);
-  /// Zeroed memory that is no message.
+  /// Allocates zeroed memory that is not a message, see Fabric::expose.
   std::uint64_t expose(std::size_t bytes);
   void withdraw(std::uint64_t memory, std::size_t bytes);
-  /// False when the destination is known to be dead and nothing was sent.
+  /// False if the destination is known to be dead; then nothing was sent.
   bool post(const OutgoingRange& range, const MessageHeader& header, Rank to);
-  /// Whether `to` holds more than so many bytes.
+  /// Whether `to` holds more than `bytes` unreleased.
   bool backlogged(Rank to, std::uint64_t bytes);
 
  private:
-  /// A destination's right to a range of a payload, until it says that it has done with it.
+  /// A destination's claim to a range of a payload, until it sets the flag `released`.
   struct Claim {
     const std::atomic<std::uint8_t>* released;
     Rank to;
@@ -44,20 +44,20 @@ class Outbox final : public Outgoing::Owner {
     std::vector<Claim> claims;
   };
   /// The list of messages to one destination.
-  struct Line {
+  struct Destination {
     Chunk* tail = nullptr;
-    std::size_t next = 0;      // free entry of the tail
-    std::uint64_t unread = 0;  // bytes that it had claims to when somebody looked last
-    std::deque<Chunk*> older;  // reused once their reader has passed them and released every payload
+    std::size_t next = 0;      // free slot of the tail
+    std::uint64_t unread = 0;  // bytes that it had claims to at the last reclaim()
+    std::deque<Chunk*> older;  // reused once the reader has passed them and released every payload
     bool dead = false;
   };
 
   void give_back(void* handle) noexcept override;
   std::uint64_t allocate(std::size_t bytes);
-  Chunk* fresh_chunk(Line& line);
+  Chunk* fresh_chunk(Destination& destination);
   bool reclaim_slot(Slot& slot);
   void reclaim();
-  void bury_the_dead();
+  void release_dead_claims();
   void free_slot(Slot* slot);
   std::string full_message(std::size_t bytes) const;
 
@@ -66,11 +66,11 @@ class Outbox final : public Outgoing::Owner {
   std::function<bool(Rank)> alive_;
   std::mutex mutex_;
   Heap heap_;
-  std::vector<Line> lines_;
-  std::vector<std::unique_ptr<Slot>> slots_;  // all that were ever made
+  std::vector<Destination> destinations_;
+  std::vector<std::unique_ptr<Slot>> slots_;  // owns every slot ever made
   std::vector<Slot*> idle_;
   std::vector<Slot*> sent_;  // with claims
-  std::size_t look_at_;      // so many sent: time to see which have come back
+  std::size_t reclaim_at_;   // reclaim() when this many slots are sent
 };
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

@@ -13,10 +13,10 @@
 #include "starling/base/error.h"
 #include "starling/fabric/local/limits.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 namespace {
 
-// Nobody may change a region's size: the end of the file is the end of what can be read.
+// No process may change a region's size: reading beyond the end of a file raises SIGBUS.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::byte* map(int descriptor) {
@@ -33,7 +33,7 @@ std::byte* map(int descriptor) {
 Region Region::create(const std::string& label) {
   check_memory_limits(1);
   Descriptor descriptor(memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!descriptor) throw Error(fmt::format("cannot make a shared region: {}", open_failure(errno, 1)));
+  if (!descriptor) throw Error(fmt::format("cannot create a shared region: {}", open_failure(errno, 1)));
   if (ftruncate(descriptor.get(), static_cast<off_t>(kSpan)) != 0)
     throw Error(fmt::format("cannot size a shared region: {}", std::strerror(errno)));
   if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0)
@@ -47,7 +47,7 @@ Region Region::adopt(Descriptor descriptor) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (fstat(descriptor.get(), &status) != 0 || status.st_size != static_cast<off_t>(kSpan) || seals < 0 ||
       (seals & F_SEAL_SHRINK) == 0)
-    throw Error("what came as a shared region is none of this version's");
+    throw Error("a peer sent a file descriptor that is not a shared region of this version of Starling");
   return {Descriptor(), map(descriptor.get())};  // the mapping stays
 }
 
@@ -76,7 +76,8 @@ void Region::reserve(std::uint64_t bytes) {
   if (bytes <= reserved_) return;
   if (bytes > kSpan)
     throw Error(fmt::format("a shared region cannot grow to {} bytes; the limit is {}", bytes, kSpan));
-  // Little by little, so that signals, which undo what they interrupt, cannot keep it from getting anywhere.
+  // In small steps: a signal undoes the interrupted step only, so that frequent signals cannot prevent
+  // progress.
   constexpr std::uint64_t kStep = std::uint64_t{32} << 20;
   while (reserved_ < bytes) {
     const std::uint64_t now = std::min(bytes - reserved_, kStep);
@@ -90,4 +91,4 @@ void Region::reserve(std::uint64_t bytes) {
   }
 }
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

@@ -4,21 +4,22 @@
 #include <cstdint>
 #include <string>
 
+#include "starling/base/os/descriptor.h"
 #include "starling/base/types.h"
-#include "starling/fabric/local/descriptor.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 
-/// A memfd mapped into this process: nothing to clean up after SIGKILL, no limit of /dev/shm.
+/// Shared memory of one rank: a memfd mapped into this process. It needs no cleanup after SIGKILL and does
+/// not count against the size of /dev/shm.
 class Region {
  public:
-  /// Address space per region; memory is used only as far as it was reserved.
+  /// Address space per region; memory is used only as far as it is reserved.
   static constexpr std::uint64_t kSpan = std::uint64_t{1} << 36;
 
   /// A new region; throws Error with the system's reason.
   static Region create(const std::string& label);
-  /// A region that another process sent. Throws Error where it is none, or where its owner could shrink it:
-  /// what lies behind its end cannot be read without SIGBUS.
+  /// Maps a region that another process sent. Throws Error if it is not a region, or if its owner could
+  /// shrink it, which would make reads raise SIGBUS.
   static Region adopt(Descriptor descriptor);
 
   Region() = default;
@@ -27,19 +28,21 @@ class Region {
   ~Region();
 
   int descriptor() const { return descriptor_.get(); }
-  /// Of an offset that this process has allocated.
+  /// The address of an offset.
   std::byte* at(std::uint64_t offset) const { return base_ + offset; }
   template <typename T>
   T* as(std::uint64_t offset) const {
     return reinterpret_cast<T*>(at(offset));
   }
 
-  /// Whether [offset, offset + bytes) lies inside: what another process wrote may be anything.
+  /// Whether [offset, offset + bytes) is inside the region; check this for every offset that another process
+  /// wrote.
   static constexpr bool contains(std::uint64_t offset, std::uint64_t bytes) {
     return offset <= kSpan && bytes <= kSpan - offset;
   }
 
-  /// Makes sure that [0, bytes) has memory behind it: a full machine is an Error here and not a SIGBUS later.
+  /// Reserves memory for [0, bytes). Throws Error if the machine has none left, which would otherwise be a
+  /// SIGBUS at the first access.
   void reserve(std::uint64_t bytes);
   std::uint64_t reserved() const { return reserved_; }
 
@@ -51,7 +54,7 @@ class Region {
   std::uint64_t reserved_ = 0;
 };
 
-/// Throws Error: what `rank` wrote into shared memory cannot be. `what` says which, after its name.
+/// Throws Error: `rank` wrote an impossible value into its shared memory; `what` describes it.
 [[noreturn]] void refuse_memory_of(Rank rank, const std::string& what);
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

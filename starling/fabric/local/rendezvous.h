@@ -5,33 +5,33 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/os/descriptor.h"
 #include "starling/base/types.h"
-#include "starling/fabric/local/descriptor.h"
 
-namespace starling::local {
+namespace starling::fabric::local {
 
-/// What everybody has after the rendezvous, by rank.
-struct Meeting {
+/// What every rank has after the rendezvous, by rank.
+struct RendezvousResult {
   std::vector<Descriptor> regions;
   std::vector<Descriptor> processes;  // pidfds
 };
 
-/// What a rank does about others that never come.
-struct Absence {
-  std::function<bool(Rank)> exited;           // whether a rank has; unset: nobody knows
-  std::function<Descriptor(Rank)> region_of;  // a region for it, as it would have left it
+/// How to treat ranks that exit before they join.
+struct AbsentRanks {
+  std::function<bool(Rank)> exited;           // whether a rank has exited; unset: not known
+  std::function<Descriptor(Rank)> region_of;  // makes a region in the state in which a rank leaves it
 };
 
-/// Every rank brings its region and its pidfd to rank 0 over an abstract socket and gets those of all ranks.
-/// Descriptors move only between processes of the same user that have proved to each other that they know
-/// `job`, whose hash is the socket's name: another user who guesses the name, or takes it first, gets
-/// nothing. Throws Error that names the ranks that are missing, after the timeout, or who holds the name.
-/// Ranks that have exited are not waited for: the lowest of the others takes the place of rank 0, and gives
-/// everybody a region for those that have exited.
-Meeting meet(const std::string& job, Rank rank, Rank size, int region, std::chrono::milliseconds timeout,
-             const Absence& absence = {});
+/// Every rank sends its region and its pidfd to the coordinator (rank 0) over an abstract socket and receives
+/// those of all ranks. Descriptors move only between processes of the same user that have proved to each
+/// other that they know `job`; the socket's name is a hash of it. Another user who guesses the name, or binds
+/// it first, gets nothing. Throws Error after the timeout, naming the missing ranks or the process that holds
+/// the name. Ranks that have exited are not waited for: the lowest remaining rank becomes the coordinator and
+/// provides regions in place of theirs.
+RendezvousResult run_rendezvous(const std::string& job, Rank rank, Rank size, int region,
+                                std::chrono::milliseconds timeout, const AbsentRanks& absent = {});
 
-/// The name of the socket, without the leading zero byte.
+/// The name of the abstract socket, without the leading zero byte.
 std::string rendezvous_name(const std::string& job);
 
-}  // namespace starling::local
+}  // namespace starling::fabric::local

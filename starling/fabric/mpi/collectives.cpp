@@ -12,10 +12,10 @@
 
 #include "starling/fabric/mpi/engine.h"
 
-namespace starling::mpi_engine {
+namespace starling::fabric::mpi_engine {
 namespace {
 
-constexpr std::size_t kMostElements = std::size_t{1} << 28;  // elements: MPI counts in ints
+constexpr std::size_t kMostElements = std::size_t{1} << 28;  // per call: MPI counts in ints
 constexpr std::chrono::seconds kStopTimeout{5};
 
 struct Known {
@@ -52,7 +52,7 @@ struct MpiCollectives::State {
                         static_cast<int>(std::min(kMostElements, sum.count - at)), sum.type, MPI_SUM, comm);
       if (code == MPI_SUCCESS) continue;
       const std::string text =
-          fmt::format("starling: MPI_Allreduce: {}; MPI cannot go on and ends the job\n", error_text(code));
+          fmt::format("starling: MPI_Allreduce failed: {}; aborting the job\n", error_text(code));
       static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
       MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -70,7 +70,7 @@ struct MpiCollectives::State {
       if (!stopping)
         sum.done();
       else
-        new Sum(std::move(sum));  // NOLINT: what it holds belongs to a fabric that may be gone
+        new Sum(std::move(sum));  // NOLINT: leaked, since its callback refers to a fabric that may be gone
     }
     ended = true;
     changed.notify_all();
@@ -83,7 +83,7 @@ struct MpiCollectives::State {
   std::map<std::uint64_t, Sum> waiting;
   std::uint64_t next = 0;
   bool stopping = false;
-  bool ended = true;  // the thread, or it has not begun
+  bool ended = true;  // the thread has ended or not started
 };
 
 MpiCollectives::MpiCollectives(MPI_Comm comm) : state_(std::make_shared<State>(comm)) {}
@@ -121,4 +121,4 @@ void MpiCollectives::stop() {
   state_->changed.wait_for(lock, kStopTimeout, [&] { return state_->ended; });
 }
 
-}  // namespace starling::mpi_engine
+}  // namespace starling::fabric::mpi_engine

@@ -5,10 +5,10 @@
 
 #include "starling/fabric/collectives.h"
 
-namespace starling::mpi_engine {
+namespace starling::fabric::mpi_engine {
 
-/// MPI_Allreduce on a thread of its own, which starts with the first sum: in Open MPI, those that do not
-/// block take twice as long. Messages between two ranks of the communicator do not disturb it.
+/// MPI_Allreduce on a thread of its own, which starts with the first sum; Open MPI's nonblocking all-reduce
+/// takes twice as long. Point-to-point messages of the same communicator do not interfere. Thread-safe.
 class MpiCollectives final : public Collectives {
  public:
   explicit MpiCollectives(MPI_Comm comm);
@@ -18,7 +18,7 @@ class MpiCollectives final : public Collectives {
   std::uint64_t take_number() override;
   void sum(std::uint64_t number, DType dtype, void* data, std::size_t count,
            std::function<void()> done) override;
-  /// A sum that others never join is left to itself.
+  /// Abandons a sum that other ranks never join.
   void stop();
 
  private:
@@ -26,4 +26,4 @@ class MpiCollectives final : public Collectives {
   const std::shared_ptr<State> state_;
 };
 
-}  // namespace starling::mpi_engine
+}  // namespace starling::fabric::mpi_engine

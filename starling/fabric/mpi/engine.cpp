@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/forks.h"
 
-namespace starling::mpi_engine {
+namespace starling::fabric::mpi_engine {
 namespace {
 
-// Open MPI loads parts of its own, which look for its symbols among those that everybody sees.
+// Open MPI loads plugins, which need its symbols in the global scope.
 void show_symbols() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &info) != 0 && info.dli_fname != nullptr)
@@ -20,26 +21,26 @@ void show_symbols() {
 
 // STARLING_MPI_THREADS, for a library that is slow or wrong with several threads.
 int wanted_level() {
-  const char* text = std::getenv("STARLING_MPI_THREADS");
-  if (text == nullptr || std::string(text) == "multiple") return MPI_THREAD_MULTIPLE;
-  if (std::string(text) == "serialized") return MPI_THREAD_SERIALIZED;
+  const std::string text = environment::kMpiThreads.text();
+  if (text.empty() || text == "multiple") return MPI_THREAD_MULTIPLE;
+  if (text == "serialized") return MPI_THREAD_SERIALIZED;
   throw InvalidArgument(fmt::format("STARLING_MPI_THREADS is '{}'; valid are: multiple, serialized", text));
 }
 
 }  // namespace
 
 Engine& Engine::get() {
-  static Engine* engine = new Engine;  // at_exit may come after everything else
+  static Engine* engine = new Engine;  // never destroyed: at_exit may run last
   int ended = 0;
   MPI_Finalized(&ended);
-  if (ended != 0) throw Error("MPI was finalized in this process and cannot be started again");
+  if (ended != 0) throw Error("MPI was finalised in this process and cannot be initialised again");
   return *engine;
 }
 
 Engine::Engine() : forks_(forks_so_far()) {
   int ended = 0;
   MPI_Finalized(&ended);
-  if (ended != 0) return;  // get() says so
+  if (ended != 0) return;  // get() throws
   int started = 0;
   MPI_Initialized(&started);
   int level = MPI_THREAD_SINGLE;
@@ -52,25 +53,26 @@ Engine::Engine() : forks_(forks_so_far()) {
     started_here_ = true;
   }
   concurrent_ = level == MPI_THREAD_MULTIPLE;
-  // Nobody can take turns with a program that calls MPI by itself.
+  // call_lock() cannot serialise MPI calls of the program itself.
   if (!concurrent_ && (level != MPI_THREAD_SERIALIZED || !started_here_))
-    throw Error(started_here_
-                    ? "this MPI allows calls from one thread only; Starling needs a thread of its own"
-                    : "MPI was started for fewer threads than Starling needs; call MPI_Init_thread "
-                      "with MPI_THREAD_MULTIPLE, or leave it to Starling");
+    throw Error(
+        started_here_
+            ? "this MPI library supports calls from one thread only; Starling needs a thread of its own"
+            : "MPI was initialised with a thread level that is too low; call MPI_Init_thread "
+              "with MPI_THREAD_MULTIPLE, or let Starling initialise MPI");
   std::atexit(at_exit);
 }
 
-std::unique_lock<std::mutex> Engine::turn() {
-  return concurrent_ ? std::unique_lock<std::mutex>() : std::unique_lock(turn_);
+std::unique_lock<std::mutex> Engine::call_lock() {
+  return concurrent_ ? std::unique_lock<std::mutex>() : std::unique_lock(call_mutex_);
 }
 
-void Engine::add(User& user) {
+void Engine::add(EngineUser& user) {
   const std::lock_guard lock(users_mutex_);
   users_.insert(&user);
 }
 
-void Engine::remove(User& user) {
+void Engine::remove(EngineUser& user) {
   const std::lock_guard lock(users_mutex_);
   users_.erase(&user);
 }
@@ -82,9 +84,9 @@ void Engine::at_exit() {
 }
 
 void Engine::finish() {
-  if (forks_so_far() != forks_) return;  // the parent does
+  if (forks_so_far() != forks_) return;  // the parent finalises MPI
   const std::lock_guard lock(users_mutex_);
-  for (User* user : users_) user->depart();
+  for (EngineUser* user : users_) user->depart();
   if (started_here_) MPI_Finalize();
 }
 
@@ -108,11 +110,12 @@ void check(int code, const char* what) {
 }
 
 void end_job(Rank me, Rank lost, const std::string& why) {
-  const std::string text = fmt::format(
-      "starling: rank {}: lost rank {} ({}); MPI cannot go on without it and ends the job\n", me, lost, why);
+  const std::string text =
+      fmt::format("starling: rank {}: lost rank {} ({}); MPI cannot continue without it, aborting the job\n",
+                  me, lost, why);
   static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::abort();
 }
 
-}  // namespace starling::mpi_engine
+}  // namespace starling::fabric::mpi_engine

@@ -7,30 +7,31 @@
 
 #include "starling/base/types.h"
 
-// What of MPI there is once in a process.
+// The state of MPI in this process.
 
-namespace starling::mpi_engine {
+namespace starling::fabric::mpi_engine {
 
-/// Somebody who uses MPI until the process ends at the latest.
-class User {
+/// An object that uses MPI and must stop before the process ends.
+class EngineUser {
  public:
-  virtual ~User() = default;
-  /// The process ends: others hear of it, and MPI is used no more.
+  virtual ~EngineUser() = default;
+  /// The process ends: tells the peers and stops using MPI.
   virtual void depart() noexcept = 0;
 };
 
-/// MPI in this process: started by whoever comes first, and ended with the process by who started it.
+/// MPI in this process. The first user initialises it, unless the program has; Starling finalises it at exit
+/// only if it has initialised it. Thread-safe.
 class Engine {
  public:
-  /// Starts MPI where nobody has. Throws where it has been ended, or was started for fewer threads.
+  /// Initialises MPI if needed. Throws Error if it was finalised, or initialised with too low a thread level.
   static Engine& get();
 
-  /// Whether several threads may call MPI at once. Where not, each takes its turn.
+  /// Whether several threads may call MPI at once. If not, every call must hold call_lock().
   bool concurrent() const { return concurrent_; }
-  std::unique_lock<std::mutex> turn();
+  std::unique_lock<std::mutex> call_lock();
 
-  void add(User& user);
-  void remove(User& user);
+  void add(EngineUser& user);
+  void remove(EngineUser& user);
 
  private:
   Engine();
@@ -40,19 +41,19 @@ class Engine {
   bool concurrent_ = false;
   bool started_here_ = false;
   int forks_;
-  std::mutex turn_;
+  std::mutex call_mutex_;
   std::mutex users_mutex_;
-  std::set<User*> users_;
+  std::set<EngineUser*> users_;
 };
 
 /// Name and version of the library.
 std::string library_text();
 
-/// Throws Error unless MPI says that it went well.
+/// Throws Error unless `code` is MPI_SUCCESS.
 void check(int code, const char* what);
 std::string error_text(int code);
 
-/// MPI cannot go on without a rank: says so and ends the whole job.
+/// MPI cannot continue without a rank: prints why and aborts the whole job.
 [[noreturn]] void end_job(Rank me, Rank lost, const std::string& why);
 
-}  // namespace starling::mpi_engine
+}  // namespace starling::fabric::mpi_engine

@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/fabric/mpi/engine.h"
 
-namespace starling::mpi_engine {
+namespace starling::fabric::mpi_engine {
 namespace {
 
 using network::Frame;
@@ -14,13 +14,13 @@ using network::FrameKind;
 using network::Memory;
 using network::Slice;
 
-// Bytes to a peer on another host that MPI knows of at once. Two ranks that exchange blocks share a
-// connection, on which "there is room" for the other's waits behind ours: with all of a block on it, Open MPI
-// sends first one way, then the other.
+// Bytes to a peer on another host that are handed to MPI at once. Two ranks that exchange blocks share a
+// connection, on which MPI's control messages wait behind payloads: with a whole block queued, Open MPI would
+// send first in one direction, then in the other.
 constexpr std::size_t kWindow = std::size_t{2} << 20;
-constexpr std::size_t kPiece = std::size_t{256} << 20;  // bytes: MPI counts in ints
+constexpr std::size_t kPiece = std::size_t{256} << 20;  // bytes per call: MPI counts in ints
 
-// Ends what may never end by itself. Memory that MPI may still use is never given back.
+// Cancels a request that may never complete. Memory that MPI may still access is never freed.
 void abandon(MPI_Request request, const Memory& memory, bool receives) {
   static auto* kept = new std::vector<Memory>;
   static std::mutex mutex;
@@ -36,16 +36,17 @@ void abandon(MPI_Request request, const Memory& memory, bool receives) {
 
 }  // namespace
 
-Link::Link(MPI_Comm comm, Rank me, Rank peer, bool takes_turns, network::Traffic& traffic, Deliver deliver)
+Link::Link(MPI_Comm comm, Rank own_rank, Rank peer, bool scheduled, network::TrafficControl& traffic,
+           Deliver deliver)
     : comm_(comm),
-      me_(me),
+      own_rank_(own_rank),
       peer_(peer),
-      takes_turns_(takes_turns),
+      scheduled_(scheduled),
       traffic_(traffic),
       deliver_(std::move(deliver)) {}
 
 void Link::check(int code) const {
-  if (code != MPI_SUCCESS) end_job(me_, peer_, error_text(code));
+  if (code != MPI_SUCCESS) end_job(own_rank_, peer_, error_text(code));
 }
 
 void Link::start(network::Pool& pool) {
@@ -66,7 +67,7 @@ void Link::send(const Frame& frame, const Slice& payload, bool at_once) {
   const bool is_short = payload.bytes <= kShort;
   const std::size_t bytes = sizeof(Frame) + (is_short ? payload.bytes : 0);
   Sent first{{own_.take(bytes), 0, bytes}, true, frame.kind == FrameKind::leave};
-  if (!first.part.memory) throw Error("no memory left for a frame");
+  if (!first.part.memory) throw Error("no memory left to send a frame");
   std::memcpy(first.part.data(), &frame, sizeof(frame));
   if (is_short && payload.bytes > 0)
     std::memcpy(first.part.data() + sizeof(frame), payload.data(), payload.bytes);
@@ -74,7 +75,7 @@ void Link::send(const Frame& frame, const Slice& payload, bool at_once) {
     const std::lock_guard lock(mutex_);
     if (left_) return;
     sent_frames_.sent.push_back(std::move(first));
-    ++sent_frames_.allowed;
+    ++sent_frames_.released;
     for (std::size_t at = 0; !is_short && at < payload.bytes; at += kPiece) {
       const std::size_t piece = std::min(kPiece, payload.bytes - at);
       sent_payloads_.sent.push_back(
@@ -84,24 +85,25 @@ void Link::send(const Frame& frame, const Slice& payload, bool at_once) {
     if (at_once) issue(sent_frames_);
   }
   if (is_short) return;
-  if (takes_turns_)
-    traffic_.send(traffic_.out.add(peer_, frame));
+  if (scheduled_)
+    traffic_.outgoing_ready(peer_, frame);
   else
     send_held(1, at_once);
 }
 
 void Link::send_held(std::size_t payloads, bool at_once) {
   const std::lock_guard lock(mutex_);
-  for (Queue& queue = sent_payloads_; payloads > 0 && queue.allowed < queue.sent.size(); ++queue.allowed)
-    if (queue.sent[queue.allowed].last) --payloads;
+  for (Queue& queue = sent_payloads_; payloads > 0 && queue.released < queue.sent.size(); ++queue.released)
+    if (queue.sent[queue.released].last) --payloads;
   if (at_once && !left_) issue(sent_payloads_);
 }
 
 void Link::issue(Queue& queue) {
-  while (queue.issued < queue.allowed && (queue.bytes < kWindow || !takes_turns_)) {
+  while (queue.issued < queue.released && (queue.bytes < kWindow || !scheduled_)) {
     Sent& sent = queue.sent[queue.issued++];
     queue.bytes += sent.part.bytes;
-    const auto start = sent.synchronous ? MPI_Issend : MPI_Isend;  // the last one is known to be there
+    const auto start =
+        sent.synchronous ? MPI_Issend : MPI_Isend;  // synchronous: completes only when it was received
     check(start(sent.part.data(), static_cast<int>(sent.part.bytes), MPI_BYTE, peer_, queue.tag, comm_,
                 &sent.request));
   }
@@ -109,8 +111,8 @@ void Link::issue(Queue& queue) {
 
 void Link::leave() {
   left_ = true;
-  traffic_.send(traffic_.out.lost(peer_));
-  traffic_.receive(traffic_.in.lost(peer_));
+  traffic_.outgoing_lost(peer_);
+  traffic_.incoming_lost(peer_);
 }
 
 bool Link::acknowledged() const {
@@ -118,13 +120,13 @@ bool Link::acknowledged() const {
   return left_ || (sent_frames_.sent.empty() && sent_payloads_.sent.empty());
 }
 
-std::size_t Link::bytes_on_the_way() const {
+std::size_t Link::bytes_in_flight() const {
   const std::lock_guard lock(mutex_);
   return left_ ? 0 : bytes_sent_;
 }
 
 void Link::collect(MPI_Request* heads) {
-  place();
+  post_receives();
   heads[kFrame] = frames_[next_];
   heads[kPayload] = expected_.empty() || expected_.front().pieces.empty() ? MPI_REQUEST_NULL
                                                                           : expected_.front().pieces.front();
@@ -156,7 +158,7 @@ void Link::ended(Head head) {
       break;
     }
   }
-  if (payload_is_gone && takes_turns_) traffic_.send(traffic_.out.done(peer_));
+  if (payload_is_gone && scheduled_) traffic_.outgoing_done(peer_);
   deliver_ready();
 }
 
@@ -172,25 +174,25 @@ void Link::take_frame() {
     std::memcpy(expected.payload.data(), data + sizeof(Frame), bytes);
   }
   const Frame frame = expected.frame;
-  // Who waits behind a long payload is heard all the same.
+  // A heartbeat must not wait behind long payloads.
   if (frame.kind == FrameKind::heartbeat) deliver_(peer_, frame, expected.payload);
   expected_.push_back(std::move(expected));
   expect_frame(next_);
   next_ = (next_ + 1) % kAhead;
-  if (bytes > kShort && takes_turns_) traffic_.receive(traffic_.in.add(peer_, frame));
-  place();
+  if (bytes > kShort && scheduled_) traffic_.incoming_ready(peer_, frame);
+  post_receives();
 }
 
-// In order. Where no memory is left, the rest waits until some is given back.
-void Link::place() {
-  for (; placed_ < expected_.size(); ++placed_) {
-    Expected& expected = expected_[placed_];
+// Posts receives of long payloads in order. If no memory is left, the rest waits until some is freed.
+void Link::post_receives() {
+  for (; posted_ < expected_.size(); ++posted_) {
+    Expected& expected = expected_[posted_];
     Slice& payload = expected.payload;
     if (payload.bytes <= kShort) continue;
-    if (takes_turns_ && allowed_ == 0) return;
+    if (scheduled_ && released_ == 0) return;
     payload.memory = pool_->take(payload.bytes);
     if (!payload.memory) return;
-    if (takes_turns_) --allowed_;
+    if (scheduled_) --released_;
     for (std::size_t at = 0; at < payload.bytes; at += kPiece)
       check(MPI_Irecv(payload.data() + at, static_cast<int>(std::min(kPiece, payload.bytes - at)), MPI_BYTE,
                       peer_, kPayloadTag, comm_, &expected.pieces.emplace_back()));
@@ -198,13 +200,13 @@ void Link::place() {
 }
 
 void Link::deliver_ready() {
-  while (placed_ > 0 && expected_.front().pieces.empty()) {
+  while (posted_ > 0 && expected_.front().pieces.empty()) {
     Expected first = std::move(expected_.front());
     expected_.pop_front();
-    --placed_;
+    --posted_;
     const bool was_long = first.payload.bytes > kShort;
     if (first.frame.kind != FrameKind::heartbeat) deliver_(peer_, first.frame, std::move(first.payload));
-    if (was_long && takes_turns_) traffic_.receive(traffic_.in.done(peer_));
+    if (was_long && scheduled_) traffic_.incoming_done(peer_);
   }
 }
 
@@ -217,9 +219,9 @@ void Link::stop() {
   for (Queue* queue : {&sent_frames_, &sent_payloads_}) {
     for (const Sent& sent : queue->sent) abandon(sent.request, sent.part.memory, false);
     queue->sent.clear();
-    queue->allowed = queue->issued = queue->bytes = 0;
+    queue->released = queue->issued = queue->bytes = 0;
   }
   left_ = true;
 }
 
-}  // namespace starling::mpi_engine
+}  // namespace starling::fabric::mpi_engine

@@ -5,12 +5,13 @@
 
 #include "starling/fabric/plugin.h"
 
-namespace starling {
+namespace starling::fabric {
 
-/// A fabric over a communicator that exists, which is duplicated; all of its ranks call this.
+/// Makes a fabric over a duplicate of an existing communicator. Collective: all of its ranks call this.
 std::shared_ptr<Fabric> adopt_mpi(MPI_Comm communicator);
 
-/// Starts MPI where nobody has, and joins all ranks that mpirun or srun started, or the first of them.
+/// Initialises MPI if needed, and joins all ranks that mpirun or srun started, or the first `request.size` of
+/// them.
 std::shared_ptr<Fabric> join_mpi(const FabricRequest& request);
 
-}  // namespace starling
+}  // namespace starling::fabric

@@ -4,34 +4,34 @@
 
 #include "starling/fabric/message.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
-/// What a frame is for. All but messages stay inside the fabric.
+/// The purpose of a frame. All but messages stay inside the fabric.
 enum class FrameKind : std::uint32_t {
   message,
-  received,  // only acknowledges
-  ask,       // a question to the fabric of the other side, which answers at once: see board.cpp
-  call,      // a question to one of its services
-  tell,      // the same without an answer
-  answer,
-  refusal,  // there is no such service
-  leave,    // the last one
-  propose,  // to who keeps the register: see register.h
+  received,     // acknowledges received frames, nothing else
+  board_query,  // asks for a rank's step and carries agreements; answered at once: see board.cpp
+  call,         // a remote call
+  notify,       // a one-way remote call
+  answer,       // to a query or a call
+  refusal,      // there is no such handler
+  leave,        // the last frame of a rank
+  propose,      // to the leader of the consensus: see leader_consensus.h
   decided,
-  heartbeat,  // between the wires that watch each other: see watched_wire.h
-  relay,      // of two ranks whose connection is broken, through this one
-  ask_read,   // how many bytes of this side's messages has the other read?
-  read,       // so many, in `number`
+  heartbeat,         // between monitored transports: see monitored_transport.h
+  relay,             // a frame between two ranks whose connection is broken, forwarded by this rank
+  query_bytes_read,  // how many bytes of the sender's messages has the receiver read?
+  bytes_read,        // the reply, in `number`
 };
 
-/// What travels first; `message.bytes` of payload follow.
+/// The header of everything that a transport sends; `message.bytes` bytes of payload follow.
 struct Frame {
   FrameKind kind = FrameKind::message;
-  std::uint32_t topic = 0;         // of a question: a line of the board, or a service
-  std::uint64_t number = 0;        // of a question, which its answer repeats; of read: bytes
-  std::uint64_t acknowledged = 0;  // so many frames of the other side are here with their payloads
+  std::uint32_t topic = 0;         // board_query: a line of the board; call, notify: a handler
+  std::uint64_t number = 0;        // of a request, repeated in its answer; bytes_read: bytes
+  std::uint64_t acknowledged = 0;  // how many frames of the other side have arrived with their payloads
   MessageHeader message;
 };
 static_assert(sizeof(Frame) == 80);
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

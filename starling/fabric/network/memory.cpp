@@ -8,13 +8,13 @@
 
 #include "starling/base/error.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 
-// Eight sizes between powers of two: few blocks are of use to others, little is wasted.
+// Eight sizes per power of two: coarse enough to recycle blocks, fine enough to waste little.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
   return (std::max(bytes, std::size_t{1}) + step - 1) / step * step;
@@ -22,16 +22,16 @@ std::size_t rounded(std::size_t bytes) {
 
 }  // namespace
 
-Pool::Pool(std::size_t limit) : shelf_(std::make_shared<Shelf>()) {
-  shelf_->limit = limit;
+Pool::Pool(std::size_t limit) : blocks_(std::make_shared<Blocks>()) {
+  blocks_->limit = limit;
 }
 
-Pool::Shelf::~Shelf() {
-  for (const auto& [size, blocks] : free)
-    for (std::byte* block : blocks) std::free(block);
+Pool::Blocks::~Blocks() {
+  for (const auto& [size, unused] : free)
+    for (std::byte* block : unused) std::free(block);
 }
 
-void Pool::Shelf::give_back(std::byte* block, std::size_t bytes) {
+void Pool::Blocks::give_back(std::byte* block, std::size_t bytes) {
   {
     const std::lock_guard lock(mutex);
     used -= bytes;
@@ -48,27 +48,27 @@ Memory Pool::take(std::size_t bytes) {
   const std::size_t size = rounded(bytes);
   std::byte* block = nullptr;
   {
-    const std::lock_guard lock(shelf_->mutex);
-    if (shelf_->used + size > shelf_->limit) return nullptr;
-    shelf_->used += size;
-    if (const auto found = shelf_->free.find(size); found != shelf_->free.end() && !found->second.empty()) {
+    const std::lock_guard lock(blocks_->mutex);
+    if (blocks_->used + size > blocks_->limit) return nullptr;
+    blocks_->used += size;
+    if (const auto found = blocks_->free.find(size); found != blocks_->free.end() && !found->second.empty()) {
       block = found->second.back();
       found->second.pop_back();
-      shelf_->kept -= size;
+      blocks_->kept -= size;
     }
   }
   if (block == nullptr) block = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
   if (block == nullptr) {
-    const std::lock_guard lock(shelf_->mutex);
-    shelf_->used -= size;
+    const std::lock_guard lock(blocks_->mutex);
+    blocks_->used -= size;
     return nullptr;
   }
-  return {block, [shelf = shelf_, size](std::byte* done) { shelf->give_back(done, size); }};
+  return {block, [blocks = blocks_, size](std::byte* done) { blocks->give_back(done, size); }};
 }
 
 std::size_t Pool::used() const {
-  const std::lock_guard lock(shelf_->mutex);
-  return shelf_->used;
+  const std::lock_guard lock(blocks_->mutex);
+  return blocks_->used;
 }
 
 ExposedMemory::~ExposedMemory() {
@@ -92,4 +92,4 @@ void ExposedMemory::give_back(std::uint64_t memory) {
   std::free(reinterpret_cast<void*>(memory));
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -8,12 +8,14 @@
 #include <set>
 #include <vector>
 
-namespace starling::network {
+#include "starling/base/floors.h"
 
-/// Memory of a message, kept by everybody who still sends or reads it.
+namespace starling::fabric::network {
+
+/// Memory of a message, shared by its senders and readers.
 using Memory = std::shared_ptr<std::byte>;
 
-/// A part of it.
+/// A part of such memory.
 struct Slice {
   Memory memory;
   std::size_t offset = 0;
@@ -22,20 +24,20 @@ struct Slice {
   std::byte* data() const { return memory.get() + offset; }
 };
 
-/// Memory for messages, used again and again: fresh pages cost more than sending what they hold. Thread-safe;
-/// what it gave may outlive it.
+/// Recycles memory of messages, because fresh pages cost more than sending their contents. Owned by the
+/// network fabric. Thread-safe; memory may outlive the pool.
 class Pool {
  public:
   explicit Pool(std::size_t limit);
 
-  /// Empty where the limit is reached.
+  /// Empty if the limit is reached.
   Memory take(std::size_t bytes);
   std::size_t used() const;
-  std::size_t limit() const { return shelf_->limit; }
+  std::size_t limit() const { return blocks_->limit; }
 
  private:
-  struct Shelf {
-    ~Shelf();
+  struct Blocks {
+    ~Blocks();
     void give_back(std::byte* block, std::size_t bytes);
 
     std::size_t limit = 0;
@@ -44,10 +46,11 @@ class Pool {
     std::size_t used = 0;
     std::size_t kept = 0;  // free bytes
   };
-  std::shared_ptr<Shelf> shelf_;
+  std::shared_ptr<Blocks> blocks_;
 };
 
-/// Zeroed memory that a rank exposes: here it is called by its address. Thread-safe.
+/// Zeroed memory that a rank exposes (see Fabric::expose); its handle is its address. Owned by the network
+/// fabric. Thread-safe.
 class ExposedMemory {
  public:
   ExposedMemory() = default;
@@ -63,4 +66,4 @@ class ExposedMemory {
   std::set<std::uint64_t> taken_;
 };
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

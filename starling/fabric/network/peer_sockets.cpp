@@ -11,15 +11,15 @@
 
 #include "starling/fabric/message.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
-struct Ends {
+struct ConnectionIds {
   std::uint64_t mine;
   std::uint64_t theirs;
 };
 
-std::uint64_t end_word(const sockaddr_storage& address, std::uint64_t before) {
+std::uint64_t hash_end(const sockaddr_storage& address, std::uint64_t before) {
   const void* host = nullptr;
   std::size_t bytes = 0;
   std::uint16_t port = 0;
@@ -43,8 +43,8 @@ std::uint64_t end_word(const sockaddr_storage& address, std::uint64_t before) {
   return before;
 }
 
-// Nothing where it is no TCP connection.
-std::optional<Ends> ends_of(int descriptor) {
+// Empty if the descriptor is not a TCP connection.
+std::optional<ConnectionIds> connection_ids(int descriptor) {
   int kind = 0;
   socklen_t length = sizeof(kind);
   if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &kind, &length) != 0 || kind != SOCK_STREAM)
@@ -58,57 +58,58 @@ std::optional<Ends> ends_of(int descriptor) {
       (mine.ss_family != AF_INET && mine.ss_family != AF_INET6) || mine.ss_family != theirs.ss_family)
     return std::nullopt;
   constexpr std::uint64_t kStart = hash_name("connection");
-  return Ends{end_word(theirs, end_word(mine, kStart)), end_word(mine, end_word(theirs, kStart))};
+  return ConnectionIds{hash_end(theirs, hash_end(mine, kStart)), hash_end(mine, hash_end(theirs, kStart))};
 }
 
 }  // namespace
 
 std::vector<std::uint64_t> PeerSockets::find() {
   all_.clear();
-  std::vector<std::uint64_t> words;
+  std::vector<std::uint64_t> ids;
   DIR* folder = opendir("/proc/self/fd");
-  if (folder == nullptr) return words;
+  if (folder == nullptr) return ids;
   while (const dirent* entry = readdir(folder)) {
     const std::string_view name = entry->d_name;
     int descriptor = -1;
     const auto read = std::from_chars(name.data(), name.data() + name.size(), descriptor);
     if (read.ec != std::errc() || read.ptr != name.data() + name.size()) continue;
-    if (const auto ends = ends_of(descriptor)) {
-      all_.push_back({descriptor, ends->theirs});
-      words.push_back(ends->mine);
+    if (const auto found = connection_ids(descriptor)) {
+      all_.push_back({descriptor, found->theirs});
+      ids.push_back(found->mine);
     }
   }
   closedir(folder);
-  return words;
+  return ids;
 }
 
-void PeerSockets::told(Rank peer, std::span<const std::uint64_t> words) {
+void PeerSockets::set_peer_ids(Rank peer, std::span<const std::uint64_t> ids) {
   std::vector<Connection>& known = of_peer_[static_cast<std::size_t>(peer)];
   known.clear();
   for (const Connection& one : all_)
-    if (std::find(words.begin(), words.end(), one.theirs) != words.end()) known.push_back(one);
+    if (std::find(ids.begin(), ids.end(), one.theirs) != ids.end()) known.push_back(one);
 }
 
-Contact PeerSockets::contact(Rank peer, std::chrono::nanoseconds limit) {
+TcpContact PeerSockets::contact(Rank peer, std::chrono::nanoseconds limit) {
   std::vector<Connection>& known = of_peer_[static_cast<std::size_t>(peer)];
-  Contact contact = Contact::unknown;
+  TcpContact contact = TcpContact::unknown;
   for (std::size_t i = 0; i < known.size();) {
-    // Engines close connections, and numbers of descriptors return.
-    const auto ends = ends_of(known[i].descriptor);
-    if (!ends || ends->theirs != known[i].theirs) {
+    // Engines close connections, and descriptor numbers are reused.
+    const auto found = connection_ids(known[i].descriptor);
+    if (!found || found->theirs != known[i].theirs) {
       known.erase(known.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
     tcp_info info{};
     socklen_t length = sizeof(info);
     if (getsockopt(known[i].descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0) {
-      const bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
-      if (waits && std::chrono::milliseconds(info.tcpi_last_ack_recv) > limit) return Contact::unanswered;
-      contact = Contact::acknowledged;
+      const bool unacknowledged = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
+      if (unacknowledged && std::chrono::milliseconds(info.tcpi_last_ack_recv) > limit)
+        return TcpContact::unanswered;
+      contact = TcpContact::acknowledged;
     }
     ++i;
   }
   return contact;
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -1,9 +1,8 @@
 #include "starling/base/random.h"
 #include "starling/method/family/asynchronous.h"
 #include "starling/method/family/list.h"
-#include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// AD-PSGD, asynchronous pair gossip: the model lives in a window that others change, too. After its step a
@@ -14,27 +13,24 @@ class AdPsgd : public Asynchronous {
   AdPsgd(std::optional<Step> staleness, std::uint64_t seed) : Asynchronous(staleness), seed_(seed) {}
 
   void adapt(Block& block) override {
-    const MutableBlock change = block.state("change");
-    const Term before{block.x.data, -1};
-    starling::combine(block.dtype(), change.data, {&before, 1}, block.count());
+    const Buffer change = block.state("change");
+    block.combine(change, {{block.x, -1}});
     block.update();
-    const Term increment[] = {{block.x.data, 1}, {change.data, 1}};
-    starling::combine(block.dtype(), change.data, increment, block.count());
+    block.combine(change, {{block.x, 1}, {change, 1}});
     step_made(block);
     OneSided& window = window_of(block);
-    window.add(change.data);
-    window.load(block.x.data);
+    window.add(change);
+    window.load(block.x);
     std::vector<Rank> neighbors = window.destinations();
     std::erase_if(neighbors, [&](Rank neighbor) { return !window.alive(neighbor); });
     if (!neighbors.empty()) {
       Random random(seed_ ^ (static_cast<std::uint64_t>(block.channel->rank()) << 32),
                     static_cast<std::uint64_t>(block.step), stream::kPairGossip);
-      window.meet(neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))], block.x.data, 0.5,
-                  change.data);
-      const Term back{change.data, -1};
-      starling::combine(block.dtype(), change.data, {&back, 1}, block.count());
-      window.add(change.data);
-      window.load(block.x.data);
+      window.meet(neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))], block.x, 0.5,
+                  change);
+      block.combine(change, {{change, -1}});
+      window.add(change);
+      window.load(block.x);
     }
     step_told(block);
   }
@@ -45,22 +41,23 @@ class AdPsgd : public Asynchronous {
     block.numbers("in window")[0] = 0;
   }
 
-  std::string works_on() const override { return "ring, torus or complete"; }
-  void check(const Schedule& schedule) const override {
-    Asynchronous::check(schedule);
-    require_both_directions(schedule, name());
+  MethodRequirements requirements() const override {
+    MethodRequirements all = Asynchronous::requirements();
+    all.schedule = ScheduleKind::both_directions;
+    return all;
   }
 
  private:
-  static OneSided& window_of(Block& block) { return block.channel->window(block.x, OneSided::Start::shared); }
+  static OneSided& window_of(Block& block) {
+    return block.one_sided().window(block.x, OneSided::Start::shared);
+  }
   void prepare(Block& block) override {
     OneSided& window = window_of(block);
     const auto in_window = block.numbers("in window");
-    if (in_window[0] == 0) window.store(block.x.data);
+    if (in_window[0] == 0) window.store(block.x);
     in_window[0] = 1;
   }
-  void collect(Block& block, Step) override { window_of(block).load(block.x.data); }
-  std::string name() const override { return "ad-psgd"; }
+  void collect(Block& block, Step) override { window_of(block).load(block.x); }
 
   std::uint64_t seed_;
 };
@@ -75,4 +72,4 @@ MethodFamily ad_psgd() {
       [](const Parameters& given) { return std::make_shared<AdPsgd>(staleness_of(given), given.seed()); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -5,7 +5,7 @@
 #include "starling/method/family/list.h"
 
 // Methods that are another one on a schedule, or with an optimizer, of a certain kind.
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 class GossipPga : public DsgdAtc {
@@ -28,14 +28,14 @@ class Hierarchical : public DsgdAtc {
 
 class Dadam : public DsgdAwc {
  public:
-  std::string needs_optimizer() const override { return "adam"; }
+  MethodRequirements requirements() const override { return {.optimizer = "adam"}; }
 };
 
 /// DecentDP's AccumAdam(W): AWC with moments that take up the mean gradient of s steps.
 class AccumAdam : public DsgdAwc {
  public:
   AccumAdam(long s, bool decoupled) : s_(s), decoupled_(decoupled) {}
-  std::string needs_optimizer() const override { return "adam"; }
+  MethodRequirements requirements() const override { return {.optimizer = "adam"}; }
   UpdatePtr make_update(DType dtype, std::size_t count, std::size_t segments,
                         const Hypers& hypers) const override {
     return make_accum_adam(dtype, count, segments, hypers, decoupled_, s_);
@@ -87,4 +87,4 @@ MethodFamily accum_adamw() {
   return accumulating("accum-adamw", "is decoupled", true);
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

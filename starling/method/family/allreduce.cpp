@@ -1,20 +1,19 @@
 #include <cmath>
-#include <cstring>
 
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// The centralized baseline: everybody steps along the mean gradient of those that had one.
 class Allreduce : public Method {
  public:
   void gradient(Block& block) override {
-    const MutableBlock contributors = block.scalar("contributors");
+    const Buffer contributors = block.scalar("contributors");
     write_number(contributors, block.skipped ? 0 : 1);
-    if (block.skipped) std::memset(block.gradient.data, 0, block.count() * size_of(block.dtype()));
-    block.channel->reduce(pieces_of(std::vector<MutableBlock>{block.gradient, contributors}),
-                          Reduction::average);
+    if (block.skipped) block.zero(block.gradient);
+    block.collective().reduce(pieces_of(std::vector<Buffer>{block.gradient, contributors}),
+                              Reduction::average);
   }
 
   // The gradient is the mean of all: of those that had one when it is divided by their share.
@@ -27,11 +26,12 @@ class Allreduce : public Method {
 
   void adapt(Block& block) override { block.update(); }
 
-  bool sends_gradients() const override { return true; }
-  std::string no_int8_because() const override {
-    return "gradients are summed on their way; the method bytegrad averages them in bytes";
+  MethodRequirements requirements() const override {
+    return {
+        .schedule = ScheduleKind::none,
+        .no_int8_because = "gradients are summed on their way; the method bytegrad averages them in bytes",
+        .gradient = GradientUse::averaged};
   }
-  bool needs_schedule() const override { return false; }
 
  private:
   // Some k of n, which 16 bits may have rounded.
@@ -53,4 +53,4 @@ MethodFamily allreduce() {
           [](const Parameters&) { return std::make_shared<Allreduce>(); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

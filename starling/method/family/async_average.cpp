@@ -1,7 +1,6 @@
-#include "starling/kernel/copy.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// Model averaging on a timer: c = a copy of x, S = the mean of everybody's c, which arrives when the slowest
@@ -10,34 +9,35 @@ class AsyncAverage : public Method {
  public:
   AsyncAverage(double interval, std::optional<Step> staleness) : interval_(interval), staleness_(staleness) {}
 
-  bool asynchronous() const override { return true; }
-
   void begin(Block& block) override {
-    if (under_way(block) && block.channel->average_arrived(block.state("mean"))) apply(block, block.step);
+    if (under_way(block) && block.collective().average_arrived(block.state("mean"))) apply(block, block.step);
     if (!under_way(block) && due(block)) start(block);
   }
 
   void adapt(Block& block) override {
     block.update();
     if (staleness_ && under_way(block) && block.step + 1 - started(block) >= *staleness_)
-      block.channel->await_average();
+      block.collective().await_average();
   }
 
   // Whoever has not begun the average that others have begun, begins it.
   void settle(Block& block) override {
-    const MutableBlock newest = block.scalar("newest");
+    const Buffer newest = block.scalar("newest");
     write_number(newest, number(block));
-    block.channel->reduce({Block::in_place(newest)}, Reduction::max);
+    block.collective().reduce({Block::in_place(newest)}, Reduction::max);
     block.channel->wait();
     if (read_number(newest) > number(block)) start(block);
     if (!under_way(block)) return;
-    block.channel->await_average();
+    block.collective().await_average();
     block.channel->wait();
-    if (block.channel->average_arrived(block.state("mean"))) apply(block, block.step + 1);
+    if (block.collective().average_arrived(block.state("mean"))) apply(block, block.step + 1);
   }
 
-  bool needs_schedule() const override { return false; }
-  std::string exact_messages_because() const override { return "it would round the models themselves"; }
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::none,
+            .exact_messages_because = "it would round the models themselves",
+            .asynchronous = true};
+  }
 
  private:
   // under way, started in which step, how many so far, the clock when the last one began
@@ -54,19 +54,17 @@ class AsyncAverage : public Method {
   }
 
   static void start(Block& block) {
-    const std::size_t bytes = block.count() * size_of(block.dtype());
-    copy_bytes(block.state("copy").data, block.x.data, bytes);
+    block.copy(block.state("copy"), block.x);
     const auto all = notes(block);
     all[0] = 1;
     all[1] = static_cast<double>(block.step);
     all[2] += 1;
     all[3] = block.channel->now();
-    block.channel->start_average(block.x);
+    block.collective().start_average(block.x);
   }
 
   static void apply(Block& block, Step step) {
-    const Term terms[] = {{block.x.data, 1}, {block.state("mean").data, 1}, {block.state("copy").data, -1}};
-    starling::combine(block.dtype(), block.x.data, terms, block.count());
+    block.combine(block.x, {{block.x, 1}, {block.state("mean"), 1}, {block.state("copy"), -1}});
     notes(block)[0] = 0;
     block.channel->note_age(step - started(block));
   }
@@ -89,4 +87,4 @@ MethodFamily async_average() {
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -1,10 +1,8 @@
-#include "starling/kernel/copy.h"
 #include "starling/method/family/asynchronous.h"
 #include "starling/method/family/list.h"
 #include "starling/method/family/round.h"
-#include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// Push-sum through windows: u and p are given away in shares that sum to one and added to what is in the
@@ -20,8 +18,7 @@ class AsyncPushSum : public Asynchronous {
     // has given most of its share away does not leap.
     block.update();
     const double p = block.numbers("p", 1, 1)[0];
-    const Term u{block.x.data, p};
-    starling::combine(block.dtype(), block.state("u").data, {&u, 1}, block.count());
+    block.combine(block.state("u"), {{block.x, p}});
     step_made(block);
     // The share that each destination gives to what this rank sends.
     const Rank self = block.channel->rank();
@@ -46,28 +43,25 @@ class AsyncPushSum : public Asynchronous {
   }
 
   void x_replaced(Block& block) override {
-    const Term z{block.x.data, block.numbers("p", 1, 1)[0]};
-    starling::combine(block.dtype(), block.state("u").data, {&z, 1}, block.count());
+    block.combine(block.state("u"), {{block.x, block.numbers("p", 1, 1)[0]}});
     block.numbers("begun")[0] = 1;
   }
 
-  void check(const Schedule& schedule) const override {
-    if (schedule.mixing() == Mixing::push_sum)
-      require_known_neighbors(schedule, name());
-    else
-      Asynchronous::check(schedule);
+  MethodRequirements requirements() const override {
+    MethodRequirements all = Asynchronous::requirements();
+    all.push_sum_schedules = true;
+    return all;
   }
 
  private:
   static constexpr double kLeastShare = 1e-3;  // who has less keeps it until it hears from somebody
   static OneSided& window_of(Block& block) {
-    return block.channel->window(block.state("u"), OneSided::Start::empty);
+    return block.one_sided().window(block.state("u"), OneSided::Start::empty);
   }
 
   void prepare(Block& block) override {
     const auto begun = block.numbers("begun");
-    if (begun[0] == 0)
-      copy_bytes(block.state("u").data, block.x.data, block.count() * size_of(block.dtype()));
+    if (begun[0] == 0) block.copy(block.state("u"), block.x);
     begun[0] = 1;
     window_of(block).set_p(block.numbers("p", 1, 1)[0]);
   }
@@ -80,10 +74,8 @@ class AsyncPushSum : public Asynchronous {
     const double p = window.p();
     block.numbers("p", 1, 1)[0] = p;
     if (!(p > 0)) return;
-    const Term u{block.state("u").data, 1 / p};
-    starling::combine(block.dtype(), block.x.data, {&u, 1}, block.count());
+    block.combine(block.x, {{block.state("u"), 1 / p}});
   }
-  std::string name() const override { return "async-push-sum"; }
 };
 
 }  // namespace
@@ -95,4 +87,4 @@ MethodFamily async_push_sum() {
           [](const Parameters& given) { return std::make_shared<AsyncPushSum>(staleness_of(given)); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -3,14 +3,13 @@
 #include <utility>
 
 #include "starling/method/family/round.h"
-#include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 void Asynchronous::meet(Block& block) {
-  const MutableBlock token = block.scalar("meeting");
+  const Buffer token = block.scalar("meeting");
   write_number(token, 0);
-  block.channel->reduce({Block::in_place(token)}, Reduction::sum);
+  block.collective().reduce({Block::in_place(token)}, Reduction::sum);
   block.channel->wait();
 }
 
@@ -36,20 +35,22 @@ void Asynchronous::settle(Block& block) {
 
 void Asynchronous::step_made(Block& block) {
   made(block) = static_cast<double>(block.step);
-  block.channel->set_progress(block.step + 1);
+  block.one_sided().set_progress(block.step + 1);
 }
 
 void Asynchronous::step_told(Block& block) const {
-  if (staleness_) block.channel->await_progress(block.step + 1 - *staleness_);
+  if (staleness_) block.one_sided().await_progress(block.step + 1 - *staleness_);
 }
 
 Exchange Asynchronous::round_of(const Block& block, Step step) {
   return flattened(block.channel->schedule()->exchange(step, block.channel->rank()), block.channel->rank());
 }
 
-void Asynchronous::check(const Schedule& schedule) const {
-  Method::check(schedule);
-  require_known_neighbors(schedule, name());
+MethodRequirements Asynchronous::requirements() const {
+  return {.schedule = ScheduleKind::known_neighbors,
+          .exact_messages_because = "windows hold blocks as they are",
+          .one_sided = true,
+          .asynchronous = true};
 }
 
 Parameter staleness_parameter() {
@@ -60,4 +61,4 @@ std::optional<Step> staleness_of(const Parameters& given) {
   return given.optional_integer("staleness", 0, 1'000'000'000);
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

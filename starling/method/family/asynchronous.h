@@ -4,7 +4,7 @@
 
 #include "starling/method/registry.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 /// A method whose ranks talk through one-sided memory: a step takes what is there, and waits for nobody
 /// unless `staleness` bounds how many steps a rank may be ahead of those it hears.
@@ -12,11 +12,9 @@ class Asynchronous : public Method {
  public:
   explicit Asynchronous(std::optional<Step> staleness) : staleness_(staleness) {}
 
-  bool asynchronous() const override { return true; }
   void begin(Block& block) final;
   void settle(Block& block) override;
-  void check(const Schedule& schedule) const override;
-  std::string exact_messages_because() const override { return "windows hold blocks as they are"; }
+  MethodRequirements requirements() const override;
 
  protected:
   /// Everybody is in the same step, and what was sent before is in its place.
@@ -32,7 +30,6 @@ class Asynchronous : public Method {
   virtual void prepare(Block& block) = 0;
   /// Takes up what has been sent to this rank since it made `step`.
   virtual void collect(Block& block, Step step) = 0;
-  virtual std::string name() const = 0;
 
  private:
   std::optional<Step> staleness_;
@@ -42,4 +39,4 @@ class Asynchronous : public Method {
 Parameter staleness_parameter();
 std::optional<Step> staleness_of(const Parameters& given);
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

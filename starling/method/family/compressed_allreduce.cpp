@@ -5,7 +5,7 @@
 #include "starling/method/family/list.h"
 #include "starling/method/family/vote.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 using Way = CompressedAverage::Way;
@@ -25,9 +25,11 @@ class CompressedAllreduce : public Method {
 
   void adapt(Block& block) override { block.update(); }
 
-  bool sends_gradients() const override { return true; }
-  bool needs_schedule() const override { return false; }
-  std::string exact_messages_because() const override { return "its codec makes the messages"; }
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::none,
+            .exact_messages_because = "its codec makes the messages",
+            .gradient = GradientUse::averaged};
+  }
 
  private:
   CompressedAverage average_;
@@ -45,7 +47,7 @@ const Parameter kSeed{"seed", "0", "of stochastic codecs"};
 MethodFamily compressed_allreduce() {
   return {"compressed-allreduce",
           "allreduce whose gradients travel to everybody as messages of any codec",
-          {{"codec", "top-k(fraction=0.01)", "any codec"},
+          {{"codec", "top-k(fraction=0.01)", "any codec", ParameterKind::codec},
            {"feedback", "true", "what an encoding leaves out goes into the next one"},
            kSeed},
           [](const Parameters& given) {
@@ -80,4 +82,4 @@ MethodFamily sign_sgd() {
           [](const Parameters&) { return make(make_vote(), Way::dealt, false, 0); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -6,9 +6,8 @@
 #include <numeric>
 
 #include "starling/codec/error_feedback.h"
-#include "starling/kernel/average.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// What comes before the encoded bytes of a message.
@@ -49,8 +48,13 @@ std::size_t dealt_bytes(const Codec& codec, const Block& block, std::size_t m, s
   return bytes;
 }
 
+// The bytes of a message, from `begin` on.
+Buffer bytes_of(std::vector<std::byte>& bytes, std::size_t begin = 0) {
+  return {DType::uint8, bytes.data() + begin, bytes.size() - begin};
+}
+
 Pieces whole(std::vector<std::byte>& bytes) {
-  return {{{DType::uint8, bytes.data(), bytes.size()}, bytes.data(), 0}};
+  return {Block::in_place(bytes_of(bytes))};
 }
 
 }  // namespace
@@ -64,33 +68,32 @@ EncodedBlock::EncodedBlock(const Codec& codec, const Block& block) : codec_(code
     offsets_.push_back(bytes_);
     bytes_ += codec.encoded_bytes(block.dtype(), shape_of(segment));
   }
+  offsets_.push_back(bytes_);
 }
 
-void EncodedBlock::encode(const Block& block, const void* v, void* residual, std::uint64_t seed,
-                          std::byte* out) const {
-  const std::size_t element = size_of(block.dtype());
+void EncodedBlock::encode(const Block& block, ConstBuffer v, Buffer residual, std::uint64_t seed,
+                          Buffer message) const {
   for (std::size_t i = 0; i < block.segments.size(); ++i) {
     const Segment& segment = block.segments[i];
-    const std::size_t at = segment.begin * element;
-    const auto* in = static_cast<const std::byte*>(v) + at;
+    const ConstBuffer in = v.part(segment.begin, segment.count);
+    const Buffer out = message.part(offsets_[i], offsets_[i + 1] - offsets_[i]);
     const CodecKey key = key_of(block, segment, seed);
-    if (residual == nullptr)
-      codec_.encode(block.dtype(), in, shape_of(segment), key, out + offsets_[i]);
+    if (residual.address() == nullptr)
+      codec_.encode(in, segment.rows, key, out);
     else
-      encode_with_feedback(codec_, block.dtype(), in, static_cast<std::byte*>(residual) + at,
-                           shape_of(segment), key, out + offsets_[i]);
+      encode_with_feedback(codec_, in, part_of(residual, segment), segment.rows, key, out);
   }
 }
 
-void EncodedBlock::decode_add(const Block& block, const std::byte* in, double weight, void* v) const {
+void EncodedBlock::decode_add(const Block& block, ConstBuffer message, double weight, Buffer v) const {
   for (std::size_t i = 0; i < block.segments.size(); ++i) {
     const Segment& segment = block.segments[i];
-    codec_.decode_add(block.dtype(), in + offsets_[i], shape_of(segment), weight,
-                      static_cast<std::byte*>(v) + segment.begin * size_of(block.dtype()));
+    codec_.decode_add(message.part(offsets_[i], offsets_[i + 1] - offsets_[i]), segment.rows, weight,
+                      part_of(v, segment));
   }
 }
 
-void CompressedAverage::start(Block& block, MutableBlock v, bool takes_part) {
+void CompressedAverage::start(Block& block, Buffer v, bool takes_part) {
   Work& work = work_[&block];
   if (work.members.empty()) {
     work.members.resize(static_cast<std::size_t>(block.channel->size()));
@@ -104,7 +107,7 @@ void CompressedAverage::start(Block& block, MutableBlock v, bool takes_part) {
     deal(block, v, work);
 }
 
-bool CompressedAverage::proceed(Block& block, MutableBlock v) {
+bool CompressedAverage::proceed(Block& block, Buffer v) {
   Work& work = work_[&block];
   if (options_.way == Way::gathered) {
     finish_gathering(block, v, work);
@@ -115,33 +118,31 @@ bool CompressedAverage::proceed(Block& block, MutableBlock v) {
   return false;
 }
 
-void CompressedAverage::start_gathering(Block& block, MutableBlock v, Work& work) {
+void CompressedAverage::start_gathering(Block& block, Buffer v, Work& work) {
   const EncodedBlock encoded(*options_.codec, block);
   work.record.assign(sizeof(Head) + encoded.bytes(), {});
   write_head(work.record.data(), {block.channel->rank(), work.takes_part ? 1 : 0});
-  void* residual = options_.feedback ? block.state("residual").data : nullptr;
-  if (work.takes_part)
-    encoded.encode(block, v.data, residual, options_.seed, work.record.data() + sizeof(Head));
-  block.channel->gather({DType::uint8, work.record.data(), work.record.size()}, work.all);
+  const Buffer residual = options_.feedback ? block.state("residual") : Buffer();
+  if (work.takes_part) encoded.encode(block, v, residual, options_.seed, bytes_of(work.record, sizeof(Head)));
+  block.collective().gather(bytes_of(work.record), work.all);
 }
 
-void CompressedAverage::finish_gathering(Block& block, MutableBlock v, Work& work) {
+void CompressedAverage::finish_gathering(Block& block, Buffer v, Work& work) {
   const EncodedBlock encoded(*options_.codec, block);
   work.contributors = 0;
   for (std::size_t at = 0; at < work.all.size(); at += work.record.size())
     work.contributors += head_of(work.all.data() + at).contributors;
   if (work.contributors == 0) return;
-  std::memset(v.data, 0, ConstBlock(v).bytes());
+  block.zero(v);
   for (std::size_t at = 0; at < work.all.size(); at += work.record.size())
     if (head_of(work.all.data() + at).contributors > 0)
-      encoded.decode_add(block, work.all.data() + at + sizeof(Head), 1, v.data);
-  divide(block.dtype(), v.data, static_cast<double>(work.contributors), block.count());
+      encoded.decode_add(block, bytes_of(work.all, at + sizeof(Head)), 1, v);
+  block.arithmetic().divide(v, static_cast<double>(work.contributors));
 }
 
 // Everybody sends every member its part.
-void CompressedAverage::deal(Block& block, MutableBlock v, Work& work) {
+void CompressedAverage::deal(Block& block, Buffer v, Work& work) {
   const Codec& codec = *options_.codec;
-  const std::size_t element = size_of(block.dtype());
   const std::size_t members = work.members.size();
   const std::string tag = fmt::format("deal/{}", work.attempts++);
   const Rank self = block.channel->rank();
@@ -150,19 +151,19 @@ void CompressedAverage::deal(Block& block, MutableBlock v, Work& work) {
   for (std::size_t m = 0; m < members; ++m) {
     message.assign(dealt_bytes(codec, block, m, members), {});
     write_head(message.data(), {self, work.takes_part ? 1 : 0});
-    std::byte* out = message.data() + sizeof(Head);
+    std::size_t at = sizeof(Head);
     for (const Segment& segment : block.segments) {
       const Share share = share_of(segment, m, members);
       if (work.takes_part)
-        codec.encode(block.dtype(), static_cast<const std::byte*>(v.data) + share.begin * element,
-                     {share.count, 0}, key_of(block, segment, options_.seed), out);
-      out += codec.encoded_bytes(block.dtype(), {share.count, 0});
+        codec.encode(v.part(share.begin, share.count), 0, key_of(block, segment, options_.seed),
+                     bytes_of(message, at));
+      at += codec.encoded_bytes(block.dtype(), {share.count, 0});
     }
     if (work.members[m] == self) {
       own_bytes = message.size();
       work.dealt[self] = message;
     } else {
-      block.channel->send(whole(message), work.members[m], tag);
+      block.collective().send(whole(message), work.members[m], tag);
     }
   }
   for (const Rank member : work.members) {
@@ -170,7 +171,7 @@ void CompressedAverage::deal(Block& block, MutableBlock v, Work& work) {
     auto& place = work.dealt[member];
     place.assign(own_bytes, {});
     write_head(place.data(), {});
-    block.channel->receive(whole(place), member, tag);
+    block.collective().receive(whole(place), member, tag);
   }
 }
 
@@ -191,33 +192,36 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
   work.record.assign(longest, {});
   write_head(work.record.data(), {self, contributors});
   std::size_t at = sizeof(Head);
-  std::vector<std::byte> sum;
+  std::size_t largest = 0;
+  for (const Segment& segment : block.segments)
+    largest = std::max(largest, share_of(segment, m, members).count);
+  const OwnedBuffer memory(block.dtype(), largest, block.x.memory);
   for (const Segment& segment : block.segments) {
     const std::size_t count = share_of(segment, m, members).count;
-    sum.assign(count * size_of(block.dtype()), {});
+    const Buffer sum = memory.buffer().part(0, count);
+    block.zero(sum);
     for (const Rank member : work.members) {
-      const std::byte* message = work.dealt[member].data();
-      if (const Head head = head_of(message); head.rank < 0 || head.contributors == 0) continue;
-      codec.decode_add(block.dtype(), message + at, {count, 0}, 1, sum.data());
+      std::vector<std::byte>& message = work.dealt[member];
+      if (const Head head = head_of(message.data()); head.rank < 0 || head.contributors == 0) continue;
+      codec.decode_add(bytes_of(message, at), 0, 1, sum);
     }
     // Divided at last: a tie of votes is exactly zero.
     if (contributors > 0) {
-      divide(block.dtype(), sum.data(), static_cast<double>(contributors), count);
-      codec.encode(block.dtype(), sum.data(), {count, 0}, key_of(block, segment, options_.seed + 1),
-                   work.record.data() + at);
+      block.arithmetic().divide(sum, static_cast<double>(contributors));
+      codec.encode(sum, 0, key_of(block, segment, options_.seed + 1), bytes_of(work.record, at));
     }
     at += codec.encoded_bytes(block.dtype(), {count, 0});
   }
   work.gathering = true;
-  block.channel->gather({DType::uint8, work.record.data(), work.record.size()}, work.all);
+  block.collective().gather(bytes_of(work.record), work.all);
 }
 
 // Who has died after it was dealt a part leaves a gap, which all survivors see: they deal anew.
-bool CompressedAverage::finish_dealing(Block& block, MutableBlock v, Work& work) {
+bool CompressedAverage::finish_dealing(Block& block, Buffer v, Work& work) {
   const Codec& codec = *options_.codec;
-  std::map<Rank, const std::byte*> records;
+  std::map<Rank, std::size_t> records;  // where each begins
   for (std::size_t at = 0; at < work.all.size(); at += work.record.size())
-    records[static_cast<Rank>(head_of(work.all.data() + at).rank)] = work.all.data() + at;
+    records[static_cast<Rank>(head_of(work.all.data() + at).rank)] = at;
   if (records.size() < work.members.size()) {
     work.members.clear();
     for (const auto& [rank, record] : records) work.members.push_back(rank);
@@ -226,20 +230,19 @@ bool CompressedAverage::finish_dealing(Block& block, MutableBlock v, Work& work)
     return false;
   }
   const std::size_t members = work.members.size();
-  work.contributors = head_of(records.begin()->second).contributors;
+  work.contributors = head_of(work.all.data() + records.begin()->second).contributors;
   for (const auto& [rank, record] : records)
-    work.contributors = std::min(work.contributors, head_of(record).contributors);
+    work.contributors = std::min(work.contributors, head_of(work.all.data() + record).contributors);
   if (work.contributors == 0) return true;
   for (std::size_t m = 0; m < members; ++m) {
-    const std::byte* in = records.at(work.members[m]) + sizeof(Head);
+    std::size_t at = records.at(work.members[m]) + sizeof(Head);
     for (const Segment& segment : block.segments) {
       const Share share = share_of(segment, m, members);
-      codec.decode(block.dtype(), in, {share.count, 0},
-                   static_cast<std::byte*>(v.data) + share.begin * size_of(block.dtype()));
-      in += codec.encoded_bytes(block.dtype(), {share.count, 0});
+      codec.decode(bytes_of(work.all, at), 0, v.part(share.begin, share.count));
+      at += codec.encoded_bytes(block.dtype(), {share.count, 0});
     }
   }
   return true;
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -7,7 +7,7 @@
 #include "starling/codec/codec.h"
 #include "starling/method/block.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 /// The parameters of a block, one by one, in a message of a codec: where each begins.
 class EncodedBlock {
@@ -15,14 +15,14 @@ class EncodedBlock {
   EncodedBlock(const Codec& codec, const Block& block);
   std::size_t bytes() const { return bytes_; }
 
-  /// `residual`: with error feedback, a vector like v.
-  void encode(const Block& block, const void* v, void* residual, std::uint64_t seed, std::byte* out) const;
+  /// `residual`: with error feedback, a vector like v; else empty.
+  void encode(const Block& block, ConstBuffer v, Buffer residual, std::uint64_t seed, Buffer message) const;
   /// v += weight * decoded.
-  void decode_add(const Block& block, const std::byte* in, double weight, void* v) const;
+  void decode_add(const Block& block, ConstBuffer message, double weight, Buffer v) const;
 
  private:
   const Codec& codec_;
-  std::vector<std::size_t> offsets_;
+  std::vector<std::size_t> offsets_;  // of the segments' messages, and the end
   std::size_t bytes_ = 0;
 };
 
@@ -46,9 +46,9 @@ class CompressedAverage {
   explicit CompressedAverage(Options options) : options_(std::move(options)) {}
 
   /// Who does not take part only listens.
-  void start(Block& block, MutableBlock v, bool takes_part);
+  void start(Block& block, Buffer v, bool takes_part);
   /// True when v is the mean of those who took part; untouched when nobody did.
-  bool proceed(Block& block, MutableBlock v);
+  bool proceed(Block& block, Buffer v);
   /// How many took part in the last one.
   std::int64_t contributors(const Block& block) const { return work_.at(&block).contributors; }
 
@@ -64,14 +64,14 @@ class CompressedAverage {
     std::vector<std::byte> all;
   };
 
-  void start_gathering(Block& block, MutableBlock v, Work& work);
-  void finish_gathering(Block& block, MutableBlock v, Work& work);
-  void deal(Block& block, MutableBlock v, Work& work);
+  void start_gathering(Block& block, Buffer v, Work& work);
+  void finish_gathering(Block& block, Buffer v, Work& work);
+  void deal(Block& block, Buffer v, Work& work);
   void average_own_part(Block& block, Work& work);
-  bool finish_dealing(Block& block, MutableBlock v, Work& work);
+  bool finish_dealing(Block& block, Buffer v, Work& work);
 
   Options options_;
   std::map<const Block*, Work> work_;
 };
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -5,7 +5,7 @@
 #include "starling/method/family/list.h"
 #include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 constexpr double kLeast = -1.0 / 3;
@@ -19,23 +19,19 @@ class D2 : public Method {
 
   void adapt(Block& block) override {
     block.update();
-    const Term corrected[] = {{block.x.data, 1}, {block.state("correction").data, 1}};
-    starling::combine(block.dtype(), block.x.data, corrected, block.count());
-    block.channel->differences({block.x, block.state("e").data, 0});
+    block.combine(block.x, {{block.x, 1}, {block.state("correction"), 1}});
+    block.neighbors().differences({block.x, block.state("e"), 0});
   }
 
   void combine(Block& block) override {
-    const Term e{block.state("e").data, share_};
-    for (const MutableBlock target : {block.x, block.state("correction")}) {
-      const Term sum[] = {{target.data, 1}, e};
-      starling::combine(block.dtype(), target.data, sum, block.count());
-    }
+    for (const Buffer target : {block.x, block.state("correction")})
+      block.combine(target, {{target, 1}, {block.state("e"), share_}});
   }
 
-  void view_changed(Block& block) override { forget(block.state("correction")); }
+  void view_changed(Block& block) override { block.zero(block.state("correction")); }
 
   void check(const Schedule& schedule) const override {
-    require_fixed_symmetric(schedule, name());
+    Method::check(schedule);
     if (share_ < 1) return;
     const double least = least_eigenvalue_of(schedule);
     if (least < kLeast - kTolerance)
@@ -44,6 +40,7 @@ class D2 : public Method {
           "which takes any symmetric weights, or ring",
           schedule.name(), schedule.size(), least));
   }
+  MethodRequirements requirements() const override { return {.schedule = ScheduleKind::static_symmetric}; }
   std::string warning(const Schedule& schedule) const override {
     if (share_ < 1 || std::abs(least_eigenvalue_of(schedule) - kLeast) > kTolerance) return {};
     return fmt::format(
@@ -53,8 +50,6 @@ class D2 : public Method {
   }
 
  private:
-  const char* name() const { return share_ < 1 ? "exact-diffusion" : "d2"; }
-
   double share_;
 };
 
@@ -74,4 +69,4 @@ MethodFamily d2() {
           [](const Parameters&) { return std::make_shared<D2>(1); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -1,8 +1,6 @@
-#include "starling/kernel/copy.h"
 #include "starling/method/family/list.h"
-#include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 struct Outer {
@@ -19,66 +17,57 @@ class TwoLevels : public Method {
 
   void begin(Block& block) override {
     const auto begun = block.numbers("begun");
-    if (begun[0] == 0) copy(block, block.state("start"), block.x);
+    if (begun[0] == 0) block.copy(block.state("start"), block.x);
     begun[0] = 1;
   }
 
   void adapt(Block& block) override {
     block.update();
     if ((block.step + 1) % outer_.h != 0) return;
-    const MutableBlock d = block.state("outer gradient");
-    const Term walked[] = {{block.state("start").data, 1}, {block.x.data, -1}};
-    starling::combine(block.dtype(), d.data, walked, block.count());
+    const Buffer d = block.state("outer gradient");
+    block.combine(d, {{block.state("start"), 1}, {block.x, -1}});
     average(block, d);
   }
 
   void combine(Block& block) override {
-    const MutableBlock start = block.state("start");
-    const MutableBlock m = block.state("outer momentum");
-    const MutableBlock d = block.state("outer gradient");
-    const Term moment[] = {{m.data, outer_.momentum}, {d.data, 1}};
-    starling::combine(block.dtype(), m.data, moment, block.count());
-    const Term next[] = {{start.data, 1}, {d.data, -outer_.lr}, {m.data, -outer_.lr * outer_.momentum}};
-    starling::combine(block.dtype(), block.x.data, next, block.count());
-    copy(block, start, block.x);
+    const Buffer start = block.state("start");
+    const Buffer m = block.state("outer momentum");
+    const Buffer d = block.state("outer gradient");
+    block.combine(m, {{m, outer_.momentum}, {d, 1}});
+    block.combine(block.x, {{start, 1}, {d, -outer_.lr}, {m, -outer_.lr * outer_.momentum}});
+    block.copy(start, block.x);
   }
 
-  void x_replaced(Block& block) override { copy(block, block.state("start"), block.x); }
-  std::string exact_messages_because() const override { return "it would round the outer step"; }
+  void x_replaced(Block& block) override { block.copy(block.state("start"), block.x); }
 
  protected:
-  virtual void average(Block& block, MutableBlock d) = 0;
-
- private:
-  static void copy(Block& block, MutableBlock to, MutableBlock from) {
-    copy_bytes(to.data, from.data, block.count() * size_of(block.dtype()));
+  virtual void average(Block& block, Buffer d) = 0;
+  static MethodRequirements required(ScheduleKind schedule) {
+    return {.schedule = schedule, .exact_messages_because = "it would round the outer step"};
   }
 
+ private:
   Outer outer_;
 };
 
 class DiLoCo : public TwoLevels {
  public:
   using TwoLevels::TwoLevels;
-  bool needs_schedule() const override { return false; }
+  MethodRequirements requirements() const override { return required(ScheduleKind::none); }
 
  private:
-  void average(Block& block, MutableBlock d) override {
-    block.channel->reduce({Block::in_place(d)}, Reduction::average);
+  void average(Block& block, Buffer d) override {
+    block.collective().reduce({Block::in_place(d)}, Reduction::average);
   }
 };
 
 class NoLoCo : public TwoLevels {
  public:
   using TwoLevels::TwoLevels;
-  std::string works_on() const override { return "random-matching or base(k=1)"; }
-  void check(const Schedule& schedule) const override {
-    Method::check(schedule);
-    require_matchings(schedule, "noloco");
-  }
+  MethodRequirements requirements() const override { return required(ScheduleKind::pairs); }
 
  private:
-  void average(Block& block, MutableBlock d) override { block.mix({d, block.state("start")}); }
+  void average(Block& block, Buffer d) override { block.mix({d, block.state("start")}); }
 };
 
 template <typename Method>
@@ -107,4 +96,4 @@ MethodFamily noloco() {
                             "diloco without a global average: outer steps are averaged with one other rank");
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

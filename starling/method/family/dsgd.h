@@ -2,7 +2,7 @@
 
 #include "starling/method/method.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 /// Adapt, then combine: x <- sum of w_j (x_j + U_j). On a two-block schedule (CECA) the increment goes to
 /// both blocks, and x is the one whose gradient is taken.
@@ -11,8 +11,8 @@ class DsgdAtc : public Method {
   void adapt(Block& block) override;
   void combine(Block& block) override;
   void x_replaced(Block& block) override;
-  MutableBlock model(Block& block) const override;
-  void check(const Schedule& schedule) const override;
+  Buffer model(Block& block) const override;
+  MethodRequirements requirements() const override { return {.two_block_schedules = true}; }
 
  private:
   void adapt_two(Block& block);
@@ -25,4 +25,4 @@ class DsgdAwc : public Method {
   void adapt(Block& block) override { block.update_from_shared(); }
 };
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -1,10 +1,7 @@
-#include <algorithm>
-
-#include "starling/kernel/copy.h"
 #include "starling/method/family/dsgd.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 // CECA: what the gradient of a round is taken at is what the round sends, a where its digit is above 0.
@@ -14,16 +11,7 @@ bool sends_a(const Exchange& exchange) {
   return exchange.destinations.empty();
 }
 
-void swap_blocks(MutableBlock left, MutableBlock right) {
-  auto* a = static_cast<std::byte*>(left.data);
-  std::swap_ranges(a, a + left.count * size_of(left.dtype), static_cast<std::byte*>(right.data));
-}
-
 }  // namespace
-
-void DsgdAtc::check(const Schedule& schedule) const {
-  if (schedule.mixing() != Mixing::two_block) Method::check(schedule);
-}
 
 void DsgdAtc::adapt(Block& block) {
   if (block.channel->schedule()->mixing() == Mixing::two_block)
@@ -34,19 +22,17 @@ void DsgdAtc::adapt(Block& block) {
 
 // x holds the block that was evaluated, `other` the other one; numbers: has begun, x is b.
 void DsgdAtc::adapt_two(Block& block) {
-  const MutableBlock other = block.state("other");
+  const Buffer other = block.state("other");
   const auto flags = block.numbers("ceca", 2);
-  const std::size_t bytes = block.count() * size_of(block.dtype());
   if (flags[0] == 0) {
-    copy_bytes(other.data, block.x.data, bytes);
+    block.copy(other, block.x);
     flags[0] = 1;
   }
   // other += U, as the difference that the update made to x.
-  const MutableBlock before = block.state("before");
-  copy_bytes(before.data, block.x.data, bytes);
+  const Buffer before = block.state("before");
+  block.copy(before, block.x);
   block.update();
-  const Term terms[] = {{other.data, 1}, {block.x.data, 1}, {before.data, -1}};
-  starling::combine(block.dtype(), other.data, terms, block.count());
+  block.combine(other, {{other, 1}, {block.x, 1}, {before, -1}});
   const bool x_is_b = flags[1] != 0;
   block.mix({x_is_b ? other : block.x, x_is_b ? block.x : other});
 }
@@ -54,19 +40,19 @@ void DsgdAtc::adapt_two(Block& block) {
 void DsgdAtc::combine(Block& block) {
   if (block.channel->schedule()->mixing() != Mixing::two_block) return;
   const auto flags = block.numbers("ceca", 2);
-  const bool evaluate_b = !sends_a(block.channel->next());
+  const bool evaluate_b = !sends_a(block.neighbors().next());
   if (evaluate_b != (flags[1] != 0)) {
-    swap_blocks(block.x, block.state("other"));
+    block.arithmetic().swap(block.x, block.state("other"));
     flags[1] = evaluate_b ? 1 : 0;
   }
 }
 
 void DsgdAtc::x_replaced(Block& block) {
   if (block.channel->schedule()->mixing() != Mixing::two_block) return;
-  copy_bytes(block.state("other").data, block.x.data, block.count() * size_of(block.dtype()));
+  block.copy(block.state("other"), block.x);
 }
 
-MutableBlock DsgdAtc::model(Block& block) const {
+Buffer DsgdAtc::model(Block& block) const {
   const SchedulePtr schedule = block.channel->schedule();
   const bool x_is_b = schedule->mixing() == Mixing::two_block && block.numbers("ceca", 2)[1] != 0;
   return x_is_b ? block.state("other") : block.x;
@@ -79,4 +65,4 @@ MethodFamily dsgd_atc() {
           [](const Parameters&) { return std::make_shared<DsgdAtc>(); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -1,7 +1,7 @@
 #include "starling/method/family/dsgd.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 MethodFamily dsgd_awc() {
   return {"dsgd-awc",
@@ -10,4 +10,4 @@ MethodFamily dsgd_awc() {
           [](const Parameters&) { return std::make_shared<DsgdAwc>(); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

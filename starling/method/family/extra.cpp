@@ -1,30 +1,25 @@
 #include "starling/method/family/list.h"
 #include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// x <- x + e + D + U(x, g), D <- D + e / 2 with e = sum of w_j (x_j - x): EXTRA with (I + W) / 2, in a form
 /// whose rounding does not add up. The differences need no gradient, and travel while it is computed.
 class Extra : public Method {
  public:
-  void begin(Block& block) override {
-    const MutableBlock e = block.state("e");
-    block.channel->differences({block.x, e.data, 0});
-  }
+  void begin(Block& block) override { block.neighbors().differences({block.x, block.state("e"), 0}); }
 
   void adapt(Block& block) override {
-    const MutableBlock e = block.state("e");
-    const MutableBlock correction = block.state("correction");
+    const Buffer e = block.state("e");
+    const Buffer correction = block.state("correction");
     block.update();
-    const Term next[] = {{block.x.data, 1}, {e.data, 1}, {correction.data, 1}};
-    starling::combine(block.dtype(), block.x.data, next, block.count());
-    const Term summed[] = {{correction.data, 1}, {e.data, 0.5}};
-    starling::combine(block.dtype(), correction.data, summed, block.count());
+    block.combine(block.x, {{block.x, 1}, {e, 1}, {correction, 1}});
+    block.combine(correction, {{correction, 1}, {e, 0.5}});
   }
 
-  void view_changed(Block& block) override { forget(block.state("correction")); }
-  void check(const Schedule& schedule) const override { require_fixed_symmetric(schedule, "extra"); }
+  void view_changed(Block& block) override { block.zero(block.state("correction")); }
+  MethodRequirements requirements() const override { return {.schedule = ScheduleKind::static_symmetric}; }
 };
 
 }  // namespace
@@ -37,4 +32,4 @@ MethodFamily extra() {
       [](const Parameters&) { return std::make_shared<Extra>(); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

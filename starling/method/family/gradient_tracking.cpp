@@ -1,8 +1,7 @@
 #include "starling/method/family/list.h"
 #include "starling/method/family/tracker.h"
-#include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// x <- sum of w_j (x_j + U(x_j, y_j)); y <- sum of w_j y_j + g_new - g_old. Exact on heterogeneous data,
@@ -10,15 +9,12 @@ namespace {
 class GradientTracking : public Method {
  public:
   void adapt(Block& block) override {
-    const MutableBlock y = Tracker::follow(block);
+    const Buffer y = Tracker::follow(block);
     block.update_along(y);
     block.mix({block.x}, {y});
   }
 
-  void check(const Schedule& schedule) const override {
-    Method::check(schedule);
-    require_column_sums(schedule, "gradient-tracking");
-  }
+  MethodRequirements requirements() const override { return {.schedule = ScheduleKind::column_sums}; }
 
   void view_changed(Block& block) override { Tracker::restart(block); }
 };
@@ -27,25 +23,17 @@ class GradientTracking : public Method {
 class Diging : public Method {
  public:
   void adapt(Block& block) override {
-    const MutableBlock y = Tracker::follow(block);
-    const MutableBlock before = block.state("x");
-    const Term own{block.x.data, 1};
-    starling::combine(block.dtype(), before.data, {&own, 1}, block.count());
+    const Buffer y = Tracker::follow(block);
+    const Buffer before = block.state("x");
+    block.combine(before, {{block.x, 1}});
     block.update_along(y);
-    const Term change[] = {{block.x.data, 1}, {before.data, -1}};
-    starling::combine(block.dtype(), block.x.data, change, block.count());
+    block.combine(block.x, {{block.x, 1}, {before, -1}});
     block.mix({before}, {y});
   }
 
-  void combine(Block& block) override {
-    const Term next[] = {{block.state("x").data, 1}, {block.x.data, 1}};
-    starling::combine(block.dtype(), block.x.data, next, block.count());
-  }
+  void combine(Block& block) override { block.combine(block.x, {{block.state("x"), 1}, {block.x, 1}}); }
 
-  void check(const Schedule& schedule) const override {
-    Method::check(schedule);
-    require_column_sums(schedule, "diging");
-  }
+  MethodRequirements requirements() const override { return {.schedule = ScheduleKind::column_sums}; }
 
   void view_changed(Block& block) override { Tracker::restart(block); }
 };
@@ -66,4 +54,4 @@ MethodFamily diging() {
           [](const Parameters&) { return std::make_shared<Diging>(); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -3,8 +3,8 @@
 #include "starling/method/registry.h"
 
 // Every method of list.inc is a function `MethodFamily name()` in a file of this folder.
-namespace starling::methods {
+namespace starling::method::family {
 #define STARLING_METHOD(name) MethodFamily name();
 #include "starling/method/family/list.inc"
 #undef STARLING_METHOD
-}  // namespace starling::methods
+}  // namespace starling::method::family

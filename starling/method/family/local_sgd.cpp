@@ -1,6 +1,6 @@
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// Local steps; every tau-th is followed by the mean of all models.
@@ -10,11 +10,13 @@ class LocalSgd : public Method {
 
   void adapt(Block& block) override {
     block.update();
-    if ((block.step + 1) % tau_ == 0) block.channel->reduce({Block::in_place(block.x)}, Reduction::average);
+    if ((block.step + 1) % tau_ == 0)
+      block.collective().reduce({Block::in_place(block.x)}, Reduction::average);
   }
 
-  bool needs_schedule() const override { return false; }
-  std::string exact_messages_because() const override { return "it would round the models themselves"; }
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::none, .exact_messages_because = "it would round the models themselves"};
+  }
 
  private:
   Step tau_;
@@ -37,4 +39,4 @@ MethodFamily local_sgd() {
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

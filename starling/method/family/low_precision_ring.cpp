@@ -1,12 +1,8 @@
-#include <fmt/format.h>
-
-#include "starling/base/error.h"
 #include "starling/codec/registry.h"
-#include "starling/kernel/copy.h"
 #include "starling/method/family/compressed_average.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// Bagua's low-precision decentralized ring: with W what the others know of this rank and N the weighted sum
@@ -24,44 +20,40 @@ class LowPrecisionRing : public Method {
   }
 
   void adapt(Block& block) override {
-    const MutableBlock known = block.state("known");
-    const MutableBlock around = block.state("around");
+    const Buffer known = block.state("known");
+    const Buffer around = block.state("around");
     if (stage(block) == kAsking) meet_neighbors(block, known, around);
     block.update();
     const double weights = block.numbers("weights")[0];
-    const MutableBlock difference = block.state("difference");
-    const Term way[] = {{block.x.data, 1}, {around.data, 1}, {known.data, -1 - weights}};
-    starling::combine(block.dtype(), difference.data, way, block.count());
+    const Buffer difference = block.state("difference");
+    block.combine(difference, {{block.x, 1}, {around, 1}, {known, -1 - weights}});
     const EncodedBlock encoded(*codec_, block);
-    const MutableBlock message = block.make_state("message", DType::uint8, encoded.bytes());
-    encoded.encode(block, difference.data, nullptr, 0, static_cast<std::byte*>(message.data));
-    block.channel->share(message);
+    const Buffer message = block.make_state("message", DType::uint8, encoded.bytes());
+    encoded.encode(block, difference, {}, 0, message);
+    block.share(message);
   }
 
   void combine(Block& block) override {
     const EncodedBlock encoded(*codec_, block);
-    const MutableBlock known = block.state("known");
-    const auto terms = block.channel->shared(block.make_state("message", DType::uint8, encoded.bytes()));
+    const Buffer known = block.state("known");
+    const SharedExchange shared = block.take_shared();
+    const Buffer message = block.make_state("message", DType::uint8, encoded.bytes());
+    const auto terms = shared.terms(message);
     for (std::size_t i = 0; i < terms.size(); ++i)
-      encoded.decode_add(block, static_cast<const std::byte*>(terms[i].data), i == 0 ? 1 : terms[i].weight,
-                         i == 0 ? known.data : block.state("around").data);
-    block.channel->shared_done();
-    copy_bytes(block.x.data, known.data, block.count() * size_of(block.dtype()));
+      encoded.decode_add(block, message.at(terms[i].data), i == 0 ? 1 : terms[i].weight,
+                         i == 0 ? known : block.state("around"));
+    block.copy(block.x, known);
   }
 
   void view_changed(Block& block) override { stage(block) = kUnknown; }
   void x_replaced(Block& block) override { stage(block) = kUnknown; }
 
-  void check(const Schedule& schedule) const override {
-    if (schedule.name().rfind("ring", 0) != 0)
-      throw InvalidArgument(
-          fmt::format("low-precision-ring runs on ring, not on {}; choco compresses on any "
-                      "static graph",
-                      schedule.name()));
-  }
-  std::string exact_messages_because() const override { return "its codec makes the messages"; }
-  std::string no_losses_because() const override {
-    return "neighbours follow each other by differences, and a lost one is never made up for; use dsgd-atc";
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::ring,
+            .exact_messages_because = "its codec makes the messages",
+            .no_losses_because =
+                "neighbours follow each other by differences, and a lost one is never made up "
+                "for; use dsgd-atc"};
   }
 
  private:
@@ -70,15 +62,15 @@ class LowPrecisionRing : public Method {
   static constexpr double kKnown = 2;
   static double& stage(Block& block) { return block.numbers("stage")[0]; }
 
-  static void meet_neighbors(Block& block, MutableBlock known, MutableBlock around) {
-    const auto terms = block.channel->shared(block.x);
+  static void meet_neighbors(Block& block, Buffer known, Buffer around) {
+    const SharedExchange shared = block.take_shared();
+    const auto terms = shared.terms(block.x);
     const std::vector<Term> others(terms.begin() + 1, terms.end());
-    starling::combine(block.dtype(), around.data, others, block.count());
+    block.combine(around, others);
     double& weights = block.numbers("weights")[0];
     weights = 0;
     for (const Term& term : others) weights += term.weight;
-    block.channel->shared_done();
-    copy_bytes(known.data, block.x.data, block.count() * size_of(block.dtype()));
+    block.copy(known, block.x);
     stage(block) = kKnown;
   }
 
@@ -90,10 +82,10 @@ class LowPrecisionRing : public Method {
 MethodFamily low_precision_ring() {
   return {"low-precision-ring",
           "DSGD on a ring whose neighbours follow each other by differences in bytes (Bagua)",
-          {{"codec", "uint8", "any codec"}},
+          {{"codec", "uint8", "any codec", ParameterKind::codec}},
           [](const Parameters& given) {
             return std::make_shared<LowPrecisionRing>(make_codec(given.spec("codec").to_string()));
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

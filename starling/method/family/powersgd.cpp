@@ -4,15 +4,15 @@
 #include <Eigen/Dense>
 
 #include "starling/base/random.h"
-#include "starling/kernel/convert.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// PowerSGD: a gradient M with its residual travels as P = M Q, summed over everybody and orthonormalised,
 /// and then Q = M^T P, summed likewise; the step is along P Q^T, and what is left of M goes into the next
 /// one. Q begins the next step's iteration. Parameters that would not become shorter are summed as they are.
+/// The products of matrices are Eigen's, in host memory.
 template <typename T>
 class PowerSgd {
   using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -23,23 +23,23 @@ class PowerSgd {
 
   void gradient(Block& block) {
     stage(block) = 0;
-    const MutableBlock contributors = contributors_of(block);
+    const Buffer contributors = contributors_of(block);
     write_number(contributors, block.skipped ? 0 : 1);
-    std::vector<MutableBlock> sent = {contributors};
+    std::vector<Buffer> sent = {contributors};
     for (const Segment& segment : block.segments) {
       const Shape shape = shape_of(segment);
-      const MutableBlock m = with_residual(block, segment);
+      const Buffer m = with_residual(block, segment);
       if (shape.rows == 0) {
         sent.push_back(m);
         continue;
       }
-      const MutableBlock p = part(block, "P", segment, shape.rows * rank_);
+      const Buffer p = part(block, "P", segment, shape.rows * rank_);
       Eigen::Map<Columns>(floats(p), rows(shape), rank()).noalias() =
           as_matrix(m, shape) *
           Eigen::Map<const Columns>(floats(start(block, segment, shape)), columns(shape), rank());
       sent.push_back(p);
     }
-    block.channel->reduce(pieces_of(sent), Reduction::sum);
+    block.collective().reduce(pieces_of(sent), Reduction::sum);
   }
 
   void gradient_done(Block& block) {
@@ -49,12 +49,12 @@ class PowerSgd {
       return;
     }
     if (std::exchange(stage(block), 1) == 0) {
-      std::vector<MutableBlock> sent;
+      std::vector<Buffer> sent;
       for (const Segment& segment : block.segments)
         if (const Shape shape = shape_of(segment); shape.rows > 0)
           sent.push_back(second_half(block, segment, shape));
       if (!sent.empty()) {
-        block.channel->reduce(pieces_of(sent), Reduction::sum);
+        block.collective().reduce(pieces_of(sent), Reduction::sum);
         return;
       }
     }
@@ -82,41 +82,36 @@ class PowerSgd {
     return rank_ * (shape.rows + shape.columns) < segment.count ? shape : Shape{};
   }
 
-  static MutableBlock contributors_of(Block& block) {
-    return block.make_state("contributors", dtype_of<T>, 1);
-  }
+  static Buffer contributors_of(Block& block) { return block.make_state("contributors", dtype_of<T>, 1); }
   static double& stage(Block& block) { return block.numbers("stage")[0]; }
   Eigen::Index rank() const { return static_cast<Eigen::Index>(rank_); }
   static Eigen::Index rows(const Shape& shape) { return static_cast<Eigen::Index>(shape.rows); }
   static Eigen::Index columns(const Shape& shape) { return static_cast<Eigen::Index>(shape.columns); }
-  static T* floats(MutableBlock block) { return static_cast<T*>(block.data); }
-  static Eigen::Map<Matrix> as_matrix(MutableBlock block, const Shape& shape) {
+  static T* floats(Buffer block) { return block.template host<T>(); }
+  static Eigen::Map<Matrix> as_matrix(Buffer block, const Shape& shape) {
     return {floats(block), rows(shape), columns(shape)};
   }
-  static MutableBlock part(Block& block, const std::string& key, const Segment& segment, std::size_t count) {
+  static Buffer part(Block& block, const std::string& key, const Segment& segment, std::size_t count) {
     return block.make_state(key + "/" + std::to_string(segment.begin), dtype_of<T>, count);
   }
-  static void* gradient_of(Block& block, const Segment& segment) {
-    return static_cast<std::byte*>(block.gradient.data) + segment.begin * size_of(block.dtype());
-  }
+  static Buffer gradient_of(Block& block, const Segment& segment) { return part_of(block.gradient, segment); }
 
   // M = gradient + what was left of the last one; who has no gradient adds nothing to the sums.
-  static MutableBlock with_residual(Block& block, const Segment& segment) {
-    const MutableBlock m = part(block, "M", segment, segment.count);
-    const MutableBlock left = part(block, "left", segment, segment.count);
+  static Buffer with_residual(Block& block, const Segment& segment) {
+    const Buffer m = part(block, "M", segment, segment.count);
+    const Buffer left = part(block, "left", segment, segment.count);
     if (block.skipped) {
-      std::fill_n(floats(m), segment.count, T(0));
+      block.zero(m);
       return m;
     }
-    convert(block.dtype(), gradient_of(block, segment), dtype_of<T>, m.data, segment.count);
-    const Term terms[] = {{m.data, block.gradient_scale}, {left.data, 1}};
-    starling::combine(dtype_of<T>, m.data, terms, segment.count);
+    block.copy(m, gradient_of(block, segment));
+    block.combine(m, {{m, block.gradient_scale}, {left, 1}});
     return m;
   }
 
   // The same on every rank: drawn at first, the last Q later.
-  MutableBlock start(Block& block, const Segment& segment, const Shape& shape) const {
-    const MutableBlock q = part(block, "Q", segment, shape.columns * rank_);
+  Buffer start(Block& block, const Segment& segment, const Shape& shape) const {
+    const Buffer q = part(block, "Q", segment, shape.columns * rank_);
     double& drawn = block.numbers("drawn/" + std::to_string(segment.begin))[0];
     if (drawn == 0) {
       Random random(segment.id, 0, stream::kPowerSgd);
@@ -126,7 +121,7 @@ class PowerSgd {
     return q;
   }
 
-  MutableBlock second_half(Block& block, const Segment& segment, const Shape& shape) const {
+  Buffer second_half(Block& block, const Segment& segment, const Shape& shape) const {
     Eigen::Map<Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape), rank());
     for (Eigen::Index r = 0; r < rank(); ++r) {
       for (Eigen::Index earlier = 0; earlier < r; ++earlier)
@@ -134,7 +129,7 @@ class PowerSgd {
       const T norm = p.col(r).norm();
       if (norm > 0) p.col(r) /= norm;
     }
-    const MutableBlock q = part(block, "Q", segment, shape.columns * rank_);
+    const Buffer q = part(block, "Q", segment, shape.columns * rank_);
     Eigen::Map<Columns>(floats(q), columns(shape), rank()).noalias() =
         as_matrix(part(block, "M", segment, segment.count), shape).transpose() * p;
     return q;
@@ -143,11 +138,10 @@ class PowerSgd {
   // Q is everybody's sum, to be the mean of those who had a gradient.
   void finish(Block& block, const Segment& segment, double contributors) const {
     const Shape shape = shape_of(segment);
-    const MutableBlock m = part(block, "M", segment, segment.count);
+    const Buffer m = part(block, "M", segment, segment.count);
     if (shape.rows == 0) {
-      const Term mean{m.data, 1 / contributors};
-      starling::combine(dtype_of<T>, m.data, {&mean, 1}, segment.count);
-      convert(dtype_of<T>, m.data, block.dtype(), gradient_of(block, segment), segment.count);
+      block.combine(m, {{m, 1 / contributors}});
+      block.copy(gradient_of(block, segment), m);
       return;
     }
     const Eigen::Map<const Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape),
@@ -156,9 +150,9 @@ class PowerSgd {
                                       columns(shape), rank());
     const auto share = static_cast<T>(1 / contributors);
     const Matrix step = share * (p * q.transpose());
-    const MutableBlock left = part(block, "left", segment, segment.count);
+    const Buffer left = part(block, "left", segment, segment.count);
     if (!block.skipped) as_matrix(left, shape) = as_matrix(m, shape) - step;
-    convert(dtype_of<T>, step.data(), block.dtype(), gradient_of(block, segment), segment.count);
+    block.copy(gradient_of(block, segment), {dtype_of<T>, step.data(), segment.count});
   }
 
   std::size_t rank_;
@@ -177,9 +171,11 @@ class PowerSgdMethod : public Method {
   }
   void adapt(Block& block) override { block.update(); }
 
-  bool sends_gradients() const override { return true; }
-  bool needs_schedule() const override { return false; }
-  std::string exact_messages_because() const override { return "its factors travel as they are"; }
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::none,
+            .exact_messages_because = "its factors travel as they are",
+            .gradient = GradientUse::averaged};
+  }
 
  private:
   PowerSgd<float> narrow_;
@@ -197,4 +193,4 @@ MethodFamily powersgd() {
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

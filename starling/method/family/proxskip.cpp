@@ -2,7 +2,7 @@
 #include "starling/method/family/list.h"
 #include "starling/method/family/validity.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// ProxSkip (Scaffnew): x^ = x + U(x, g) + H; with probability p, x <- the average of x^ and H <- H + p (x -
@@ -14,29 +14,26 @@ class ProxSkip : public Method {
 
   void adapt(Block& block) override {
     block.update();
-    const Term corrected[] = {{block.x.data, 1}, {block.state("H").data, 1}};
-    starling::combine(block.dtype(), block.x.data, corrected, block.count());
+    block.combine(block.x, {{block.x, 1}, {block.state("H"), 1}});
     if (Random(seed_, static_cast<std::uint64_t>(block.step), stream::kProxSkip).uniform() < p_)
-      block.channel->differences({block.x, block.state("e").data, 0});
+      block.neighbors().differences({block.x, block.state("e"), 0});
   }
 
   void combine(Block& block) override {
     const double share =
         block.channel->schedule()->exchange(0, 0).group.size() == block.channel->size() ? 1 : 0.5;
-    const MutableBlock e = block.state("e");
-    const MutableBlock h = block.state("H");
-    const Term x[] = {{block.x.data, 1}, {e.data, share}};
-    starling::combine(block.dtype(), block.x.data, x, block.count());
-    const Term corrections[] = {{h.data, 1}, {e.data, p_ * share}};
-    starling::combine(block.dtype(), h.data, corrections, block.count());
+    const Buffer e = block.state("e");
+    const Buffer h = block.state("H");
+    block.combine(block.x, {{block.x, 1}, {e, share}});
+    block.combine(h, {{h, 1}, {e, p_ * share}});
   }
 
-  void view_changed(Block& block) override { forget(block.state("H")); }
-  std::string needs_optimizer() const override { return "sgd"; }
-  std::string optimizer_because() const override {
-    return "its corrections take every local step for -lr times the gradient";
+  void view_changed(Block& block) override { block.zero(block.state("H")); }
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::static_symmetric,
+            .optimizer = "sgd",
+            .optimizer_because = "its corrections take every local step for -lr times the gradient"};
   }
-  void check(const Schedule& schedule) const override { require_fixed_symmetric(schedule, "proxskip"); }
 
  private:
   double p_;
@@ -55,4 +52,4 @@ MethodFamily proxskip() {
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

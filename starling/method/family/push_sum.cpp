@@ -1,11 +1,7 @@
-#include <fmt/format.h>
-
-#include "starling/kernel/copy.h"
-#include "starling/kernel/reduce.h"
 #include "starling/method/family/list.h"
 #include "starling/method/family/tracker.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// Stochastic gradient push: u <- C(u + U(z, g)), p <- C p, z = u / p, with weights whose columns sum to one.
@@ -20,36 +16,32 @@ class PushSum : public Method {
   void combine(Block& block) override {
     const double p = block.numbers("p", 1, 1)[0];
     if (!(p > 0)) return;  // who has given everything away goes on from its own step
-    const Term u{block.state("u").data, 1 / p};
-    starling::combine(block.dtype(), block.x.data, {&u, 1}, block.count());
+    block.combine(block.x, {{block.state("u"), 1 / p}});
   }
 
   void x_replaced(Block& block) override {
-    const Term z{block.x.data, block.numbers("p", 1, 1)[0]};
-    starling::combine(block.dtype(), block.state("u").data, {&z, 1}, block.count());
+    block.combine(block.state("u"), {{block.x, block.numbers("p", 1, 1)[0]}});
     block.numbers("pushing")[0] = 1;
   }
 
-  void check(const Schedule& schedule) const override {
-    if (schedule.mixing() == Mixing::two_block) Method::check(schedule);
-  }
-  std::string exact_messages_because() const override {
-    return "it averages with weights that do not sum to one, which rounding would spoil";
+  MethodRequirements requirements() const override {
+    return {.push_sum_schedules = true,
+            .exact_messages_because =
+                "it averages with weights that do not sum to one, which rounding would spoil"};
   }
 
  protected:
   // u += (z + U(z, direction)) - z; what z is afterwards is not said.
-  static void push_along(Block& block, ConstBlock direction, double scale) {
-    const MutableBlock u = block.state("u");
+  static void push_along(Block& block, ConstBuffer direction, double scale) {
+    const Buffer u = block.state("u");
     const auto pushing = block.numbers("pushing");
-    if (pushing[0] == 0) copy_bytes(u.data, block.x.data, block.count() * size_of(block.dtype()));
+    if (pushing[0] == 0) block.copy(u, block.x);
     pushing[0] = 1;
-    const Term without_z[] = {{u.data, 1}, {block.x.data, -1}};
-    starling::combine(block.dtype(), u.data, without_z, block.count());
+    block.combine(u, {{u, 1}, {block.x, -1}});
     block.update_along(direction, scale);
-    starling::reduce(Reduction::sum, block.dtype(), u.data, block.x.data, block.count());
+    block.add(u, block.x);
   }
-  static MutableBlock p_of(Block& block) { return {DType::float64, block.numbers("p", 1, 1).data(), 1}; }
+  static Buffer p_of(Block& block) { return {DType::float64, block.numbers("p", 1, 1).data(), 1}; }
 };
 
 /// u <- C(u + U(z, y)), p <- C p, z = u / p, y <- C y + g(z_new) - g(z_old): exact on directed and changing
@@ -57,7 +49,7 @@ class PushSum : public Method {
 class PushDiging : public PushSum {
  public:
   void adapt(Block& block) override {
-    const MutableBlock y = Tracker::follow(block);
+    const Buffer y = Tracker::follow(block);
     push_along(block, y, 1);
     block.mix({}, {block.state("u"), y, p_of(block)});
   }
@@ -80,4 +72,4 @@ MethodFamily push_diging() {
           [](const Parameters&) { return std::make_shared<PushDiging>(); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

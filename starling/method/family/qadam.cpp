@@ -1,12 +1,10 @@
 #include <cmath>
-#include <cstring>
 
 #include "starling/codec/registry.h"
-#include "starling/kernel/reduce.h"
 #include "starling/method/family/compressed_average.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// QAdam: Adam on the mean gradient for `warmup` steps; then its second moment stays as it is, and the first
@@ -19,14 +17,13 @@ class QAdam : public Method {
 
   void gradient(Block& block) override {
     if (warms_up(block)) {
-      const MutableBlock contributors = block.scalar("contributors");
+      const Buffer contributors = block.scalar("contributors");
       write_number(contributors, block.skipped ? 0 : 1);
-      if (block.skipped) std::memset(block.gradient.data, 0, block.count() * size_of(block.dtype()));
-      block.channel->reduce(pieces_of(std::vector<MutableBlock>{block.gradient, contributors}),
-                            Reduction::sum);
+      if (block.skipped) block.zero(block.gradient);
+      block.collective().reduce(pieces_of(std::vector<Buffer>{block.gradient, contributors}), Reduction::sum);
       return;
     }
-    if (!block.skipped) each(block, [](auto& e) { e.m = e.beta1 * e.m + (1 - e.beta1) * e.g; });
+    if (!block.skipped) take_up_gradient(block, false);
     average_.start(block, block.state("m"), !block.skipped);
   }
 
@@ -34,8 +31,7 @@ class QAdam : public Method {
     double contributors = 0;
     if (warms_up(block)) {
       contributors = read_number(block.scalar("contributors"));
-      if (contributors > 0)
-        starling::scale(block.dtype(), block.gradient.data, 1 / contributors, block.count());
+      if (contributors > 0) block.arithmetic().scale(block.gradient, 1 / contributors);
     } else {
       if (!average_.proceed(block, block.state("m"))) return;
       contributors = static_cast<double>(average_.contributors(block));
@@ -48,68 +44,37 @@ class QAdam : public Method {
     if (block.skipped) return;
     const auto t = block.numbers("t");
     t[0] += 1;
-    if (warms_up(block))
-      each(block, [](auto& e) {
-        e.m = e.beta1 * e.m + (1 - e.beta1) * e.g;
-        e.v = e.beta2 * e.v + (1 - e.beta2) * e.g * e.g;
-      });
-    each(block, [now = t[0]](auto& e) {
-      const double m = e.m / (1 - std::pow(e.beta1, now));
-      const double v = e.v / (1 - std::pow(e.beta2, now));
-      e.x -= e.lr * (e.decay * e.x + m / (std::sqrt(v) + e.eps));
-    });
+    if (warms_up(block)) take_up_gradient(block, true);
+    for (const Segment& segment : block.segments) {
+      const Hyper& hyper = (*block.hypers)[segment.group];
+      const MomentStepRule rule{hyper.lr, hyper.decoupled ? hyper.weight_decay : 0, hyper.eps,
+                                1 - std::pow(hyper.beta1, t[0]), 1 - std::pow(hyper.beta2, t[0])};
+      block.arithmetic().moment_step(rule, part_of(block.x, segment), part_of(block.state("m"), segment),
+                                     part_of(block.state("v"), segment));
+    }
   }
 
-  bool sends_gradients() const override { return true; }
-  // Moments travel, which a gradient that is changed later cannot reach.
-  bool averages_gradients() const override { return false; }
-  bool needs_schedule() const override { return false; }
-  std::string needs_optimizer() const override { return "adam"; }
-  std::string exact_messages_because() const override { return "its codec makes the messages"; }
+  // Moments travel, which a gradient that is changed later cannot reach: they are sent, not averaged.
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::none,
+            .optimizer = "adam",
+            .exact_messages_because = "its codec makes the messages",
+            .gradient = GradientUse::sent};
+  }
 
  private:
   bool warms_up(const Block& block) const { return block.step < warmup_; }
 
-  /// Everything of one element.
-  struct Element {
-    double lr, decay, beta1, beta2, eps;
-    double x, g, m, v;
-  };
-
-  template <typename T, typename Body>
-  static void each_as(Block& block, const Body& body) {
-    auto* x = static_cast<T*>(block.x.data);
-    const auto* g = static_cast<const T*>(block.gradient.data);
-    auto* m = static_cast<T*>(block.state("m").data);
-    auto* v = static_cast<T*>(block.state("v").data);
+  // Into the first moment, or into both.
+  static void take_up_gradient(Block& block, bool both) {
     for (const Segment& segment : block.segments) {
       const Hyper& hyper = (*block.hypers)[segment.group];
-      for (std::size_t i = segment.begin; i < segment.begin + segment.count; ++i) {
-        const double coupled = hyper.decoupled ? 0 : hyper.weight_decay;
-        const double gradient =
-            block.gradient_scale * static_cast<double>(g[i]) + coupled * static_cast<double>(x[i]);
-        Element e{hyper.lr,
-                  hyper.weight_decay - coupled,
-                  hyper.beta1,
-                  hyper.beta2,
-                  hyper.eps,
-                  static_cast<double>(x[i]),
-                  gradient,
-                  static_cast<double>(m[i]),
-                  static_cast<double>(v[i])};
-        body(e);
-        x[i] = static_cast<T>(e.x);
-        m[i] = static_cast<T>(e.m);
-        v[i] = static_cast<T>(e.v);
-      }
+      const MomentRule rule{hyper.beta1, hyper.beta2, block.gradient_scale,
+                            hyper.decoupled ? 0 : hyper.weight_decay};
+      block.arithmetic().moments(rule, part_of(block.x, segment), part_of(block.gradient, segment),
+                                 part_of(block.state("m"), segment),
+                                 both ? part_of(block.state("v"), segment) : Buffer());
     }
-  }
-  template <typename Body>
-  static void each(Block& block, const Body& body) {
-    if (block.dtype() == DType::float64)
-      each_as<double>(block, body);
-    else
-      each_as<float>(block, body);
   }
 
   Step warmup_;
@@ -127,4 +92,4 @@ MethodFamily qadam() {
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

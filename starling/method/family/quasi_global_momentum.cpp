@@ -1,7 +1,6 @@
-#include "starling/kernel/copy.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// x' = W(x + U(x, g + mu (mu m + g))); m <- mu m + (1 - mu) (x - x') / lr: a momentum that follows the
@@ -11,34 +10,32 @@ class QuasiGlobalMomentum : public Method {
   explicit QuasiGlobalMomentum(double mu) : mu_(mu) {}
 
   void adapt(Block& block) override {
-    const MutableBlock before = block.state("before");
-    copy_bytes(before.data, block.x.data, block.count() * size_of(block.dtype()));
-    const MutableBlock direction = block.state("direction");
-    const Term terms[] = {{block.gradient.data, block.gradient_scale * (1 + mu_)},
-                          {block.state("momentum").data, mu_ * mu_}};
-    if (!block.skipped) starling::combine(block.dtype(), direction.data, terms, block.count());
+    const Buffer before = block.state("before");
+    block.copy(before, block.x);
+    const Buffer direction = block.state("direction");
+    if (!block.skipped)
+      block.combine(direction, {{block.gradient, block.gradient_scale * (1 + mu_)},
+                                {block.state("momentum"), mu_ * mu_}});
     block.update_along(direction);
     block.mix(block.x);
   }
 
   void combine(Block& block) override {
-    const MutableBlock momentum = block.state("momentum");
-    const MutableBlock before = block.state("before");
-    const std::size_t element = size_of(block.dtype());
+    const Buffer momentum = block.state("momentum");
+    const Buffer before = block.state("before");
     for (const Segment& segment : block.segments) {
       const double lr = (*block.hypers)[segment.group].lr;
       if (lr == 0) continue;  // nothing has moved
-      const auto part = [&](MutableBlock whole) {
-        return static_cast<std::byte*>(whole.data) + segment.begin * element;
-      };
-      const Term terms[] = {
-          {part(momentum), mu_}, {part(before), (1 - mu_) / lr}, {part(block.x), -(1 - mu_) / lr}};
-      starling::combine(block.dtype(), part(momentum), terms, segment.count);
+      const Buffer m = part_of(momentum, segment);
+      block.combine(m, {{m, mu_},
+                        {part_of(before, segment), (1 - mu_) / lr},
+                        {part_of(block.x, segment), -(1 - mu_) / lr}});
     }
   }
 
-  std::string needs_optimizer() const override { return "sgd"; }
-  std::string optimizer_because() const override { return "it has a momentum of its own (mu)"; }
+  MethodRequirements requirements() const override {
+    return {.optimizer = "sgd", .optimizer_because = "it has a momentum of its own (mu)"};
+  }
 
  private:
   double mu_;
@@ -55,4 +52,4 @@ MethodFamily quasi_global_momentum() {
           }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

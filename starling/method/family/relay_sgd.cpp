@@ -1,11 +1,9 @@
-#include "starling/kernel/copy.h"
-#include "starling/kernel/reduce.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
-constexpr const char* kTrees = "chain, binary-tree, star or double-binary-trees";
+constexpr const char* kExact = "relayed sums would gather the rounding";
 
 /// x <- the average of everybody's latest known x + U, relayed along a tree: exact in the mean on
 /// heterogeneous data.
@@ -16,23 +14,25 @@ class RelaySgd : public Method {
   void begin(Block& block) override {
     if (rule_.missing != "reference") return;
     const auto begun = block.numbers("begun");
-    if (begun[0] == 0) block.channel->set_reference(block.x);
+    if (begun[0] == 0) block.relay().set_reference(block.x);
     begun[0] = 1;
   }
 
   void adapt(Block& block) override {
     block.update();
-    block.channel->relay(Block::in_place(block.x));
+    block.relay().start(Block::in_place(block.x));
   }
 
-  RelayRule relay_rule() const override { return rule_; }
-  std::string no_losses_because() const override {
-    if (rule_.missing != "reference") return {};
-    return "a reference stands in for blocks that have not come yet, not for lost ones; use "
-           "relay-sgd(missing=counts) or relay-sgd(missing=own)";
+  MethodRequirements requirements() const override {
+    return {
+        .schedule = ScheduleKind::tree,
+        .exact_messages_because = kExact,
+        .no_losses_because = rule_.missing != "reference"
+                                 ? ""
+                                 : "a reference stands in for blocks that have not come yet, not for lost "
+                                   "ones; use relay-sgd(missing=counts) or relay-sgd(missing=own)",
+        .relay = rule_};
   }
-  std::string works_on() const override { return kTrees; }
-  std::string exact_messages_because() const override { return "relayed sums would gather the rounding"; }
 
  private:
   RelayRule rule_;
@@ -44,23 +44,21 @@ class RelaySumGrad : public Method {
   explicit RelaySumGrad(bool overlap) : overlap_(overlap) {}
 
   void adapt(Block& block) override {
-    const MutableBlock before = block.state("before");
-    copy_bytes(before.data, block.x.data, block.count() * size_of(block.dtype()));
+    const Buffer before = block.state("before");
+    block.copy(before, block.x);
     block.update();
-    const MutableBlock change = block.state("change");
-    const Term difference[] = {{block.x.data, 1}, {before.data, -1}};
-    starling::combine(block.dtype(), change.data, difference, block.count());
-    block.channel->relay(Block::in_place(change));
+    const Buffer change = block.state("change");
+    block.combine(change, {{block.x, 1}, {before, -1}});
+    block.relay().start(Block::in_place(change));
   }
 
   void combine(Block& block) override {
-    const Term next[] = {{block.state("before").data, 1}, {block.state("change").data, 1}};
-    starling::combine(block.dtype(), block.x.data, next, block.count());
+    block.combine(block.x, {{block.state("before"), 1}, {block.state("change"), 1}});
   }
 
-  RelayRule relay_rule() const override { return {"zero", overlap_}; }
-  std::string works_on() const override { return kTrees; }
-  std::string exact_messages_because() const override { return "relayed sums would gather the rounding"; }
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::tree, .exact_messages_because = kExact, .relay = {"zero", overlap_}};
+  }
 
  private:
   bool overlap_;
@@ -89,4 +87,4 @@ MethodFamily relay_sum_grad() {
           [](const Parameters& given) { return std::make_shared<RelaySumGrad>(given.yes("overlap")); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

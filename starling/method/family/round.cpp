@@ -1,6 +1,6 @@
 #include "starling/method/family/round.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 Exchange flattened(Exchange exchange, Rank self) {
   const std::int64_t size = exchange.group.size();
@@ -12,4 +12,4 @@ Exchange flattened(Exchange exchange, Rank self) {
   return flat;
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -2,9 +2,9 @@
 
 #include "starling/method/block.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 /// An exchange whose group mean is written as weights of single ranks, for methods that send to each by hand.
 Exchange flattened(Exchange exchange, Rank self);
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

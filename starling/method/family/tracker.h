@@ -2,7 +2,7 @@
 
 #include "starling/method/block.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 
 /// A block y that follows the flock's mean gradient: y += g_new - g_old in every step, and mixing in between.
 /// The first y is g.
@@ -10,9 +10,9 @@ class Tracker {
  public:
   /// Takes this step's gradient up. A step without a gradient is one whose gradient has not changed: what
   /// lies there may not even be numbers.
-  static MutableBlock follow(Block& block);
+  static Buffer follow(Block& block);
   /// What the dead held is lost: tracking restarts with y = g.
   static void restart(Block& block) { block.numbers("begun")[0] = 0; }
 };
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

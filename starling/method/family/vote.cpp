@@ -7,7 +7,7 @@
 #include "starling/kernel/convert.h"
 #include "starling/kernel/quantize.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 class Vote final : public Codec {
@@ -40,4 +40,4 @@ CodecPtr make_vote() {
   return made;
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

@@ -1,7 +1,7 @@
 #include "starling/method/family/asynchronous.h"
 #include "starling/method/family/list.h"
 
-namespace starling::methods {
+namespace starling::method::family {
 namespace {
 
 /// x <- the weighted average of x and what the neighbours have put here last; then x <- x + U, which is put
@@ -21,7 +21,7 @@ class WinPut : public Asynchronous {
   }
 
  private:
-  static OneSided& window(Block& block) { return block.channel->window(block.x, OneSided::Start::copies); }
+  static OneSided& window(Block& block) { return block.one_sided().window(block.x, OneSided::Start::copies); }
   void prepare(Block& block) override { window(block); }
   void collect(Block& block, Step step) override {
     const Exchange round = round_of(block, step);
@@ -34,7 +34,6 @@ class WinPut : public Asynchronous {
         own += source.weight;
     window(block).update(own, weights, false);
   }
-  std::string name() const override { return "win-put"; }
 };
 
 }  // namespace
@@ -46,4 +45,4 @@ MethodFamily win_put() {
           [](const Parameters& given) { return std::make_shared<WinPut>(staleness_of(given)); }};
 }
 
-}  // namespace starling::methods
+}  // namespace starling::method::family

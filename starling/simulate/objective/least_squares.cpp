@@ -2,7 +2,7 @@
 #include "starling/simulate/objective/linear_truth.h"
 #include "starling/simulate/objective/list.h"
 
-namespace starling::objectives {
+namespace starling::simulate::objective {
 namespace {
 
 ObjectivePtr make_least_squares(const Parameters& given, const ObjectiveSetting& setting) {
@@ -32,4 +32,4 @@ ObjectiveFamily least_squares() {
           make_least_squares};
 }
 
-}  // namespace starling::objectives
+}  // namespace starling::simulate::objective

@@ -5,7 +5,7 @@
 #include "starling/simulate/minimise.h"
 #include "starling/simulate/node_random.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 constexpr std::size_t padded_to(std::size_t count, std::size_t multiple) {
@@ -117,4 +117,4 @@ std::optional<std::vector<double>> LinearObjective::minimiser() const {
   return minimiser_;
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -7,7 +7,7 @@
 #include "starling/simulate/objective.h"
 #include "starling/simulate/objective_registry.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// Every node has samples of its own; f_i is their mean loss under a linear model, plus the regularizer
 /// rho sum_k x_k^2 / (1 + x_k^2), which is not convex.
@@ -51,4 +51,4 @@ class LinearObjective : public Objective {
   mutable std::vector<double> minimiser_;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

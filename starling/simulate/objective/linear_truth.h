@@ -5,7 +5,7 @@
 #include "starling/simulate/node_random.h"
 #include "starling/simulate/objective_registry.h"
 
-namespace starling::objectives {
+namespace starling::simulate::objective {
 
 /// Where the samples of linear models come from: normal rows, and a true x of each node, a common one plus
 /// heterogeneity times one of its own, both of about the same length.
@@ -46,4 +46,4 @@ class LinearTruth {
   Random random_{0, 0, 0};
 };
 
-}  // namespace starling::objectives
+}  // namespace starling::simulate::objective

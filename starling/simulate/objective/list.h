@@ -3,8 +3,8 @@
 #include "starling/simulate/objective_registry.h"
 
 // Every objective of list.inc is a function `ObjectiveFamily name()` in a file of this folder.
-namespace starling::objectives {
+namespace starling::simulate::objective {
 #define STARLING_OBJECTIVE(name) ObjectiveFamily name();
 #include "starling/simulate/objective/list.inc"
 #undef STARLING_OBJECTIVE
-}  // namespace starling::objectives
+}  // namespace starling::simulate::objective

@@ -5,7 +5,7 @@
 #include "starling/simulate/objective/linear_truth.h"
 #include "starling/simulate/objective/list.h"
 
-namespace starling::objectives {
+namespace starling::simulate::objective {
 namespace {
 
 ObjectivePtr make_logistic(const Parameters& given, const ObjectiveSetting& setting) {
@@ -38,4 +38,4 @@ ObjectiveFamily logistic() {
           make_logistic};
 }
 
-}  // namespace starling::objectives
+}  // namespace starling::simulate::objective

@@ -4,7 +4,7 @@
 #include "starling/simulate/node_random.h"
 #include "starling/simulate/objective/list.h"
 
-namespace starling::objectives {
+namespace starling::simulate::objective {
 namespace {
 
 // Two layers, tanh between them, softmax and cross-entropy behind. Parameters in the order W1 (hidden x
@@ -172,4 +172,4 @@ ObjectiveFamily mlp() {
           make_mlp};
 }
 
-}  // namespace starling::objectives
+}  // namespace starling::simulate::objective

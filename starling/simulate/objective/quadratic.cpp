@@ -8,7 +8,7 @@
 #include "starling/simulate/node_random.h"
 #include "starling/simulate/objective/list.h"
 
-namespace starling {
+namespace starling::simulate {
 
 Quadratic::Quadratic(Rank nodes, Data data) : Objective(nodes, data.start.size()), data_(std::move(data)) {
   const std::size_t size = static_cast<std::size_t>(nodes) * dim();
@@ -58,7 +58,7 @@ std::optional<std::vector<double>> Quadratic::minimiser() const {
   return where;
 }
 
-namespace objectives {
+namespace objective {
 namespace {
 
 // Curvatures from 1 / condition to 1, each node's within 1 +- spread of that; minima around a common one.
@@ -99,5 +99,5 @@ ObjectiveFamily quadratic() {
           make_quadratic};
 }
 
-}  // namespace objectives
-}  // namespace starling
+}  // namespace objective
+}  // namespace starling::simulate

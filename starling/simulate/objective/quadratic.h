@@ -4,7 +4,7 @@
 
 #include "starling/simulate/objective.h"
 
-namespace starling {
+namespace starling::simulate {
 
 /// f_i(x) = 1/2 sum_k a_ik (x_k - b_ik)^2; gradients exact, or with normal noise.
 class Quadratic : public Objective {
@@ -30,4 +30,4 @@ class Quadratic : public Objective {
   Data data_;
 };
 
-}  // namespace starling
+}  // namespace starling::simulate

@@ -8,7 +8,7 @@
 #include "starling/simulate/objective/quadratic.h"
 #include "starling/simulate/objective_registry.h"
 
-namespace starling {
+namespace starling::simulate {
 namespace {
 
 using nlohmann::json;
@@ -87,4 +87,4 @@ ObjectivePtr read_quadratic(const std::filesystem::path& path) {
   return std::make_shared<Quadratic>(static_cast<Rank>(nodes), std::move(data));
 }
 
-}  // namespace starling
+}  // namespace starling::simulate

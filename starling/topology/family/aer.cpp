@@ -4,7 +4,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// Alternating exponential ring for any machine count: every round of BASE(machines, 1) becomes two, in which
@@ -65,4 +65,4 @@ Family aer() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

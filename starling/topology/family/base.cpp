@@ -5,7 +5,7 @@
 #include "starling/base/integer.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 SimpleBase::SimpleBase(std::int64_t n, std::int64_t k) : base_(k + 1) {
   if (HyperHypercube::possible(n, k)) {
@@ -192,4 +192,4 @@ Family base() {
   return base_family<BaseRounds>("base", "Base-(k+1): exact for any n, at most k neighbours, fewer rounds");
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

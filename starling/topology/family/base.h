@@ -5,7 +5,7 @@
 
 #include "starling/topology/family/hyper_hypercube.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 /// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbours. Nothing of size n is
 /// stored: what a node does in a round follows from its position among the blocks of n's digits.
@@ -53,4 +53,4 @@ class BaseRounds {
   std::optional<HyperHypercube> across_;
 };
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -5,7 +5,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 // Breadth first, neighbours in ascending order.
@@ -34,7 +34,7 @@ std::vector<std::pair<Rank, Rank>> spanning_tree(const Graph& graph, Rank root) 
 Family bfs_tree() {
   return {.name = "bfs-tree",
           .summary = "breadth-first spanning tree of a graph",
-          .parameters = {{"of", "", "the graph, a topology's name", true},
+          .parameters = {{"of", "", "the graph, a topology's name", ParameterKind::topology},
                          {"root", "0", "a rank"},
                          weights_parameter("metropolis")},
           .make = [](const Parameters& parameters, const TopologySetting& setting) {
@@ -49,4 +49,4 @@ Family bfs_tree() {
           }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -6,7 +6,7 @@
 #include "starling/topology/circulant.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// One round of CECA-k: block a is the mean of m+1 values, b of m (its own left out); the digit of n-1 says
@@ -118,4 +118,4 @@ Family ceca_1p() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

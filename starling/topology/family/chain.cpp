@@ -4,7 +4,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 class Chain final : public Graph {
@@ -30,4 +30,4 @@ Family chain() {
           }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

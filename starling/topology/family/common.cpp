@@ -4,7 +4,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 Machines read_machines(const Parameters& parameters, Rank n) {
   const auto local = static_cast<Rank>(parameters.integer("local", 1, INT32_MAX));
@@ -35,4 +35,4 @@ std::shared_ptr<Schedule> weighted_circulant(Rank n, std::vector<Rank> offsets, 
   return schedule;
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -8,7 +8,7 @@
 
 // Helpers that several families share.
 
-namespace starling::family {
+namespace starling::topology::family {
 
 /// n = machines * local; rank = machine * local + index.
 struct Machines {
@@ -28,4 +28,4 @@ std::shared_ptr<Schedule> weighted(std::shared_ptr<const Graph> graph, const Par
 std::shared_ptr<Schedule> weighted_circulant(Rank n, std::vector<Rank> offsets, const Parameters& parameters,
                                              bool directed, std::optional<double> uniform_rho = std::nullopt);
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -1,10 +1,10 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
-/// One group of everybody: a collective, not n^2 messages.
+/// One group of all ranks: a collective, not n^2 messages.
 class Complete final : public Schedule {
  public:
   using Schedule::Schedule;
@@ -27,4 +27,4 @@ Family complete() {
           }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

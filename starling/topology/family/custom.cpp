@@ -5,13 +5,13 @@
 #include "starling/topology/graph_file.h"
 #include "starling/topology/stored.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 Family custom() {
   return {
       .name = "custom",
       .summary = "a graph or a weight matrix from a file, checked",
-      .parameters = {{"file", "", "an edge list or a matrix, CSV or JSON"},
+      .parameters = {{"file", "", "an edge list or a matrix, CSV or JSON", ParameterKind::text},
                      {"format", "auto", "auto, edges or matrix"},
                      {"directed", "no", "yes: an edge without weight goes one way"},
                      {"negative", "no", "yes: negative weights are meant"},
@@ -41,4 +41,4 @@ Family custom() {
       }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

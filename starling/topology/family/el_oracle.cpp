@@ -7,10 +7,10 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/schedule.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
-/// A random permutation arranges the ranks in a circle; everybody hears the next k.
+/// A random permutation arranges the ranks in a circle; each rank receives from the next k.
 class ElOracle final : public Schedule {
  public:
   ElOracle(Rank n, Rank k, std::uint64_t seed) : Schedule(n), k_(k), seed_(seed) {}
@@ -58,4 +58,4 @@ Family el_oracle() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -8,7 +8,7 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/matching.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// How EquiDyn draws its rotation u: uniform on 1 .. n-1, or one of m EquiStatic draws.
@@ -204,4 +204,4 @@ Family ou_equidyn() {
   return equidyn<OuEquiDyn>("ou-equidyn", "one-peer EquiTopo, undirected: greedy pairs (i, i + u), u random");
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -5,7 +5,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 std::vector<Rank> equistatic_draws(Rank n, std::int64_t m, std::uint64_t seed) {
   std::vector<Rank> draws;
@@ -59,4 +59,4 @@ Family u_equistatic() {
   return equistatic("u-equistatic", "EquiTopo, undirected: the same draws, both ways", true);
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -5,9 +5,9 @@
 
 #include "starling/base/types.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 /// m draws, uniform on 1 .. n-1 with replacement; EquiStatic's offsets, and EquiDyn's when it is given m=.
 std::vector<Rank> equistatic_draws(Rank n, std::int64_t m, std::uint64_t seed);
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

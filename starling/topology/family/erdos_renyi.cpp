@@ -6,7 +6,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 constexpr int kAttempts = 1000;
@@ -66,4 +66,4 @@ Family erdos_renyi() {
           .random = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -4,7 +4,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 Family exponential() {
   return {
@@ -41,4 +41,4 @@ Family symmetric_exponential() {
       }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

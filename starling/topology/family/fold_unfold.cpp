@@ -2,7 +2,7 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/schedule.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// P = the largest power of two up to n. Ranks from P on give all they have to i - P, the first P average as
@@ -59,4 +59,4 @@ Family fold_unfold() {
           .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

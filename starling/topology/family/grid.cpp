@@ -7,7 +7,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// rows x columns, rank = row * columns + column.
@@ -99,4 +99,4 @@ Family torus() {
   return lattice("torus", "rows x columns with wrap", true);
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -5,7 +5,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// W_outer(machines) kron 11^T / L: the mean inside every machine, then the outer exchange between equal
@@ -47,9 +47,9 @@ class Hierarchical final : public Schedule {
 };
 
 }  // namespace
-}  // namespace starling::family
+}  // namespace starling::topology::family
 
-namespace starling {
+namespace starling::topology {
 
 std::shared_ptr<Schedule> hierarchical_schedule(SchedulePtr outer, Rank local) {
   const std::string name = fmt::format("hierarchical(outer={},local={})", outer->name(), local);
@@ -58,15 +58,15 @@ std::shared_ptr<Schedule> hierarchical_schedule(SchedulePtr outer, Rank local) {
   return schedule;
 }
 
-}  // namespace starling
+}  // namespace starling::topology
 
-namespace starling::family {
+namespace starling::topology::family {
 
 Family hierarchical() {
   return {
       .name = "hierarchical",
       .summary = "the mean inside machines, any topology between them",
-      .parameters = {{"outer", "", "the topology between machines", true},
+      .parameters = {{"outer", "", "the topology between machines", ParameterKind::topology},
                      {"local", "", "ranks per machine"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const Machines shape = read_machines(parameters, setting.n);
@@ -76,4 +76,4 @@ Family hierarchical() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -6,7 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 // Divides by k+1, then k, ..., 2, each as often as it goes; returns what is left.
@@ -85,4 +85,4 @@ Family hyper_hypercube() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

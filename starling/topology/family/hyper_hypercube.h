@@ -4,7 +4,7 @@
 
 #include "starling/topology/exchange.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 /// HHC(n, k): n = product of factors <= k+1; in round r the nodes that differ only in digit r average.
 class HyperHypercube {
@@ -28,4 +28,4 @@ class HyperHypercube {
   std::vector<std::int64_t> strides_;
 };
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -6,7 +6,7 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/matching.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 class Hypercube final : public Graph {
@@ -64,4 +64,4 @@ Family one_peer_hypercube() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -6,7 +6,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// In turn one local rank q* of every machine talks to the same q on another machine, the others inside.
@@ -76,4 +76,4 @@ Family inner_outer_ring() {
                      false);
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

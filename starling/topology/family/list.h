@@ -3,8 +3,8 @@
 #include "starling/topology/registry.h"
 
 // Every family of list.inc is a function `Family name()` in a file of its own in this folder.
-namespace starling::family {
+namespace starling::topology::family {
 #define STARLING_FAMILY(name) Family name();
 #include "starling/topology/family/list.inc"
 #undef STARLING_FAMILY
-}  // namespace starling::family
+}  // namespace starling::topology::family

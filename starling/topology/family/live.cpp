@@ -3,10 +3,10 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/schedule.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
-/// A schedule over some of the ranks: the r-th member plays rank r, everybody else does nothing.
+/// A schedule over some of the ranks: the r-th member acts as rank r, the others are idle.
 class Live final : public Schedule {
  public:
   Live(Rank n, SchedulePtr inner, std::vector<Rank> members)
@@ -48,7 +48,7 @@ Family live() {
   return {
       .name = "live",
       .summary = "any topology over the live ranks; the others do nothing",
-      .parameters = {{"schedule", "", "the topology of the members", true},
+      .parameters = {{"schedule", "", "the topology of the members", ParameterKind::topology},
                      {"members", "", "ranks, such as [0,2,5..9]"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         auto members = parameters.ranks("members", setting.n);
@@ -59,4 +59,4 @@ Family live() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -6,7 +6,7 @@
 #include "starling/base/random.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 Matcha::Matcha(Rank n, std::vector<Partners> matchings, double budget, std::uint64_t seed)
     : Schedule(n),
@@ -38,7 +38,7 @@ Family matcha() {
   return {
       .name = "matcha",
       .summary = "a graph's matchings, each used at random as often as a budget allows",
-      .parameters = {{"graph", "", "an undirected static topology", true},
+      .parameters = {{"graph", "", "an undirected static topology", ParameterKind::topology},
                      {"budget", "0.5", "share of the matchings used on average, above 0 and up to 1"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         constexpr Rank kMostRanks = 2000;  // the optimum needs eigenvalues, again and again
@@ -62,4 +62,4 @@ Family matcha() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -4,7 +4,7 @@
 #include "starling/topology/family/matcha_optimum.h"
 #include "starling/topology/schedule.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 /// W = I - a sum_j B_j L_j over matchings with Laplacians L_j and B_j ~ Bernoulli(p_j). Programs with
 /// matchings of their own make one directly.
@@ -25,4 +25,4 @@ class Matcha final : public Schedule {
   std::uint64_t seed_;
 };
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

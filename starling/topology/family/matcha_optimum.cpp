@@ -10,7 +10,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 using Eigen::Index;
@@ -260,4 +260,4 @@ MatchaOptimum optimize_matcha(Rank n, const std::vector<Partners>& matchings, do
   return best;
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -4,7 +4,7 @@
 
 #include "starling/topology/edge_coloring.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 /// How often MATCHA uses each matching, and the weight it gives to an active edge.
 struct MatchaOptimum {
@@ -19,4 +19,4 @@ struct MatchaOptimum {
 /// weight minimises the mean-square rho. Deterministic.
 MatchaOptimum optimize_matcha(Rank n, const std::vector<Partners>& matchings, double budget);
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

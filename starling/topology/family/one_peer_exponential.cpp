@@ -8,7 +8,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 enum class Order { cyclic, permuted, random };
@@ -137,4 +137,4 @@ Family k_peer_exponential() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

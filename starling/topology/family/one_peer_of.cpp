@@ -7,10 +7,10 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
-/// On a circulant graph everybody's list of receivers is the same, up to rotation.
+/// On a circulant graph all ranks have the same list of receivers, up to rotation.
 class OnePeerOfCirculant final : public Circulant {
  public:
   explicit OnePeerOfCirculant(const Circulant& of) : Circulant(of.size()) {
@@ -52,27 +52,27 @@ class OnePeerOf final : public Schedule {
  private:
   static constexpr Step kLongestPeriod = Step{1} << 40;
 
-  // The receiver that is i's turn at this step, or i if it tells nobody.
-  Rank told_by(Rank i, Step step) const {
+  // The receiver of rank i at this step, or i if it sends to none.
+  Rank receiver_of(Rank i, Step step) const {
     const std::size_t first = start_[static_cast<std::size_t>(i)];
     const std::size_t degree = start_[static_cast<std::size_t>(i) + 1] - first;
     return degree == 0 ? i : order_[first + static_cast<std::size_t>(step) % degree];
   }
 
   void fill(Step step, Rank rank, Exchange& out) const override {
-    const Rank told = told_by(rank, step);
-    if (told != rank) out.tell(told);
+    const Rank receiver = receiver_of(rank, step);
+    if (receiver != rank) out.tell(receiver);
     thread_local std::vector<Rank> senders;
     senders.clear();
     graph_->append_in(rank, senders);
-    std::erase_if(senders, [&](Rank j) { return told_by(j, step) != rank; });
+    std::erase_if(senders, [&](Rank j) { return receiver_of(j, step) != rank; });
     out.self_weight = 1.0 / (static_cast<double>(senders.size()) + 1);
     for (const Rank j : senders) out.hear(j, out.self_weight);
   }
 
   std::shared_ptr<const Graph> graph_;
   std::vector<std::size_t> start_;
-  std::vector<Rank> order_;  // everybody's receivers, in the order of telling
+  std::vector<Rank> order_;  // the receivers of each rank, in the order of sending
   Step period_ = 1;
 };
 
@@ -82,7 +82,7 @@ Family one_peer_of() {
   return {
       .name = "one-peer-of",
       .summary = "the receivers of any static graph, one a round in turn",
-      .parameters = {{"graph", "", "a static topology's name", true}},
+      .parameters = {{"graph", "", "a static topology's name", ParameterKind::topology}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const SchedulePtr of = make_schedule(parameters.spec("graph"), setting);
         if (of->period() != 1 || of->random())
@@ -95,4 +95,4 @@ Family one_peer_of() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

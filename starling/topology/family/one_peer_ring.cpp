@@ -5,7 +5,7 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/matching.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 class OnePeerRing final : public Matching {
@@ -35,4 +35,4 @@ Family one_peer_ring() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

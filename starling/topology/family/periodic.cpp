@@ -3,7 +3,7 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/schedule.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// Any schedule, but every h-th round is the global mean.
@@ -36,7 +36,7 @@ class Periodic final : public Schedule {
       out.group.count = size() > 1 ? size() : 0;
       return;
     }
-    // CECA is exact from phase 0 only, so the global mean starts its period anew.
+    // CECA is exact from phase 0 only, so that the global mean restarts its period.
     inner_->exchange(inner_mixing_ == Mixing::two_block ? step % h_ : step, rank, out);
   }
 
@@ -53,7 +53,7 @@ Family periodic() {
   return {
       .name = "periodic",
       .summary = "any topology with the global mean in every h-th round",
-      .parameters = {{"schedule", "", "the topology of the other rounds", true},
+      .parameters = {{"schedule", "", "the topology of the other rounds", ParameterKind::topology},
                      {"h", "", "rounds from mean to mean"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         return std::make_shared<Periodic>(make_schedule(parameters.spec("schedule"), setting),
@@ -62,4 +62,4 @@ Family periodic() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -4,7 +4,7 @@
 #include "starling/topology/family/list.h"
 #include "starling/topology/matching.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// A keyed permutation p lines the ranks up; neighbours in the line pair. With odd n the last one idles.
@@ -56,4 +56,4 @@ Family random_matching() {
       .changing = true};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

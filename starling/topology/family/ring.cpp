@@ -4,7 +4,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 
 Family ring() {
   return {
@@ -35,4 +35,4 @@ Family one_way_ring() {
       }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

@@ -1,7 +1,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 class Star final : public Graph {
@@ -34,4 +34,4 @@ Family star() {
           }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

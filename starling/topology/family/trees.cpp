@@ -3,7 +3,7 @@
 #include "starling/topology/family/common.h"
 #include "starling/topology/family/list.h"
 
-namespace starling::family {
+namespace starling::topology::family {
 namespace {
 
 /// 0 has the one child 1; w >= 1 has the parent w div 2 and the children 2w and 2w+1. The mirror image is w
@@ -50,7 +50,7 @@ class KTree final : public Graph {
   std::int64_t k_;
 };
 
-/// The tree in even rounds, its mirror image in odd ones: who is a leaf in one works in the other.
+/// The tree in even rounds, its mirror image in odd ones: the leaves of one are inner nodes of the other.
 class DoubleBinaryTrees final : public Schedule {
  public:
   DoubleBinaryTrees(Rank n, Weights weights)
@@ -101,4 +101,4 @@ Family k_tree() {
       }};
 }
 
-}  // namespace starling::family
+}  // namespace starling::topology::family

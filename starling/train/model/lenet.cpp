@@ -1,7 +1,7 @@
 #include "starling/base/error.h"
 #include "starling/train/model/model.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 /// LeNet-5 with rectifiers and maximum pooling: 61,706 parameters on MNIST.
@@ -44,4 +44,4 @@ ModelFamily lenet_family() {
           }};
 }
 
-}  // namespace starling
+}  // namespace starling::train

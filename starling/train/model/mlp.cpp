@@ -1,6 +1,6 @@
 #include "starling/train/model/model.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 /// Dense layers of one width, with rectifiers between them; the last one is as wide as there are classes.
@@ -40,4 +40,4 @@ ModelFamily mlp_family() {
           }};
 }
 
-}  // namespace starling
+}  // namespace starling::train

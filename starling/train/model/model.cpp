@@ -2,37 +2,43 @@
 
 #include <fmt/format.h>
 
-#include "starling/base/closest.h"
-#include "starling/base/error.h"
+#include "starling/base/registry.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 const char* to_string(ModelInput input) {
   return input == ModelInput::images ? "images" : "text";
 }
 
+Registry<ModelFamily>& all_models() {
+  static Registry<ModelFamily> instance(
+      "model", {lenet_family(), mlp_family(), resnet20_family(), vgg11_family(), transformer_family()});
+  return instance;
+}
+
 }  // namespace
 
-const std::vector<ModelFamily>& model_families() {
-  static const std::vector<ModelFamily> families = {lenet_family(), mlp_family(), resnet20_family(),
-                                                    vgg11_family(), transformer_family()};
-  return families;
+std::vector<ModelFamily> model_families() {
+  return all_models().entries();
+}
+
+void register_model(ModelFamily family) {
+  all_models().add(std::move(family));
+}
+
+std::string canonical_model(std::string_view text) {
+  return all_models().canonical(parse_spec(text)).to_string();
 }
 
 const ModelFamily& find_model(const Spec& spec, ModelInput input) {
-  const ModelFamily* named = nullptr;
-  std::vector<std::string> names, fitting;
-  for (const ModelFamily& family : model_families()) {
-    if (family.name == spec.word && !spec.is_list) named = &family;
-    names.push_back(family.name);
+  const ModelFamily& named = all_models().find(spec);
+  if (named.input == input) return named;
+  std::vector<std::string> fitting;
+  for (const ModelFamily& family : model_families())
     if (family.input == input) fitting.push_back(family.name);
-  }
-  if (named == nullptr) throw InvalidArgument(unknown_name("model", spec.to_string(), names));
-  if (named->input != input)
-    throw InvalidArgument(fmt::format("{} learns {}, and this data is {}; valid are {}", named->name,
-                                      to_string(named->input), to_string(input), join_words(fitting)));
-  return *named;
+  throw InvalidArgument(fmt::format("{} learns {}, and this data is {}; valid are {}", named.name,
+                                    to_string(named.input), to_string(input), join_words(fitting)));
 }
 
 ModelPtr make_model(std::string_view text, const ModelSetting& setting) {
@@ -41,4 +47,4 @@ ModelPtr make_model(std::string_view text, const ModelSetting& setting) {
   return family.make(Parameters(spec, family.parameters), setting);
 }
 
-}  // namespace starling
+}  // namespace starling::train

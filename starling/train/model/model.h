@@ -9,7 +9,7 @@
 #include "starling/base/parameters.h"
 #include "starling/train/torch_version.h"
 
-namespace starling {
+namespace starling::train {
 
 /// A network from a batch to logits.
 class Model : public torch::nn::Module {
@@ -18,11 +18,11 @@ class Model : public torch::nn::Module {
 };
 using ModelPtr = std::shared_ptr<Model>;
 
-/// What a batch is: images (count x channels x height x width, to count x classes logits), or windows of a
-/// text (count x length numbers of characters, to count x length x classes).
+/// The kind of a batch: images (count x channels x height x width, to count x classes logits), or windows of
+/// a text (count x length numbers of characters, to count x length x classes).
 enum class ModelInput { images, text };
 
-/// What a model is made for.
+/// The data that a model is made for.
 struct ModelSetting {
   std::int64_t channels = 1;
   std::int64_t height = 28;
@@ -37,15 +37,22 @@ struct ModelFamily {
   std::string summary;
   std::vector<Parameter> parameters;
   std::function<ModelPtr(const Parameters&, const ModelSetting&)> make;
-  ModelInput input = ModelInput::images;  // what it takes
+  ModelInput input = ModelInput::images;  // its kind of batches
+  std::vector<std::string> aliases = {};
 };
 
 /// `make_model("mlp(layers=8, width=1024)", setting)`; throws InvalidArgument listing what is valid, for the
-/// setting's input as well. Its start is drawn from torch's generator: seed that first.
+/// setting's input as well. Initialized from torch's random generator: seed that first.
 ModelPtr make_model(std::string_view text, const ModelSetting& setting);
 /// Throws what make_model would throw for its name, or for data of this kind.
 const ModelFamily& find_model(const Spec& spec, ModelInput input);
-const std::vector<ModelFamily>& model_families();
+std::vector<ModelFamily> model_families();
+
+/// Adds a model of the program's own under a new name. Thread-safe.
+void register_model(ModelFamily family);
+
+/// The one spelling of all specs of models that mean the same, defaults filled in.
+std::string canonical_model(std::string_view text);
 
 // One per file of this folder.
 ModelFamily lenet_family();
@@ -54,4 +61,11 @@ ModelFamily resnet20_family();
 ModelFamily transformer_family();
 ModelFamily vgg11_family();
 
+}  // namespace starling::train
+
+namespace starling {
+using train::make_model;
+using train::Model;
+using train::ModelPtr;
+using train::ModelSetting;
 }  // namespace starling

@@ -1,6 +1,6 @@
 #include "starling/train/model/model.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out, std::int64_t stride) {
@@ -81,4 +81,4 @@ ModelFamily resnet20_family() {
           [](const Parameters&, const ModelSetting& setting) { return std::make_shared<ResNet20>(setting); }};
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 /// Attention, then two dense layers; each behind a norm, each added to what came in.
@@ -103,4 +103,4 @@ ModelFamily transformer_family() {
           ModelInput::text};
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -2,7 +2,7 @@
 
 #include "starling/train/model/model.h"
 
-namespace starling {
+namespace starling::train {
 
 struct TransformerSetting {
   std::int64_t symbols = 256;  // of the alphabet
@@ -28,4 +28,9 @@ class TransformerImpl : public Model {
 };
 TORCH_MODULE(Transformer);
 
+}  // namespace starling::train
+
+namespace starling {
+using train::Transformer;
+using train::TransformerSetting;
 }  // namespace starling

@@ -3,7 +3,7 @@
 #include "starling/base/error.h"
 #include "starling/train/model/model.h"
 
-namespace starling {
+namespace starling::train {
 namespace {
 
 // Channels of the convolutions; between two stages the image is halved.
@@ -59,4 +59,4 @@ ModelFamily vgg11_family() {
           }};
 }
 
-}  // namespace starling
+}  // namespace starling::train

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
 std::string StoreAddress::text() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
@@ -26,4 +26,4 @@ StoreAddress read_store_address(const std::string& text) {
   throw InvalidArgument(fmt::format("'{}' is not the address:port of a store", text));
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

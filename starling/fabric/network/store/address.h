@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-namespace starling::network {
+namespace starling::fabric::network {
 
-/// Where a store listens: a name, an IPv4 or an IPv6 address, and a port.
+/// The address of a store: a host name, IPv4 or IPv6 address, and a port.
 struct StoreAddress {
   std::string host;
   std::uint16_t port = 0;
@@ -13,7 +13,7 @@ struct StoreAddress {
   std::string text() const;
 };
 
-/// "10.0.0.1:29500", "node1:29500" or "[fe80::1%eth0]:29500"; throws InvalidArgument for others.
+/// Parses "10.0.0.1:29500", "node1:29500" or "[fe80::1%eth0]:29500"; throws InvalidArgument otherwise.
 StoreAddress read_store_address(const std::string& text);
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -9,28 +9,29 @@
 #include "starling/base/error.h"
 #include "starling/base/hmac.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
 constexpr int kAttempts = 3;
-constexpr std::chrono::milliseconds kGrace{5000};  // the store tells a timeout itself, unless it stands still
+constexpr std::chrono::milliseconds kGrace{
+    5000};  // added to a wait: the store reports a timeout itself, unless it hangs
 
-// Both sides prove that they know the token. Throws Disconnected where the store lost patience.
-void introduce(int socket, const std::string& token, StoreClock::time_point deadline) {
+// Both sides prove that they know the token. Throws Disconnected if the store closes the connection.
+void authenticate(int socket, const std::string& token, StoreClock::time_point deadline) {
   const std::string greeting = receive_all(socket, kStoreGreeting.size() + kNonce, deadline);
-  if (!greeting.starts_with(kStoreGreeting)) throw Error("what listens there is no store of Starling's");
+  if (!greeting.starts_with(kStoreGreeting)) throw Error("the service there is not a Starling store");
   const std::string_view store_nonce = std::string_view(greeting).substr(kStoreGreeting.size());
   const std::string nonce = random_nonce();
   send_all(socket, nonce + proof_of(token, kClientRole, store_nonce, nonce), deadline);
-  const std::string verdict = receive_all(socket, 1 + kProof, deadline);
-  if (verdict.front() != kWelcome)
-    throw Error("it refuses this job's token (STARLING_JOB), which differs from its own");
-  if (!equal_in_constant_time(std::string_view(verdict).substr(1),
+  const std::string reply = receive_all(socket, 1 + kProof, deadline);
+  if (reply.front() != kAccepted)
+    throw Error("it rejected this job's token (STARLING_JOB), which differs from its own");
+  if (!equal_in_constant_time(std::string_view(reply).substr(1),
                               proof_of(token, kStoreRole, store_nonce, nonce)))
     throw Error("it does not know this job's token (STARLING_JOB): it is not the store of this job");
 }
 
-std::string what_was_asked(const StoreRequest& request) {
+std::string describe(const StoreRequest& request) {
   constexpr const char* kNames[] = {"set", "get", "wait for", "add to", "compare and set", "check", "remove"};
   if (request.operation == StoreOperation::count) return "count keys";
   const std::string more =
@@ -46,16 +47,16 @@ StoreClient::StoreClient(const std::string& where, std::string token, std::chron
   idle_.push_back(connect(true));
 }
 
-// The store may drop us among too many others, and at first it may not listen yet: then we try again.
-launch::Fd StoreClient::connect(bool first) const {
+// Retries, because the store may drop this client among too many others, and may not listen yet at first.
+Descriptor StoreClient::connect(bool first) const {
   const auto deadline = StoreClock::now() + timeout_;
   std::string why;
   try {
     for (;;) {
-      launch::Fd socket = connect_to(where_, deadline, why);
+      Descriptor socket = connect_to(where_, deadline, why);
       try {
         if (socket) {
-          introduce(socket.get(), token_, deadline);
+          authenticate(socket.get(), token_, deadline);
           return socket;
         }
       } catch (const Disconnected& error) {
@@ -68,14 +69,14 @@ launch::Fd StoreClient::connect(bool first) const {
   } catch (const Error& error) {
     why = error.what();
   }
-  throw Error(fmt::format("no connection to the store at {}: {}", where_.text(), why));
+  throw Error(fmt::format("cannot connect to the store at {}: {}", where_.text(), why));
 }
 
-launch::Fd StoreClient::take_connection() {
+Descriptor StoreClient::take_connection() {
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
-      launch::Fd taken = std::move(idle_.back());
+      Descriptor taken = std::move(idle_.back());
       idle_.pop_back();
       return taken;
     }
@@ -94,37 +95,36 @@ StoreAnswer StoreClient::exchange(int socket, const StoreRequest& request,
   send_all(socket, encode(request), deadline);
   const std::size_t length = read_length(receive_all(socket, kLength, deadline));
   if (length <= limits_.request()) answer = decode_answer(receive_all(socket, length, deadline));
-  if (!answer) throw Error("its answer makes no sense");
+  if (!answer) throw Error("it sent a malformed answer");
   return *answer;
 }
 
-StoreAnswer StoreClient::ask(const StoreRequest& request) {
+StoreAnswer StoreClient::send(const StoreRequest& request) {
   if (!well_formed(request, limits_))
     throw InvalidArgument(
-        fmt::format("the store at {} takes keys of up to {} and values of up to {} bytes: {}", where_.text(),
-                    limits_.key, limits_.value, what_was_asked(request)));
+        fmt::format("the store at {} takes keys of up to {} and values of up to {} bytes; cannot {}",
+                    where_.text(), limits_.key, limits_.value, describe(request)));
   const auto fail = [&](const std::string& why) {
-    return Error(
-        fmt::format("the store at {}, asked to {}: {}", where_.text(), what_was_asked(request), why));
+    return Error(fmt::format("the store at {} failed to {}: {}", where_.text(), describe(request), why));
   };
   const bool waits = request.operation == StoreOperation::get || request.operation == StoreOperation::wait;
   const auto deadline = StoreClock::now() + (waits ? request.timeout + kGrace : timeout_);
-  StoreRequest question = request;
+  StoreRequest remaining = request;
   StoreAnswer answer;
-  launch::Fd socket = take_connection();
+  Descriptor socket = take_connection();
   for (int attempt = 1;; ++attempt) {
     try {
-      answer = exchange(socket.get(), question, deadline);
+      answer = exchange(socket.get(), remaining, deadline);
       break;
     } catch (const Disconnected& error) {
-      drop_idle();  // its process has died, and with it all connections
+      drop_idle();  // the store's process died, and all connections with it
       if (attempt == kAttempts) throw fail(error.what());
       try {
         socket = connect(false);
       } catch (const Error& gone) {
         throw fail(fmt::format("{}; {}", error.what(), gone.what()));
       }
-      question.timeout = std::max(
+      remaining.timeout = std::max(
           std::chrono::milliseconds(0),
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - kGrace - StoreClock::now()));
     } catch (const Error& error) {
@@ -136,17 +136,17 @@ StoreAnswer StoreClient::ask(const StoreRequest& request) {
     idle_.push_back(std::move(socket));
   }
   if (answer.status == StoreStatus::timed_out)
-    throw Error(fmt::format("the store at {} has no '{}' after {} s", where_.text(), answer.value,
+    throw Error(fmt::format("the store at {} has no key '{}' after {} s", where_.text(), answer.value,
                             static_cast<double>(request.timeout.count()) / 1000));
   if (answer.status == StoreStatus::failed) throw fail(answer.value);
   return answer;
 }
 
-// The connection is open for as long as the store's process lives.
+// The connection stays open as long as the store's process lives.
 std::string StoreClient::wait_for_end(int end) const {
   try {
     for (;;) {
-      const launch::Fd socket = connect(false);
+      const Descriptor socket = connect(false);
       pollfd entries[2] = {{socket.get(), POLLIN, 0}, {end, POLLIN, 0}};
       while (poll(entries, 2, -1) < 0 && errno == EINTR) {
       }
@@ -158,36 +158,36 @@ std::string StoreClient::wait_for_end(int end) const {
 }
 
 void StoreClient::set(const std::string& key, const std::string& value) {
-  ask({.operation = StoreOperation::set, .keys = {key}, .values = {value}});
+  send({.operation = StoreOperation::set, .keys = {key}, .values = {value}});
 }
 
 std::string StoreClient::get(const std::string& key, std::chrono::milliseconds timeout) {
-  return ask({.operation = StoreOperation::get, .timeout = timeout, .keys = {key}}).value;
+  return send({.operation = StoreOperation::get, .timeout = timeout, .keys = {key}}).value;
 }
 
 void StoreClient::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  ask({.operation = StoreOperation::wait, .timeout = timeout, .keys = keys});
+  send({.operation = StoreOperation::wait, .timeout = timeout, .keys = keys});
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t number) {
-  return ask({.operation = StoreOperation::add, .number = number, .keys = {key}}).number;
+  return send({.operation = StoreOperation::add, .number = number, .keys = {key}}).number;
 }
 
 std::string StoreClient::compare_set(const std::string& key, const std::string& expected,
                                      const std::string& desired) {
-  return ask({.operation = StoreOperation::compare_set, .keys = {key}, .values = {expected, desired}}).value;
+  return send({.operation = StoreOperation::compare_set, .keys = {key}, .values = {expected, desired}}).value;
 }
 
 bool StoreClient::check(const std::vector<std::string>& keys) {
-  return ask({.operation = StoreOperation::check, .keys = keys}).number != 0;
+  return send({.operation = StoreOperation::check, .keys = keys}).number != 0;
 }
 
 bool StoreClient::remove(const std::string& key) {
-  return ask({.operation = StoreOperation::remove, .keys = {key}}).number != 0;
+  return send({.operation = StoreOperation::remove, .keys = {key}}).number != 0;
 }
 
 std::int64_t StoreClient::count() {
-  return ask({.operation = StoreOperation::count}).number;
+  return send({.operation = StoreOperation::count}).number;
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

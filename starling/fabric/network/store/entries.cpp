@@ -4,10 +4,10 @@
 #include <charconv>
 #include <fmt/format.h>
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
-constexpr std::size_t kBesides = 128;  // bytes that an entry takes besides its key and its value
+constexpr std::size_t kEntryOverhead = 128;  // bytes per entry, besides key and value
 
 }  // namespace
 
@@ -41,40 +41,40 @@ const std::string* StoreEntries::missing(const std::vector<std::string>& keys) c
 }
 
 StoreAnswer StoreEntries::put(const std::string& key, std::string value, StoreAnswer answer,
-                              std::size_t elsewhere) {
+                              std::size_t other_bytes) {
   const auto old = entries_.find(key);
-  const std::size_t before = old == entries_.end() ? 0 : key.size() + old->second.size() + kBesides;
-  const std::size_t after = key.size() + value.size() + kBesides;
-  if (after > before && bytes_ - before + after + elsewhere > limits_.memory)
-    return {StoreStatus::failed, 0, fmt::format("it is full: its limit are {} bytes", limits_.memory)};
+  const std::size_t before = old == entries_.end() ? 0 : key.size() + old->second.size() + kEntryOverhead;
+  const std::size_t after = key.size() + value.size() + kEntryOverhead;
+  if (after > before && bytes_ - before + after + other_bytes > limits_.memory)
+    return {StoreStatus::failed, 0, fmt::format("it is full: its limit is {} bytes", limits_.memory)};
   if (changed_ && (old == entries_.end() || old->second != value)) changed_(key, &value);
   bytes_ = bytes_ - before + after;
   entries_.insert_or_assign(key, std::move(value));
   return answer;
 }
 
-// Numbers are kept as text, as torch's stores do.
-StoreAnswer StoreEntries::add(const StoreRequest& request, std::size_t elsewhere) {
+// Numbers are stored as text, as in torch's stores.
+StoreAnswer StoreEntries::add(const StoreRequest& request, std::size_t other_bytes) {
   const std::string& key = request.keys[0];
   std::int64_t sum = 0;
   if (const auto found = entries_.find(key); found != entries_.end()) {
     const std::string& text = found->second;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), sum);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-      return {StoreStatus::failed, 0, "what is there is not a number"};
+      return {StoreStatus::failed, 0, "the value is not a number"};
   }
   if (__builtin_add_overflow(sum, request.number, &sum))
     return {StoreStatus::failed, 0, "the sum has more than 64 bits"};
-  return put(key, std::to_string(sum), {StoreStatus::done, sum, ""}, elsewhere);
+  return put(key, std::to_string(sum), {StoreStatus::done, sum, ""}, other_bytes);
 }
 
-// Answers with what is there afterwards; an empty expectation also holds where nothing is there.
-StoreAnswer StoreEntries::compare_set(const StoreRequest& request, std::size_t elsewhere) {
+// Answers with the value afterwards; an empty expected value also matches a missing key.
+StoreAnswer StoreEntries::compare_set(const StoreRequest& request, std::size_t other_bytes) {
   const std::string& expected = request.values[0];
   const std::string& desired = request.values[1];
   const auto found = entries_.find(request.keys[0]);
   if (found == entries_.end() ? expected.empty() : found->second == expected)
-    return put(request.keys[0], desired, {StoreStatus::done, 0, desired}, elsewhere);
+    return put(request.keys[0], desired, {StoreStatus::done, 0, desired}, other_bytes);
   return {StoreStatus::done, 0, found == entries_.end() ? expected : found->second};
 }
 
@@ -82,16 +82,16 @@ bool StoreEntries::remove(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return false;
   if (changed_) changed_(key, nullptr);
-  bytes_ -= key.size() + found->second.size() + kBesides;
+  bytes_ -= key.size() + found->second.size() + kEntryOverhead;
   entries_.erase(found);
   return true;
 }
 
-std::optional<StoreAnswer> StoreEntries::answer(const StoreRequest& request, std::size_t elsewhere) {
+std::optional<StoreAnswer> StoreEntries::answer(const StoreRequest& request, std::size_t other_bytes) {
   const auto number = [](std::int64_t value) { return StoreAnswer{StoreStatus::done, value, ""}; };
   switch (request.operation) {
     case StoreOperation::set:
-      return put(request.keys[0], request.values[0], {}, elsewhere);
+      return put(request.keys[0], request.values[0], {}, other_bytes);
     case StoreOperation::get:
       if (missing(request.keys) != nullptr) return std::nullopt;
       return StoreAnswer{StoreStatus::done, 0, entries_.at(request.keys[0])};
@@ -99,9 +99,9 @@ std::optional<StoreAnswer> StoreEntries::answer(const StoreRequest& request, std
       if (missing(request.keys) != nullptr) return std::nullopt;
       return number(0);
     case StoreOperation::add:
-      return add(request, elsewhere);
+      return add(request, other_bytes);
     case StoreOperation::compare_set:
-      return compare_set(request, elsewhere);
+      return compare_set(request, other_bytes);
     case StoreOperation::check:
       return number(missing(request.keys) == nullptr ? 1 : 0);
     case StoreOperation::remove:
@@ -112,4 +112,4 @@ std::optional<StoreAnswer> StoreEntries::answer(const StoreRequest& request, std
   return number(static_cast<std::int64_t>(entries_.size()));
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -4,46 +4,48 @@
 #include <map>
 #include <optional>
 
+#include "starling/base/floors.h"
 #include "starling/fabric/network/store/protocol.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
+/// The resource limits of a store.
 struct StoreLimits {
   std::size_t key = 4096;                     // bytes
   std::size_t value = std::size_t{16} << 20;  // bytes
-  std::size_t memory = std::size_t{1} << 30;  // bytes: entries, and what is on its way from and to clients
+  std::size_t memory = std::size_t{1} << 30;  // bytes: entries and buffers of connections
   std::size_t clients = 16'384;
-  std::size_t strangers = 256;               // clients that have not proved yet that they know the token
-  std::chrono::milliseconds patience{5000};  // the most that each of them has for it
-  std::chrono::milliseconds least{50};       // and the least, however many others come
+  std::size_t unauthenticated = 256;                       // clients that have not authenticated yet
+  std::chrono::milliseconds authentication_timeout{5000};  // for each of them
+  std::chrono::milliseconds authentication_grace{50};      // guaranteed to each, however many connect
 
   std::size_t request() const { return 2 * value + (std::size_t{1} << 20); }
 };
 
-/// Whether a request has the keys and values that its operation takes, none of them too long.
+/// Whether a request has the number of keys and values that its operation takes, none of them too long.
 bool well_formed(const StoreRequest& request, const StoreLimits& limits);
 
-/// What a store holds, and what its operations do with it.
+/// The key-value pairs of a store and the operations on them. Not thread-safe.
 class StoreEntries {
  public:
-  /// Told of every change before it is answered: the key and its new value, nullptr where it is removed.
+  /// Called for every change before it is answered: the key and its new value, or nullptr for a removal.
   using Changed = std::function<void(const std::string& key, const std::string* value)>;
   explicit StoreEntries(const StoreLimits& limits, Changed changed = nullptr)
       : limits_(limits), changed_(std::move(changed)) {}
 
-  /// To a well formed request; nothing while keys are missing that it waits for. `elsewhere`: bytes of memory
-  /// that are in use beside the entries.
-  std::optional<StoreAnswer> answer(const StoreRequest& request, std::size_t elsewhere = 0);
+  /// Answers a well-formed request; empty while keys are missing that it waits for. `other_bytes`: memory in
+  /// use apart from the entries.
+  std::optional<StoreAnswer> answer(const StoreRequest& request, std::size_t other_bytes = 0);
 
-  /// The first of these that is not there; nullptr where all are.
+  /// The first of these keys that does not exist; nullptr if all exist.
   const std::string* missing(const std::vector<std::string>& keys) const;
 
   std::size_t bytes() const { return bytes_; }
 
  private:
-  StoreAnswer put(const std::string& key, std::string value, StoreAnswer answer, std::size_t elsewhere);
-  StoreAnswer add(const StoreRequest& request, std::size_t elsewhere);
-  StoreAnswer compare_set(const StoreRequest& request, std::size_t elsewhere);
+  StoreAnswer put(const std::string& key, std::string value, StoreAnswer answer, std::size_t other_bytes);
+  StoreAnswer add(const StoreRequest& request, std::size_t other_bytes);
+  StoreAnswer compare_set(const StoreRequest& request, std::size_t other_bytes);
   bool remove(const std::string& key);
 
   StoreLimits limits_;
@@ -52,4 +54,4 @@ class StoreEntries {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -10,9 +10,9 @@
 #include "starling/base/error.h"
 #include "starling/fabric/network/store/protocol.h"
 
-// The file: a head that says whether the rest is complete, and requests as they travel to a store, set and
-// remove only.
-namespace starling::network {
+// The file: a head that says whether the journal is complete, then set and remove requests in the format of
+// the network protocol.
+namespace starling::fabric::network {
 namespace {
 
 constexpr std::string_view kComplete = "complete";
@@ -43,27 +43,27 @@ bool read_at(int file, std::string& bytes, std::size_t at) {
 }  // namespace
 
 StoreJournal StoreJournal::create() {
-  launch::Fd file(memfd_create("starling-store-journal", MFD_CLOEXEC));
+  Descriptor file(memfd_create("starling-store-journal", MFD_CLOEXEC));
   if (!file || !write_at(file.get(), kComplete, 0))
-    throw Error(fmt::format("a store cannot keep a journal: {}", std::strerror(errno)));
+    throw Error(fmt::format("cannot create the journal of a store: {}", std::strerror(errno)));
   return StoreJournal(std::move(file));
 }
 
 StoreJournal StoreJournal::share() const {
-  return StoreJournal(launch::Fd(fcntl(file_.get(), F_DUPFD_CLOEXEC, 0)));
+  return StoreJournal(Descriptor(fcntl(file_.get(), F_DUPFD_CLOEXEC, 0)));
 }
 
 void StoreJournal::replay(const Change& change) {
   if (!file_) return;
   std::string head(kComplete.size(), '\0');
   if (!read_at(file_.get(), head, 0) || head != kComplete)
-    throw Error("the store's journal is not complete: what it held is lost");
+    throw Error("the store's journal is incomplete: its entries are lost");
   end_ = head.size();
   struct stat status {};
   if (fstat(file_.get(), &status) != 0)
     throw Error(fmt::format("the store's journal cannot be read: {}", std::strerror(errno)));
   const auto size = static_cast<std::size_t>(status.st_size);
-  // The last change may be cut off: nobody was told of it.
+  // The last change may be truncated: no client has been told of it.
   while (size - end_ >= kLength) {
     std::string length(kLength, '\0');
     if (!read_at(file_.get(), length, end_)) break;
@@ -92,4 +92,4 @@ void StoreJournal::write(const std::string& key, const std::string* value) {
   end_ += bytes.size();
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -3,34 +3,35 @@
 #include <functional>
 #include <string>
 
-#include "starling/launch/fd.h"
+#include "starling/base/os/descriptor.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
-/// The changes of a store's entries, in a file without a name that outlives the process which serves the
-/// store: another one goes on from there. A change is written before it is answered, so nothing that a client
-/// was told is lost with the process.
+/// The log of changes to a store's entries, in a memfd that outlives the process that serves the store: a new
+/// process continues from there. A change is written before it is answered, so that nothing that a client has
+/// been told is lost with the process. Not thread-safe.
 class StoreJournal {
  public:
-  /// None: changes are not kept.
+  /// No journal: changes are not kept.
   StoreJournal() = default;
-  /// Shares the file with whoever else has the descriptor. Throws Error where there is no memory for one.
+  /// Throws Error if there is no memory for it.
   static StoreJournal create();
+  /// The same file for another owner.
   StoreJournal share() const;
 
-  /// Tells all changes that were written completely, in order; value is nullptr where a key was removed.
-  /// Throws Error when the journal is not complete.
+  /// Calls `change` for every completely written change, in order; the value is nullptr for a removal. Throws
+  /// Error if the journal is incomplete.
   using Change = std::function<void(const std::string& key, const std::string* value)>;
   void replay(const Change& change);
 
-  /// Where the file cannot grow, the journal is marked as incomplete, and kept no longer.
+  /// If the file cannot grow, marks the journal as incomplete and stops writing it.
   void write(const std::string& key, const std::string* value);
 
  private:
-  explicit StoreJournal(launch::Fd file) : file_(std::move(file)) {}
+  explicit StoreJournal(Descriptor file) : file_(std::move(file)) {}
 
-  launch::Fd file_;
+  Descriptor file_;
   std::size_t end_ = 0;  // of the last complete change
 };
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

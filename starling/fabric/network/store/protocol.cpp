@@ -8,10 +8,10 @@
 #include "starling/base/error.h"
 #include "starling/base/hmac.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
-// Numbers travel with their lowest byte first.
+// Little-endian.
 class StoreWriter {
  public:
   void number(std::uint64_t value, std::size_t bytes) {
@@ -35,7 +35,7 @@ class StoreWriter {
   std::string bytes_;
 };
 
-// Reads zeros and nothing behind the end, and remembers it.
+// Beyond the end it reads zeros and empty texts, and complete() is false.
 class StoreReader {
  public:
   explicit StoreReader(std::string_view bytes) : rest_(bytes) {}
@@ -74,15 +74,15 @@ class StoreReader {
 void check_token(std::string_view token) {
   if (token.size() < kShortestToken)
     throw InvalidArgument(fmt::format(
-        "the job's token (STARLING_JOB), which lets ranks into the store, has {} characters; give "
-        "it at least {} that nobody can guess",
+        "the job's token (STARLING_JOB), which protects its store, has {} characters; it needs at least {} "
+        "that nobody can guess",
         token.size(), kShortestToken));
 }
 
 std::string random_nonce() {
   std::string nonce(kNonce, '\0');
   if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
-    throw Error(fmt::format("no random numbers: {}", std::strerror(errno)));
+    throw Error(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
   return nonce;
 }
 
@@ -141,4 +141,4 @@ std::optional<StoreAnswer> decode_answer(std::string_view bytes) {
   return answer;
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -13,12 +13,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// The second is getaddrinfo's error, or 0.
+// Addresses, and getaddrinfo's error or 0.
 std::pair<AddressList, int> addresses_of(const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -34,17 +34,17 @@ std::uint16_t& port_of(sockaddr& address) {
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-bool means_all(const sockaddr& address) {
+bool is_wildcard(const sockaddr& address) {
   if (address.sa_family == AF_INET6)
     return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
   return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-launch::Fd stream_socket(int family) {
-  return launch::Fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Descriptor stream_socket(int family) {
+  return Descriptor(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// Whether the socket can be read from or written to, or is broken, before the deadline.
+// Whether the socket becomes readable or writable, or fails, before the deadline.
 bool ready_before(int socket, short events, StoreClock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - StoreClock::now()).count();
@@ -58,31 +58,31 @@ bool ready_before(int socket, short events, StoreClock::time_point deadline) {
 }  // namespace
 
 StoreListener StoreListener::share() const {
-  return {launch::Fd(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)), where};
+  return {Descriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)), where};
 }
 
 StoreListener listen_on(const std::string& address) {
   const auto [found, unknown] = addresses_of(address, AI_NUMERICHOST | AI_PASSIVE);
   if (unknown != 0)
     throw InvalidArgument(fmt::format("a store listens on an IPv4 or IPv6 address, not on '{}'", address));
-  if (means_all(*found->ai_addr))
+  if (is_wildcard(*found->ai_addr))
     throw InvalidArgument(
-        fmt::format("{} means all interfaces; a store listens on the address of one", address));
-  launch::Fd door = stream_socket(found->ai_family);
+        fmt::format("{} is the address of all interfaces; a store listens on the address of one", address));
+  Descriptor listener = stream_socket(found->ai_family);
   sockaddr_storage bound{};
   auto* any = reinterpret_cast<sockaddr*>(&bound);
   socklen_t size = sizeof(bound);
-  if (!door || bind(door.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(door.get(), SOMAXCONN) != 0 || getsockname(door.get(), any, &size) != 0)
+  if (!listener || bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(listener.get(), SOMAXCONN) != 0 || getsockname(listener.get(), any, &size) != 0)
     throw Error(fmt::format("a store cannot listen on {}: {}", address, std::strerror(errno)));
-  return {std::move(door), {address, ntohs(port_of(*any))}};
+  return {std::move(listener), {address, ntohs(port_of(*any))}};
 }
 
-launch::Fd connect_to(const StoreAddress& to, StoreClock::time_point deadline, std::string& why) {
+Descriptor connect_to(const StoreAddress& to, StoreClock::time_point deadline, std::string& why) {
   const auto [found, unknown] = addresses_of(to.host, 0);
   if (unknown != 0) why = gai_strerror(unknown);
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-    launch::Fd made = stream_socket(one->ai_family);
+    Descriptor made = stream_socket(one->ai_family);
     port_of(*one->ai_addr) = htons(to.port);
     int error = connect(made.get(), one->ai_addr, one->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
@@ -102,7 +102,7 @@ launch::Fd connect_to(const StoreAddress& to, StoreClock::time_point deadline, s
 
 void send_all(int socket, std::string_view bytes, StoreClock::time_point deadline) {
   while (!bytes.empty()) {
-    if (!ready_before(socket, POLLOUT, deadline)) throw Error("it does not read");
+    if (!ready_before(socket, POLLOUT, deadline)) throw Error("it does not read in time");
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) throw Disconnected(std::strerror(errno));
     if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
@@ -112,9 +112,9 @@ void send_all(int socket, std::string_view bytes, StoreClock::time_point deadlin
 std::string receive_all(int socket, std::size_t bytes, StoreClock::time_point deadline) {
   std::string received(bytes, '\0');
   for (std::size_t at = 0; at < bytes;) {
-    if (!ready_before(socket, POLLIN, deadline)) throw Error("it does not answer");
+    if (!ready_before(socket, POLLIN, deadline)) throw Error("it does not answer in time");
     const ssize_t got = recv(socket, received.data() + at, bytes - at, 0);
-    if (got == 0) throw Disconnected("it has closed the connection");
+    if (got == 0) throw Disconnected("it closed the connection");
     if (got < 0 && errno != EAGAIN && errno != EINTR) throw Disconnected(std::strerror(errno));
     if (got > 0) at += static_cast<std::size_t>(got);
   }
@@ -132,4 +132,4 @@ void tune(int socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

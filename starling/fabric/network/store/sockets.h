@@ -5,16 +5,16 @@
 #include <string_view>
 
 #include "starling/base/error.h"
+#include "starling/base/os/descriptor.h"
 #include "starling/fabric/network/store/address.h"
-#include "starling/launch/fd.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
 using StoreClock = std::chrono::steady_clock;
 
-/// A socket that listens, and where.
+/// A listening socket and its address.
 struct StoreListener {
-  launch::Fd socket;
+  Descriptor socket;
   StoreAddress where;
 
   /// The same socket for another owner.
@@ -24,20 +24,20 @@ struct StoreListener {
 /// Listens on exactly this numeric address and a free port.
 StoreListener listen_on(const std::string& address);
 
-/// One attempt at every address of the host; an empty descriptor, and `why`, when none of them takes it.
-launch::Fd connect_to(const StoreAddress& to, StoreClock::time_point deadline, std::string& why);
+/// Tries every address of the host once; returns an empty descriptor and sets `why` if none accepts.
+Descriptor connect_to(const StoreAddress& to, StoreClock::time_point deadline, std::string& why);
 
-/// The other side has closed the connection, or it broke.
+/// The other side has closed the connection, or it failed.
 class Disconnected : public Error {
  public:
   using Error::Error;
 };
 
-/// The whole of it, or Disconnected, or Error when the deadline passes.
+/// Transfers all bytes; throws Disconnected, or Error when the deadline passes.
 void send_all(int socket, std::string_view bytes, StoreClock::time_point deadline);
 std::string receive_all(int socket, std::size_t bytes, StoreClock::time_point deadline);
 
-/// Small questions go at once, and a host that vanished without a word is noticed within a minute.
+/// Sets TCP options: small requests are sent at once, and a vanished host is noticed within a minute.
 void tune(int socket);
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -9,7 +9,7 @@
 
 #include "starling/base/error.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 namespace {
 
 constexpr int kMostQuickDeaths = 5;  // one after another
@@ -27,14 +27,14 @@ StoreSupervisor::StoreSupervisor(const std::string& address, std::string token)
   if (token_.empty()) throw InvalidArgument("a store needs its job's token");
 }
 
-void StoreSupervisor::serve(int leash, const std::function<void(const std::string&)>& say) {
+void StoreSupervisor::serve(int control, const std::function<void(const std::string&)>& say) {
   for (int quick = 0; quick < kMostQuickDeaths;) {
     const auto begin = StoreClock::now();
     const pid_t pid = fork();
-    if (pid < 0) throw Error(fmt::format("the store cannot be started: {}", std::strerror(errno)));
+    if (pid < 0) throw Error(fmt::format("cannot start the store's process: {}", std::strerror(errno)));
     if (pid == 0) {
       try {
-        StoreServer(listener_.share(), token_, journal_.share()).serve(leash);
+        StoreServer(listener_.share(), token_, journal_.share()).serve(control);
         _exit(0);
       } catch (const std::exception& error) {
         say(error.what());
@@ -48,13 +48,14 @@ void StoreSupervisor::serve(int leash, const std::function<void(const std::strin
     quick = StoreClock::now() - begin < kQuick ? quick + 1 : 0;
     if (quick < kMostQuickDeaths)
       say(
-          fmt::format("the store where ranks meet (process {}) died ({}): another process goes on with its "
-                      "entries; ranks connect to it again when they need it",
+          fmt::format("the rendezvous store (process {}) died ({}); restarted with the same entries, ranks "
+                      "reconnect when they need it",
                       pid, ending_text(status)));
   }
   throw Error(
-      "the store where ranks meet dies as often as it is started: the job goes on without it, but nobody can "
-      "join any more, and ranks cannot agree after a death");
+      "the rendezvous store died repeatedly and is not restarted: the job continues, but no process can join "
+      "it "
+      "any more, and it cannot recover from the failure of a rank");
 }
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

@@ -4,21 +4,21 @@
 
 #include "starling/fabric/network/store/server.h"
 
-namespace starling::network {
+namespace starling::fabric::network {
 
-/// Serves a store in a child process, and in another one when that child dies: the supervisor keeps the
-/// listening socket and the journal, so that clients find the same store with the same entries. The calling
-/// process must not have threads.
+/// Serves a store in a child process, and restarts it when it dies: the supervisor keeps the listening socket
+/// and the journal, so that clients find the same store with the same entries. The calling process must be
+/// single-threaded.
 class StoreSupervisor {
  public:
-  /// Throws as StoreServer does.
+  /// Throws like StoreServer.
   StoreSupervisor(const std::string& address, std::string token);
 
   const StoreAddress& where() const { return listener_.where; }
 
-  /// Until the other end of `leash` is closed. `say` is told what happens to the child. Throws Error when
-  /// children die as fast as they are started, or the journal is incomplete.
-  void serve(int leash, const std::function<void(const std::string&)>& say);
+  /// Serves until the other end of `control` is closed. Reports deaths of the child through `say`. Throws
+  /// Error if children die as fast as they are started, or if the journal is incomplete.
+  void serve(int control, const std::function<void(const std::string&)>& say);
 
  private:
   std::string token_;
@@ -26,4 +26,4 @@ class StoreSupervisor {
   StoreJournal journal_;
 };
 
-}  // namespace starling::network
+}  // namespace starling::fabric::network

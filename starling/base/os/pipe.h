@@ -1,0 +1,17 @@
+#pragma once
+
+#include "starling/base/os/descriptor.h"
+
+namespace starling {
+
+/// The two ends of a pipe.
+struct Pipe {
+  Descriptor read_end, write_end;
+};
+
+/// Makes a pipe whose ends are blocking and not inherited. Throws Error.
+Pipe make_pipe();
+
+void do_not_block(const Descriptor& end);
+
+}  // namespace starling

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "starling/base/floors.h"
+
+namespace starling {
+
+/// The living descendants of `root`, parents first, except `without` and their descendants. An orphan counts
+/// below the nearest ancestor that is a subreaper, where the kernel put it.
+std::vector<pid_t> descendants(pid_t root, const std::vector<pid_t>& without = {});
+
+/// All living processes that were started with NAME=VALUE in their environment.
+std::vector<pid_t> processes_with(const std::string& assignment);
+
+/// "4711 (python3)", for messages.
+std::string describe_process(pid_t pid);
+
+}  // namespace starling

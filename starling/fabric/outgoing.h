@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "starling/base/buffer.h"
+
+namespace starling::fabric {
+
+/// Outgoing memory: written in place, then posted to any number of ranks. Once posted it is only read, and
+/// can be read here too, until this is dropped; readers elsewhere keep it as long as they need it.
+class Outgoing {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void give_back(void* handle) noexcept = 0;
+  };
+
+  Outgoing() = default;
+  Outgoing(Owner* owner, void* handle, std::span<std::byte> bytes, MemoryKind memory = MemoryKind::host)
+      : owner_(owner), handle_(handle), bytes_(bytes), memory_(memory) {}
+  Outgoing(Outgoing&& other) noexcept { swap(other); }
+  Outgoing& operator=(Outgoing&& other) noexcept {
+    Outgoing(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Outgoing() {
+    if (owner_ != nullptr) owner_->give_back(handle_);
+  }
+
+  /// Throws InvalidArgument unless they lie in host memory.
+  std::span<std::byte> bytes() const {
+    if (memory_ != MemoryKind::host) throw_not_host_memory(memory_);
+    return bytes_;
+  }
+  /// `count` elements from byte `offset` on, in whatever memory; an empty buffer where there is no memory.
+  Buffer buffer(DType dtype, std::size_t count, std::size_t offset = 0) const {
+    if (owner_ == nullptr) return {};
+    return {dtype, bytes_.data() + offset, count, memory_, nullptr};
+  }
+  explicit operator bool() const { return owner_ != nullptr; }
+  /// For fabrics.
+  void* handle() const { return handle_; }
+
+ private:
+  void swap(Outgoing& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(handle_, other.handle_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(memory_, other.memory_);
+  }
+  Owner* owner_ = nullptr;
+  void* handle_ = nullptr;
+  std::span<std::byte> bytes_;
+  MemoryKind memory_ = MemoryKind::host;
+};
+
+/// A range of outgoing memory, or all of it: what is posted.
+class OutgoingRange {
+ public:
+  // Implicit: all of it is a range, too.
+  OutgoingRange(const Outgoing& message) : OutgoingRange(message, 0, message.bytes().size()) {}
+  OutgoingRange(const Outgoing& message, std::size_t offset, std::size_t bytes)
+      : handle_(message.handle()), offset_(offset), bytes_(message.bytes().subspan(offset, bytes)) {}
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  /// For fabrics.
+  void* handle() const { return handle_; }
+  std::size_t offset() const { return offset_; }
+
+ private:
+  void* handle_;
+  std::size_t offset_;
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace starling::fabric

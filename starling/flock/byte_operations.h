@@ -1,0 +1,60 @@
+#pragma once
+
+#include <vector>
+
+#include "starling/fabric/outgoing.h"
+#include "starling/flock/block.h"
+#include "starling/flock/flock_types.h"
+#include "starling/flock/name.h"
+#include "starling/flock/pending.h"
+#include "starling/kernel/reduce.h"
+
+namespace starling::flock {
+
+class Flock;
+class FlockState;
+struct ScheduleCursor;
+struct Topic;
+
+/// A flock's operations on buffers of any type, without templates: for bindings of other languages and for
+/// code that gets types at run time. Flock has the same operations for C++ ranges, with the same meaning.
+/// Every function starts an operation; buffers must live until its Pending has ended. Refers to the flock
+/// that it was made from.
+class ByteOperations {
+ public:
+  explicit ByteOperations(const Flock& flock) : flock_(flock) {}
+
+  /// `memory` is the outgoing memory in which the pieces lie, or empty.
+  Pending neighbor_allreduce(Pieces pieces, Outgoing memory, Name name) const;
+  Pending neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& weights, Name name) const;
+  Pending hierarchical_neighbor_allreduce(Pieces pieces, Name name) const;
+  /// With weights of one's own; the ranks in them are machines.
+  Pending hierarchical_neighbor_allreduce(Pieces pieces, const Weighted& machines, Name name) const;
+  Pending pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name) const;
+  Pending allreduce(Pieces pieces, Reduction reduction, Name name) const;
+  Pending reduce_scatter(ConstBuffer in, Room room, Reduction reduction, Name name) const;
+  Pending broadcast(Pieces pieces, Rank root, Name name) const;
+  Pending allgather(ConstBuffer in, Room room, Name name) const;
+  Pending neighbor_allgather(ConstBuffer in, Room room, Name name) const;
+  /// From and to ranks of one's own, in the order of `sources`.
+  Pending neighbor_allgather(ConstBuffer in, Room room, const std::vector<Rank>& sources,
+                             const std::vector<Rank>& destinations, Name name) const;
+  Pending recv(Buffer buffer, Rank from, Name name) const;
+  /// Copies the buffer; may wait while the receiver has too much unread, see Flock::set_send_limit().
+  void send(ConstBuffer buffer, Rank to, Name name) const;
+
+ private:
+  const std::shared_ptr<FlockState>& state() const;
+  Pending scheduled(ScheduleCursor& cursor, Pieces pieces, Outgoing memory, const Name& name) const;
+  Weighted inferred(Weighted weights, const Name& name) const;
+  Weighted global(const Weighted& weights, const Name& name) const;
+  void await_reader(const Topic& topic, Rank to) const;
+
+  const Flock& flock_;
+};
+
+}  // namespace starling::flock
+
+namespace starling {
+using flock::ByteOperations;
+}  // namespace starling

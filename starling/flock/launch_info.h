@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "starling/base/types.h"
+
+namespace starling::flock {
+
+/// What the launcher that started this process tells it.
+struct LaunchInfo {
+  std::string launcher;
+  Rank rank = 0;
+  Rank size = 1;
+  std::string job;  // tells jobs apart; empty where the launcher has no name for it
+  bool several_hosts = false;
+  std::string network;  // the fabric for several hosts
+};
+
+/// By the variables of starling run, mpirun, MPICH's mpiexec, srun or torchrun, in this order; nothing for a
+/// process that was started alone.
+std::optional<LaunchInfo> find_launch_info();
+
+/// How ranks communicate: with `hybrid`, those of one host through shared memory and the others over `name`.
+struct FabricChoice {
+  std::string name;
+  bool hybrid = false;
+};
+
+/// The fabric that STARLING_FABRIC names, or the one that fits the launcher.
+FabricChoice choose_fabric(const LaunchInfo& place);
+std::string text(const FabricChoice& choice);
+
+}  // namespace starling::flock

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "starling/flock/mailbox.h"
+#include "starling/record/trace.h"
+
+namespace starling::flock {
+
+class Operation;
+
+/// A cycle of waits that a waiting rank has found; see deadlock.h.
+struct Suspicion {
+  std::uint64_t since = 0;  // the wait in which it was found
+  std::uint64_t cycle = 0;
+  std::uint64_t confirmed = 0;
+  std::string text;
+};
+
+/// What all flocks of one rank share: the fabric, the mailbox and the operations in flight. Thread-safe.
+class RankRuntime {
+ public:
+  explicit RankRuntime(std::shared_ptr<Fabric> given)
+      : recorder(given->rank(), given->size()), fabric(std::move(given)), mailbox(fabric) {}
+
+  Recorder recorder;
+  const std::shared_ptr<Fabric> fabric;
+  Mailbox mailbox;
+  std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
+  std::atomic<std::uint64_t> send_limit{std::uint64_t{1} << 30};  // bytes that a receiver may leave unread
+  std::atomic<std::uint64_t> bytes_sent{0};
+  std::atomic<bool> many_threads{false};  // more than one has started operations
+  std::atomic<bool> told_others{false};   // what this rank waits for
+  Suspicion suspicion;                    // only the one thread that uses the flock looks here
+
+  /// What every operation does first: raises complaints, notes which thread it comes from.
+  void enter();
+  /// Throws Excluded where this rank is no longer part of the job.
+  void check_membership() const;
+  /// Operations are started or waited for by this thread.
+  void note_thread();
+
+  /// Operations of several phases go on while this rank waits for another one.
+  void add_in_flight(const std::shared_ptr<Operation>& operation);
+  void advance_in_flight(const Operation* except);
+  /// They also hear of deaths.
+  void look_in_flight(const Operation* except);
+
+ private:
+  std::vector<std::shared_ptr<Operation>> in_flight(const Operation* except);
+
+  std::mutex in_flight_mutex_;
+  std::vector<std::weak_ptr<Operation>> in_flight_;
+  std::atomic<bool> any_in_flight_{false};
+  std::atomic<const void*> first_thread_{nullptr};
+};
+
+}  // namespace starling::flock

@@ -1,0 +1,173 @@
+#include "starling/flock/remote_window.h"
+
+#include <cstring>
+#include <fmt/format.h>
+
+#include "starling/flock/errors.h"
+#include "starling/kernel/copy.h"
+
+namespace starling::flock {
+namespace {
+
+constexpr std::chrono::milliseconds kLockPatience{
+    100};  // then a rank that waits for a mutex checks its holder
+
+enum class Errands : std::uint32_t { deposit, read, meet, progress, lock, unlock };
+
+/// What travels before a value, both ways; a line, so that values are aligned.
+struct Note {
+  Errands errand = Errands::deposit;
+  std::uint32_t flag = 0;  // add; look; there is something
+  double weight = 0;
+  double p = 0;
+  std::int64_t number = 0;  // stamp; steps; holder
+  std::uint64_t unused[4] = {};
+};
+static_assert(sizeof(Note) == 64);
+
+Outgoing written(Fabric& fabric, const Note& note, std::size_t bytes = 0) {
+  Outgoing message = fabric.reserve(sizeof(note) + bytes);
+  std::memcpy(message.bytes().data(), &note, sizeof(note));
+  return message;
+}
+
+Note note_of(std::span<const std::byte> message) {
+  Note note;
+  if (message.size() < sizeof(note))
+    throw Error(fmt::format("a window's message has {} bytes, too few", message.size()));
+  std::memcpy(&note, message.data(), sizeof(note));
+  return note;
+}
+
+}  // namespace
+
+WindowService::WindowService(const std::shared_ptr<Fabric>& fabric, WindowShape shape, const WindowPart& own)
+    : fabric_(fabric), shape_(std::move(shape)) {
+  for (const Rank member : shape_.members)
+    if (member != own.owner) guests_.try_emplace(member, fabric_, shape_, own, member);
+  number_ = fabric_->remote_calls()->add_handler(
+      [this](Rank from, std::span<const std::byte> said) { return answer(from, said); });
+}
+
+WindowService::~WindowService() {
+  fabric_->remote_calls()->remove_handler(number_);
+  for (auto& [rank, guest] : guests_) guest.window.withdraw();
+}
+
+Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
+  const Note note = note_of(said);
+  Guest& guest = guests_.at(from);
+  const bool has_value = note.errand == Errands::deposit || note.errand == Errands::meet;
+  if (said.size() != sizeof(note) + (has_value ? shape_.bytes() : 0))
+    throw Error(fmt::format("a window's message has {} bytes", said.size()));
+  const std::byte* value = said.data() + sizeof(note);
+  Note reply;
+  switch (note.errand) {
+    case Errands::deposit:
+      guest.window.deposit({value, note.weight, note.p, note.number, note.flag != 0});
+      return {};
+    case Errands::read: {
+      Outgoing message;
+      guest.window.read([&](const std::byte* data, double p, Step stamp) {
+        reply.flag = 1;
+        reply.p = p;
+        reply.number = stamp;
+        message = written(*fabric_, reply, shape_.bytes());
+        copy_bytes(message.bytes().data() + sizeof(reply), data, shape_.bytes());
+      });
+      return message ? std::move(message) : written(*fabric_, reply);
+    }
+    case Errands::meet: {
+      Outgoing message = fabric_->reserve(sizeof(reply) + shape_.bytes());
+      reply.number = *guest.window.meet(value, note.weight, message.bytes().data() + sizeof(reply));
+      std::memcpy(message.bytes().data(), &reply, sizeof(reply));
+      return message;
+    }
+    case Errands::progress:
+      guest.progress.store(note.number, std::memory_order_release);
+      return {};
+    case Errands::lock: {
+      const auto holder = guest.window.lock(note.flag != 0);
+      reply.flag = holder ? 1 : 0;
+      reply.number = holder.value_or(0);
+      return written(*fabric_, reply);
+    }
+    case Errands::unlock:
+      guest.window.unlock();
+      return {};
+  }
+  throw Error("a window's message of an unknown kind");
+}
+
+RemoteWindow::RemoteWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, Errand errand, Rank peer,
+                           std::uint64_t service, bool has_slot, const std::atomic<Step>& progress)
+    : fabric_(std::move(fabric)),
+      services_(*fabric_->remote_calls()),
+      bytes_(shape.bytes()),
+      errand_(std::move(errand)),
+      peer_(peer),
+      service_(service),
+      has_slot_(has_slot),
+      progress_(progress) {}
+
+std::optional<Arrival> RemoteWindow::ask(const Outgoing& question) const {
+  const Deadline until = deadline();
+  auto answer = services_.call(question, service_, peer_, until);
+  if (!answer && fabric_->alive(peer_) && std::chrono::steady_clock::now() >= until)
+    throw TimedOut(
+        fmt::format("{}: rank {} has not answered for longer than the timeout", errand_.window, peer_));
+  return answer;
+}
+
+// Waits only where this rank is far ahead of a peer that takes nothing.
+void RemoteWindow::deposit(const Deposit& given) {
+  if (!services_.wait_for_room(peer_, deadline()))
+    throw TimedOut(fmt::format("{}: rank {} has not taken what was put for longer than the timeout",
+                               errand_.window, peer_));
+  if (!fabric_->alive(peer_)) return;
+  const Outgoing message =
+      written(*fabric_, {Errands::deposit, given.add ? 1U : 0U, given.weight, given.p, given.stamp}, bytes_);
+  copy_bytes(message.bytes().data() + sizeof(Note), given.value, bytes_);
+  services_.notify(message, service_, peer_);
+}
+
+WindowTransport::Reading RemoteWindow::read(const Reader& reader) {
+  const auto answer = ask(written(*fabric_, {Errands::read}));
+  if (!answer) return Reading::lost;
+  const Note note = note_of(answer->bytes());
+  if (note.flag == 0) return Reading::not_readable;
+  reader(answer->bytes().data() + sizeof(note), note.p, note.number);
+  return Reading::done;
+}
+
+std::optional<Step> RemoteWindow::meet(const void* mine, double weight, void* moved) {
+  const Outgoing question = written(*fabric_, {Errands::meet, 0, weight}, bytes_);
+  copy_bytes(question.bytes().data() + sizeof(Note), mine, bytes_);
+  const auto answer = ask(question);
+  if (!answer) return std::nullopt;
+  copy_bytes(moved, answer->bytes().data() + sizeof(Note), bytes_);
+  return note_of(answer->bytes()).number;
+}
+
+void RemoteWindow::tell_progress(Step steps) {
+  services_.notify(written(*fabric_, {Errands::progress, 0, 0, 0, steps}), service_, peer_);
+}
+
+std::optional<Rank> RemoteWindow::lock(bool look) {
+  const auto answer = services_.call(written(*fabric_, {Errands::lock, look ? 1U : 0U}), service_, peer_,
+                                     std::chrono::steady_clock::now() + kLockPatience);
+  if (!answer) {
+    if (!fabric_->alive(peer_)) throw PeerLost(peer_, errand_.window, 0);
+    unlock();  // it may take it for this rank when it wakes up
+    return peer_;
+  }
+  const Note note = note_of(answer->bytes());
+  if (note.flag == 0) return std::nullopt;
+  return static_cast<Rank>(note.number);
+}
+
+void RemoteWindow::unlock() {
+  services_.notify(written(*fabric_, {Errands::unlock}), service_, peer_);
+}
+
+}  // namespace starling::flock

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+
+#include "starling/base/dtype.h"
+#include "starling/flock/cell.h"
+#include "starling/flock/window_transport.h"
+
+namespace starling::flock {
+
+/// What lies at the beginning of a rank's exposed window memory; its cells follow.
+struct WindowControl {
+  std::atomic<std::uint32_t> holder;   // of the mutex: rank + 1
+  std::atomic<std::int64_t> progress;  // steps its owner has made
+};
+
+/// What all parts of a window have in common.
+struct WindowShape {
+  DType dtype = DType::float32;
+  std::size_t count = 0;
+  std::vector<Rank> members;  // who look at every tensor
+  bool shared = false;        // they change it, too
+
+  std::size_t bytes() const { return count * size_of(dtype); }
+  std::size_t part_bytes(std::size_t sources) const;
+};
+
+/// One rank's part: control, the cell of its tensor, a cell per source.
+struct WindowPart {
+  Rank owner = 0;
+  std::byte* memory = nullptr;
+  std::vector<Rank> sources = {};
+
+  WindowControl& control() const { return *reinterpret_cast<WindowControl*>(memory); }
+  Cell tensor(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, Rank who) const;
+  /// The slot of the k-th source, for itself or for the owner.
+  Cell slot(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, std::size_t k, Rank who) const;
+};
+
+/// A window part in memory that this process reaches: that of all ranks where they share memory, else this
+/// rank's own, on behalf of the ranks that its WindowService serves.
+class SharedMemoryWindow final : public WindowTransport {
+ public:
+  /// `who` is the rank that acts.
+  SharedMemoryWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, const WindowPart& part,
+                     Rank who);
+
+  Cell& tensor() { return tensor_; }
+
+  bool has_slot() const override { return slot_.has_value(); }
+  void deposit(const Deposit& deposit) override;
+  Reading read(const Reader& reader) override;
+  std::optional<Step> meet(const void* mine, double weight, void* moved) override;
+  Step progress() const override { return control_.progress.load(std::memory_order_acquire); }
+  void tell_progress(Step steps) override;
+  std::optional<Rank> lock(bool look) override;
+  void unlock() override;
+  void withdraw() override;
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  DType dtype_;
+  std::size_t count_;
+  Rank owner_;
+  Rank who_;
+  WindowControl& control_;
+  Cell tensor_;
+  std::optional<Cell> slot_;
+};
+
+}  // namespace starling::flock

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "starling/base/types.h"
+
+namespace starling::flock {
+
+/// A value, and what travels with it.
+struct Deposit {
+  const void* value = nullptr;
+  double weight = 1;  // to be multiplied with
+  double p = 1;       // with its weight
+  Step stamp = 0;
+  bool add = false;  // to what is there
+};
+
+/// Access to one rank's part of a window, by any rank (its owner included).
+class WindowTransport {
+ public:
+  virtual ~WindowTransport() = default;
+
+  /// Whether that part has a slot for this rank; what `deposit` puts there is seen whole.
+  virtual bool has_slot() const = 0;
+  virtual void deposit(const Deposit& deposit) = 0;
+
+  enum class Reading { done, not_readable, lost };
+  using Reader = std::function<void(const std::byte* data, double p, Step stamp)>;
+  /// Calls `reader` with the tensor as of its owner's last update.
+  virtual Reading read(const Reader& reader) = 0;
+
+  /// The tensor goes weight * (mine - it) towards `mine`; `moved` gets how far. Its stamp, or nothing where
+  /// its owner is lost.
+  virtual std::optional<Step> meet(const void* mine, double weight, void* moved) = 0;
+
+  /// The owner's last reported step. Callers of the transport report theirs with tell_progress().
+  virtual Step progress() const = 0;
+  virtual void tell_progress(Step steps) = 0;
+
+  /// Takes the mutex and returns nothing, or returns the rank that holds it. `look`: checks whether the
+  /// holder is still alive.
+  virtual std::optional<Rank> lock(bool look) = 0;
+  virtual void unlock() = 0;
+
+  /// Gives memory back; the transport is not used any more.
+  virtual void withdraw() {}
+};
+
+}  // namespace starling::flock

@@ -1,0 +1,97 @@
+#include "starling/kernel/arithmetic.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "starling/base/error.h"
+#include "starling/kernel/average.h"
+#include "starling/kernel/convert.h"
+#include "starling/kernel/copy.h"
+
+namespace starling::kernel {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+// Calls body with the elements' type.
+template <typename Body>
+void as_parameters(DType dtype, const char* rule, const Body& body) {
+  if (dtype == DType::float32)
+    body(float{});
+  else if (dtype == DType::float64)
+    body(double{});
+  else
+    throw InvalidArgument(std::string(rule) + ": parameters are float32 or float64, not " + name(dtype));
+}
+
+class HostArithmetic final : public Arithmetic {
+ public:
+  std::shared_ptr<void> allocate(std::size_t bytes) const override {
+    void* memory = ::operator new(std::max<std::size_t>(bytes, 1), kAlignment);
+    std::memset(memory, 0, bytes);
+    return {memory, [](void* one) { ::operator delete(one, kAlignment); }};
+  }
+
+  void zero(Buffer out) const override {
+    if (out.count > 0) std::memset(out.host_data(), 0, out.bytes());
+  }
+  void copy(Buffer out, ConstBuffer in) const override {
+    if (in.dtype == out.dtype)
+      copy_bytes(out.host_data(), in);
+    else
+      convert(in, out);
+  }
+  void swap(Buffer a, Buffer b) const override {
+    std::byte* first = a.host_bytes();
+    std::swap_ranges(first, first + a.bytes(), b.host_bytes());
+  }
+  void combine(Buffer out, std::span<const Term> terms) const override { starling::combine(out, terms); }
+  void combine_around(DType message, Buffer out, ConstBuffer x, Term own,
+                      std::span<const Term> others) const override {
+    check_on_host({&own, 1});
+    kernel::combine_around(message, out.host_data(), x.host_data(), own.data, others, out.count);
+  }
+  void reduce(Reduction reduction, Buffer accumulator, ConstBuffer in) const override {
+    kernel::reduce(reduction, accumulator, in);
+  }
+  void scale(Buffer x, double factor) const override { kernel::scale(x, factor); }
+  void divide(Buffer x, double number) const override { kernel::divide(x, number); }
+  double sum_of_squares(ConstBuffer x) const override { return kernel::sum_of_squares(x); }
+
+  void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,
+               Buffer v) const override {
+    as_parameters(m.dtype, "moments", [&]<typename T>(T) {
+      const T* at = x.host<T>();
+      const T* g = gradient.host<T>();
+      T* first = m.host<T>();
+      for (std::size_t i = 0; i < m.count; ++i) first[i] = rules::first_moment(rule, at[i], g[i], first[i]);
+      if (v.address() == nullptr) return;
+      T* second = v.host<T>();
+      for (std::size_t i = 0; i < m.count; ++i)
+        second[i] = rules::second_moment(rule, at[i], g[i], second[i]);
+    });
+  }
+  void moment_step(const MomentStepRule& rule, Buffer x, ConstBuffer m, ConstBuffer v) const override {
+    as_parameters(x.dtype, "moment_step", [&]<typename T>(T) {
+      T* at = x.host<T>();
+      const T* first = m.host<T>();
+      const T* second = v.host<T>();
+      for (std::size_t i = 0; i < x.count; ++i) at[i] = rules::moment_step(rule, at[i], first[i], second[i]);
+    });
+  }
+};
+
+}  // namespace
+
+const Arithmetic& arithmetic_in(MemoryKind memory) {
+  static const HostArithmetic host;
+  if (memory != MemoryKind::host) throw_not_host_memory(memory);
+  return host;
+}
+
+OwnedBuffer::OwnedBuffer(DType dtype, std::size_t count, MemoryKind memory)
+    : memory_(arithmetic_in(memory).allocate(count * size_of(dtype))),
+      buffer_(dtype, memory_.get(), count, memory, nullptr) {}
+
+}  // namespace starling::kernel

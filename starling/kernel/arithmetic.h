@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "starling/base/buffer.h"
+#include "starling/kernel/combine.h"
+#include "starling/kernel/element_rules.h"
+#include "starling/kernel/reduce.h"
+
+namespace starling::kernel {
+
+/// Arithmetic on vectors in one kind of memory. Methods reach it through their block, so that they run
+/// wherever the block is: on the host these functions are the SIMD kernels of this folder. Buffers of one
+/// call have the same number of elements. Used by any thread.
+class Arithmetic {
+ public:
+  virtual ~Arithmetic() = default;
+
+  /// Zeroed memory, aligned for every kernel.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) const = 0;
+
+  /// out <- 0.
+  virtual void zero(Buffer out) const = 0;
+  /// out <- in, converted where the types differ, see kernel/convert.h.
+  virtual void copy(Buffer out, ConstBuffer in) const = 0;
+  virtual void swap(Buffer a, Buffer b) const = 0;
+  /// out <- the sum of weight * term, see kernel/combine.h; `out` may be one of the terms.
+  virtual void combine(Buffer out, std::span<const Term> terms) const = 0;
+  /// out <- x + the sum of weight * (term - own), of terms and own of type `message`; without x (empty) the
+  /// differences alone. See combine_around() of kernel/combine.h.
+  virtual void combine_around(DType message, Buffer out, ConstBuffer x, Term own,
+                              std::span<const Term> others) const = 0;
+  /// accumulator <- accumulator (sum, min or max) in.
+  virtual void reduce(Reduction reduction, Buffer accumulator, ConstBuffer in) const = 0;
+  /// x <- factor * x, x <- x / number.
+  virtual void scale(Buffer x, double factor) const = 0;
+  virtual void divide(Buffer x, double number) const = 0;
+  /// In float64, the same bits on every instruction set.
+  virtual double sum_of_squares(ConstBuffer x) const = 0;
+
+  // Element-wise rules, see kernel/element_rules.h and kernel/update.h. float32 or float64.
+
+  /// `v` may be empty: then only m changes.
+  virtual void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,
+                       Buffer v) const = 0;
+  virtual void moment_step(const MomentStepRule& rule, Buffer x, ConstBuffer m, ConstBuffer v) const = 0;
+};
+
+/// The arithmetic for buffers in this memory; throws InvalidArgument where there is none.
+const Arithmetic& arithmetic_in(MemoryKind memory);
+
+/// A buffer that owns its memory, zeroed at first.
+class OwnedBuffer {
+ public:
+  OwnedBuffer() = default;
+  OwnedBuffer(DType dtype, std::size_t count, MemoryKind memory = MemoryKind::host);
+
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  Buffer buffer_;
+};
+
+}  // namespace starling::kernel

@@ -1,0 +1,32 @@
+#include "starling/launch/exited_ranks.h"
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace starling::launch {
+
+// Ranks open it through /proc: an inherited descriptor would not survive programs that close all descriptors.
+ExitedRanksPage::ExitedRanksPage(Rank ranks) : file_(memfd_create("starling-exits", MFD_CLOEXEC)) {
+  if (file_ && ftruncate(file_.get(), ranks) == 0)
+    path_ = fmt::format("/proc/{}/fd/{}", getpid(), file_.get());
+}
+
+void ExitedRanksPage::mark(Rank rank) {
+  const char mark = 1;
+  if (!path_.empty()) static_cast<void>(!pwrite(file_.get(), &mark, 1, rank));
+}
+
+ExitedRanks::ExitedRanks() {
+  const char* path = std::getenv(kExitsVariable);
+  if (path != nullptr && *path != '\0') file_ = Descriptor(open(path, O_RDONLY | O_CLOEXEC));
+}
+
+bool ExitedRanks::has(Rank rank) const {
+  char mark = 0;
+  return file_ && pread(file_.get(), &mark, 1, rank) == 1 && mark != 0;
+}
+
+}  // namespace starling::launch

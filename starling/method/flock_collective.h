@@ -1,0 +1,53 @@
+#pragma once
+
+#include "starling/flock/flock.h"
+#include "starling/method/flock_channel.h"
+
+namespace starling::method {
+
+/// The collectives and point-to-point messages of one block on a flock.
+class FlockCollective final : public CollectiveChannel {
+ public:
+  FlockCollective(const Flock& flock, const std::string& name, DType message)
+      : flock_(flock), name_(name), message_(message) {}
+  ~FlockCollective();
+  FlockCollective(const FlockCollective&) = delete;
+  FlockCollective& operator=(const FlockCollective&) = delete;
+
+  void reduce(Pieces pieces, Reduction reduction) override;
+  void gather(ConstBuffer mine, std::vector<std::byte>& all) override;
+  void broadcast(Pieces pieces, Rank root) override;
+  void send(Pieces pieces, Rank to, const std::string& tag) override;
+  void receive(Pieces pieces, Rank from, const std::string& tag) override;
+  void start_average(ConstBuffer block) override;
+  bool average_arrived(Buffer out) override;
+  void await_average() override { awaits_average_ = true; }
+
+  // For the channel.
+
+  bool busy() const { return awaits_average_ || !pending_.empty() || !receiving_.empty(); }
+  bool ready();
+  void await();
+  void finish();
+  /// Some ranks may have started an average, others not: from now on averages have other names.
+  void abandon_average();
+
+ private:
+  void reduce_shortened(Pieces pieces, Reduction reduction);
+  void lengthen();
+  void wait_for_message(Pending& one) const;
+
+  Flock flock_;
+  const std::string name_;
+  const DType message_;
+  std::vector<Pending> pending_;
+  std::vector<Pending> receiving_;
+  std::vector<std::byte> mean_;
+  Pending average_;  // of mean_, in the background
+  int generation_ = 0;
+  bool awaits_average_ = false;
+  std::vector<std::byte> short_;
+  Pieces lengthen_;
+};
+
+}  // namespace starling::method

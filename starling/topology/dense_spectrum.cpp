@@ -1,0 +1,35 @@
+#include "starling/topology/dense_spectrum.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <Eigen/Eigenvalues>
+
+namespace starling::topology {
+
+Eigen::MatrixXd dense(const RoundMatrix& round) {
+  Eigen::MatrixXd w = Eigen::MatrixXd::Zero(round.size(), round.size());
+  for (const Entry& entry : round.entries()) w(entry.receiver, entry.sender) += entry.weight;
+  return w;
+}
+
+// Eigen's own decomposition takes a minute to compile. The norm of the image keeps the digits that the root
+// of an eigenvalue would lose.
+double largest_singular_value(const Eigen::MatrixXd& matrix) {
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(matrix.transpose() * matrix);
+  return (matrix * solver.eigenvectors().col(matrix.cols() - 1)).norm();
+}
+
+std::vector<double> eigenvalue_moduli(const Eigen::MatrixXd& matrix) {
+  const auto values = Eigen::EigenSolver<Eigen::MatrixXd>(matrix, false).eigenvalues();
+  std::vector<double> moduli;
+  for (Eigen::Index i = 0; i < values.size(); ++i) moduli.push_back(std::abs(values[i]));
+  std::sort(moduli.rbegin(), moduli.rend());
+  return moduli;
+}
+
+Eigen::VectorXd symmetric_eigenvalues(const Eigen::MatrixXd& matrix) {
+  return Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(matrix, Eigen::EigenvaluesOnly).eigenvalues();
+}
+
+}  // namespace starling::topology

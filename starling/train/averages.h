@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "starling/train/training_step.h"
+
+namespace starling::train {
+
+/// What the flock does with whole models: broadcast, distance, and the average for an evaluation. All
+/// functions but revert() and keep() are collectives. Part of a Trainer.
+class Averages {
+ public:
+  Averages(Replica& replica, TrainingStep& step) : replica_(replica), step_(step) {}
+
+  void broadcast_parameters(Rank root);
+  void broadcast_optimizer_state(Rank root);
+  /// See Trainer::consensus_distance().
+  double consensus_distance();
+
+  /// Replaces the parameters, and the buffers as the options say, by the flock's average, until revert()
+  /// restores this rank's own or keep() makes the average everybody's.
+  void average();
+  void revert();
+  void keep();
+
+ private:
+  std::vector<torch::Tensor> floating_buffers() const;
+  void average_buffers();
+
+  Replica& replica_;
+  TrainingStep& step_;
+  std::vector<torch::Tensor> own_models_;  // by bucket, while averaged
+  std::vector<torch::Tensor> own_buffers_;
+};
+
+}  // namespace starling::train

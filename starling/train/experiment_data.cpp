@@ -1,0 +1,55 @@
+#include "starling/train/experiment_data.h"
+
+#include <limits>
+
+namespace starling::train {
+namespace {
+
+// Far from every epoch: the orders of a shard's further passes are drawn as those of other epochs.
+constexpr std::int64_t kPass = 1'000'003;
+constexpr std::int64_t kEpochs = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
+
+ExperimentData::ExperimentData(Flock& flock, const Experiment& experiment, std::shared_ptr<const Task> task)
+    : flock_(flock),
+      experiment_(experiment),
+      task_(task ? std::move(task) : load_task(experiment.data)),
+      shards_(task_->partition(experiment.partition, flock.size(), experiment.seed)),
+      sampler_(shards_[static_cast<std::size_t>(flock.rank())], flock.rank(), experiment.seed),
+      repeats_(experiment.uneven == "again") {}
+
+void ExperimentData::start_epoch(int epoch, std::int64_t batches) {
+  epoch_ = epoch;
+  pass_ = 0;
+  sampler_.start(epoch);
+  for (std::int64_t done = 0; done < batches; ++done) next_batch();
+}
+
+std::span<const std::uint32_t> ExperimentData::next_batch() {
+  const auto size = static_cast<std::size_t>(experiment_.batch);
+  auto samples = sampler_.next(size);
+  if (samples.empty() && repeats_ && !sampler_.shard().empty()) {
+    sampler_.start((epoch_ + ++pass_ * kPass) % kEpochs);
+    samples = sampler_.next(size);
+  }
+  return samples;
+}
+
+std::int64_t ExperimentData::steps_per_epoch(Trainer& trainer) {
+  const std::size_t size =
+      static_cast<std::size_t>(experiment_.batch) * static_cast<std::size_t>(experiment_.accumulation);
+  if (!repeats_) return trainer.begin_epoch(static_cast<std::int64_t>(sampler_.batches(size)));
+  std::vector<std::int64_t> sums = {static_cast<std::int64_t>(sampler_.shard().size()), 1};
+  flock_.allreduce(sums, Reduction::sum, "experiment/epoch");
+  const std::int64_t samples = sums[1] * static_cast<std::int64_t>(size);
+  return (sums[0] + samples - 1) / samples;
+}
+
+void ExperimentData::redistribute(const std::vector<Rank>& dead) {
+  if (dead.size() == redistributed_) return;
+  redistributed_ = dead.size();
+  sampler_.replace(deal_again(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
+}
+
+}  // namespace starling::train

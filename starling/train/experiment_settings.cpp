@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
+#include "starling/base/spec.h"
+#include "starling/method/drive.h"
+#include "starling/method/registry.h"
+#include "starling/method/update.h"
+#include "starling/topology/known_name.h"
+#include "starling/train/experiment.h"
+#include "starling/train/options.h"
+#include "starling/train/task.h"
+
+namespace starling::train {
+
+void check_names(const Experiment& experiment) {
+  const MethodPtr method = make_method(experiment.method);
+  if (method->needs_schedule()) check_topology_name(experiment.topology);
+  parse_optimizer(experiment.optimizer);
+  check_options({.message = experiment.message,
+                 .on_nonfinite = experiment.on_nonfinite,
+                 .on_peer_failure = experiment.on_peer_failure});
+  kind_of_data(experiment.data);
+  const Spec model = parse_spec(experiment.model);
+  for (const ModelFamily& family : model_families())
+    if (family.name == model.word) return;
+  find_model(model, ModelInput::images);  // throws
+}
+
+void check_model(const Experiment& experiment) {
+  find_model(parse_spec(experiment.model), kind_of_data(experiment.data));
+}
+
+void check_numbers(const Experiment& experiment) {
+  const auto need = [](bool good, const std::string& text) {
+    if (!good) throw InvalidArgument(text);
+  };
+  need(experiment.batch >= 1, fmt::format("batch = {}: a batch has at least one sample", experiment.batch));
+  need(experiment.uneven == "again" || experiment.uneven == "skip",
+       fmt::format("uneven = {}: again or skip", experiment.uneven));
+  need(experiment.epochs >= 1, fmt::format("epochs = {}: train for at least one", experiment.epochs));
+  need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
+       fmt::format("warmup = {}: between 0 and the number of epochs, {}", experiment.warmup,
+                   experiment.epochs));
+  need(experiment.drop >= 0 && experiment.drop < 1,
+       fmt::format("drop = {}: a share of the messages, from 0 to below 1", experiment.drop));
+  check_losses(*make_method(experiment.method), experiment.drop > 0);
+  need(experiment.evaluations >= 1,
+       fmt::format("evaluations = {}: at least 1 per epoch", experiment.evaluations));
+  need(experiment.reports >= 0, fmt::format("reports = {}: 0 or more per epoch", experiment.reports));
+  need(experiment.local_test >= 0, fmt::format("local_test = {}: 0 or more samples", experiment.local_test));
+}
+
+std::vector<RunSetting> settings_of(const Experiment& experiment) {
+  std::vector<RunSetting> all;
+  visit_settings(experiment, [&](const char* name, const auto& value, const char*) {
+    const std::string_view key = name;
+    if (key != "reports" && key != "evaluations" && key != "local_test")
+      all.push_back({name, fmt::format("{}", value)});
+  });
+  return all;
+}
+
+std::shared_ptr<const Task> load_task(const std::string& data) {
+  return make_task(data);
+}
+
+std::size_t test_samples(const Task& task) {
+  return task.size(Split::test);
+}
+
+}  // namespace starling::train

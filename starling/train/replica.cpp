@@ -1,0 +1,274 @@
+#include "starling/train/replica.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+
+#include "starling/base/error.h"
+#include "starling/base/nonfinite.h"
+#include "starling/kernel/finite.h"
+#include "starling/method/flock_channel.h"
+#include "starling/method/registry.h"
+#include "starling/record/log.h"
+#include "starling/topology/registry.h"
+
+namespace starling::train {
+namespace {
+
+const std::string kOwnTopology = "flock";
+
+// Where parameters end, and where the gaps behind them end: zeros would spoil the scale of small parameters.
+std::vector<std::size_t> ends_in(const Bucket& bucket, const std::vector<Placed>& all) {
+  std::vector<std::size_t> ends;
+  for (const std::size_t i : bucket.parameters) {
+    ends.push_back(all[i].offset);
+    ends.push_back(all[i].offset + static_cast<std::size_t>(all[i].parameter.numel()));
+  }
+  ends.push_back(static_cast<std::size_t>(bucket.x.numel()));
+  return ends;
+}
+
+// The flock's own schedule, adapted to the method.
+SchedulePtr adapted_schedule(const Method& method, const MethodSetting& setting, const SchedulePtr& own,
+                             std::uint64_t seed) {
+  if (!method.needs_schedule()) return nullptr;
+  SchedulePtr schedule = own;
+  if (const std::string wanted = method.topology(own->name(), setting); wanted != own->name()) {
+    try {
+      schedule = make_schedule(wanted, setting.size, seed);
+    } catch (const InvalidArgument&) {
+      throw InvalidArgument(
+          fmt::format("{} builds its schedule from the name of a topology, and the flock's own schedule, {}, "
+                      "cannot be made from its name; give the trainer a topology by name",
+                      method.spec, own->name()));
+    }
+  }
+  method.check(*schedule);
+  return schedule;
+}
+
+// The first element that is not finite, or "" if all are.
+std::string describe_nonfinite(const torch::Tensor& flat) {
+  const torch::Tensor found = flat.flatten().isfinite().logical_not().nonzero();
+  if (found.numel() == 0) return {};
+  const auto element = found[0].item<std::int64_t>();
+  return fmt::format("{} at element {}", flat.flatten()[element].item<double>(), element);
+}
+
+}  // namespace
+
+SchedulePtr find_schedule(const Flock& flock, const Method& method, const TrainerOptions& options) {
+  if (options.schedule) {
+    method.check(*options.schedule);
+    return options.schedule;
+  }
+  if (options.topology != kOwnTopology) return schedule_for(flock, method, options.topology, options.seed);
+  SchedulePtr schedule =
+      adapted_schedule(method, {flock.size(), flock.local_size()}, flock.schedule(), options.seed);
+  if (!schedule || flock.rank() != 0) return schedule;
+  if (const std::string warning = method.warning(*schedule); !warning.empty()) log(LogLevel::normal, warning);
+  return schedule;
+}
+
+void check_schedule(const TrainerOptions& options, const MethodSetting& setting,
+                    const SchedulePtr& of_flock) {
+  const MethodPtr method = make_method(options.method);
+  if (options.topology == kOwnTopology)
+    adapted_schedule(*method, setting, of_flock, options.seed);
+  else
+    schedule_for(*method, setting, options.topology, options.seed);
+}
+
+Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptimizer> optimizer_,
+                 TrainerOptions options_)
+    : flock(std::move(flock_)),
+      module(std::move(module_)),
+      optimizer(std::move(optimizer_)),
+      options(std::move(options_)) {
+  check_options(options);
+  const DType message = message_type(options);
+  method = make_method(options.method);
+  check_optimizer(*method, optimizer->native(), optimizer->name(), *optimizer->hypers());
+  if (options.topology.empty()) options.topology = flock.schedule_is_set() ? kOwnTopology : kDefaultTopology;
+  if (options.accumulation == 0 && options.eager) options.accumulation = 1;
+  if (message != DType::float32 && method->needs_exact_messages())
+    throw InvalidArgument(
+        fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
+                    options.method, options.message, method->exact_messages_because()));
+  check_message(*method, options.method, message);
+  schedule = find_schedule(flock, *method, options);
+  parameters = trained_parameters(module, optimizer->groups());
+  frozen = frozen_parameters(module, optimizer->groups());
+  if (failure_policy(options) == OnPeerFailure::reweight) flock.on_peer_failure(OnPeerFailure::reweight);
+  buckets = flatten(parameters, bucket_bytes());
+  versions_.assign(parameters.size(), 0);
+}
+
+void Replica::make_driver() {
+  std::vector<std::unique_ptr<Block>> blocks;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const std::string name = fmt::format("{}/{}", options.name, b);
+    const Buffer x = buckets[b].x_block();
+    UpdatePtr update =
+        method->make_update(x.dtype, x.count, buckets[b].parameters.size(), optimizer->hypers());
+    if (!update) update = optimizer->make_update(parameters, buckets[b]);
+    blocks.push_back(std::make_unique<Block>(
+        name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
+        make_flock_channel(
+            flock, name,
+            {schedule, message_type(options), method->relay_rule(), ends_in(buckets[b], parameters),
+             "Trainer::step()", fmt::format("bucket {}", b), method->averages_gradients()})));
+    blocks.back()->hypers = optimizer->hypers();
+    if (options.on_nonfinite != "ignore")
+      blocks.back()->on_nonfinite = [this, b](ConstBuffer result) { throw_nonfinite(b, result); };
+  }
+  driver.emplace(method, std::move(blocks));
+}
+
+std::size_t Replica::bucket_bytes() const {
+  if (!optimizer->takes_all_at_once() || !optimizer->native().empty())
+    return static_cast<std::size_t>(options.bucket_mb * 1e6);
+  for (const Placed& placed : parameters)
+    if (placed.parameter.options().type_equal(parameters[0].parameter.options()) == false)
+      throw InvalidArgument(
+          fmt::format("{} steps all parameters at once, so they must have one type and be on one device; {} "
+                      "is {}, {} is {}",
+                      optimizer->name(), parameters[0].name, parameters[0].parameter.toString(), placed.name,
+                      placed.parameter.toString()));
+  return std::numeric_limits<std::size_t>::max();
+}
+
+std::vector<Update*> Replica::updates() {
+  std::vector<Update*> all;
+  for (std::size_t b = 0; b < driver->size(); ++b) all.push_back(block(b).local_update.get());
+  return all;
+}
+
+bool Replica::torch_keeps_state() {
+  for (Update* update : updates())
+    if (update->state().empty()) return true;
+  return optimizer->native().empty();
+}
+
+std::string Replica::save_optimizer() {
+  return optimizer->saved(torch_keeps_state());
+}
+
+void Replica::restore_optimizer(const std::string& text) {
+  optimizer->restore(text, torch_keeps_state());
+  optimizer->read_settings();
+}
+
+// What is kept for the next exchange, in outgoing memory or by the method, must equal the parameters.
+void Replica::take_bucket(std::size_t bucket) {
+  buckets[bucket].fetch_x();
+  block(bucket).x_changed();
+  method->x_replaced(block(bucket));
+}
+
+void Replica::take_all_parameters() {
+  note_versions();
+  for (std::size_t b = 0; b < buckets.size(); ++b) take_bucket(b);
+}
+
+void Replica::notice_changes() {
+  std::vector<bool> changed(buckets.size(), false);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    rebind(i);
+    const std::int64_t version = parameters[i].parameter._version();
+    if (version != std::exchange(versions_[i], version)) changed[parameters[i].bucket] = true;
+  }
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    if (changed[b]) take_bucket(b);
+}
+
+void Replica::note_versions() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) versions_[i] = parameters[i].parameter._version();
+}
+
+// One rank alone cannot take back what eager has sent.
+void Replica::check_sent_parameters() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    rebind(i);
+    if (parameters[i].parameter._version() == versions_[i]) continue;
+    throw InvalidArgument(
+        fmt::format("parameter {} was changed by hand, but eager has already sent the parameters inside "
+                    "backward; call parameters_changed() on every rank after such a change, or train without "
+                    "eager",
+                    parameters[i].name));
+  }
+}
+
+void Replica::rebind(std::size_t i) {
+  const Placed& placed = parameters[i];
+  torch::Tensor parameter = placed.parameter;
+  if (parameter.data_ptr() == placed.place.data_ptr()) return;
+  if (parameter.sizes() != placed.place.sizes() || parameter.dtype() != placed.place.dtype())
+    throw InvalidArgument(fmt::format(
+        "the size or type of parameter {} has changed since the trainer was made; both must stay the same",
+        placed.name));
+  const torch::NoGradGuard no_grad;
+  torch::Tensor(placed.place).copy_(parameter);
+  parameter.set_data(placed.place);
+  parameter.unsafeGetTensorImpl()->bump_version();
+  lost_hooks = true;
+}
+
+void Replica::check_frozen() const {
+  for (const auto& [name, parameter] : frozen)
+    if (parameter.requires_grad())
+      throw InvalidArgument(fmt::format(
+          "parameter {} was frozen when the trainer was made and requires a gradient now, but would not be "
+          "trained; on every rank, call export_optimizer_state() and make the trainer again (in Python: "
+          "decentralize the original optimizer again)",
+          name));
+}
+
+void Replica::copy_model_to_x() {
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const Buffer model = method->model(block(b));
+    const Buffer x = buckets[b].x_block();
+    if (model.address() != x.address()) std::memcpy(x.host_data(), model.host_data(), buckets[b].x.nbytes());
+  }
+}
+
+void Replica::publish() {
+  for (const Bucket& bucket : buckets) bucket.publish_x();
+}
+
+void Replica::require_own_model(const std::string& what) const {
+  if (averaged)
+    throw InvalidArgument(
+        fmt::format("{} while the parameters are the flock's average: revert it or keep it first", what));
+}
+
+bool Replica::gradient_is_finite(std::size_t bucket) const {
+  const Buffer gradient = buckets[bucket].gradient_block();
+  return all_finite(gradient);
+}
+
+void Replica::throw_nonfinite(std::size_t bucket, ConstBuffer result) {
+  const torch::NoGradGuard no_grad;
+  const Bucket& own = buckets[bucket];
+  const auto text = [&](const std::string& what, const Placed& placed, const std::string& value) {
+    return fmt::format(
+        "rank {}, training step {}: {} of {} is not finite ({}). To skip the updates of such steps, set "
+        "on_nonfinite to skip; to train with them, to ignore",
+        flock.rank(), driver->step(), what, placed.name, value);
+  };
+  const bool mean = gradients_finished && method->averages_gradients();
+  for (const std::size_t i : own.parameters)
+    if (const std::string value = describe_nonfinite(view_at(own.gradient, parameters[i])); !value.empty())
+      throw NonFinite(text(mean ? "the ranks' mean gradient" : "the gradient", parameters[i], value));
+  if (result.address() != nullptr) {
+    const torch::Tensor next =
+        torch::from_blob(const_cast<void*>(result.host_data()), own.x.sizes(), own.x.options());
+    for (const std::size_t i : own.parameters)
+      if (const std::string value = describe_nonfinite(view_at(next, parameters[i])); !value.empty())
+        throw NonFinite(text("the gradient is finite, but the update", parameters[i], value));
+  }
+  throw NonFinite(text("the update", parameters[own.parameters[0]], "or of another parameter of its bucket"));
+}
+
+}  // namespace starling::train

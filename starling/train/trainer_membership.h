@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "starling/train/replica.h"
+#include "starling/train/settings_watch.h"
+
+namespace starling::train {
+
+class TrainingStep;
+
+/// The ranks that train together: members, which have a model at some step, and newcomers, which have none.
+struct Cohort {
+  static constexpr Step kNew = -1;
+
+  std::vector<Step> steps;  // by rank; kNew for a newcomer
+
+  bool is_new(Rank rank) const { return steps[static_cast<std::size_t>(rank)] == kNew; }
+  bool has_members() const;
+  /// The member that sends a newcomer its model: a neighbor of its next step if there is one.
+  Rank giver_of(Rank newcomer, const SchedulePtr& schedule) const;
+};
+
+/// Which ranks train together, and whether they train the same: compares settings when the trainer is made,
+/// while they change, and when newcomers are admitted, who get a member's model. (A death is handled by the
+/// flock and the driver: see Method::view_changed.) Part of a Trainer.
+class TrainerMembership {
+ public:
+  explicit TrainerMembership(Replica& replica) : replica_(replica) {}
+
+  /// Compares what all ranks train; a collective. Throws InvalidArgument on all ranks, naming the first
+  /// difference.
+  Cohort agree();
+  /// Starts to compare settings in training, again on another flock; on all ranks between the same steps.
+  void start_watch();
+  /// At the begin of a step, after the optimizer's settings were read: posts and compares them now and then.
+  void compare_settings();
+  SettingsWatch& watch() { return watch_; }
+
+  /// Admits newcomers, see Trainer::admit(); a collective between two steps.
+  bool admit(TrainingStep& step, const std::function<SchedulePtr(Rank size)>& schedule_of_flock);
+  /// This rank is a newcomer: receives the model of a member.
+  void receive_model(TrainingStep& step, Rank from);
+
+ private:
+  void continue_on(Flock next, TrainingStep& step);
+
+  Replica& replica_;
+  SettingsWatch watch_;
+  bool has_model_ = false;  // from before the last admission
+};
+
+}  // namespace starling::train

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <optional>
+
+#include "starling/train/gradients.h"
+#include "starling/train/replica.h"
+#include "starling/train/trainer_membership.h"
+
+namespace starling::train {
+
+/// One training step of this rank: zero_grad(), backward (see Gradients), then step() or skip(). Part of a
+/// Trainer; called by one thread, except for what autograd's threads call in Gradients.
+class TrainingStep {
+ public:
+  TrainingStep(Replica& replica, TrainerMembership& membership);
+
+  /// The first action of a step: checks what has changed since the last one and starts what needs no
+  /// gradient, such as the average of the neighbors' models. Called by zero_grad(), backward or step(),
+  /// whichever comes first.
+  void begin();
+  void zero_grad(bool and_begin);
+  /// Averages the gradients now, for programs that change the mean before step().
+  void finish_gradients();
+  /// Updates and averages. False if this rank's update was skipped because of an overflow.
+  bool step();
+  /// Takes part in the step without an update of this rank.
+  void skip();
+
+  /// The program has changed parameters with the trainer's knowledge: takes them in.
+  void parameters_changed();
+  /// Whether this is the moment between step() and zero_grad().
+  bool between_steps() const;
+  /// What eager has sent for the next step was withdrawn.
+  void forget_sent() { sent_ahead_ = false; }
+  /// The 2-norm of the last step's gradients before clipping.
+  double gradient_norm();
+  torch::Tensor scale(const torch::Tensor& loss) const;
+  void leave_overflows_to_scaler() { gradients_.leave_overflows_to_scaler(); }
+  Gradients& gradients() { return gradients_; }
+
+  /// All ranks take `steps` steps in the epoch that begins; this rank announced `batches`.
+  void begin_epoch(std::int64_t steps, std::int64_t batches);
+  void end_epoch() { epoch_steps_ = kNoEpoch; }
+
+  /// What a checkpoint or a newcomer needs of this object.
+  struct Progress {
+    double loss_scale = 1;
+    int good_steps = 0;           // in a row, without an overflow
+    std::int64_t epoch_left = 0;  // steps
+  };
+  Progress progress;
+
+ private:
+  bool end_step(bool skipping);
+  bool measure_gradients(bool skipping);
+  void skip_update();
+  double norm_of_gradients();
+  void finish();
+  void warn_of_step_beyond_epoch();
+
+  static constexpr std::int64_t kNoEpoch = -1;
+
+  Replica& replica_;
+  TrainerMembership& membership_;
+  Gradients gradients_;
+  std::optional<double> gradient_norm_;  // of the last step, if it was measured
+  std::int64_t skipped_steps_ = 0;       // because of gradients that are not finite
+  std::int64_t epoch_steps_ = kNoEpoch;  // of the epoch under way
+  std::int64_t epoch_batches_ = 0;       // that this rank announced
+  bool warned_beyond_epoch_ = false;
+  bool sent_ahead_ = false;        // eager has begun the next step
+  bool finish_was_asked_ = false;  // finish_gradients() was called since the last step
+  bool zeroed_ = true;             // since the last step
+};
+
+}  // namespace starling::train

@@ -1,0 +1,7 @@
+// An extension that was built against another version.
+#include "starling/extension.h"
+
+#undef STARLING_VERSION
+#define STARLING_VERSION "0.0.7"
+
+STARLING_EXTENSION() {}

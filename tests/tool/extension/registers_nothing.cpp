@@ -1,0 +1,3 @@
+#include "starling/extension.h"
+
+STARLING_EXTENSION() {}

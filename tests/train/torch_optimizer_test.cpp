@@ -1,0 +1,67 @@
+#include <gtest/gtest.h>
+#include <sstream>
+
+#include "train/trained.h"
+
+namespace starling::train {
+namespace {
+
+TEST(TorchOptimizer, ARunSavedByTorchContinuesBitForBit) {
+  for (const auto& [method, optimizer] :
+       std::vector<std::pair<std::string, std::string>>{{"dsgd-awc", "momentum"},
+                                                        {"dsgd-awc", "adam"},
+                                                        {"dsgd-atc", "adamw"},
+                                                        {"dsgd-awc", "rmsprop"},
+                                                        {"allreduce", "nesterov"},
+                                                        {"accum-adam(s=3)", "adam"},
+                                                        {"accum-adamw(s=2)", "adamw"},
+                                                        {"local-sgd(tau=4)", "momentum"}})
+    on_ranks(4, [method = method, optimizer = optimizer](Flock& flock) {
+      const TrainerOptions options{.method = method, .bucket_mb = 1e-5, .broadcast_at_start = false};
+      std::stringstream model, state;
+      torch::Tensor expected;
+      {
+        const NetworkPtr network = make_network("mlp", flock.rank());
+        const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
+        TrainerOptions named = options;
+        named.name = "first";
+        Trainer trainer(flock, *network, *local, named);
+        for (Step t = 0; t < 5; ++t) train_step(trainer, *network, flock.rank(), t);
+        trainer.export_optimizer_state();
+        torch::serialize::OutputArchive archive;
+        network->save(archive);
+        archive.save_to(model);
+        torch::save(*local, state);
+        for (Step t = 5; t < 9; ++t) train_step(trainer, *network, flock.rank(), t);
+        expected = flat_parameters(*network).clone();
+      }
+      // Another order of bringing it back: before the trainer is made, and after.
+      for (const bool before : {true, false}) {
+        const NetworkPtr network = make_network("mlp", 77);
+        const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
+        const auto load = [&] {
+          std::stringstream model_again(model.str()), state_again(state.str());
+          torch::serialize::InputArchive archive;
+          archive.load_from(model_again);
+          network->load(archive);
+          torch::load(*local, state_again);
+        };
+        if (before) load();
+        TrainerOptions named = options;
+        named.name = before ? "before" : "after";
+        named.bucket_mb = 4;  // not part of what is saved
+        Trainer trainer(flock, *network, *local, named);
+        if (!before) {
+          load();
+          trainer.import_optimizer_state();
+        }
+        trainer.set_steps(5);
+        for (Step t = 5; t < 9; ++t) train_step(trainer, *network, flock.rank(), t);
+        require_equal(flat_parameters(*network), expected,
+                      fmt::format("{} {} {}", method, optimizer, named.name));
+      }
+    });
+}
+
+}  // namespace
+}  // namespace starling::train

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace starling::tool {
+
+/// `--load FILE`: a shared library whose topologies, methods, codecs and objectives this command, its workers
+/// and its ranks know by name.
+void add_load_option(CLI::App& command);
+
+}  // namespace starling::tool

@@ -1,0 +1,123 @@
+#include "tool/torch/train_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <iostream>
+#include <thread>
+
+#include "starling/base/environment.h"
+#include "starling/base/error.h"
+#include "starling/base/launcher_notice.h"
+#include "starling/flock/errors.h"
+#include "starling/launch/cpus.h"
+#include "starling/launch/launcher.h"
+#include "starling/report/training_page.h"
+#include "starling/train/worker.h"
+#include "tool/last_words.h"
+#include "tool/torch/command.h"
+#include "tool/torch/train_view.h"
+#include "tool/worker_group.h"
+
+namespace starling::tool {
+namespace {
+
+int threads_of(const TrainJob& job, int workers) {
+  const int cores = static_cast<int>(launch::allowed_cpus().size());
+  return job.threads > 0 ? job.threads : std::max(1, cores / workers);
+}
+
+// Every worker hears what happens; the first one that is alive reports it.
+void train(Flock& flock, const TrainJob& job) {
+  const Experiment& experiment = job.experiment;
+  prepare_worker(threads_of(job, static_cast<int>(flock.local_size())));
+  TrainView view(experiment, job.metrics, job.checkpoints.resume);
+  const auto speaks = [&] { return flock.view().members.front() == flock.rank(); };
+  bool saved = true;
+  std::optional<RunDivergence> diverged;
+  run_experiment(
+      flock, experiment,
+      [&](const RunEvent& event) {
+        if (std::holds_alternative<RunNotSaved>(event)) saved = false;
+        if (const auto* end = std::get_if<RunEnd>(&event)) diverged = end->diverged;
+        if (speaks()) view.show(event);
+        if (job.on_event) job.on_event(flock, event);
+      },
+      job.checkpoints, job.task);
+  if (!job.report.empty() && speaks()) {
+    write_training_page({read_run_log(job.metrics)}, "", job.report);
+    std::cout << "Open " << job.report << " in a browser." << std::endl;
+  }
+  if (!saved) {
+    exit_status() = 1;
+    flock.barrier();  // the first rank that ends with it ends the others
+  }
+  if (!diverged) return;
+  if (speaks()) std::cerr << fmt::format("starling: diverged: {}", diverged->text()) << std::endl;
+  // Where the first failure ends the others, the rank that speaks still has a page to write.
+  if (speaks() || experiment.on_peer_failure == "reweight") exit_status() = kDivergedStatus;
+}
+
+// An error of all ranks is told by one: by the process that started them, else by rank 0, which has to exit
+// first, for launchers name the first.
+void give_up(Rank rank, const std::exception& error) {
+  exit_status() = 2;
+  const bool consequence = dynamic_cast<const PeerLost*>(&error) != nullptr;
+  if (leave_last_words(rank, error.what(), consequence)) return;
+  const bool shared = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+  if (shared && rank != 0)
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  else
+    std::cerr << "starling: " << error.what() << std::endl;
+}
+
+}  // namespace
+
+void prepare_for_workers() {
+  prepare_worker(1);
+}
+
+Flock join_for(const Experiment& experiment) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to be told
+  Faults faults;
+  faults.lose = experiment.drop;
+  faults.seed = experiment.seed;
+  // A worker that dies while the others join does not end the job either.
+  if (experiment.on_peer_failure == "reweight") tell_launcher(LauncherNotice::continues_after_failure);
+  return join(faults);
+}
+
+void be_worker(Flock& flock, const TrainJob& job, const std::function<void()>& check) {
+  try {
+    if (check) check();
+    train(flock, job);
+  } catch (const std::exception& error) {
+    give_up(flock.rank(), error);
+  }
+}
+
+int start_workers(TrainJob job, int workers) {
+  TrainView::announce(job.experiment, workers);
+  if (!job.task) job.task = load_task(job.experiment.data);
+  const LastWords words;
+  launch::LaunchOptions options;
+  options.ranks = workers;
+  options.body = [&job] {
+    Flock flock = join_for(job.experiment);
+    be_worker(flock, job);
+    return exit_status();
+  };
+  options.environment = training_environment(threads_of(job, workers));
+  options.environment.push_back(words.variable());
+  if (!environment::kLog.is_set()) options.environment.push_back(environment::kLog.assignment("quiet"));
+  options.share_output = true;
+  options.continues = job.experiment.on_peer_failure == "reweight";
+  options.after_death = "its data is redistributed at the next epoch";
+  const int status = launch::launch(options);
+  words.tell();
+  return status;
+}
+
+}  // namespace starling::tool
