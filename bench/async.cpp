@@ -13,13 +13,13 @@
 #include "bench/ranks.h"
 #include "bench/work.h"
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/base/median.h"
 #include "starling/fabric/local/local.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/environment.h"
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"
-#include "starling/report/json.h"
 #include "starling/report/table.h"
 #include "tool/command.h"
 #include "tool/progress.h"
@@ -47,8 +47,8 @@ struct AsyncBenchOptions {
   std::string json_file;
 };
 
-/// What the ranks that are not slowed have made of a turn.
-struct Turn {
+/// The result of one run: the mean over the ranks that are not slowed.
+struct Measurement {
   double rate = 0;  // steps per second
   double age = 0;   // of what they used, in steps
 };
@@ -56,12 +56,12 @@ struct Turn {
 struct Result {
   std::string method;
   bool asynchronous = false;
-  std::vector<Turn> undisturbed;
-  std::vector<Turn> disturbed;
+  std::vector<Measurement> undisturbed;
+  std::vector<Measurement> disturbed;
 
-  static std::vector<double> each(const std::vector<Turn>& turns, double Turn::*what) {
+  static std::vector<double> each(const std::vector<Measurement>& measurements, double Measurement::*what) {
     std::vector<double> values;
-    for (const Turn& turn : turns) values.push_back(turn.*what);
+    for (const Measurement& measurement : measurements) values.push_back(measurement.*what);
     return values;
   }
   /// What is left of their speed: the median of the rounds' ratios.
@@ -80,7 +80,7 @@ void compute_for(double seconds) {
   }
 }
 
-/// One rank of a turn; {its steps per second, the mean age of what it used}.
+/// Runs one rank; {its steps per second, the mean age of the values it used}.
 std::vector<double> be_rank(const std::string& job, const AsyncBenchOptions& options,
                             const std::string& method, const Work& place, int rank, bool disturbed) {
   take_place(place, rank);
@@ -119,8 +119,8 @@ std::vector<double> be_rank(const std::string& job, const AsyncBenchOptions& opt
   return {steps / seconds, age};
 }
 
-Turn run_turn(const AsyncBenchOptions& options, const std::string& method, const std::vector<int>& cpus,
-              bool disturbed) {
+Measurement measure_async(const AsyncBenchOptions& options, const std::string& method,
+                          const std::vector<int>& cpus, bool disturbed) {
   Work place;
   place.ranks = options.ranks;
   place.cpus = cpus;
@@ -129,7 +129,7 @@ Turn run_turn(const AsyncBenchOptions& options, const std::string& method, const
   const auto by_rank = run_ranks(options.ranks, 2, limit, [&](int rank, const auto& /*meet*/) {
     return be_rank(job, options, method, place, rank, disturbed);
   });
-  Turn mean;
+  Measurement mean;
   const int others = options.ranks - 1;
   for (int rank = 0; rank < others; ++rank) {
     mean.rate += by_rank[static_cast<std::size_t>(rank)].at(0) / others;
@@ -157,14 +157,15 @@ void print_table(const std::vector<Result>& results, const AsyncBenchOptions& op
                           kSlowness));
   for (const Result& result : results) {
     const auto verdict = met(result, options, cores);
-    const auto rate = [](const std::vector<Turn>& turns) {
-      return compact(median(Result::each(turns, &Turn::rate)), 4);
+    const auto rate = [](const std::vector<Measurement>& measurements) {
+      return compact(median(Result::each(measurements, &Measurement::rate)), 4);
     };
-    table.row({result.method, rate(result.undisturbed), rate(result.disturbed),
-               fmt::format("{:.1f} %", 100 * result.kept()),
-               result.asynchronous ? compact(median(Result::each(result.disturbed, &Turn::age)), 3) : "-",
-               verdict ? fmt::format("{:.0f} %", 100 * kLeastKept) : "-",
-               verdict ? (*verdict ? "yes" : "no") : "-"});
+    table.row(
+        {result.method, rate(result.undisturbed), rate(result.disturbed),
+         fmt::format("{:.1f} %", 100 * result.kept()),
+         result.asynchronous ? compact(median(Result::each(result.disturbed, &Measurement::age)), 3) : "-",
+         verdict ? fmt::format("{:.0f} %", 100 * kLeastKept) : "-",
+         verdict ? (*verdict ? "yes" : "no") : "-"});
   }
   table.footnote(
       fmt::format("medians of {} interleaved round{}; a step computes for {}; age: in steps, of "
@@ -183,9 +184,9 @@ void write_json(std::ostream& out, const std::vector<Result>& results, const Asy
   json.member("steps", options.steps).member("slowness", kSlowness).key("methods").begin_array();
   for (const Result& result : results) {
     json.begin_object().member("method", result.method).member("asynchronous", result.asynchronous);
-    json.member("undisturbed", Result::each(result.undisturbed, &Turn::rate));
-    json.member("disturbed", Result::each(result.disturbed, &Turn::rate));
-    json.member("age", Result::each(result.disturbed, &Turn::age)).member("kept", result.kept());
+    json.member("undisturbed", Result::each(result.undisturbed, &Measurement::rate));
+    json.member("disturbed", Result::each(result.disturbed, &Measurement::rate));
+    json.member("age", Result::each(result.disturbed, &Measurement::age)).member("kept", result.kept());
     json.key("met");
     const auto verdict = met(result, options, cores);
     verdict ? json.value(*verdict) : json.null();
@@ -212,7 +213,7 @@ void run(const AsyncBenchOptions& options) {
         progress.show(fmt::format("round {} of {}: {}{}", round + 1, options.rounds, result.method,
                                   disturbed ? " beside a slow rank" : ""));
         (disturbed ? result.disturbed : result.undisturbed)
-            .push_back(run_turn(options, result.method, cpus, disturbed));
+            .push_back(measure_async(options, result.method, cpus, disturbed));
       }
   progress.clear();
   if (!options.json_file.empty()) {
@@ -234,29 +235,29 @@ void add_bench_async(CLI::App& bench) {
   auto options = std::make_shared<AsyncBenchOptions>();
   CLI::App* command =
       bench.add_subcommand("async", "Asynchronous methods beside a slow rank: what the others lose");
-  command->add_option("-m,--method", options->methods, "methods, the waiting ones for contrast")
+  command->add_option("-m,--method", options->methods, "methods; synchronous ones for comparison")
       ->capture_default_str();
-  command->add_option("-t,--topology", options->topology, "whom they talk to")->capture_default_str();
+  command->add_option("-t,--topology", options->topology, "topology")->capture_default_str();
   command->add_option("-n,--ranks", options->ranks, "processes, the last of which is slow")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
-  command->add_option("--bytes", options->bytes, "of a rank's model, such as 25MB")
+  command->add_option("--bytes", options->bytes, "size of a rank's model, such as 25MB")
       ->capture_default_str()
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(4.0, 1e11));
   command->add_option("--compute", options->compute_ms, "milliseconds that a gradient takes")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e5));
-  command->add_option("--steps", options->steps, "of a turn")
+  command->add_option("--steps", options->steps, "steps per measurement")
       ->capture_default_str()
       ->check(CLI::Range(kSlowness, 1'000'000));
-  command->add_option("--rounds", options->rounds, "how often every method has its turns")
+  command->add_option("--rounds", options->rounds, "rounds; every contender runs once per round")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   command->add_flag("--strict", options->strict,
-                    "exit status 1 when an asynchronous method misses the bar or could not be judged");
+                    "exit status 1 when an asynchronous method misses the bar or could not be measured");
   CLI::Option* json =
-      command->add_option("--json", options->json_file, "for programs; to a file too, beside the table")
+      command->add_option("--json", options->json_file, "print JSON, or write it to FILE beside the table")
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->footer("Example:\n  starling bench async -n 4 -m win-put dsgd-atc --bytes 25MB --rounds 9");

@@ -138,7 +138,7 @@ std::optional<double> CommResult::share_of_ceiling() const {
 std::optional<bool> CommResult::met() const {
   bool unknown = false;
   bool missed = failed;
-  const auto judge = [&](double bar, const std::optional<double>& value, bool at_most) {
+  const auto check_bar = [&](double bar, const std::optional<double>& value, bool at_most) {
     if (bar <= 0) return;
     if (!value) {
       unknown = true;
@@ -146,11 +146,11 @@ std::optional<bool> CommResult::met() const {
       missed = missed || (at_most ? *value >= bar : *value < bar);
     }
   };
-  judge(what.bars.ceiling, share_of_ceiling(), false);
-  judge(what.bars.mpi, speed_against(mpi), false);
-  judge(what.bars.gloo, speed_against(gloo), false);
+  check_bar(what.bars.ceiling, share_of_ceiling(), false);
+  check_bar(what.bars.mpi, speed_against(mpi), false);
+  check_bar(what.bars.gloo, speed_against(gloo), false);
   const bool measured = !of(ours()).empty();
-  judge(what.bars.most, measured ? std::optional(median(of(ours()))) : std::nullopt, true);
+  check_bar(what.bars.most, measured ? std::optional(median(of(ours()))) : std::nullopt, true);
   if (missed) return false;
   if (unknown) return std::nullopt;
   return true;

@@ -46,9 +46,9 @@ Aligned<float> numbers(std::size_t count) {
   return values;
 }
 
-enum class Way { encode, decode, decode_add };
+enum class Call { encode, decode, decode_add };
 
-void codec_block(benchmark::State& state, const std::string& spec, Way way) {
+void codec_block(benchmark::State& state, const std::string& spec, Call call) {
   const CodecPtr codec = make_codec(spec);
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const CodecShape shape{bytes / sizeof(float), 0};
@@ -61,14 +61,14 @@ void codec_block(benchmark::State& state, const std::string& spec, Way way) {
   for (auto _ : state) {
     copies.push_back(seconds_of([&] { copy_bytes(copy.data(), block.data(), bytes); }));
     times.push_back(seconds_of([&] {
-      if (way == Way::encode) codec->encode(DType::float32, block.data(), shape, {}, message);
-      if (way == Way::decode) codec->decode(DType::float32, message, shape, out.data());
-      if (way == Way::decode_add) codec->decode_add(DType::float32, message, shape, 0.5, out.data());
+      if (call == Call::encode) codec->encode(DType::float32, block.data(), shape, {}, message);
+      if (call == Call::decode) codec->decode(DType::float32, message, shape, out.data());
+      if (call == Call::decode_add) codec->decode_add(DType::float32, message, shape, 0.5, out.data());
     }));
     state.SetIterationTime(times.back());
   }
   const auto block_bytes = static_cast<double>(bytes);
-  const double moved = block_bytes * (way == Way::decode_add ? 2 : 1) + static_cast<double>(message_bytes);
+  const double moved = block_bytes * (call == Call::decode_add ? 2 : 1) + static_cast<double>(message_bytes);
   const double time = median(times);
   state.counters["of_copy"] = moved / time / (2 * block_bytes / median(copies));
   state.counters["block_bytes/s"] =
@@ -79,9 +79,9 @@ void codec_block(benchmark::State& state, const std::string& spec, Way way) {
 
 const bool kEnlisted = [] {
   for (const CodecFamily& family : codec_families())
-    for (const auto& [name, way] :
-         {std::pair{"/encode", Way::encode}, {"/decode", Way::decode}, {"/decode_add", Way::decode_add}})
-      benchmark::RegisterBenchmark(("codec/" + family.name + name).c_str(), codec_block, family.name, way)
+    for (const auto& [name, call] :
+         {std::pair{"/encode", Call::encode}, {"/decode", Call::decode}, {"/decode_add", Call::decode_add}})
+      benchmark::RegisterBenchmark(("codec/" + family.name + name).c_str(), codec_block, family.name, call)
           ->Arg(1 << 20)
           ->Arg(64 << 20)
           ->UseManualTime()

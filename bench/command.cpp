@@ -10,11 +10,11 @@
 #include "bench/cases.h"
 #include "bench/simulate.h"
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/base/median.h"
 #include "starling/launch/cpus.h"
-#include "starling/report/json.h"
 #include "starling/report/table.h"
-#include "tool/hand_over.h"
+#include "tool/exec_torch_tool.h"
 #include "tool/progress.h"
 
 namespace starling::bench {
@@ -144,7 +144,7 @@ void print_table(const std::vector<CommResult>& results, const BenchOptions& opt
   }
   const auto any = [&](const auto& is) { return std::any_of(results.begin(), results.end(), is); };
   if (any([](const CommResult& result) { return result.share_of_ceiling().has_value(); }))
-    table.footnote("ceiling: the same reads and writes on private memory, without waiting for anybody.");
+    table.footnote("ceiling: the same reads and writes on private memory, without waiting for other ranks.");
   if (any([](const CommResult& result) { return result.speed_against(Contender::gloo).has_value(); }))
     table.footnote("gloo: its all-reduce of the same bytes.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::stopped; }))
@@ -154,7 +154,7 @@ void print_table(const std::vector<CommResult>& results, const BenchOptions& opt
     table.footnote("waiting: the processor time of a rank whose peer sleeps.");
   if (any([](const CommResult& result) { return result.what.kind == CommCase::Kind::start_up; }))
     table.footnote("start-up: starling run -n 16 -- true.");
-  if (options.quick) table.footnote("quick: too little data to judge by the bars.");
+  if (options.quick) table.footnote("quick: too little data to compare with the bars.");
   for (const std::string& note : notes) table.footnote(note + ".");
   std::cout << table.text(colour_wanted());
 }
@@ -205,7 +205,7 @@ void run(const BenchOptions& options) {
     return;
   }
   if (options.quick && options.strict)
-    throw InvalidArgument("--strict judges by the bars, which --quick has too little data for");
+    throw InvalidArgument("--strict needs full measurements; drop --quick");
   if (!options.json_file.empty()) check_writable(options.json_file);
   std::vector<CommResult> results;
   std::set<std::string> notes;
@@ -231,21 +231,22 @@ void run(const BenchOptions& options) {
 }  // namespace
 
 static void add_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine against what we promise");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmark communication and training");
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command =
       bench->add_subcommand("comm", "Operations between processes, beside Open MPI, gloo and the memory bus");
-  command->add_option("--rounds", options->rounds, "how often every contender has its turn")
+  command->add_option("--rounds", options->rounds, "rounds; every contender runs once per round")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  command->add_option("--only", options->only, "the cases that contain this; see --list");
-  command->add_flag("--list", options->list, "say what the cases are, and measure nothing");
-  command->add_flag("--quick", options->quick, "next to no data: shows that everything works, not how fast");
+  command->add_option("--only", options->only, "only cases whose name contains this; see --list");
+  command->add_flag("--list", options->list, "list the cases, measure nothing");
+  command->add_flag("--quick", options->quick,
+                    "run every case with very little data, only to check that it works");
   command->add_flag("--strict", options->strict,
                     "exit status 1 when a bar is missed or could not be measured");
   CLI::Option* json =
-      command->add_option("--json", options->json_file, "for programs; to a file too, beside the table")
+      command->add_option("--json", options->json_file, "print JSON, or write it to FILE beside the table")
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->footer(

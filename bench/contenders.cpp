@@ -15,6 +15,7 @@
 #include "starling/base/error.h"
 #include "starling/base/median.h"
 #include "starling/base/random.h"
+#include "starling/base/stopwatch.h"
 #include "starling/fabric/local/local.h"
 #include "starling/flock/flock.h"
 #include "starling/kernel/combine.h"
@@ -252,12 +253,9 @@ double idle_share(double sleep_seconds, const std::vector<int>& cpus) {
       flock.send(x, 0);
       return std::vector<double>{};
     }
-    const auto start = std::chrono::steady_clock::now();
     const double before = processor_seconds();
-    flock.recv(x, 1);
-    const double used = processor_seconds() - before;
-    return std::vector{used /
-                       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+    const double seconds = seconds_of([&] { flock.recv(x, 1); });
+    return std::vector{(processor_seconds() - before) / seconds};
   });
   return by_rank[0].at(0);
 }

@@ -7,7 +7,8 @@
 #include "starling/base/median.h"
 #include "starling/base/random.h"
 #include "starling/base/stopwatch.h"
-#include "starling/method/short_form.h"
+#include "starling/codec/wire_format.h"
+#include "starling/flock/block.h"
 
 // What a block of float32 costs that travels in fewer bits: `encode` makes the message, `average` takes a
 // neighbour's into x. In turns with memcpy of the block. `of_copy`: the bytes that must move (block and
@@ -17,16 +18,16 @@
 namespace starling::bench {
 namespace {
 
-void message_block(benchmark::State& state, DType message, bool average) {
+void message_block(benchmark::State& state, const std::string& message, bool average) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const std::size_t count = bytes / sizeof(float);
-  const auto form = make_short_form(message, {});
-  const auto [dtype, elements] = form->travelling(count);
+  const WireFormatPtr format = make_wire_format(message);
   std::vector<float> x(count), copy(count);
   Random random(1, 2, 3);
   for (float& value : x) value = static_cast<float>(random.uniform() - 0.5);
-  std::vector<std::byte> own(elements * size_of(dtype)), theirs(own.size());
-  form->encode(x.data(), count, own.data());
+  std::vector<std::byte> own(format->encoded_bytes(count)), theirs(own.size());
+  const Buffer message_buffer(format->dtype(), own.data(), format->encoded_count(count));
+  format->encode(buffer_of(x), message_buffer);
   theirs = own;
   const Term neighbour[] = {{theirs.data(), 0.5}};
   std::vector<double> times, copies;
@@ -34,9 +35,9 @@ void message_block(benchmark::State& state, DType message, bool average) {
     copies.push_back(seconds_of([&] { std::memcpy(copy.data(), x.data(), bytes); }));
     times.push_back(seconds_of([&] {
       if (average)
-        form->around(x.data(), x.data(), own.data(), neighbour, count);
+        format->combine_around(buffer_of(x), buffer_of(x), message_buffer, neighbour);
       else
-        form->encode(x.data(), count, own.data());
+        format->encode(buffer_of(x), message_buffer);
     }));
     state.SetIterationTime(times.back());
   }
@@ -52,9 +53,9 @@ void message_block(benchmark::State& state, DType message, bool average) {
 }
 
 const bool kMessagesEnlisted = [] {
-  for (const DType message : {DType::float16, DType::bfloat16, DType::int8})
+  for (const std::string message : {"float16", "bfloat16", "int8"})
     for (const bool average : {false, true})
-      benchmark::RegisterBenchmark(("message/" + name(message) + (average ? "/average" : "/encode")).c_str(),
+      benchmark::RegisterBenchmark(("message/" + message + (average ? "/average" : "/encode")).c_str(),
                                    message_block, message, average)
           ->Arg(1 << 20)
           ->Arg(64 << 20)

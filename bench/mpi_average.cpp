@@ -2,12 +2,12 @@
 // run:
 //   mpirun -n 4 starling_mpi_average [ELEMENTS [ROUNDS]]
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <mpi.h>
 
 #include "bench/mpi_by_hand.h"
+#include "starling/base/median.h"
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
 
@@ -24,8 +24,7 @@ double measure(const Work& work, int rank, Operate operate) {
       work, [] { MPI_Barrier(MPI_COMM_WORLD); }, [&] { operate(x); });
   MPI_Allreduce(MPI_IN_PLACE, seconds.data(), static_cast<int>(seconds.size()), MPI_DOUBLE, MPI_MAX,
                 MPI_COMM_WORLD);
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2] / work.per_batch;
+  return median(std::move(seconds)) / work.per_batch;
 }
 
 double measure_flock(const Work& work, const std::shared_ptr<Fabric>& fabric) {
@@ -55,13 +54,11 @@ void run(const std::vector<std::string>& arguments) {
       ours.push_back(measure_flock(work, load_fabric("mpi").join(request)));
       ratios.push_back(by_hand / ours.back());
     }
-    std::sort(ratios.begin(), ratios.end());
-    std::sort(ours.begin(), ours.end());
-    const auto middle = static_cast<std::size_t>(rounds / 2);
+    const double ratio = median(ratios);
     if (rank == 0)
       std::printf("%s, n = %d, %zu floats: %.2f ms, %.2f times as fast as by hand (at least 0.9: %s)\n",
                   kOperationNames[static_cast<std::size_t>(operation)].data(), work.ranks, work.elements,
-                  ours[middle] * 1e3, ratios[middle], ratios[middle] >= 0.9 ? "met" : "not met");
+                  median(ours) * 1e3, ratio, ratio >= 0.9 ? "met" : "not met");
   }
 }
 

@@ -2,7 +2,6 @@
 // lines "one-peer ELEMENTS REPEATS" and "all-reduce ELEMENTS REPEATS" (MPI_Allreduce) and answers each with
 // the seconds they took.
 
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -12,15 +11,13 @@
 #include <sstream>
 
 #include "bench/mpi_by_hand.h"
+#include "bench/mpi_sum.h"
+#include "starling/base/stopwatch.h"
 
 namespace starling::bench {
 namespace {
 
 using Operate = std::function<void(std::vector<float>&)>;
-
-void sum_of_all(std::vector<float>& x) {
-  MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-}
 
 // One operation on one block, again and again; the first is checked.
 class Repeated {
@@ -33,9 +30,9 @@ class Repeated {
 
   double seconds(int repeats) {
     MPI_Barrier(MPI_COMM_WORLD);
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < repeats; ++i) operate_(x_);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return seconds_of([&] {
+      for (int i = 0; i < repeats; ++i) operate_(x_);
+    });
   }
 
  private:

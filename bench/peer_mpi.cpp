@@ -6,6 +6,7 @@
 #include <exception>
 #include <mpi.h>
 
+#include "bench/mpi_sum.h"
 #include "bench/work.h"
 
 namespace starling::bench {
@@ -112,10 +113,6 @@ class PutAndFence {
   float* slots_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;
 };
-
-void sum_of_all(std::vector<float>& x) {
-  MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-}
 
 template <typename Operate>
 std::vector<double> measure(const Work& work, int rank, Operate operate) {

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/base/median.h"
 #include "starling/base/stopwatch.h"
 #include "starling/launch/cpus.h"
-#include "starling/report/json.h"
 #include "starling/report/table.h"
 #include "starling/simulate/objective_registry.h"
 #include "starling/simulate/training.h"
@@ -180,17 +180,19 @@ void add_bench_simulate(CLI::App& bench) {
   auto options = std::make_shared<SimulateBenchOptions>();
   CLI::App* command =
       bench.add_subcommand("simulate", "Simulated training, beside bare gradients and a numpy program");
-  command->add_option("--rounds", options->rounds, "how often every contender has its turn")
+  command->add_option("--rounds", options->rounds, "rounds; every contender runs once per round")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  command->add_option("--steps", options->steps, "of a turn")
+  command->add_option("--steps", options->steps, "steps per measurement")
       ->capture_default_str()
       ->check(CLI::Range(Step{1}, Step{1'000'000}));
-  command->add_option("--threads", options->threads, "of us, and at most of numpy; 0: one per core")
+  command
+      ->add_option("--threads", options->threads,
+                   "threads of Starling, and at most of numpy; 0: one per core")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   command->add_flag("!--alone", options->numpy, "without numpy, which needs python3");
-  command->add_flag("--json", options->json, "for programs");
+  command->add_flag("--json", options->json, "print JSON");
   command->footer("Example:\n  starling bench simulate --rounds 11");
   command->callback([options] { run(*options); });
 }

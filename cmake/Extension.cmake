@@ -7,7 +7,8 @@ add_library(starling_extension INTERFACE)
 add_library(Starling::extension ALIAS starling_extension)
 target_compile_features(starling_extension INTERFACE cxx_std_20)
 target_include_directories(
-  starling_extension INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+  starling_extension INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                               $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 get_target_property(starling_type starling TYPE)
 if(starling_type STREQUAL "SHARED_LIBRARY")

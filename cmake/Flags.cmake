@@ -2,7 +2,7 @@
 add_library(starling_flags INTERFACE)
 target_compile_options(starling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(starling_flags INTERFACE -Wno-restrict) # GCC 12 warns wrongly about std::string sums (PR 105651)
+  target_compile_options(starling_flags INTERFACE -Wno-restrict -Wno-stringop-overflow) # GCC 12 warns wrongly about std::string sums (PR 105651)
 endif()
 if(STARLING_WERROR)
   target_compile_options(starling_flags INTERFACE -Werror)
@@ -29,22 +29,35 @@ function(starling_in_batches target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# starling_with_torch(TARGET): torch's headers cost ten seconds per file, so they are compiled once, ahead, for starling_torch; what others
-# compile must then be position-independent in the same way. ccache needs to be told that all this is fine.
-function(starling_with_torch target)
-  if(target STREQUAL "starling_torch")
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/starling/train/torch_version.h)
-  else()
+# starling_precompile(TARGET HEADER): the target's sources begin with this header, which is compiled once, ahead; sources with flags of
+# their own do without. starling_precompile(TARGET REUSE_FROM OTHER): with what was compiled for the other target, so that position-
+# independent code must be asked for in the same way. ccache needs to be told that all this is fine.
+function(starling_precompile target)
+  if(NOT STARLING_BATCHES)
+    return()
+  endif()
+  if(ARGV1 STREQUAL "REUSE_FROM")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
-    target_link_libraries(${target} PRIVATE fmt::fmt) # the same definitions
-    target_precompile_headers(${target} REUSE_FROM starling_torch)
+    target_precompile_headers(${target} REUSE_FROM ${ARGV2})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGV1})
   endif()
   if(CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -fpch-preprocess)
     set_target_properties(
       ${target} PROPERTIES CXX_COMPILER_LAUNCHER
                            "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${CCACHE}")
+  endif()
+endfunction()
+
+# starling_with_torch(TARGET): torch's headers cost half a minute per file, so they are compiled ahead, once, for starling_torch.
+function(starling_with_torch target)
+  if(target STREQUAL "starling_torch")
+    starling_precompile(${target} ${PROJECT_SOURCE_DIR}/starling/train/torch_version.h)
+  else()
+    target_link_libraries(${target} PRIVATE fmt::fmt) # the same definitions
+    starling_precompile(${target} REUSE_FROM starling_torch)
   endif()
 endfunction()
 

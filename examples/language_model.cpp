@@ -7,9 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-
-#include "starling/train/model/transformer.h"
-#include "starling/train/trainer.h"
+#include <starling/models.h>
+#include <starling/starling.h>
 
 constexpr std::int64_t kContext = 64;
 

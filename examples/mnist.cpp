@@ -6,11 +6,8 @@
 // folder for checkpoints as the third: a run that was killed continues from there.
 #include <cstdio>
 #include <cstdlib>
-
-#include "starling/data/partition.h"
-#include "starling/data/registry.h"
-#include "starling/train/batches.h"
-#include "starling/train/trainer.h"
+#include <starling/data.h>
+#include <starling/starling.h>
 
 struct Net : torch::nn::Module {
   torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 6, 5).padding(2)},

@@ -21,7 +21,7 @@ class MomentumGossip : public Method {
     block.combine(v, {{v, beta_}, {block.state("pull"), 1}});  // v <- beta v + pull
     block.combine(block.x, {{block.x, 1}, {v, 1}});
   }
-  // Somebody has died: the velocities do not sum to zero any more.
+  // A rank has died: the velocities do not sum to zero any more.
   void view_changed(Block& block) override { block.zero(block.state("velocity")); }
 
  private:
@@ -37,7 +37,7 @@ class Ladder : public Schedule {
   void fill(Step, Rank rank, Exchange& out) const override {
     for (const Rank other : {rank - 2, rank + 2, rank ^ 1}) {
       if (other < 0 || other >= size()) continue;
-      out.meet(other, 0.25);
+      out.add_pair(other, 0.25);
       out.self_weight -= 0.25;
     }
   }

@@ -15,19 +15,19 @@ class Mirror final : public Schedule {
  private:
   void fill(Step step, Rank rank, Exchange& out) const override {
     const Rank n = size();
-    const Rank heard = step % 2 == 0 ? n - 1 - rank : (rank + n - 1) % n;
-    const Rank told = step % 2 == 0 ? n - 1 - rank : (rank + 1) % n;
-    if (heard == rank) return;
+    const Rank source = step % 2 == 0 ? n - 1 - rank : (rank + n - 1) % n;
+    const Rank destination = step % 2 == 0 ? n - 1 - rank : (rank + 1) % n;
+    if (source == rank) return;
     out.self_weight = 0.5;
-    out.hear(heard, 0.5);
-    out.tell(told);
+    out.add_source(source, 0.5);
+    out.add_destination(destination);
   }
 };
 
 int main() {
   register_topology(
       {.name = "mirror",
-       .summary = "the mirror image and the left neighbour in turn",
+       .summary = "the mirror image and the left neighbor in turn",
        .parameters = {},
        .make = [](const Parameters&,
                   const TopologySetting& setting) { return std::make_shared<Mirror>(setting.n); },

@@ -19,7 +19,7 @@ int main() {
     }
     while (flock.newcomers() == 0) {  // members keep working, and admit newcomers now and then
       flock.neighbor_allreduce(x);
-      flock = flock.welcome();  // the same flock, unless a newcomer has come
+      flock = flock.admit();  // the same flock, unless a newcomer has joined
     }
   }
 

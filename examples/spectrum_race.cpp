@@ -21,7 +21,7 @@ int main() {
   // What one rank does in one step: all that a worker needs.
   const Exchange exchange =
       make_schedule("one-peer-exponential", 1'000'000)->exchange(/*step=*/5, /*rank=*/42);
-  std::cout << "of a million, rank 42 hears rank " << exchange.sources[0].rank << " in step 5 and tells rank "
-            << exchange.destinations[0].rank << '\n';
+  std::cout << "of a million, rank 42 receives from rank " << exchange.sources[0].rank
+            << " in step 5 and sends to rank " << exchange.destinations[0].rank << '\n';
   return exchange.sources[0].rank == 74 ? 0 : 1;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "starling/base/closest.h"
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 
 namespace starling::tool {
@@ -142,7 +143,7 @@ std::string today() {
 }
 
 bool colour_wanted() {
-  return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  return isatty(STDOUT_FILENO) != 0 && !environment::kNoColour.is_set();
 }
 
 }  // namespace starling::tool

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <iostream>
 
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 #include "starling/report/table.h"
 #include "starling/simulate/consensus.h"
 #include "starling/topology/analysis.h"
@@ -210,9 +210,9 @@ void add_compare(CLI::App& app) {
   command->add_option("--latency", options->latency_us, "L, microseconds")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
-  command->add_option("--seed", options->seed, "of the start values and of random topologies (default: 0)")
+  command->add_option("--seed", options->seed, "seed for start values and random topologies (default: 0)")
       ->check(whole_number());
-  command->add_flag("--json", options->json, "for programs");
+  command->add_flag("--json", options->json, "print JSON");
   add_load_option(*command);
   command->footer(
       "Example:\n  starling compare -n 64 ring exponential one-peer-exponential 'base(k=1)' ceca --message "

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "starling/base/error.h"
 #include "starling/report/page.h"
-#include "starling/report/topology_svg.h"
-#include "starling/topology/registry.h"
 #include "starling/version.h"
+#include "tool/topology_pictures.h"
 
 namespace starling::tool {
 namespace {
@@ -36,24 +34,6 @@ LineChart error_chart(const std::string& title, const std::string& x_label,
   return chart;
 }
 
-// Who talks to whom, on few ranks: the same names at a size one can see.
-std::vector<Picture> small_pictures(const std::vector<std::string>& names, std::uint64_t seed) {
-  constexpr Rank kRanks = 8;
-  TopologySvgOptions options;
-  options.max_rounds = 4;
-  std::vector<Picture> pictures;
-  for (const std::string& name : names) {
-    try {
-      pictures.push_back({topology_svg(*make_schedule(name, kRanks, seed), options),
-                          fmt::format("{} on {} ranks", name, kRanks)});
-    } catch (const InvalidArgument&) {
-      // Some families do not exist at this size (a file's graph, three local ranks): they go without a
-      // picture.
-    }
-  }
-  return pictures;
-}
-
 }  // namespace
 
 std::string consensus_page(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
@@ -68,7 +48,7 @@ std::string consensus_page(const std::vector<ConsensusResult>& results, const st
   page.section("Error against steps");
   page.paragraph(
       "Every rank starts with random normal values. In each step it mixes what it holds with what a few "
-      "neighbours sent. "
+      "neighbors sent. "
       "The error is the distance to the true mean, relative to the start.");
   page.chart(error_chart("Error after each step", "steps", results, names, options.tolerance, false));
   page.section("Error against messages");
@@ -76,8 +56,8 @@ std::string consensus_page(const std::vector<ConsensusResult>& results, const st
   page.chart(
       error_chart("Error after each message", "messages per rank", results, names, options.tolerance, true));
   page.section("Results").table(consensus_table(results, names, options));
-  const auto pictures = small_pictures(names, options.seed);
-  if (!pictures.empty()) page.section("Who talks to whom").pictures(pictures);
+  const auto pictures = topology_pictures(names, options.seed);
+  if (!pictures.empty()) page.section("Topologies").pictures(pictures);
   return page.html({command, STARLING_VERSION, date});
 }
 

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/data/partition.h"
 #include "starling/data/registry.h"
-#include "starling/report/json.h"
 #include "starling/report/table.h"
 #include "tool/command.h"
 #include "tool/progress.h"
@@ -233,15 +233,16 @@ void add_data(CLI::App& app) {
   CLI::App* command = app.add_subcommand("data", "List data sets, fetch one, or see how workers share it");
   command->add_option("NAME", options->name, "a data set such as mnist or cifar10; none: list them all");
   command->add_option("--folder", options->folder,
-                      "where its files are or go (default: NAME in $STARLING_DATA, else in "
+                      "folder of its files (default: NAME in $STARLING_DATA, else in "
                       "$XDG_CACHE_HOME/starling, else in ~/.cache/starling)");
-  command->add_option("--workers", options->workers, "split the training images, and show who gets what")
+  command
+      ->add_option("--workers", options->workers, "split the training images, and show each worker's share")
       ->check(CLI::Range(1, INT32_MAX));
   command->add_option("--partition", options->partition,
-                      "how: iid, contiguous or 'dirichlet(alpha=0.1)', with equal=yes for equal sizes "
+                      "partition: iid, contiguous or 'dirichlet(alpha=0.1)', with equal=yes for equal sizes "
                       "(default: iid)");
-  command->add_option("--seed", options->seed, "of the split (default: 0)")->check(whole_number());
-  command->add_flag("--json", options->json, "for programs");
+  command->add_option("--seed", options->seed, "seed for the split (default: 0)")->check(whole_number());
+  command->add_flag("--json", options->json, "print JSON");
   command->footer(
       "Examples:\n  starling data\n  starling data mnist\n  starling data mnist --workers 8 --partition "
       "'dirichlet(alpha=0.1)'");

@@ -10,13 +10,13 @@
 
 #include "starling/base/environment.h"
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/base/os/program.h"
 #include "starling/data/registry.h"
 #include "starling/fabric/plugin.h"
 #include "starling/kernel/target.h"
 #include "starling/launch/cpus.h"
 #include "starling/method/registry.h"
-#include "starling/report/json.h"
 #include "starling/report/number_text.h"
 #include "starling/report/table.h"
 #include "starling/topology/registry.h"
@@ -198,6 +198,7 @@ void write_variables() {
         .member("holds", variable.holds)
         .member("default", variable.fallback)
         .member("about", variable.about)
+        .member("owner", *variable.owner == '\0' ? "Starling" : variable.owner)
         .end_object();
   json.end_array();
 }
@@ -208,7 +209,7 @@ void add_info(CLI::App& app) {
   auto as_json = std::make_shared<bool>(false);
   auto variables = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("info", "What this build and this machine have, for bug reports");
-  command->add_flag("--json", *as_json, "for programs");
+  command->add_flag("--json", *as_json, "print JSON");
   command->add_flag("--variables", *variables, "print the environment variables that Starling reads");
   command->footer("Examples:\n  starling info\n  starling info --json\n  starling info --variables");
   command->callback([as_json, variables] {

@@ -5,9 +5,10 @@
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/base/json.h"
+#include "starling/base/word_wrap.h"
 #include "starling/codec/registry.h"
 #include "starling/method/registry.h"
-#include "starling/report/json.h"
 #include "starling/report/table.h"
 #include "starling/topology/registry.h"
 #include "tool/command.h"
@@ -21,19 +22,6 @@ constexpr std::size_t kGap = 2;    // columns between a name and the text
 constexpr std::size_t kKeys = 24;  // columns for the keys of one description, with the gap
 
 using Lines = std::vector<std::string>;
-
-// Words of `text` in lines of at most `width`; a longer word has a line of its own.
-Lines wrapped(const std::string& text, std::size_t width) {
-  Lines lines(1);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-    at = end + 1;
-  }
-  return lines;
-}
 
 std::string joined(const Lines& words, const std::string& between = ", ") {
   std::string text;
@@ -85,10 +73,10 @@ void print_list(const std::vector<Entry>& entries, const std::string& kind, cons
   for (const Entry& entry : entries) names = std::max(names, entry.name.size());
   const std::size_t width = kWidth - names - kGap;
   for (const Entry& entry : entries) {
-    Lines lines = wrapped(entry.summary, width);
+    Lines lines = wrap_words(entry.summary, width);
     const auto add = [&](const std::string& text) {
       if (text.empty()) return;
-      for (std::string& line : wrapped(text, width - 2)) lines.push_back("  " + std::move(line));
+      for (std::string& line : wrap_words(text, width - 2)) lines.push_back("  " + std::move(line));
     };
     add(parameters_of(entry.parameters));
     add(remark_on(entry));
@@ -123,6 +111,7 @@ void write_remarks(JsonWriter& json, const MethodFamily& family) {
   text("exact_messages_because", needs->exact_messages_because);
   text("no_int8_because", needs->no_int8_because);
   text("no_losses_because", needs->no_losses_because);
+  text("host_memory_because", needs->host_memory_because);
   json.member("sends_gradients", needs->gradient != GradientUse::own);
   json.member("one_sided", needs->one_sided).member("asynchronous", needs->asynchronous);
   json.end_object();
@@ -157,7 +146,7 @@ class Sheet {
  public:
   void add(std::string key, const std::string& text) {
     if (text.empty()) return;
-    for (std::string& line : wrapped(text, kWidth - kKeys))
+    for (std::string& line : wrap_words(text, kWidth - kKeys))
       table_.row({std::exchange(key, ""), std::move(line)});
   }
   void print(const std::string& title) {
@@ -188,6 +177,7 @@ void describe_rest(Sheet& sheet, const MethodFamily& family) {
   because("messages", "float32 only", needs->exact_messages_because);
   because("messages", "not int8", needs->no_int8_because);
   because("lost messages", "none", needs->no_losses_because);
+  because("memory", "of the host only", needs->host_memory_because);
   if (needs->gradient != GradientUse::own) sheet.add("gradients", "are sent to other ranks");
   if (needs->one_sided) sheet.add("windows", "are used: memory that other ranks write to");
   if (needs->asynchronous) sheet.add("asynchronous", "ranks do not wait for slower ones");
@@ -250,7 +240,7 @@ void add_listing(CLI::App& app, const std::string& command_name, const std::stri
 
 void list_topologies(bool json) {
   show<Family>(topology_families(), nullptr, json, "topology",
-               "Topologies; `starling topo NAME -n N` analyses one");
+               "Topologies; `starling topo NAME -n N` analyzes one");
 }
 
 void add_methods(CLI::App& app) {

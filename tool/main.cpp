@@ -6,11 +6,11 @@
 #include "starling/base/extension.h"
 #include "starling/version.h"
 #include "tool/command.h"
-#include "tool/hand_over.h"
+#include "tool/exec_torch_tool.h"
 
 int main(int argc, char** argv) {
   using namespace starling::tool;
-  CLI::App app("Starling: one model, many workers, a few neighbours each.", "starling");
+  CLI::App app("Starling: one model, many workers, a few neighbors each.", "starling");
   app.set_version_flag("--version", "starling " STARLING_VERSION);
   app.require_subcommand(0, 1);
   app.get_formatter()->column_width(34);
@@ -23,7 +23,9 @@ int main(int argc, char** argv) {
   add_codecs(app);
   add_simulate(app);
   add_run(app);
+#ifdef STARLING_BENCHMARKS
   add_bench(app);
+#endif
   add_timeline(app);
   add_torch_command(app, "demo",
                     "Train LeNet on MNIST: against all-reduce, with a killed and with a slow worker");

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "starling/base/error.h"
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 #include "starling/report/training_page.h"
 #include "starling/report/training_tables.h"
 #include "starling/version.h"
@@ -152,10 +152,12 @@ void add_report(CLI::App& app) {
       ->add_option("RUN", options->runs,
                    "logs of runs (metrics.jsonl), or folders in which to look for them at any depth")
       ->required();
-  command->add_option("--html", options->html, "where the page goes")->capture_default_str();
-  command->add_option("--title", options->title, "of the page (default: made from the runs)");
+  command->add_option("--html", options->html, "write the HTML report to FILE")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--title", options->title, "title of the report (default: made from the runs)");
   CLI::Option* json =
-      command->add_option("--json", options->json_file, "for programs; to a file too, beside the table")
+      command->add_option("--json", options->json_file, "print JSON, or write it to FILE beside the table")
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->footer(

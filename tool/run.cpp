@@ -135,15 +135,14 @@ void add_run(CLI::App& app) {
                       "also write each rank's output to rank-K.log in this folder");
   command->add_option("--timeout", options->timeout,
                       "stop the job after this many seconds, with exit status 124");
-  command->add_option("--env", options->environment, "NAME=VALUE for all ranks; may be given again")
+  command->add_option("--env", options->environment, "NAME=VALUE for all ranks; may be repeated")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
   command->add_option("--timeline", *timeline, "record all operations and merge them into this trace (JSON)");
   command
-      ->add_option(
-          "--fabric", *fabric,
-          "what ranks talk through: local (shared memory, the default) or a network's; see starling info")
+      ->add_option("--fabric", *fabric,
+                   "transport: local (shared memory, default) or a network fabric; see starling info")
       ->check(CLI::Validator(started_by_engine, ""))
       ->check(CLI::IsMember(fabrics));
   command
@@ -165,9 +164,10 @@ void add_run(CLI::App& app) {
     command->add_option(name, value, help)->needs(on_hosts);
   };
   for_hosts("--launcher", hosts->launcher,
-            "what runs a command line on a host, called with HOST and the line (default: ssh)");
-  for_hosts("--interface", hosts->interface, "of the network between the hosts, the same on all, as in eth0");
-  for_hosts("--address", hosts->address, "of this machine, where the ranks of all hosts meet");
+            "program that runs a command line on a host, called with HOST and the line (default: ssh)");
+  for_hosts("--interface", hosts->interface,
+            "network interface between the hosts, the same on all, as in eth0");
+  for_hosts("--address", hosts->address, "address of this machine that the ranks connect to");
   for_hosts("--remote-tool", hosts->tool,
             "the starling program on the hosts (default: the same path as here)");
   command->allow_extras();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 #include <numeric>
@@ -29,14 +28,14 @@ constexpr const char* kPartCommand = "run-part";
 
 // Of our own environment; what is about this process or this host stays here.
 std::vector<std::string> variables_for_hosts() {
-  constexpr std::array<std::string_view, 10> kStay = {
-      "STARLING_RANK=",  "STARLING_SIZE=",   "STARLING_JOB=",        "STARLING_PART=",     "STARLING_HOST=",
-      "STARLING_STORE=", "STARLING_FABRIC=", "STARLING_LAST_WORDS=", "STARLING_LAUNCHER=", "STARLING_EXITS="};
+  using namespace environment;
+  const std::array kStay = {kRank,  kSize,   kJob,          kPart,     kHost,
+                            kStore, kFabric, kWorkerErrors, kLauncher, kExits};
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    const bool stays =
-        std::ranges::any_of(kStay, [&](std::string_view name) { return text.starts_with(name); });
+    const bool stays = std::ranges::any_of(
+        kStay, [&](const EnvironmentVariable& one) { return text.starts_with(one.assignment("")); });
     if (text.starts_with("STARLING_") && !stays) variables.emplace_back(text);
   }
   return variables;
@@ -69,10 +68,8 @@ std::string meeting_address(const HostsOptions& options, const std::string& inte
     if (address && !launch::is_loopback(*address)) return *address;
   }
   if (unknown.empty()) return "127.0.0.1";
-  throw InvalidArgument(fmt::format(
-      "which address of this machine do the hosts reach? It does not know a way to {}; say --address "
-      "or --interface",
-      join_words(unknown)));
+  throw InvalidArgument(fmt::format("cannot resolve {}; check the names, or pass --address or --interface",
+                                    join_words(unknown)));
 }
 
 // For programs that meet as torch.distributed does, at rank 0.
@@ -86,7 +83,7 @@ std::vector<std::string> launcher_words(const std::string& launcher) {
   try {
     words = launch::split_words(launcher.empty() ? kSsh : launcher);
     if (words.empty()) throw InvalidArgument("it is empty");
-    find_program(words.front(), std::getenv("PATH"));
+    find_program(words.front(), environment::kPath.value());
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("--launcher: {}", error.what()));
   }
@@ -104,7 +101,7 @@ std::string store_of(const std::string& fabric) {
 
 launch::LaunchOptions options_of_attempt(const launch::LaunchOptions& job, int attempt) {
   launch::LaunchOptions options = job;
-  if (attempt > 0) options.environment.push_back(fmt::format("STARLING_RESTART={}", attempt));
+  if (attempt > 0) options.environment.push_back(environment::kRestart.assignment(std::to_string(attempt)));
   options.append_logs = attempt > 0;
   return options;
 }
@@ -166,21 +163,20 @@ namespace {
 // The interface by which this host reaches the store is the one that others reach it by. A name that was
 // chosen, by us or for Gloo, counts more.
 void choose_interface(std::vector<std::string>& environment) {
-  constexpr std::string_view kStore = "STARLING_STORE=";
+  const std::string assigns_store = environment::kStore.assignment("");
   std::string store;
   for (const std::string& entry : environment) {
-    if (entry.starts_with("STARLING_INTERFACE=") || entry.starts_with("GLOO_SOCKET_IFNAME=")) return;
-    if (entry.starts_with(kStore)) store = entry.substr(kStore.size());
+    for (const EnvironmentVariable& chosen : {environment::kInterface, environment::kGlooInterface})
+      if (entry.starts_with(chosen.assignment(""))) return;
+    if (entry.starts_with(assigns_store)) store = entry.substr(assigns_store.size());
   }
-  const char* chosen = std::getenv("GLOO_SOCKET_IFNAME");
-  if (store.empty() || (chosen != nullptr && *chosen != 0)) return;
+  if (store.empty() || !environment::kGlooInterface.text().empty()) return;
   std::string address = store.substr(0, store.rfind(':'));
   if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
   const auto mine = launch::address_towards(address);
-  if (!mine)
-    throw Error(fmt::format("no way leads from this host to {}, where the job was started", address));
+  if (!mine) throw Error(fmt::format("no route from this host to {}, where the job was started", address));
   if (const std::string name = launch::interface_with(*mine); !name.empty())
-    environment.push_back("STARLING_INTERFACE=" + name);
+    environment.push_back(environment::kInterface.assignment(name));
 }
 
 void run_part() {

@@ -219,7 +219,7 @@ const Settings::Setting& Settings::demand(const std::string& name, const std::st
 // Of a job's processes the one that was started by hand says it, else rank 0.
 void say_renamed(const std::string& old, const std::string& name) {
   static std::set<std::string> said;
-  const bool started_by_us = environment::kLastWords.is_set();
+  const bool started_by_us = environment::kWorkerErrors.is_set();
   if (environment::kRank.is_set() && (started_by_us || environment::kRank.text() != "0")) return;
   if (said.insert(old).second)
     std::cerr << fmt::format("starling: {} is now called {}; the old name will go away\n", old, name);

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "starling/base/error.h"
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 #include "starling/report/table.h"
 #include "starling/topology/registry.h"
 #include "tool/command.h"
@@ -136,7 +136,7 @@ void add_simulate_consensus(CLI::App& simulate) {
   command->add_option("--dim", options->consensus.dim, "values per rank")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--seed", options->consensus.seed, "of the start values and of random topologies")
+  command->add_option("--seed", options->consensus.seed, "seed for start values and random topologies")
       ->check(whole_number())
       ->capture_default_str();
   command
@@ -145,7 +145,7 @@ void add_simulate_consensus(CLI::App& simulate) {
       ->capture_default_str()
       ->check(CLI::Range(Step{1}, Step{1} << 40));
   command->add_option("--html", options->html, "write a page with the curves to this file");
-  command->add_flag("--json", options->json, "for programs");
+  command->add_flag("--json", options->json, "print JSON");
   add_load_option(*command);
   command->footer(
       "Example:\n  starling simulate consensus -n 4900 -t ring exponential od-equidyn 'base(k=1)' ceca "

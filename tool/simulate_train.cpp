@@ -5,7 +5,7 @@
 #include "starling/base/error.h"
 #include "starling/method/registry.h"
 #include "starling/simulate/objective_registry.h"
-#include "starling/topology/known_name.h"
+#include "starling/topology/registry.h"
 #include "tool/command.h"
 #include "tool/load.h"
 #include "tool/progress.h"
@@ -117,7 +117,7 @@ void run_one(TrainingRace& race, RaceRun& run, const std::vector<ObjectivePtr>& 
 void run_all(TrainCommand& command) {
   // Names, files and refusals come before the first run, so that a misspelt one costs nothing.
   check_names(command);
-  if (command.trace && !command.json) throw InvalidArgument("--trace is for programs: give --json, too");
+  if (command.trace && !command.json) throw InvalidArgument("--trace needs --json");
   if (!command.html.empty()) check_writable(command.html);
   std::vector<ObjectivePtr> objectives;
   for (int k = 0; k < command.seeds; ++k)
@@ -176,41 +176,45 @@ void add_simulate_train(CLI::App& simulate) {
   command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
   command->add_option("--decay", training.decay, "the learning rate is divided by this")
       ->capture_default_str();
-  command->add_option("--decay-every", training.decay_every, "every so many steps; 0: never")
+  command->add_option("--decay-every", training.decay_every, "every N steps; 0: never")
       ->check(CLI::Range(Step{0}, Step{1} << 40))
       ->capture_default_str();
   command->add_option("--steps", training.steps, "steps of every node")
       ->capture_default_str()
       ->check(CLI::Range(Step{0}, Step{1} << 40));
-  command->add_option("--problem", options->problem, "what is minimised, as below")->capture_default_str();
-  command->add_option("--dim", options->dim, "dimension of the problem (10)")->check(CLI::Range(1, 1 << 24));
+  command->add_option("--problem", options->problem, "objective to minimize; see below")
+      ->capture_default_str();
+  command->add_option("--dim", options->dim, "dimension of the problem (default: 10)")
+      ->check(CLI::Range(1, 1 << 24));
   command->add_option("--data", options->data,
                       "a quadratic problem from JSON: {\"a\": [[...]], \"b\": [[...]], \"x0\": [...]}");
-  command->add_option("--optimizer", training.optimizer, "of every node")->capture_default_str();
-  command->add_option("--seed", training.seed, "of data, batches, random topologies, losses and stragglers")
+  command->add_option("--optimizer", training.optimizer, "optimizer of every node")->capture_default_str();
+  command
+      ->add_option("--seed", training.seed,
+                   "seed for data, batches, random topologies, dropped messages and stragglers")
       ->check(whole_number())
       ->capture_default_str();
   command
       ->add_option("--seeds", options->seeds,
-                   "means over so many seeds, this one and the next, with data of their own")
+                   "average over N seeds starting at --seed; each has its own data")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  command->add_option("--precision", options->precision, "of models and messages")
+  command->add_option("--precision", options->precision, "precision of models and messages")
       ->check(CLI::IsMember({"float64", "float32"}))
       ->capture_default_str();
   command->add_option("--threads", training.threads, "threads; 0: one per core. The result is the same")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  command->add_option("--drop", training.drop, "share of messages that are lost")
+  command->add_option("--drop", training.drop, "share of messages that are dropped")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--time", options->time, "how fast nodes and links are: a TOML file");
-  command->add_option("--points", training.points, "of a curve, at most")
+  command->add_option("--time", options->time, "TOML file with the speeds of nodes and links");
+  command->add_option("--points", training.points, "points per curve, at most")
       ->check(CLI::Range(Step{2}, Step{1} << 30))
       ->capture_default_str();
   command->add_flag("--trace", options->trace, "with --json: every node's model after every step");
   command->add_option("--html", options->html, "write a page with the curves to this file");
-  command->add_flag("--json", options->json, "for programs");
+  command->add_flag("--json", options->json, "print JSON");
   add_load_option(*command);
   command->footer(
       problems_text() +

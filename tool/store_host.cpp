@@ -112,7 +112,8 @@ void StoreHost::tell_exited(Rank rank) {
 
 void add_host_store(CLI::App& app) {
   auto address = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(kCommand, "The store where ranks meet; starling run starts it");
+  CLI::App* command =
+      app.add_subcommand(kCommand, "The store in which ranks find each other; starling run starts it");
   command->group("");  // not for people
   command->add_option("address", *address)->required();
   command->callback([address] { host(*address); });

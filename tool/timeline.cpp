@@ -23,8 +23,9 @@ TimelineRun read_timeline_aloud(const std::string& file) {
     std::cerr << fmt::format("starling: of {} ranks these left no timeline: {}\n", run.size,
                              words(run.missing));
   if (!run.strange.empty())
-    std::cerr << fmt::format("starling: left out, of a run with another number of ranks: {}\n",
-                             words(run.strange));
+    std::cerr << fmt::format(
+        "starling: skipped, because they are from a run with another number of ranks: {}\n",
+        words(run.strange));
   return run;
 }
 
@@ -48,7 +49,7 @@ void add_timeline(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("timeline", "Merge, sum up or draw what STARLING_TIMELINE=FILE recorded");
+      app.add_subcommand("timeline", "Merge, summarize or draw what STARLING_TIMELINE=FILE recorded");
   command->require_subcommand(1);
   const auto add = [&](const char* name, const char* help) {
     CLI::App* sub = command->add_subcommand(name, help);
@@ -57,7 +58,7 @@ void add_timeline(CLI::App& app) {
     return sub;
   };
   CLI::App* merge = add("merge", "One Chrome/Perfetto trace (JSON) of all ranks");
-  merge->add_option("-o,--output", options->out, "where to (default: FILE itself)");
+  merge->add_option("-o,--output", options->out, "file to write (default: FILE itself)");
   merge->callback(
       [options] { merge_timeline(options->file, options->out.empty() ? options->file : options->out); });
   CLI::App* summary = add("summary", "A table: how often, how long, how much of it waiting");
@@ -65,7 +66,7 @@ void add_timeline(CLI::App& app) {
       [options] { std::cout << timeline_summary(read_timeline_aloud(options->file)).text(colour_wanted()); });
   CLI::App* draw = add("draw", "A picture (SVG): a row per rank, waiting lighter");
   draw->add_option("-o,--output", options->out, "the SVG file")->required();
-  draw->add_option("--seconds", options->seconds, "only so long, from the middle of the run (default: all)")
+  draw->add_option("--seconds", options->seconds, "draw only this many seconds, from the middle of the run")
       ->check(seconds_above_0());
   draw->callback([options] {
     write_file(options->out, timeline_svg(read_timeline_aloud(options->file), options->seconds));

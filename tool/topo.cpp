@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "starling/base/error.h"
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 #include "starling/report/table.h"
 #include "starling/report/topology_svg.h"
 #include "starling/topology/analysis.h"
@@ -71,8 +71,8 @@ void print_analysis(const Analysis& analysis, double bytes) {
   table.title(fmt::format("{} on {} ranks", analysis.name, analysis.n));
   const LinkModel link;
   std::string period = std::to_string(analysis.period);
-  if (analysis.period == 0) period = analysis.random ? "none, drawn anew each step" : "too long to count";
-  if (analysis.random && analysis.period > 1) period += ", drawn anew each time";
+  if (analysis.period == 0) period = analysis.random ? "random: redrawn every step" : "too long to count";
+  if (analysis.random && analysis.period > 1) period += ", redrawn every period";
   table.row({"period", analysis.period == 1 && !analysis.random ? "1, static" : period});
   table.row({"mixing", describe_mixing(analysis)});
   if (analysis.mixing != Mixing::two_block) table.row({"symmetric", yes_no(analysis.symmetric)});
@@ -116,8 +116,8 @@ void print_exchanges(const Schedule& schedule, Rank first, Rank last, Step steps
                {"rank", Align::right},
                {"self", Align::right},
                {"mean over", Align::left},
-               {"hears (weight)", Align::left},
-               {"tells", Align::left}});
+               {"receives from (weight)", Align::left},
+               {"sends to", Align::left}});
   table.title(first == last ? fmt::format("What rank {} does", first) : "What every rank does");
   const bool lanes = schedule.mixing() == Mixing::two_block;
   const auto shorten = [](std::vector<std::string>& words) {
@@ -131,20 +131,22 @@ void print_exchanges(const Schedule& schedule, Rank first, Rank last, Step steps
     if (first != last) table.rule();
     for (Rank rank = first; rank <= last; ++rank) {
       schedule.exchange(t, rank, exchange);
-      std::vector<std::string> hears;
-      std::vector<std::string> tells;
+      std::vector<std::string> sources;
+      std::vector<std::string> destinations;
       for (const Source& s : exchange.sources)
-        hears.push_back(fmt::format("{}{} ({})", s.rank, lanes ? lane_name(s.lane) : "", compact(s.weight)));
+        sources.push_back(
+            fmt::format("{}{} ({})", s.rank, lanes ? lane_name(s.lane) : "", compact(s.weight)));
       for (const Destination& d : exchange.destinations)
-        tells.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
-      shorten(hears);
-      shorten(tells);
+        destinations.push_back(fmt::format("{}{}", d.rank, lanes ? lane_name(d.lane) : ""));
+      shorten(sources);
+      shorten(destinations);
       const Group& group = exchange.group;
       const std::string mean =
           group.size() > 1 ? fmt::format("{} ranks, {}..{}", group.size(), group[0], group[group.size() - 1])
                            : "-";
       table.row({std::to_string(t), std::to_string(rank), compact(exchange.self_weight), mean,
-                 hears.empty() ? "-" : join_words(hears), tells.empty() ? "-" : join_words(tells)});
+                 sources.empty() ? "-" : join_words(sources),
+                 destinations.empty() ? "-" : join_words(destinations)});
     }
   }
   std::cout << table.text(colour_wanted());
@@ -316,7 +318,7 @@ void run(const TopoOptions& options) {
 
 void add_topo(CLI::App& app) {
   auto options = std::make_shared<TopoOptions>();
-  CLI::App* command = app.add_subcommand("topo", "List topologies, or analyse and draw one");
+  CLI::App* command = app.add_subcommand("topo", "List topologies, or analyze and draw one");
   command->add_option("NAME", options->name,
                       "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; none: list them all");
   command->add_option("-n,--ranks", options->n, "number of ranks")->check(CLI::Range(1, INT32_MAX));
@@ -324,7 +326,7 @@ void add_topo(CLI::App& app) {
       ->check(CLI::Range(Step{1}, Step{1} << 40));
   command->add_option("--rank", options->rank, "show what this rank does in each step")
       ->check(CLI::Range(0, INT32_MAX));
-  command->add_option("--seed", options->seed, "for random topologies that give no seed= (default: 0)")
+  command->add_option("--seed", options->seed, "seed for random topologies without seed= (default: 0)")
       ->check(whole_number());
   command
       ->add_option("--message", options->message_bytes,
@@ -332,8 +334,8 @@ void add_topo(CLI::App& app) {
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(1.0, 1e18));
   command->add_flag("--json", options->json,
-                    "for programs: analysis, and every round's [receiver, sender, weight] with 17 digits");
-  command->add_option("--svg", options->svg, "draw it into this file");
+                    "print JSON: the analysis, and [receiver, sender, weight] of every round");
+  command->add_option("--svg", options->svg, "draw it to this SVG file");
   add_load_option(*command);
   command->footer(
       "Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 "

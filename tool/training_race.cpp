@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 
 namespace starling::tool {
 namespace {

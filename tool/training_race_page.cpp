@@ -1,12 +1,9 @@
 #include <cmath>
 #include <fmt/format.h>
-#include <set>
 
-#include "starling/base/error.h"
 #include "starling/report/page.h"
-#include "starling/report/topology_svg.h"
-#include "starling/topology/registry.h"
 #include "starling/version.h"
+#include "tool/topology_pictures.h"
 #include "tool/training_race.h"
 
 namespace starling::tool {
@@ -63,25 +60,6 @@ bool all_zero(const TrainingRace& race, Value y) {
   return true;
 }
 
-// Who talks to whom, on few ranks: the same names at a size one can see.
-std::vector<Picture> small_pictures(const TrainingRace& race) {
-  constexpr Rank kRanks = 8;
-  TopologySvgOptions options;
-  options.max_rounds = 4;
-  std::set<std::string> drawn;
-  std::vector<Picture> pictures;
-  for (const RaceRun& run : race.runs) {
-    if (run.topology.empty() || !drawn.insert(run.topology).second) continue;
-    try {
-      pictures.push_back({topology_svg(*make_schedule(run.topology, kRanks, race.options.seed), options),
-                          fmt::format("{} on {} nodes", run.topology, kRanks)});
-    } catch (const InvalidArgument&) {
-      // Some families do not exist at this size: they go without a picture.
-    }
-  }
-  return pictures;
-}
-
 }  // namespace
 
 std::string race_page(const TrainingRace& race, const std::string& command, const std::string& date) {
@@ -103,25 +81,27 @@ std::string race_page(const TrainingRace& race, const std::string& command, cons
   const Value consensus = [](const TrainingPoint& point) { return point.consensus; };
   page.section("How well")
       .paragraph(
-          "The nodes minimise the mean of their functions. Shown is the mean of their models: its value, "
+          "The nodes minimize the mean of their functions. Shown is the mean of their models: its value, "
           "above the "
           "least where that is known, and the norm of the gradient there.");
   add_charts(page, race, what, gap);
   add_charts(page, race, "Gradient norm", gradient);
   if (!all_zero(race, consensus)) {
-    page.section("How much they agree")
+    page.section("Consensus")
         .paragraph("The root mean square distance of the nodes' models from their mean.");
     add_charts(page, race, "Consensus distance", consensus);
   }
   const Value distance = [](const TrainingPoint& point) { return point.distance; };
   if (!all_zero(race, distance)) {
-    page.section("How far they are")
-        .paragraph("The root mean square distance of the nodes' models from the minimiser.");
+    page.section("Distance to the minimum")
+        .paragraph("The root mean square distance of the nodes' models from the minimizer.");
     add_charts(page, race, "Distance to the minimum", distance);
   }
   page.section("Results").table(race_table(race));
-  const auto pictures = small_pictures(race);
-  if (!pictures.empty()) page.section("Who talks to whom").pictures(pictures);
+  std::vector<std::string> topologies;
+  for (const RaceRun& run : race.runs) topologies.push_back(run.topology);
+  const auto pictures = topology_pictures(topologies, options.seed);
+  if (!pictures.empty()) page.section("Topologies").pictures(pictures);
   return page.html({command, STARLING_VERSION, date});
 }
 

@@ -59,7 +59,7 @@ void WorkerGroup::tell(const std::string& line) {
   const std::string text = line + "\n";
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (write(workers_[rank].input.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-      throw Error(fmt::format("{}: rank {} does not listen: {}", name_, rank, std::strerror(errno)));
+      throw Error(fmt::format("{}: cannot send to rank {}: {}", name_, rank, std::strerror(errno)));
 }
 
 std::optional<std::string> WorkerGroup::line_of(Rank rank, std::chrono::seconds limit) {
@@ -74,7 +74,7 @@ std::optional<std::string> WorkerGroup::line_of(Rank rank, std::chrono::seconds 
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd readable{worker.output.get(), POLLIN, 0};
     if (left <= 0 || poll(&readable, 1, static_cast<int>(left)) == 0)
-      throw Error(fmt::format("{}: rank {} said nothing for {} s", name_, rank, limit.count()));
+      throw Error(fmt::format("{}: rank {} did not answer for {} s", name_, rank, limit.count()));
     std::array<char, 4096> buffer;
     const ssize_t got = read(worker.output.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;

@@ -27,7 +27,7 @@ void add_workers(CLI::App& app) {
 }  // namespace
 
 static void add_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine against what we promise");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmark communication and training");
   bench->require_subcommand(1);
   add_bench_training(*bench);
   add_bench_scaling(*bench);

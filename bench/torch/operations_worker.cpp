@@ -1,4 +1,3 @@
-#include <chrono>
 #include <fmt/format.h>
 #include <iostream>
 #include <map>
@@ -8,6 +7,7 @@
 #include "bench/torch/worker.h"
 #include "bench/work.h"
 #include "starling/base/error.h"
+#include "starling/base/stopwatch.h"
 #include "starling/flock/flock.h"
 
 namespace starling::bench {
@@ -30,9 +30,9 @@ class Repeated {
   double seconds(int repeats) {
     flock_.set_allreduce(way_);
     flock_.barrier();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < repeats; ++i) operate();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return seconds_of([&] {
+      for (int i = 0; i < repeats; ++i) operate();
+    });
   }
 
  private:

@@ -8,8 +8,8 @@
 
 #include "bench/torch/command.h"
 #include "bench/torch/worker.h"
+#include "starling/base/json.h"
 #include "starling/launch/cpus.h"
-#include "starling/report/json.h"
 #include "starling/report/page.h"
 #include "starling/report/table.h"
 #include "starling/version.h"
@@ -221,24 +221,25 @@ void add_bench_scaling(CLI::App& bench) {
       ->check(CLI::IsMember({"lenet", "resnet20", "mlp"}))
       ->capture_default_str();
   command
-      ->add_option("--methods", options->methods, "the methods; METHOD@TOPOLOGY for one that needs its own")
+      ->add_option("--methods", options->methods,
+                   "methods; METHOD@TOPOLOGY for one that needs its own topology")
       ->delimiter(';')
       ->capture_default_str();
-  command->add_option("--topologies", options->topologies, "for methods that follow one")
+  command->add_option("--topologies", options->topologies, "topologies, for methods that use one")
       ->delimiter(';')
       ->capture_default_str();
-  command->add_option("--workers", options->workers, "how many")
+  command->add_option("--workers", options->workers, "numbers of workers")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command->add_option("--rounds", options->rounds, "interleaved rounds")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "of one contender in one round")
+  command->add_option("--seconds", options->seconds, "seconds per measurement")
       ->check(CLI::Range(0.01, 60.0))
       ->capture_default_str();
-  command->add_flag("--json", options->json, "for programs");
-  command->add_option("--html", options->html, "also as a page");
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_option("--html", options->html, "write the HTML report to FILE")->type_name("FILE");
   command->footer(
       "Example:\n  starling bench scaling --model mlp --methods 'dsgd-awc;local-sgd(tau=8)' --workers 2,4");
   command->callback([options] { run(*options); });

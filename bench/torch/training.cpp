@@ -10,8 +10,8 @@
 #include "bench/torch/command.h"
 #include "bench/torch/worker.h"
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/launch/cpus.h"
-#include "starling/report/json.h"
 #include "starling/report/table.h"
 #include "tool/program.h"
 #include "tool/progress.h"
@@ -221,7 +221,7 @@ void print(const std::vector<Result>& results, const TrainingBenchOptions& optio
                : met(result) ? "yes"
                              : "no"});
   table.footnote("alone: the same processes, each with torch's own SGD and no communication");
-  table.footnote("dsgd-awc / alone leaves the waiting for slower neighbours out, the next column has it in");
+  table.footnote("dsgd-awc / alone leaves the waiting for slower neighbors out, the next column has it in");
   if (results.front().peers)
     table.footnote("DDP: DistributedDataParallel on gloo from Python, the best of 1, 25 and 100 MB buckets");
   std::cout << table.text(colour_wanted());
@@ -274,12 +274,12 @@ void add_bench_training(CLI::App& bench) {
   command->add_option("--rounds", options->rounds, "interleaved rounds")
       ->check(CLI::Range(3, 1000))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "of one contender in one round")
+  command->add_option("--seconds", options->seconds, "seconds per measurement")
       ->check(CLI::Range(0.01, 60.0))
       ->capture_default_str();
   command->add_option("--only", options->only, "cases whose name contains this, such as 'lenet n=2'");
-  command->add_flag("--json", options->json, "machine-readable");
-  command->add_flag("--quick", options->quick, "a few steps of everything, to see that it works");
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_flag("--quick", options->quick, "a few steps of every case, only to check that it works");
   command->add_flag("!--alone", options->peers, "without DDP, which needs python3 with torch");
   command->callback([options] { run(*options); });
 }

@@ -17,7 +17,7 @@ class Ladder : public Schedule {
   void fill(Step, Rank rank, Exchange& out) const override {
     for (const Rank other : {rank - 2, rank + 2, rank ^ 1}) {
       if (other < 0 || other >= size()) continue;
-      out.meet(other, weight_);
+      out.add_pair(other, weight_);
       out.self_weight -= weight_;
     }
   }
@@ -89,7 +89,7 @@ class Bowls : public Objective {
 STARLING_EXTENSION() {
   register_topology({.name = "ladder",
                      .summary = "two rails with rungs",
-                     .parameters = {{"weight", "0.25", "of every neighbour"}},
+                     .parameters = {{"weight", "0.25", "of every neighbor"}},
                      .make = [](const Parameters& given, const TopologySetting& setting) {
                        return std::make_shared<Ladder>(setting.n, given.number("weight", 0, 0.33));
                      }});

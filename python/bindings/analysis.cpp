@@ -87,7 +87,7 @@ void bind_analysis(py::module_& module) {
       .def_property_readonly(
           "exact_rounds",
           [](const Analysis& self) { return self.exact ? std::optional(self.exact->rounds) : std::nullopt; },
-          "After so many rounds the average is exact; None: never, or not computed.")
+          "The number of rounds after which the average is exact; None: never, or not computed.")
       .def_property_readonly("exact_from_any_step",
                              [](const Analysis& self) { return self.exact && self.exact->from_any_step; })
       .def_readonly("messages_per_exact", &Analysis::messages_per_exact,
@@ -108,7 +108,7 @@ void bind_analysis(py::module_& module) {
   module.def(
       "topology_svg",
       [](const Schedule& schedule, int rounds) { return topology_svg(schedule, {.max_rounds = rounds}); },
-      py::arg("schedule"), py::arg("rounds") = 12, "Who talks to whom, as a picture.");
+      py::arg("schedule"), py::arg("rounds") = 12, "The exchanges of a schedule, as a picture.");
   module.attr("DEFAULT_METHOD") = kDefaultMethod;
   module.attr("DEFAULT_TOPOLOGY") = kDefaultTopology;
   module.attr("DEFAULT_OPTIMIZER") = kDefaultOptimizer;

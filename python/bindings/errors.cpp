@@ -20,7 +20,7 @@ PyObject* make_class(py::module_& module, const char* name, py::tuple bases, con
 
 }  // namespace
 
-// BlueFog's users catch ValueError for bad arguments and RuntimeError for a flock that cannot go on.
+// BlueFog's users catch ValueError for bad arguments and RuntimeError for a flock that cannot continue.
 void bind_errors(py::module_& module) {
   const py::handle runtime(PyExc_RuntimeError);
   const py::handle value(PyExc_ValueError);
@@ -35,7 +35,7 @@ void bind_errors(py::module_& module) {
              "A rank that an operation needed has died or left: `peer` is its rank.");
   make_class(module, "TimedOut", py::make_tuple(error), "A wait has taken longer than the flock's timeout.");
   make_class(module, "Deadlock", py::make_tuple(error),
-             "Blocking operations in opposite orders: the ranks wait for each other in a circle.");
+             "Blocking operations in opposite orders: the ranks wait for each other in a cycle.");
   make_class(module, "NonFinite", py::make_tuple(error),
              "A gradient or a parameter of this rank is infinite or not a number.");
   make_class(module, "Excluded", py::make_tuple(error),

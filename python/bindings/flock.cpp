@@ -4,6 +4,7 @@
 #include "ask_python.h"
 #include "module.h"
 #include "pending.h"
+#include "starling/base/stopwatch.h"
 #include "starling/topology/registry.h"
 
 namespace py = pybind11;
@@ -28,7 +29,7 @@ Piece piece_of(Address from, Address to, std::size_t count, int dtype, std::uint
 }
 
 Pieces pieces_of_tensors(const std::vector<Tensor>& tensors, const Shapes& shapes) {
-  if (tensors.empty()) throw InvalidArgument("a group of no tensors");
+  if (tensors.empty()) throw InvalidArgument("the group has no tensors");
   if (!shapes.empty() && shapes.size() != tensors.size())
     throw InvalidArgument("there must be as many shapes as tensors");
   std::vector<Buffer> blocks;
@@ -117,18 +118,19 @@ void bind_operations(py::class_<Flock>& flock) {
           "_time_neighbor_allreduce",
           [](Flock& self, Address address, std::size_t count, std::size_t calls) {
             const py::gil_scoped_release release;
-            const auto begin = std::chrono::steady_clock::now();
-            for (std::size_t i = 0; i < calls; ++i) {
-              const std::unique_ptr<float[]> out(new float[count]);  // a fresh result per call, as in Python
-              ByteOperations(self)
-                  .neighbor_allreduce(
-                      {{{DType::float32, pointer(address), count}, {DType::float32, out.get(), count}, 0}},
-                      {}, "neighbor_allreduce")
-                  .wait();
-            }
-            return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+            return seconds_of([&] {
+              for (std::size_t i = 0; i < calls; ++i) {
+                const std::unique_ptr<float[]> out(
+                    new float[count]);  // a fresh result per call, as in Python
+                ByteOperations(self)
+                    .neighbor_allreduce(
+                        {{{DType::float32, pointer(address), count}, {DType::float32, out.get(), count}, 0}},
+                        {}, "neighbor_allreduce")
+                    .wait();
+              }
+            });
           },
-          "Seconds of so many calls from C++, for bench/python_bench.py.")
+          "Seconds of this many calls from C++, for bench/python_bench.py.")
       .def(
           "start_neighbor_allreduce",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
@@ -261,7 +263,7 @@ void bind_members(py::class_<Flock>& flock) {
                              "The step that the next scheduled operation takes, from 0.")
       .def_property_readonly("bytes_sent", &Flock::bytes_sent, "By this rank's operations so far.")
       .def_property_readonly(
-          "members", [](const Flock& self) { return self.view().members; }, "Who is alive.")
+          "members", [](const Flock& self) { return self.view().members; }, "The live ranks.")
       .def("set_schedule",
            [](Flock& self, const std::shared_ptr<Schedule>& schedule) {
              self.set_schedule(SchedulePtr(schedule));
@@ -293,19 +295,19 @@ void bind_members(py::class_<Flock>& flock) {
               throw InvalidArgument("on_peer_failure is raise or reweight, not " + word);
             self.on_peer_failure(word == "raise" ? OnPeerFailure::raise : OnPeerFailure::reweight);
           },
-          "What happens when a rank dies: raise PeerLost, or reweight and go on among the survivors.")
+          "What happens when a rank dies: raise PeerLost, or reweight and continue among the survivors.")
       .def(
-          "welcome",
+          "admit",
           [](Flock& self, const py::object& next) {
             const py::gil_scoped_release release;
-            if (next.is_none()) return self.welcome();
-            return self.welcome([&](Rank size) {
+            if (next.is_none()) return self.admit();
+            return self.admit([&](Rank size) {
               return ask_python(
                   [&]() -> SchedulePtr { return next(size).cast<std::shared_ptr<Schedule>>(); });
             });
           },
           py::arg("next") = py::none(),
-          "The flock with those who wait outside; the same one where nobody does.")
+          "Admits waiting newcomers: the larger flock, or the same one if none wait.")
       .def_property_readonly("newcomers", &Flock::newcomers)
       .def_property_readonly("entered", &Flock::entered)
       .def("__eq__", [](const Flock& self, const Flock& other) { return self == other; })

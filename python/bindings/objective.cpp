@@ -20,7 +20,7 @@ std::vector<double> values_of(const Array& array) {
   return {array.data(), array.data() + array.size()};
 }
 
-/// Gradients that a Python function computes. Whoever calls, on whatever thread, has no interpreter lock.
+/// Gradients that a Python function computes. Callers, on any thread, do not hold the interpreter lock.
 class PythonObjective final : public Objective {
  public:
   struct Data {
@@ -87,7 +87,7 @@ Array at(const Objective& objective, const Array& x, Rank node) {
 }  // namespace
 
 void bind_objective(py::module_& module) {
-  py::class_<Objective, std::shared_ptr<Objective>>(module, "Objective", "What the nodes minimise together.")
+  py::class_<Objective, std::shared_ptr<Objective>>(module, "Objective", "What the nodes minimize together.")
       .def_property_readonly("nodes", &Objective::nodes)
       .def_property_readonly("dim", &Objective::dim)
       .def(

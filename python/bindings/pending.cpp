@@ -43,8 +43,8 @@ void wait_for_result(Pending& pending) {
   }
 }
 
-// Dropping a Pending waits for it. Where nobody can come any more (the interpreter ends, the child of a fork)
-// it is left to the end of the process.
+// Dropping a Pending waits for it. Where no message can arrive any more (the interpreter ends, the child of a
+// fork) it is left to the end of the process.
 Started::~Started() {
   if (!pending_) return;
   if (forked || Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0) {

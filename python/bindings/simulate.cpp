@@ -29,7 +29,7 @@ py::array_t<T> column(const std::vector<Point>& curve, T Point::*member) {
   return values;
 }
 
-/// Lets Ctrl-C through, some ten times a second: true while nobody has pressed it.
+/// Checks for Ctrl-C about ten times a second; true until it was pressed.
 class Interrupts {
  public:
   bool none() {

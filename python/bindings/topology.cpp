@@ -49,8 +49,8 @@ void set_exchange(SettableSchedule& self, double self_weight, const std::map<Ran
                   const std::map<Rank, double>& destinations, const std::vector<Rank>& group) {
   Exchange exchange;
   exchange.self_weight = self_weight;
-  for (const auto& [rank, weight] : sources) exchange.hear(rank, weight);
-  for (const auto& [rank, scale] : destinations) exchange.tell(rank, scale);
+  for (const auto& [rank, weight] : sources) exchange.add_source(rank, weight);
+  for (const auto& [rank, scale] : destinations) exchange.add_destination(rank, scale);
   if (group.size() > 1) {
     const auto count = static_cast<std::int64_t>(group.size());
     exchange.group = {0, 1, count, 1, std::make_shared<const std::vector<Rank>>(group)};
@@ -61,7 +61,8 @@ void set_exchange(SettableSchedule& self, double self_weight, const std::map<Ran
 }  // namespace
 
 void bind_topology(py::module_& module) {
-  py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule", "Who talks to whom, by step and rank.")
+  py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule",
+                                                  "Which ranks exchange, by step and rank.")
       .def_property_readonly("name", &Schedule::name)
       .def_property_readonly("size", &Schedule::size)
       .def_property_readonly("period", &Schedule::period)
@@ -95,7 +96,8 @@ void bind_topology(py::module_& module) {
       },
       py::arg("spec"), py::arg("n"), py::arg("seed") = 0);
   py::class_<SettableSchedule, Schedule, std::shared_ptr<SettableSchedule>>(
-      module, "SettableSchedule", "This rank does what it was last told, until it is told something else.")
+      module, "SettableSchedule",
+      "A schedule that the program sets: the last exchange set holds until the next.")
       .def(py::init<Rank, Rank>(), py::arg("n"), py::arg("rank"))
       .def("set", &set_exchange, py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
            py::arg("group") = std::vector<Rank>())

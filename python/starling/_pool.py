@@ -122,7 +122,7 @@ class Worker:
         if self.ending is None:
             os.kill(self.process.pid, sig)
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """After its end: kills the processes it has started, and records how it ended."""
         if self.ending is not None:
             return
@@ -227,7 +227,7 @@ def _end(owner: int, workers: List[Worker], lifeline: int, grace: float) -> None
         if worker.ending is None:
             if not wait([worker.death], max(0, until - time.monotonic())):
                 worker.send(signal.SIGKILL)
-            worker.bury()
+            worker.reap()
         for stream in (worker.process.stdout, worker.process.stderr):
             stream.close()
     os.close(lifeline)
@@ -320,7 +320,7 @@ class _Performance:
         return self.flock_used and bool(self.interrupted or len(self.flock_steps) > 1)
 
     def _on_death(self, worker: Worker) -> None:
-        worker.bury()
+        worker.reap()
         self._settle("ended" if self.killing else "lost", worker.rank, worker.ending.encode())
         self._stop_soon(self.pool.grace)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, Optional, Sequence
 
 _EXAMPLE = "example: bfrun -np 4 python train.py --lr 0.1"
-_HERE_ONLY = "all ranks run on this machine and talk through shared memory"
+_HERE_ONLY = "all ranks run on this machine and communicate through shared memory"
 # Options of mpirun -> why they have no effect here, and what to do instead.
 _WITHOUT_MEANING = {
     "--network-interface": f"{_HERE_ONLY}; leave it out, or use starling run --hosts a:4,b:4 --interface NAME",

@@ -84,7 +84,7 @@ class Flock:
         self.on_peer_failure = action
 
     def set_topology(self, topology) -> None:
-        """Sets who talks to whom: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., a ``starling.Topology``, a networkx
+        """Sets which ranks exchange: ``"one-peer-exponential"``, ``"base(k=2)"`` ..., a ``starling.Topology``, a networkx
         graph over the ranks, or a matrix of weights, row = receiver. Every rank must set the same."""
         self._core.set_schedule(schedule_from(topology, self.size))
 
@@ -92,16 +92,21 @@ class Flock:
         """The live ranks that all agree on, ascending; with ``on_peer_failure = "reweight"`` some may be missing."""
         return sorted(self._core.members)
 
-    def welcome(self) -> bool:
+    def admit(self) -> bool:
         """Admits newcomers (processes started with ``STARLING_ENTER=1``): a collective between two operations. Returns
-        whether any came; this is then the larger flock, with the same topology over the new number of ranks, from its
+        whether any joined; this is then the larger flock, with the same topology over the new number of ranks, from its
         step 0."""
-        core = self._core.welcome()
-        came = core != self._core
-        if came and self._core is _joined:
+        core = self._core.admit()
+        joined = core != self._core
+        if joined and self._core is _joined:
             replace_joined(core)
         self._core = core
-        return came
+        return joined
+
+    def welcome(self) -> bool:
+        """The old name of ``admit()``."""
+        warn_renamed("welcome", "admit")
+        return self.admit()
 
     @property
     def newcomers(self) -> int:

@@ -72,7 +72,7 @@ class Consensus(_Result):
 class Simulation(_Result):
     """A simulated training. Curves, one number per point: ``step``, ``gap`` (f of the mean model above its least value; f
     itself where ``gap_known`` is false), ``gradient_norm``, ``consensus`` (root mean square distance of the nodes from their
-    mean), ``distance`` (from the minimiser), ``bytes`` (sent by all), ``seconds`` (modelled), ``staleness``. At the end:
+    mean), ``distance`` (from the minimizer), ``bytes`` (sent by all), ``seconds`` (modelled), ``staleness``. At the end:
     ``models`` (nodes x dim) and ``mean_model``. ``trace[step, node]`` is every iterate, where asked for."""
 
     _curves = ("gap", "gradient_norm", "consensus", "distance")
@@ -123,10 +123,10 @@ def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] 
 
         starling.simulate("gradient-tracking", "ring", 32, problem="logistic", lr=0.5).gap[-1]
 
-    It minimises the mean of the nodes' functions: a ``problem`` by name (``starling.problems()``) or from
+    It minimizes the mean of the nodes' functions: a ``problem`` by name (``starling.problems()``) or from
     ``starling.problem``; your own quadratics 1/2 sum_k a[i,k] (x_k - b[i,k])^2 from ``x0``, with ``noise``; or, with
     ``gradient(node, x)`` or ``gradient(node, x, step)``, anything, from ``x0`` (dim, or nodes x dim), where
-    ``value(x)`` is the mean of the functions and ``optimum`` its minimiser, if you know them. ``drop`` is the share of
+    ``value(x)`` is the mean of the functions and ``optimum`` its minimizer, if you know them. ``drop`` is the share of
     messages that are lost; ``time`` describes the machines (a dict, or a TOML file as of ``starling simulate train
     --time``). The same seed gives the same bits, whatever the number of ``threads`` (0: one per core).
     """

@@ -1,4 +1,4 @@
-"""Who talks to whom: topologies by name, from weights, from graphs."""
+"""Topologies: by name, from weights, from graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Neighbors(NamedTuple):
 
 
 class Topology:
-    """Who talks to whom, with which weights, in every step.
+    """Which ranks exchange, with which weights, in every step.
 
         ring = starling.topology("ring", 8)
         ring.weights()                      # 8 x 8, row = receiver

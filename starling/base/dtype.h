@@ -123,7 +123,8 @@ inline constexpr bool is_floating_element =
 
 [[noreturn]] void throw_unknown_dtype(DType dtype);
 
-/// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`; throws InvalidArgument when it is none.
+/// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`. Throws InvalidArgument if `dtype` is not
+/// valid.
 template <typename F>
 constexpr decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -158,10 +159,10 @@ constexpr bool is_floating(DType dtype) {
   return dispatch(dtype, []<typename T>(std::type_identity<T>) { return is_floating_element<T>; });
 }
 
-/// "float32" and so on; "dtype 77" for a value that is none, so that an error message can always be written.
+/// "float32" and so on; "dtype 77" for an invalid value, so that error messages can always name it.
 std::string name(DType dtype);
 
-/// The DType of a name; throws InvalidArgument that lists the valid ones.
+/// The DType of a name. Throws InvalidArgument, which lists the valid names, if it is unknown.
 DType parse_dtype(std::string_view text);
 
 }  // namespace starling

@@ -1,33 +1,52 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 namespace starling {
 
-/// A variable of the environment, declared once in environment.inc. What reads one says so by its constant.
+/// An environment variable that Starling reads, declared once in environment.inc. Code names it by its
+/// constant and reads it here, nowhere else.
 struct EnvironmentVariable {
   const char* name;
   const char* holds;     // "seconds", "file"
-  const char* fallback;  // in words, for the documentation
+  const char* fallback;  // in words, for the documentation; "" for variables of others
   const char* about;     // one sentence
+  const char* owner;     // the tool that defines it; "" for Starling's own
 
-  /// Its text; empty where it is not set.
+  /// The value; null if the variable is not set.
+  const char* value() const;
+  /// The value; empty if the variable is not set.
   std::string text() const;
-  /// Set, if only to nothing.
-  bool is_set() const;
+  /// Whether the variable is set, even to the empty string.
+  bool is_set() const { return value() != nullptr; }
+
+  /// The value as a number; nothing if the variable is not set or empty. Each throws InvalidArgument with the
+  /// variable, its value and what is valid.
+  std::optional<std::int64_t> number(std::int64_t lowest, std::int64_t highest) const;
+  /// Above 0, or `lowest` and more.
+  std::optional<std::chrono::nanoseconds> seconds(double lowest = 0) const;
+  /// Above 0.
+  std::optional<std::uint64_t> bytes() const;
+
   /// "NAME=value", as processes are given it.
   std::string assignment(const std::string& value) const { return std::string(name) + "=" + value; }
 };
 
 namespace environment {
 #define STARLING_VARIABLE(constant, name, holds, fallback, about) \
-  inline constexpr EnvironmentVariable constant{name, holds, fallback, about};
+  inline constexpr EnvironmentVariable constant{name, holds, fallback, about, ""};
+#define FOREIGN_VARIABLE(constant, name, owner, holds, about) \
+  inline constexpr EnvironmentVariable constant{name, holds, "", about, owner};
 #include "starling/base/environment.inc"
 #undef STARLING_VARIABLE
+#undef FOREIGN_VARIABLE
 }  // namespace environment
 
-/// All of them, those for users first.
+/// All of them: those for users, those between a launcher and its ranks, those of other tools.
 std::span<const EnvironmentVariable> environment_variables();
 
 /// docs/environment.md.

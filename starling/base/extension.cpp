@@ -68,7 +68,8 @@ void load_extensions(const std::vector<std::string>& files) {
   std::string all = environment::kLoad.text();
   for (const std::string& file : files) {
     load_extension(file);
-    all += (all.empty() ? "" : ":") + fs::canonical(file).string();
+    if (!all.empty()) all += ':';
+    all += fs::canonical(file).string();
   }
   setenv(environment::kLoad.name, all.c_str(), 1);
 }

@@ -1,7 +1,6 @@
 #include "starling/base/launcher_notice.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -10,7 +9,7 @@ namespace {
 
 // Programs in between may have closed the socket, and its number may be another file's: -1 then.
 int launcher_socket() {
-  const char* text = std::getenv(kLauncherVariable);
+  const char* text = environment::kLauncher.value();
   if (text == nullptr) return -1;
   int number = -1;
   unsigned long long device = 0;

@@ -89,8 +89,8 @@ Parameter chunk_parameter(const std::string& fallback) {
 std::size_t chunk_of(const Parameters& given) {
   const auto chunk = given.integer("chunk", 64, 1 << 20);
   if (chunk % 64 != 0)
-    throw InvalidArgument(fmt::format("{}: chunk = {} is no multiple of 64; {} or {} would be", given.owner(),
-                                      chunk, chunk / 64 * 64, (chunk / 64 + 1) * 64));
+    throw InvalidArgument(fmt::format("{}: chunk = {} must be a multiple of 64 (e.g. {} or {})",
+                                      given.owner(), chunk, chunk / 64 * 64, (chunk / 64 + 1) * 64));
   return static_cast<std::size_t>(chunk);
 }
 

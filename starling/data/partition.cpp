@@ -77,7 +77,7 @@ Shares draw_shares(const std::vector<std::size_t>& class_sizes, std::size_t n, s
   return shares;
 }
 
-// One draw with a firm limit for everybody; what is left over is split again among those with room.
+// One draw with a limit per worker; the rest is split again among workers below the limit.
 Shares draw_equal_shares(const std::vector<std::size_t>& class_sizes, std::size_t n, std::size_t count,
                          double alpha, Random& random) {
   Shares shares;
@@ -113,7 +113,7 @@ std::size_t smallest_shard(const Shares& shares, std::size_t n) {
   return smallest;
 }
 
-// Drawn until everybody has at least half of the average. Groups draw from streams of their own.
+// Draws until every worker has at least half of the average. Each group has its own random stream.
 Shares draw_until_fair(const std::vector<std::size_t>& class_sizes, std::size_t n, double alpha,
                        std::uint64_t seed, std::uint64_t group) {
   const std::size_t count = std::accumulate(class_sizes.begin(), class_sizes.end(), std::size_t{0});
@@ -124,11 +124,11 @@ Shares draw_until_fair(const std::vector<std::size_t>& class_sizes, std::size_t 
   }
   throw Error(fmt::format(
       "dirichlet(alpha={}): in {} draws, no split of {} samples of {} classes over {} workers gave "
-      "everybody half of the average; take a larger alpha, fewer workers, or equal=yes",
+      "each worker half of the average; take a larger alpha, fewer workers, or equal=yes",
       alpha, kMostDraws, count, class_sizes.size(), n));
 }
 
-// More workers than classes cannot all be at their fair share of a few classes each, so they are dealt to in
+// More workers than classes cannot all be at their fair share of a few classes each, so they are split into
 // groups of at most as many workers as there are classes; each group has its part of every class.
 Shares draw_in_groups(const std::vector<std::size_t>& class_sizes, std::size_t n, double alpha,
                       std::uint64_t seed) {
@@ -271,6 +271,11 @@ std::string partition_name(std::string_view text, std::uint64_t seed) {
   if (kind.is_drawn && !parameters.given("seed"))
     spec.arguments.push_back({"seed", Spec{std::to_string(seed), false, {}}});
   return spec.to_string();
+}
+
+std::string canonical_partition(std::string_view text, std::uint64_t seed) {
+  const Spec spec = parse_spec(partition_name(text, seed));
+  return read_parameters(spec, find_kind(spec), seed).canonical().to_string();
 }
 
 std::vector<Shard> make_partition(std::string_view text, std::span<const std::uint8_t> labels, Rank n,

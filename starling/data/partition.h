@@ -27,8 +27,8 @@ enum class ShardSize {
 
 /// For each class the workers' shares are drawn from a symmetric Dirichlet distribution, where a worker that
 /// has its fair share of samples gets no more. The lower alpha, the fewer classes a worker sees; a large one
-/// is like iid. More workers than classes are dealt to in groups of equal size (up to one), at most as many
-/// workers as classes each, with an equal part of every class. Throws Error where no draw gives everybody
+/// is like iid. More workers than classes are split into groups of equal size (up to one), at most as many
+/// workers as classes each, with an equal part of every class. Throws Error if no draw gives every worker
 /// half of the average, as with classes of very different sizes and a small alpha, for which there is
 /// ShardSize::equal.
 std::vector<Shard> dirichlet_partition(std::span<const std::uint8_t> labels, Rank n, double alpha,
@@ -57,6 +57,8 @@ const std::vector<PartitionKind>& partition_kinds();
 /// The text with its seed filled in where it has one, `dirichlet(alpha=0.1,seed=7)`: equal names mean equal
 /// splits. A seed= in the text wins. Throws InvalidArgument listing what is valid.
 std::string partition_name(std::string_view text, std::uint64_t seed);
+/// The one spelling of all texts that mean the same split: the seed and all defaults filled in.
+std::string canonical_partition(std::string_view text, std::uint64_t seed);
 
 /// `make_partition("dirichlet(alpha=0.1)", data.labels, 8, seed)`.
 std::vector<Shard> make_partition(std::string_view text, std::span<const std::uint8_t> labels, Rank n,

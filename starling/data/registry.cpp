@@ -1,6 +1,5 @@
 #include "starling/data/registry.h"
 
-#include <cstdlib>
 #include <fmt/format.h>
 
 #include "starling/base/environment.h"
@@ -16,9 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // "" when it is not set or relative, which the XDG rules say to ignore.
-fs::path folder_variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && fs::path(value).is_absolute() ? fs::path(value) : fs::path();
+fs::path folder_variable(const EnvironmentVariable& variable) {
+  fs::path folder = variable.text();
+  return folder.is_absolute() ? folder : fs::path();
 }
 
 Registry<DataSource>& all_data() {
@@ -50,13 +49,13 @@ const DataSource& find_data_source(std::string_view text) {
 }
 
 fs::path data_folder(const std::string& name) {
-  // Ours may be relative: whoever sets it knows from where.
+  // STARLING_DATA may be relative to the working directory.
   if (const std::string own = environment::kData.text(); !own.empty()) return fs::path(own) / name;
-  if (const fs::path cache = folder_variable("XDG_CACHE_HOME"); !cache.empty())
+  if (const fs::path cache = folder_variable(environment::kCacheFolder); !cache.empty())
     return cache / "starling" / name;
-  if (const fs::path home = folder_variable("HOME"); !home.empty())
+  if (const fs::path home = folder_variable(environment::kHome); !home.empty())
     return home / ".cache" / "starling" / name;
-  throw Error("no place for data sets: set STARLING_DATA to a folder (XDG_CACHE_HOME and HOME are not set)");
+  throw Error("no folder for data sets: set STARLING_DATA to a folder (XDG_CACHE_HOME and HOME are not set)");
 }
 
 Dataset load(std::string_view text, Split split, const fs::path& folder) {

@@ -35,7 +35,7 @@ std::string canonical_data(std::string_view text);
 /// The one that `text` names, such as `mnist` or `synthetic(seed=3)`; throws InvalidArgument listing them.
 const DataSource& find_data_source(std::string_view text);
 
-/// Where the files of a data set lie unless somebody says otherwise: $STARLING_DATA/NAME, else
+/// The default folder of a data set's files: $STARLING_DATA/NAME, else
 /// $XDG_CACHE_HOME/starling/NAME, else ~/.cache/starling/NAME.
 std::filesystem::path data_folder(const std::string& name);
 

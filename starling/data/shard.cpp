@@ -13,7 +13,7 @@ void shuffle(std::span<std::uint32_t> samples, Random& random) {
     std::swap(samples[left - 1], samples[random.below(static_cast<std::uint32_t>(left))]);
 }
 
-std::vector<Shard> deal_again(std::vector<Shard> shards, std::span<const Rank> dead, std::uint64_t seed) {
+std::vector<Shard> reshard(std::vector<Shard> shards, std::span<const Rank> dead, std::uint64_t seed) {
   std::vector<bool> lives(shards.size(), true);
   for (const Rank rank : dead) {
     if (rank < 0 || static_cast<std::size_t>(rank) >= shards.size())
@@ -33,7 +33,7 @@ std::vector<Shard> deal_again(std::vector<Shard> shards, std::span<const Rank> d
       shards[rank].clear();
     }
   // At random, for order in a file may mean something, such as classes one after the other.
-  Random random(seed, orphans.size(), stream::kDealAgain);
+  Random random(seed, orphans.size(), stream::kReshard);
   shuffle(orphans, random);
   for (std::size_t assigned = 0; assigned < orphans.size();)
     for (std::size_t rank = 0; rank < shards.size() && assigned < orphans.size(); ++rank)

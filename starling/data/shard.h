@@ -16,14 +16,19 @@ using Shard = std::vector<std::uint32_t>;
 /// Fisher and Yates, the same on every platform.
 void shuffle(std::span<std::uint32_t> samples, Random& random);
 
-/// Deals the samples of dead ranks to the others, evenly and at random: every sample goes to exactly one of
-/// them, and nobody gets two more than another. `dead` are all that are dead by now, not only the last; they
-/// keep their place, with nothing. Equal arguments give equal results, so that survivors need not talk: from
-/// the first shards and the dead of its view, each computes the same, whatever it saw in between. Throws
-/// InvalidArgument for a rank that there is not, one that is named twice, and when nobody is left.
-std::vector<Shard> deal_again(std::vector<Shard> shards, std::span<const Rank> dead, std::uint64_t seed = 0);
+/// Distributes the samples of dead ranks over the others, evenly and at random: every sample goes to exactly
+/// one survivor, and shares differ by at most one. `dead` lists all ranks that are dead by now, not only the
+/// last; their shards become empty. Equal arguments give equal results, so that survivors need not
+/// communicate: each computes the same from the first shards and the dead ranks of its view. Throws
+/// InvalidArgument if a rank is out of range or named twice, or if none is left.
+std::vector<Shard> reshard(std::vector<Shard> shards, std::span<const Rank> dead, std::uint64_t seed = 0);
+[[deprecated("call reshard")]] inline std::vector<Shard> deal_again(std::vector<Shard> shards,
+                                                                    std::span<const Rank> dead,
+                                                                    std::uint64_t seed = 0) {
+  return reshard(std::move(shards), dead, seed);
+}
 
-/// The order in which a rank goes through its shard: shuffled anew for every epoch, a pure function of
+/// The order in which a rank goes through its shard: reshuffled for every epoch, a pure function of
 /// (seed, epoch, rank), so that a position is all that a checkpoint has to keep.
 ///
 ///     ShardSampler sampler(shards[rank], rank, seed);
@@ -38,7 +43,7 @@ class ShardSampler {
   /// The next samples, fewer than `most` at the end of the epoch and none behind it. Valid until `start`.
   std::span<const std::uint32_t> next(std::size_t most);
 
-  /// Another shard, from the next start() on: after deal_again.
+  /// Another shard, from the next start() on: after reshard.
   void replace(Shard shard);
 
   /// How many times next(size) gives something in a whole epoch.

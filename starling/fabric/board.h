@@ -14,7 +14,7 @@ struct WaitStatus {
   std::uint64_t name = 0;
   std::uint64_t sequence = 0;
   Step step = 0;
-  std::uint64_t since = 0;      // tells one wait from the next; 0: the wait may end without the peer
+  std::uint64_t since = 0;      // distinguishes one wait from the next; 0: the wait may end without the peer
   std::uint64_t confirmed = 0;  // the cycle of waits in which this rank has found itself
   std::array<char, 48> text{};  // the operation's name, truncated to fit
 };

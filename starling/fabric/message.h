@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "starling/base/types.h"
 
@@ -38,12 +37,5 @@ enum class MessageKind : std::uint16_t {
   collective_aborted,  // the sender aborted collective (name, sequence) because rank `detail` died
   order_mark,          // internal to a fabric: orders messages that take different paths
 };
-
-/// FNV-1a; equal on every host.
-constexpr std::uint64_t hash_name(std::string_view text) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3u;
-  return hash;
-}
 
 }  // namespace starling::fabric

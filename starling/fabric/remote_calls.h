@@ -27,8 +27,7 @@ class RemoteCalls {
   /// not reply before the deadline.
   virtual std::optional<Arrival> call(const Outgoing& arguments, std::uint64_t handler, Rank to,
                                       Deadline deadline) = 0;
-  /// Waits while so many bytes are in flight to a rank that more would only pile up; false after the
-  /// deadline.
+  /// Waits while too many bytes are in flight to a rank; false after the deadline.
   virtual bool wait_for_room(Rank to, Deadline deadline) const = 0;
 };
 

@@ -49,7 +49,7 @@ Buffer buffer_of(T& range) {
   return {dtype_of<ElementOf<T>>, range.data(), static_cast<std::size_t>(range.size())};
 }
 
-/// A copy that can be written: of what owns its elements the same type, of a view a vector.
+/// A writable copy: of the same type if `range` owns its elements, else (a view) a vector.
 template <ElementRange T>
 auto copy_of(const T& range) {
   if constexpr (std::ranges::borrowed_range<T>) {
@@ -69,38 +69,25 @@ Buffer as_buffer(T& range) {
   return buffer_of(range);
 }
 
-// Earlier names.
-using MutableBlock = Buffer;
-using ConstBlock = ConstBuffer;
-template <WritableRange T>
-Buffer mutable_block(T& range) {
-  return buffer_of(range);
-}
-template <ElementRange T>
-ConstBuffer const_block(const T& range) {
-  return const_buffer_of(range);
-}
-
 /// Several buffers: a vector of vectors, of spans, of Buffers.
 template <typename T>
 concept RangeOfBuffers = requires(T& blocks) {
   as_buffer(*std::begin(blocks));
 };
 
-/// Where a result goes, once the number of its elements is known.
+/// Returns memory for a result once the number of its elements is known.
 using Room = std::function<void*(std::size_t elements)>;
 
-/// What happens to the share of a neighbour average that a lost message would have carried. All but `own`
-/// need the sender to know: on a fabric that loses messages the receivers send receipts.
+/// What happens to the share of a neighbour average that a lost message carried. All but `own` need the
+/// sender to know of the loss: on a fabric that loses messages the receivers send receipts.
 enum class IfLost : std::uint8_t {
-  own,       // the receiver puts its own block in its place: an average stays an average
-  returned,  // the sender keeps it: the flock's sum stays what it was
+  own,       // the receiver uses its own block instead: an average stays an average
+  returned,  // the sender keeps it: the sum over all ranks does not change
   mutual,    // the pair exchanges nothing in this step, in neither direction: both of these, on symmetric
              // weights
 };
 
-/// A block in an operation: what goes in, where the result goes, and its offset in a message that carries
-/// several.
+/// A block in an operation: its input, its output, and its offset in a message that carries several blocks.
 struct Piece {
   ConstBuffer in;
   Buffer out;              // as many elements of in's type
@@ -109,7 +96,7 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-/// One after another, each aligned as its elements are.
+/// The blocks one after another in a message, each aligned to its element size.
 template <typename Blocks>
 Pieces pieces_of(const Blocks& blocks) {
   Pieces pieces;
@@ -122,12 +109,13 @@ Pieces pieces_of(const Blocks& blocks) {
   return pieces;
 }
 
-/// What else must agree, and the shape in its upper half.
+/// `detail` with the block's shape hashed into its upper half.
 inline std::uint64_t with_shape(std::uint64_t detail, const ConstBuffer& block) {
   return detail ^ (std::uint64_t{block.shape} << 32);
 }
 
-/// Tensors of one message are part of what must agree; a single one is described by count, type and shape.
+/// A hash of the tensors of a message, which ranks must agree on; a single one is described by count, type
+/// and shape already.
 inline std::uint64_t layout_hash(std::uint64_t seed, const Pieces& pieces) {
   if (pieces.size() == 1) return with_shape(seed, pieces[0].in);
   std::uint64_t hash = seed;

@@ -4,7 +4,7 @@
 
 namespace starling::flock {
 
-/// All members get the root's blocks. Each member also tells all others which root it means, by a header
+/// All members get the root's blocks. Each member also sends all others the root it means, by a header
 /// without bytes: different roots are an error on all ranks instead of a hang.
 class Broadcast final : public Collective {
  public:

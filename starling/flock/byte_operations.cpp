@@ -21,11 +21,11 @@ namespace {
 void need_floating(const Pieces& pieces, std::string_view name) {
   for (const Piece& piece : pieces)
     if (!is_floating(piece.in.dtype))
-      throw InvalidArgument(fmt::format("{}: an average of {} is not one; use a floating type", name,
+      throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", name,
                                         starling::name(piece.in.dtype)));
 }
 
-// Starts what was made; operations of several phases also go on while this rank waits for others.
+// Starts the operation; operations of several phases also progress while this rank waits for others.
 template <typename T>
 Pending started(const std::shared_ptr<FlockState>& state, const std::shared_ptr<T>& operation,
                 bool has_phases) {
@@ -40,7 +40,7 @@ const std::shared_ptr<FlockState>& ByteOperations::state() const {
   return flock_.state_;
 }
 
-// Nothing tells this rank that the receiver has read, so this polls until half of the limit is unread.
+// The receiver sends no notice when it has read, so this polls until at most half of the limit is unread.
 void ByteOperations::await_reader(const Topic& topic, Rank to) const {
   Fabric& fabric = *state()->fabric;
   const std::uint64_t limit = state()->runtime->send_limit;
@@ -89,7 +89,7 @@ Pending ByteOperations::neighbor_allreduce(Pieces pieces, Outgoing memory, Name 
 }
 
 Pending ByteOperations::hierarchical_neighbor_allreduce(Pieces pieces, Name name) const {
-  if (!state()->schedule_of(state()->machines)) Flock(flock_).set_machine_schedule("exponential");
+  if (!state()->schedule_of(state()->machines)) Flock(flock_).set_machine_schedule(kDefaultFlockTopology);
   return scheduled(state()->machines, std::move(pieces), {}, name);
 }
 
@@ -165,7 +165,7 @@ Weighted ByteOperations::inferred(Weighted weights, const Name& name) const {
 Pending ByteOperations::neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& given,
                                            Name name) const {
   need_floating(pieces, name.text());
-  global(given, name);  // bad ranks are told before anything is sent
+  global(given, name);  // throws for bad ranks before anything is sent
   const bool both = given.sources && given.destinations;
   const Weighted weights = global(both ? given : inferred(given, name), name);
   return started(state(),
@@ -234,8 +234,8 @@ Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, Name name)
 Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, const std::vector<Rank>& sources,
                                            const std::vector<Rank>& destinations, Name name) const {
   StepPlan plan;
-  for (const Rank source : sources) plan.exchange.hear(state()->global(source, name.text()), 1);
-  for (const Rank to : destinations) plan.exchange.tell(state()->global(to, name.text()));
+  for (const Rank source : sources) plan.exchange.add_source(state()->global(source, name.text()), 1);
+  for (const Rank to : destinations) plan.exchange.add_destination(state()->global(to, name.text()));
   return started(
       state(),
       std::make_shared<GatherNeighbors>(state(), state()->topic(name), std::move(plan), in, std::move(room)),

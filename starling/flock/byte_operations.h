@@ -28,7 +28,7 @@ class ByteOperations {
   Pending neighbor_allreduce(Pieces pieces, Outgoing memory, Name name) const;
   Pending neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& weights, Name name) const;
   Pending hierarchical_neighbor_allreduce(Pieces pieces, Name name) const;
-  /// With weights of one's own; the ranks in them are machines.
+  /// With the caller's own weights; the ranks in them are machines.
   Pending hierarchical_neighbor_allreduce(Pieces pieces, const Weighted& machines, Name name) const;
   Pending pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name) const;
   Pending allreduce(Pieces pieces, Reduction reduction, Name name) const;
@@ -36,7 +36,7 @@ class ByteOperations {
   Pending broadcast(Pieces pieces, Rank root, Name name) const;
   Pending allgather(ConstBuffer in, Room room, Name name) const;
   Pending neighbor_allgather(ConstBuffer in, Room room, Name name) const;
-  /// From and to ranks of one's own, in the order of `sources`.
+  /// From and to ranks that the caller chooses, in the order of `sources`.
   Pending neighbor_allgather(ConstBuffer in, Room room, const std::vector<Rank>& sources,
                              const std::vector<Rank>& destinations, Name name) const;
   Pending recv(Buffer buffer, Rank from, Name name) const;

@@ -56,21 +56,21 @@ class Cell {
   /// Bytes of control memory.
   static std::size_t control_bytes(std::size_t parties, std::size_t writers);
 
-  /// `control` is zeroed exposed memory that all parties map; `ranks` says who they are, writers first; this
+  /// `control` is zeroed exposed memory that all parties map; `ranks` lists the parties, writers first; this
   /// rank is ranks[me]. Values have `bytes` bytes.
   Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
        std::size_t me, std::size_t bytes);
   /// Gives this writer's buffers back; no party reads the cell any more.
   void withdraw();
 
-  /// Looks at the value; false where there is none.
+  /// Reads the value; false if the cell is empty.
   Held look();
-  /// Takes the value out, so that there is none; false where there is none.
+  /// Takes the value out and leaves the cell empty; false if it was empty.
   Held take();
   /// Publishes what `fill` writes.
   void replace(const std::function<void(const Content& fresh)>& fill);
   /// Publishes what `fill` makes of the value; called again when the value changed meanwhile. `old` is empty
-  /// where there is none.
+  /// if the cell is empty.
   void change(const std::function<void(const Content& fresh, const Held& old)>& fill);
   /// How often a value was published here by others than the first writer.
   std::uint64_t deposits() const;

@@ -130,8 +130,8 @@ void Collective::forget_attempts() const {
     flock_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_);
 }
 
-// Not all ranks exchange with the lost one: a rank that needs it tells those that wait for messages which it
-// cannot send now.
+// Not all ranks exchange with the lost one: a rank that needs it notifies those that wait for messages which
+// it cannot send now.
 void Collective::failed(const std::exception_ptr& error) {
   if (safe_) return;
   try {

@@ -7,10 +7,10 @@ namespace starling::flock {
 /// An operation of all members of the view: all survivors get the same result, or all raise.
 ///
 /// With OnPeerFailure::reweight a death ends an attempt: every rank that has the whole result says so to all
-/// (`have`) and delivers it when all members have said so. Where one dies first, the register decides: a rank
-/// that has heard all survivors proposes to commit; a rank that lacks something, or sees another rank in a
-/// later attempt, proposes to abandon. Then all survivors deliver, or all restart in the newest view from
-/// their untouched inputs.
+/// (`have`) and delivers it when all members have announced it. If one dies first, the register decides: a
+/// rank that has data of all survivors proposes to commit; a rank that lacks something, or sees another rank
+/// in a later attempt, proposes to abandon. Then all survivors deliver, or all restart in the newest view
+/// from their untouched inputs.
 class Collective : public Operation {
  public:
   Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic);

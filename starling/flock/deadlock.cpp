@@ -45,7 +45,7 @@ std::string text_of(const std::vector<Link>& cycle) {
   std::string text;
   for (const Link& link : cycle)
     text += fmt::format("{}rank {} {}", text.empty() ? "" : ", ", link.rank, wait_text(link.waiting));
-  return "these ranks wait for each other in a circle: " + text;
+  return "these ranks wait for each other in a cycle: " + text;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ std::string what_it_does(FlockState& flock, Rank rank) {
                                : "last posted " + flock.mailbox.text_of(posted.name) +
                                      (posted.step > 0 ? fmt::format(", step {}", posted.step) : "");
   return fmt::format("Rank {} {} and {}.", rank, last,
-                     waiting.peer < 0 ? "waits for nobody" : wait_text(waiting));
+                     waiting.peer < 0 ? "is not waiting" : wait_text(waiting));
 }
 
 void raise_known_deadlock(FlockState& flock, Deadline since) {

@@ -13,20 +13,20 @@ std::string what_it_does(FlockState& flock, Rank rank);
 /// rank of a cycle, once each of them has found the same cycle and knows that it has not sent what the one
 /// before it waits for. Ranks that use the flock from several threads are not part of cycles: another thread
 /// may still send.
-/// A wait that is not `forever` ends by itself: others are told of it, but it is part of no cycle.
+/// A wait that is not `forever` ends by itself: it is published, but it is part of no cycle.
 void look_for_deadlock(FlockState& flock, const Expectation& expected, const std::string& operation,
                        Deadline since, bool forever);
 /// Throws the Deadlock that the ranks of this rank's cycle have agreed on, if they have.
 void raise_known_deadlock(FlockState& flock, Deadline since);
 
-/// Ends what look_for_deadlock told others, when the wait is over.
+/// Withdraws what look_for_deadlock published, when the wait is over.
 class WaitNote {
  public:
   explicit WaitNote(FlockState& flock) : flock_(flock) {}
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
   ~WaitNote();
-  /// The wait goes on at once, in another call.
+  /// The wait continues at once, in another call.
   void keep() { kept_ = true; }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "starling/flock/quiet_losses.h"
 #include "starling/flock/rank_runtime.h"
 
 namespace starling::flock {

@@ -33,7 +33,7 @@ class Mismatch : public Error {
   using Error::Error;
 };
 
-/// Blocking operations in opposite orders: the ranks wait for each other in a circle, which it names.
+/// Blocking operations in opposite orders: the ranks wait for each other in a cycle, which it names.
 class Deadlock : public Error {
  public:
   using Error::Error;
@@ -50,6 +50,18 @@ class TimedOut : public Error {
 class Excluded : public Error {
  public:
   using Error::Error;
+};
+
+/// While an object of this class lives, operations of this thread that fail because a peer is lost write
+/// nothing to the log: for results that are not wanted any more.
+class QuietLosses {
+ public:
+  QuietLosses();
+  ~QuietLosses();
+  QuietLosses(const QuietLosses&) = delete;
+  QuietLosses& operator=(const QuietLosses&) = delete;
+
+  static bool wanted();
 };
 
 class RankRuntime;

@@ -1,7 +1,6 @@
 #include "starling/flock/flock.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fmt/format.h>
 
 #include "starling/base/environment.h"
@@ -18,22 +17,15 @@ namespace {
 
 // 0: not pretended.
 Rank ranks_per_machine() {
-  for (const char* variable : {environment::kRanksPerMachine.name, "BLUEFOG_NODES_PER_MACHINE"}) {
-    const char* text = std::getenv(variable);
-    if (text == nullptr || *text == 0) continue;
-    char* end = nullptr;
-    const long value = std::strtol(text, &end, 10);
-    if (*end != 0 || value < 1 || value > 1'000'000)
-      throw InvalidArgument(fmt::format("{}={} is not a number of ranks", variable, text));
-    return static_cast<Rank>(value);
-  }
-  return 0;
+  constexpr std::int64_t kMost = 1'000'000;
+  if (const auto ours = environment::kRanksPerMachine.number(1, kMost)) return static_cast<Rank>(*ours);
+  return static_cast<Rank>(environment::kBluefogRanksPerMachine.number(1, kMost).value_or(0));
 }
 
 }  // namespace
 
 Flock::Flock(std::shared_ptr<Fabric> fabric) : state_(std::make_shared<FlockState>(std::move(fabric))) {
-  state_->set_cursor(state_->main, make_schedule("exponential", size()));
+  state_->set_cursor(state_->main, make_schedule(kDefaultFlockTopology, size()));
 }
 
 Rank Flock::rank() const {
@@ -88,7 +80,7 @@ OnPeerFailure Flock::on_peer_failure() const {
   return state_->on_peer_failure;
 }
 
-void Flock::go_on_without(Rank lost) const {
+void Flock::continue_without(Rank lost) const {
   state_->membership.lost(lost);
 }
 
@@ -136,7 +128,7 @@ void Flock::set_send_limit(std::uint64_t bytes) {
 }
 
 void Flock::set_timeout(std::chrono::nanoseconds timeout) {
-  if (timeout.count() <= 0) throw InvalidArgument("the timeout must be longer than nothing");
+  if (timeout.count() <= 0) throw InvalidArgument("the timeout must be more than 0");
   state_->runtime->timeout = timeout;
 }
 
@@ -145,7 +137,7 @@ Flock::Flock(const Flock& parent, const std::vector<Rank>& global_ranks) {
   std::uint64_t identity = register_key(parent.state_->identity + 1, count);
   for (const Rank rank : global_ranks) identity = register_key(identity, static_cast<std::uint64_t>(rank));
   state_ = std::make_shared<FlockState>(*parent.state_, global_ranks, identity);
-  state_->set_cursor(state_->main, make_schedule("exponential", size()));
+  state_->set_cursor(state_->main, make_schedule(kDefaultFlockTopology, size()));
 }
 
 Flock Flock::split(std::int64_t colour, std::int64_t key) {
@@ -165,15 +157,16 @@ Flock Flock::group(const std::vector<Rank>& ranks) {
   for (const Rank rank : ranks) {
     const Rank found = state_->global(rank, "group");
     if (std::find(global_ranks.begin(), global_ranks.end(), found) != global_ranks.end())
-      throw InvalidArgument(fmt::format("group: rank {} is there twice", rank));
+      throw InvalidArgument(fmt::format("group: rank {} is listed twice", rank));
     global_ranks.push_back(found);
   }
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end())
-    throw InvalidArgument(fmt::format("group: rank {} is not one of its members, {}", rank(), join_words([&] {
-                                        std::vector<std::string> words;
-                                        for (const Rank one : ranks) words.push_back(std::to_string(one));
-                                        return words;
-                                      }())));
+    throw InvalidArgument(
+        fmt::format("group: rank {} calls it, but is not one of its ranks: {}", rank(), join_words([&] {
+                      std::vector<std::string> words;
+                      for (const Rank one : ranks) words.push_back(std::to_string(one));
+                      return words;
+                    }())));
   return {*this, global_ranks};
 }
 
@@ -185,7 +178,8 @@ Rank Flock::local_size() const {
     return one_host ? size() : size() == state_->fabric->size() ? each : 1;
   }
   if (size() % given != 0)
-    throw InvalidArgument(fmt::format("{} ranks cannot be dealt to machines of {}", size(), given));
+    throw InvalidArgument(
+        fmt::format("{} ranks cannot be split into machines of {} ranks each", size(), given));
   return given;
 }
 
@@ -215,11 +209,11 @@ Pieces Flock::checked(Piece piece, Buffer out, const Name& name) {
 
 void Flock::refuse_alias(const Name& name) {
   throw InvalidArgument(
-      fmt::format("{}: the result cannot go where the input is; its length differs", name.text()));
+      fmt::format("{}: the output must not be the input: their lengths differ", name.text()));
 }
 
 Pieces Flock::checked(Pieces pieces, const Name& name) {
-  if (pieces.empty()) throw InvalidArgument(fmt::format("{}: a group of no tensors", name.text()));
+  if (pieces.empty()) throw InvalidArgument(fmt::format("{}: the group has no tensors", name.text()));
   return pieces;
 }
 

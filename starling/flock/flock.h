@@ -32,111 +32,115 @@ class FlockState;
 class NeighborExchanger;
 
 /// The group a program joins: rank, size and the operations. A cheap value handle; copies share everything.
-/// Every function may be called from several threads; operations under the same name meet in the order they
-/// were started.
+/// Every function may be called from several threads; operations of the same name are matched across ranks in
+/// the order in which they were started.
 ///
 ///     auto flock = starling::join();
 ///     std::vector<float> x(1000, float(flock.rank()));
 ///     for (int k = 0; k < 100; ++k) flock.neighbor_allreduce(x);
 ///
 /// Operations take anything contiguous with data() and size(), or a pointer and a count, and work in place:
-/// an lvalue is changed and returned by reference, a temporary is changed and handed back, so that x =
-/// flock.neighbor_allreduce(std::move(y)) allocates nothing; of a constant,
-/// neighbor_allreduce returns a changed copy. Every
-/// `*_nonblocking` returns at once; its blocks must live until the Pending has ended.
+/// an lvalue is changed and returned by reference, a temporary is changed and returned by value, so that x =
+/// flock.neighbor_allreduce(std::move(y)) allocates nothing. For a constant, neighbor_allreduce returns a
+/// changed copy. Every `*_nonblocking` returns at once; its buffers must live until the Pending has ended.
 class Flock {
  public:
   explicit Flock(std::shared_ptr<Fabric> fabric);
 
-  /// Handles of the same flock.
+  /// True for handles of the same flock.
   friend bool operator==(const Flock& a, const Flock& b) { return a.state_ == b.state_; }
 
   Rank rank() const;
   Rank size() const;
 
-  /// The flocks that `split` makes of this one: those with the same colour, in the order of key, then rank. A
-  /// collective; with a negative colour a rank stays alone. Ranks of a sub-flock count from 0; errors and
+  /// The sub-flock of the ranks that give the same colour, ordered by key, then rank. A collective; a rank
+  /// with a negative colour gets a sub-flock of its own. Ranks of a sub-flock count from 0; errors and
   /// StepRecords name ranks of the whole flock.
   Flock split(std::int64_t colour, std::int64_t key = 0);
-  /// The flock of these ranks, in this order. Called by all of them, and nobody else.
+  /// The sub-flock of these ranks, in this order. Called by all of them, and by no other rank.
   Flock group(const std::vector<Rank>& ranks);
 
   /// Admits the processes that wait to join (STARLING_ENTER, docs/networks.md): a collective, between two
-  /// operations. Where none waits it costs a short operation and returns this flock. Otherwise it returns a
-  /// new one: of the live ranks, in their order, then the newcomers; settings are as they were, the schedule
-  /// is the same over the new number of ranks and begins at its step 0. The old flock ends with its last
-  /// handle. `next` makes the schedule for so many ranks, by the name of this one unless given, and throws
-  /// InvalidArgument where the program cannot continue with so many: then newcomers keep waiting.
-  Flock welcome(const std::function<SchedulePtr(Rank size)>& next = nullptr);
-  /// How many of this flock's last ranks have come in later than the others.
+  /// operations. If none waits, it costs a short operation and returns this flock. Otherwise it returns a
+  /// new one: the live ranks in their order, then the newcomers, with the same settings and the same schedule
+  /// for the new number of ranks, from its step 0. The old flock ends with its last handle. `next` makes the
+  /// schedule for the new size; by default the one of the same name. If it throws InvalidArgument, the
+  /// newcomers keep waiting.
+  Flock admit(const std::function<SchedulePtr(Rank size)>& next = nullptr);
+  [[deprecated("call admit")]] Flock welcome(const std::function<SchedulePtr(Rank size)>& next = nullptr) {
+    return admit(next);
+  }
+  /// The number of ranks that joined by admit(); they are the last ranks of this flock.
   Rank newcomers() const;
+  /// Whether this rank is a newcomer.
   bool entered() const { return rank() >= size() - newcomers(); }
 
-  /// Ranks that share a machine: those of this host where hosts have equally many and ranks are dealt to them
-  /// in order, else 1; or as many as STARLING_RANKS_PER_MACHINE pretends.
+  /// The number of ranks that share a machine: the ranks of this host if all hosts have the same number of
+  /// consecutive ranks, else 1. STARLING_RANKS_PER_MACHINE overrides it.
   Rank local_size() const;
   Rank local_rank() const { return rank() % local_size(); }
   Rank machine_rank() const { return rank() / local_size(); }
   Rank machine_size() const { return size() / local_size(); }
-  /// Which machines exchange in hierarchical operations; the static exponential graph unless set.
+  /// Sets which machines exchange in hierarchical operations; by default the static exponential graph.
   void set_machine_schedule(const std::string& spec);
   void set_machine_schedule(const SchedulePtr& between_machines);
 
-  /// Which ranks exchange in neighbour operations; the static exponential graph unless set. Every rank must
-  /// set the same, between the same operations; the schedule begins at its step 0.
+  /// Sets which ranks exchange in neighbour operations; by default the static exponential graph. Every rank
+  /// must set the same schedule between the same operations; it begins at its step 0.
   void set_schedule(const SchedulePtr& schedule);
   void set_schedule(const std::string& spec);
   /// Whether set_schedule() has been called.
   bool schedule_is_set() const;
   SchedulePtr schedule() const;
-  /// The schedule as it holds now: over the live members, once a death has changed it.
+  /// The schedule in use: after a death, over the live members only.
   SchedulePtr current_schedule() const;
   [[deprecated("call current_schedule")]] SchedulePtr load_topology() const { return current_schedule(); }
   /// The step that the next scheduled operation takes, from 0.
   Step step() const;
 
-  /// The bytes that this rank's operations have sent so far, headers not counted: a block to two neighbours
-  /// counts twice. Long all-reduces count what has to cross the network, 2 (n - 1) / n blocks; short ones
-  /// (up to 32 KiB) go to everybody whole.
+  /// The bytes that this rank's operations have sent so far, without headers: a block sent to two neighbours
+  /// counts twice. Long all-reduces count 2 (n - 1) / n blocks, the least that has to cross the network;
+  /// short ones (up to 32 KiB) count a whole block for every other rank.
   std::uint64_t bytes_sent() const;
 
-  /// Bounds how long a wait goes on while nothing comes; 300 s unless set here or by STARLING_TIMEOUT.
+  /// Bounds how long a wait may last while no message arrives; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
   std::chrono::nanoseconds timeout() const;
 
-  /// Errors and warnings about operations whose names begin with `beginning` and a slash name this call.
+  /// Makes errors and warnings about operations named `beginning`/... name this call.
   void set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call);
 
-  /// What errors and warnings call something of this name.
+  /// The text by which errors and warnings name the operation `name`.
   std::string described(std::string_view name) const;
 
-  /// send() waits while its receiver has more than so many bytes of this rank's messages unread;
-  /// after the timeout it throws TimedOut. 1 GiB, or STARLING_SEND_LIMIT, unless set here.
+  /// send() waits while its receiver has more than this many bytes of this rank's messages unread; after the
+  /// timeout it throws TimedOut. 1 GiB, or STARLING_SEND_LIMIT, unless set here.
   void set_send_limit(std::uint64_t bytes);
   std::uint64_t send_limit() const;
 
   /// The algorithm of all-reduces: direct (the default and, on one host, the fastest), ring, doubling,
-  /// halving, tree, or native: long sums by the fabric's engine where it has such (MPI), not reproducible
+  /// halving, tree, or native: long sums by the fabric's own engine if it has one (MPI), not reproducible
   /// from run to run. Every rank must choose the same.
   void set_allreduce(const std::string& algorithm);
 
-  /// What happens when a rank dies; every rank must choose the same, before the first operation.
-  /// A launcher of ours (`starling run`) is told, so that it does not stop the survivors.
+  /// Sets what happens when a rank dies; every rank must choose the same, before the first operation. With
+  /// OnPeerFailure::reweight, `starling run` does not stop the survivors.
   void on_peer_failure(OnPeerFailure policy);
   OnPeerFailure on_peer_failure() const;
   [[deprecated("call on_peer_failure")]] void on_loss(OnPeerFailure policy) { on_peer_failure(policy); }
-  /// Whether messages of neighbour averages get lost, see Faults.
+  /// Whether messages of neighbour averages get lost on purpose: see Faults.
   bool loses_messages() const;
-  /// With OnPeerFailure::reweight: this rank has seen that another (of the whole flock) is lost, and
-  /// continues. The operations say so by themselves, but for recv, which raises PeerLost.
-  void go_on_without(Rank lost) const;
-  /// The ranks that are alive, as far as all agree (with OnPeerFailure::reweight).
+  /// With OnPeerFailure::reweight: continues without `lost`, a rank of the whole flock. Needed only after
+  /// recv, which throws PeerLost; the other operations continue by themselves.
+  void continue_without(Rank lost) const;
+  [[deprecated("call continue_without")]] void go_on_without(Rank lost) const { continue_without(lost); }
+  /// The live ranks that all members agree on; with OnPeerFailure::reweight, some may be missing.
   View view() const;
-  /// Calls `observer` with what each scheduled neighbour average did, when it has done it; a step of two
-  /// phases (a group's mean, then neighbours) is two records.
+  /// Calls `observer` with a record of each scheduled neighbour average after it has finished; a step of two
+  /// phases (a group's mean, then neighbours) makes two records.
   void observe(StepObserver observer);
 
-  // Neighbour averages: x <- w_self x + sum of w_j x_j over this step's neighbours, and the step moves on.
+  // Neighbour averages: x <- w_self x + sum of w_j x_j over this step's neighbours; then the step advances.
 
   template <WritableRange T>
   T neighbor_allreduce(T&& x, Name name = "neighbor_allreduce") {
@@ -162,7 +166,7 @@ class Flock {
     return operations().neighbor_allreduce(between(in, out, name), {}, name);
   }
 
-  /// Outgoing memory that others read in place: write the block to be sent there, then hand it over.
+  /// Memory that other ranks read in place: write the block there, then pass the slot to neighbor_allreduce.
   template <typename E>
   Slot<E> outgoing(std::size_t count) {
     return Slot<E>(fabric(), outgoing_bytes(count * sizeof(E)));
@@ -180,7 +184,8 @@ class Flock {
     return operations().neighbor_allreduce(std::move(pieces), std::move(slot).memory(), name);
   }
 
-  /// With weights of one's own instead of the schedule's. A side left out is inferred by a collective.
+  /// With the caller's own weights instead of the schedule's. If sources or destinations are left out, a
+  /// collective infers them.
   template <WritableRange T>
   T neighbor_allreduce(T&& x, const Weighted& weights, Name name = "neighbor_allreduce") {
     operations().neighbor_allreduce(in_place(x), {}, weights, name).wait();
@@ -215,7 +220,7 @@ class Flock {
     return operations().hierarchical_neighbor_allreduce(between(in, out, name), name);
   }
 
-  /// x <- self_weight x + (1 - self_weight) x_peer on both, who must give the same weight.
+  /// x <- self_weight x + (1 - self_weight) x_peer on both ranks, which must give the same weight.
   template <WritableRange T>
   T pair_gossip(T&& x, Rank peer, double self_weight = 0.5, Name name = "pair_gossip") {
     operations().pair_gossip(in_place(x), peer, self_weight, name).wait();
@@ -231,13 +236,13 @@ class Flock {
   /// see relay.h. Made by every rank.
   Relay relay(const std::string& tree, Name name = "relay", const RelayOptions& options = {});
 
-  /// Exchanges of a schedule whose combining is the caller's: see neighbor_exchanger.h, which callers
-  /// include. Made by every rank.
+  /// Exchanges along a schedule that leave the combining to the caller: see neighbor_exchanger.h, which
+  /// callers include. Made by every rank.
   NeighborExchanger neighbor_exchanger(const SchedulePtr& schedule, Name name = "exchanges") const;
 
-  // Collectives of everybody alive.
+  // Collectives of all live ranks.
 
-  /// Everybody gets the sum, minimum, maximum or average of all; bit for bit the same on every rank.
+  /// Every rank gets the sum, minimum, maximum or average over all ranks, bit for bit the same.
   template <WritableRange T>
   T allreduce(T&& x, Reduction reduction = Reduction::sum, Name name = "allreduce") {
     operations().allreduce(in_place(x), reduction, name).wait();
@@ -255,11 +260,6 @@ class Flock {
   template <RangeOfBuffers T>
   void allreduce_group(T&& tensors, Reduction reduction = Reduction::sum, Name name = "allreduce_group") {
     operations().allreduce(group(tensors, name), reduction, name).wait();
-  }
-  template <RangeOfBuffers T>
-  [[nodiscard]] Pending allreduce_group_nonblocking(T&& tensors, Reduction reduction = Reduction::sum,
-                                                    Name name = "allreduce_group") {
-    return operations().allreduce(group(tensors, name), reduction, name);
   }
   /// allreduce with Reduction::average.
   template <WritableRange T>
@@ -282,7 +282,7 @@ class Flock {
                                        name);
   }
 
-  /// Everybody gets what `root` holds.
+  /// Every rank gets the values of `root`.
   template <WritableRange T>
   T broadcast(T&& x, Rank root, Name name = "broadcast") {
     operations().broadcast(in_place(x), root, name).wait();
@@ -300,10 +300,6 @@ class Flock {
   void broadcast_group(T&& tensors, Rank root, Name name = "broadcast_group") {
     operations().broadcast(group(tensors, name), root, name).wait();
   }
-  template <RangeOfBuffers T>
-  [[nodiscard]] Pending broadcast_group_nonblocking(T&& tensors, Rank root, Name name = "broadcast_group") {
-    return operations().broadcast(group(tensors, name), root, name);
-  }
 
   /// All ranks' elements one after another; lengths may differ.
   template <ElementRange T>
@@ -317,8 +313,8 @@ class Flock {
                                               Name name = "allgather") {
     return operations().allgather(const_buffer_of(x), room_in(all, const_buffer_of(x), name), name);
   }
-  /// The elements of this step's sources one after another, in the order of the schedule, without one's own;
-  /// the step moves on.
+  /// The elements of this step's sources one after another, in the order of the schedule, without the
+  /// caller's own; then the step advances.
   template <ElementRange T>
   auto neighbor_allgather(const T& x, Name name = "neighbor_allgather") {
     std::vector<ElementOf<const T>> all;
@@ -331,14 +327,15 @@ class Flock {
     return operations().neighbor_allgather(const_buffer_of(x), room_in(all, const_buffer_of(x), name), name);
   }
 
-  /// Returns when everybody has called it.
+  /// Returns when every rank has called it.
   void barrier(Name name = "barrier") { barrier_nonblocking(name).wait(); }
   [[nodiscard]] Pending barrier_nonblocking(Name name = "barrier");
 
   // One-sided: see window.h.
 
-  /// A collective. The slots are of the schedule's neighbours, in all its steps. `x` must live as long as the
-  /// window, which is until Window::free() or the end of the flock; until then the name is taken.
+  /// A collective. The window has a slot for every neighbour in any step of the schedule. `x` must live as
+  /// long as the window: until Window::free() or the end of the flock. Until then no other window may have
+  /// the name.
   template <WritableRange T>
   Window create_window(T& x, Name name, const WindowOptions& options = {}) {
     return create_window(buffer_of(x), name, options);
@@ -348,7 +345,7 @@ class Flock {
   [[deprecated("call create_window")]] Window win_create(T& x, Name name, const WindowOptions& options = {}) {
     return create_window(buffer_of(x), name, options);
   }
-  /// The window of this name, from its making until it is freed.
+  /// The window of this name, until it is freed.
   Window window(Name name) const;
   bool has_window(const std::string& name) const;
   [[deprecated("call Window::free")]] static void win_free(Window&& window) {
@@ -356,7 +353,7 @@ class Flock {
   }
   [[deprecated("call Window::free")]] void win_free(Name name) const { window(name).free(); }
 
-  // Point to point. Sending never waits.
+  // Point to point. send() waits only at the send limit.
 
   template <ElementRange T>
   void send(const T& x, Rank to, Name name = "send") {
@@ -395,7 +392,7 @@ class Flock {
       return elements.data();
     };
   }
-  /// InvalidArgument where in and out differ; where a group is empty.
+  /// Throws InvalidArgument if in and out differ in type or length, or if the group is empty.
   static Pieces checked(Piece piece, Buffer out, const Name& name);
   static Pieces checked(Pieces pieces, const Name& name);
   [[noreturn]] static void refuse_alias(const Name& name);
@@ -415,17 +412,17 @@ class Flock {
   std::shared_ptr<FlockState> state_;
 };
 
-/// Joins the flock that this process was started in (by `starling run`, mpirun, torchrun or srun on one
-/// host), or makes a flock of one. With STARLING_ENTER=1, waits until the members of a job that runs let this
-/// process in by welcome(). STARLING_TIMEOUT=seconds bounds joining and every wait.
+/// Joins the flock that this process was started in (by `starling run`, mpirun, torchrun or srun), or makes a
+/// flock of one. With STARLING_ENTER=1, waits until the members of a running job admit this process by
+/// admit(). STARLING_TIMEOUT=seconds bounds joining and every wait.
 ///
-/// A process has one flock: as long as a handle of it is left, this returns the same flock, from any thread.
-/// When the last handle is dropped, the process leaves; it joins again when all ranks do.
+/// A process has one flock: while a handle of it exists, join() returns the same flock, from any thread. When
+/// the last handle is dropped, the process leaves; it can join again if all ranks do.
 Flock join();
-/// The same, with messages that get lost and other faults, to see what a program makes of them. Throws
-/// InvalidArgument where this process has joined with other faults.
+/// The same, with injected faults such as lost messages, to test a program. Throws InvalidArgument if this
+/// process has joined with other faults.
 Flock join(const Faults& faults);
-/// How many ranks a launcher has started this process among; nothing where there is no launcher.
+/// The number of ranks that the launcher has started; nothing without a launcher.
 std::optional<Rank> launched_ranks();
 
 }  // namespace starling::flock

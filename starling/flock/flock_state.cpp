@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "starling/base/error.h"
+#include "starling/base/name_hash.h"
 #include "starling/record/log.h"
 #include "starling/topology/graph.h"
 #include "starling/topology/registry.h"
@@ -13,7 +14,7 @@
 namespace starling::flock {
 namespace {
 
-std::vector<Rank> everybody(Rank size) {
+std::vector<Rank> ranks_from_0(Rank size) {
   std::vector<Rank> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -47,7 +48,7 @@ FlockState::FlockState(std::shared_ptr<Fabric> given)
     : runtime(std::make_shared<RankRuntime>(std::move(given))),
       fabric(runtime->fabric),
       mailbox(runtime->mailbox),
-      members(everybody(fabric->size())),
+      members(ranks_from_0(fabric->size())),
       rank(fabric->rank()),
       identity(0),
       newcomers(fabric->admission() == nullptr ? 0 : fabric->admission()->newcomers()),
@@ -151,12 +152,12 @@ const SchedulePtr& FlockState::schedule_in(ScheduleCursor& cursor, const View& v
   } catch (const InvalidArgument&) {
     const bool stays = connects(*original, view.members);
     log(LogLevel::normal,
-        fmt::format(
-            "rank {}: its topology ({}) cannot be made for the {} ranks that are left, {}", self(),
-            cursor.schedule->name().empty() ? "the program's own" : cursor.schedule->name(),
-            view.members.size(),
-            stays ? "and goes on without the others" : "who lost their connection: exponential from now on"));
-    found = stays ? original : over_the_living("exponential");
+        fmt::format("rank {}: the topology ({}) cannot be made for the {} ranks that are left, so {}", self(),
+                    cursor.schedule->name().empty() ? "the program's own" : cursor.schedule->name(),
+                    view.members.size(),
+                    stays ? "it continues without the failed ranks"
+                          : "they continue with exponential: without the failed ranks it is disconnected"));
+    found = stays ? original : over_the_living(kDefaultFlockTopology);
   }
   return found;
 }

@@ -13,6 +13,9 @@
 
 namespace starling::flock {
 
+/// The topology of a flock, and of its machines, until the program sets another.
+inline constexpr const char* kDefaultFlockTopology = "exponential";
+
 /// A schedule and the step that comes next.
 struct ScheduleCursor {
   /// Whether a schedule of two blocks per rank (CECA) may be taken.
@@ -46,7 +49,7 @@ class FlockState : public std::enable_shared_from_this<FlockState> {
  public:
   /// The whole flock.
   explicit FlockState(std::shared_ptr<Fabric> given);
-  /// A part of it. `identity` is the same on all its members and tells it from other flocks.
+  /// A sub-flock. `identity` is the same on all its members and differs from other flocks'.
   FlockState(const FlockState& parent, std::vector<Rank> members, std::uint64_t identity);
 
   const std::shared_ptr<RankRuntime> runtime;

@@ -11,19 +11,19 @@
 #include "starling/base/types.h"
 #include "starling/topology/exchange.h"
 
-// What a flock's functions take and return.
+// Arguments and results of a flock's functions.
 
 namespace starling::flock {
 
 /// What happens to operations when a rank dies.
 enum class OnPeerFailure {
-  raise,     // those that need it throw PeerLost, the others go on
-  reweight,  // they complete with the survivors
+  raise,     // operations that need the rank throw PeerLost; the others continue
+  reweight,  // operations complete with the survivors
 };
 
-using OnLoss [[deprecated("its name is OnPeerFailure")]] = OnPeerFailure;
+using OnLoss [[deprecated("use OnPeerFailure")]] = OnPeerFailure;
 
-/// What one rank did in one step: its weights after those of missing sources went to itself.
+/// What one rank did in one step. The weights of missing sources have been added to its self weight.
 struct StepRecord {
   Step step = 0;            // of the schedule
   std::uint32_t epoch = 0;  // of the view it was done in
@@ -31,7 +31,7 @@ struct StepRecord {
 };
 using StepObserver = std::function<void(const StepRecord&)>;
 
-/// The membership everybody agrees on. A view holds for scheduled operations from number `first_step` on
+/// The membership that all ranks agree on. A view holds for scheduled operations from number `first_step` on
 /// (counted since joining); earlier ones are finished in the view before it.
 struct View {
   std::uint32_t epoch = 0;    // members that have died so far
@@ -42,9 +42,9 @@ struct View {
 };
 
 /// The weights of one neighbour average that does not follow the schedule: out = self_weight * x + the sum
-/// over sources of weight * (their scale for this rank) * (their x). A side that is not given is inferred
-/// from the other ranks' other sides, by a collective that every rank must take part in: then every rank
-/// leaves out the same side.
+/// over sources of weight * (their scale for this rank) * (their x). Sources or
+/// destinations that are left out are inferred from the other ranks' calls by a collective, in which every
+/// rank must take part and leave out the same.
 struct Weighted {
   double self_weight = 1;
   std::optional<std::map<Rank, double>> sources = {};       // inferred: 1 each
@@ -52,13 +52,13 @@ struct Weighted {
   Group group = {};                                         // whose mean x becomes first
 };
 
-/// The call of the user's in which operations under some internal names happen, as messages show it:
-/// "Trainer::step(), step 41, bucket 0".
+/// The user's call that runs operations under internal names, as errors show it: "Trainer::step(), step 41,
+/// bucket 0".
 struct UserCall {
   std::string call;
-  std::string part;            // empty where it has none
-  std::atomic<Step> step{-1};  // -1: it counts none
-  bool same_step = false;      // what its collectives sum belongs to one step on all ranks
+  std::string part;            // empty: none
+  std::atomic<Step> step{-1};  // -1: it counts no steps
+  bool same_step = false;      // its collectives combine values of the same step on all ranks
 };
 
 }  // namespace starling::flock

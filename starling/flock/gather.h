@@ -20,7 +20,8 @@ class GatherAll final : public Collective {
   std::vector<Arrival> arrivals_;
 };
 
-/// The elements of this step's sources one after another, in the order of the schedule, without one's own.
+/// The elements of this step's sources one after another, in the order of the schedule, without the caller's
+/// own.
 class GatherNeighbors final : public Operation {
  public:
   GatherNeighbors(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, ConstBuffer in, Room room)

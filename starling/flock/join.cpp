@@ -1,10 +1,7 @@
-#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <mutex>
 #include <optional>
-#include <string_view>
 
 #include "starling/base/environment.h"
 #include "starling/base/forks.h"
@@ -22,22 +19,6 @@
 
 namespace starling::flock {
 namespace {
-
-std::chrono::nanoseconds read_seconds(std::string_view text) {
-  double seconds = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || !(seconds > 0 && seconds < 1e9))
-    throw InvalidArgument(fmt::format("STARLING_TIMEOUT={} is not a number of seconds", text));
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
-}
-
-std::uint64_t read_bytes(std::string_view text) {
-  std::uint64_t bytes = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || bytes == 0)
-    throw InvalidArgument(fmt::format("STARLING_SEND_LIMIT={} is not a number of bytes above 0", text));
-  return bytes;
-}
 
 /// The flock of this process. Threads that join at the same time wait for the first.
 struct Joined {
@@ -57,12 +38,12 @@ bool has_faults(const Faults& faults) {
   return faults.drop > 0 || faults.lose > 0 || faults.delay > 0 || !faults.kills.empty();
 }
 
-std::shared_ptr<Fabric> join_fabric(const LaunchInfo& place, std::optional<std::chrono::nanoseconds> timeout,
+std::shared_ptr<Fabric> join_fabric(const LaunchInfo& info, std::optional<std::chrono::nanoseconds> timeout,
                                     int times) {
-  const FabricChoice choice = choose_fabric(place);
+  const FabricChoice choice = choose_fabric(info);
   log(LogLevel::info,
-      fmt::format("rank {} of {} joins over {}, as {} says", place.rank, place.size, text(choice),
-                  environment::kFabric.text().empty() ? place.launcher : "STARLING_FABRIC"));
+      fmt::format("rank {} of {} joins over {}, as {} says", info.rank, info.size, text(choice),
+                  environment::kFabric.text().empty() ? info.launcher : "STARLING_FABRIC"));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
   if (choice.name == "local") {
@@ -72,15 +53,15 @@ std::shared_ptr<Fabric> join_fabric(const LaunchInfo& place, std::optional<std::
       return exits->has(rank);
     };
     // A process that left and joins again does not meet one that still joins for the first time.
-    const std::string job = times == 0 ? place.job : fmt::format("{}#{}", place.job, times);
-    return join_local(job, place.rank, place.size, options);
+    const std::string job = times == 0 ? info.job : fmt::format("{}#{}", info.job, times);
+    return join_local(job, info.rank, info.size, options);
   }
-  if (!environment::kStore.text().empty()) network::check_token(place.job);
+  if (!environment::kStore.text().empty()) network::check_token(info.job);
   auto fabric = load_fabric(choice.name)
-                    .join({place.rank, place.size, place.job, environment::kStore.text(),
+                    .join({info.rank, info.size, info.job, environment::kStore.text(),
                            environment::kInterface.text(), limit});
   if (!choice.hybrid) return fabric;
-  return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(fabric), place.job, limit);
+  return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(fabric), info.job, limit);
 }
 
 bool comes_later() {
@@ -92,31 +73,30 @@ bool comes_later() {
 
 // A newcomer has no rank before the members admit it.
 std::shared_ptr<Fabric> enter_fabric(std::optional<std::chrono::nanoseconds> timeout) {
-  LaunchInfo place{"STARLING_ENTER", 0, 1, environment::kJob.text(), true, "c10d"};
-  if (place.job.empty())
+  LaunchInfo info{"STARLING_ENTER", 0, 1, environment::kJob.text(), true, "c10d"};
+  if (info.job.empty())
     throw InvalidArgument("STARLING_ENTER is set, but not STARLING_JOB, the word of the job to enter");
   const FabricChoice choice =
-      environment::kFabric.text().empty() ? FabricChoice{"c10d"} : choose_fabric(place);
+      environment::kFabric.text().empty() ? FabricChoice{"c10d"} : choose_fabric(info);
   if (choice.name == "local" || load_fabric(choice.name).enter == nullptr)
     throw InvalidArgument(fmt::format(
-        "STARLING_ENTER: jobs over {} have no door for newcomers; those over c10d and hybrid(c10d) do",
-        text(choice)));
-  log(LogLevel::info, fmt::format("waits to be let into a job over {}", text(choice)));
+        "STARLING_ENTER: the fabric {} does not admit newcomers; c10d and hybrid(c10d) do", text(choice)));
+  log(LogLevel::info, fmt::format("waiting for a running job over {} to admit this process", text(choice)));
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
-  if (!environment::kStore.text().empty()) network::check_token(place.job);
-  const FabricRequest request{0,    1, place.job, environment::kStore.text(), environment::kInterface.text(),
+  if (!environment::kStore.text().empty()) network::check_token(info.job);
+  const FabricRequest request{0,    1, info.job, environment::kStore.text(), environment::kInterface.text(),
                               limit};
   return load_fabric(choice.name)
-      .enter(request, choice.hybrid ? wrap_in_hybrid(place.job, limit) : WrapFabric());
+      .enter(request, choice.hybrid ? wrap_in_hybrid(info.job, limit) : WrapFabric());
 }
 
 }  // namespace
 
 std::optional<Rank> launched_ranks() {
-  const auto place = find_launch_info();
-  if (!place) return std::nullopt;
-  return place->size;
+  const auto info = find_launch_info();
+  if (!info) return std::nullopt;
+  return info->size;
 }
 
 Flock join() {
@@ -132,19 +112,17 @@ Flock join(const Faults& faults) {
     return Flock(std::move(state));
   }
   read_log_level();
-  std::optional<std::chrono::nanoseconds> timeout;
-  if (environment::kTimeout.is_set()) timeout = read_seconds(environment::kTimeout.text());
+  const std::optional<std::chrono::nanoseconds> timeout = environment::kTimeout.seconds();
   const bool later = comes_later();
-  const auto place = later ? std::nullopt : find_launch_info();
-  if (!place && !later) log(LogLevel::info, "no launcher has started this process: a flock of one");
+  const auto info = later ? std::nullopt : find_launch_info();
+  if (!info && !later) log(LogLevel::info, "no launcher has started this process: a flock of one");
   tell_launcher(LauncherNotice::joins);
-  const auto fabric = later   ? enter_fabric(timeout)
-                      : place ? join_fabric(*place, timeout, known.times)
-                              : local_threads(1).front();
+  const auto fabric = later  ? enter_fabric(timeout)
+                      : info ? join_fabric(*info, timeout, known.times)
+                             : local_threads(1).front();
   Flock flock(has_faults(faults) ? make_faulty(fabric, faults) : fabric);
   if (timeout) flock.set_timeout(*timeout);
-  if (const std::string text = environment::kSendLimit.text(); !text.empty())
-    flock.set_send_limit(read_bytes(text));
+  if (const auto bytes = environment::kSendLimit.bytes()) flock.set_send_limit(*bytes);
   tell_launcher(LauncherNotice::joined);
   known.state = flock.state_;
   known.faults = faults;

@@ -1,9 +1,7 @@
 #include "starling/flock/launch_info.h"
 
-#include <charconv>
-#include <cstdlib>
 #include <fmt/format.h>
-#include <string_view>
+#include <limits>
 
 #include "starling/base/environment.h"
 #include "starling/base/error.h"
@@ -12,68 +10,66 @@
 namespace starling::flock {
 namespace {
 
-// The variables by which a launcher tells a process who it is; the first set that is there counts.
+// The variables by which launchers give a process its rank; the first launcher whose variables are set
+// counts.
 struct LauncherVariables {
   const char* launcher;
-  const char* rank;
-  const char* size;
-  const char* job;      // null: nothing tells jobs apart; then `here` must be there, too
-  const char* part;     // tells a job's flocks apart, where there may be several
-  const char* here;     // ranks on this host
-  const char* hosts;    // where there is no such variable
-  const char* network;  // the fabric between hosts
+  const EnvironmentVariable* rank;
+  const EnvironmentVariable* size;
+  const EnvironmentVariable* job;    // null: no name for the job; then `here` must be set, too
+  const EnvironmentVariable* part;   // distinguishes the flocks of a job, if it may have several
+  const EnvironmentVariable* here;   // ranks on this host
+  const EnvironmentVariable* hosts;  // where there is no such variable
+  const char* network;               // the fabric between hosts
 };
 
 constexpr LauncherVariables kLaunchers[] = {
-    {"starling run", environment::kRank.name, environment::kSize.name, environment::kJob.name, nullptr,
-     nullptr, nullptr, "c10d"},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", nullptr,
-     "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, "mpi"},
+    {"starling run", &environment::kRank, &environment::kSize, &environment::kJob, nullptr, nullptr, nullptr,
+     "c10d"},
+    {"mpirun", &environment::kOpenMpiRank, &environment::kOpenMpiSize, &environment::kPmixNamespace, nullptr,
+     &environment::kOpenMpiLocalSize, nullptr, "mpi"},
     // MPICH's, and its relatives'.
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", nullptr, nullptr, "MPI_LOCALNRANKS", nullptr, "mpi"},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", nullptr, "SLURM_NNODES", "mpi"},
-    {"torchrun", "RANK", "WORLD_SIZE", "MASTER_PORT", nullptr, "LOCAL_WORLD_SIZE", nullptr, "c10d"},
+    {"mpiexec", &environment::kPmiRank, &environment::kPmiSize, nullptr, nullptr,
+     &environment::kMpichLocalSize, nullptr, "mpi"},
+    {"srun", &environment::kSlurmRank, &environment::kSlurmSize, &environment::kSlurmJob,
+     &environment::kSlurmStep, nullptr, &environment::kSlurmHosts, "mpi"},
+    {"torchrun", &environment::kTorchRank, &environment::kTorchSize, &environment::kMasterPort, nullptr,
+     &environment::kTorchLocalSize, nullptr, "c10d"},
 };
 
-Rank read_rank(const char* variable, std::string_view text) {
-  Rank value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-    throw InvalidArgument(fmt::format("{}={} is not a whole number", variable, text));
-  return value;
+// Nothing if there is no such variable or it is not set.
+std::optional<Rank> read_rank(const EnvironmentVariable* variable) {
+  if (variable == nullptr) return std::nullopt;
+  return variable->number(0, std::numeric_limits<Rank>::max());
 }
 
 bool on_several_hosts(const LauncherVariables& variables, Rank size) {
-  if (variables.here != nullptr)
-    if (const char* here = std::getenv(variables.here)) return read_rank(variables.here, here) < size;
-  if (variables.hosts != nullptr)
-    if (const char* hosts = std::getenv(variables.hosts)) return read_rank(variables.hosts, hosts) > 1;
-  return false;
+  if (const auto here = read_rank(variables.here)) return *here < size;
+  return read_rank(variables.hosts).value_or(1) > 1;
 }
 
 }  // namespace
 
 std::optional<LaunchInfo> find_launch_info() {
   for (const LauncherVariables& variables : kLaunchers) {
-    const char* rank = std::getenv(variables.rank);
-    const char* size = std::getenv(variables.size);
-    if (rank == nullptr || size == nullptr) continue;
+    const auto rank = read_rank(variables.rank);
+    const auto size = read_rank(variables.size);
+    if (!rank || !size) continue;
     const bool nameless = variables.job == nullptr;
-    if (nameless && std::getenv(variables.here) == nullptr) continue;
-    const char* job = std::getenv(nameless ? environment::kJob.name : variables.job);
-    if (nameless && job == nullptr) job = "";
-    if (job == nullptr)
-      throw InvalidArgument(fmt::format("{} set {} but not {}, which tells jobs apart", variables.launcher,
-                                        variables.rank, variables.job));
-    const char* part = variables.part == nullptr ? nullptr : std::getenv(variables.part);
-    LaunchInfo place{variables.launcher,
-                     read_rank(variables.rank, rank),
-                     read_rank(variables.size, size),
-                     part == nullptr ? std::string(job) : fmt::format("{}.{}", job, part),
-                     false,
-                     variables.network};
-    place.several_hosts = on_several_hosts(variables, place.size);
-    return place;
+    if (nameless && !variables.here->is_set()) continue;
+    if (!nameless && !variables.job->is_set())
+      throw InvalidArgument(fmt::format("{} set {} but not {}, which identifies the job", variables.launcher,
+                                        variables.rank->name, variables.job->name));
+    const std::string job = nameless ? environment::kJob.text() : variables.job->text();
+    const bool has_part = variables.part != nullptr && variables.part->is_set();
+    LaunchInfo info{variables.launcher,
+                    *rank,
+                    *size,
+                    has_part ? fmt::format("{}.{}", job, variables.part->text()) : job,
+                    false,
+                    variables.network};
+    info.several_hosts = on_several_hosts(variables, info.size);
+    return info;
   }
   return std::nullopt;
 }
@@ -84,13 +80,13 @@ std::string text(const FabricChoice& choice) {
 
 namespace {
 
-FabricChoice fitting(const LaunchInfo& place) {
-  if (place.job.empty()) return {place.network};
-  return place.several_hosts ? FabricChoice{place.network, true} : FabricChoice{"local"};
+FabricChoice fitting(const LaunchInfo& info) {
+  if (info.job.empty()) return {info.network};
+  return info.several_hosts ? FabricChoice{info.network, true} : FabricChoice{"local"};
 }
 
-FabricChoice asked_for(const LaunchInfo& place, const std::string& asked) {
-  if (asked == "hybrid") return {place.network, true};
+FabricChoice asked_for(const LaunchInfo& info, const std::string& asked) {
+  if (asked == "hybrid") return {info.network, true};
   std::vector<std::string> words = {"hybrid"};
   for (const FabricKind& kind : fabric_kinds()) {
     if (kind.name == "hybrid") continue;
@@ -101,20 +97,21 @@ FabricChoice asked_for(const LaunchInfo& place, const std::string& asked) {
       if (words.back() == asked) return choice;
     }
   }
-  throw InvalidArgument(fmt::format("STARLING_FABRIC={} is none of: {}", asked, join_words(words)));
+  throw InvalidArgument(
+      fmt::format("STARLING_FABRIC: unknown fabric '{}'; valid are {}", asked, join_words(words)));
 }
 
 }  // namespace
 
-FabricChoice choose_fabric(const LaunchInfo& place) {
+FabricChoice choose_fabric(const LaunchInfo& info) {
   const std::string asked = environment::kFabric.text();
-  if (asked.empty()) return fitting(place);
-  FabricChoice choice = asked_for(place, asked);
-  if (place.job.empty() && (choice.hybrid || choice.name == "local"))
+  if (asked.empty()) return fitting(info);
+  FabricChoice choice = asked_for(info, asked);
+  if (info.job.empty() && (choice.hybrid || choice.name == "local"))
     throw InvalidArgument(fmt::format(
         "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "
         "them the same STARLING_JOB, a word that no other job has",
-        place.launcher, asked));
+        info.launcher, asked));
   return choice;
 }
 

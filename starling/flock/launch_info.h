@@ -7,12 +7,12 @@
 
 namespace starling::flock {
 
-/// What the launcher that started this process tells it.
+/// The rank, size and job that the launcher gave this process.
 struct LaunchInfo {
   std::string launcher;
   Rank rank = 0;
   Rank size = 1;
-  std::string job;  // tells jobs apart; empty where the launcher has no name for it
+  std::string job;  // identifies the job; empty if the launcher has no name for it
   bool several_hosts = false;
   std::string network;  // the fabric for several hosts
 };
@@ -28,7 +28,7 @@ struct FabricChoice {
 };
 
 /// The fabric that STARLING_FABRIC names, or the one that fits the launcher.
-FabricChoice choose_fabric(const LaunchInfo& place);
+FabricChoice choose_fabric(const LaunchInfo& info);
 std::string text(const FabricChoice& choice);
 
 }  // namespace starling::flock

@@ -37,7 +37,7 @@ LongAverage::Part LongAverage::part(std::size_t index) const {
 }
 
 void LongAverage::start() {
-  // One number for all parts, which are told apart by name.
+  // One number for all parts, which differ by name.
   for (const Source& source : plan_.exchange.sources)
     numbers_from_.push_back(flock_->mailbox.next_from(topic_, source.rank));
   for (const Destination& destination : plan_.exchange.destinations) {

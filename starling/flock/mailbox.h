@@ -63,8 +63,8 @@ struct Topic {
 };
 
 /// Matching without a coordinator, above all fabrics: sequence numbers per name and pair, the queue of
-/// messages that came before they were expected, and the complaints that carry a receiver's mismatch back to
-/// the sender. Thread-safe.
+/// messages that arrived before they were expected, and the complaints that carry a receiver's mismatch back
+/// to the sender. Thread-safe.
 class Mailbox {
  public:
   explicit Mailbox(std::shared_ptr<Fabric> fabric) : fabric_(std::move(fabric)) {}
@@ -145,7 +145,7 @@ class Mailbox {
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Topic>> topics_;
   std::map<std::string, std::shared_ptr<const UserCall>, std::less<>> calls_;  // by the names' beginning
-  std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // came before they were expected
+  std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // arrived before they were expected
   std::vector<Complaint> complaints_;
   std::atomic<bool> complained_{false};
   std::map<std::tuple<Rank, std::uint64_t, std::uint64_t>, MessageKind> unwanted_;  // source, name, number

@@ -68,14 +68,14 @@ void Membership::learn() {
     ++next.epoch;
     next.first_step = -1;
     std::erase(next.members, death.rank);
-    // Two parts of the job have lost each other, and the other part was faster.
+    // The job was split in two, and the other part decided first.
     const bool other_side = fabric_.alive(death.rank) && !fabric_.alive(death.by);
     if (death.rank == fabric_.rank() || other_side)
-      throw Excluded(
-          fmt::format("rank {} is not a member any more: rank {} has decided on view {} without rank "
-                      "{}, of ranks {}",
-                      fabric_.rank(), death.by, next.epoch, death.rank, rank_list(next.members)));
-    log(LogLevel::debug, fmt::format("rank {} knows of view {}: rank {} is gone, {} ranks are left",
+      throw Excluded(fmt::format(
+          "rank {} is no longer a member: rank {} decided on view {} without rank {}, with the members "
+          "{}",
+          fabric_.rank(), death.by, next.epoch, death.rank, rank_list(next.members)));
+    log(LogLevel::debug, fmt::format("rank {} learned of view {}: rank {} failed, {} ranks are left",
                                      fabric_.rank(), next.epoch, death.rank, next.members.size()));
     fabric_.exclude(death.rank);
     ++deaths_;
@@ -83,7 +83,7 @@ void Membership::learn() {
   }
 }
 
-// A rank that is stopped says nothing: others cannot know whether it is ahead of them.
+// A stopped rank announces nothing: the others cannot know whether it is ahead of them.
 Step Membership::started_by(Rank member) const {
   const auto since = std::chrono::steady_clock::now();
   for (bool warned = false;;) {
@@ -91,7 +91,7 @@ Step Membership::started_by(Rank member) const {
     const auto waited = std::chrono::steady_clock::now() - since;
     const double seconds = std::chrono::duration<double>(waited).count();
     const std::string text =
-        fmt::format("for rank {} to say which step it has started, after a death", member);
+        fmt::format("after a failure for rank {} to announce the step it has started", member);
     if (const std::string why = fabric_.exclusion_reason(); !why.empty()) throw Excluded(why);
     if (timeout_ != nullptr && waited > timeout_->load())
       throw TimedOut(

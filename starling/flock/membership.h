@@ -20,7 +20,7 @@ namespace starling::flock {
 /// Thread-safe.
 class Membership {
  public:
-  /// Of these ranks; `flock` tells their announcements from those of other flocks.
+  /// The membership of these ranks; `flock` separates their announcements from those of other flocks.
   Membership(Fabric& fabric, std::vector<Rank> members, std::uint64_t flock = 0);
   /// Of all ranks.
   explicit Membership(Fabric& fabric);

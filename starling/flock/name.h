@@ -3,7 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "starling/fabric/message.h"
+#include "starling/base/floors.h"
+#include "starling/base/name_hash.h"
 
 namespace starling::flock {
 

@@ -6,11 +6,11 @@
 
 namespace starling::flock {
 
-/// A sum or average by the fabric's engine. The ranks first tell each other what they want; then rank 0
+/// A sum or average by the fabric's engine. The ranks first exchange what they want; then rank 0
 /// numbers the operation, since an engine needs all ranks to do the same in the same order.
 class NativeReduce final : public Collective {
  public:
-  /// Whether the engine can, and all ranks take part who would be asked to. Short blocks are no faster so.
+  /// Whether the engine supports it and all ranks that it involves are alive. Short blocks are no faster so.
   static bool serves(const FlockState& flock, const Pieces& pieces, Reduction reduction);
 
   NativeReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction);

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "starling/fabric/faulty/faulty.h"
+#include "starling/flock/neighbor_exchanger.h"
+#include "starling/flock/pending.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 #include "starling/kernel/reduce.h"
@@ -39,8 +41,8 @@ NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {
   plan_.exchange.self_weight = weights.self_weight;
-  for (const auto& [rank, weight] : *weights.sources) plan_.exchange.hear(rank, weight);
-  for (const auto& [rank, scale] : *weights.destinations) plan_.exchange.tell(rank, scale);
+  for (const auto& [rank, weight] : *weights.sources) plan_.exchange.add_source(rank, weight);
+  for (const auto& [rank, scale] : *weights.destinations) plan_.exchange.add_destination(rank, scale);
   plan_.exchange.group = weights.group;
   note_scales();
   if (symmetric) {
@@ -113,14 +115,14 @@ void NeighborAverage::start_group() {
     if (group[i] == flock_->self()) {
       own_place_ = static_cast<std::size_t>(i);
     } else {
-      members_.hear(group[i], 1.0 / static_cast<double>(group.size()));
+      members_.add_source(group[i], 1.0 / static_cast<double>(group.size()));
     }
   }
   if (!mine_) mine_ = packed();
   for (const Source& other : members_.sources) {
     send(mine_, topic, other.rank, flock_->mailbox.next_to(topic, other.rank));
     expect(topic, other.rank, flock_->mailbox.next_from(topic, other.rank));
-    members_.tell(other.rank);
+    members_.add_destination(other.rank);
   }
   members_.self_weight = 1.0 / static_cast<double>(group.size());
   if (receipts_) group_receipts_ = number_receipts("/group/receipt", members_);
@@ -206,7 +208,7 @@ void NeighborAverage::start_mix() {
     if (scales_.empty()) {
       send(mine_, topic_, to, number);
     } else {
-      send(scaled(scales_[i]), topic_, to, number);  // everybody gets a message of its own
+      send(scaled(scales_[i]), topic_, to, number);  // every destination gets its own message
     }
   }
   for (std::size_t i = 0; i < sources.size(); ++i)
@@ -341,6 +343,86 @@ void NeighborAverage::proceed() {
     finish_group();
   else
     conclude(plan_.exchange);
+}
+
+// The exchanges that methods start: see neighbor_exchanger.h.
+
+PendingExchange& PendingExchange::operator=(PendingExchange&& other) noexcept {
+  std::swap(operation_, other.operation_);
+  return *this;
+}
+
+PendingExchange::~PendingExchange() {
+  if (!operation_) return;
+  // The pieces are only read to be sent, which has happened: no wait is needed except in a group.
+  try {
+    operation_->give_back();
+  } catch (...) {
+    // Only a forked child, which has nothing to wait for, gets here.
+  }
+}
+
+bool PendingExchange::ready() {
+  return !operation_ || operation_->look();
+}
+
+void PendingExchange::wait() {
+  if (!operation_) return;
+  operation_->wait_until(Deadline::max());
+  operation_->raise();
+}
+
+std::span<const Term> PendingExchange::terms(std::size_t piece) const {
+  return operation_->terms(piece);
+}
+
+std::uint32_t PendingExchange::epoch() const {
+  return operation_->epoch();
+}
+
+struct NeighborExchanger::State {
+  std::shared_ptr<FlockState> flock;
+  Topic& topic;
+  ScheduleCursor cursor;
+};
+
+NeighborExchanger::NeighborExchanger(const std::shared_ptr<FlockState>& flock, const SchedulePtr& schedule,
+                                     const Name& name)
+    : state_(std::make_shared<State>(State{flock, flock->topic(name), {}})) {
+  flock->set_cursor(state_->cursor, schedule, ScheduleCursor::Blocks::any);
+}
+
+PendingExchange NeighborExchanger::start(Pieces pieces, Outgoing memory) {
+  FlockState& flock = *state_->flock;
+  flock.runtime->enter();
+  StepPlan plan;
+  flock.plan_next_step(state_->cursor, plan);
+  const bool lanes = mixing() == Mixing::two_block;
+  auto operation = std::make_shared<NeighborAverage>(state_->flock, state_->topic, std::move(plan),
+                                                     std::move(pieces), std::move(memory), lanes);
+  operation->start();
+  if (operation->has_phases() && !operation->ended()) flock.runtime->add_in_flight(operation);
+  return PendingExchange(operation);
+}
+
+Exchange NeighborExchanger::next() const {
+  return state_->flock->peek(state_->cursor);
+}
+
+Step NeighborExchanger::step() const {
+  return state_->flock->step_of(state_->cursor);
+}
+
+void NeighborExchanger::set_step(Step step) {
+  state_->flock->set_step(state_->cursor, step);
+}
+
+Mixing NeighborExchanger::mixing() const {
+  return schedule()->mixing();
+}
+
+SchedulePtr NeighborExchanger::schedule() const {
+  return state_->flock->schedule_of(state_->cursor);
 }
 
 }  // namespace starling::flock

@@ -12,7 +12,7 @@ class NeighborAverage final : public Operation {
   /// `mine` is what to post if the pieces lie in outgoing memory already.
   NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, Pieces pieces,
                   Outgoing mine);
-  /// With weights of one's own, both sides given.
+  /// With the caller's own weights, for sources and destinations.
   NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, const Weighted& weights, bool symmetric,
                   Pieces pieces, Outgoing mine);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kWarnAfter{5};
-constexpr std::chrono::seconds kSuspectAfter{1};  // then others are told what this rank waits for
+constexpr std::chrono::seconds kSuspectAfter{1};  // then this rank publishes what it waits for
 constexpr std::chrono::milliseconds kLookEvery{1};
 constexpr std::chrono::milliseconds kAbsent{500};
 
@@ -247,7 +247,7 @@ void Operation::look_around(Wait wait) {
 bool Operation::wait_until(Deadline deadline, bool comes_back) {
   if (advance()) return true;
   flock_->runtime->note_thread();
-  WaitNote note(*flock_);  // takes back what others were told, whatever happens
+  WaitNote note(*flock_);  // withdraws the published wait on every exit
   // Known-dead peers never wake the sleeper.
   if (flock_->reweighting() && flock_->membership.newest()->epoch > 0) look_around(Wait::limited);
   for (;;) {
@@ -335,7 +335,7 @@ bool Pending::wait_part(std::chrono::nanoseconds duration, bool comes_back) {
 }
 
 void Pending::pause() {
-  if (operation_) operation_->wait_until(Clock::now());  // which takes back what others were told
+  if (operation_) operation_->wait_until(Clock::now());  // which withdraws the published wait
 }
 
 void Pending::forget() {

@@ -44,10 +44,10 @@ class RankRuntime {
   /// Operations are started or waited for by this thread.
   void note_thread();
 
-  /// Operations of several phases go on while this rank waits for another one.
+  /// Operations of several phases progress while this rank waits for another one.
   void add_in_flight(const std::shared_ptr<Operation>& operation);
   void advance_in_flight(const Operation* except);
-  /// They also hear of deaths.
+  /// They are also notified of deaths.
   void look_in_flight(const Operation* except);
 
  private:

@@ -165,7 +165,7 @@ void ReduceAll::deliver() {
     for (std::size_t at = 0; at < members().size(); ++at)
       copy_out(slice(at), at == place() ? reduced_.bytes().data() : arrivals_[next++].bytes().data());
   } else {
-    // Everybody's whole blocks, little by little: the result may overwrite this rank's own.
+    // All ranks' whole blocks, in parts: the result may overwrite this rank's own.
     std::vector<std::byte> own(std::min(count_ * element, kReduceChunk));
     std::vector<std::byte> result(own.size());
     const std::size_t chunk = kReduceChunk / element;

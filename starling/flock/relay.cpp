@@ -85,24 +85,24 @@ void Relay::set_reference(ConstBuffer block) {
 }
 
 Relay::Memory Relay::memory() {
-  if (!state_->coming.empty()) {
+  if (!state_->in_flight.empty()) {
     auto arriving = std::make_shared<RelaySum>(state_);
     arriving->start();
     arriving->wait_until(Deadline::max());
     arriving->raise();
   }
   Memory memory{{}, state_->reference, state_->filled};
-  for (const auto& [from, heard] : state_->heard)
+  for (const auto& [from, received] : state_->received)
     memory.messages.push_back(
-        {from.first, from.second, heard.blocks, {heard.bytes().begin(), heard.bytes().end()}});
+        {from.first, from.second, received.blocks, {received.bytes().begin(), received.bytes().end()}});
   return memory;
 }
 
 void Relay::remember(Memory memory) {
-  state_->heard.clear();
-  state_->coming.clear();
+  state_->received.clear();
+  state_->in_flight.clear();
   for (Memory::Message& message : memory.messages)
-    state_->heard[{message.tree, message.neighbor}] = {{}, std::move(message.sum), message.blocks};
+    state_->received[{message.tree, message.neighbor}] = {{}, std::move(message.sum), message.blocks};
   state_->reference = std::move(memory.reference);
   state_->filled = memory.filled;
 }
@@ -117,8 +117,8 @@ Piece Relay::piece_between(ConstBuffer in, Buffer out) const {
 Pending Relay::start(const Piece& block) {
   State& state = *state_;
   if (!is_floating(block.in.dtype))
-    throw InvalidArgument(fmt::format("{}: an average of {} is not one; use a floating type",
-                                      state.topic->text, name(block.in.dtype)));
+    throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", state.topic->text,
+                                      name(block.in.dtype)));
   if (const auto current = state.current.lock(); current && !current->ended())
     throw InvalidArgument(fmt::format("{}: the relay's last step has not ended yet", state.topic->text));
   state.flock->runtime->enter();

@@ -12,44 +12,44 @@
 
 namespace starling::flock {
 
-/// What stands in for blocks that have not arrived yet, or were dropped, in the average of a relay.
+/// What replaces blocks that have not arrived yet, or were dropped, in the average of a relay.
 enum class Missing {
-  counts,     // nothing: divide by what is there
-  reference,  // set_reference()'s block, or this rank's first; not where messages may be dropped
+  counts,     // nothing: divides by the number of blocks that arrived
+  reference,  // set_reference()'s block, or this rank's first; not if messages may be dropped
   own,        // this rank's own block of this step
-  zero,       // zeros: the sum of what is there, divided by the number of ranks
+  zero,       // zeros: the sum of the blocks that arrived, divided by the number of ranks
 };
 
 struct RelayOptions {
   Missing missing = Missing::counts;
-  /// A message that has not come by then is dropped; it counts as zero, with count 0. A message that a later
-  /// one has overtaken is dropped anyway.
+  /// A message that has not arrived by then is dropped and contributes no block. A message that a later one
+  /// has overtaken is dropped anyway.
   std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
-  /// How a schedule of several trees divides the block: every second element to each of two (a layer's
-  /// elements then travel over both), or halves in one piece. Every rank must choose the same.
+  /// How a schedule of several trees divides the block: elements in turn (a layer's elements then go over all
+  /// trees), or contiguous parts. Every rank must choose the same.
   bool contiguous = false;
-  /// What was sent in a step is used in the next, and so travels during the computation between them; rank
-  /// j's block is then seen as it was `hops` steps ago.
+  /// Messages of a step are used in the next one, so that they overlap with the computation between them;
+  /// rank j's block is then `hops` steps old.
   bool overlap = false;
 };
 
-/// Throws InvalidArgument, saying why, for a schedule that is not a tree, or a few in turn.
+/// Throws InvalidArgument if the schedule is not a tree, or a few trees in turn.
 void check_relay_trees(const Schedule& schedule);
 
-/// RelaySum: every step each rank tells its neighbours on a tree the mean of its own block and of what its
-/// other neighbours told it a step before, so that everybody sees the mean of all blocks, of rank j as it was
-/// max(0, hops - 1) steps ago. A handle; copies share everything. One call at a time.
+/// RelaySum: in every step each rank sends each neighbour on a tree the mean of its own block and of its
+/// other neighbours' last messages. So every rank gets the mean of all blocks, rank j's being max(0, hops -
+/// 1) steps old. A handle; copies share everything. One call at a time.
 ///
 /// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block: the even
 /// and the odd elements, unless RelayOptions asks for contiguous parts.
 ///
 ///     auto relay = flock.relay("chain");
-///     relay.average(x);   // x <- the average of everybody's latest known block
+///     relay.average(x);   // x <- the average of all ranks' latest known blocks
 class Relay {
  public:
   struct State;
 
-  /// What a relay remembers between two steps, to be saved: the messages that the next step passes on.
+  /// The state of a relay between two steps, for checkpoints: the messages that the next step passes on.
   struct Memory {
     struct Message {
       std::size_t tree = 0;
@@ -59,9 +59,9 @@ class Relay {
     };
     std::vector<Message> messages;
     std::vector<std::byte> reference;
-    bool filled = false;  // all ranks have been heard once: the reference is not needed any more
+    bool filled = false;  // every rank has contributed once: the reference is no longer needed
   };
-  /// With overlap it waits for messages under way: every rank calls it between the same steps.
+  /// With overlap, waits for messages under way; every rank must call it between the same steps.
   Memory memory();
   void remember(Memory memory);
 
@@ -73,14 +73,14 @@ class Relay {
     start({buffer, buffer, 0}).wait();
     return std::forward<T>(x);
   }
-  /// The input must stay as it is until the next call.
+  /// The input must not change until the next call.
   template <ElementRange In, WritableRange Out>
   [[nodiscard]] Pending average_nonblocking(const In& in, Out&& out) {
     return start(piece_between(const_buffer_of(in), buffer_of(out)));
   }
-  /// The block that Missing::reference uses until all ranks have been heard once, or a rank dies; copied.
+  /// The block that Missing::reference uses until every rank has contributed once, or a rank dies; copied.
   void set_reference(ConstBuffer block);
-  /// How many blocks were in the last result.
+  /// The number of blocks in the last result.
   std::int64_t contributors() const;
 
   Pending start(const Piece& block);

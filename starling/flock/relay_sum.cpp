@@ -14,10 +14,10 @@ namespace {
 constexpr std::size_t kRelayChunk = 64 << 10;  // bytes
 // A message of this length has left all caches when it is read.
 constexpr std::size_t kPastTheCache = std::size_t{4} << 20;
-// Sorting takes little at a time: the next lines are then on their way while these are being summed.
+// A deinterleaved part is short: the next cache lines are then on their way while these are being summed.
 constexpr std::size_t kSorted = 2 << 10;
 
-// A message tells how many blocks are in it, and which trees and lanes its sender uses.
+// A header's detail holds the number of blocks in the mean and the sender's layout().
 constexpr std::uint64_t kCounts = std::uint64_t{1} << 32;
 
 std::uint64_t contributors_in(const Arrival& arrival) {
@@ -49,7 +49,7 @@ class Sorted {
   std::vector<std::byte*> parts_;
 };
 
-// How many of `count` elements dealt to `trees` one gets.
+// How many of `count` interleaved elements belong to `tree`.
 std::size_t share(std::size_t count, std::size_t tree, std::size_t trees) {
   return (count + trees - 1 - tree) / trees;
 }
@@ -63,18 +63,18 @@ RelaySum::RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Pie
       block_(block) {
   const auto trees = static_cast<std::size_t>(plan_.over->period());
   for (std::size_t tree = 0; tree < trees; ++tree) {
-    lanes_.push_back(lane_of(tree, trees));
+    tree_parts_.push_back(part_of_tree(tree, trees));
     const Exchange exchange = plan_.over->exchange(static_cast<Step>(tree), flock_->self());
-    for (const Source& source : exchange.sources) lanes_.back().neighbors.push_back(source.rank);
+    for (const Source& source : exchange.sources) tree_parts_.back().neighbors.push_back(source.rank);
   }
 }
 
 RelaySum::RelaySum(std::shared_ptr<Relay::State> state)
     : Operation(MessageKind::relay, state->flock, *state->topic),
       state_(std::move(state)),
-      only_takes_in_(true) {}
+      only_receives_(true) {}
 
-RelaySum::Lane RelaySum::lane_of(std::size_t tree, std::size_t trees) const {
+RelaySum::TreePart RelaySum::part_of_tree(std::size_t tree, std::size_t trees) const {
   const std::size_t count = block_.in.count;
   if (!state_->options.contiguous) return {0, share(count, tree, trees), {}};
   const std::size_t first = count * tree / trees;
@@ -85,50 +85,51 @@ std::uint64_t RelaySum::layout() const {
   return (plan_.schedule + (state_->options.contiguous ? 1 : 0)) % kCounts;
 }
 
-// Other trees mostly have other neighbours, but other lanes may have the same lengths.
+// A rank with other trees mostly has other neighbours, but other parts may have the same lengths.
 void RelaySum::check_layout() const {
   for (const Awaited& one : awaited_)
     if (one.arrival && one.arrival.header().detail / kCounts != layout())
       throw Mismatch(fmt::format(
-          "{}: rank {} relays over other trees, or divides blocks among them in another way, than rank {}",
+          "{}: rank {} relays over other trees than rank {}, or divides blocks among them differently",
           topic_.text, one.expectation.source, flock_->self()));
 }
 
 Expectation RelaySum::expected_from(Rank neighbor, std::size_t tree) {
-  Expectation expected =
-      expectation(neighbor, flock_->mailbox.next_from(topic_, neighbor), block_.in.dtype, lanes_[tree].count);
-  expected.any_detail = true;  // how many blocks are in it
+  Expectation expected = expectation(neighbor, flock_->mailbox.next_from(topic_, neighbor), block_.in.dtype,
+                                     tree_parts_[tree].count);
+  expected.any_detail = true;  // the number of blocks varies
   expected.epoch = plan_.epoch;
   return expected;
 }
 
 void RelaySum::start() {
-  if (!only_takes_in_) begin_step();
-  if (!only_takes_in_ && !state_->options.overlap) {
+  if (!only_receives_) begin_step();
+  if (!only_receives_ && !state_->options.overlap) {
     post_messages();
-    state_->heard.clear();
-    for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-      for (const Rank neighbor : lanes_[tree].neighbors) {
+    state_->received.clear();
+    for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
+      for (const Rank neighbor : tree_parts_[tree].neighbors) {
         await(expected_from(neighbor, tree));
         awaited_tree_.push_back(tree);
       }
     return;
   }
-  if (!state_->coming.empty()) state_->heard.clear();
-  for (const Relay::State::Coming& coming : state_->coming) {
-    await(coming.expectation);
-    awaited_tree_.push_back(coming.tree);
+  if (!state_->in_flight.empty()) state_->received.clear();
+  for (const Relay::State::InFlight& in_flight : state_->in_flight) {
+    await(in_flight.expectation);
+    awaited_tree_.push_back(in_flight.tree);
   }
-  state_->coming.clear();
+  state_->in_flight.clear();
 }
 
 void RelaySum::begin_step() {
-  // The live members have other trees, for which messages of the old ones mean nothing.
+  // The live members have new trees; messages over the old ones do not apply to them.
   if (state_->epoch != plan_.epoch) {
-    state_->heard.clear();
-    for (const Relay::State::Coming& coming : state_->coming) flock_->mailbox.refuse(coming.expectation);
-    state_->coming.clear();
-    state_->filled = true;  // the start is far away by now
+    state_->received.clear();
+    for (const Relay::State::InFlight& in_flight : state_->in_flight)
+      flock_->mailbox.refuse(in_flight.expectation);
+    state_->in_flight.clear();
+    state_->filled = true;  // the reference is too old by now
     state_->epoch = plan_.epoch;
   }
   const std::size_t bytes = block_.in.bytes();
@@ -140,11 +141,11 @@ void RelaySum::begin_step() {
   }
 }
 
-/// To a neighbour: the mean of this rank's block and of what the others said last. Means travel, not sums:
-/// equal blocks stay what they are, and float16 does not overflow.
-struct RelaySum::Letter {
+/// A message to a neighbour: the mean of this rank's block and of the other neighbours' last means. Means are
+/// sent, not sums: equal blocks do not change, and float16 does not overflow.
+struct RelaySum::OutgoingMean {
   Outgoing message;
-  std::vector<Said> heard = {};
+  std::vector<ReceivedMean> received = {};
   std::uint64_t count = 1;
 
   void write(DType dtype, const void* own, std::size_t from, std::size_t count_now,
@@ -152,77 +153,79 @@ struct RelaySum::Letter {
     const std::size_t offset = from * size_of(dtype);
     const auto all = static_cast<double>(count);
     terms.assign(1, {own, 1 / all});
-    for (const Said& one : heard) terms.push_back({one.data + offset, static_cast<double>(one.blocks) / all});
+    for (const ReceivedMean& one : received)
+      terms.push_back({one.data + offset, static_cast<double>(one.blocks) / all});
     combine(dtype, message.bytes().data() + offset, terms, count_now,
             message.bytes().size() < kPastTheCache ? Store::cached : Store::streaming);
   }
 };
 
-std::vector<std::vector<RelaySum::Letter>> RelaySum::letters() const {
-  std::vector<std::vector<Letter>> all(lanes_.size());
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-    for (const Rank neighbor : lanes_[tree].neighbors) {
-      Letter letter{flock_->fabric->reserve(lanes_[tree].count * size_of(block_.in.dtype))};
-      for (const auto& [from, heard] : state_->heard) {
+std::vector<std::vector<RelaySum::OutgoingMean>> RelaySum::outgoing_means() const {
+  std::vector<std::vector<OutgoingMean>> all(tree_parts_.size());
+  for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
+    for (const Rank neighbor : tree_parts_[tree].neighbors) {
+      OutgoingMean mean{flock_->fabric->reserve(tree_parts_[tree].count * size_of(block_.in.dtype))};
+      for (const auto& [from, received] : state_->received) {
         if (from.first != tree || from.second == neighbor) continue;
-        if (heard.bytes().size() != letter.message.bytes().size())
-          throw InvalidArgument(fmt::format("{}: what rank {} said has {} bytes, this block {}", topic_.text,
-                                            from.second, heard.bytes().size(),
-                                            letter.message.bytes().size()));
-        letter.heard.push_back({heard.bytes().data(), heard.blocks});
-        letter.count += heard.blocks;
+        if (received.bytes().size() != mean.message.bytes().size())
+          throw InvalidArgument(fmt::format("{}: the last message of rank {} has {} bytes, this block {}",
+                                            topic_.text, from.second, received.bytes().size(),
+                                            mean.message.bytes().size()));
+        mean.received.push_back({received.bytes().data(), received.blocks});
+        mean.count += received.blocks;
       }
-      all[tree].push_back(std::move(letter));
+      all[tree].push_back(std::move(mean));
     }
   return all;
 }
 
-// A part of the cache at a time, so that every block is read once however many neighbours and trees there
-// are.
+// In parts that fit the cache, so that every block is read once for all neighbours and trees.
 void RelaySum::post_messages() {
   const DType dtype = block_.in.dtype;
-  const auto all = letters();
+  const auto all = outgoing_means();
   std::vector<Term> terms;
-  if (dealt()) {
-    const Sorted own(lanes_.size(), dtype);
+  if (interleaved()) {
+    const Sorted own(tree_parts_.size(), dtype);
     for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
       const std::size_t now = std::min(own.room(), block_.in.count - done);
       own.read(block_.in.host_data(), done, now);
-      for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-        for (const Letter& letter : all[tree])
-          letter.write(dtype, own[tree], done / lanes_.size(), share(now, tree, lanes_.size()), terms);
+      for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
+        for (const OutgoingMean& mean : all[tree])
+          mean.write(dtype, own[tree], done / tree_parts_.size(), share(now, tree, tree_parts_.size()),
+                     terms);
     }
   } else {
     const std::size_t chunk = kRelayChunk / size_of(dtype);
-    for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-      for (std::size_t done = 0; done < lanes_[tree].count; done += chunk)
-        for (const Letter& letter : all[tree])
-          letter.write(dtype, element(block_.in.host_data(), lanes_[tree].first + done), done,
-                       std::min(chunk, lanes_[tree].count - done), terms);
+    for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
+      for (std::size_t done = 0; done < tree_parts_[tree].count; done += chunk)
+        for (const OutgoingMean& mean : all[tree])
+          mean.write(dtype, element(block_.in.host_data(), tree_parts_[tree].first + done), done,
+                     std::min(chunk, tree_parts_[tree].count - done), terms);
   }
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
+  for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
     for (std::size_t to = 0; to < all[tree].size(); ++to) {
-      MessageHeader head = header(dtype, lanes_[tree].count);
+      MessageHeader head = header(dtype, tree_parts_[tree].count);
       head.detail = layout() * kCounts + all[tree][to].count;
       head.epoch = plan_.epoch;
-      post(all[tree][to].message, head, lanes_[tree].neighbors[to]);
+      post(all[tree][to].message, head, tree_parts_[tree].neighbors[to]);
     }
 }
 
-RelaySum::Mixture RelaySum::mixture(const std::vector<Said>& said) {
+RelaySum::Mixture RelaySum::mixture(const std::vector<ReceivedMean>& received) {
   const auto n = static_cast<std::int64_t>(flock_->membership.at_epoch(plan_.epoch)->members.size());
   Mixture mix;
   std::int64_t count = 1;
-  for (const Said& one : said) {
+  for (const ReceivedMean& one : received) {
     count += static_cast<std::int64_t>(one.blocks);
   }
   const Missing missing = state_->options.missing;
   const auto all = static_cast<double>(missing == Missing::counts ? count : n);
   mix.self_weight = 1 / all;
-  for (const Said& one : said) mix.heard.push_back({one.data, static_cast<double>(one.blocks) / all});
+  for (const ReceivedMean& one : received)
+    mix.received.push_back({one.data, static_cast<double>(one.blocks) / all});
   if (const std::int64_t gap = n - count; gap > 0) {
     const double rest = static_cast<double>(gap) / static_cast<double>(n);
-    // Once all ranks have been heard, only dead ranks are missing, and the start does not replace them.
+    // Once every rank has contributed, only dead ranks are missing, and the reference does not replace them.
     if (missing == Missing::reference && !state_->filled)
       mix.reference_weight = rest;
     else if (missing == Missing::own || missing == Missing::reference)
@@ -232,21 +235,21 @@ RelaySum::Mixture RelaySum::mixture(const std::vector<Said>& said) {
   return mix;
 }
 
-void RelaySum::combine_lanes(const std::vector<Mixture>& mixtures) {
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree) {
-    const Lane& lane = lanes_[tree];
+void RelaySum::combine_parts(const std::vector<Mixture>& mixtures) {
+  for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree) {
+    const TreePart& part = tree_parts_[tree];
     const Mixture& mix = mixtures[tree];
-    if (lane.count == 0) continue;
-    std::vector<Term> terms = {{element(block_.in.host_data(), lane.first), mix.self_weight}};
-    terms.insert(terms.end(), mix.heard.begin(), mix.heard.end());
+    if (part.count == 0) continue;
+    std::vector<Term> terms = {{element(block_.in.host_data(), part.first), mix.self_weight}};
+    terms.insert(terms.end(), mix.received.begin(), mix.received.end());
     if (mix.reference_weight > 0)
-      terms.push_back({element(state_->reference.data(), lane.first), mix.reference_weight});
-    combine(block_.out.part(lane.first, lane.count), terms);
+      terms.push_back({element(state_->reference.data(), part.first), mix.reference_weight});
+    combine(block_.out.part(part.first, part.count), terms);
   }
 }
 
-void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
-  const std::size_t trees = lanes_.size();
+void RelaySum::combine_interleaved(const std::vector<Mixture>& mixtures) {
+  const std::size_t trees = tree_parts_.size();
   const Sorted own(trees, block_.in.dtype);
   const Sorted reference(trees, block_.in.dtype);
   const bool refers = std::any_of(mixtures.begin(), mixtures.end(),
@@ -259,7 +262,7 @@ void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
     for (std::size_t tree = 0; tree < trees; ++tree) {
       const Mixture& mix = mixtures[tree];
       terms.assign(1, {own[tree], mix.self_weight});
-      for (const Term& one : mix.heard) terms.push_back({element(one.data, done / trees), one.weight});
+      for (const Term& one : mix.received) terms.push_back({element(one.data, done / trees), one.weight});
       if (mix.reference_weight > 0) terms.push_back({reference[tree], mix.reference_weight});
       combine(block_.in.dtype, own[tree], terms, share(now, tree, trees), Store::cached);
     }
@@ -267,64 +270,66 @@ void RelaySum::combine_dealt(const std::vector<Mixture>& mixtures) {
   }
 }
 
-std::vector<std::vector<RelaySum::Said>> RelaySum::said_by_lane() {
-  std::vector<std::vector<Said>> said(lanes_.size());
+std::vector<std::vector<RelaySum::ReceivedMean>> RelaySum::received_by_tree() {
+  std::vector<std::vector<ReceivedMean>> received(tree_parts_.size());
   if (state_->options.overlap) {
-    for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-      for (const Rank neighbor : lanes_[tree].neighbors)
-        if (const auto heard = state_->heard.find({tree, neighbor}); heard != state_->heard.end())
-          said[tree].push_back({heard->second.bytes().data(), heard->second.blocks});
-    return said;
+    for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
+      for (const Rank neighbor : tree_parts_[tree].neighbors)
+        if (const auto stored = state_->received.find({tree, neighbor}); stored != state_->received.end())
+          received[tree].push_back({stored->second.bytes().data(), stored->second.blocks});
+    return received;
   }
   for (std::size_t i = 0; i < awaited_.size(); ++i)
     if (const Arrival& arrival = awaited_[i].arrival)
-      said[awaited_tree_[i]].push_back({arrival.bytes().data(), contributors_in(arrival)});
-  return said;
+      received[awaited_tree_[i]].push_back({arrival.bytes().data(), contributors_in(arrival)});
+  return received;
 }
 
-// The messages stay where they were written until the next step has passed them on.
-void RelaySum::take_in() {
+// The messages stay in their senders' memory until the next step has passed them on.
+void RelaySum::store_received() {
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
     Awaited& awaited = awaited_[i];
     if (!awaited.arrival) continue;
     const std::uint64_t blocks = contributors_in(awaited.arrival);
-    state_->heard[{awaited_tree_[i], awaited.expectation.source}] = {std::move(awaited.arrival), {}, blocks};
+    state_->received[{awaited_tree_[i], awaited.expectation.source}] = {
+        std::move(awaited.arrival), {}, blocks};
   }
 }
 
 void RelaySum::combine_all() {
   state_->contributors = flock_->size();
   std::vector<Mixture> mixtures;
-  for (const auto& said : said_by_lane()) mixtures.push_back(mixture(said));
-  dealt() ? combine_dealt(mixtures) : combine_lanes(mixtures);
+  for (const auto& received : received_by_tree()) mixtures.push_back(mixture(received));
+  interleaved() ? combine_interleaved(mixtures) : combine_parts(mixtures);
   if (state_->contributors == flock_->size()) state_->filled = true;
 }
 
-// With overlap: the messages of this step will be taken in by the next.
-void RelaySum::go_ahead() {
+// With overlap: the next step receives the messages of this one.
+void RelaySum::post_ahead() {
   post_messages();
-  for (std::size_t tree = 0; tree < lanes_.size(); ++tree)
-    for (const Rank neighbor : lanes_[tree].neighbors)
-      state_->coming.push_back({tree, expected_from(neighbor, tree)});
+  for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
+    for (const Rank neighbor : tree_parts_[tree].neighbors)
+      state_->in_flight.push_back({tree, expected_from(neighbor, tree)});
 }
 
 void RelaySum::proceed() {
-  if (only_takes_in_) {
-    take_in();
+  if (only_receives_) {
+    store_received();
     finish();
     return;
   }
   check_layout();
   if (state_->options.overlap) {
-    take_in();
-    go_ahead();
+    store_received();
+    post_ahead();
     combine_all();
   } else {
     combine_all();
-    take_in();
+    store_received();
     // A leaf has no neighbour to pass it on to.
-    std::erase_if(state_->heard,
-                  [&](const auto& heard) { return lanes_[heard.first.first].neighbors.size() < 2; });
+    std::erase_if(state_->received, [&](const auto& received) {
+      return tree_parts_[received.first.first].neighbors.size() < 2;
+    });
   }
   finish();
 }
@@ -342,7 +347,7 @@ void RelaySum::reconsider() {
   for (Awaited& awaited : awaited_) {
     if (awaited.settled) continue;
     if (!impatient && !flock_->mailbox.overtaken(awaited.expectation)) continue;
-    flock_->mailbox.refuse(awaited.expectation);  // should it come after all
+    flock_->mailbox.refuse(awaited.expectation);  // in case it arrives later
     awaited.settled = true;
   }
 }

@@ -8,32 +8,33 @@
 
 namespace starling::flock {
 
-/// What a relay keeps from step to step.
+/// The state of a relay from step to step.
 struct Relay::State {
   std::shared_ptr<FlockState> flock;
   Topic* topic = nullptr;
-  ScheduleCursor cursor;  // the tree; or several, for a part of the block each
+  ScheduleCursor cursor;  // the tree, or several trees with a part of the block each
   RelayOptions options;
 
   std::uint32_t epoch = 0;
-  struct Heard {
-    Arrival arrival;                  // still where it was written
+  /// The last mean that a neighbour sent over a tree.
+  struct StoredMean {
+    Arrival arrival;                  // in the sender's memory
     std::vector<std::byte> restored;  // or from a checkpoint
-    std::uint64_t blocks = 0;
+    std::uint64_t blocks = 0;         // of which it is the mean
 
     std::span<const std::byte> bytes() const { return arrival ? arrival.bytes() : std::span(restored); }
   };
-  /// By tree and neighbour: the last message.
-  std::map<std::pair<std::size_t, Rank>, Heard> heard;
+  /// By tree and neighbour.
+  std::map<std::pair<std::size_t, Rank>, StoredMean> received;
   std::vector<std::byte> reference;
-  bool filled = false;  // everybody has been heard once: the reference has served
+  bool filled = false;  // every rank has contributed once: the reference is no longer needed
   std::int64_t contributors = 0;
-  /// With overlap: what the neighbours sent in the last step, which has not been taken in.
-  struct Coming {
+  /// With overlap: a message that a neighbour sent in the last step and that is not stored yet.
+  struct InFlight {
     std::size_t tree;
     Expectation expectation;
   };
-  std::vector<Coming> coming;
+  std::vector<InFlight> in_flight;
   std::weak_ptr<Operation> current;
 };
 
@@ -42,7 +43,7 @@ struct Relay::State {
 class RelaySum final : public Operation {
  public:
   RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Piece& block);
-  /// Only takes in what is under way.
+  /// Makes no step; only receives the messages that are under way.
   explicit RelaySum(std::shared_ptr<Relay::State> state);
 
   void start();
@@ -53,52 +54,52 @@ class RelaySum final : public Operation {
   Loss lose(const Awaited& awaited) override;
 
   /// The part of the block that goes over one tree.
-  struct Lane {
-    std::size_t first;  // in the block, where lanes are contiguous
+  struct TreePart {
+    std::size_t first;  // in the block, if parts are contiguous
     std::size_t count;
     std::vector<Rank> neighbors;
   };
-  Lane lane_of(std::size_t tree, std::size_t trees) const;
-  /// Whether the lanes take elements in turn.
-  bool dealt() const { return lanes_.size() > 1 && !state_->options.contiguous; }
+  TreePart part_of_tree(std::size_t tree, std::size_t trees) const;
+  /// Whether the trees' elements alternate in the block.
+  bool interleaved() const { return tree_parts_.size() > 1 && !state_->options.contiguous; }
   const std::byte* element(const void* block, std::size_t index) const {
     return static_cast<const std::byte*>(block) + index * size_of(block_.in.dtype);
   }
-  /// What messages tell of trees and lanes, so that all mean the same.
+  /// A hash of the trees and of how blocks are divided among them, which all ranks must agree on.
   std::uint64_t layout() const;
   void check_layout() const;
 
-  /// The mean of so many blocks, as a neighbour told it.
-  struct Said {
+  /// The mean of `blocks` blocks, from a neighbour.
+  struct ReceivedMean {
     const std::byte* data;
     std::uint64_t blocks;
   };
-  struct Letter;
-  std::vector<std::vector<Letter>> letters() const;
+  struct OutgoingMean;
+  std::vector<std::vector<OutgoingMean>> outgoing_means() const;
   void post_messages();
 
-  /// How a lane's result is made of what is there.
+  /// The terms of the result over one tree.
   struct Mixture {
-    std::vector<Term> heard;
+    std::vector<Term> received;
     double self_weight = 0;
     double reference_weight = 0;
   };
-  Mixture mixture(const std::vector<Said>& said);
-  /// What goes into the result: what has just arrived, or with overlap, what was heard before this step.
-  std::vector<std::vector<Said>> said_by_lane();
+  Mixture mixture(const std::vector<ReceivedMean>& received);
+  /// The means that go into the result: those that have just arrived or, with overlap, those stored before.
+  std::vector<std::vector<ReceivedMean>> received_by_tree();
   Expectation expected_from(Rank neighbor, std::size_t tree);
-  void take_in();
+  void store_received();
   void begin_step();
   void combine_all();
-  void go_ahead();
-  void combine_lanes(const std::vector<Mixture>& mixtures);
-  void combine_dealt(const std::vector<Mixture>& mixtures);
+  void post_ahead();
+  void combine_parts(const std::vector<Mixture>& mixtures);
+  void combine_interleaved(const std::vector<Mixture>& mixtures);
 
   std::shared_ptr<Relay::State> state_;
   StepPlan plan_;
   Piece block_;
-  std::vector<Lane> lanes_;
-  bool only_takes_in_ = false;
+  std::vector<TreePart> tree_parts_;
+  bool only_receives_ = false;
   std::vector<std::size_t> awaited_tree_;  // by awaited
   Deadline started_{};
 };

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kLockPatience{
     100};  // then a rank that waits for a mutex checks its holder
 
-enum class Errands : std::uint32_t { deposit, read, meet, progress, lock, unlock };
+enum class Errands : std::uint32_t { deposit, read, average_with, progress, lock, unlock };
 
 /// What travels before a value, both ways; a line, so that values are aligned.
 struct Note {
@@ -57,7 +57,7 @@ WindowService::~WindowService() {
 Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
   const Note note = note_of(said);
   Guest& guest = guests_.at(from);
-  const bool has_value = note.errand == Errands::deposit || note.errand == Errands::meet;
+  const bool has_value = note.errand == Errands::deposit || note.errand == Errands::average_with;
   if (said.size() != sizeof(note) + (has_value ? shape_.bytes() : 0))
     throw Error(fmt::format("a window's message has {} bytes", said.size()));
   const std::byte* value = said.data() + sizeof(note);
@@ -77,9 +77,9 @@ Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
       });
       return message ? std::move(message) : written(*fabric_, reply);
     }
-    case Errands::meet: {
+    case Errands::average_with: {
       Outgoing message = fabric_->reserve(sizeof(reply) + shape_.bytes());
-      reply.number = *guest.window.meet(value, note.weight, message.bytes().data() + sizeof(reply));
+      reply.number = *guest.window.average_with(value, note.weight, message.bytes().data() + sizeof(reply));
       std::memcpy(message.bytes().data(), &reply, sizeof(reply));
       return message;
     }
@@ -140,8 +140,8 @@ WindowTransport::Reading RemoteWindow::read(const Reader& reader) {
   return Reading::done;
 }
 
-std::optional<Step> RemoteWindow::meet(const void* mine, double weight, void* moved) {
-  const Outgoing question = written(*fabric_, {Errands::meet, 0, weight}, bytes_);
+std::optional<Step> RemoteWindow::average_with(const void* mine, double weight, void* moved) {
+  const Outgoing question = written(*fabric_, {Errands::average_with, 0, weight}, bytes_);
   copy_bytes(question.bytes().data() + sizeof(Note), mine, bytes_);
   const auto answer = ask(question);
   if (!answer) return std::nullopt;

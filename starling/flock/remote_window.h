@@ -55,7 +55,7 @@ class RemoteWindow final : public WindowTransport {
   bool has_slot() const override { return has_slot_; }
   void deposit(const Deposit& deposit) override;
   Reading read(const Reader& reader) override;
-  std::optional<Step> meet(const void* mine, double weight, void* moved) override;
+  std::optional<Step> average_with(const void* mine, double weight, void* moved) override;
   Step progress() const override { return progress_.load(std::memory_order_acquire); }
   void tell_progress(Step steps) override;
   std::optional<Rank> lock(bool look) override;

@@ -17,7 +17,7 @@ std::size_t tensor_control_bytes(const WindowShape& shape) {
   return Cell::control_bytes(shape.members.size(), shape.shared ? shape.members.size() : 1);
 }
 
-// Where a cell's parties have their buffers: over a network all with the owner, who acts for them.
+// Where a cell's parties have their buffers: over a network all at the owner, which acts for them.
 std::vector<Rank> keepers(Fabric& fabric, std::vector<Rank> parties) {
   if (fabric.remote_calls() != nullptr) std::fill(parties.begin(), parties.end(), parties[0]);
   return parties;
@@ -90,7 +90,7 @@ WindowTransport::Reading SharedMemoryWindow::read(const Reader& reader) {
   return Reading::done;
 }
 
-std::optional<Step> SharedMemoryWindow::meet(const void* mine, double weight, void* moved) {
+std::optional<Step> SharedMemoryWindow::average_with(const void* mine, double weight, void* moved) {
   Step stamp = 0;
   tensor_.change([&](const Content& fresh, const Cell::Held& old) {
     if (!old) throw Error(fmt::format("the window of rank {} is damaged: its tensor is gone", owner_));

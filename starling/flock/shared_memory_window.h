@@ -18,7 +18,7 @@ struct WindowControl {
 struct WindowShape {
   DType dtype = DType::float32;
   std::size_t count = 0;
-  std::vector<Rank> members;  // who look at every tensor
+  std::vector<Rank> members;  // the ranks that read every tensor
   bool shared = false;        // they change it, too
 
   std::size_t bytes() const { return count * size_of(dtype); }
@@ -41,7 +41,7 @@ struct WindowPart {
 /// rank's own, on behalf of the ranks that its WindowService serves.
 class SharedMemoryWindow final : public WindowTransport {
  public:
-  /// `who` is the rank that acts.
+  /// `who` is the rank that makes the call.
   SharedMemoryWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, const WindowPart& part,
                      Rank who);
 
@@ -50,7 +50,7 @@ class SharedMemoryWindow final : public WindowTransport {
   bool has_slot() const override { return slot_.has_value(); }
   void deposit(const Deposit& deposit) override;
   Reading read(const Reader& reader) override;
-  std::optional<Step> meet(const void* mine, double weight, void* moved) override;
+  std::optional<Step> average_with(const void* mine, double weight, void* moved) override;
   Step progress() const override { return control_.progress.load(std::memory_order_acquire); }
   void tell_progress(Step steps) override;
   std::optional<Rank> lock(bool look) override;

@@ -104,14 +104,14 @@ void Window::add(const void* increment) {
   });
 }
 
-void Window::meet(Rank other, const void* mine, double weight, void* moved) {
+void Window::average_with(Rank other, const void* mine, double weight, void* moved) {
   State& state = *state_;
   state.check_shared();
   check_weight(state.tensor.dtype, weight);
   check_weight(state.tensor.dtype, -weight);
   Trace trace = state.trace(RecordKind::accumulate);
   const Rank rank = state.flock->global(other, state.name);
-  const std::optional<Step> stamp = state.transport(rank).meet(mine, weight, moved);
+  const std::optional<Step> stamp = state.transport(rank).average_with(mine, weight, moved);
   const std::size_t bytes = state.shape.bytes();
   if (!stamp) {
     if (!state.flock->reweighting())

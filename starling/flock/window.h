@@ -18,12 +18,12 @@ struct WindowOptions {
   bool zero = false;               // slots begin empty instead of with a copy of the owner's tensor
   double copies_p = 1;             // p of such a copy until it is replaced
   bool readable = true;            // others may get(): every update publishes a copy
-  bool shared = false;             // others may meet() the tensor: it lives in the window, see load()
+  bool shared = false;             // others may change the tensor by average_with(): see load()
   SchedulePtr schedule = nullptr;  // whose neighbours have slots; the flock's unless given
 };
 
 /// Memory that others may put into, add to or get from at any time: the target need not be in any call, and a
-/// stopped or dead rank delays nobody. Every rank has a tensor of its own and one slot per in-neighbour of
+/// stopped or dead rank delays no other. Every rank has a tensor of its own and one slot per in-neighbour of
 /// the schedule it was made with. What is put is seen whole or not at all, with a push-sum scalar p (1 at
 /// first) that moves with the same weights.
 ///
@@ -42,14 +42,14 @@ class Window {
   /// Writes the tensor times a weight (1 unless given) into the destinations' slots; then the tensor and p
   /// are multiplied by self_weight.
   void put(const std::optional<Weights>& destinations = {}, double self_weight = 1);
-  /// Adds it to what is there.
+  /// Adds the tensor to the slots instead.
   void accumulate(const std::optional<Weights>& destinations = {}, double self_weight = 1);
-  /// The same of another value of the tensor's shape, which stays as it is.
+  /// The same with `value`, of the tensor's shape, in place of the tensor, which does not change.
   void put_value(const void* value, const std::optional<Weights>& destinations = {});
   void accumulate_value(const void* value, const std::optional<Weights>& destinations = {});
   /// Fetches the sources' tensors, as of their last update, times a weight (1 unless given), into my slots.
   void get(const std::optional<Weights>& sources = {});
-  /// The tensor was written by hand: get() fetches what it is now.
+  /// Publishes the tensor after the caller wrote to it: get() fetches the new values.
   void publish();
   /// Empties all slots.
   void clear();
@@ -58,7 +58,7 @@ class Window {
   /// both are given. `reset` empties the slots.
   void update(bool reset = false);
   void update(double self_weight, const Weights& sources, bool reset = false);
-  /// The same into `out`, the tensor and p stay.
+  /// The same into `out`; the tensor and p do not change.
   void update_into(Buffer out, double self_weight, const Weights& sources, bool reset = false);
   /// Adds everything up and empties the slots: nothing is lost and nothing counted twice, whatever the others
   /// do meanwhile.
@@ -68,17 +68,20 @@ class Window {
   std::uint64_t version(Rank source) const;
   double p() const;
   void set_p(double p);
-  // Of a shared window, whose tensors are changed by all ranks, each change as a whole:
 
-  /// This rank's value as it is now; set; or changed by what is added. The tensor itself only lends its
-  /// shape.
+  // Only for a shared window. Any rank may change the values, each change as a whole.
+
+  /// Reads, sets or adds to this rank's value, which lives in the window; the tensor gives only its shape.
   void load(void* out);
   void store(const void* value);
   void add(const void* increment);
-  /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far. A rank
-  /// that then subtracts the same from its own value has met the other half way with weight 1/2, and the sum
-  /// of both is unchanged.
-  void meet(Rank other, const void* mine, double weight, void* moved);
+  /// Moves the other rank's value by weight * (mine - its value), and writes the change to `moved`. With
+  /// weight 1/2, a caller that subtracts `moved` from its own value has averaged the two; their sum is
+  /// unchanged.
+  void average_with(Rank other, const void* mine, double weight, void* moved);
+  [[deprecated("call average_with")]] void meet(Rank other, const void* mine, double weight, void* moved) {
+    average_with(other, mine, weight, moved);
+  }
 
   /// Tells all ranks how many steps this rank has made; later deposits carry this number.
   void set_progress(Step steps);
@@ -89,7 +92,7 @@ class Window {
   Staleness staleness() const;
   std::vector<Rank> sources() const;
   std::vector<Rank> destinations() const;
-  /// (self weight, sources') of an update() without weights.
+  /// The self weight and the sources' weights of an update() without weights.
   std::pair<double, Weights> usual_weights() const;
 
   /// Holds the mutexes of these ranks' windows until dropped. One that a dead rank held is free. Waits at
@@ -110,7 +113,7 @@ class Window {
   };
   /// `now_and_then` is called while it waits, and may throw.
   [[nodiscard]] Mutex mutex(const std::vector<Rank>& ranks, const std::function<void()>& now_and_then = {});
-  /// Of this rank's own window.
+  /// The mutex of this rank's own window.
   [[nodiscard]] Mutex mutex();
 
   const std::string& name() const;

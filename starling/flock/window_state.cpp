@@ -140,7 +140,7 @@ void Window::State::check_neighbors(const Weights& weights, const std::vector<Ra
 Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   if (schedule->random())
     throw InvalidArgument(
-        fmt::format("create_window: {} draws new neighbours all the time", schedule->name()));
+        fmt::format("create_window: {} draws new neighbors all the time", schedule->name()));
   std::map<Rank, double> sources;
   std::set<Rank> destinations;
   const Step period = std::max<Step>(1, schedule->period());
@@ -160,8 +160,9 @@ Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   Exchange all;
   all.self_weight = weighted ? schedule->exchange(0, rank()).self_weight : share;
   for (const auto& [source, weight] : sources)
-    all.hear(state_->global(source, "create_window"), weighted ? weight : share);
-  for (const Rank destination : destinations) all.tell(state_->global(destination, "create_window"));
+    all.add_source(state_->global(source, "create_window"), weighted ? weight : share);
+  for (const Rank destination : destinations)
+    all.add_destination(state_->global(destination, "create_window"));
   return all;
 }
 
@@ -172,12 +173,12 @@ Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& optio
   auto state = std::make_shared<Window::State>(*state_, called, tensor, neighbors, options);
   const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
                                            static_cast<std::int64_t>(tensor.dtype)};
-  const auto everybodys = allgather(shape, called + "/shape");
-  for (std::size_t i = 0; i < everybodys.size(); i += 3)
-    if (everybodys[i + 1] != shape[1] || everybodys[i + 2] != shape[2])
+  const auto shapes = allgather(shape, called + "/shape");
+  for (std::size_t i = 0; i < shapes.size(); i += 3)
+    if (shapes[i + 1] != shape[1] || shapes[i + 2] != shape[2])
       throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
-                                 rank(), tensor.count, starling::name(tensor.dtype), everybodys[i],
-                                 everybodys[i + 1], starling::name(static_cast<DType>(everybodys[i + 2]))));
+                                 rank(), tensor.count, starling::name(tensor.dtype), shapes[i], shapes[i + 1],
+                                 starling::name(static_cast<DType>(shapes[i + 2]))));
   state->connect(allgather(state->card(), called + "/window"));
   barrier(called + "/ready");  // every slot has its first value
   state_->add_window(called, state);

@@ -12,7 +12,7 @@ struct Window::State {
   /// Exposes this rank's part; connect() follows when all ranks have done so.
   State(FlockState& flock, std::string name, Buffer tensor, Exchange neighbors, const WindowOptions& options);
 
-  /// What this rank tells the others of its part: who it is, what the part is called, its sources.
+  /// What this rank publishes about its part: its rank, the part's name and its sources.
   std::vector<std::int64_t> card() const;
   /// With the cards of all ranks.
   void connect(const std::vector<std::int64_t>& cards);
@@ -43,12 +43,12 @@ struct Window::State {
   Staleness staleness;
 
   WindowShape shape;
-  std::vector<Rank> sources;                                    // in ascending order: who has a slot here
-  std::vector<Rank> destinations;                               // likewise: with whom this rank has one
-  std::uint64_t memory = 0;                                     // this rank's part
-  std::unique_ptr<WindowService> service;                       // where others do not reach it
-  std::map<Rank, Cell> slots;                                   // by source: here
-  std::map<Rank, std::unique_ptr<WindowTransport>> transports;  // to everybody's part, this rank's included
+  std::vector<Rank> sources;               // in ascending order: the ranks with a slot here
+  std::vector<Rank> destinations;          // likewise: the ranks at which this rank has a slot
+  std::uint64_t memory = 0;                // this rank's part
+  std::unique_ptr<WindowService> service;  // where others do not reach it
+  std::map<Rank, Cell> slots;              // by source: here
+  std::map<Rank, std::unique_ptr<WindowTransport>> transports;  // to every rank's part, this rank's included
   SharedMemoryWindow* own = nullptr;                            // of these
   std::map<Rank, std::uint64_t> seen;                           // deposits at the last update
 };

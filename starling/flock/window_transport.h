@@ -7,13 +7,13 @@
 
 namespace starling::flock {
 
-/// A value, and what travels with it.
+/// A value with its weight, p and step.
 struct Deposit {
   const void* value = nullptr;
   double weight = 1;  // to be multiplied with
   double p = 1;       // with its weight
   Step stamp = 0;
-  bool add = false;  // to what is there
+  bool add = false;  // to the slot's content, instead of replacing it
 };
 
 /// Access to one rank's part of a window, by any rank (its owner included).
@@ -30,9 +30,9 @@ class WindowTransport {
   /// Calls `reader` with the tensor as of its owner's last update.
   virtual Reading read(const Reader& reader) = 0;
 
-  /// The tensor goes weight * (mine - it) towards `mine`; `moved` gets how far. Its stamp, or nothing where
-  /// its owner is lost.
-  virtual std::optional<Step> meet(const void* mine, double weight, void* moved) = 0;
+  /// Moves the tensor by weight * (mine - tensor) and writes the change to `moved`. Returns the tensor's
+  /// stamp, or nothing if its owner is lost.
+  virtual std::optional<Step> average_with(const void* mine, double weight, void* moved) = 0;
 
   /// The owner's last reported step. Callers of the transport report theirs with tell_progress().
   virtual Step progress() const = 0;

@@ -6,8 +6,10 @@
 
 #include "starling/base/error.h"
 #include "starling/kernel/average.h"
+#include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
+#include "starling/kernel/element_rules.h"
 
 namespace starling::kernel {
 namespace {

@@ -5,9 +5,9 @@
 #include <span>
 
 #include "starling/base/buffer.h"
-#include "starling/kernel/combine.h"
-#include "starling/kernel/element_rules.h"
 #include "starling/kernel/reduce.h"
+#include "starling/kernel/term.h"
+#include "starling/kernel/update.h"
 
 namespace starling::kernel {
 

@@ -18,8 +18,8 @@ namespace HWY_NAMESPACE {
 
 // A NaN gets no payload, which could reach into the bits that rounding to bfloat16 adds to.
 template <typename T>
-HWY_INLINE Lane<T> rounded_weight(double weight) {
-  return weight == weight ? static_cast<Lane<T>>(weight) : std::numeric_limits<Lane<T>>::quiet_NaN();
+HWY_INLINE Element<T> rounded_weight(double weight) {
+  return weight == weight ? static_cast<Element<T>>(weight) : std::numeric_limits<Element<T>>::quiet_NaN();
 }
 
 // A few terms: pointers and weights stay in registers.
@@ -44,7 +44,7 @@ class ShortSum {
     } else {
       auto sum = pull(d, 1, first, i, loader);
       for (std::size_t t = 2; t < kTerms; ++t) sum = hn::Add(sum, pull(d, t, first, i, loader));
-      if constexpr (kForm == SumForm::mean) sum = hn::Div(sum, hn::Set(d, Lane<T>(kTerms)));
+      if constexpr (kForm == SumForm::mean) sum = hn::Div(sum, hn::Set(d, Element<T>(kTerms)));
       return hn::Sub(first, sum);
     }
   }
@@ -58,7 +58,7 @@ class ShortSum {
   }
 
   const T* data_[kTerms];
-  Lane<T> weight_[kTerms];
+  Element<T> weight_[kTerms];
 };
 
 template <typename T>
@@ -73,7 +73,7 @@ class LongSum {
       auto sum = hn::Sub(first, value(d, 1, i, loader));
       for (std::size_t t = 2; t < terms_.size(); ++t)
         sum = hn::Add(sum, hn::Sub(first, value(d, t, i, loader)));
-      return hn::Sub(first, hn::Div(sum, hn::Set(d, static_cast<Lane<T>>(terms_.size()))));
+      return hn::Sub(first, hn::Div(sum, hn::Set(d, static_cast<Element<T>>(terms_.size()))));
     }
     if (form_ == SumForm::average) {
       auto sum = hn::Mul(weight(d, 1), hn::Sub(first, value(d, 1, i, loader)));
@@ -105,8 +105,8 @@ class LongSum {
 template <typename T, typename Sum>
 void write(T* out, std::size_t count, bool streaming, const Sum& sum) {
   if constexpr (!std::is_same_v<Sum, LongSum<T>>)
-    if (streaming) return map<Lane<T>, StoreMode::streaming>(out, count, sum);
-  map<Lane<T>>(out, count, sum);
+    if (streaming) return map<Element<T>, StoreMode::streaming>(out, count, sum);
+  map<Element<T>>(out, count, sum);
 }
 
 template <typename T>

@@ -5,26 +5,9 @@
 
 #include "starling/base/buffer.h"
 #include "starling/kernel/store.h"
+#include "starling/kernel/term.h"
 
 namespace starling::kernel {
-
-/// One summand of a weighted sum of blocks. Type and count are the result's.
-struct Term {
-  Term() = default;
-  /// Elements in host memory.
-  Term(const void* elements, double its_weight) : data(elements), weight(its_weight) {}
-  Term(const ConstBuffer& elements, double its_weight)
-      : data(elements.address()), weight(its_weight), memory(elements.memory) {}
-
-  const void* data = nullptr;
-  double weight = 0;
-  MemoryKind memory = MemoryKind::host;
-};
-/// Throws InvalidArgument unless all terms lie in host memory.
-inline void check_on_host(std::span<const Term> terms) {
-  for (const Term& term : terms)
-    if (term.memory != MemoryKind::host) throw_not_host_memory(term.memory);
-}
 
 /// out = w0*x0 + w1*x1 + ... in one pass; without terms, zeros. `out` may be exactly one of the inputs; other
 /// overlaps are not allowed. Blocks are aligned as their elements are, no more.
@@ -54,5 +37,4 @@ void combine_around(DType message, void* out, const void* x, const void* own, st
 
 namespace starling {
 using kernel::combine;
-using kernel::Term;
 }  // namespace starling

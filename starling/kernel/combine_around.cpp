@@ -12,9 +12,9 @@ namespace HWY_NAMESPACE {
 
 // kTerms = 0: any number.
 template <typename Message, std::size_t kTerms>
-void around(Lane<Message>* out, const Lane<Message>* x, const Message* own, std::span<const Term> given,
+void around(Element<Message>* out, const Element<Message>* x, const Message* own, std::span<const Term> given,
             std::size_t count) {
-  using L = Lane<Message>;
+  using L = Element<Message>;
   Term kept[kTerms + 1];
   for (std::size_t t = 0; t < kTerms; ++t) kept[t] = given[t];
   const Term* terms = kTerms > 0 ? kept : given.data();
@@ -35,8 +35,8 @@ void around(Lane<Message>* out, const Lane<Message>* x, const Message* own, std:
 template <typename Message>
 void around_as(void* to, const void* from, const void* own, std::span<const Term> terms, std::size_t count) {
   const auto* center = static_cast<const Message*>(own);
-  const auto* x = static_cast<const Lane<Message>*>(from);
-  auto* out = static_cast<Lane<Message>*>(to);
+  const auto* x = static_cast<const Element<Message>*>(from);
+  auto* out = static_cast<Element<Message>*>(to);
   switch (terms.size()) {
     case 1:
       return around<Message, 1>(out, x, center, terms, count);

@@ -131,29 +131,6 @@ STARLING_ELEMENT_RULE T accum_adam(const AdamNumbers<T>& numbers, T share, bool 
   return x;
 }
 
-}  // namespace rules
-
-/// Moments of a gradient, computed in float64 whatever the type of the elements: m <- beta1 m + (1 - beta1) g
-/// and v <- beta2 v + (1 - beta2) g^2, of g = gradient_scale * gradient + weight_decay * x.
-struct MomentRule {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double gradient_scale = 1;
-  double weight_decay = 0;
-};
-
-/// A step along moments, computed in float64: x <- x - lr (weight_decay x + m' / (sqrt(v') + eps)), with m' =
-/// m / m_correction and v' = v / v_correction.
-struct MomentStepRule {
-  double lr = 0.001;
-  double weight_decay = 0;
-  double eps = 1e-8;
-  double m_correction = 1;
-  double v_correction = 1;
-};
-
-namespace rules {
-
 template <typename T>
 STARLING_ELEMENT_RULE double moment_gradient(const MomentRule& rule, T x, T gradient) {
   return rule.gradient_scale * static_cast<double>(gradient) + rule.weight_decay * static_cast<double>(x);

@@ -52,7 +52,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// The type in which elements are computed: float for the 16-bit types.
 template <typename T>
-using Lane = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+using Element = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {

@@ -11,7 +11,7 @@ namespace starling::kernel {
 /// label +1 or -1 beforehand, or (m - target)^2 / 2.
 enum class LinearLoss { logistic, squares };
 
-/// Rows are padded with zeros to a multiple of so many columns, and given in multiples of so many rows.
+/// Rows are padded with zeros to a multiple of these columns, and given in multiples of these rows.
 inline constexpr std::size_t kLinearColumns = 8;
 inline constexpr std::size_t kLinearRows = 4;
 

@@ -105,7 +105,7 @@ void pack_signs_here(const float* in, std::size_t count, std::uint8_t* bits, flo
   }
 }
 
-template <StoreMode kWay>
+template <StoreMode kMode>
 void unpack_signs_to(const std::uint8_t* bits, std::size_t count, float scale, float* out) {
   const Floats d;
   const hn::RebindToUnsigned<Floats> du;
@@ -120,7 +120,7 @@ void unpack_signs_to(const std::uint8_t* bits, std::size_t count, float scale, f
     std::memcpy(&word, bits + i / 8, sizeof(word));
     for (std::size_t k = 0; k < 64; k += lanes) {
       const auto negative = hn::TestBit(hn::Set(du, static_cast<std::uint32_t>(word >> k)), bit);
-      put<kWay>(hn::IfThenElse(hn::RebindMask(d, negative), minus, plus), d, out + i + k);
+      put<kMode>(hn::IfThenElse(hn::RebindMask(d, negative), minus, plus), d, out + i + k);
     }
   }
   for (; i < count; ++i) out[i] = (bits[i / 8] >> (i % 8)) % 2 == 0 ? scale : -scale;

@@ -50,7 +50,7 @@ template <typename T, typename Operation>
 void fold(void* accumulator, const void* in, std::size_t count, Operation operation) {
   T* left = static_cast<T*>(accumulator);
   const T* right = static_cast<const T*>(in);
-  map<Lane<T>>(left, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
+  map<Element<T>>(left, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
     return operation(d, loader(d, left + i), loader(d, right + i));
   });
 }
@@ -75,8 +75,8 @@ void divide_here(DType dtype, void* data, double number, std::size_t count) {
   dispatch(dtype, [&]<typename T>(std::type_identity<T>) {
     if constexpr (is_floating_element<T>) {
       T* values = static_cast<T*>(data);
-      const auto divisor = static_cast<Lane<T>>(number);
-      map<Lane<T>>(values, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
+      const auto divisor = static_cast<Element<T>>(number);
+      map<Element<T>>(values, count, [&](auto d, std::size_t i, auto loader) HWY_ATTR {
         return hn::Div(loader(d, values + i), hn::Set(d, divisor));
       });
     }

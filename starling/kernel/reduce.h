@@ -7,7 +7,7 @@
 
 namespace starling::kernel {
 
-/// How blocks become one. The average is a sum that is divided at the end, by whoever knows the number.
+/// How blocks are reduced. An average is a sum that the caller, which knows the number, divides at the end.
 enum class Reduction { sum, min, max, average };
 
 std::string name(Reduction reduction);

@@ -6,8 +6,7 @@
 namespace starling::kernel {
 
 /// The instruction sets that the kernels are compiled for, worst first. `baseline` is what the compiler may
-/// use everywhere. Results are the same on all of them, so that nobody but tests and benchmarks has to
-/// choose.
+/// use everywhere. Results are the same on all of them, so that only tests and benchmarks choose.
 enum class Target { baseline, sse4, avx2, avx512 };
 
 /// Those that this processor has, worst first.

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "starling/base/buffer.h"
-#include "starling/kernel/combine.h"
+#include "starling/kernel/term.h"
 
 namespace starling::kernel {
 
@@ -49,6 +49,25 @@ void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer 
 /// counts folds, from 1.
 void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
                        long s, bool fold);
+
+/// Moments of a gradient, computed in float64 whatever the type of the elements: m <- beta1 m + (1 - beta1) g
+/// and v <- beta2 v + (1 - beta2) g^2, of g = gradient_scale * gradient + weight_decay * x.
+struct MomentRule {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double gradient_scale = 1;
+  double weight_decay = 0;
+};
+
+/// A step along moments, computed in float64: x <- x - lr (weight_decay x + m' / (sqrt(v') + eps)), with m' =
+/// m / m_correction and v' = v / v_correction.
+struct MomentStepRule {
+  double lr = 0.001;
+  double weight_decay = 0;
+  double eps = 1e-8;
+  double m_correction = 1;
+  double v_correction = 1;
+};
 
 /// The sum of squares, in float64; the same whatever the instruction set.
 double sum_of_squares(DType dtype, const void* data, std::size_t count);

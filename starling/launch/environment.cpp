@@ -2,23 +2,23 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/os/descriptor.h"
+#include "starling/base/os/system_random.h"
 
 namespace starling::launch {
 namespace {
 
 constexpr std::array<std::string_view, 9> kSetByLauncher = {
-    "STARLING_RANK", "STARLING_SIZE",    "STARLING_JOB", "STARLING_PART",    "RANK",
-    "WORLD_SIZE",    "LOCAL_WORLD_SIZE", "LOCAL_RANK",   "STARLING_LAUNCHER"};
+    environment::kRank.name,      environment::kSize.name,           environment::kJob.name,
+    environment::kPart.name,      environment::kLauncher.name,       environment::kTorchRank.name,
+    environment::kTorchSize.name, environment::kTorchLocalRank.name, environment::kTorchLocalSize.name};
 
 bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
@@ -70,24 +70,24 @@ void add_user_variables(Environment& environment, const std::vector<std::string>
 Environment job_environment(const std::string& token, Rank n, std::size_t cpus,
                             const std::vector<std::string>& assignments) {
   Environment environment;
-  environment.set("MASTER_ADDR", "127.0.0.1");
-  environment.set("MASTER_PORT", std::to_string(free_port()));
-  if (environment.get("OMP_NUM_THREADS") == nullptr)
-    environment.set("OMP_NUM_THREADS",
+  environment.set(environment::kMasterAddress.name, "127.0.0.1");
+  environment.set(environment::kMasterPort.name, std::to_string(free_port()));
+  if (environment.get(environment::kOmpThreads.name) == nullptr)
+    environment.set(environment::kOmpThreads.name,
                     std::to_string(std::max<std::size_t>(1, cpus / static_cast<std::size_t>(n))));
   add_user_variables(environment, assignments);
-  environment.set("STARLING_JOB", token);
+  environment.set(environment::kJob.name, token);
   return environment;
 }
 
 Environment rank_environment(const Environment& job, const RankNumbers& numbers) {
   Environment environment = job;
-  for (const std::string_view name : {"STARLING_RANK", "RANK"})
+  for (const std::string_view name : {environment::kRank.name, environment::kTorchRank.name})
     environment.set(name, std::to_string(numbers.rank));
-  for (const std::string_view name : {"STARLING_SIZE", "WORLD_SIZE"})
+  for (const std::string_view name : {environment::kSize.name, environment::kTorchSize.name})
     environment.set(name, std::to_string(numbers.size));
-  environment.set("LOCAL_RANK", std::to_string(numbers.local_rank));
-  environment.set("LOCAL_WORLD_SIZE", std::to_string(numbers.local_size));
+  environment.set(environment::kTorchLocalRank.name, std::to_string(numbers.local_rank));
+  environment.set(environment::kTorchLocalSize.name, std::to_string(numbers.local_size));
   return environment;
 }
 
@@ -97,8 +97,7 @@ Environment rank_environment(const Environment& job, Rank rank, Rank n) {
 
 std::string random_token() {
   std::array<std::uint64_t, 2> bits{};
-  if (getrandom(bits.data(), sizeof bits, 0) != static_cast<ssize_t>(sizeof bits))
-    throw Error(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
+  fill_random(std::as_writable_bytes(std::span(bits)));
   return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
 }
 

@@ -1,10 +1,11 @@
 #include "starling/launch/exited_ranks.h"
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "starling/base/environment.h"
 
 namespace starling::launch {
 
@@ -20,8 +21,8 @@ void ExitedRanksPage::mark(Rank rank) {
 }
 
 ExitedRanks::ExitedRanks() {
-  const char* path = std::getenv(kExitsVariable);
-  if (path != nullptr && *path != '\0') file_ = Descriptor(open(path, O_RDONLY | O_CLOEXEC));
+  if (const std::string path = environment::kExits.text(); !path.empty())
+    file_ = Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 bool ExitedRanks::has(Rank rank) const {

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <string>
 
-#include "starling/base/environment.h"
 #include "starling/base/os/descriptor.h"
 #include "starling/base/types.h"
 
@@ -11,8 +10,6 @@
 // rank. Ranks check it while they wait for others to join.
 
 namespace starling::launch {
-
-inline constexpr const char* kExitsVariable = environment::kExits.name;
 
 /// The launcher's side. If there is no memory for it, exits are not shared.
 class ExitedRanksPage {

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/os/pipe.h"
 #include "starling/base/os/processes.h"
@@ -62,14 +63,15 @@ Environment environment_for(const LaunchOptions& options, const std::string& tok
   if (options.hosts.empty()) {
     environment = job_environment(token, options.ranks, cpus, options.environment);
   } else {
-    environment.set("STARLING_JOB", token);
+    environment.set(environment::kJob.name, token);
   }
-  if (options.part) environment.set("STARLING_PART", part_name(token, *options.part));
+  if (options.part) environment.set(environment::kPart.name, part_name(token, *options.part));
   return environment;
 }
 
 std::string guarded(const LaunchOptions& options, const std::string& token) {
-  return options.part ? "STARLING_PART=" + part_name(token, *options.part) : "STARLING_JOB=" + token;
+  return options.part ? environment::kPart.assignment(part_name(token, *options.part))
+                      : environment::kJob.assignment(token);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <utility>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/launcher_notice.h"
 #include "starling/base/os/processes.h"
@@ -120,7 +121,7 @@ void Job::open_notices() {
     return;  // notices are optional
   notices_ = {Descriptor(ends[0]), Descriptor(ends[1])};
   if (fstat(ends[1], &file) != 0 || fcntl(ends[1], F_SETFD, 0) != 0) return;
-  environment_.set(kLauncherVariable, fmt::format("{}:{}:{}", ends[1], file.st_dev, file.st_ino));
+  environment_.set(environment::kLauncher.name, fmt::format("{}:{}:{}", ends[1], file.st_dev, file.st_ino));
 }
 
 void Job::read_notices() {
@@ -175,8 +176,9 @@ void Job::say(const std::string& text) {
 }
 
 std::string Job::continuing() const {
-  const std::string text = fmt::format("continuing with {} rank{}", living_, living_ == 1 ? "" : "s");
-  return options_.after_death.empty() ? text : text + ", " + options_.after_death;
+  if (!options_.after_death.empty())
+    return fmt::format("{} of {} continue, {}", living_, options_.ranks, options_.after_death);
+  return fmt::format("continuing with {} {}{}", living_, options_.noun, living_ == 1 ? "" : "s");
 }
 
 // Survivors may still tell that they continue, or have an error to print: they are not stopped at once,
@@ -268,8 +270,8 @@ void Job::kill_leftovers() {
 
 std::string Job::name_of(Rank rank) const {
   for (const HostLink& link : links_)
-    if (link.has(rank)) return fmt::format("rank {} on {}", rank, link.name());
-  return fmt::format("rank {}", rank);
+    if (link.has(rank)) return fmt::format("{} {} on {}", options_.noun, rank, link.name());
+  return fmt::format("{} {}", options_.noun, rank);
 }
 
 std::string Job::living_ranks() const {
@@ -282,13 +284,13 @@ std::string Job::living_ranks() const {
     }
     names.push_back(std::to_string(options_.part ? options_.part->first + rank : rank));
   }
-  return fmt::format("rank{} {}", living_ == 1 ? "" : "s", join_words(names));
+  return fmt::format("{}{} {}", options_.noun, living_ == 1 ? "" : "s", join_words(names));
 }
 
 void Job::report() {
   for (Rank rank = 0; rank < options_.ranks; ++rank)
     if (const int error = members_[static_cast<std::size_t>(rank)].output.log_error(); error != 0)
-      say(fmt::format("the log of rank {} is incomplete: {}", rank, std::strerror(error)));
+      say(fmt::format("the log of {} {} is incomplete: {}", options_.noun, rank, std::strerror(error)));
   if (const int error = out_sink_.error(); error != 0 && error != EPIPE)
     say(fmt::format("standard output is incomplete: {}", std::strerror(error)));
   if (timed_out_ || second_interrupt_ || options_.part) return;
@@ -304,7 +306,8 @@ void Job::report() {
     std::vector<std::string> failed;
     for (const Failure& one : failures_) failed.push_back(fmt::format("{} ({})", one.who, one.ending.text()));
     const auto well = std::ranges::count_if(members_, [](const Member& one) { return !one.ending.failed(); });
-    say(fmt::format("{} of {} ranks finished, without {}", well, options_.ranks, join_words(failed)));
+    say(fmt::format("{} of {} {}s finished, without {}", well, options_.ranks, options_.noun,
+                    join_words(failed)));
     return;
   }
   const auto& lines = first.output->last_lines();

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <sys/resource.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/system_error.h"
 #include "starling/launch/exited_ranks.h"
@@ -44,7 +45,7 @@ JobResult run_here(LaunchOptions options, LauncherMode& mode) {
   const JobPart part = options.part.value_or(JobPart{0, options.ranks});
   ExitedRanksPage exits(part.size);
   if (exits.path().empty()) return Job(options, mode).run();
-  options.environment.push_back(fmt::format("{}={}", kExitsVariable, exits.path()));
+  options.environment.push_back(environment::kExits.assignment(exits.path()));
   options.on_exit = [&exits, first = part.first, more = options.on_exit](Rank rank) {
     exits.mark(first + rank);
     if (more) more(rank);

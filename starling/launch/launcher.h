@@ -44,8 +44,9 @@ struct LaunchOptions {
   bool append_logs = false;              // to existing log files
   std::optional<double> timeout;         // seconds
   OnFailure on_failure = OnFailure::as_announced;
-  bool continues = false;   // the flock continues after failures, as if announced
-  std::string after_death;  // added to the message when a rank dies and the others continue
+  bool continues = false;     // the flock continues after failures, as if announced
+  std::string noun = "rank";  // what messages call a rank
+  std::string after_death;    // added to the message when a rank dies and the others continue
   // Seconds that ranks have to end by themselves, or to announce that they continue, after one of them has
   // failed; and again between SIGTERM and SIGKILL when the launcher ends them.
   double grace = 5;

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
+#include "starling/base/environment.h"
 #include "starling/launch/host_protocol.h"
 
 namespace starling::launch {
@@ -24,7 +24,7 @@ bool is_file(int fd) {
 }  // namespace
 
 Sink::Sink(int fd)
-    : fd_(fd), colour_(isatty(fd) != 0 && std::getenv("NO_COLOR") == nullptr), file_(is_file(fd)) {}
+    : fd_(fd), colour_(isatty(fd) != 0 && !environment::kNoColour.is_set()), file_(is_file(fd)) {}
 
 void Sink::append(std::string_view text) {
   if (error_ == 0) pending_.append(text);

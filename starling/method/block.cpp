@@ -67,7 +67,7 @@ NeighborChannel& Block::neighbors() const {
 OneSidedChannel& Block::one_sided() const {
   if (OneSidedChannel* part = channel->one_sided()) return *part;
   throw InvalidArgument(name + ": this block has no windows; a method that uses them needs a schedule " +
-                        "(needs_schedule())");
+                        "and says so (requirements().one_sided)");
 }
 
 RelayChannel& Block::relay() const {
@@ -134,12 +134,20 @@ Buffer Block::state(const std::string& key) {
   return find_state(key, dtype(), count(), x.memory).memory.buffer();
 }
 
-Buffer Block::make_state(const std::string& key, DType type, std::size_t elements) {
-  const Buffer made = find_state(key, type, elements, x.memory).memory.buffer();
+Buffer Block::checked_state(const std::string& key, DType type, std::size_t elements, MemoryKind memory) {
+  const Buffer made = find_state(key, type, elements, memory).memory.buffer();
   if (made.dtype != type || made.count != elements)
     throw InvalidArgument(fmt::format("{}: {} has {} x {}, not {} x {}", name, key, made.count,
                                       starling::name(made.dtype), elements, starling::name(type)));
   return made;
+}
+
+Buffer Block::make_state(const std::string& key, DType type, std::size_t elements) {
+  return checked_state(key, type, elements, x.memory);
+}
+
+Buffer Block::host_state(const std::string& key, DType type, std::size_t elements) {
+  return checked_state(key, type, elements, MemoryKind::host);
 }
 
 Buffer Block::scalar(const std::string& key) {

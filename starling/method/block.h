@@ -85,6 +85,8 @@ class Block {
   Buffer scalar(const std::string& key);
   /// Numbers of float64 that last, in host memory.
   std::span<double> numbers(const std::string& key, std::size_t count = 1, double initial = 0);
+  /// A vector of another type that lasts, in host memory.
+  Buffer host_state(const std::string& key, DType type, std::size_t elements);
   std::vector<NamedState> states();
   /// One of them, as it was saved: what the method has not asked for yet is made.
   Buffer make_state(const std::string& key, DType type, std::size_t elements);
@@ -133,6 +135,7 @@ class Block {
   void apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy);
 
   State& find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory);
+  Buffer checked_state(const std::string& key, DType type, std::size_t elements, MemoryKind memory);
 
   // After the channel, whose memory they hold.
   Outgoing next_;  // holds x, to be sent by the next share()

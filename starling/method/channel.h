@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "starling/base/types.h"
-#include "starling/fabric/fabric.h"
+#include "starling/fabric/outgoing.h"
 #include "starling/flock/block.h"
-#include "starling/kernel/combine.h"
 #include "starling/kernel/reduce.h"
+#include "starling/kernel/term.h"
 #include "starling/method/one_sided.h"
 #include "starling/topology/exchange.h"
 #include "starling/topology/schedule.h"
@@ -120,7 +120,7 @@ class OneSidedChannel {
   virtual OneSided& window(Buffer block, OneSided::Start start) = 0;
   /// Tells the neighbours how many steps this rank has made; later deposits carry this number.
   virtual void set_progress(Step steps) = 0;
-  /// Makes the next wait() wait until all sources have made at least so many steps.
+  /// Makes the next wait() wait until all sources have made at least `steps` steps.
   virtual void await_progress(Step steps) = 0;
 
  protected:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/codec/wire_format.h"
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
 #include "starling/record/log.h"
@@ -35,23 +36,25 @@ void check(const Method& method, const DriverOptions& options, DType parameters)
   if (parameters != DType::float32 && parameters != DType::float64)
     throw InvalidArgument(fmt::format("drive: parameters are float32 or float64, not {}", name(parameters)));
   check_optimizer(method, options.optimizer);
-  if (options.message == DType::float32) return;
+  const WireFormatPtr format = make_wire_format(options.message);
+  if (format->exact()) return;
   if (method.needs_exact_messages())
     throw InvalidArgument(fmt::format("{} cannot take {} messages: {}; use float32", options.method,
-                                      name(options.message), method.exact_messages_because()));
-  check_message(method, options.method, options.message);
+                                      format->name(), method.exact_messages_because()));
+  check_message(method, options.method, *format);
   if (parameters != DType::float32)
     throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
-                                      name(parameters), name(options.message)));
+                                      name(parameters), format->name()));
 }
 
 }  // namespace
 
-void check_message(const Method& method, const std::string& spec, DType message) {
+void check_message(const Method& method, const std::string& spec, const WireFormat& format) {
   const std::string& reason = method.needs().no_int8_because;
-  if (message == DType::int8 && !reason.empty())
-    throw InvalidArgument(fmt::format(
-        "{} cannot take int8 messages: {}; valid here are float32, float16 and bfloat16", spec, reason));
+  if (!format.summable() && !reason.empty())
+    throw InvalidArgument(
+        fmt::format("{} cannot take {} messages: {}; valid here are float32, float16 and bfloat16", spec,
+                    format.name(), reason));
 }
 
 void check_losses(const Method& method, bool losses) {
@@ -103,6 +106,7 @@ Driver drive(const Flock& flock, Buffer x, Buffer gradient, const DriverOptions&
                          method->relay_rule(),
                          {},
                          "Driver::finish()"};
+  channel.one_sided = method->needs().one_sided;
   std::vector<std::unique_ptr<Block>> blocks;
   blocks.push_back(make_block("x", x, gradient, *method, optimizer, hypers,
                               make_flock_channel(flock, options.name, channel)));

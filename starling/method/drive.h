@@ -4,6 +4,10 @@
 #include "starling/method/defaults.h"
 #include "starling/method/driver.h"
 
+namespace starling::codec {
+class WireFormat;
+}
+
 namespace starling::method {
 
 /// What a driver of a program's own vectors is made from.
@@ -12,7 +16,8 @@ struct DriverOptions {
   std::string topology = kDefaultTopology;
   std::string optimizer = kDefaultOptimizer;
   std::uint64_t seed = 0;
-  DType message = DType::float32;
+  /// The wire format of averages: float32, float16, bfloat16 or int8 (see codec/wire_format.h).
+  std::string message = "float32";
   std::string name = "blocks";
 };
 /// Drives x along its gradient, both of the program's own.
@@ -27,8 +32,8 @@ SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::st
 
 /// Throws InvalidArgument where messages of neighbours may get lost and the method cannot do without them.
 void check_losses(const Method& method, bool losses);
-/// Throws InvalidArgument where a method that takes short messages does not take these.
-void check_message(const Method& method, const std::string& spec, DType message);
+/// Throws InvalidArgument where a method that takes inexact messages does not take these.
+void check_message(const Method& method, const std::string& spec, const WireFormat& format);
 
 /// Throws InvalidArgument where the method cannot do with this optimizer (a spec of optimizer_families()).
 void check_optimizer(const Method& method, const std::string& optimizer);

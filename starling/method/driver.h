@@ -7,8 +7,8 @@
 
 namespace starling::method {
 
-/// Takes all blocks of a rank through the steps of a method; what an owner of parameters (the Trainer, or a
-/// program with plain vectors) drives:
+/// Runs the steps of a method on all blocks of a rank, for an owner of parameters (the Trainer, or a program
+/// with plain vectors):
 ///
 ///     driver.begin();          // then compute the gradients
 ///     driver.finish();         // x is the next one
@@ -25,40 +25,40 @@ class Driver {
   Block& operator[](std::size_t i) { return *blocks_[i]; }
   Method& method() { return *method_; }
 
-  /// Starts what needs no gradient. finish() does it where the caller has not.
+  /// Starts the communication that needs no gradient. finish() does it if the caller has not.
   void begin();
   bool begun() const { return begun_; }
-  /// Forgets the gradients of this step, before others come; also those that every rank has averaged. False
-  /// when some have been used or are on their way.
+  /// Discards the gradients of this step, so that new ones can follow; also those that were averaged. False
+  /// if some have been used or are being sent.
   bool withdraw_gradients();
   /// All ranks have replaced x between the same steps: exchanges of the old x are dropped and start again,
   /// and the methods' own vectors follow.
   void restart();
-  /// Block i's gradient is complete. Blocks may be told in any order; they start in theirs, so that all ranks
-  /// agree.
+  /// Block i's gradient is complete. The calls may come in any order; communication starts in the order of
+  /// blocks, so that all ranks agree.
   void gradient(std::size_t i);
-  /// All gradients are complete, and what the method does with them (an average) is done: the time to clip.
+  /// Waits until the method has done its part with the complete gradients (an average): the time to clip.
   void gradients();
-  /// Updates block i, in the middle of backward, if the blocks before it are done and nothing is missing.
-  /// From then on, also in finish(), a block that is final begins its next step at once, while others are
-  /// still on their way: links do not idle between steps.
+  /// Updates block i during backward if the blocks before it are done and its messages have arrived. From
+  /// then on, also in finish(), a block that is final begins its next step at once, while others are still
+  /// being exchanged: links do not idle between steps.
   void finish_early(std::size_t i);
   /// The rest of the step: x is the next one when it returns.
   void finish() { proceed(true); }
-  /// As much of it as can be done without waiting; true when x is the next one.
+  /// Does as much of it as possible without waiting; true when x is the next one.
   bool try_finish() { return proceed(false); }
-  /// Takes in what nobody waits for, before a checkpoint; every rank calls it between the same steps.
+  /// Completes asynchronous messages, before a checkpoint; every rank calls it between the same steps.
   void settle();
 
-  /// Seconds spent waiting for others, so far.
+  /// Seconds spent waiting for other ranks so far.
   double waited() const;
-  /// How old what asynchronous methods have used was.
+  /// The age of the values that asynchronous methods have used.
   Staleness staleness() const;
 
  private:
   void begin_block(Block& block, Step step);
   static void end_block(Block& block);
-  /// What these do only when everything is there, unless they may wait; false when it is not.
+  /// These return false if messages are missing and they may not wait.
   bool proceed(bool may_wait);
   bool gradient_done(std::size_t blocks, bool may_wait);
   bool adapt_next(bool may_wait);
@@ -72,7 +72,7 @@ class Driver {
   bool runs_ahead_ = false;
   std::vector<bool> complete_;  // gradients
   std::size_t told_ = 0;        // blocks whose gradient the method has seen
-  std::size_t done_ = 0;        // blocks whose gradient is what the method makes of it
+  std::size_t done_ = 0;        // blocks whose gradient the method has finished
   std::size_t adapted_ = 0;     // blocks
   std::size_t combined_ = 0;    // blocks whose step has ended, in finish()
   std::size_t ahead_ = 0;       // blocks whose next step has begun

@@ -6,18 +6,242 @@
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/base/stopwatch.h"
+#include "starling/codec/wire_format.h"
+#include "starling/flock/neighbor_exchanger.h"
+#include "starling/kernel/arithmetic.h"
+#include "starling/kernel/copy.h"
 #include "starling/method/flock_collective.h"
-#include "starling/method/flock_neighbors.h"
 #include "starling/method/flock_one_sided.h"
 #include "starling/method/flock_relay.h"
 
 namespace starling::method {
 namespace {
 
+/// The neighbour exchanges of one block on a flock. Used by one thread at a time, as its channel is.
+class FlockNeighbors final : public NeighborChannel, private SharedExchange::Lender {
+ public:
+  FlockNeighbors(const Flock& flock, const std::string& name, SchedulePtr schedule, WireFormatPtr format)
+      : flock_(flock), name_(name), schedule_(std::move(schedule)), format_(std::move(format)) {
+    exchanger_ = flock_.neighbor_exchanger(schedule_, Name(name_ + "/mix"));
+  }
+
+  void mix(Pieces pieces) override;
+  void mix(Outgoing written, Buffer out) override;
+  void differences(Piece piece) override;
+  SharedExchange share(ConstBuffer x, Outgoing written) override;
+  Outgoing outgoing(std::size_t bytes) override;
+
+  Exchange next() const override { return exchanger_.next(); }
+  Step round() const override { return exchanger_.step(); }
+  void set_round(Step round) override { exchanger_.set_step(round); }
+  std::uint32_t epoch() const override { return epoch_; }
+
+  // For the channel.
+
+  bool busy() const { return !jobs_.empty() || (shared_ && !shared_arrived_); }
+  bool ready();
+  /// Waits for the messages of all exchanges.
+  void await();
+  /// Waits, and writes the results.
+  void finish();
+
+ private:
+  struct Job {
+    PendingExchange exchange;
+    Pieces pieces;
+    Pieces sent;
+    bool differences = false;
+  };
+  /// Blocks in outgoing memory, in the wire format.
+  struct Encoded {
+    Pieces pieces;
+    Outgoing memory;
+  };
+
+  std::span<const Term> lent_terms(Buffer out) override;
+  void give_back() noexcept override;
+
+  void add_job(PendingExchange exchange, Pieces pieces, Pieces sent);
+  bool encodes(const Pieces& pieces) const {
+    return !format_->exact() && pieces[0].in.dtype == DType::float32;
+  }
+  void check_exact_if_lost(const Pieces& pieces) const;
+  Encoded encode(const Pieces& pieces);
+  void combine_around(Buffer out, ConstBuffer x, ConstBuffer own, std::span<const Term> terms) const;
+  void subtract_own(const Piece& piece, ConstBuffer sent, std::span<const Term> terms) const;
+  void finish(Job& job);
+
+  Flock flock_;
+  const std::string name_;
+  const SchedulePtr schedule_;
+  const WireFormatPtr format_;
+  NeighborExchanger exchanger_;
+  std::vector<Job> jobs_;
+  PendingExchange shared_;
+  bool shared_arrived_ = false;
+  ConstBuffer shared_message_;  // where x was sent in fewer bits
+  Term whole_{};
+  std::uint32_t epoch_ = 0;
+};
+
+void FlockNeighbors::add_job(PendingExchange exchange, Pieces pieces, Pieces sent) {
+  epoch_ = exchange.epoch();
+  jobs_.push_back({std::move(exchange), std::move(pieces), std::move(sent)});
+}
+
+void FlockNeighbors::mix(Pieces pieces) {
+  if (encodes(pieces)) {
+    check_exact_if_lost(pieces);
+    Encoded sent = encode(pieces);
+    add_job(exchanger_.start(sent.pieces, std::move(sent.memory)), std::move(pieces), sent.pieces);
+  } else {
+    add_job(exchanger_.start(pieces), pieces, pieces);
+  }
+}
+
+void FlockNeighbors::mix(Outgoing written, Buffer out) {
+  const Pieces pieces = {{written.buffer(out.dtype, out.count), out, 0}};
+  add_job(exchanger_.start(pieces, std::move(written)), pieces, pieces);
+}
+
+void FlockNeighbors::differences(Piece piece) {
+  piece.if_lost = IfLost::mutual;
+  mix({piece});
+  jobs_.back().differences = true;
+}
+
+SharedExchange FlockNeighbors::share(ConstBuffer x, Outgoing written) {
+  Pieces pieces = {{x, {}, 0}};
+  if (encodes(pieces)) {
+    Encoded sent = encode(pieces);
+    shared_message_ = sent.pieces[0].in;
+    shared_ = exchanger_.start(sent.pieces, std::move(sent.memory));
+  } else {
+    shared_ = exchanger_.start(std::move(pieces), std::move(written));
+  }
+  shared_arrived_ = false;
+  epoch_ = shared_.epoch();
+  return SharedExchange(*this);
+}
+
+std::span<const Term> FlockNeighbors::lent_terms(Buffer out) {
+  if (shared_message_.address() == nullptr) return shared_.terms();
+  combine_around(out, out, shared_message_, shared_.terms());
+  whole_ = {out, 1};
+  return {&whole_, 1};
+}
+
+void FlockNeighbors::give_back() noexcept {
+  shared_ = {};
+  shared_message_ = {};
+}
+
+Outgoing FlockNeighbors::outgoing(std::size_t bytes) {
+  if (!format_->exact() || schedule_->mixing() == Mixing::two_block) return {};
+  return flock_.outgoing_bytes(bytes);
+}
+
+bool FlockNeighbors::ready() {
+  if (shared_ && !shared_arrived_ && !shared_.ready()) return false;
+  for (Job& job : jobs_)
+    if (!job.exchange.ready()) return false;
+  return true;
+}
+
+void FlockNeighbors::await() {
+  if (shared_ && !shared_arrived_) shared_.wait();
+  for (Job& job : jobs_) job.exchange.wait();
+}
+
+void FlockNeighbors::finish() {
+  if (shared_) {
+    shared_.wait();
+    shared_arrived_ = true;
+  }
+  std::vector<Job> jobs;
+  std::swap(jobs, jobs_);
+  for (Job& job : jobs) finish(job);
+}
+
+// A sender keeps its own share as it was sent, which is rounded.
+void FlockNeighbors::check_exact_if_lost(const Pieces& pieces) const {
+  if (flock_.loses_messages() &&
+      std::ranges::any_of(pieces, [](const Piece& piece) { return piece.if_lost == IfLost::returned; }))
+    throw InvalidArgument(fmt::format(
+        "{}: the method keeps a sum, which {} messages would spoil where messages get lost; use float32",
+        name_, format_->name()));
+}
+
+// Pieces that are not float32 (scalars) travel as they are.
+FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
+  std::vector<Buffer> blocks;
+  for (const Piece& piece : pieces) {
+    if (piece.in.dtype == DType::float32)
+      blocks.push_back({format_->dtype(), nullptr, format_->encoded_count(piece.in.count)});
+    else
+      blocks.push_back({piece.in.dtype, nullptr, piece.in.count});
+  }
+  Encoded sent{pieces_of(blocks), {}};
+  sent.memory = flock_.outgoing_bytes(message_bytes(sent.pieces));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const ConstBuffer& in = pieces[i].in;
+    sent.pieces[i].if_lost = pieces[i].if_lost;
+    const Buffer to = blocks[i].at<void>(sent.memory.bytes().data() + sent.pieces[i].offset);
+    if (in.dtype == DType::float32)
+      format_->encode(in, to);
+    else
+      copy_bytes(to.host_data(), in);
+    sent.pieces[i].in = to;
+  }
+  return sent;
+}
+
+// x + sum of weight * (theirs - own): x itself is not rounded, so the flock's mean stays the same.
+void FlockNeighbors::combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
+                                    std::span<const Term> terms) const {
+  std::vector<Term> others;
+  for (const Term& term : terms)
+    if (term.data != own.address()) others.push_back(term);
+  if (own.dtype != out.dtype)
+    format_->combine_around(out, x, own, others);
+  else
+    arithmetic_in(out.memory).combine_around(out.dtype, out, x, {own, 1}, others);
+}
+
+// Where a group's mean was passed on, no term is this rank's own: the difference is the average less x.
+void FlockNeighbors::subtract_own(const Piece& piece, ConstBuffer sent, std::span<const Term> terms) const {
+  const auto is_own = [&](const Term& term) { return term.data == sent.address(); };
+  if (std::any_of(terms.begin(), terms.end(), is_own)) {
+    combine_around(piece.out, {}, sent, terms);
+    return;
+  }
+  const Arithmetic& arithmetic = arithmetic_in(piece.out.memory);
+  arithmetic.combine(piece.out, terms);
+  const Term difference[] = {{piece.out, 1}, {piece.in, -1}};
+  arithmetic.combine(piece.out, difference);
+}
+
+void FlockNeighbors::finish(Job& job) {
+  job.exchange.wait();
+  for (std::size_t i = 0; i < job.pieces.size(); ++i) {
+    const Piece& piece = job.pieces[i];
+    const auto terms = job.exchange.terms(i);
+    if (job.differences)
+      subtract_own(piece, job.sent[i].in, terms);
+    else if (job.sent[i].in.dtype != piece.in.dtype)
+      combine_around(piece.out, piece.in, job.sent[i].in, terms);
+    else
+      arithmetic_in(piece.out.memory).combine(piece.out, terms);
+  }
+}
+
+/// All channels of one block on a flock.
 class FlockChannel final : public Channel {
  public:
-  FlockChannel(const Flock& flock, const std::string& name, const ChannelOptions& options)
-      : flock_(flock), schedule_(options.schedule), collective_(flock, name, options.message) {
+  FlockChannel(const Flock& flock, const std::string& name, const ChannelOptions& options,
+               WireFormatPtr format)
+      : flock_(flock), schedule_(options.schedule), collective_(flock, name, format) {
     if (!options.call.empty()) {
       call_ = std::make_shared<UserCall>();
       call_->call = options.call;
@@ -28,8 +252,8 @@ class FlockChannel final : public Channel {
     if (options.relay)
       relay_.emplace(flock_, name, *schedule_, options.relay);
     else if (schedule_)
-      neighbors_.emplace(flock_, name, options);
-    if (schedule_) one_sided_.emplace(flock_, name, schedule_);
+      neighbors_.emplace(flock_, name, schedule_, std::move(format));
+    if (schedule_ && options.one_sided) one_sided_.emplace(flock_, name, schedule_);
   }
 
   Rank rank() const override { return flock_.rank(); }
@@ -77,12 +301,12 @@ class FlockChannel final : public Channel {
 
  private:
   void wait_measured() {
-    const auto from = std::chrono::steady_clock::now();
-    if (one_sided_) one_sided_->await();
-    collective_.await();
-    if (relay_) relay_->await();
-    if (neighbors_) neighbors_->await();
-    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+    waited_ += seconds_of([&] {
+      if (one_sided_) one_sided_->await();
+      collective_.await();
+      if (relay_) relay_->await();
+      if (neighbors_) neighbors_->await();
+    });
   }
 
   Flock flock_;
@@ -110,16 +334,15 @@ bool has_two_phases(const Schedule& schedule) {
 }  // namespace
 
 ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const ChannelOptions& options) {
-  if (options.message != DType::float32 && options.relay)
-    throw InvalidArgument("relayed sums would gather the rounding of " + starling::name(options.message) +
+  WireFormatPtr format = make_wire_format(options.message, options.ends);
+  if (!format->exact() && options.relay)
+    throw InvalidArgument("relayed sums would gather the rounding of " + format->name() +
                           " messages; use float32");
-  if (options.message != DType::float32 && options.schedule && has_two_phases(*options.schedule))
+  if (!format->exact() && options.schedule && has_two_phases(*options.schedule))
     throw InvalidArgument(
         fmt::format("{} passes on means within groups, which {} messages would round; use float32",
-                    options.schedule->name(), starling::name(options.message)));
-  // Refuses types that messages cannot have, also where the method has no neighbors.
-  if (options.message != DType::float32) make_short_form(options.message, options.ends);
-  return std::make_unique<FlockChannel>(flock, name, options);
+                    options.schedule->name(), format->name()));
+  return std::make_unique<FlockChannel>(flock, name, options, std::move(format));
 }
 
 }  // namespace starling::method

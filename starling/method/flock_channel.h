@@ -9,8 +9,8 @@ namespace starling::method {
 struct ChannelOptions {
   /// Null for methods that follow none.
   SchedulePtr schedule;
-  /// What averages travel as: float32, or float16, bfloat16 or int8 of parameters in float32.
-  DType message = DType::float32;
+  /// The wire format of averages, see codec/wire_format.h; others than float32 are for float32 parameters.
+  std::string message = "float32";
   /// Where given, the schedule is a tree to relay along.
   RelayRule relay;
   /// Where the block's parameters end, the last one at its own end: int8 messages scale each on its own.
@@ -21,6 +21,8 @@ struct ChannelOptions {
   std::string part = {};
   /// What its collectives sum belongs to one step on all ranks: an error otherwise.
   bool same_step = false;
+  /// With windows, for methods that require them.
+  bool one_sided = false;
 };
 
 /// Made by every rank, under the same name.

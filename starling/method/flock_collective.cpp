@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
-#include "starling/flock/quiet_losses.h"
-#include "starling/kernel/convert.h"
+#include "starling/flock/errors.h"
 #include "starling/kernel/copy.h"
 
 namespace starling::method {
@@ -16,39 +15,40 @@ FlockCollective::~FlockCollective() {
 }
 
 void FlockCollective::reduce(Pieces pieces, Reduction reduction) {
-  if (message_ != DType::float32 && pieces[0].in.dtype == DType::float32) {
-    reduce_shortened(std::move(pieces), reduction);
+  if (!format_->exact() && pieces[0].in.dtype == DType::float32) {
+    reduce_encoded(std::move(pieces), reduction);
     return;
   }
   pending_.push_back(ByteOperations(flock_).allreduce(std::move(pieces), reduction, Name(name_ + "/reduce")));
 }
 
-void FlockCollective::reduce_shortened(Pieces pieces, Reduction reduction) {
-  if (message_ == DType::int8)
+void FlockCollective::reduce_encoded(Pieces pieces, Reduction reduction) {
+  if (!format_->summable())
     throw InvalidArgument(
-        name_ +
-        ": int8 messages cannot be summed on their way to everybody; use float32, float16 or "
-        "bfloat16");
+        fmt::format("{}: {} messages cannot be summed in an all-reduce; use float32, float16 or bfloat16",
+                    name_, format_->name()));
   // A copy of its own: others read outgoing memory while the result is being written.
-  short_.resize(total_count(pieces) * size_of(message_));
-  const Buffer shortened(message_, short_.data(), total_count(pieces));
-  Pieces sent = {{shortened, shortened, 0}};
+  const std::size_t count = total_count(pieces);
+  encoded_.resize(format_->encoded_bytes(count));
+  const Buffer encoded(format_->dtype(), encoded_.data(), count);
+  Pieces sent = {{encoded, encoded, 0}};
   std::size_t at = 0;
   for (const Piece& piece : pieces) {
-    convert(piece.in, shortened.part(at, piece.in.count));
+    format_->encode(piece.in, encoded.part(at, piece.in.count));
     at += piece.in.count;
   }
-  lengthen_ = std::move(pieces);
+  decode_into_ = std::move(pieces);
   pending_.push_back(ByteOperations(flock_).allreduce(std::move(sent), reduction, Name(name_ + "/reduce")));
 }
 
-void FlockCollective::lengthen() {
+void FlockCollective::decode() {
   std::size_t at = 0;
-  for (const Piece& piece : lengthen_) {
-    convert({message_, short_.data() + at * size_of(message_), piece.in.count}, piece.out);
+  for (const Piece& piece : decode_into_) {
+    format_->decode({format_->dtype(), encoded_.data() + format_->encoded_bytes(at), piece.in.count},
+                    piece.out);
     at += piece.in.count;
   }
-  lengthen_.clear();
+  decode_into_.clear();
 }
 
 void FlockCollective::gather(ConstBuffer mine, std::vector<std::byte>& all) {
@@ -117,7 +117,7 @@ void FlockCollective::finish() {
   std::swap(receiving, receiving_);
   for (Pending& one : pending) one.wait();
   for (Pending& one : receiving) wait_for_message(one);
-  lengthen();
+  decode();
 }
 
 void FlockCollective::wait_for_message(Pending& one) const {
@@ -125,7 +125,7 @@ void FlockCollective::wait_for_message(Pending& one) const {
     one.wait();
   } catch (const PeerLost& error) {
     if (flock_.on_peer_failure() != OnPeerFailure::reweight) throw;
-    flock_.go_on_without(error.peer());
+    flock_.continue_without(error.peer());
   }
 }
 

@@ -1,15 +1,16 @@
 #pragma once
 
+#include "starling/codec/wire_format.h"
 #include "starling/flock/flock.h"
-#include "starling/method/flock_channel.h"
+#include "starling/method/channel.h"
 
 namespace starling::method {
 
 /// The collectives and point-to-point messages of one block on a flock.
 class FlockCollective final : public CollectiveChannel {
  public:
-  FlockCollective(const Flock& flock, const std::string& name, DType message)
-      : flock_(flock), name_(name), message_(message) {}
+  FlockCollective(const Flock& flock, const std::string& name, WireFormatPtr format)
+      : flock_(flock), name_(name), format_(std::move(format)) {}
   ~FlockCollective();
   FlockCollective(const FlockCollective&) = delete;
   FlockCollective& operator=(const FlockCollective&) = delete;
@@ -33,21 +34,21 @@ class FlockCollective final : public CollectiveChannel {
   void abandon_average();
 
  private:
-  void reduce_shortened(Pieces pieces, Reduction reduction);
-  void lengthen();
+  void reduce_encoded(Pieces pieces, Reduction reduction);
+  void decode();
   void wait_for_message(Pending& one) const;
 
   Flock flock_;
   const std::string name_;
-  const DType message_;
+  const WireFormatPtr format_;
   std::vector<Pending> pending_;
   std::vector<Pending> receiving_;
   std::vector<std::byte> mean_;
   Pending average_;  // of mean_, in the background
   int generation_ = 0;
   bool awaits_average_ = false;
-  std::vector<std::byte> short_;
-  Pieces lengthen_;
+  std::vector<std::byte> encoded_;
+  Pieces decode_into_;
 };
 
 }  // namespace starling::method

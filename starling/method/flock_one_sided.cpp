@@ -48,7 +48,7 @@ std::optional<Rank> FlockOneSided::slowest() {
   return std::nullopt;
 }
 
-// Progress wakes nobody up, so this polls.
+// Progress wakes no waiting rank, so this polls.
 void FlockOneSided::wait() {
   constexpr std::chrono::microseconds kShort{50};
   constexpr std::chrono::microseconds kLong{1000};

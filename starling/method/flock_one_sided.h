@@ -20,8 +20,8 @@ class FlockOneSided final : public OneSided {
   void load(Buffer out) override { window_.load(out.host_data()); }
   void store(ConstBuffer value) override { window_.store(value.host_data()); }
   void add(ConstBuffer increment) override { window_.add(increment.host_data()); }
-  void meet(Rank other, ConstBuffer mine, double weight, Buffer moved) override {
-    window_.meet(other, mine.host_data(), weight, moved.host_data());
+  void average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) override {
+    window_.average_with(other, mine.host_data(), weight, moved.host_data());
   }
   double p() const override { return window_.p(); }
   void set_p(double p) override { window_.set_p(p); }
@@ -32,7 +32,7 @@ class FlockOneSided final : public OneSided {
 
   Window& window() { return window_; }
 
-  /// Makes wait() wait until all live sources have made so many steps.
+  /// Makes wait() wait until all live sources have made `steps` steps.
   void await_progress(Step steps) { awaited_ = steps; }
   bool awaits() const { return awaited_ > 0; }
   bool caught_up() { return !slowest(); }

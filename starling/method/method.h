@@ -39,10 +39,10 @@ class Method {
   virtual void gradient_done(Block&) {}
   virtual void adapt(Block& block) = 0;
   virtual void combine(Block&) {}
-  /// Somebody has died since the last step: the next rounds are others.
+  /// A rank has died since the last step: the schedule has changed.
   virtual void view_changed(Block&) {}
 
-  /// The owner has put other values into x: what the method derived from it follows.
+  /// The owner has written new values to x: updates what the method derived from it.
   virtual void x_replaced(Block&) {}
 
   /// What to evaluate and to save.
@@ -51,7 +51,10 @@ class Method {
   /// The topology that the method follows when this one is asked for.
   virtual std::string topology(const std::string& asked, const MethodSetting&) const { return asked; }
   /// What it requires, asked for once (requirements()).
-  const MethodRequirements& needs() const;
+  const MethodRequirements& needs() const {
+    std::call_once(asked_, [&] { needs_ = requirements(); });
+    return needs_;
+  }
   /// Throws InvalidArgument, naming topologies that work, where the schedule does not. Override it for what
   /// MethodRequirements cannot say.
   virtual void check(const Schedule& schedule) const { check_schedule(needs(), spec, schedule); }

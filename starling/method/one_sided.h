@@ -10,37 +10,37 @@
 
 namespace starling::method {
 
-/// Memory of a block that others write to at any time, as flock/window.h has it: a slot per source, and a
+/// Memory of a block that other ranks write to at any time, like flock/window.h: a slot per source, and a
 /// scalar p that moves with the block. Deposits carry the sender's step, so that their age is known.
 class OneSided {
  public:
   virtual ~OneSided() = default;
   using Weights = std::map<Rank, double>;
-  /// Slots that begin with what the block is, or empty; or a value that others may change.
+  /// Slots that begin with a copy of the block, or empty; or one value that other ranks may change.
   enum class Start { copies, empty, shared };
 
   /// Writes the block times a weight to these ranks' slots, over what is there or added to it; then the block
   /// and p are multiplied by self_weight.
   virtual void put(const Weights& destinations, double self_weight) = 0;
   virtual void accumulate(const Weights& destinations, double self_weight) = 0;
-  /// block <- self_weight * block + the sum of weight * slot, p likewise; `reset` empties the slots. Says how
-  /// old what was there is.
+  /// block <- self_weight * block + the sum of weight * slot, p likewise; `reset` empties the slots. Records
+  /// the age of the values it used.
   virtual void update(double self_weight, const Weights& sources, bool reset) = 0;
   virtual double p() const = 0;
   virtual void set_p(double p) = 0;
-  /// Everything empty, as if nothing had been put.
+  /// Empties the slots, as if nothing had been put.
   virtual void clear() = 0;
 
   // A value that other ranks change, too, instead of slots: for pair gossip.
 
-  /// This rank's value as it is now; set; or changed by what is added.
+  /// Reads, sets or adds to this rank's value.
   virtual void load(Buffer out) = 0;
   virtual void store(ConstBuffer value) = 0;
   virtual void add(ConstBuffer increment) = 0;
-  /// The other rank's value goes weight * (mine - its own) towards `mine`; `moved` gets how far.
-  virtual void meet(Rank other, ConstBuffer mine, double weight, Buffer moved) = 0;
+  /// Moves the other rank's value by weight * (mine - its value), and writes the change to `moved`.
+  virtual void average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) = 0;
 
-  /// Whether a neighbour is still there.
+  /// Whether the neighbour is alive.
   virtual bool alive(Rank neighbor) const = 0;
   virtual std::vector<Rank> sources() const = 0;
   virtual std::vector<Rank> destinations() const = 0;

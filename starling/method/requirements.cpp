@@ -54,7 +54,7 @@ bool is_symmetric(const Schedule& schedule) {
   });
 }
 
-// Everybody's mean and nothing else.
+// The mean of all ranks and nothing else.
 bool is_global_mean(const Schedule& schedule) {
   const Exchange exchange = schedule.exchange(0, 0);
   return exchange.group.size() == schedule.size() && exchange.sources.empty();
@@ -93,18 +93,18 @@ void require_static_neighbors(const Asked& asked) {
   if (schedule.size() == 1) return;
   if (!is_fixed(schedule) || has_groups(schedule))
     asked.refuse(ScheduleKind::static_neighbors,
-                 "follows its neighbours from step to step, which must be the same and known one by one");
+                 "follows its neighbors from step to step, which must be the same and known one by one");
 }
 
 void require_known_neighbors(const Asked& asked) {
   const Schedule& schedule = asked.schedule;
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRounds)
-    asked.refuse(ScheduleKind::known_neighbors, "needs neighbours that are known beforehand");
+    asked.refuse(ScheduleKind::known_neighbors, "needs neighbors that are known beforehand");
   // A group alone is many single neighbours; a group that then talks to others is not.
   for (Step step = 0; step < schedule.period(); ++step)
     if (const Exchange first = schedule.exchange(step, 0); first.group.size() > 1 && !first.sources.empty())
       asked.refuse(ScheduleKind::known_neighbors,
-                   "needs a topology of single neighbours, without means within groups");
+                   "needs a topology of single neighbors, without means within groups");
 }
 
 void require_both_directions(const Asked& asked) {
@@ -140,7 +140,7 @@ void require_single_neighbors(const Asked& asked) {
   const Exchange first = asked.schedule.exchange(0, 0);
   if (first.group.size() > 1 && !first.sources.empty())
     throw InvalidArgument(
-        fmt::format("{} sends to single neighbours; {} takes means within groups as well: use {}",
+        fmt::format("{} sends to single neighbors; {} takes means within groups as well: use {}",
                     asked.method, asked.schedule.name(), examples_of(ScheduleKind::single_neighbors)));
 }
 
@@ -173,11 +173,11 @@ std::string describe(ScheduleKind kind) {
     case ScheduleKind::static_symmetric:
       return "static symmetric weights";
     case ScheduleKind::static_neighbors:
-      return "static neighbours, no groups";
+      return "static neighbors, no groups";
     case ScheduleKind::known_neighbors:
-      return "neighbours not drawn at random";
+      return "neighbors not drawn at random";
     case ScheduleKind::single_neighbors:
-      return "single neighbours, no groups";
+      return "single neighbors, no groups";
     case ScheduleKind::both_directions:
       return "edges in both directions";
     case ScheduleKind::pairs:
@@ -230,6 +230,7 @@ std::vector<std::string> describe(const MethodRequirements& needs) {
   if (!needs.exact_messages_because.empty()) phrases.emplace_back("exact messages");
   if (!needs.no_int8_because.empty()) phrases.emplace_back("no int8 messages");
   if (!needs.no_losses_because.empty()) phrases.emplace_back("no lost messages");
+  if (!needs.host_memory_because.empty()) phrases.emplace_back("host memory");
   if (needs.one_sided) phrases.emplace_back("windows");
   if (needs.asynchronous) phrases.emplace_back("asynchronous");
   return phrases;

@@ -49,6 +49,8 @@ struct MethodRequirements {
   std::string no_int8_because = {};         // why int8, which has no sums of its own, is not taken
   std::string no_losses_because = {};       // why it cannot do without a neighbour's lost message
 
+  std::string host_memory_because = {};  // why its blocks must be in host memory
+
   GradientUse gradient = GradientUse::own;
   RelayRule relay = {};       // how it relays, if it does
   bool one_sided = false;     // it talks through memory that others write to (windows)

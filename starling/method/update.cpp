@@ -247,4 +247,8 @@ Optimizer parse_optimizer(std::string_view text) {
   return {family.hyper(Parameters(spec, family.parameters)), family.make};
 }
 
+std::string canonical_optimizer(std::string_view text) {
+  return all_optimizers().canonical(parse_spec(text)).to_string();
+}
+
 }  // namespace starling::method

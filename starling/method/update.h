@@ -84,6 +84,8 @@ struct Optimizer {
   UpdatePtr (*make)(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
 };
 Optimizer parse_optimizer(std::string_view text);
+/// The one spelling of all specs that mean the same optimizer.
+std::string canonical_optimizer(std::string_view text);
 
 }  // namespace starling::method
 

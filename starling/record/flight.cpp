@@ -59,7 +59,7 @@ std::vector<std::string> Flight::lines(std::size_t most, const Describe& describ
 }
 
 void Flight::dump(const std::string& why, const Describe& describe) {
-  const std::uint64_t now = steady_ns();
+  const std::uint64_t now = now_();
   std::uint64_t before = dumped_.load(relaxed);
   if (before != 0 && now - before < kPause) return;
   if (!dumped_.compare_exchange_strong(before, now, relaxed)) return;

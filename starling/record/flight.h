@@ -22,7 +22,9 @@ class Flight {
   static constexpr Step kNoStep = -1;
   enum class State : std::uint32_t { started, ended, failed };
 
-  explicit Flight(Rank rank) : rank_(rank) {}
+  using Now = std::uint64_t (*)();  // nanoseconds
+  /// Tests pass a clock of their own; it times dumps only.
+  explicit Flight(Rank rank, Now now = &steady_ns) : rank_(rank), now_(now) {}
 
   /// Returns what users call an internal name: the call that they made.
   using Describe = std::function<std::string(const std::string& name)>;
@@ -55,6 +57,7 @@ class Flight {
   Slot& slot(std::uint64_t number) { return slots_[number % kKept]; }
 
   Rank rank_;
+  Now now_;
   std::atomic<std::uint64_t> next_{0};
   std::atomic<std::uint64_t> dumped_{0};  // time in ns
   std::array<Slot, kKept> slots_;

@@ -32,7 +32,7 @@ constexpr std::string_view name(RecordKind kind) {
       return "send";
     case RecordKind::average:
     case RecordKind::long_average:
-      return "neighbour average";
+      return "neighbor average";
     case RecordKind::reduction:
     case RecordKind::staged_reduction:
       return "all-reduce";
@@ -43,7 +43,7 @@ constexpr std::string_view name(RecordKind kind) {
     case RecordKind::gathering:
       return "all-gather";
     case RecordKind::neighbor_gathering:
-      return "neighbour gather";
+      return "neighbor gather";
     case RecordKind::relay:
       return "relay";
     case RecordKind::put:

@@ -2,98 +2,121 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/base/json.h"
 #include "starling/base/spec.h"
 
 namespace starling::record {
 namespace {
 
-using Json = nlohmann::ordered_json;  // settings keep their order
+using Json = nlohmann::ordered_json;
 
-std::string setting_text(const Json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// Writes numbers and booleans without quotes if they are read back as the same text.
-Json json_of(const std::string& text) {
+// Numbers and booleans are written without quotes if they are read back as the same text.
+bool is_literal(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return !parsed.is_discarded() && !parsed.is_string() && setting_text(parsed) == text ? parsed : Json(text);
+  return !parsed.is_discarded() && !parsed.is_string() &&
+         parsed.dump(-1, ' ', false, Json::error_handler_t::replace) == text;
 }
 
-std::string line_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
-}
+/// One line of a log.
+class LogLine {
+ public:
+  explicit LogLine(const char* kind) { json_.begin_object().member("kind", kind); }
+
+  template <typename T>
+  LogLine& add(std::string_view name, const T& value) {
+    json_.member(name, value);
+    return *this;
+  }
+  LogLine& add(std::string_view name, const std::optional<double>& value) {
+    if (value) json_.member(name, *value);
+    return *this;
+  }
+  LogLine& add(std::string_view name, const std::vector<RunSetting>& settings) {
+    json_.key(name).begin_object();
+    for (const RunSetting& setting : settings) {
+      json_.key(setting.name);
+      is_literal(setting.value) ? json_.literal(setting.value) : json_.value(setting.value);
+    }
+    json_.end_object();
+    return *this;
+  }
+
+  std::string text() {
+    json_.end_object();
+    return out_.str() + '\n';
+  }
+
+ private:
+  std::ostringstream out_;
+  JsonWriter json_{out_, JsonWriter::Layout::compact, 0};
+};
 
 }  // namespace
 
 std::string to_line(const RunHeader& header) {
-  Json experiment = Json::object();
-  for (const RunSetting& setting : header.experiment) experiment[setting.name] = json_of(setting.value);
-  return line_of({{"kind", "run"},
-                  {"starling", header.starling},
-                  {"torch", header.torch},
-                  {"date", header.date},
-                  {"command", header.command},
-                  {"machine", header.machine},
-                  {"workers", header.workers},
-                  {"parameters", header.parameters},
-                  {"experiment", experiment}});
+  return LogLine("run")
+      .add("starling", header.starling)
+      .add("torch", header.torch)
+      .add("date", header.date)
+      .add("command", header.command)
+      .add("machine", header.machine)
+      .add("workers", header.workers)
+      .add("parameters", header.parameters)
+      .add("experiment", header.experiment)
+      .text();
 }
 
 std::string to_line(const RunReport& report) {
-  Json json = {{"kind", "report"},
-               {"step", report.step},
-               {"epoch", report.epoch},
-               {"seconds", report.seconds},
-               {"loss", report.loss},
-               {"learning_rate", report.learning_rate},
-               {"images_per_second", report.images_per_second},
-               {"consensus_distance", report.consensus_distance},
-               {"bytes_sent", report.bytes_sent},
-               {"computing", report.computing},
-               {"waiting", report.waiting},
-               {"combining", report.combining},
-               {"staleness", report.staleness},
-               {"staleness_most", report.staleness_most},
-               {"workers", report.workers},
-               {"taking_part", report.taking_part}};
-  const auto add = [&](const char* key, const std::optional<double>& value) {
-    if (value) json[key] = *value;
-  };
-  add("test_accuracy", report.test_accuracy);
-  add("test_loss", report.test_loss);
-  add("local_accuracy", report.local_accuracy);
-  add("local_accuracy_least", report.local_accuracy_least);
-  add("local_accuracy_most", report.local_accuracy_most);
-  add("local_mean_accuracy", report.local_mean_accuracy);
-  return line_of(json);
+  return LogLine("report")
+      .add("step", report.step)
+      .add("epoch", report.epoch)
+      .add("seconds", report.seconds)
+      .add("loss", report.loss)
+      .add("learning_rate", report.learning_rate)
+      .add("images_per_second", report.images_per_second)
+      .add("consensus_distance", report.consensus_distance)
+      .add("bytes_sent", report.bytes_sent)
+      .add("computing", report.computing)
+      .add("waiting", report.waiting)
+      .add("combining", report.combining)
+      .add("staleness", report.staleness)
+      .add("staleness_most", report.staleness_most)
+      .add("workers", report.workers)
+      .add("taking_part", report.taking_part)
+      .add("test_accuracy", report.test_accuracy)
+      .add("test_loss", report.test_loss)
+      .add("local_accuracy", report.local_accuracy)
+      .add("local_accuracy_least", report.local_accuracy_least)
+      .add("local_accuracy_most", report.local_accuracy_most)
+      .add("local_mean_accuracy", report.local_mean_accuracy)
+      .text();
 }
 
 std::string to_line(const RunResume& resume) {
-  Json json = {{"kind", "resume"}, {"step", resume.step}, {"command", resume.command}, {"date", resume.date}};
-  if (!resume.reset.empty()) json["reset"] = resume.reset;
-  return line_of(json);
+  LogLine line("resume");
+  line.add("step", resume.step).add("command", resume.command).add("date", resume.date);
+  if (!resume.reset.empty()) line.add("reset", resume.reset);
+  return line.text();
 }
 
 std::string to_line(const PeerFailure& loss) {
-  return line_of({{"kind", "loss_of_rank"}, {"step", loss.step}, {"rank", loss.rank}});
+  return LogLine("worker_died").add("step", loss.step).add("rank", loss.rank).text();
 }
 
 std::string to_line(const RunNotSaved& missing) {
-  return line_of({{"kind", "not_saved"}, {"step", missing.step}, {"rank", missing.rank}});
+  return LogLine("not_saved").add("step", missing.step).add("rank", missing.rank).text();
 }
 
 std::string to_line(const RunEnd& end) {
-  Json json = {{"kind", "end"}, {"step", end.step}, {"seconds", end.seconds}};
-  if (end.diverged) {
-    json["diverged_step"] = end.diverged->step;
-    json["diverged_rank"] = end.diverged->rank;
-  }
-  return line_of(json);
+  LogLine line("end");
+  line.add("step", end.step).add("seconds", end.seconds);
+  if (end.diverged) line.add("diverged_step", end.diverged->step).add("diverged_rank", end.diverged->rank);
+  return line.text();
 }
 
 std::string RunDivergence::text() const {

@@ -174,11 +174,13 @@ void read_second_header(RunLog& log, const Line& line) {
 using LineReader = std::function<void(RunLog&, const Line&)>;
 
 const std::map<std::string, LineReader>& line_readers() {
-  static const std::map<std::string, LineReader> readers = {{"report", read_report},
-                                                            {"resume", read_resume},
-                                                            {"loss_of_rank", read_peer_failure},
-                                                            {"end", read_end},
-                                                            {"run", read_second_header}};
+  static const std::map<std::string, LineReader> readers = {
+      {"report", read_report},
+      {"resume", read_resume},
+      {"worker_died", read_peer_failure},
+      {"loss_of_rank", read_peer_failure},  // former name
+      {"end", read_end},
+      {"run", read_second_header}};
   return readers;
 }
 

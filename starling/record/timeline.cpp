@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -24,15 +22,15 @@ constexpr std::uint64_t kMostRecords = 1u << 28;  // 16 GiB
 constexpr std::uint64_t kRarely = 1u << 26;       // ticks between two readings of the clock, about 25 ms
 
 // A spin lock, held for a few stores: a mutex would cost more.
-class Turn {
+class SpinGuard {
  public:
-  explicit Turn(std::atomic_flag& busy) : busy_(busy) {
+  explicit SpinGuard(std::atomic_flag& busy) : busy_(busy) {
     while (busy_.test_and_set(std::memory_order_acquire)) {
     }
   }
-  ~Turn() { busy_.clear(std::memory_order_release); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ~SpinGuard() { busy_.clear(std::memory_order_release); }
+  SpinGuard(const SpinGuard&) = delete;
+  SpinGuard& operator=(const SpinGuard&) = delete;
 
  private:
   std::atomic_flag& busy_;
@@ -102,19 +100,13 @@ std::string Timeline::part(const std::string& file, Rank rank) {
 std::unique_ptr<Timeline> Timeline::from_environment(Rank rank, Rank size) {
   const std::string file = environment::kTimeline.text();
   if (file.empty()) return nullptr;
-  std::uint64_t records = kDefaultRecords;
-  if (const std::string text = environment::kTimelineEvents.text(); !text.empty()) {
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), records);
-    if (result.ec != std::errc() || result.ptr != text.data() + text.size() || records < 1 ||
-        records > kMostRecords)
-      throw InvalidArgument(fmt::format("STARLING_TIMELINE_EVENTS={} is not a number of events from 1 to {}",
-                                        text, kMostRecords));
-  }
-  return std::make_unique<Timeline>(part(file, rank), rank, size, records);
+  const auto records = environment::kTimelineEvents.number(1, kMostRecords);
+  return std::make_unique<Timeline>(part(file, rank), rank, size,
+                                    records ? static_cast<std::uint64_t>(*records) : kDefaultRecords);
 }
 
 std::uint16_t Timeline::name(std::string_view text) {
-  const Turn turn(busy_);
+  const SpinGuard guard(busy_);
   const std::uint32_t count = header_->names.load(std::memory_order_relaxed);
   const auto known = numbers_.find(std::string(text));
   if (known != numbers_.end()) return known->second;
@@ -152,7 +144,7 @@ void Timeline::note_time(std::uint64_t now) {
 }
 
 void Timeline::write(const TimelineRecord& record) {
-  const Turn turn(busy_);
+  const SpinGuard guard(busy_);
   if (next_ >= room_ && !full_) make_room(next_);
   if (full_) return;
   ring_[next_] = record;

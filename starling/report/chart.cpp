@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "starling/base/error.h"
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 
 namespace starling::report {
 namespace {

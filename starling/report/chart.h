@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-namespace starling::report {
+#include "starling/base/json.h"
 
-class JsonWriter;
+namespace starling::report {
 
 /// A line of a chart; x and y are equally long. Points that are not finite are left out.
 struct Series {

@@ -2,7 +2,7 @@
 
 #include <cctype>
 
-#include "starling/report/utf8.h"
+#include "starling/base/utf8.h"
 
 namespace starling::report {
 namespace {

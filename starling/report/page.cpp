@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <sstream>
 
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 #include "starling/report/markup.h"
 #include "starling/report/page_parts.h"
 #include "starling/report/palette.h"

@@ -170,8 +170,8 @@ bool RunTask::compares_learning_rates() const {
   return std::any_of(groups.begin(), groups.end(), [](const RunGroup& g) { return g.cells.size() > 1; });
 }
 
-std::vector<RunTask::Entry> RunTask::entries() const {
-  std::vector<Entry> shown;
+std::vector<RunTask::Member> RunTask::entries() const {
+  std::vector<Member> shown;
   if (groups.size() == 1 && groups[0].cells.size() > 1) {
     for (const RunCell& cell : groups[0].cells)
       shown.push_back(

@@ -51,12 +51,12 @@ struct RunTask {
   std::vector<RunGroup> groups;       // in the order of their first runs
 
   /// What to show: every group at its best learning rate, or every learning rate of a single group.
-  struct Entry {
+  struct Member {
     std::string label;
     const RunGroup* group;
     const RunCell* cell;
   };
-  std::vector<Entry> entries() const;
+  std::vector<Member> entries() const;
   bool compares_learning_rates() const;
 };
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
-#include "starling/report/utf8.h"
+#include "starling/base/utf8.h"
 
 namespace starling::report {
 namespace {
@@ -95,8 +95,10 @@ std::string Table::text(bool colour) const {
   }
   const auto line_of = [&](const std::vector<std::string>& cells) {
     std::string line;
-    for (std::size_t c = 0; c < cells.size(); ++c)
-      line += (c == 0 ? "" : std::string(kColumnGap)) + padded(printable(cells[c]), widths[c], aligns[c]);
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+      if (c > 0) line += kColumnGap;
+      line += padded(printable(cells[c]), widths[c], aligns[c]);
+    }
     return without_trailing_spaces(std::move(line));
   };
   std::string rule;

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <map>
 
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 
 namespace starling::report {
 namespace {
@@ -134,7 +134,7 @@ Table timeline_summary(const TimelineRun& run) {
                human_time(sum.seconds / static_cast<double>(sum.count)), fmt::format("{:.0f} %", 100 * share),
                human_bytes(sum.bytes), sum.seconds > 0 ? human_bytes(sum.bytes / sum.seconds) : "-"});
   }
-  table.footnote(fmt::format("{} of {} ranks; times are sums over ranks, bytes what they sent and received",
+  table.footnote(fmt::format("{} of {} ranks; times are sums over ranks; bytes: sent + received",
                              run.parts.size(), run.size));
   if (overwritten > 0)
     table.footnote(

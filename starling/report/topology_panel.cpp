@@ -213,23 +213,23 @@ class PanelDrawing {
   double label_size() const { return std::min(1.1 * style_.node_radius, 13.0); }
 
   std::vector<std::string> tooltips() const {
-    std::vector<std::string> hears(layout_.at.size());
+    std::vector<std::string> sources(layout_.at.size());
     const auto add = [&](Rank receiver, Rank sender, double weight) {
-      std::string& text = hears[static_cast<std::size_t>(receiver)];
-      text += fmt::format("{}{} ({})", text.empty() ? " hears " : ", ", sender, compact(weight, 3));
+      std::string& text = sources[static_cast<std::size_t>(receiver)];
+      text += fmt::format("{}{} ({})", text.empty() ? " receives from " : ", ", sender, compact(weight, 3));
     };
     for (const DrawnEdge& edge : round_.edges) {
       add(edge.receiver, edge.sender, edge.weight);
       if (edge.mutual) add(edge.sender, edge.receiver, edge.weight);
     }
     std::vector<std::string> notes;
-    for (std::size_t i = 0; i < hears.size(); ++i) {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
       std::string note = fmt::format("rank {}", i);
       const int group = round_.group_of[i];
       if (group >= 0)
         note += fmt::format(", mean over {} ranks", round_.groups[static_cast<std::size_t>(group)].size());
-      note += hears[i];
-      if (round_.idle[i]) note += " rests";
+      note += sources[i];
+      if (round_.idle[i]) note += " is idle";
       notes.push_back(std::move(note));
     }
     return notes;

@@ -6,11 +6,11 @@
 #include <limits>
 
 #include "starling/base/error.h"
+#include "starling/base/utf8.h"
 #include "starling/report/markup.h"
 #include "starling/report/number_text.h"
 #include "starling/report/palette.h"
 #include "starling/report/topology_panel.h"
-#include "starling/report/utf8.h"
 
 namespace starling::report {
 namespace {
@@ -138,7 +138,7 @@ std::vector<LegendItem> legend_items(const Contents& contents) {
         {R"(<path class="hull g0" stroke-width="12" d="M6 0H20"/><path class="rim g0" d="M6 0H20"/>)",
          "mean over the group"});
   if (contents.idle)
-    items.push_back({R"(<circle class="node idle" cx="18" cy="0" r="6"/>)", "rests this round"});
+    items.push_back({R"(<circle class="node idle" cx="18" cy="0" r="6"/>)", "idle in this round"});
   return items;
 }
 
@@ -176,8 +176,7 @@ int column_count(std::size_t panels) {
 std::string topology_svg(const Schedule& schedule, const TopologySvgOptions& options) {
   const Rank n = schedule.size();
   if (n > options.max_n)
-    throw InvalidArgument(
-        fmt::format("a picture of {} ranks would be a blot: at most {} ranks are drawn", n, options.max_n));
+    throw InvalidArgument(fmt::format("cannot draw {} ranks; the limit is {}", n, options.max_n));
   if (options.max_rounds < 1)
     throw InvalidArgument(fmt::format("a picture needs at least one round, not {}", options.max_rounds));
 

@@ -6,7 +6,7 @@
 namespace starling::report {
 namespace {
 
-using Entries = std::vector<RunTask::Entry>;
+using Entries = std::vector<RunTask::Member>;
 using Value = std::function<std::optional<double>(const RunReport&)>;
 
 struct Line {
@@ -54,7 +54,7 @@ std::vector<LineChart> views(const LineChart& frame, const std::vector<Line>& li
 // Reports that live as long as the charts are made.
 std::vector<std::vector<RunReport>> reports_of(const Entries& entries) {
   std::vector<std::vector<RunReport>> reports;
-  for (const RunTask::Entry& entry : entries) reports.push_back(entry.cell->mean_reports());
+  for (const RunTask::Member& entry : entries) reports.push_back(entry.cell->mean_reports());
   return reports;
 }
 
@@ -129,7 +129,7 @@ BarChart time_chart(const Entries& entries) {
   chart.title = "Seconds of training, mean over the workers";
   chart.x_label = "seconds";
   chart.parts = {{"computing"}, {"waiting"}, {"combining"}};
-  for (const RunTask::Entry& entry : entries) {
+  for (const RunTask::Member& entry : entries) {
     const auto reports = entry.cell->mean_reports();
     const RunReport last = reports.empty() ? RunReport() : reports.back();
     chart.rows.push_back(entry.label);

@@ -6,6 +6,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/base/median.h"
 #include "starling/method/registry.h"
 #include "starling/report/topology_svg.h"
 #include "starling/report/training_charts.h"
@@ -28,9 +29,7 @@ std::string plural(std::size_t count, const std::string& word) {
 double usual_speed(const RunLog& run) {
   std::vector<double> speeds;
   for (const RunReport& report : run.reports) speeds.push_back(report.images_per_second);
-  std::nth_element(speeds.begin(), speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2),
-                   speeds.end());
-  return speeds[speeds.size() / 2];
+  return median(std::move(speeds));
 }
 
 void add_facts_of_one(Page& page, const RunLog& run) {
@@ -69,7 +68,7 @@ void add_story_of_one(Page& page, const RunLog& run) {
                                resume.date.empty() ? "" : " on " + resume.date,
                                resume.reset.empty() ? "" : "; reset: " + resume.reset));
   for (const PeerFailure& loss : run.lost)
-    page.paragraph(fmt::format("Worker {} was lost at step {}.", loss.rank, loss.step));
+    page.paragraph(fmt::format("Worker {} died at step {}.", loss.rank, loss.step));
 }
 
 void add_facts_of_many(Page& page, const std::vector<RunLog>& runs, const std::vector<RunTask>& tasks) {
@@ -92,14 +91,14 @@ void add_facts_of_many(Page& page, const std::vector<RunLog>& runs, const std::v
 }
 
 // The best by their mean accuracy, in the order in which they were.
-std::vector<RunTask::Entry> drawn(const std::vector<RunTask::Entry>& entries) {
+std::vector<RunTask::Member> drawn(const std::vector<RunTask::Member>& entries) {
   if (entries.size() <= kMostCurves) return entries;
-  std::vector<RunTask::Entry> best = entries;
+  std::vector<RunTask::Member> best = entries;
   std::stable_sort(best.begin(), best.end(),
                    [](const auto& a, const auto& b) { return a.cell->merit() > b.cell->merit(); });
   best.resize(kMostCurves);
-  std::vector<RunTask::Entry> kept;
-  for (const RunTask::Entry& entry : entries)
+  std::vector<RunTask::Member> kept;
+  for (const RunTask::Member& entry : entries)
     if (std::any_of(best.begin(), best.end(), [&](const auto& b) { return b.cell == entry.cell; }))
       kept.push_back(entry);
   return kept;
@@ -167,7 +166,7 @@ void add_topologies(Page& page, const std::vector<RunTask>& tasks) {
       }
     }
   if (pictures.empty() && left_out.empty()) return;
-  page.section("Who talks to whom");
+  page.section("Topologies");
   if (!pictures.empty()) page.pictures(pictures);
   if (!left_out.empty()) page.paragraph("Not drawn: " + join_words(left_out, "; ") + ".");
 }

@@ -56,25 +56,25 @@ std::string accuracy_text(const RunCell& cell) {
 
 Table training_table(const RunTask& task) {
   const auto entries = task.entries();
-  const bool rates = std::any_of(entries.begin(), entries.end(), [](const RunTask::Entry& entry) {
+  const bool rates = std::any_of(entries.begin(), entries.end(), [](const RunTask::Member& entry) {
     return entry.cell->learning_rate.has_value();
   });
   const bool repeated = std::any_of(entries.begin(), entries.end(),
-                                    [](const RunTask::Entry& entry) { return entry.cell->runs.size() > 1; });
+                                    [](const RunTask::Member& entry) { return entry.cell->runs.size() > 1; });
   std::vector<Column> columns;
   for (const std::string& name : task.distinct) columns.emplace_back(name);
   if (rates) columns.emplace_back("lr", Align::right);
   for (const char* name :
        {"test accuracy", "own models", "mean model there", "time", "bytes sent", "waiting", "distance"})
     columns.emplace_back(name, Align::right);
-  const bool stale = std::any_of(entries.begin(), entries.end(), [](const RunTask::Entry& entry) {
+  const bool stale = std::any_of(entries.begin(), entries.end(), [](const RunTask::Member& entry) {
     return last_mean(*entry.cell, [](const RunReport& r) { return r.staleness_most; }).value_or(0) > 0;
   });
   if (stale) columns.emplace_back("staleness", Align::right);
   columns.emplace_back("runs", Align::right);
   Table table(columns);
   table.title(task.name);
-  for (const RunTask::Entry& entry : entries) {
+  for (const RunTask::Member& entry : entries) {
     const RunCell& cell = *entry.cell;
     const auto text = [&](const auto& value, const auto& words) {
       const auto mean = last_mean(cell, value);
@@ -100,8 +100,7 @@ Table training_table(const RunTask& task) {
     table.row(row);
   }
   if (stale)
-    table.footnote(
-        "staleness: how many steps old what a worker used of others was, in the mean and at most.");
+    table.footnote("staleness: age in steps of the models that a worker used of others, mean and maximum.");
   table.footnote(
       "test accuracy: of the mean model on all test data, in the last evaluation; own models: the workers' "
       "own, "
@@ -148,7 +147,7 @@ Table run_table(const std::vector<RunLog>& runs) {
   for (const RunLog& run : runs) {
     std::string end = to_string(outcome_of(run));
     if (!run.resumes.empty()) end += fmt::format(", resumed {}x", run.resumes.size());
-    if (!run.lost.empty()) end += fmt::format(", {} lost", run.lost.size());
+    if (!run.lost.empty()) end += fmt::format(", {} died", run.lost.size());
     table.row({run.path, run.header.setting("seed"), rate_text(run.header.learning_rate()),
                percent(final_accuracy(run)), end, run.header.command});
   }

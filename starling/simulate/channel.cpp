@@ -114,7 +114,7 @@ SharedExchange SimulatedChannel::share(ConstBuffer x, Outgoing written) {
   return SharedExchange(*this);
 }
 
-// The post of the next round: whoever fills it hands it back before that round.
+// The post of the next round; the caller that fills it returns it before that round.
 Outgoing SimulatedChannel::outgoing(std::size_t bytes) {
   if (lanes_) return {};
   return {this, nullptr, begin_post(bytes).bytes};
@@ -125,7 +125,7 @@ void SimulatedChannel::mix(Outgoing written, Buffer out) {
 }
 
 void SimulatedChannel::contribute(Contribution contribution, Job job) {
-  job.number = contribution.number = meetings_[contribution.purpose]++;
+  job.number = contribution.number = collectives_[contribution.purpose]++;
   job.purpose = contribution.purpose;
   contribution.time = clock_;
   contributions.push_back(std::move(contribution));
@@ -137,14 +137,14 @@ void SimulatedChannel::reduce(Pieces pieces, Reduction reduction) {
   made.pieces = packed(pieces, made.bytes);
   const auto n = static_cast<std::size_t>(size());
   bytes_sent_ += 2 * (n - 1) * made.bytes.size() / n;
-  contribute(std::move(made), {Kind::meeting, std::move(pieces)});
+  contribute(std::move(made), {Kind::collective, std::move(pieces)});
 }
 
 void SimulatedChannel::gather(ConstBuffer mine, std::vector<std::byte>& all) {
   Contribution made{SimulatedNetwork::Purpose::gathering, 0, Reduction::sum, 0, 0, {}, {}};
   made.pieces = packed({{mine, {}, 0}}, made.bytes);
   bytes_sent_ += static_cast<std::size_t>(size() - 1) * made.bytes.size();
-  Job job{Kind::meeting, {}};
+  Job job{Kind::collective, {}};
   job.all = &all;
   contribute(std::move(made), std::move(job));
 }
@@ -153,7 +153,7 @@ void SimulatedChannel::broadcast(Pieces pieces, Rank root) {
   Contribution made{SimulatedNetwork::Purpose::broadcast, 0, Reduction::sum, root, 0, {}, {}};
   made.pieces = packed(pieces, made.bytes);
   if (root == node_) bytes_sent_ += static_cast<std::size_t>(size() - 1) * made.bytes.size();
-  contribute(std::move(made), {Kind::meeting, std::move(pieces)});
+  contribute(std::move(made), {Kind::collective, std::move(pieces)});
 }
 
 void SimulatedChannel::start(Piece piece) {
@@ -202,9 +202,9 @@ void SimulatedChannel::start_average(ConstBuffer block) {
 }
 
 bool SimulatedChannel::average_arrived(Buffer out) {
-  const auto* meeting = network_.meeting(SimulatedNetwork::Purpose::average, averages_);
-  if (meeting == nullptr || meeting->time > clock_) return false;
-  copy_bytes(out.host_data(), meeting->result.data(), meeting->result.size());
+  const auto* collective = network_.collective(SimulatedNetwork::Purpose::average, averages_);
+  if (collective == nullptr || collective->time > clock_) return false;
+  copy_bytes(out.host_data(), collective->result.data(), collective->result.size());
   network_.take(SimulatedNetwork::Purpose::average, averages_++);
   return true;
 }
@@ -217,15 +217,15 @@ bool SimulatedChannel::ready() {
   if (awaited_progress_ > 0)
     for (const Rank source : one_sided_->sources())
       if (network_[source].progress() < awaited_progress_) return false;
-  if (awaits_average_ && network_.meeting(SimulatedNetwork::Purpose::average, averages_) == nullptr)
+  if (awaits_average_ && network_.collective(SimulatedNetwork::Purpose::average, averages_) == nullptr)
     return false;
   return std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return is_ready(job); });
 }
 
 bool SimulatedChannel::is_ready(const Job& job) const {
   switch (job.kind) {
-    case Kind::meeting:
-      return network_.meeting(job.purpose, job.number) != nullptr;
+    case Kind::collective:
+      return network_.collective(job.purpose, job.number) != nullptr;
     case Kind::relay:
       return relay_.ready(const_cast<SimulatedChannel&>(*this));
     case Kind::message: {
@@ -256,7 +256,7 @@ void SimulatedChannel::wait() {
     for (const Rank source : one_sided_->sources())
       wait_until(network_[source].progress_time() + network_.options().time.latency(source, node_));
   if (std::exchange(awaits_average_, false))
-    wait_until(network_.meeting(SimulatedNetwork::Purpose::average, averages_)->time);
+    wait_until(network_.collective(SimulatedNetwork::Purpose::average, averages_)->time);
   finishing_.clear();
   std::swap(finishing_, jobs_);
   for (Job& job : finishing_) finish(job);
@@ -264,8 +264,8 @@ void SimulatedChannel::wait() {
 
 void SimulatedChannel::finish(Job& job) {
   switch (job.kind) {
-    case Kind::meeting:
-      return finish_meeting(job);
+    case Kind::collective:
+      return finish_collective(job);
     case Kind::relay:
       return relay_.finish(*this);
     case Kind::message:
@@ -275,13 +275,13 @@ void SimulatedChannel::finish(Job& job) {
   }
 }
 
-void SimulatedChannel::finish_meeting(Job& job) {
-  const auto& meeting = *network_.meeting(job.purpose, job.number);
-  wait_until(meeting.time);
-  if (job.all != nullptr) *job.all = meeting.result;
+void SimulatedChannel::finish_collective(Job& job) {
+  const auto& collective = *network_.collective(job.purpose, job.number);
+  wait_until(collective.time);
+  if (job.all != nullptr) *job.all = collective.result;
   for (const Piece& piece : job.pieces)
     if (piece.in.count > 0)
-      copy_bytes(piece.out.host_data(), meeting.result.data() + piece.offset, piece.in.bytes());
+      copy_bytes(piece.out.host_data(), collective.result.data() + piece.offset, piece.in.bytes());
   taken.emplace_back(job.purpose, job.number);
 }
 

@@ -10,8 +10,8 @@
 
 namespace starling::simulate {
 
-/// How a simulated node talks: the same weights, in the same order, as on a flock, so that the bits are the
-/// same. A clock of its own runs along.
+/// The channel of a simulated node: the same weights, in the same order, as on a flock, so that the bits are
+/// the same. A clock of its own runs along.
 class SimulatedChannel final : public Channel,
                                public NeighborChannel,
                                public CollectiveChannel,
@@ -28,7 +28,9 @@ class SimulatedChannel final : public Channel,
   SchedulePtr schedule() const override { return network_.options().schedule; }
   NeighborChannel* neighbors() override { return schedule() && !relays_along() ? this : nullptr; }
   CollectiveChannel& collective() override { return *this; }
-  OneSidedChannel* one_sided() override { return schedule() ? this : nullptr; }
+  OneSidedChannel* one_sided() override {
+    return schedule() && network_.options().one_sided ? this : nullptr;
+  }
   RelayChannel* relay() override { return relays_along() ? this : nullptr; }
   bool busy() const override;
   bool ready() override;
@@ -74,23 +76,23 @@ class SimulatedChannel final : public Channel,
 
   // For the network and the other nodes.
 
-  /// What this node told its neighbours in a round.
+  /// What this node sent to its neighbours in a round.
   struct Post {
     Stamp stamp;
     double time = 0;
     const Exchange* row = nullptr;  // of this round
     const std::vector<double>* places =
-        nullptr;     // in which place each source tells this node, from 1; null: look
+        nullptr;     // this node's index among each source's destinations, from 1; null: search
     Exchange drawn;  // where the row lies, unless rounds come back
     Pieces pieces;   // where they lie in the bytes
     std::vector<std::byte> bytes;
-    bool receipts = false;  // those who are told send one
+    bool receipts = false;  // its receivers send one
 
     const Exchange& exchange() const { return *row; }
   };
   const Post& post_of(Step round) const { return posts_[static_cast<std::size_t>(round % 2)]; }
   bool has_posted(Step round) const;
-  /// What it brings to the meetings that have not been held.
+  /// This node's part in a collective that has not run yet.
   struct Contribution {
     SimulatedNetwork::Purpose purpose;
     std::int64_t number;
@@ -112,7 +114,7 @@ class SimulatedChannel final : public Channel,
     inbox_[{from, message.tag}].push_back(std::move(message));
   }
 
-  /// Meetings whose result this node has taken since the last delivery.
+  /// Collectives whose result this node has taken since the last delivery.
   std::vector<std::pair<SimulatedNetwork::Purpose, std::int64_t>> taken;
   ConstBuffer average_block() const {
     return {average_type_, average_.data(), average_.size() / size_of(average_type_)};
@@ -130,7 +132,7 @@ class SimulatedChannel final : public Channel,
   SimulatedRelay& relays() { return relay_; }
 
  private:
-  enum class Kind { mix, differences, share, meeting, relay, message };
+  enum class Kind { mix, differences, share, collective, relay, message };
   struct Job {
     Kind kind;
     Pieces pieces;
@@ -156,13 +158,13 @@ class SimulatedChannel final : public Channel,
   bool is_ready(const Job& job) const;
   void finish(Job& job);
   void finish_round(Job& job);
-  void finish_meeting(Job& job);
+  void finish_collective(Job& job);
   void finish_message(Job& job);
   void sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const;
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
   double arrival(const Post& own, std::size_t source) const;
-  /// Whether what a source told stays out of a piece, since it was lost, there or back.
+  /// Whether a source's message is left out of a piece because it, or its receipt, was lost.
   bool left_out(const Post& own, Rank source, IfLost rule) const;
   /// The share of this node's block that was lost on its way to others.
   double unheard(const Post& own) const;
@@ -181,7 +183,7 @@ class SimulatedChannel final : public Channel,
   std::vector<Job> finishing_;
   std::vector<Term> terms_;
   std::vector<Term> shared_;
-  std::map<SimulatedNetwork::Purpose, std::int64_t> meetings_;
+  std::map<SimulatedNetwork::Purpose, std::int64_t> collectives_;
   std::map<std::pair<Rank, std::string>, std::deque<PointToPointMessage>> inbox_;
   SimulatedRelay relay_;
   std::unique_ptr<SimulatedOneSided> one_sided_;

@@ -8,7 +8,7 @@
 
 namespace starling::simulate {
 
-/// How a run of average consensus is done: everybody starts with random normal values and mixes until all
+/// How a run of average consensus is done: every node starts with random normal values and mixes until all
 /// agree.
 struct ConsensusOptions {
   double tolerance = 1e-10;    // on ||x_t - mean|| / ||x_0 - mean||

@@ -41,7 +41,7 @@ struct Pair {
   double product;
 };
 
-// The inverse Hessian that the pairs tell, times the gradient.
+// The inverse Hessian that the pairs approximate, times the gradient.
 Vector direction(const std::deque<Pair>& pairs, const Vector& gradient) {
   Vector q = gradient;
   Vector shares(pairs.size());

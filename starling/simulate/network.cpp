@@ -34,7 +34,7 @@ bool SimulatedNetwork::drawn_lost(Step round, Rank from, Rank to) const {
   return random.uniform() < options_.drop;
 }
 
-// A ring's.
+// The time of a ring all-reduce.
 double SimulatedNetwork::reduction_seconds(std::int64_t members, std::size_t bytes) const {
   const double part = static_cast<double>(bytes) / static_cast<double>(members);
   return 2 * static_cast<double>(members - 1) * (slowest_.latency + part * slowest_.seconds_per_byte);
@@ -71,72 +71,72 @@ void SimulatedNetwork::finish_group(Step round, const Group& group, GroupMean& m
   mean.done = true;
 }
 
-const SimulatedNetwork::Meeting* SimulatedNetwork::meeting(Purpose purpose, std::int64_t number) const {
-  const auto found = meetings_.find({purpose, number});
-  return found != meetings_.end() && found->second.there == size() ? &found->second : nullptr;
+const SimulatedNetwork::Collective* SimulatedNetwork::collective(Purpose purpose, std::int64_t number) const {
+  const auto found = collectives_.find({purpose, number});
+  return found != collectives_.end() && found->second.there == size() ? &found->second : nullptr;
 }
 
-// Called between passes only, for those who took it in the last one.
+// Called between passes only, for the nodes that took the result in the last one.
 void SimulatedNetwork::take(Purpose purpose, std::int64_t number) {
-  const auto found = meetings_.find({purpose, number});
-  if (++found->second.taken == size()) meetings_.erase(found);
+  const auto found = collectives_.find({purpose, number});
+  if (++found->second.taken == size()) collectives_.erase(found);
 }
 
-void SimulatedNetwork::hold_meetings() {
+void SimulatedNetwork::run_collectives() {
   using Contribution = SimulatedChannel::Contribution;
   for (SimulatedChannel* node : nodes_)
     for (Contribution& one : node->contributions) {
       const std::size_t bytes = one.bytes.size();
-      Meeting& meeting = meetings_[{one.purpose, one.number}];
-      meeting.time = std::max(meeting.time, one.time);
-      const bool first = meeting.there++ == 0;
+      Collective& collective = collectives_[{one.purpose, one.number}];
+      collective.time = std::max(collective.time, one.time);
+      const bool first = collective.there++ == 0;
       if (one.purpose == Purpose::gathering) {
-        meeting.result.insert(meeting.result.end(), one.bytes.begin(), one.bytes.end());
+        collective.result.insert(collective.result.end(), one.bytes.begin(), one.bytes.end());
       } else if (one.purpose == Purpose::reduction && one.reduction == Reduction::average) {
-        meeting.parts[node->rank()] = std::move(one.bytes);
+        collective.parts[node->rank()] = std::move(one.bytes);
       } else if (first || one.purpose == Purpose::broadcast) {
-        if (one.purpose != Purpose::broadcast || one.root == node->rank()) meeting.result = one.bytes;
+        if (one.purpose != Purpose::broadcast || one.root == node->rank()) collective.result = one.bytes;
       } else {
         for (const Piece& piece : one.pieces)
-          reduce(one.reduction, piece.in.dtype, meeting.result.data() + piece.offset,
+          reduce(one.reduction, piece.in.dtype, collective.result.data() + piece.offset,
                  one.bytes.data() + piece.offset, piece.in.count);
       }
-      if (meeting.there < size()) continue;
+      if (collective.there < size()) continue;
       const auto others = static_cast<double>(size() - 1);
       if (one.purpose == Purpose::gathering) {
-        meeting.time +=
+        collective.time +=
             others == 0 ? 0
                         : slowest_.latency + others * static_cast<double>(bytes) * slowest_.seconds_per_byte;
       } else if (one.purpose == Purpose::broadcast) {
-        meeting.time += static_cast<double>(std::bit_width(static_cast<std::uint32_t>(size() - 1))) *
-                        (slowest_.latency + static_cast<double>(bytes) * slowest_.seconds_per_byte);
+        collective.time += static_cast<double>(std::bit_width(static_cast<std::uint32_t>(size() - 1))) *
+                           (slowest_.latency + static_cast<double>(bytes) * slowest_.seconds_per_byte);
       } else {
-        meeting.time += reduction_seconds(size(), bytes);
+        collective.time += reduction_seconds(size(), bytes);
       }
-      if (meeting.parts.empty()) continue;
-      meeting.result.resize(bytes);
+      if (collective.parts.empty()) continue;
+      collective.result.resize(bytes);
       std::vector<Term> terms;
       for (const Piece& piece : one.pieces) {
         terms.clear();
-        for (const auto& [rank, part] : meeting.parts)
+        for (const auto& [rank, part] : collective.parts)
           terms.push_back({part.data() + piece.offset, 1.0 / size()});
-        combine(piece.in.dtype, meeting.result.data() + piece.offset, terms, piece.in.count);
+        combine(piece.in.dtype, collective.result.data() + piece.offset, terms, piece.in.count);
       }
-      meeting.parts.clear();
+      collective.parts.clear();
     }
   for (SimulatedChannel* node : nodes_) node->contributions.clear();
 }
 
 void SimulatedNetwork::contribute(std::int64_t number, ConstBuffer block, double time) {
-  Meeting& meeting = meetings_[{Purpose::average, number}];
-  meeting.time = std::max(meeting.time, time);
+  Collective& collective = collectives_[{Purpose::average, number}];
+  collective.time = std::max(collective.time, time);
   // By rank at the end, so that the order of contributions makes no difference.
-  if (meeting.there++ == 0) meeting.result.resize(block.bytes());
-  if (meeting.there < size()) return;
+  if (collective.there++ == 0) collective.result.resize(block.bytes());
+  if (collective.there < size()) return;
   std::vector<Term> terms;
   for (Rank rank = 0; rank < size(); ++rank) terms.push_back({(*this)[rank].average_block(), 1.0 / size()});
-  combine(block.dtype, meeting.result.data(), terms, block.count);
-  meeting.time += reduction_seconds(size(), block.bytes());
+  combine(block.dtype, collective.result.data(), terms, block.count);
+  collective.time += reduction_seconds(size(), block.bytes());
 }
 
 void SimulatedNetwork::deliver() {
@@ -150,9 +150,9 @@ void SimulatedNetwork::deliver() {
     }
     node->unsent_messages.clear();
   }
-  hold_meetings();
+  run_collectives();
   ++pass_;
-  // Nobody is more than a round behind.
+  // No node is more than a round behind.
   while (!means_.empty() && means_.begin()->first.first + 2 < means_.rbegin()->first.first)
     means_.erase(means_.begin());
 }

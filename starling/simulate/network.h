@@ -10,17 +10,18 @@ namespace starling::simulate {
 
 class SimulatedChannel;
 
-/// What the simulated nodes talk about and how long that takes.
+/// How the simulated nodes exchange, and how long that takes.
 struct NetworkOptions {
   SchedulePtr schedule;  // null for methods that follow none
   RelayRule relay;
   TimeModel time;
   double drop = 0;  // share of neighbours' messages that are lost
   std::uint64_t seed = 0;
+  bool one_sided = false;  // with windows, for methods that require them
 };
 
-/// All nodes of a simulated flock in one process: their channels, and what they agree on. Nodes may run on
-/// several threads between two calls of deliver(); what one sends there, the others see after the next.
+/// All nodes of a simulated flock in one process: their channels and collectives. Nodes may run on several
+/// threads between two calls of deliver(); the others see what a node sends after the next call.
 class SimulatedNetwork {
  public:
   SimulatedNetwork(Rank nodes, NetworkOptions options);
@@ -32,7 +33,7 @@ class SimulatedNetwork {
   SimulatedChannel& operator[](Rank node) const { return *nodes_[static_cast<std::size_t>(node)]; }
   void deliver();
 
-  /// Counts calls of deliver(): what was sent in an earlier pass is there.
+  /// Counts calls of deliver(): messages of earlier passes have arrived.
   std::int64_t pass() const { return pass_; }
   bool lost(Step round, Rank from, Rank to) const { return options_.drop > 0 && drawn_lost(round, from, to); }
 
@@ -45,20 +46,20 @@ class SimulatedNetwork {
   };
   const GroupMean* mean_of(Step round, const Group& group) const;
 
-  /// Something that everybody takes part in, by its number.
-  struct Meeting {
+  /// A collective of all nodes, known by its number.
+  struct Collective {
     Rank there = 0;
     double time = 0;
     std::vector<std::byte> result;
-    std::map<Rank, std::vector<std::byte>> parts;  // of an average, until all are there
+    std::map<Rank, std::vector<std::byte>> parts;  // of an average, until it is computed
     Rank taken = 0;
   };
   enum class Purpose { reduction, gathering, broadcast, average };
-  const Meeting* meeting(Purpose purpose, std::int64_t number) const;
-  /// The last one who takes a result clears it away.
+  const Collective* collective(Purpose purpose, std::int64_t number) const;
+  /// A node has taken the result; the last one erases it.
   void take(Purpose purpose, std::int64_t number);
-  /// All contributions of an average that nobody waits for, as soon as the last one is there; not for
-  /// threads.
+  /// Adds a node's part to an average that no node waits for; the last part computes it. One thread at a
+  /// time.
   void contribute(std::int64_t number, ConstBuffer block, double time);
 
   /// The slowest link from a node to its next, which bounds collectives.
@@ -69,14 +70,14 @@ class SimulatedNetwork {
   bool drawn_lost(Step round, Rank from, Rank to) const;
   void gather_groups(SimulatedChannel& node);
   void finish_group(Step round, const Group& group, GroupMean& mean);
-  void hold_meetings();
+  void run_collectives();
 
   NetworkOptions options_;
   std::vector<SimulatedChannel*> nodes_;
   std::int64_t pass_ = 0;
   ModelledLink slowest_;
   std::map<std::pair<Step, Rank>, GroupMean> means_;  // by round and first member
-  std::map<std::pair<Purpose, std::int64_t>, Meeting> meetings_;
+  std::map<std::pair<Purpose, std::int64_t>, Collective> collectives_;
 };
 
 }  // namespace starling::simulate

@@ -19,7 +19,7 @@ class Objective {
   Rank nodes() const { return nodes_; }
   std::size_t dim() const { return dim_; }
 
-  /// Where a node starts; the same for everybody and zero unless said otherwise.
+  /// Where a node starts; by default zero for every node.
   virtual void start(Rank node, std::span<double> x) const;
 
   /// The node's gradient at x in this step: a pure function of its arguments, called from several threads.
@@ -35,7 +35,7 @@ class Objective {
   virtual void mean_gradient(std::span<const double> x, std::span<double> out) const;
   double mean_gradient_norm(std::span<const double> x) const;
 
-  /// Its least value and where it is, where they are known; computed once, up front, by whoever asks for
+  /// Its least value and where it is, where they are known; computed once, by the first call that asks for
   /// gaps. Of a function that is not convex, the lowest that a central solver found from the start.
   virtual std::optional<double> least_value() const;
   virtual std::optional<std::vector<double>> minimiser() const;

@@ -10,7 +10,7 @@
 
 namespace starling::simulate {
 
-// Who is a neighbour in any step of the period.
+// The neighbours in any step of the period.
 SimulatedOneSided::SimulatedOneSided(SimulatedChannel& channel, Buffer block, Start start)
     : channel_(channel), block_(block) {
   const SchedulePtr schedule = channel.schedule();
@@ -85,7 +85,7 @@ void SimulatedOneSided::add(ConstBuffer increment) {
 }
 
 // There and back, with a block each way.
-void SimulatedOneSided::meet(Rank other, ConstBuffer mine, double weight, Buffer moved) {
+void SimulatedOneSided::average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) {
   SimulatedChannel& them = channel_.network()[other];
   Value& theirs = them.own_window()->shared_;
   const Term way[] = {{mine, weight}, {theirs.bytes.data(), -weight}};

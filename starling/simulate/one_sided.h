@@ -21,7 +21,7 @@ class SimulatedOneSided final : public OneSided {
   void load(Buffer out) override;
   void store(ConstBuffer value) override;
   void add(ConstBuffer increment) override;
-  void meet(Rank other, ConstBuffer mine, double weight, Buffer moved) override;
+  void average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) override;
   double p() const override { return p_; }
   void set_p(double p) override { p_ = p; }
   void clear() override;

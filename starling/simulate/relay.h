@@ -13,7 +13,7 @@ class SimulatedChannel;
 /// A node's part of a relay: what RelaySum does on a flock, with the same means in the same order.
 class SimulatedRelay {
  public:
-  /// Sends this node's block, and what it has heard, to its neighbours on the trees.
+  /// Sends this node's block, with the means it has received, to its neighbours on the trees.
   void post(SimulatedChannel& channel, const Piece& block);
   /// Whether the neighbours' messages that the result needs are there.
   bool ready(SimulatedChannel& channel) const;

@@ -13,7 +13,7 @@ class Stamp {
  public:
   void set(Step round, std::int64_t pass) {
     pass_.store(pass, std::memory_order_relaxed);
-    round_.store(round, std::memory_order_release);  // last: who sees the round sees its pass
+    round_.store(round, std::memory_order_release);  // last: a thread that sees the round sees its pass
   }
   bool is_there(Step round, std::int64_t now) const {
     return round_.load(std::memory_order_acquire) == round && pass() < now;

@@ -30,9 +30,9 @@ class ThreadPool {
   void work(std::size_t thread);
   void serve(std::size_t thread);
 
-  /// A thread's own share, the same numbers every time, so that what belongs to them stays in its cache; who
-  /// is done helps the others. The next number and the end are one word: who changes it from what is there
-  /// now has taken numbers of the call that is under way, however long it slept before.
+  /// A thread's own share, the same numbers every time, so that their data stays in its cache; a thread that
+  /// is done helps the others. The next number and the end are one word: a thread whose compare-and-swap
+  /// succeeds has taken numbers of the call that is under way, however long it slept before.
   struct alignas(64) Share {
     std::atomic<std::uint64_t> next_and_end{0};
   };
@@ -43,7 +43,7 @@ class ThreadPool {
   std::atomic<std::uint32_t> left_{0};  // numbers that are not done
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  const std::function<void(std::size_t)>* body_ = nullptr;  // read by who has taken numbers
+  const std::function<void(std::size_t)>* body_ = nullptr;  // read by threads that have taken numbers
   std::atomic<bool> stopping_{false};
 };
 

@@ -33,7 +33,7 @@ class Training {
   void run_in_step();
   void run_by_events();
   bool go_on(Step step);
-  /// The nodes have made so many steps.
+  /// The nodes have made `steps` steps.
   void note(Step step);
   /// Asynchronous nodes make theirs at different times: `step` is observed when the last one has made it.
   void note_own(std::size_t node, Step step);
@@ -76,7 +76,8 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
   const RelayRule relay = method_->relay_rule();
   if (relay) check_relay_trees(*schedule_);
   network_ = std::make_unique<SimulatedNetwork>(
-      objective.nodes(), NetworkOptions{schedule_, relay, options.time, options.drop, options.seed});
+      objective.nodes(),
+      NetworkOptions{schedule_, relay, options.time, options.drop, options.seed, method_->needs().one_sided});
   result_.method = options.method;
   if (schedule_) {
     result_.topology = schedule_->name();
@@ -182,7 +183,7 @@ void Training::look_for_divergence(const TrainingPoint& point) {
       point.step, static_cast<Rank>(static_cast<std::size_t>(largest - models_.begin()) / objective_.dim())};
 }
 
-// Everybody makes the same step; what a phase sends is there in the next.
+// All nodes make the same step; messages of a phase arrive in the next.
 void Training::run_in_step() {
   std::vector<char> done(count());
   for (Step step = 0; step < options_.steps && go_on(step); ++step) {
@@ -239,7 +240,7 @@ void Training::run_by_events() {
       events.push({node.channel().clock(), false, event.node});
     } else {
       if (!finish(event.node)) waiting.push_back(event.node);
-      // Somebody may have waited for this.
+      // Another node may have waited for this.
       std::vector<Rank> still;
       for (const Rank rank : std::exchange(waiting, {}))
         if (rank == event.node || !finish(rank)) still.push_back(rank);

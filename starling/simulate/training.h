@@ -13,7 +13,7 @@
 
 namespace starling::simulate {
 
-/// Everybody's model at some moment, for whoever watches.
+/// All nodes' models at one moment, for observers.
 class SimulatedModels {
  public:
   SimulatedModels(const std::vector<double>& values, std::size_t dim) : values_(values), dim_(dim) {}
@@ -36,7 +36,7 @@ struct TrainingOptions {
   std::string optimizer = kDefaultOptimizer;
   double lr = 0.01;      // goes into the optimizer
   double decay = 1;      // it is divided by this
-  Step decay_every = 0;  // every so many steps; 0: never
+  Step decay_every = 0;  // in steps; 0: never
   Step steps = 1000;
   std::uint64_t seed = 0;
   DType precision = DType::float64;  // or float32
@@ -44,7 +44,7 @@ struct TrainingOptions {
   double drop = 0;                   // share of neighbours' messages that are lost
   TimeModel time;
   Step points = 50;  // of the curve, at most
-  /// Called with everybody's model before the first step (0) and after every step; of asynchronous methods
+  /// Called with all nodes' models before the first step (0) and after every step; of asynchronous methods
   /// when the last node has made it.
   std::function<void(Step, const SimulatedModels&)> observe;
   /// Called now and then; false ends the training.
@@ -84,7 +84,7 @@ struct TrainingResult {
   double modelled_seconds = 0;
   Step oldest = 0;  // staleness
   std::vector<double> mean_model;
-  std::vector<double> models;  // everybody's at the last point of the curve, node by node
+  std::vector<double> models;  // of all nodes at the last point of the curve, node by node
 };
 
 TrainingResult run_training(const Objective& objective, const TrainingOptions& options);

@@ -24,7 +24,7 @@ CirculantGraph::CirculantGraph(Rank n, std::vector<Rank> offsets, Weights weight
 
 void CirculantGraph::fill_round(Step /*step*/, Exchange& out) const {
   out.self_weight = 1 - weight_ * static_cast<double>(offsets_.size());
-  for (const Rank offset : offsets_) out.hear(offset, weight_);
+  for (const Rank offset : offsets_) out.add_source(offset, weight_);
 }
 
 }  // namespace starling::topology

@@ -16,7 +16,7 @@ struct StepCost {
   double models = 0;     // message sizes M through the busiest rank's link
   double latencies = 0;  // message starts one after another
   double messages = 0;   // of size M, sent by the whole flock
-  Rank peers = 0;        // most peers that a rank hears or tells in a round
+  Rank peers = 0;        // most peers that a rank exchanges with in a round
 
   double seconds(double message_bytes, const LinkModel& link) const {
     return models * message_bytes / link.bandwidth + latencies * link.latency;

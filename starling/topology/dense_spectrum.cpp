@@ -1,9 +1,9 @@
-#include "starling/topology/dense_spectrum.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include <Eigen/Eigenvalues>
+
+#include "starling/topology/spectrum_parts.h"
 
 namespace starling::topology {
 
@@ -30,6 +30,11 @@ std::vector<double> eigenvalue_moduli(const Eigen::MatrixXd& matrix) {
 
 Eigen::VectorXd symmetric_eigenvalues(const Eigen::MatrixXd& matrix) {
   return Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(matrix, Eigen::EigenvaluesOnly).eigenvalues();
+}
+
+EigenPairs symmetric_eigenpairs(const Eigen::MatrixXd& matrix) {
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(matrix);
+  return {solver.eigenvalues(), solver.eigenvectors()};
 }
 
 }  // namespace starling::topology

@@ -17,11 +17,11 @@ void Exchange::clear() {
   destinations.clear();
 }
 
-void Exchange::hear_again(Rank rank, double weight) {
+void Exchange::add_source_weight(Rank rank, double weight) {
   const auto found =
       std::find_if(sources.begin(), sources.end(), [&](const Source& source) { return source.rank == rank; });
   if (found == sources.end()) {
-    hear(rank, weight);
+    add_source(rank, weight);
   } else {
     found->weight += weight;
   }

@@ -52,16 +52,24 @@ struct Exchange {
 
   /// Resets to "no communication" but keeps the memory: a reused Exchange allocates nothing in steady state.
   void clear();
-  /// Adds a source; a rank that may be a source already must be added with `hear_again`.
-  void hear(Rank rank, double weight) { sources.push_back({rank, Lane::a, weight, 0}); }
+  /// Adds a source; for a rank that may be a source already, call `add_source_weight`.
+  void add_source(Rank rank, double weight) { sources.push_back({rank, Lane::a, weight, 0}); }
   /// Adds a source, or its weight if the rank is a source already.
-  void hear_again(Rank rank, double weight);
-  void tell(Rank rank, double scale = 1) { destinations.push_back({rank, Lane::a, scale}); }
+  void add_source_weight(Rank rank, double weight);
+  void add_destination(Rank rank, double scale = 1) { destinations.push_back({rank, Lane::a, scale}); }
   /// A symmetric pair: adds `rank` as source and destination.
-  void meet(Rank rank, double weight) {
-    hear(rank, weight);
-    tell(rank);
+  void add_pair(Rank rank, double weight) {
+    add_source(rank, weight);
+    add_destination(rank);
   }
+  [[deprecated("call add_source")]] void hear(Rank rank, double weight) { add_source(rank, weight); }
+  [[deprecated("call add_source_weight")]] void hear_again(Rank rank, double weight) {
+    add_source_weight(rank, weight);
+  }
+  [[deprecated("call add_destination")]] void tell(Rank rank, double scale = 1) {
+    add_destination(rank, scale);
+  }
+  [[deprecated("call add_pair")]] void meet(Rank rank, double weight) { add_pair(rank, weight); }
 };
 
 }  // namespace starling::topology

@@ -116,13 +116,13 @@ void GraphSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
   thread_local std::vector<Rank> neighbors;
   neighbors.clear();
   graph_->append_out(rank, neighbors);
-  for (const Rank j : neighbors) out.tell(j);
+  for (const Rank j : neighbors) out.add_destination(j);
   if (graph_->directed()) {
     neighbors.clear();
     graph_->append_in(rank, neighbors);
   }
   if (weights_ == Weights::push) {
-    for (const Rank j : neighbors) out.hear(j, 1.0 / (graph_->out_degree(j) + 1.0));
+    for (const Rank j : neighbors) out.add_source(j, 1.0 / (graph_->out_degree(j) + 1.0));
     out.self_weight = 1.0 / (graph_->out_degree(rank) + 1.0);
     return;
   }
@@ -133,7 +133,7 @@ void GraphSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
     if (weights_ == Weights::metropolis) weight = 1.0 / (1.0 + std::max(degree, graph_->out_degree(j)));
     if (weights_ == Weights::uniform) weight = 1.0 / (degree + 1.0);
     rest -= weight;
-    out.hear(j, weight);
+    out.add_source(j, weight);
   }
   out.self_weight = weights_ == Weights::uniform ? 1.0 / (degree + 1.0) : static_cast<double>(rest);
 }

@@ -19,7 +19,7 @@ class Graph {
 
   Rank size() const { return n_; }
   virtual bool directed() const { return false; }
-  /// Appends whom `rank` tells; in an undirected graph, its neighbours.
+  /// Appends the destinations of `rank`; in an undirected graph, its neighbours.
   virtual void append_out(Rank rank, std::vector<Rank>& out) const = 0;
   virtual void append_in(Rank rank, std::vector<Rank>& out) const { append_out(rank, out); }
   virtual Rank out_degree(Rank rank) const = 0;

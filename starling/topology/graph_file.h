@@ -17,8 +17,8 @@ enum class GraphFormat { automatic, edges, matrix };
 
 /// Reads an edge list or a weight matrix, as CSV (commas, semicolons or white space; `#` comments; a header
 /// line is skipped) or as JSON: [[...], ...], {"edges": [[receiver, sender, weight], ...]}, {"matrix":
-/// [[...]]}, or what `starling topo --json` prints for a static topology. `n` tells a matrix from an edge
-/// list where both would fit.
+/// [[...]]}, or what `starling topo --json` prints for a static topology. `n` distinguishes a matrix from an
+/// edge list where both would fit.
 GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n);
 
 }  // namespace starling::topology

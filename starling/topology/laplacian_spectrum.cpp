@@ -4,9 +4,8 @@
 #include <Eigen/Sparse>
 
 #include "starling/base/error.h"
-#include "starling/topology/dense_spectrum.h"
-#include "starling/topology/iterated_eigenpair.h"
 #include "starling/topology/spectrum.h"
+#include "starling/topology/spectrum_parts.h"
 
 namespace starling::topology {
 

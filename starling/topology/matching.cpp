@@ -10,7 +10,7 @@ void Matching::fill(Step step, Rank rank, Exchange& out) const {
   const Rank other = partner(step, rank);
   if (other == rank) return;
   out.self_weight = 1 - weight_;
-  out.meet(other, weight_);
+  out.add_pair(other, weight_);
 }
 
 }  // namespace starling::topology

@@ -125,7 +125,7 @@ std::vector<Entry> RoundMatrix::entries(Lane into) const {
     std::stable_sort(row.begin(), row.end(), [](const Entry& left, const Entry& right) {
       return left.sender != right.sender ? left.sender < right.sender : left.lane < right.lane;
     });
-    // A sender heard on two ways, through its group and directly, is one entry.
+    // A sender whose block arrives twice, through its group and directly, is one entry.
     for (const Entry& entry : row) {
       if (entry.weight == 0 && entry.sender != i) continue;
       if (!all.empty() && all.back().receiver == i && all.back().sender == entry.sender &&

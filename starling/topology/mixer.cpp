@@ -118,10 +118,10 @@ void Mixer::advance_circulant(const Circulant& schedule) {
     }
   } else if (row_.sources.size() == 1) {
     const Source& source = row_.sources[0];
-    const double* heard = source.lane == Lane::a ? x_.data() : b_.data();
-    mix_one(x_next_.data(), x_.data(), row_.self_weight, heard, source.weight, n, offset(source));
+    const double* received = source.lane == Lane::a ? x_.data() : b_.data();
+    mix_one(x_next_.data(), x_.data(), row_.self_weight, received, source.weight, n, offset(source));
     if (sends_b_)
-      mix_one(b_next_.data(), b_.data(), row_.self_weight_b, heard, source.weight_b, n, offset(source));
+      mix_one(b_next_.data(), b_.data(), row_.self_weight_b, received, source.weight_b, n, offset(source));
   } else {
     for (std::size_t begin = 0; begin < n; begin += kTile) {
       const std::size_t end = std::min(n, begin + kTile);
@@ -129,9 +129,9 @@ void Mixer::advance_circulant(const Circulant& schedule) {
       if (sends_b_)
         for (std::size_t i = begin; i < end; ++i) b_next_[i] = row_.self_weight_b * b_[i];
       for (const Source& source : row_.sources) {
-        const double* heard = source.lane == Lane::a ? x_.data() : b_.data();
-        add_rotated(x_next_.data(), heard, source.weight, n, offset(source), begin, end);
-        if (sends_b_) add_rotated(b_next_.data(), heard, source.weight_b, n, offset(source), begin, end);
+        const double* received = source.lane == Lane::a ? x_.data() : b_.data();
+        add_rotated(x_next_.data(), received, source.weight, n, offset(source), begin, end);
+        if (sends_b_) add_rotated(b_next_.data(), received, source.weight_b, n, offset(source), begin, end);
       }
     }
   }

@@ -83,6 +83,10 @@ SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting) {
   return schedule;
 }
 
+std::string canonical_topology(std::string_view text, std::uint64_t seed) {
+  return all_topologies().canonical(completed(parse_spec(text), {1, seed})).to_string();
+}
+
 const Family& find_topology(const Spec& spec) {
   return all_topologies().find(spec);
 }
@@ -93,6 +97,10 @@ std::vector<Family> topology_families() {
 
 void register_topology(Family family) {
   all_topologies().add(with_seed(std::move(family)));
+}
+
+void check_topology_name(const std::string& text) {
+  find_topology(parse_spec(text));
 }
 
 }  // namespace starling::topology

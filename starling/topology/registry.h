@@ -33,10 +33,17 @@ struct Family {
 SchedulePtr make_schedule(std::string_view text, Rank n, std::uint64_t seed = 0);
 SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting);
 
+/// The one spelling of all specs that mean the same topology: defaults filled in, `seed` where a seed is
+/// missing.
+std::string canonical_topology(std::string_view text, std::uint64_t seed = 0);
+
 /// All families, in the order of the specification; a program's own come last.
 std::vector<Family> topology_families();
 /// The family that a spec names; throws InvalidArgument with what may have been meant.
 const Family& find_topology(const Spec& spec);
+/// Throws InvalidArgument, with what may have been meant, for a topology that no family makes; whether it
+/// suits a number of ranks is not looked at.
+void check_topology_name(const std::string& text);
 
 /// Adds a family of the program's own under a new name. Thread-safe.
 void register_topology(Family family);

@@ -23,14 +23,14 @@ void SettableSchedule::set(Exchange exchange) {
   exchange_ = std::move(exchange);
 }
 
-// Of the others nothing is known here but that they hear this rank.
+// Of the other ranks, only what they receive from this rank is known.
 void SettableSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
   if (rank == rank_) {
     out = exchange_;
     return;
   }
   for (const Destination& to : exchange_.destinations)
-    if (to.rank == rank) out.hear(rank_, 1);
+    if (to.rank == rank) out.add_source(rank_, 1);
 }
 
 }  // namespace starling::topology

@@ -8,10 +8,11 @@ namespace starling::topology {
 /// step until another one is set. The exchanges of all ranks must be consistent.
 class SettableSchedule final : public Schedule {
  public:
-  /// Alone at first.
+  /// At first this rank exchanges with none.
   SettableSchedule(Rank n, Rank rank);
 
-  /// This rank's exchange from now on, between two steps. Throws InvalidArgument for ranks that are none.
+  /// Sets this rank's exchange from now on, between two steps. Throws InvalidArgument if a rank is out of
+  /// range.
   void set(Exchange exchange);
 
  private:

@@ -7,8 +7,7 @@
 
 #include <Eigen/Core>
 
-#include "starling/topology/dense_spectrum.h"
-#include "starling/topology/iterated_eigenpair.h"
+#include "starling/topology/spectrum_parts.h"
 
 namespace starling::topology {
 namespace {
@@ -135,7 +134,7 @@ double circulant_least_eigenvalue(const Circulant& schedule, Step step) {
 Extremes circulant_laplacian_extremes(Rank n, std::span<const Rank> offsets) {
   Exchange row;
   row.self_weight = 0;
-  for (const Rank offset : offsets) row.hear(offset, 1);
+  for (const Rank offset : offsets) row.add_source(offset, 1);
   const auto degree = static_cast<double>(offsets.size());
   Extremes extremes{2 * degree, 0};
   for (Rank k = 1; k <= n / 2; ++k) {

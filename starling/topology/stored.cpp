@@ -36,7 +36,7 @@ class StoredSchedule final : public Schedule {
     const auto i = static_cast<std::size_t>(rank);
     out.self_weight = self_[i];
     out.sources.assign(sources_[i].begin(), sources_[i].end());
-    for (const Rank receiver : receivers_[i]) out.tell(receiver);
+    for (const Rank receiver : receivers_[i]) out.add_destination(receiver);
   }
 
   Mixing mixing_;

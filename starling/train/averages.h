@@ -18,7 +18,7 @@ class Averages {
   double consensus_distance();
 
   /// Replaces the parameters, and the buffers as the options say, by the flock's average, until revert()
-  /// restores this rank's own or keep() makes the average everybody's.
+  /// restores this rank's own or keep() makes the average every rank's.
   void average();
   void revert();
   void keep();

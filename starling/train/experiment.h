@@ -47,7 +47,7 @@ template <typename E, typename Visit>
 void visit_settings(E& e, Visit&& visit) {
   visit("data", e.data, "data set: mnist, fashion-mnist, cifar10, synthetic, text:FILE");
   visit("model", e.model, "lenet, mlp, resnet20, vgg11, transformer; with settings, as in mlp(width=512)");
-  visit("method", e.method, "decentralized algorithm; see docs/methods.md");
+  visit("method", e.method, "decentralized algorithm (see `starling methods`)");
   visit("topology", e.topology, "communication graph; see starling topo");
   visit("optimizer", e.optimizer,
         "sgd, momentum, nesterov, adam, adamw; with settings, as in adamw(lr=0.001)");
@@ -83,6 +83,9 @@ void check_numbers(const Experiment& experiment);
 
 /// The settings that decide what is trained, as text.
 std::vector<RunSetting> settings_of(const Experiment& experiment);
+/// The one spelling of all values of a setting that mean the same in an experiment of this seed: `base` and
+/// `base(k=1)`, `bf16` and `bfloat16`. A value that is invalid here stays as it is.
+std::string canonical_setting(const std::string& name, const std::string& value, std::uint64_t seed);
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // empty: no checkpoints

@@ -99,7 +99,11 @@ void ExperimentCheckpoints::print_problem() {
 void ExperimentCheckpoints::check_settings(const Labels& saved, const std::string& where) const {
   for (const RunSetting& setting : settings_of(experiment_)) {
     const auto then = find_label(saved, setting.name);
-    if (!then || *then == setting.value || may_change(setting.name)) continue;
+    if (!then || may_change(setting.name)) continue;
+    const auto canonical = [&](const std::string& value) {
+      return canonical_setting(setting.name, value, experiment_.seed);
+    };
+    if (canonical(*then) == canonical(setting.value)) continue;
     throw Error(fmt::format(
         "{} was written with {} = {}, this run has {}; use the same value, or start a new run in another "
         "folder",
@@ -124,7 +128,7 @@ std::optional<ExperimentCheckpoints::Restored> ExperimentCheckpoints::resume(Tra
   });
   RunPosition& position = restored.position;
   if (!opened->same_ranks) {
-    // The samples are dealt to other ranks now: the epoch restarts. Rank 0 accounts for all ranks' bytes.
+    // Other ranks have the samples now: the epoch restarts. Rank 0 accounts for all ranks' bytes.
     position.step = 0;
     position.totals.epoch = position.epoch;
     std::uint64_t bytes = 0;

@@ -49,7 +49,7 @@ std::int64_t ExperimentData::steps_per_epoch(Trainer& trainer) {
 void ExperimentData::redistribute(const std::vector<Rank>& dead) {
   if (dead.size() == redistributed_) return;
   redistributed_ = dead.size();
-  sampler_.replace(deal_again(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
+  sampler_.replace(reshard(shards_, dead, experiment_.seed)[static_cast<std::size_t>(flock_.rank())]);
 }
 
 }  // namespace starling::train

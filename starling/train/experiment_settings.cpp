@@ -2,11 +2,14 @@
 
 #include "starling/base/error.h"
 #include "starling/base/spec.h"
+#include "starling/codec/wire_format.h"
+#include "starling/data/partition.h"
 #include "starling/method/drive.h"
 #include "starling/method/registry.h"
 #include "starling/method/update.h"
-#include "starling/topology/known_name.h"
+#include "starling/topology/registry.h"
 #include "starling/train/experiment.h"
+#include "starling/train/model/model.h"
 #include "starling/train/options.h"
 #include "starling/train/task.h"
 
@@ -58,6 +61,20 @@ std::vector<RunSetting> settings_of(const Experiment& experiment) {
       all.push_back({name, fmt::format("{}", value)});
   });
   return all;
+}
+
+std::string canonical_setting(const std::string& name, const std::string& value, std::uint64_t seed) {
+  try {
+    if (name == "data") return canonical_task(value);
+    if (name == "model") return canonical_model(value);
+    if (name == "method") return canonical_method(value);
+    if (name == "topology") return canonical_topology(value, seed);
+    if (name == "optimizer") return canonical_optimizer(value);
+    if (name == "partition") return canonical_partition(value, seed);
+    if (name == "message") return parse_wire_format(value);
+  } catch (const InvalidArgument&) {  // of an extension that is not loaded, say
+  }
+  return value;
 }
 
 std::shared_ptr<const Task> load_task(const std::string& data) {

@@ -9,16 +9,16 @@
 
 namespace starling::train {
 
-/// What one rank has told the others about itself.
+/// One rank's description of itself.
 struct RankDescription {
   Rank rank = 0;
   Description what;
 };
 
-/// Everybody's, in the order of ranks; a collective.
+/// The descriptions of all ranks, in rank order; a collective.
 std::vector<RankDescription> gather_descriptions(Flock& flock, const Description& own, const Name& name);
 
-/// "lr: 0.1 on rank 0, 0.05 on rank 2" for the first difference. Ranks with nothing to tell do not count.
-std::optional<std::string> difference_among(const std::vector<RankDescription>& everybody);
+/// "lr: 0.1 on rank 0, 0.05 on rank 2" for the first difference. Ranks without a value do not count.
+std::optional<std::string> difference_among(const std::vector<RankDescription>& descriptions);
 
 }  // namespace starling::train

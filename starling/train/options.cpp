@@ -5,7 +5,7 @@
 
 #include "starling/base/closest.h"
 #include "starling/base/error.h"
-#include "starling/method/short_form.h"
+#include "starling/codec/wire_format.h"
 
 namespace starling::train {
 namespace {
@@ -24,10 +24,6 @@ T choose_word(const std::string& option, const std::string& word,
 }
 
 }  // namespace
-
-DType message_type(const TrainerOptions& options) {
-  return parse_message_type(options.message);
-}
 
 OnPeerFailure failure_policy(const TrainerOptions& options) {
   return choose_word<OnPeerFailure>("on_peer_failure", options.on_peer_failure,
@@ -54,7 +50,7 @@ void check_options(const TrainerOptions& options) {
        "eager and loss_scale exclude each other: eager updates a bucket before an overflow can be seen");
   choose_word<int>("on_nonfinite", options.on_nonfinite, {{"raise", 0}, {"skip", 0}, {"ignore", 0}});
   choose_word<int>("buffers", options.buffers, {{"average", 0}, {"broadcast", 0}, {"local", 0}});
-  message_type(options);
+  parse_wire_format(options.message);
   failure_policy(options);
 }
 

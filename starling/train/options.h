@@ -63,7 +63,6 @@ struct TrainerOptions {
 
 /// Throws InvalidArgument for options out of range, unknown words and options that exclude each other.
 void check_options(const TrainerOptions& options);
-DType message_type(const TrainerOptions& options);
 OnPeerFailure failure_policy(const TrainerOptions& options);
 
 }  // namespace starling::train

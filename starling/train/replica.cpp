@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/nonfinite.h"
+#include "starling/codec/wire_format.h"
 #include "starling/kernel/finite.h"
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
@@ -87,16 +88,16 @@ Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptim
       optimizer(std::move(optimizer_)),
       options(std::move(options_)) {
   check_options(options);
-  const DType message = message_type(options);
+  const WireFormatPtr format = make_wire_format(options.message);
   method = make_method(options.method);
   check_optimizer(*method, optimizer->native(), optimizer->name(), *optimizer->hypers());
   if (options.topology.empty()) options.topology = flock.schedule_is_set() ? kOwnTopology : kDefaultTopology;
   if (options.accumulation == 0 && options.eager) options.accumulation = 1;
-  if (message != DType::float32 && method->needs_exact_messages())
+  if (!format->exact() && method->needs_exact_messages())
     throw InvalidArgument(
         fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
                     options.method, options.message, method->exact_messages_because()));
-  check_message(*method, options.method, message);
+  check_message(*method, options.method, *format);
   schedule = find_schedule(flock, *method, options);
   parameters = trained_parameters(module, optimizer->groups());
   frozen = frozen_parameters(module, optimizer->groups());
@@ -115,10 +116,10 @@ void Replica::make_driver() {
     if (!update) update = optimizer->make_update(parameters, buckets[b]);
     blocks.push_back(std::make_unique<Block>(
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
-        make_flock_channel(
-            flock, name,
-            {schedule, message_type(options), method->relay_rule(), ends_in(buckets[b], parameters),
-             "Trainer::step()", fmt::format("bucket {}", b), method->averages_gradients()})));
+        make_flock_channel(flock, name,
+                           {schedule, options.message, method->relay_rule(), ends_in(buckets[b], parameters),
+                            "Trainer::step()", fmt::format("bucket {}", b), method->averages_gradients(),
+                            method->needs().one_sided})));
     blocks.back()->hypers = optimizer->hypers();
     if (options.on_nonfinite != "ignore")
       blocks.back()->on_nonfinite = [this, b](ConstBuffer result) { throw_nonfinite(b, result); };
@@ -213,16 +214,6 @@ void Replica::rebind(std::size_t i) {
   parameter.set_data(placed.place);
   parameter.unsafeGetTensorImpl()->bump_version();
   lost_hooks = true;
-}
-
-void Replica::check_frozen() const {
-  for (const auto& [name, parameter] : frozen)
-    if (parameter.requires_grad())
-      throw InvalidArgument(fmt::format(
-          "parameter {} was frozen when the trainer was made and requires a gradient now, but would not be "
-          "trained; on every rank, call export_optimizer_state() and make the trainer again (in Python: "
-          "decentralize the original optimizer again)",
-          name));
 }
 
 void Replica::copy_model_to_x() {

@@ -49,8 +49,6 @@ struct Replica {
   void check_sent_parameters();
   /// Loading a module gives a parameter other memory: copies it back into its bucket.
   void rebind(std::size_t parameter);
-  /// Throws InvalidArgument if a frozen parameter requires a gradient by now: it would not be trained.
-  void check_frozen() const;
 
   /// Copies the method's model into x, where they differ (push-sum keeps a scaled x).
   void copy_model_to_x();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/codec/wire_format.h"
 #include "starling/method/registry.h"
 #include "starling/train/gathered.h"
 #include "starling/train/settings_watch.h"
@@ -88,7 +89,7 @@ Description describe_options(const Replica& replica) {
   const TrainerOptions& options = replica.options;
   Description all;
   all.add("seed", std::to_string(options.seed));
-  all.add("message", name(message_type(options)));
+  all.add("message", parse_wire_format(options.message));
   all.add("bucket_mb", describe_number(options.bucket_mb));
   all.add("accumulation", options.accumulation == 0 ? "any number" : std::to_string(options.accumulation));
   all.add("eager", yes_or_no(options.eager));
@@ -167,8 +168,8 @@ std::vector<Step> agree_on_settings(Replica& replica, Step step) {
   if (differ) {
     const Description counted = counts(step) ? changing : Description();
     for (const Description* part : {&std::as_const(fixed), &counted}) {
-      const auto everybody = gather_descriptions(flock, *part, Name(options.name + "/differences"));
-      if (const auto difference = difference_among(everybody))
+      const auto descriptions = gather_descriptions(flock, *part, Name(options.name + "/differences"));
+      if (const auto difference = difference_among(descriptions))
         throw InvalidArgument(fmt::format("the ranks do not train alike: {}", *difference));
     }
   }

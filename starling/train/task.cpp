@@ -44,6 +44,11 @@ ModelInput kind_of_data(const std::string& data) {
   return ModelInput::images;
 }
 
+std::string canonical_task(const std::string& data) {
+  if (const auto spec = text_spec(data)) return Parameters(*spec, kTextParameters).canonical().to_string();
+  return canonical_data(data);
+}
+
 std::unique_ptr<Task> make_task(const std::string& data) {
   if (const auto spec = text_spec(data)) {
     const Parameters given(*spec, kTextParameters);

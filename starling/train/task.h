@@ -46,6 +46,8 @@ class Task {
 std::unique_ptr<Task> make_task(const std::string& data);
 /// The kind of a data set's samples, by its name alone; throws InvalidArgument if there is no such data set.
 ModelInput kind_of_data(const std::string& data);
+/// The one spelling of all names that mean the same data.
+std::string canonical_task(const std::string& data);
 
 /// Classification of images, by cross entropy; `train` and `test` have the same shape and classes.
 std::unique_ptr<Task> make_image_task(Dataset train, Dataset test);

@@ -87,14 +87,14 @@ class Trainer {
   /// backward() has averaged already unless it computed no gradient for some parameter, or gradients wait for
   /// step() (on a device, with loss_scale, with on_nonfinite "skip").
   void finish_gradients();
-  /// Ends the step: updates along what is in .grad, and averages. False if this rank's update was skipped
-  /// because of an overflow.
+  /// Ends the step: updates with the gradients in .grad, and averages. False if this rank's update was
+  /// skipped because of an overflow.
   bool step();
   /// Takes part in a step without an update of this rank (an empty batch, an overflow). Call it instead of
   /// backward() and step().
   void skip();
-  /// From now on somebody else (torch's GradScaler) looks for gradients that are not finite before step(),
-  /// and calls skip() instead: they are sent as they are, so that every rank sees them.
+  /// From now on the caller (torch's GradScaler) looks for gradients that are not finite before step(), and
+  /// calls skip() instead: the gradients are sent unchanged, so that every rank sees them.
   void leave_overflows_to_scaler();
 
   /// Before an epoch: this rank has `batches` batches. Returns the number of steps that all ranks take: the
@@ -107,7 +107,7 @@ class Trainer {
 
   /// Steps so far.
   Step steps() const;
-  /// Sets the step counter, for resuming from a file of the program's own. On every rank, between two steps.
+  /// Sets the step counter, for resuming from the program's own file. On every rank, between two steps.
   void set_steps(Step steps);
   double loss_scale() const;
   /// The 2-norm of the last step's gradients before clipping. Without clip_norm or loss_scale it is computed
@@ -122,8 +122,8 @@ class Trainer {
   /// Whether ranks may have different optimizer settings from now on; every rank sets it between the same
   /// steps.
   void set_per_rank_settings(bool allowed);
-  /// Takes in what asynchronous methods have under way: before models are compared, and at the end. Every
-  /// rank calls it between the same steps; save() does it by itself.
+  /// Receives the messages that asynchronous methods have under way: before models are compared, and at the
+  /// end. Every rank calls it between the same steps; save() does it by itself.
   void settle();
   /// Whether the method sends gradients: during backward, as they are.
   bool sends_gradients() const;
@@ -133,13 +133,13 @@ class Trainer {
 
   // TrainerMembership.
 
-  /// Admits newcomers, as Flock::welcome() does: a collective between two steps. True if somebody came:
+  /// Admits newcomers, as Flock::admit() does: a collective between two steps. True if any joined:
   /// flock() is then another flock, and the method restarts on it as after a death. A newcomer, which makes
   /// its Trainer with the same options meanwhile, receives a neighbor's model, optimizer state and step.
-  /// `schedule_of_flock` as in Flock::welcome(), for the flock's own operations.
+  /// `schedule_of_flock` as in Flock::admit(), for the flock's own operations.
   bool admit(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr);
-  /// The former name of admit().
-  bool welcome(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr) {
+  [[deprecated("call admit")]] bool welcome(
+      const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr) {
     return admit(schedule_of_flock);
   }
 
@@ -214,5 +214,8 @@ class Trainer {
 }  // namespace starling::train
 
 namespace starling {
+using train::ExtraValues;
+using train::Resumed;
+using train::SaveOptions;
 using train::Trainer;
 }  // namespace starling

@@ -52,12 +52,6 @@ void TrainerMembership::start_watch() {
                {replica_.options.name, replica_.method->asynchronous(), !replica_.options.per_rank_settings});
 }
 
-void TrainerMembership::compare_settings() {
-  const LocalOptimizer& optimizer = *replica_.optimizer;
-  if (watch_.begin_step(replica_.driver->step(), optimizer))
-    check_optimizer(*replica_.method, optimizer.native(), optimizer.name(), *optimizer.hypers());
-}
-
 bool TrainerMembership::admit(TrainingStep& step,
                               const std::function<SchedulePtr(Rank size)>& schedule_of_flock) {
   const Stopwatch::Running running(replica_.busy);
@@ -70,7 +64,7 @@ bool TrainerMembership::admit(TrainingStep& step,
                     options.schedule->name(), options.schedule->size()));
   if (!step.between_steps())
     throw InvalidArgument("admit() in the middle of a step; call it between step() and zero_grad()");
-  Flock next = flock.welcome([&](Rank size) {
+  Flock next = flock.admit([&](Rank size) {
     SchedulePtr next_of_flock =
         schedule_of_flock ? schedule_of_flock(size) : make_schedule(flock.schedule()->name(), size);
     const Rank per_machine = flock.local_size();

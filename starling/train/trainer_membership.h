@@ -23,7 +23,7 @@ struct Cohort {
 };
 
 /// Which ranks train together, and whether they train the same: compares settings when the trainer is made,
-/// while they change, and when newcomers are admitted, who get a member's model. (A death is handled by the
+/// while they change, and when newcomers are admitted, which get a member's model. (A death is handled by the
 /// flock and the driver: see Method::view_changed.) Part of a Trainer.
 class TrainerMembership {
  public:
@@ -34,8 +34,6 @@ class TrainerMembership {
   Cohort agree();
   /// Starts to compare settings in training, again on another flock; on all ranks between the same steps.
   void start_watch();
-  /// At the begin of a step, after the optimizer's settings were read: posts and compares them now and then.
-  void compare_settings();
   SettingsWatch& watch() { return watch_; }
 
   /// Admits newcomers, see Trainer::admit(); a collective between two steps.

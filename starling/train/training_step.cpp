@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/base/integer.h"
 #include "starling/kernel/reduce.h"
 #include "starling/record/log.h"
 
@@ -14,15 +15,11 @@ namespace {
 
 constexpr int kGoodStepsToDouble = 2000;
 
-bool is_power_of_two(std::int64_t n) {
-  return (n & (n - 1)) == 0;
-}
-
 }  // namespace
 
 TrainingStep::TrainingStep(Replica& replica, TrainerMembership& membership)
     : replica_(replica),
-      membership_(membership),
+      watch_(membership.watch()),
       gradients_(replica, membership.watch(), [this] { begin(); }) {
   if (replica.options.loss_scale != 0) progress.loss_scale = replica.options.loss_scale;
 }
@@ -32,14 +29,30 @@ void TrainingStep::begin() {
   if (std::exchange(sent_ahead_, false)) {
     replica_.optimizer->read_settings();
     replica_.check_sent_parameters();
-    membership_.compare_settings();
+    compare_settings();
   }
   if (replica_.driver->begun()) return;
   replica_.optimizer->read_settings();
-  replica_.check_frozen();
+  check_frozen();
   replica_.notice_changes();
-  membership_.compare_settings();
+  compare_settings();
   replica_.driver->begin();
+}
+
+void TrainingStep::check_frozen() const {
+  for (const auto& [name, parameter] : replica_.frozen)
+    if (parameter.requires_grad())
+      throw InvalidArgument(fmt::format(
+          "parameter {} was frozen when the trainer was made and requires a gradient now, but would not be "
+          "trained; on every rank, call export_optimizer_state() and make the trainer again (in Python: "
+          "decentralize the original optimizer again)",
+          name));
+}
+
+void TrainingStep::compare_settings() {
+  const LocalOptimizer& optimizer = *replica_.optimizer;
+  if (watch_.begin_step(replica_.driver->step(), optimizer))
+    check_optimizer(*replica_.method, optimizer.native(), optimizer.name(), *optimizer.hypers());
 }
 
 void TrainingStep::zero_grad(bool and_begin) {
@@ -97,7 +110,7 @@ bool TrainingStep::end_step(bool skipping) {
   if (!skipping) gradients_.rethrow_withheld();
   begin();
   replica_.optimizer->read_settings();
-  replica_.check_frozen();
+  check_frozen();
   if (!replica_.options.eager) replica_.notice_changes();
   gradients_.renew_hooks();
   gradients_.collect();

@@ -52,6 +52,10 @@ class TrainingStep {
 
  private:
   bool end_step(bool skipping);
+  /// Throws InvalidArgument if a frozen parameter requires a gradient by now: it would not be trained.
+  void check_frozen() const;
+  /// After the optimizer's settings were read: posts and compares them now and then.
+  void compare_settings();
   bool measure_gradients(bool skipping);
   void skip_update();
   double norm_of_gradients();
@@ -61,7 +65,7 @@ class TrainingStep {
   static constexpr std::int64_t kNoEpoch = -1;
 
   Replica& replica_;
-  TrainerMembership& membership_;
+  SettingsWatch& watch_;
   Gradients gradients_;
   std::optional<double> gradient_norm_;  // of the last step, if it was measured
   std::int64_t skipped_steps_ = 0;       // because of gradients that are not finite

@@ -35,7 +35,7 @@ void expect_nothing_lost(const std::string& spec, double tolerance) {
   EXPECT_EQ(late, spec != "identity");
 }
 
-TEST(ErrorFeedback, WhatArrivedAndTheResidualAreWhatWasSent) {
+TEST(ErrorFeedback, DecodedPlusResidualIsTheInput) {
   for (const CodecFamily& family : codec_families()) {
     if (family.name == "nothing") continue;  // registered by another test
     expect_nothing_lost<float>(family.name, 5e-3);

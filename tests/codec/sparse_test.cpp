@@ -181,7 +181,7 @@ TEST(PowerSgdCodec, ProjectsOntoOrthonormalColumns) {
   }
 }
 
-TEST(PowerSgdCodec, SmallParametersTravelAsTheyAre) {
+TEST(PowerSgdCodec, SmallParametersAreSentUnchanged) {
   for (const std::size_t count : {1U, 7U, 16U}) {
     const std::vector<float> values = normal_numbers<float>(count, 1);
     EXPECT_EQ(passed("powersgd(rank=2)", values), values);

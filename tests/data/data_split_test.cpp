@@ -23,7 +23,7 @@ TEST(DataSplit, EverySampleGoesToOneRank) {
   }
 }
 
-TEST(DataSplit, EpochsAreShuffledAnewAndRepeatable) {
+TEST(DataSplit, EpochsAreReshuffledRepeatably) {
   const DataSplit split({40, {}}, 1, 4, {.seed = 3});
   EXPECT_EQ(split.order(2), DataSplit({40, {}}, 1, 4, {.seed = 3}).order(2));
   EXPECT_NE(split.order(2), split.order(3));
@@ -62,7 +62,7 @@ TEST(DataSplit, SplitsByClassWhereThereAreLabels) {
   EXPECT_THROW(DataSplit({400, {}}, 0, 3, {.partition = "dirichlet(alpha=0.5)"}), InvalidArgument);
 }
 
-TEST(DataSplit, RefusesWhatCannotBe) {
+TEST(DataSplit, RefusesInvalidSplits) {
   EXPECT_THROW(DataSplit({10, {}}, 4, 4), InvalidArgument);
   EXPECT_THROW(DataSplit({10, {}}, 0, 4, {.partition = "idd"}), InvalidArgument);
   try {

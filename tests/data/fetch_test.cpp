@@ -88,7 +88,7 @@ TEST_F(FetchTest, FromNpm) {
   EXPECT_THAT(scratch.names(), IsEmpty());
 }
 
-TEST_F(FetchTest, WhatIsThereIsNotFetchedAgain) {
+TEST_F(FetchTest, ExistingFilesAreNotFetchedAgain) {
   npm_delivers({{"package/data/first", first}, {"package/data/second", second}});
   run();
   no_program("npm");

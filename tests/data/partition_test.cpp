@@ -104,7 +104,7 @@ TEST(PartitionTest, TheSameOnEveryPlatform) {
 
 class DirichletTest : public testing::TestWithParam<double> {};
 
-TEST_P(DirichletTest, EverySampleOnceAndNobodyBelowHalf) {
+TEST_P(DirichletTest, EverySampleOnceAndNoShardBelowHalf) {
   const Bytes labels = labels_of(6003, 10);
   for (const Rank n : {1, 3, 8})
     for (const std::uint64_t seed : {0u, 1u, 2u}) {
@@ -179,7 +179,7 @@ TEST(DirichletPartitionTest, ClassesAreShuffledBeforeTheyAreCut) {
 
 // Groups of at most ten workers of ten classes: small alphas are drawn for any number of workers and any
 // seed.
-TEST(DirichletPartitionTest, MoreWorkersThanClassesAreDealtToInGroups) {
+TEST(DirichletPartitionTest, MoreWorkersThanClassesShareClassesInGroups) {
   const Bytes labels = labels_of(6003, 10);
   for (const double alpha : {0.001, 0.01, 0.1, 1.0})
     for (const Rank n : {11, 16, 20, 40, 64})
@@ -201,7 +201,7 @@ TEST(DirichletPartitionTest, SmallAlphasStayHeterogeneousInGroups) {
   EXPECT_GT(sum / 5, 0.75);
 }
 
-TEST(DirichletPartitionTest, SaysWhenNoDrawWillDo) {
+TEST(DirichletPartitionTest, ReportsThatNoDrawFits) {
   Bytes labels(1000, 0);  // 91 % of them; the other nine classes are too few for any worker
   for (std::size_t i = 0; i < 90; ++i) labels[i] = static_cast<std::uint8_t>(1 + i % 9);
   EXPECT_THAT(message_of([&] { dirichlet_partition(labels, 10, 0.001, 1); }),

@@ -26,7 +26,7 @@ TEST(DataFolderTest, FollowsTheEnvironment) {
   EXPECT_EQ(data_folder("mnist"), "data/mnist");
 }
 
-TEST(DataFolderTest, WithoutAnyPlaceItSaysWhatToSet) {
+TEST(DataFolderTest, WithoutAFolderTheErrorNamesTheVariable) {
   const Variable home("HOME", std::nullopt);
   const Variable cache("XDG_CACHE_HOME", std::nullopt);
   const Variable own("STARLING_DATA", "");

@@ -66,7 +66,7 @@ TEST(ShardSamplerTest, TheOrderDependsOnSeedEpochAndRankOnly) {
   EXPECT_NE(whole_epoch(other_seed, 3, 8), order);
 }
 
-TEST(ShardSamplerTest, GoesOnFromAPosition) {
+TEST(ShardSamplerTest, ContinuesFromAPosition) {
   ShardSampler sampler(every_third(50), 1, 7);
   const auto order = whole_epoch(sampler, 4, 8);
   ShardSampler resumed(every_third(50), 1, 7);
@@ -99,25 +99,25 @@ TEST(ShardSamplerTest, WrongArgumentsAreRefused) {
   EXPECT_EQ(message_of([] { ShardSampler({}, -1, 0); }), "rank -1 is not a rank: they count from 0");
 }
 
-TEST(DealAgainTest, EveryOrphanGoesToExactlyOneSurvivor) {
+TEST(ReshardTest, EveryOrphanGoesToExactlyOneSurvivor) {
   const auto shards = iid_partition(1003, 6, 2);
   const std::vector<Rank> dead = {4, 1};
-  const auto dealt = deal_again(shards, dead, 5);
-  ASSERT_EQ(dealt.size(), shards.size());
+  const auto resharded = reshard(shards, dead, 5);
+  ASSERT_EQ(resharded.size(), shards.size());
   std::vector<std::uint32_t> all;
   std::size_t least = SIZE_MAX;
   std::size_t most = 0;
-  for (std::size_t rank = 0; rank < dealt.size(); ++rank) {
-    all.insert(all.end(), dealt[rank].begin(), dealt[rank].end());
+  for (std::size_t rank = 0; rank < resharded.size(); ++rank) {
+    all.insert(all.end(), resharded[rank].begin(), resharded[rank].end());
     if (rank == 1 || rank == 4) {
-      EXPECT_TRUE(dealt[rank].empty());
+      EXPECT_TRUE(resharded[rank].empty());
       continue;
     }
-    EXPECT_TRUE(std::is_sorted(dealt[rank].begin(), dealt[rank].end()));
+    EXPECT_TRUE(std::is_sorted(resharded[rank].begin(), resharded[rank].end()));
     // Each rank keeps its own samples.
-    EXPECT_TRUE(
-        std::includes(dealt[rank].begin(), dealt[rank].end(), shards[rank].begin(), shards[rank].end()));
-    const std::size_t more = dealt[rank].size() - shards[rank].size();
+    EXPECT_TRUE(std::includes(resharded[rank].begin(), resharded[rank].end(), shards[rank].begin(),
+                              shards[rank].end()));
+    const std::size_t more = resharded[rank].size() - shards[rank].size();
     least = std::min(least, more);
     most = std::max(most, more);
   }
@@ -128,42 +128,42 @@ TEST(DealAgainTest, EveryOrphanGoesToExactlyOneSurvivor) {
   EXPECT_EQ(all, expected);
 }
 
-TEST(DealAgainTest, IsAFunctionOfItsArguments) {
+TEST(ReshardTest, IsAFunctionOfItsArguments) {
   const auto shards = iid_partition(500, 5, 2);
   const std::vector<Rank> dead = {3, 0};
   const std::vector<Rank> reversed = {0, 3};
-  EXPECT_EQ(deal_again(shards, dead, 1), deal_again(shards, reversed, 1));
-  EXPECT_NE(deal_again(shards, dead, 1), deal_again(shards, dead, 2));
-  EXPECT_EQ(deal_again(shards, {}), shards);
+  EXPECT_EQ(reshard(shards, dead, 1), reshard(shards, reversed, 1));
+  EXPECT_NE(reshard(shards, dead, 1), reshard(shards, dead, 2));
+  EXPECT_EQ(reshard(shards, {}), shards);
 }
 
 // Labels that come in turns must not all end at one survivor.
-TEST(DealAgainTest, DealsAtRandom) {
+TEST(ReshardTest, AssignsAtRandom) {
   std::vector<Shard> shards(3);
   shards[2].resize(3000);
   std::iota(shards[2].begin(), shards[2].end(), 0U);
   const std::vector<Rank> dead = {2};
-  const auto dealt = deal_again(shards, dead);
-  const auto even =
-      std::count_if(dealt[0].begin(), dealt[0].end(), [](std::uint32_t sample) { return sample % 2 == 0; });
+  const auto resharded = reshard(shards, dead);
+  const auto even = std::count_if(resharded[0].begin(), resharded[0].end(),
+                                  [](std::uint32_t sample) { return sample % 2 == 0; });
   EXPECT_NEAR(static_cast<double>(even), 750, 80);
 }
 
 // Ranks that died earlier get nothing when another rank dies.
-TEST(DealAgainTest, OneAfterTheOther) {
+TEST(ReshardTest, SeveralFailuresOneAfterAnother) {
   auto shards = iid_partition(100, 4, 2);
-  shards = deal_again(std::move(shards), std::vector<Rank>{2});
-  shards = deal_again(std::move(shards), std::vector<Rank>{2, 0});
+  shards = reshard(std::move(shards), std::vector<Rank>{2});
+  shards = reshard(std::move(shards), std::vector<Rank>{2, 0});
   EXPECT_TRUE(shards[0].empty() && shards[2].empty());
   EXPECT_EQ(shards[1].size() + shards[3].size(), 100u);
-  shards = deal_again(std::move(shards), std::vector<Rank>{0, 2, 3});
+  shards = reshard(std::move(shards), std::vector<Rank>{0, 2, 3});
   EXPECT_EQ(shards[1].size(), 100u);
 }
 
-TEST(DealAgainTest, WrongArgumentsAreRefused) {
+TEST(ReshardTest, WrongArgumentsAreRefused) {
   const std::vector<Shard> shards(3, Shard{1});
   const auto refusal = [&](const std::vector<Rank>& dead) {
-    return message_of([&] { deal_again(shards, dead); });
+    return message_of([&] { reshard(shards, dead); });
   };
   EXPECT_EQ(refusal({3}), "rank 3 is not one of the 3 ranks 0..2");
   EXPECT_EQ(refusal({-1}), "rank -1 is not one of the 3 ranks 0..2");

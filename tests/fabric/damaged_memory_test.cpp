@@ -1,3 +1,4 @@
+// Covers starling/fabric/local against damaged shared memory.
 #include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/fabric/local/board.h"
-#include "starling/fabric/local/inbox.h"
-#include "starling/fabric/local/outbox.h"
+#include "starling/fabric/local/message_lists.h"
 
 // Another process may write anything into shared memory: readers get an error that names the rank, and never
 // access memory outside the region.

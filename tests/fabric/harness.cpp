@@ -4,12 +4,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <signal.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "fabric/mpi_ranks.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/hybrid/hybrid.h"
@@ -217,6 +220,20 @@ std::vector<Launcher> make_launchers() {
           {"late_processes", true, true, start(on_processes, late(local_rank_processes))}};
 }
 
+// The threads of a process stop one by one.
+bool all_threads_stopped(pid_t process) {
+  std::error_code gone;
+  std::filesystem::directory_iterator thread(fmt::format("/proc/{}/task", process), gone);
+  for (; !gone && thread != std::filesystem::directory_iterator(); thread.increment(gone)) {
+    std::ifstream file(thread->path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::size_t name_end = text.rfind(')');  // then a blank and the state
+    if (name_end != std::string::npos && std::string_view("TtZX").find(text.at(name_end + 2)) == text.npos)
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 const std::vector<Launcher>& launchers() {
@@ -226,7 +243,7 @@ const std::vector<Launcher>& launchers() {
 
 Stopped::Stopped(pid_t process) : process_(process) {
   kill(process_, SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // its threads stop one by one
+  if (!eventually([&] { return all_threads_stopped(process_); })) throw Error("a process does not stop");
 }
 
 Stopped::~Stopped() {

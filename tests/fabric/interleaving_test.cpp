@@ -1,3 +1,4 @@
+// Covers message delivery of starling/fabric/local.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

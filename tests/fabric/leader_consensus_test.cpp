@@ -1,9 +1,11 @@
 #include "starling/fabric/network/leader_consensus.h"
 
+#include <atomic>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "base/eventually.h"
 #include "starling/base/error.h"
 
 // Simulated ranks: frames are delivered at once unless they are held back.
@@ -29,13 +31,16 @@ class LeaderConsensusTest : public testing::Test {
   void deliver(const Held& held) {
     if (unreachable_ == held.to) {
       held_.push_back(held);
+      ++held_back_;
       return;
     }
     LeaderConsensus& to = *ranks_[static_cast<std::size_t>(held.to)];
-    if (held.frame.kind == FrameKind::propose)
+    if (held.frame.kind == FrameKind::propose) {
       to.proposed(held.from, held.frame);
-    else
+      ++proposals_;
+    } else {
       to.decided(held.frame);
+    }
   }
 
   /// `rank` leaves; returns the agreements that it sends to the others.
@@ -50,6 +55,8 @@ class LeaderConsensusTest : public testing::Test {
   std::vector<std::unique_ptr<LeaderConsensus>> ranks_;
   Rank unreachable_ = -1;
   std::vector<Held> held_;
+  std::atomic<int> held_back_{0};
+  std::atomic<int> proposals_{0};  // that were delivered
 };
 
 TEST_F(LeaderConsensusTest, TheFirstProposalWins) {
@@ -78,7 +85,7 @@ TEST_F(LeaderConsensusTest, TheNextLeaderWaitsForTheAgreementsOfTheLast) {
   ranks_[2]->left(0, {});  // its agreements are still in flight
   std::int64_t value = 0;
   std::thread asker([&] { value = ranks_[2]->agree(7, 20); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(eventually([&] { return proposals_ == 1; }));
   ranks_[1]->left(0, known);
   asker.join();
   EXPECT_EQ(value, 10);
@@ -89,7 +96,7 @@ TEST_F(LeaderConsensusTest, AnUnansweredProposalGoesToTheNextLeader) {
   unreachable_ = 0;
   std::int64_t value = 0;
   std::thread asker([&] { value = ranks_[2]->agree(7, 20); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(eventually([&] { return held_back_ == 1; }));
   const Slice known = leave(*ranks_[0]);
   ranks_[1]->left(0, known);
   ranks_[2]->left(0, known);

@@ -1,7 +1,9 @@
 #include "starling/fabric/network/monitored_transport.h"
 
+#include <atomic>
 #include <gtest/gtest.h>
-#include <thread>
+
+#include "base/eventually.h"
 
 // Monitored transports over simulated connections, which can be broken.
 
@@ -122,29 +124,39 @@ TEST(MonitoredTransportTest, RelaysFramesOfABrokenLinkOnceAndInOrder) {
   Connections connections(3);
   Pool pool(std::size_t{1} << 30);
   std::vector<Inbox> inboxes(3);
+  std::atomic<bool> heard[3][3]{};  // a heartbeat, by receiver and sender
   std::vector<std::unique_ptr<MonitoredTransport>> transports;
   for (Rank r = 0; r < 3; ++r)
     transports.push_back(std::make_unique<MonitoredTransport>(
         std::make_unique<FakeTransport>(connections, r), 1s,
-        MonitoredTransport::StatusHooks{[] { return RankStatus(); }, [](Rank, const RankStatus&) {}}));
+        MonitoredTransport::StatusHooks{
+            [] { return RankStatus(); },
+            [&heard, r](Rank from, const RankStatus&) { heard[r][from] = true; }}));
   for (std::size_t r = 0; r < 3; ++r) transports[r]->start(inboxes[r], pool);
-  std::this_thread::sleep_for(100ms);
-  constexpr std::uint64_t kFrames = 400;
+  ASSERT_TRUE(eventually([&] {
+    return heard[0][1] && heard[0][2] && heard[1][0] && heard[1][2] && heard[2][0] && heard[2][1];
+  }));
   std::vector<std::uint64_t> expected;
-  for (std::uint64_t number = 0; number < kFrames; ++number) {
-    if (number == 100) connections.break_link(1, 2);
+  const auto send_one = [&] {
     Frame frame;
-    frame.number = number;
+    frame.number = expected.size();
     for (Rank from = 0; from < 3; ++from)
       for (Rank to = 0; to < 3; ++to)
         if (from != to) transports[static_cast<std::size_t>(from)]->send(to, frame, {});
-    expected.push_back(number);
-    std::this_thread::sleep_for(5ms);
-  }
-  const auto all_there = [&] {
-    return inboxes[1].from(2).size() == kFrames && inboxes[2].from(1).size() == kFrames;
+    expected.push_back(frame.number);
   };
-  for (int k = 0; k < 3000 && !all_there(); ++k) std::this_thread::sleep_for(10ms);
+  constexpr std::size_t kFrames = 100;
+  while (expected.size() < kFrames) send_one();
+  connections.break_link(1, 2);
+  // The ranks go on sending while they notice that the link is broken.
+  ASSERT_TRUE(eventually([&] {
+    send_one();
+    return inboxes[1].from(2).size() > kFrames && inboxes[2].from(1).size() > kFrames;
+  }));
+  for (std::size_t k = 0; k < kFrames; ++k) send_one();
+  ASSERT_TRUE(eventually([&] {
+    return inboxes[1].from(2).size() == expected.size() && inboxes[2].from(1).size() == expected.size();
+  }));
   for (Rank from = 0; from < 3; ++from)
     for (Rank to = 0; to < 3; ++to) {
       if (from == to) continue;

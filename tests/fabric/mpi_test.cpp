@@ -1,3 +1,4 @@
+// Covers starling/fabric/mpi.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "fabric/harness.h"
 #include "starling/base/error.h"
 #include "starling/fabric/faulty/faulty.h"
@@ -114,7 +115,7 @@ TEST_P(RemoteCallsFailureTest, CallsToStoppedAndDeadRanksEnd) {
     const auto numbers = exchange(*fabric, mine);
     const auto pids = exchange(*fabric, static_cast<std::uint64_t>(getpid()));
     if (fabric->rank() == 1) {
-      while (fabric->alive(0)) usleep(1000);
+      demand(eventually([&] { return !fabric->alive(0); }), "rank 0 does not leave");
       return;
     }
     const auto victim = static_cast<pid_t>(pids[1]);
@@ -138,9 +139,8 @@ TEST_P(RemoteCallsFailureTest, CallsToStoppedAndDeadRanksEnd) {
       kill(victim, SIGKILL);
       _exit(0);
     }
-    const auto before = std::chrono::steady_clock::now();
-    demand(!call(30s) && !fabric->alive(1), "an answer of a dead rank");
-    demand(std::chrono::steady_clock::now() - before < 20s, "waited for a dead rank");
+    // If this waited for the dead rank, the test would reach its time limit.
+    demand(!call(std::chrono::hours(1)) && !fabric->alive(1), "an answer of a dead rank");
   });
   EXPECT_TRUE(ends[0].ok) << ends[0].message;
 }

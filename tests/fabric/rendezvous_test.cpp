@@ -14,6 +14,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "starling/base/error.h"
 #include "starling/fabric/local/handshake.h"
 #include "starling/fabric/local/local.h"
@@ -115,7 +116,8 @@ Descriptor connected(const std::string& name) {
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  while (connect(made.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) usleep(1000);
+  if (!eventually([&] { return connect(made.get(), reinterpret_cast<sockaddr*>(&address), length) == 0; }))
+    throw Error("cannot connect");
   return made;
 }
 

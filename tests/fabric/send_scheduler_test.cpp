@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <map>
-#include <thread>
 
 namespace starling::fabric::network {
 namespace {
+
+using namespace std::chrono_literals;
 
 // Counts the released payloads of each peer.
 class SendSchedulerTest : public ::testing::Test {
@@ -33,7 +34,10 @@ class SendSchedulerTest : public ::testing::Test {
   }
   std::size_t released(Rank peer) { return released_[peer]; }
 
-  SendScheduler scheduler_{4};
+  void advance(SendScheduler::Clock::duration time) { now_ += time; }
+
+  SendScheduler::Clock::time_point now_{1h};
+  SendScheduler scheduler_{4, [this] { return now_; }};
   std::map<Rank, std::size_t> released_;
 };
 
@@ -101,7 +105,24 @@ TEST_F(SendSchedulerTest, APeerWithoutProgressDelaysOthersForABoundedTime) {
   add(2, 6);
   record(scheduler_.recheck());
   EXPECT_EQ(released(2), 0U);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  advance(999ms);
+  record(scheduler_.recheck());
+  EXPECT_EQ(released(2), 0U);
+  advance(1ms);
+  record(scheduler_.recheck());
+  EXPECT_EQ(released(2), 1U);
+}
+
+TEST_F(SendSchedulerTest, ProgressOfAPeerStartsItsTimeAnew) {
+  add(1, 5);
+  add(1, 5);
+  add(2, 6);
+  advance(900ms);
+  done(1);
+  advance(900ms);
+  record(scheduler_.recheck());
+  EXPECT_EQ(released(2), 0U);
+  advance(100ms);
   record(scheduler_.recheck());
   EXPECT_EQ(released(2), 1U);
 }
@@ -109,12 +130,22 @@ TEST_F(SendSchedulerTest, APeerWithoutProgressDelaysOthersForABoundedTime) {
 // On a slow network steps take seconds, and a peer that is half a step late is not stopped.
 TEST_F(SendSchedulerTest, PatienceGrowsWithTheDurationOfAStep) {
   add(1, 5);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-  add(2, 6);  // one step per second: the patience is two seconds
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  advance(10s);
+  add(2, 6);  // one step per ten seconds: the patience is twenty seconds
+  advance(9999ms);
   record(scheduler_.recheck());
   EXPECT_EQ(released(2), 0U);
-  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  advance(1ms);
+  record(scheduler_.recheck());
+  EXPECT_EQ(released(2), 1U);
+}
+
+TEST_F(SendSchedulerTest, PatienceIsAtMostAMinute) {
+  add(1, 5);
+  advance(55s);
+  add(2, 6);
+  EXPECT_EQ(released(2), 0U);
+  advance(5s);
   record(scheduler_.recheck());
   EXPECT_EQ(released(2), 1U);
 }

@@ -1,15 +1,14 @@
-#include <algorithm>
+// Covers server_authentication of starling/fabric/network/store.
 #include <atomic>
 #include <deque>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <iostream>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "fabric/served_store.h"
 #include "starling/fabric/network/store/sockets.h"
 #include "starling/fabric/plugin.h"
@@ -112,8 +111,8 @@ class Flood {
   Flood& operator=(const Flood&) = delete;
 
   int connections() const { return connections_; }
-  void wait_for(int connections) const {
-    while (connections_ < connections) std::this_thread::sleep_for(milliseconds(1));
+  bool reaches(int connections) const {
+    return eventually([&] { return connections_ >= connections; });
   }
 
  private:
@@ -143,34 +142,19 @@ class Flood {
   std::vector<std::thread> threads_;
 };
 
-// The median and the longest duration of some requests, in milliseconds.
-std::pair<double, double> question_times(StoreClient& client) {
-  std::vector<double> times;
-  for (int i = 0; i < 300; ++i) {
-    const auto begin = StoreClock::now();
-    client.add("n", 1);
-    times.push_back(std::chrono::duration<double, std::milli>(StoreClock::now() - begin).count());
-  }
-  std::ranges::sort(times);
-  return {times[times.size() / 2], times.back()};
-}
-
-// The flood lasts until the client has its answers, which it must not delay.
+// The flood lasts until the client has its answers. A store without priorities takes seconds for each.
 TEST(StoreAuthenticationTest, AFloodDoesNotDelayAuthenticatedClients) {
   const ServedStore store;
-  StoreClient client = store.client();
-  const auto quiet = question_times(client);
+  StoreClient client(store.where(), store.token(), milliseconds(1000));
   for (const bool stays : {false, true}) {
     const Flood flood(store, 2, stays);
-    flood.wait_for(1000);
+    ASSERT_TRUE(flood.reaches(1000));
     const int before = flood.connections();
-    const auto times = question_times(client);
-    std::cout << fmt::format(
-        "{} strangers came and {}: median {:.2f} ms, longest {:.2f} ms; without them {:.2f} and {:.2f} ms\n",
-        flood.connections() - before, stays ? "stayed" : "went", times.first, times.second, quiet.first,
-        quiet.second);
+    EXPECT_EQ(error_of([&] {
+                for (int i = 0; i < 300; ++i) client.add("n", 1);
+              }),
+              "");
     EXPECT_GT(flood.connections(), before);
-    EXPECT_LT(times.second, 1000);  // a store without priorities takes seconds
   }
 }
 
@@ -178,11 +162,8 @@ TEST(StoreAuthenticationTest, ANewClientAuthenticatesDuringAFlood) {
   const ServedStore store;
   for (const bool stays : {false, true}) {
     const Flood flood(store, 2, stays);
-    flood.wait_for(1000);
-    const auto begin = StoreClock::now();
+    ASSERT_TRUE(flood.reaches(1000));
     EXPECT_GE(store.client().add("n", 1), 1);
-    std::cout << fmt::format("a client came in after {:.0f} ms\n",
-                             std::chrono::duration<double, std::milli>(StoreClock::now() - begin).count());
   }
 }
 
@@ -195,7 +176,7 @@ TEST(StoreAuthenticationTest, AFloodFromAnotherHostDropsNoClientOfThisHost) {
   const ServedStore store(limits);
   RawConnection ours(store);
   const Flood flood(store, 1, true, INADDR_LOOPBACK + 1);
-  flood.wait_for(500);
+  ASSERT_TRUE(flood.reaches(500));
   StoreClient client = store.client();
   EXPECT_EQ(client.add("n", 1), 1);
   ours.authenticate();
@@ -256,7 +237,7 @@ TEST(StoreAuthenticationTest, DropsAWaitingClientThatSendsAnotherRequest) {
   connection.authenticate();
   const std::string question = encode(StoreRequest{StoreOperation::get, kLong, 0, {"never"}, {}});
   connection.send(question);
-  std::this_thread::sleep_for(milliseconds(20));
+  store.client().set("other", "");  // the store, which has one thread, has read the request before this one
   connection.send(question);
   EXPECT_TRUE(connection.dropped());
   store.client().set("never", "");
@@ -325,12 +306,10 @@ TEST(StoreAuthenticationTest, TheDeathOfAStoreEndsAllWaits) {
     std::this_thread::sleep_for(milliseconds(50));
     store.kill(SIGKILL);
   });
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of([&] { client.get("key", kLong); }),
               AllOf(HasSubstr(store.where()), HasSubstr("get 'key'"), HasSubstr("closed the connection")));
   EXPECT_THAT(error_of([&] { client.set("key", ""); }),
               AllOf(HasSubstr(store.where()), HasSubstr("refused")));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
   killer.join();
 }
 
@@ -339,10 +318,8 @@ TEST(StoreAuthenticationTest, AHangingStoreEndsAllWaitsByTimeout) {
   StoreClient client(store.where(), "token", milliseconds(100));
   client.set("key", "");
   store.kill(SIGSTOP);
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of([&] { client.set("key", ""); }),
               AllOf(HasSubstr(store.where()), HasSubstr("does not answer")));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
 }
 
 // Through the engine, if it is available and its suites run.

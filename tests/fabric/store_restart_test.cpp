@@ -1,9 +1,11 @@
+// Covers supervisor, journal and watch of starling/fabric/network/store.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "fabric/served_store.h"
 #include "starling/base/os/processes.h"
 #include "starling/fabric/network/store/supervisor.h"
@@ -60,13 +62,15 @@ class Supervised {
 
   /// The serving process.
   pid_t server() const {
-    for (;; std::this_thread::sleep_for(milliseconds(1)))
-      if (const auto children = descendants(pid_); !children.empty()) return children.front();
+    std::vector<pid_t> children;
+    if (!eventually([&] { return !(children = descendants(pid_)).empty(); }))
+      throw std::runtime_error("no process serves the store");
+    return children.front();
   }
   void kill_server() const {
     const pid_t dead = server();
     kill(dead, SIGKILL);
-    while (server() == dead) std::this_thread::sleep_for(milliseconds(1));
+    if (!eventually([&] { return server() != dead; })) throw std::runtime_error("no restart");
   }
   void kill_supervisor() {
     kill(pid_, SIGKILL);

@@ -1,3 +1,4 @@
+// Covers reduce_all, reduce_rounds, staged_reduce and native_reduce of starling/flock.
 #include <bit>
 #include <cmath>
 #include <deque>
@@ -61,7 +62,7 @@ std::vector<std::vector<double>> play(AllreduceAlgorithm way, std::size_t n, std
   return values;
 }
 
-TEST(ReduceRoundsTest, EverybodyGetsTheSumForEveryNumberOfMembers) {
+TEST(ReduceRoundsTest, EveryRankGetsTheSumForEveryNumberOfMembers) {
   for (const AllreduceAlgorithm way : kByRounds)
     for (std::size_t n = 1; n <= 17; ++n)
       for (const std::size_t count : {0U, 1U, 3U, 16U, 41U}) {
@@ -121,9 +122,9 @@ TEST(ReduceRoundsTest, NamesAreReadBack) {
             "unknown all-reduce algorithm 'star'; valid are direct, ring, doubling, halving, tree, native");
 }
 
-class AllreduceWaysTest : public FlockTest {};
+class AllreduceAlgorithmsTest : public FlockTest {};
 
-TEST_P(AllreduceWaysTest, EveryWayReducesEveryTypeToTheSameBitsEverywhere) {
+TEST_P(AllreduceAlgorithmsTest, EveryAlgorithmReducesEveryTypeToTheSameBits) {
   for (const AllreduceAlgorithm way : kByRounds)
     run([way](Flock& flock) {
       flock.set_allreduce(name(way));
@@ -154,8 +155,8 @@ TEST_P(AllreduceWaysTest, EveryWayReducesEveryTypeToTheSameBitsEverywhere) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, AllreduceWaysTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
-                         launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, AllreduceAlgorithmsTest,
+                         testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
 
 template <typename E>
 void check_native_sums(Flock& flock) {
@@ -221,7 +222,7 @@ TEST_P(NativeReduceTest, TheEngineIsAskedInOneOrderWhateverTheRanksOrderIs) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, NativeReduceTest, testing::ValuesIn(launches({2, 5}, false)), launch_name);
 
-TEST(AllreduceWaysDeathTest, SurvivorsAgreeOrAllRaise) {
+TEST(AllreduceAlgorithmsFailureTest, SurvivorsAgreeOrAllRaise) {
   for (const AllreduceAlgorithm way : kByRounds)
     for (const bool reweight : {true, false})
       for (const std::uint64_t post : {3U, 20U, 41U}) {

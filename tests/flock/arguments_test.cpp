@@ -1,3 +1,4 @@
+// Covers the checks of arguments in starling/flock/flock.h and byte_operations.cpp.
 #include "flock/reference.h"
 
 namespace starling::flock {
@@ -37,7 +38,7 @@ class ArgumentsTest : public FlockTest {
   std::vector<Refusal> refusals_;
 };
 
-TEST_P(ArgumentsTest, RanksThatAreNone) {
+TEST_P(ArgumentsTest, RanksOutOfRangeAreRefused) {
   const std::string valid = fmt::format("the {} ranks 0..{}", GetParam().size, GetParam().size - 1);
   for (const Rank nobody : {-1, GetParam().size, 1'000'000}) {
     const std::string whom = fmt::format("rank {} ", nobody);
@@ -57,7 +58,7 @@ TEST_P(ArgumentsTest, RanksThatAreNone) {
   }
 }
 
-TEST_P(ArgumentsTest, OneselfAmongThePeers) {
+TEST_P(ArgumentsTest, TheCallerAmongItsPeersIsRefused) {
   refuse({"itself"}, [](Flock& flock) { flock.pair_gossip(std::vector<float>(3), flock.rank()); });
   refuse({"itself", "self_weight"}, [](Flock& flock) {
     flock.neighbor_allreduce(std::vector<float>(3),
@@ -68,13 +69,13 @@ TEST_P(ArgumentsTest, OneselfAmongThePeers) {
   });
 }
 
-TEST_P(ArgumentsTest, WeightsWithoutASide) {
+TEST_P(ArgumentsTest, WeightsWithoutSourcesAndDestinationsAreRefused) {
   refuse({"mine", "sources", "destinations"}, [](Flock& flock) {
     flock.neighbor_allreduce(std::vector<float>(3), Weighted{1, std::nullopt, std::nullopt}, "mine");
   });
 }
 
-TEST_P(ArgumentsTest, AveragesOfIntegers) {
+TEST_P(ArgumentsTest, AveragesOfIntegersAreRefused) {
   for_integer_types([&]<typename E>(std::type_identity<E>) {
     const std::string type = name(dtype_of<E>);
     refuse({"average", type}, [](Flock& flock) { flock.average(std::vector<E>(3)); });
@@ -90,7 +91,7 @@ TEST_P(ArgumentsTest, AveragesOfIntegers) {
   });
 }
 
-TEST_P(ArgumentsTest, GroupsThatAreNone) {
+TEST_P(ArgumentsTest, EmptyGroupsAreRefused) {
   refuse({"allreduce_group", "no tensors"},
          [](Flock& flock) { flock.allreduce_group(std::vector<Buffer>()); });
   refuse({"broadcast_group", "no tensors"},
@@ -122,7 +123,7 @@ TEST_P(ArgumentsTest, OutputsOfAnotherShape) {
   });
 }
 
-TEST_P(ArgumentsTest, TimeoutsOfNothing) {
+TEST_P(ArgumentsTest, ATimeoutOfZeroIsRefused) {
   refuse({"timeout"}, [](Flock& flock) { flock.set_timeout(0s); });
   refuse({"timeout"}, [](Flock& flock) { flock.set_timeout(-1ns); });
 }

@@ -1,3 +1,4 @@
+// Covers averages of equal values: neighbor_average, reduce_all, relay and window of starling/flock.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Covers weights and neighbors that the caller chooses (Weighted, starling/flock/flock_types.h).
 #include "flock/reference.h"
 #include "starling/flock/neighbor_exchanger.h"
 #include "starling/flock/window.h"
@@ -8,17 +9,17 @@
 namespace starling::flock {
 namespace {
 
-class ChosenTest : public FlockTest {};
+class OwnWeightsTest : public FlockTest {};
 
 constexpr double kScale = 0.25;  // times 1 + the sender's rank
 
-/// Everybody tells the next `degree` ranks, scaled.
+/// Every rank tells the next `degree` ranks, scaled.
 Exchange scaled_exchange(Rank rank, Rank size, Rank degree) {
   Exchange exchange;
   exchange.self_weight = 0.5;
   for (Rank hop = 1; hop <= std::min<Rank>(degree, size - 1); ++hop) {
-    exchange.hear((rank - hop + size) % size, 1.0 / static_cast<double>(1 + hop));
-    exchange.tell((rank + hop) % size, kScale * static_cast<double>(1 + rank));
+    exchange.add_source((rank - hop + size) % size, 1.0 / static_cast<double>(1 + hop));
+    exchange.add_destination((rank + hop) % size, kScale * static_cast<double>(1 + rank));
   }
   return exchange;
 }
@@ -31,7 +32,7 @@ double expected_at(Rank rank, Rank size, Rank degree, std::size_t i, std::uint64
   return sum;
 }
 
-TEST_P(ChosenTest, ScalesOfScheduledAveragesOfAnyLength) {
+TEST_P(OwnWeightsTest, ScalesOfScheduledAveragesOfAnyLength) {
   run([](Flock& flock) {
     const auto schedule = std::make_shared<SettableSchedule>(flock.size(), flock.rank());
     NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "settable");
@@ -60,7 +61,7 @@ TEST_P(ChosenTest, ScalesOfScheduledAveragesOfAnyLength) {
   });
 }
 
-TEST_P(ChosenTest, NamesMayBeStartedInDifferentOrdersOnAStaticSchedule) {
+TEST_P(OwnWeightsTest, NamesMayBeStartedInDifferentOrdersOnAStaticSchedule) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     constexpr std::size_t kNames = 12;
@@ -87,7 +88,7 @@ TEST_P(ChosenTest, NamesMayBeStartedInDifferentOrdersOnAStaticSchedule) {
   });
 }
 
-TEST_P(ChosenTest, GathersFromRanksOfOnesOwn) {
+TEST_P(OwnWeightsTest, GathersFromChosenRanks) {
   run([](Flock& flock) {
     const Rank n = flock.size();
     flock.set_schedule("ring");
@@ -121,7 +122,7 @@ TEST_P(ChosenTest, GathersFromRanksOfOnesOwn) {
   });
 }
 
-TEST_P(ChosenTest, WindowsTakeOtherValuesThanTheirTensor) {
+TEST_P(OwnWeightsTest, WindowsTakeOtherValuesThanTheirTensor) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     const double rank = flock.rank();
@@ -153,11 +154,12 @@ TEST_P(ChosenTest, WindowsTakeOtherValuesThanTheirTensor) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, ChosenTest, testing::ValuesIn(launches({1, 2, 3, 5}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, OwnWeightsTest, testing::ValuesIn(launches({1, 2, 3, 5}, false)),
+                         launch_name);
 
-class ChosenMachinesTest : public FlockTest {};
+class OwnMachineWeightsTest : public FlockTest {};
 
-TEST_P(ChosenMachinesTest, WeightsBetweenMachines) {
+TEST_P(OwnMachineWeightsTest, WeightsBetweenMachines) {
   run([](Flock& flock) {
     setenv("STARLING_RANKS_PER_MACHINE", "2", 1);
     const Rank machines = flock.machine_size();
@@ -186,7 +188,8 @@ TEST_P(ChosenMachinesTest, WeightsBetweenMachines) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, ChosenMachinesTest, testing::ValuesIn(launches({4, 6}, true)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, OwnMachineWeightsTest, testing::ValuesIn(launches({4, 6}, true)),
+                         launch_name);
 
 }  // namespace
 }  // namespace starling::flock

@@ -1,3 +1,4 @@
+// Covers mailbox and cell of starling/flock against damaged memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/flock.h"
 #include "starling/topology/registry.h"
@@ -117,7 +118,8 @@ void DeathRun::run(const RankBody& body) {
     const Rank rank = fabric->rank();
     // Networks are joined by all or by nobody: who dies does so afterwards.
     ++log(0).joined;
-    while (!shares_ && log(0).joined < size_) usleep(100);
+    if (!shares_ && !eventually([&] { return log(0).joined >= size_; }))
+      throw Error("not all ranks have joined");
     if (const auto moment = mishaps_.kill_after.find(rank); moment != mishaps_.kill_after.end())
       signal_later(moment->second, {SIGKILL});
     if (const auto moment = mishaps_.stop_after.find(rank); moment != mishaps_.stop_after.end())

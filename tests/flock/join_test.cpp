@@ -1,3 +1,4 @@
+// Covers join() (starling/flock/join.cpp).
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -160,16 +161,17 @@ std::string error_of_join() {
 
 TEST(JoinErrors, SayWhichVariableIsWrong) {
   EXPECT_TRUE(
-      ended_well(in_child({{"STARLING_RANK", "one"}, {"STARLING_SIZE", "2"}, {"STARLING_JOB", "j"}},
-                          [] { return error_of_join() == "STARLING_RANK=one is not a whole number"; })));
+      ended_well(in_child({{"STARLING_RANK", "one"}, {"STARLING_SIZE", "2"}, {"STARLING_JOB", "j"}}, [] {
+        return error_of_join() == "STARLING_RANK=one is not a whole number from 0 to 2147483647";
+      })));
   EXPECT_TRUE(ended_well(in_child({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, [] {
-    return error_of_join() == "torchrun set RANK but not MASTER_PORT, which tells jobs apart";
+    return error_of_join() == "torchrun set RANK but not MASTER_PORT, which identifies the job";
   })));
   EXPECT_TRUE(ended_well(in_child({{"STARLING_SEND_LIMIT", "0"}}, [] {
     return error_of_join() == "STARLING_SEND_LIMIT=0 is not a number of bytes above 0";
   })));
   EXPECT_TRUE(ended_well(in_child({{"STARLING_TIMEOUT", "soon"}}, [] {
-    return error_of_join() == "STARLING_TIMEOUT=soon is not a number of seconds";
+    return error_of_join() == "STARLING_TIMEOUT=soon is not a number of seconds above 0";
   })));
 }
 
@@ -193,8 +195,7 @@ TEST(JoinErrors, SayWhatANewcomerNeeds) {
   EXPECT_TRUE(
       ended_well(in_child({{"STARLING_ENTER", "1"}, {"STARLING_JOB", "j"}, {"STARLING_FABRIC", "local"}}, [] {
         return error_of_join() ==
-               "STARLING_ENTER: jobs over local have no door for newcomers; those over c10d and hybrid(c10d) "
-               "do";
+               "STARLING_ENTER: the fabric local does not admit newcomers; c10d and hybrid(c10d) do";
       })));
 }
 

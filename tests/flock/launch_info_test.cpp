@@ -14,9 +14,9 @@ namespace {
 using testing::HasSubstr;
 
 /// The variables of all launchers are gone while a test runs, but for those it sets.
-class PlaceTest : public testing::Test {
+class LaunchInfoTest : public testing::Test {
  protected:
-  PlaceTest() {
+  LaunchInfoTest() {
     for (const char* name : {"STARLING_RANK",
                              "STARLING_SIZE",
                              "STARLING_JOB",
@@ -42,7 +42,7 @@ class PlaceTest : public testing::Test {
       names_.push_back(name);
     }
   }
-  ~PlaceTest() override {
+  ~LaunchInfoTest() override {
     for (const std::string& name : names_) unsetenv(name.c_str());
     for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
   }
@@ -57,11 +57,11 @@ class PlaceTest : public testing::Test {
   std::map<std::string, std::string> before_;
 };
 
-TEST_F(PlaceTest, AProcessStartedAloneHasNone) {
+TEST_F(LaunchInfoTest, AProcessStartedAloneHasNoLauncher) {
   EXPECT_FALSE(find_launch_info());
 }
 
-TEST_F(PlaceTest, TheFirstLauncherCounts) {
+TEST_F(LaunchInfoTest, TheFirstLauncherCounts) {
   set({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"MASTER_PORT", "1"}, {"LOCAL_WORLD_SIZE", "6"}});
   EXPECT_EQ(find_launch_info()->launcher, "torchrun");
   set({{"SLURM_PROCID", "4"}, {"SLURM_NTASKS", "6"}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "2"}});
@@ -75,7 +75,7 @@ TEST_F(PlaceTest, TheFirstLauncherCounts) {
   EXPECT_EQ(chosen(), "local");
 }
 
-TEST_F(PlaceTest, SeveralHostsTakeTheFabricOfTheirLauncher) {
+TEST_F(LaunchInfoTest, SeveralHostsTakeTheFabricOfTheirLauncher) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "1"}, {"LOCAL_WORLD_SIZE", "4"}});
   EXPECT_EQ(chosen(), "local");
   set({{"LOCAL_WORLD_SIZE", "2"}});
@@ -91,7 +91,7 @@ TEST_F(PlaceTest, SeveralHostsTakeTheFabricOfTheirLauncher) {
   EXPECT_EQ(chosen(), "hybrid(mpi)");
 }
 
-TEST_F(PlaceTest, WhatIsAskedForWins) {
+TEST_F(LaunchInfoTest, TheChosenFabricWins) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "1"}, {"LOCAL_WORLD_SIZE", "2"}});
   set({{"STARLING_FABRIC", "local"}});
   EXPECT_EQ(chosen(), "local");
@@ -106,12 +106,13 @@ TEST_F(PlaceTest, WhatIsAskedForWins) {
     chosen();
     FAIL() << "nobody objected";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("STARLING_FABRIC=pigeons is none of: hybrid, local, c10d, hybrid(c10d)"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("STARLING_FABRIC: unknown fabric 'pigeons'; valid are hybrid, local, c10d, hybrid(c10d)"));
   }
 }
 
-TEST_F(PlaceTest, MpichNamesNoJob) {
+TEST_F(LaunchInfoTest, MpichNamesNoJob) {
   set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}});
   set({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}});
   EXPECT_EQ(find_launch_info()->launcher, "srun");  // which speaks PMI, too
@@ -129,7 +130,7 @@ TEST_F(PlaceTest, MpichNamesNoJob) {
   EXPECT_EQ(chosen(), "local");
 }
 
-TEST(FabricPlugins, UnknownOnesAreToldFromThoseThatAreThereAlways) {
+TEST(FabricPlugins, UnknownFabricsAreNotMistakenForBuiltInOnes) {
   for (const char* name : {"pigeons", "local", "hybrid"})
     EXPECT_THROW(load_fabric(name), InvalidArgument) << name;
 }

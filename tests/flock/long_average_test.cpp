@@ -82,7 +82,7 @@ TEST_P(LongAverageTest, TheBitsAreThoseOfOnePass) {
 }
 
 // Some have only destinations in a step, and some post from outgoing memory: all must cut alike.
-TEST_P(LongAverageTest, AllCutAlikeWhateverTheirSide) {
+TEST_P(LongAverageTest, SenderAndReceiverCutBlocksAlike) {
   const auto ends = run([&](Flock& flock) {
     flock.set_schedule("one-peer-of(star)");
     for (Step step = 0; step < 3; ++step) {
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, LongAverageTest, testing::ValuesIn(launches({2
 /// Needs processes: the last rank dies after it has posted three parts to each destination.
 class LongAverageDeathTest : public LongAverageTest {};
 
-TEST_P(LongAverageDeathTest, PartsThatCameAreMixedTheOthersKept) {
+TEST_P(LongAverageDeathTest, ArrivedPartsAreMixedAndTheOthersKept) {
   Faults faults;
   const Rank victim = GetParam().size - 1;
   faults.kills = {{victim, 3}};

@@ -1,3 +1,4 @@
+// Covers the texts of errors: errors, mailbox and operation of starling/flock.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,13 +43,13 @@ TEST(MessageTextTest, AScheduledOperationNamesItsStepOnBothSides) {
   other.join();
   EXPECT_THAT(text_of<TimedOut>([&] { flock.neighbor_allreduce(x, "layer3"); }),
               AllOf(HasSubstr("layer3, step 3 waited"), HasSubstr("Rank 1 last posted layer3"),
-                    HasSubstr("and waits for nobody."), Not(HasSubstr("collective"))));
+                    HasSubstr("and is not waiting."), Not(HasSubstr("collective"))));
   fabrics[1].reset();
   EXPECT_EQ(text_of<PeerLost>([&] { flock.neighbor_allreduce(x, "layer3"); }),
             "rank 1 is lost: layer3, step 4 needed it");
 }
 
-TEST(MessageTextTest, ACollectiveThatSomeDidNotCallSaysSo) {
+TEST(MessageTextTest, NamesTheRanksThatDidNotCallACollective) {
   const auto fabrics = local_threads(2);
   Flock flock(fabrics[0]);
   flock.set_timeout(100ms);

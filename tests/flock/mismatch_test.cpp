@@ -1,3 +1,4 @@
+// Covers Mismatch (starling/flock/errors.h) for every operation; for the mailbox alone see mailbox_test.
 #include "flock/reference.h"
 #include "starling/topology/registry.h"
 
@@ -6,7 +7,7 @@ namespace {
 
 class MismatchTest : public FlockTest {
  protected:
-  /// Runs an operation about which rank 0 disagrees with all others. Everybody must raise a Mismatch that
+  /// Runs an operation about which rank 0 disagrees with all others. Every rank must raise a Mismatch that
   /// names the operation and both sides, keep its block, and go on as if nothing had happened.
   void disagree(const std::vector<std::string>& words, const FlockBody& operation) const {
     run([words, operation](Flock& flock) {
@@ -87,7 +88,7 @@ TEST_P(PairMismatchTest, Type) {
   });
 }
 
-TEST_P(PairMismatchTest, ScheduleThenTheRightOne) {
+TEST_P(PairMismatchTest, AnotherScheduleAndThenTheSame) {
   disagree({"neighbor_allreduce", "schedule"}, [](Flock& flock) {
     flock.set_schedule(flock.rank() == 0 ? "ring" : "exponential");
     keeping<float>(flock, 5, [&](auto& x) { flock.neighbor_allreduce(x); });
@@ -153,7 +154,7 @@ TEST_P(PairMismatchTest, LayoutOfANeighborGroup) {
 }
 
 // The sender has gone on: it is told with its next operation, once.
-TEST_P(PairMismatchTest, ASenderIsToldLater) {
+TEST_P(PairMismatchTest, TheSenderThrowsAtItsNextOperation) {
   run([](Flock& flock) {
     if (flock.rank() == 0) {
       flock.send(std::vector<float>(10), 1, "letter");
@@ -174,7 +175,7 @@ TEST_P(PairMismatchTest, ASenderIsToldLater) {
 
 // A complaint about one operation must not end another one that everybody agrees on: with two phases, the
 // others would wait for this rank's second in vain.
-TEST_P(PairMismatchTest, AComplaintLeavesOtherOperationsAlone) {
+TEST_P(PairMismatchTest, AMismatchDoesNotAffectOtherOperations) {
   run([](Flock& flock) {
     auto x = start_block<float>(flock.rank(), 20'000);
     flock.set_timeout(2s);
@@ -279,7 +280,7 @@ TEST_P(GroupMismatchTest, OperationUnderOneName) {
   });
 }
 
-TEST_P(GroupMismatchTest, ADroppedOneIsSwallowed) {
+TEST_P(GroupMismatchTest, ADroppedPendingSwallowsItsMismatch) {
   run([](Flock& flock) {
     auto x = start_block<float>(flock.rank(), flock.rank() == 0 ? 10 : 11);
     { const Pending dropped = flock.allreduce_nonblocking(x, x); }

@@ -27,10 +27,10 @@ std::vector<E> combined(const PendingExchange& exchange, std::size_t count, std:
   return out;
 }
 
-class RoundsTest : public FlockTest {};
+class NeighborExchangerTest : public FlockTest {};
 
 // On a fabric that loses messages: what a piece is to keep stays, step by step, whoever loses what.
-TEST_P(RoundsTest, LostMessagesKeepWhatAPieceIsToKeep) {
+TEST_P(NeighborExchangerTest, LostMessagesKeepWhatEachPieceAsksFor) {
   const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(make_faulty(fabric, {.seed = 5, .lose = 0.3}));
     flock.set_timeout(20s);
@@ -62,7 +62,7 @@ TEST_P(RoundsTest, LostMessagesKeepWhatAPieceIsToKeep) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
-TEST_P(RoundsTest, TermsGiveTheBitsOfTheFlocksOwnAverages) {
+TEST_P(NeighborExchangerTest, TermsGiveTheBitsOfTheFlocksOwnAverages) {
   run([](Flock& flock) {
     std::vector<std::string> specs = {"ring",
                                       "exponential",
@@ -98,7 +98,7 @@ TEST_P(RoundsTest, TermsGiveTheBitsOfTheFlocksOwnAverages) {
   });
 }
 
-TEST_P(RoundsTest, WhatLiesInOutgoingMemoryIsSentFromThere) {
+TEST_P(NeighborExchangerTest, BlocksInOutgoingMemoryAreSentFromThere) {
   run([](Flock& flock) {
     for (const std::string spec : {"ring", "complete"}) {
       NeighborExchanger rounds =
@@ -115,7 +115,7 @@ TEST_P(RoundsTest, WhatLiesInOutgoingMemoryIsSentFromThere) {
   });
 }
 
-TEST_P(RoundsTest, PiecesTravelTogetherWhateverTheirTypes) {
+TEST_P(NeighborExchangerTest, PiecesOfDifferentTypesShareAMessage) {
   run([](Flock& flock) {
     for (const std::string spec : {"exponential", "periodic(ring,h=2)"}) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
@@ -133,7 +133,7 @@ TEST_P(RoundsTest, PiecesTravelTogetherWhateverTheirTypes) {
   });
 }
 
-TEST_P(RoundsTest, SeveralAdvanceAtTheirOwnPace) {
+TEST_P(NeighborExchangerTest, SeveralAdvanceAtTheirOwnPace) {
   run([](Flock& flock) {
     const SchedulePtr schedule = make_schedule("one-peer-exponential", flock.size());
     NeighborExchanger slow = flock.neighbor_exchanger(schedule, "slow");
@@ -157,7 +157,7 @@ TEST_P(RoundsTest, SeveralAdvanceAtTheirOwnPace) {
   });
 }
 
-TEST_P(RoundsTest, SetStepGoesOnFromThere) {
+TEST_P(NeighborExchangerTest, SetStepContinuesFromThere) {
   run([](Flock& flock) {
     const SchedulePtr schedule = make_schedule("one-peer-exponential", flock.size());
     NeighborExchanger rounds = flock.neighbor_exchanger(schedule);
@@ -178,7 +178,7 @@ TEST_P(RoundsTest, SetStepGoesOnFromThere) {
 }
 
 // Every rank drops another one, in its own way, and the next round is right all the same.
-TEST_P(RoundsTest, ADroppedExchangeDoesNotDisturbTheNext) {
+TEST_P(NeighborExchangerTest, ADroppedExchangeDoesNotDisturbTheNext) {
   run([](Flock& flock) {
     std::vector<std::string> specs = {"exponential", "complete", "periodic(one-peer-exponential,h=3)"};
     // Here others wait for what comes after the group's mean.
@@ -202,7 +202,7 @@ TEST_P(RoundsTest, ADroppedExchangeDoesNotDisturbTheNext) {
   });
 }
 
-TEST_P(RoundsTest, AMovedExchangeIsStillWaitedFor) {
+TEST_P(NeighborExchangerTest, AMovedExchangeIsStillWaitedFor) {
   run([](Flock& flock) {
     const SchedulePtr schedule = make_schedule("ring", flock.size());
     NeighborExchanger rounds = flock.neighbor_exchanger(schedule);
@@ -217,8 +217,8 @@ TEST_P(RoundsTest, AMovedExchangeIsStillWaitedFor) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, RoundsTest, testing::ValuesIn(launches({1, 2, 3, 4, 5, 8}, false)),
-                         launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, NeighborExchangerTest,
+                         testing::ValuesIn(launches({1, 2, 3, 4, 5, 8}, false)), launch_name);
 
 class TwoBlockTest : public FlockTest {};
 
@@ -265,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, TwoBlockTest, testing::ValuesIn([] {
                          }()),
                          launch_name);
 
-TEST(RoundsErrorTest, AScheduleForAnotherFlockIsRefused) {
+TEST(NeighborExchangerErrorTest, AScheduleForAnotherFlockIsRefused) {
   const auto ends = launchers()[0].run(3, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     require(message_of<InvalidArgument>([&] {
@@ -277,7 +277,7 @@ TEST(RoundsErrorTest, AScheduleForAnotherFlockIsRefused) {
 }
 
 // Rows of what was lent still sum to one when a source has died, and the survivors come to agree.
-TEST(RoundsDeathTest, TheSurvivorsGoOnWithWeightsThatSumToOne) {
+TEST(NeighborExchangerFailureTest, TheSurvivorsContinueWithWeightsThatSumToOne) {
   for (const char* spec : {"exponential", "one-peer-exponential", "complete", "periodic(ring,h=4)"}) {
     DeathRun run(4, {.kill_at_post = {{2, 31}}}, 0);
     run.run([spec](const std::shared_ptr<Fabric>& fabric) {
@@ -307,7 +307,7 @@ TEST(RoundsDeathTest, TheSurvivorsGoOnWithWeightsThatSumToOne) {
 }
 
 // The period begins anew with the view, so that it is exact among the survivors.
-TEST(RoundsDeathTest, CecaRestartsItsPeriod) {
+TEST(NeighborExchangerFailureTest, CecaRestartsItsPeriod) {
   DeathRun run(5, {.kill_at_post = {{1, 8}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -347,7 +347,7 @@ TEST(RoundsDeathTest, CecaRestartsItsPeriod) {
   for (const Rank rank : {0, 2, 3, 4}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }
 
-TEST(RoundsDeathTest, WithoutReweightingWhoHearsTheDeadIsTold) {
+TEST(NeighborExchangerFailureTest, WithoutReweightingReceiversFromTheDeadRankThrow) {
   DeathRun run(3, {.kill_at_post = {{2, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);

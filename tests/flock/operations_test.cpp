@@ -1,3 +1,4 @@
+// Covers reduce_all, staged_reduce and broadcast of starling/flock through Flock.
 #include <limits>
 
 #include <Eigen/Core>
@@ -12,7 +13,7 @@ class OperationsTest : public FlockTest {};
 
 constexpr std::size_t kShortBytes = 32 << 10;  // above, an all-reduce goes in slices
 
-/// Everybody's blocks reduced in the order of ranks: sums of short types in float32, rounded once.
+/// Every rank's blocks reduced in the order of ranks: sums of short types in float32, rounded once.
 template <typename E>
 std::vector<E> reduced(Reduction reduction, Rank n, std::size_t count, std::uint64_t round) {
   std::vector<E> result(count);

@@ -1,3 +1,4 @@
+// Covers Flock::split(), group() and machines (starling/flock/flock.h).
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,9 +14,9 @@
 namespace starling::flock {
 namespace {
 
-class PartTest : public FlockTest {};
+class SubFlockTest : public FlockTest {};
 
-TEST_P(PartTest, SplitByColourInTheOrderOfTheKey) {
+TEST_P(SubFlockTest, SplitByColourInTheOrderOfTheKey) {
   run([](Flock& flock) {
     const Rank n = flock.size();
     Flock part = flock.split(flock.rank() % 2, -flock.rank());  // the highest rank first
@@ -40,7 +41,7 @@ TEST_P(PartTest, SplitByColourInTheOrderOfTheKey) {
   });
 }
 
-TEST_P(PartTest, NeighborsOfAPartFollowItsOwnSchedule) {
+TEST_P(SubFlockTest, ASubFlockHasItsOwnSchedule) {
   for (const char* spec : {"exponential", "ring", "complete", "base(k=1)", "od-equidyn(seed=2)"})
     run([spec](Flock& flock) {
       Flock part = flock.split(flock.rank() % 2, -flock.rank());
@@ -62,13 +63,13 @@ TEST_P(PartTest, NeighborsOfAPartFollowItsOwnSchedule) {
     });
 }
 
-TEST_P(PartTest, GroupsOfOwnChoiceMayOverlap) {
+TEST_P(SubFlockTest, GroupsMayOverlap) {
   run([](Flock& flock) {
     const Rank n = flock.size();
     const Rank right = (flock.rank() + 1) % n;
     const Rank left = (flock.rank() + n - 1) % n;
     if (n == 1) return;
-    // Everybody is in two pairs: with its left and with its right neighbour.
+    // Every rank is in two pairs: with its left and with its right neighbour.
     Flock first = n == 2                 ? flock.group({0, 1})
                   : flock.rank() + 1 < n ? flock.group({flock.rank(), right})
                                          : flock.group({right, flock.rank()});
@@ -85,17 +86,17 @@ TEST_P(PartTest, GroupsOfOwnChoiceMayOverlap) {
     if (flock.rank() == 0) {
       require(message_of<InvalidArgument>([&] {
                 flock.group({1});
-              }).find("rank 0 is not one of its members") != std::string::npos,
+              }).find("rank 0 calls it, but is not one of its ranks") != std::string::npos,
               "not a member");
       require(message_of<InvalidArgument>([&] {
                 flock.group({0, 0});
-              }) == "group: rank 0 is there twice",
+              }) == "group: rank 0 is listed twice",
               "twice");
     }
   });
 }
 
-TEST_P(PartTest, PartsOfPartsAndTheSamePartTwice) {
+TEST_P(SubFlockTest, SubFlocksOfSubFlocksAndTheSameSubFlockTwice) {
   run([](Flock& flock) {
     std::vector<Rank> everybody;
     for (Rank r = 0; r < flock.size(); ++r) everybody.push_back(r);
@@ -121,7 +122,7 @@ TEST_P(PartTest, PartsOfPartsAndTheSamePartTwice) {
   });
 }
 
-TEST_P(PartTest, PartsAreUsedFromThreadsAtTheSameTime) {
+TEST_P(SubFlockTest, ThreadsUseSubFlocksAtTheSameTime) {
   run([](Flock& flock) {
     Flock odd_or_even = flock.split(flock.rank() % 2);
     Flock lower_or_upper = flock.split(flock.rank() < flock.size() / 2 ? 0 : 1);
@@ -142,7 +143,8 @@ TEST_P(PartTest, PartsAreUsedFromThreadsAtTheSameTime) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, PartTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, SubFlockTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
+                         launch_name);
 
 class MachineTest : public FlockTest {};
 
@@ -178,7 +180,7 @@ TEST_P(MachineTest, MachinesAverageWithinAndBetween) {
         "indivisible");
     setenv("STARLING_RANKS_PER_MACHINE", "many", 1);
     require(message_of<InvalidArgument>([&] { flock.local_rank(); }) ==
-                "STARLING_RANKS_PER_MACHINE=many is not a number of ranks",
+                "STARLING_RANKS_PER_MACHINE=many is not a whole number from 1 to 1000000",
             "not a number");
     setenv("STARLING_RANKS_PER_MACHINE", "", 1);
     setenv("BLUEFOG_NODES_PER_MACHINE", "4", 1);
@@ -190,7 +192,7 @@ TEST_P(MachineTest, MachinesAverageWithinAndBetween) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, MachineTest, testing::ValuesIn(launches({4, 8}, true)), launch_name);
 
-TEST(PartDeathTest, APartGoesOnWithoutItsDead) {
+TEST(SubFlockFailureTest, ASubFlockContinuesWithoutItsDeadRank) {
   DeathRun run(6, {.kill_at_post = {{4, 60}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -211,7 +213,7 @@ TEST(PartDeathTest, APartGoesOnWithoutItsDead) {
 }
 
 // Parts that are dropped leave nothing behind that runs out.
-TEST(PartDeathTest, AThousandPartsAndADeathInBetween) {
+TEST(SubFlockFailureTest, AThousandSubFlocksAndADeathInBetween) {
   DeathRun run(4, {.kill_at_post = {{3, 3000}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -236,7 +238,7 @@ TEST(PartDeathTest, AThousandPartsAndADeathInBetween) {
 }
 
 // More parts at the same time than a board keeps steps of.
-TEST(PartDeathTest, AHundredPartsAtOnceGoOnWithoutTheDead) {
+TEST(SubFlockFailureTest, AHundredSubFlocksAtOnceContinueWithoutADeadRank) {
   DeathRun run(4, {.kill_at_post = {{3, 1500}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);

@@ -36,7 +36,7 @@ class RelayTest : public FlockTest {};
 
 // Rank j's block at step t is t + 1 at its own place and 0 elsewhere, so that a sum tells whose block of
 // which step is in it: of max(0, hops - 1) steps ago, or none yet.
-TEST_P(RelayTest, EverybodyIsSeenHopsMinusOneStepsLate) {
+TEST_P(RelayTest, EveryRankIsSeenHopsMinusOneStepsLate) {
   for (const char* tree : {"chain", "star", "binary-tree", "k-tree(k=3)", "bfs-tree(of=exponential)"})
     run([tree](Flock& flock) {
       const auto n = static_cast<std::size_t>(flock.size());
@@ -132,7 +132,7 @@ template <typename E>
 void compare_layouts(Flock& flock, Missing rule) {
   constexpr std::size_t kHalf = 20'003;
   const std::string name = fmt::format("{} {}", sizeof(E), static_cast<int>(rule));
-  Relay dealt = flock.relay("double-binary-trees", name + " dealt", {.missing = rule});
+  Relay interleaved = flock.relay("double-binary-trees", name + " interleaved", {.missing = rule});
   Relay halves = flock.relay("double-binary-trees", name + " halves", {.missing = rule, .contiguous = true});
   for (unsigned step = 0; step < 5; ++step) {
     std::vector<E> x(2 * kHalf);
@@ -145,14 +145,14 @@ void compare_layouts(Flock& flock, Missing rule) {
     const std::vector<E> before = x;
     std::vector<E> out(x.size());
     if (step % 2 == 0) {
-      dealt.average(x);
+      interleaved.average(x);
     } else {
-      dealt.average_nonblocking(x, out).wait();
+      interleaved.average_nonblocking(x, out).wait();
       require(x == before, "the input");
       x = out;
     }
     halves.average(y);
-    require(dealt.contributors() == halves.contributors(), "contributors");
+    require(interleaved.contributors() == halves.contributors(), "contributors");
     std::vector<E> sorted(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) sorted[i % 2 * kHalf + i / 2] = x[i];
     require(sorted == y, fmt::format("{}: step {}", name, step));
@@ -189,7 +189,7 @@ TEST_P(RelayTest, LongBlocksHaveTheBitsOfTheirParts) {
   });
 }
 
-TEST_P(RelayTest, WhoDividesBlocksInAnotherWayIsTold) {
+TEST_P(RelayTest, BlocksDividedDifferentlyAreAnError) {
   if (GetParam().size == 1) GTEST_SKIP() << "nobody to disagree with";
   run([](Flock& flock) {
     Relay relay = flock.relay("double-binary-trees", "relay", {.contiguous = flock.rank() == 0});
@@ -201,14 +201,14 @@ TEST_P(RelayTest, WhoDividesBlocksInAnotherWayIsTold) {
     std::vector<double> x(6, 1.0);
     if (disagrees) {
       const std::string text = message_of<Mismatch>([&] { relay.average(x); });
-      require(text.find("divides blocks among them in another way") != std::string::npos, text);
+      require(text.find("divides blocks among them differently") != std::string::npos, text);
     } else {
       relay.average(x);
     }
   });
 }
 
-TEST_P(RelayTest, WhatIsMissingIsFilledByTheRuleOfChoice) {
+TEST_P(RelayTest, MissingBlocksAreFilledByTheChosenRule) {
   run([](Flock& flock) {
     const double n = flock.size();
     const auto hops = hops_from(*make_schedule("chain", flock.size()), 0, flock.rank());
@@ -253,7 +253,7 @@ TEST_P(RelayTest, EqualBlocksStayEqualWhateverIsDropped) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
-TEST_P(RelayTest, WhatIsLostOnTheWayIsDoneWithoutAtOnce) {
+TEST_P(RelayTest, LostMessagesAreNotWaitedFor) {
   for (const bool overlap : {false, true}) {
     const auto ends =
         GetParam().launcher->run(GetParam().size, [overlap](const std::shared_ptr<Fabric>& fabric) {
@@ -275,7 +275,7 @@ TEST_P(RelayTest, WhatIsLostOnTheWayIsDoneWithoutAtOnce) {
 
 // A relay that is made anew and given what another remembers, in another job, goes on bit for bit; also while
 // messages of the start are still on their way.
-TEST_P(RelayTest, GoesOnFromWhatItRemembers) {
+TEST_P(RelayTest, ContinuesFromASavedState) {
   const auto n = static_cast<std::size_t>(GetParam().size);
   if (GetParam().launcher->processes) GTEST_SKIP() << "what is remembered lies in this process";
   for (const char* tree : {"chain", "binary-tree", "double-binary-trees"})

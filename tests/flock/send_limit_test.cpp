@@ -1,3 +1,4 @@
+// Covers Flock::set_send_limit() (starling/flock/flock.h).
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -61,7 +62,7 @@ TEST_P(SendLimitTest, ASlowReceiverGetsEverythingInOrder) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, SendLimitTest, testing::ValuesIn(launches({2, 3}, false)), launch_name);
 
-TEST(SendLimit, OneMessageLongerThanTheLimitGoesAndTheDeadHoldNobodyUp) {
+TEST(SendLimit, OneMessageMayExceedTheLimitAndDeadReceiversDoNotBlock) {
   auto fabrics = local_threads(2);
   Flock flock(fabrics[0]);
   flock.set_send_limit(1000);

@@ -1,3 +1,4 @@
+// Covers the shapes that callers pass to starling/flock/byte_operations.h.
 #include "flock/reference.h"
 #include "starling/flock/pending.h"
 
@@ -52,7 +53,7 @@ const std::vector<std::pair<std::string, Start>> kOperations = {
 
 class ShapeTest : public FlockTest {};
 
-TEST_P(ShapeTest, DifferentOnesAreToldAndEqualOnesPass) {
+TEST_P(ShapeTest, DifferentShapesThrowAndEqualOnesPass) {
   for (const std::size_t count : {std::size_t{6}, std::size_t{300'000}})  // as a whole, and in parts
     run([count](Flock& flock) {
       for (const auto& [called, start] : kOperations) {

@@ -1,3 +1,4 @@
+// Covers shared windows: window and window_state of starling/flock.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,8 +14,8 @@ namespace {
 
 class SharedWindowTest : public FlockTest {};
 
-// Everybody meets everybody again and again, at once: half ways keep the sum, and all come together.
-TEST_P(SharedWindowTest, MeetingHalfWayKeepsTheSum) {
+// All ranks average with each other at the same time: half weights keep the sum, and all values converge.
+TEST_P(SharedWindowTest, AveragingWithHalfWeightKeepsTheSum) {
   run([](Flock& flock) {
     const Rank n = flock.size();
     flock.set_schedule("complete");
@@ -25,7 +26,7 @@ TEST_P(SharedWindowTest, MeetingHalfWayKeepsTheSum) {
     const auto meet = [&](Rank other) {
       if (other == flock.rank()) return;
       window.load(now.data());
-      window.meet(other, now.data(), 0.5, moved.data());
+      window.average_with(other, now.data(), 0.5, moved.data());
       for (double& value : moved) value = -value;
       window.add(moved.data());
     };
@@ -49,7 +50,7 @@ TEST_P(SharedWindowTest, MeetingHalfWayKeepsTheSum) {
   });
 }
 
-TEST_P(SharedWindowTest, StoreReplacesAndOthersAreSeenThere) {
+TEST_P(SharedWindowTest, StoreReplacesAndOthersChangesAreVisible) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<float> x = {1};
@@ -61,7 +62,7 @@ TEST_P(SharedWindowTest, StoreReplacesAndOthersAreSeenThere) {
     float moved = 0;
     const float here = 0;
     if (flock.size() > 1) {
-      window.meet(next, &here, 0.25, &moved);
+      window.average_with(next, &here, 0.25, &moved);
       require(moved == -2.5F * static_cast<float>(next), "a quarter of the way");
     }
     flock.barrier();
@@ -72,7 +73,7 @@ TEST_P(SharedWindowTest, StoreReplacesAndOthersAreSeenThere) {
   });
 }
 
-TEST_P(SharedWindowTest, OtherWindowsHaveNoSuchValues) {
+TEST_P(SharedWindowTest, OtherWindowsRefuseSharedOperations) {
   run([](Flock& flock) {
     std::vector<float> x = {1};
     Window window = flock.create_window(x, "x");
@@ -82,7 +83,7 @@ TEST_P(SharedWindowTest, OtherWindowsHaveNoSuchValues) {
 }
 
 // Deposits are as old as their sender was when it made them.
-TEST_P(SharedWindowTest, TellsHowOldDepositsAre) {
+TEST_P(SharedWindowTest, ReportsTheAgeOfDeposits) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<double> x = {1};
@@ -122,7 +123,7 @@ TEST_P(SharedWindowTest, FollowsAScheduleOfItsOwn) {
     std::vector<double> x = {1};
     Window window = flock.create_window(x, "x", {.schedule = make_schedule("star", flock.size())});
     const std::size_t expected = flock.rank() == 0 ? static_cast<std::size_t>(flock.size() - 1) : 1;
-    require(window.sources().size() == expected, "the star's neighbours");
+    require(window.sources().size() == expected, "the star's neighbors");
     require(flock.has_window("x") && !flock.has_window("y"), "windows by name");
   });
 }

@@ -1,3 +1,4 @@
+// Covers membership, operation and collective of starling/flock with ranks that die at random moments.
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>

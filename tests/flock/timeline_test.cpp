@@ -1,3 +1,4 @@
+// Covers what starling/flock writes to starling/record: timelines and flight recorders.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -104,7 +105,7 @@ TEST(FlockTimeline, SurvivesSigkill) {
   }
 }
 
-TEST(FlockTimeline, TellsEveryKindOfOperation) {
+TEST(FlockTimeline, RecordsEveryKindOfOperation) {
   const RecordFolder folder;
   const Variable on("STARLING_TIMELINE", folder.path("t"));
   const auto ends = processes(2, [](Flock& flock) {
@@ -152,11 +153,12 @@ TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {
     if (flock.rank() == 0) {  // waits for nothing
       flock.set_timeout(300ms);
       message_of<TimedOut>([&] { flock.recv(x, 2, "never"); });
+      flock.send(x, 2, "timed out");
     } else if (flock.rank() == 1) {
       message_of<PeerLost>([&] { flock.recv(x, 2, "from the dead"); });
     } else {
       message_of<InvalidArgument>([&] { flock.recv(x, 7); });
-      std::this_thread::sleep_for(600ms);
+      flock.recv(x, 0, "timed out");
     }
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
@@ -189,9 +191,8 @@ TEST(FlockFlight, ShowsTheCallOfTheUserWithItsStep) {
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
   const std::string text = folder.read("flight-0.txt");
-  EXPECT_THAT(text, HasSubstr(" mine (neighbour average, step 0) with rank 1: ended\n"));
-  EXPECT_THAT(text,
-              HasSubstr(" Trainer::step(), bucket 3 (neighbour average, step 40) with rank 1: ended\n"));
+  EXPECT_THAT(text, HasSubstr(" mine (neighbor average, step 0) with rank 1: ended\n"));
+  EXPECT_THAT(text, HasSubstr(" Trainer::step(), bucket 3 (neighbor average, step 40) with rank 1: ended\n"));
   EXPECT_THAT(text, HasSubstr(" Trainer::step(), bucket 3 (receive, step 41) with rank 1: FAILED\n"));
   EXPECT_THAT(text, Not(HasSubstr("trainer/0")));
 }

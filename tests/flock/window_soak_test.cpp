@@ -1,3 +1,4 @@
+// Covers starling/flock/window.h with ranks that die at random moments.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>

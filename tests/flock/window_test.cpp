@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "flock/flock_fixture.h"
 #include "starling/topology/registry.h"
 
@@ -85,7 +86,7 @@ TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
 }
 
 TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
-  // Everybody gives away random shares of x and p to random neighbours while others do the same; nothing is
+  // Every rank gives away random shares of x and p to random neighbours while others do the same; nothing is
   // lost and nothing counted twice, whatever the interleaving.
   run([](Flock& flock) {
     flock.set_schedule("exponential");
@@ -115,7 +116,7 @@ TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
   });
 }
 
-TEST_P(WindowTest, WhatIsPutIsSeenWhole) {
+TEST_P(WindowTest, PutsAreSeenWhole) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<std::int64_t> x(20'000, flock.rank());
@@ -162,7 +163,7 @@ TEST_P(WindowTest, AMutexIsHeldByOne) {
   });
 }
 
-TEST_P(WindowTest, WhoWaitsForAMutexMayGiveUp) {
+TEST_P(WindowTest, AWaitForAMutexCanBeGivenUp) {
   run([](Flock& flock) {
     if (flock.size() == 1) return;
     std::vector<double> x(3);
@@ -261,7 +262,7 @@ TEST_P(WindowTest, MistakesSayWhatIsValid) {
     }
     flock.set_schedule("od-equidyn(seed=1)");
     if (flock.size() > 2)
-      require(message_of<InvalidArgument>([&] { flock.create_window(x, "random"); }).find("new neighbours") !=
+      require(message_of<InvalidArgument>([&] { flock.create_window(x, "random"); }).find("new neighbors") !=
                   std::string::npos,
               "random");
     flock.barrier();
@@ -272,9 +273,9 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, WindowTest, testing::ValuesIn(launches({1, 2, 
                          launch_name);
 
 /// Needs processes.
-class WindowMishapTest : public FlockTest {};
+class WindowFailureTest : public FlockTest {};
 
-TEST_P(WindowMishapTest, AStoppedRankDelaysNobodyAndLosesNothing) {
+TEST_P(WindowFailureTest, AStoppedRankDelaysNoOtherAndLosesNothing) {
   run([](Flock& flock) {
     flock.set_schedule("complete");
     const Rank sleeper = flock.size() - 1;
@@ -314,7 +315,7 @@ TEST_P(WindowMishapTest, AStoppedRankDelaysNobodyAndLosesNothing) {
   });
 }
 
-TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
+TEST_P(WindowFailureTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
   const auto ends = ends_of([](Flock& flock) {
     flock.set_schedule("complete");
     const Rank victim = flock.size() - 1;
@@ -356,7 +357,7 @@ TEST_P(WindowMishapTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
 }
 
 // Over a network some calls need an answer, and memory for what is on its way is bounded.
-TEST_P(WindowMishapTest, WhoNeedsAStoppedRankWaitsAtMostTheTimeout) {
+TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
   if (GetParam().launcher->shares) GTEST_SKIP() << "where memory is shared nobody waits";
   run([](Flock& flock) {
     flock.set_schedule("complete");
@@ -390,7 +391,7 @@ TEST_P(WindowMishapTest, WhoNeedsAStoppedRankWaitsAtMostTheTimeout) {
   });
 }
 
-TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
+TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
   if (GetParam().launcher->shares) GTEST_SKIP() << "the memory of the dead stays";
   const auto ends = ends_of([](Flock& flock) {
     const Rank victim = flock.size() - 1;
@@ -398,7 +399,7 @@ TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
     std::vector<double> x = {1};
     Window window = flock.create_window(x, "x", {.zero = true, .shared = true});
     if (flock.rank() == victim) kill(getpid(), SIGKILL);
-    while (window.alive(victim)) usleep(1000);
+    require(eventually([&] { return !window.alive(victim); }), "the dead rank is not noticed");
     window.put();  // goes nowhere, and to the others
     window.get(Window::Weights{{victim, 1}});
     require(window.version(victim) == 0, "got something of the dead");
@@ -407,17 +408,17 @@ TEST_P(WindowMishapTest, TheDeadAnswerNobody) {
       const std::string text = message_of<PeerLost>(body);
       require(text.find(fmt::format("rank {} is lost", victim)) != std::string::npos, text);
     };
-    lost([&] { window.meet(victim, x.data(), 0.5, &moved); });
+    lost([&] { window.average_with(victim, x.data(), 0.5, &moved); });
     lost([&] { static_cast<void>(window.mutex({victim})); });
     flock.on_peer_failure(OnPeerFailure::reweight);
-    window.meet(victim, x.data(), 0.5, &moved);
+    window.average_with(victim, x.data(), 0.5, &moved);
     require(moved == 0, "moved towards the dead");
     flock.barrier("done");
   });
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, WindowMishapTest, testing::ValuesIn(launches({3, 5}, true)), launch_name);
+INSTANTIATE_TEST_SUITE_P(Fabrics, WindowFailureTest, testing::ValuesIn(launches({3, 5}, true)), launch_name);
 
 }  // namespace
 }  // namespace starling::flock

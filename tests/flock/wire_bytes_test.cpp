@@ -1,3 +1,4 @@
+// Covers the bytes that operations of starling/flock post to the fabric.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -112,7 +113,7 @@ TEST_P(WireBytesTest, ALongBlockComesOncePerNeighbour) {
   });
 }
 
-TEST_P(WireBytesTest, WhatIsCountedIsWhatIsPosted) {
+TEST_P(WireBytesTest, CountsTheBytesThatArePosted) {
   run([](MeteredFlock& metered) {
     Flock& flock = metered.flock;
     const auto n = static_cast<std::uint64_t>(flock.size());
@@ -123,10 +124,10 @@ TEST_P(WireBytesTest, WhatIsCountedIsWhatIsPosted) {
     metered.expect((n - 1) * kBytes, "allgather", [&] { flock.allgather(x); });
     metered.expect(flock.rank() == 0 ? 0 : kBytes, "broadcast", [&] { flock.broadcast(x, 0); });
     flock.set_schedule("exponential");
-    metered.expect(heard_by("exponential", flock) * kBytes, "neighbour average",
+    metered.expect(heard_by("exponential", flock) * kBytes, "neighbor average",
                    [&] { flock.neighbor_allreduce(x); });
     flock.set_schedule("exponential");
-    metered.expect(heard_by("exponential", flock) * kBytes, "neighbour gather",
+    metered.expect(heard_by("exponential", flock) * kBytes, "neighbor gather",
                    [&] { flock.neighbor_allgather(x); });
     Relay relay = flock.relay("chain");
     metered.expect(heard_by("chain", flock) * kBytes, "relay", [&] { relay.average(x); });

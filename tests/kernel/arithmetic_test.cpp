@@ -6,6 +6,7 @@
 
 #include "blocks.h"
 #include "starling/kernel/average.h"
+#include "starling/kernel/element_rules.h"
 
 namespace starling::kernel {
 namespace {

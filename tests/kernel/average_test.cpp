@@ -152,7 +152,7 @@ TEST_P(AverageTest, EqualMessagesLeaveTheValuesBitForBit) {
       convert(DType::float32, moderate.data(), message, told.data(), x.size());
       combine_around(message, out.data(), moderate.data(), told.data(),
                      terms_of(std::vector<double>(n, weight), told.data()), x.size());
-      ASSERT_TRUE(same_blocks(out, moderate)) << name(message) << ", " << n << " neighbours";
+      ASSERT_TRUE(same_blocks(out, moderate)) << name(message) << ", " << n << " neighbors";
     }
     std::vector<float> small(1000);
     for (std::size_t i = 0; i < small.size(); ++i)
@@ -162,7 +162,7 @@ TEST_P(AverageTest, EqualMessagesLeaveTheValuesBitForBit) {
     std::vector<float> kept(small.size());
     combine_around_int8(kept.data(), small.data(), run, std::vector<Int8Term>(n, {run, weight}),
                         small.size());
-    ASSERT_TRUE(same_blocks(kept, small)) << "int8, " << n << " neighbours";
+    ASSERT_TRUE(same_blocks(kept, small)) << "int8, " << n << " neighbors";
   }
 }
 

@@ -82,7 +82,7 @@ void check_updates(DType dtype, const std::string& target) {
   }
 }
 
-TEST(AllFinite, UpdatesTellOfResultsThatAreNot) {
+TEST(AllFinite, UpdatesReportNonFiniteResults) {
   on_all_targets([](const std::string& target) {
     check_updates<float>(DType::float32, target);
     check_updates<double>(DType::float64, target);

@@ -79,7 +79,7 @@ TEST_P(Int8Test, RunsOfNearlyEqualOrOfHugeValues) {
   for (std::size_t i = 0; i < huge.size(); ++i) EXPECT_NEAR(told[i] / 1e38F, huge[i] / 1e38F, 0.02);
 }
 
-TEST_P(Int8Test, ANumberThatIsNoneMakesItsRunNaN) {
+TEST_P(Int8Test, ANaNMakesItsRunNaN) {
   for (const float strange : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                               -std::numeric_limits<float>::infinity()})
     for (const std::size_t at : {0U, 40U, 69U}) {

@@ -10,8 +10,8 @@
 namespace starling::kernel {
 namespace {
 
-class DealTest : public EveryTarget {};
-STARLING_ON_EVERY_TARGET(DealTest);
+class InterleaveTest : public EveryTarget {};
+STARLING_ON_EVERY_TARGET(InterleaveTest);
 
 template <typename E>
 void deinterleave_and_interleave() {
@@ -36,7 +36,7 @@ void deinterleave_and_interleave() {
     }
 }
 
-TEST_P(DealTest, DealsInTurn) {
+TEST_P(InterleaveTest, SplitsAndJoinsElementsInTurn) {
   deinterleave_and_interleave<std::uint16_t>();
   deinterleave_and_interleave<float>();
   deinterleave_and_interleave<double>();

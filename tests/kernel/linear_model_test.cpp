@@ -111,7 +111,7 @@ TEST_P(LinearModelTest, TheSameBitsOnEveryTarget) {
   }
 }
 
-TEST_P(LinearModelTest, WhatIsNotANumberStaysNone) {
+TEST_P(LinearModelTest, NansStayNans) {
   Problem problem(4, 8, 1);
   problem.x[3] = std::numeric_limits<double>::quiet_NaN();
   for (const double value : gradient_of<double>(problem, GetParam(), 1)) EXPECT_TRUE(std::isnan(value));

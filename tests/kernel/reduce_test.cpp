@@ -55,7 +55,7 @@ TEST_P(ReduceTest, EveryTypeReductionLengthAndPlace) {
       });
 }
 
-TEST_P(ReduceTest, AllPlacesOfABlock) {
+TEST_P(ReduceTest, AllPartsOfABlock) {
   for (const DType dtype : kAll)
     dispatch(dtype, [&]<typename T>(std::type_identity<T>) {
       const std::vector<T> left = odd_numbers<T>(100, 3);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "launch/launched.h"
 #include "starling/base/os/processes.h"
 #include "starling/flock/errors.h"

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 
+#include "base/eventually.h"
 #include "launch/launched.h"
 #include "starling/base/os/processes.h"
 

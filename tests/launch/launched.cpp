@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <utmp.h>
 
+#include "base/eventually.h"
 #include "starling/base/os/processes.h"
 
 namespace starling::launch {
@@ -33,15 +34,6 @@ struct ProgramPipe {
 };
 
 }  // namespace
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + kLimit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
 
 Launched::Launched(Setup setup) {
   ProgramPipe in, output, errors;

@@ -10,9 +10,6 @@
 
 namespace starling::launch {
 
-/// Polls until the condition is true; false after half a minute.
-bool eventually(const std::function<bool()>& condition);
-
 /// A running `starling run` with its output in pipes. Every wait ends after half a minute, and the test
 /// fails.
 class Launched {

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/eventually.h"
 #include "launch/launched.h"
 #include "starling/base/error.h"
 #include "starling/base/os/processes.h"

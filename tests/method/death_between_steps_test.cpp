@@ -30,7 +30,7 @@ void PrintTo(const Case& one, std::ostream* out) {
 class DeathBetweenStepsTest : public testing::TestWithParam<Case> {};
 
 // Rank r pulls towards r + 1, and the victim, in its few steps, towards 1000.
-TEST_P(DeathBetweenStepsTest, TheSurvivorsAgreeOnAnOptimumOfTheirOwn) {
+TEST_P(DeathBetweenStepsTest, TheSurvivorsReachTheirOwnOptimum) {
   DeathRun run(kRanks, {}, 0);
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);

@@ -72,7 +72,7 @@ void expect_survivors(const DeathRun& run, const DeathCase& one) {
 
 class MethodDeathTest : public testing::TestWithParam<DeathCase> {};
 
-TEST_P(MethodDeathTest, TheSurvivorsGoOnToAnOptimumOfTheirOwn) {
+TEST_P(MethodDeathTest, TheSurvivorsReachTheirOwnOptimum) {
   for (const std::uint64_t kill_at_post : {0U, 17U, 50U}) {
     DeathRun run(kDeathRanks, {.kill_at_post = {{kDeathVictim, kill_at_post}}}, 0);
     train(run, GetParam(), 700, [&](Flock& flock, Driver& driver, const std::vector<double>&) {
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Windows are memory: nobody posts anything, so the victim falls by itself, and what it had put stays or
 // goes.
-TEST(AsynchronousDeathTest, TheSurvivorsGoOn) {
+TEST(AsynchronousDeathTest, TheSurvivorsContinue) {
   for (const char* method : {"win-put", "async-push-sum", "ad-psgd", "async-average"})
     for (const Step last : {0, 1, 20}) {
       DeathRun run(kDeathRanks, {}, 0);
@@ -168,7 +168,7 @@ TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
 }
 
 // Without steps a period of CECA is an exact average, also of the survivors.
-TEST(CecaDeathTest, ThePeriodBeginsAnew) {
+TEST(CecaDeathTest, ThePeriodRestarts) {
   DeathRun run(5, {.kill_at_post = {{kDeathVictim, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -193,7 +193,7 @@ TEST(CecaDeathTest, ThePeriodBeginsAnew) {
   for (const Rank rank : {0, 1, 3, 4}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }
 
-TEST(MethodDeathsTest, WithoutTheServerNobodyGoesOn) {
+TEST(MethodDeathsTest, NoRankContinuesWithoutTheServer) {
   DeathRun run(3, {.kill_at_post = {{0, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -207,7 +207,7 @@ TEST(MethodDeathsTest, WithoutTheServerNobodyGoesOn) {
     EXPECT_NE(run.end(rank).message.find("rank 0 is lost"), std::string::npos) << run.end(rank).message;
 }
 
-TEST(MethodDeathsTest, WithoutReweightingEveryMethodNamesTheDead) {
+TEST(MethodDeathsTest, WithoutReweightingEveryMethodNamesTheDeadRank) {
   for (const char* method :
        {"allreduce", "dsgd-awc", "dsgd-atc", "gradient-tracking", "relay-sgd", "push-sum", "parameter-server",
         "extra", "exact-diffusion", "d2", "diging", "push-diging", "proxskip(p=1)", "quasi-global-momentum",

@@ -86,7 +86,7 @@ class Dense {
   Vector gradient(std::size_t i) const;
   /// from + U_i(from, g), or `from` itself in a step that i skips.
   Vector updated(std::size_t i, const Vector& from, const Vector& g);
-  /// Everybody's x + U(x, g).
+  /// Every rank's x + U(x, g).
   std::vector<Vector> all_updated();
   /// A zero vector for everybody.
   std::vector<Vector> zeros() const { return std::vector<Vector>(n(), Vector(problem_.count)); }

@@ -22,7 +22,7 @@ class DenseChoco : public OnSchedule {
   std::vector<Vector> hat_;
 };
 
-/// Everybody's quantized difference from the average of what all know of each other.
+/// Every rank's quantized difference from the average of what all know of each other.
 class DenseLowPrecisionRing : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -74,7 +74,7 @@ class DenseByteGrad : public ByteAverage {
   }
 };
 
-/// What arrives of everybody's gradients, averaged; what did not arrive goes with the next one. PowerSGD
+/// What arrives of all ranks' gradients, averaged; what did not arrive goes with the next one. PowerSGD
 /// sends what it cannot make shorter as it is, and problems here are short.
 class DenseCompressedAllreduce : public Dense {
   using Dense::Dense;
@@ -95,7 +95,7 @@ class DenseCompressedAllreduce : public Dense {
   std::vector<Vector> left_out_;
 };
 
-/// Everybody's gradient in levels. The codec is the library's own, for its draws; it has tests of its own.
+/// Every rank's gradient in levels. The codec is the library's own, for its draws; it has tests of its own.
 class DenseQsgd : public Dense {
   using Dense::Dense;
   void step(Step t) override {

@@ -126,7 +126,7 @@ TEST(DriverTest, UpdatesEarlyWithTheSameBits) {
     });
 }
 
-TEST(DriverTest, GoesOnFromAnyStep) {
+TEST(DriverTest, ContinuesFromAnyStep) {
   const Problem problem{.n = 4};
   for (const char* method : {"dsgd-awc", "dsgd-atc", "local-sgd(tau=4)", "gossip-pga(h=4)"})
     on_threads(4, [&](Flock& flock) {
@@ -191,7 +191,7 @@ TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
     std::vector<std::unique_ptr<Block>> blocks;
     blocks.push_back(std::make_unique<Block>(
         "x", buffer_of(x), buffer_of(gradient), segments, make_sgd(DType::float64, 6, 3, hypers),
-        make_flock_channel(flock, "x", {make_schedule("ring", 1), DType::float32, ""})));
+        make_flock_channel(flock, "x", {make_schedule("ring", 1), "float32", ""})));
     Driver driver(make_method("dsgd-atc"), std::move(blocks));
     driver[0].segments[2].active = false;
     driver.finish();
@@ -224,6 +224,9 @@ TEST(DriverTest, ChannelsThatAMethodDidNotDeclareAreRefused) {
     require(without.channel->neighbors() == nullptr && without.channel->relay() == nullptr, "absent parts");
     Driven mixing(flock, {1, 2}, {.method = "dsgd-atc", .topology = "ring"});
     require(mixing.driver[0].neighbors().round() == 0, "a declared part");
+    require(mixing.driver[0].channel->one_sided() == nullptr, "windows that it did not declare");
+    Driven writing(flock, {1, 2}, {.method = "win-put", .topology = "ring"});
+    require(writing.driver[0].channel->one_sided() != nullptr, "declared windows");
   });
 }
 
@@ -240,7 +243,7 @@ TEST(DriverTest, StatesAreSavedByName) {
   });
 }
 
-TEST(DriverTest, AFlockOfOneNeedsNobody) {
+TEST(DriverTest, AFlockOfOneSendsNothing) {
   on_threads(1, [](Flock& flock) {
     for (const MethodFamily& family : method_families()) {
       if (family.name.rfind("test-", 0) == 0) continue;
@@ -254,7 +257,7 @@ TEST(DriverTest, AFlockOfOneNeedsNobody) {
   });
 }
 
-TEST(DriverTest, NoBlocksAreNoReasonToFail) {
+TEST(DriverTest, WorksWithoutBlocks) {
   Driver driver(make_method("dsgd-awc"), {});
   driver.begin();
   driver.gradients();

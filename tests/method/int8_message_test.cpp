@@ -39,7 +39,7 @@ std::vector<float> told(const std::vector<float>& x) {
   return values;
 }
 
-/// Everybody's x + the sum of w_ij (q_j - q_i).
+/// Every rank's x + the sum of w_ij (q_j - q_i).
 Models mixed(const Schedule& schedule, Step step, const Models& models) {
   Models sent, result = models;
   for (const auto& x : models) sent.push_back(told(x));
@@ -65,10 +65,8 @@ Models mixed(const Schedule& schedule, Step step, const Models& models) {
 MethodRun int8_run(const std::string& method, const std::string& topology, Rank n, double lr) {
   MethodRun run;
   run.problem = {.n = n, .count = kInt8Count};
-  run.options = {.method = method,
-                 .topology = topology,
-                 .optimizer = fmt::format("sgd(lr={})", lr),
-                 .message = DType::int8};
+  run.options = {
+      .method = method, .topology = topology, .optimizer = fmt::format("sgd(lr={})", lr), .message = "int8"};
   run.parts = 2;
   run.parameters = kInt8Parameters;
   return run;
@@ -147,7 +145,7 @@ TEST(Int8Messages, MixingHasTheSameBitsEverywhere) {
   }
 }
 
-TEST(Int8Messages, ANumberThatIsNoneMakesItsRunNaNAndNothingElse) {
+TEST(Int8Messages, ANaNMakesOnlyItsRunNaN) {
   for (const float strange :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     const auto ends = launchers()[0].run(2, [&](const std::shared_ptr<Fabric>& fabric) {
@@ -156,7 +154,7 @@ TEST(Int8Messages, ANumberThatIsNoneMakesItsRunNaNAndNothingElse) {
       std::vector<float> x(2000, 1.0F + static_cast<float>(flock.rank())), gradient(2000);
       if (flock.rank() == 1) x[600] = strange;
       Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
-                            {.method = "dsgd-atc", .topology = "ring", .message = DType::int8});
+                            {.method = "dsgd-atc", .topology = "ring", .message = "int8"});
       driver.finish();
       for (std::size_t i = 0; i < x.size(); ++i)
         if (i / kScaledTogether == 600 / kScaledTogether)
@@ -180,7 +178,7 @@ TEST(Int8Messages, SurvivorsKeepTheirMean) {
     auto x = problem.start_of<float>(flock.rank());
     std::vector<float> gradient(x.size());
     Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
-                          {.topology = "ring", .optimizer = "sgd(lr=0)", .message = DType::int8});
+                          {.topology = "ring", .optimizer = "sgd(lr=0)", .message = "int8"});
     const auto mean_of = [&](const std::vector<float>& all, bool with_victim) {
       std::vector<double> mean(kInt8Count);
       for (std::size_t r = 0; r < all.size() / kInt8Count; ++r)

@@ -86,7 +86,7 @@ TEST_P(MethodsTest, FollowsItsEquations) {
 }
 
 // Gradients of skipped steps are not even numbers.
-TEST_P(MethodsTest, WhoSkipsAStepTakesPartUnchanged) {
+TEST_P(MethodsTest, ARankThatSkipsAStepTakesPartUnchanged) {
   const std::function<bool(Rank, Step)> patterns[] = {
       [](Rank rank, Step step) { return (rank + step) % 3 == 0; },
       [](Rank, Step step) { return step < 2 || step == 7; },  // nobody has a gradient
@@ -210,7 +210,7 @@ TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighboursBetween) {
     run.problem = {.n = n};
     run.options = {.method = "hierarchical", .topology = "ring", .optimizer = "sgd(lr=0.2)"};
     const auto found = trajectory<double>(run);
-    // W = ring over machines, each entry shared by two: with 2 or 3 machines that is everybody's mean.
+    // W = ring over machines, each entry shared by two: with 2 or 3 machines that is all ranks' mean.
     const auto dense = make_dense({"dsgd-atc", "complete"}, run.problem, {.kind = "sgd", .lr = 0.2});
     EXPECT_TRUE(same_models(found, *dense, 1e-10L)) << n;
   }

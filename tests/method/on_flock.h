@@ -64,9 +64,10 @@ inline Driver drive_in_parts(const Flock& flock, Buffer x, Buffer gradient, cons
     UpdatePtr update = method->make_update(x.dtype, count, segments.size(), hypers);
     if (!update) update = optimizer.make(x.dtype, count, segments.size(), hypers);
     const std::string name = fmt::format("part/{}", part);
-    blocks.push_back(std::make_unique<Block>(
-        name, own, along, std::move(segments), std::move(update),
-        make_flock_channel(flock, name, {schedule, options.message, method->relay_rule(), ends})));
+    ChannelOptions channel{schedule, options.message, method->relay_rule(), ends};
+    channel.one_sided = method->needs().one_sided;
+    blocks.push_back(std::make_unique<Block>(name, own, along, std::move(segments), std::move(update),
+                                             make_flock_channel(flock, name, channel)));
     blocks.back()->hypers = hypers;
   }
   return {method, std::move(blocks)};

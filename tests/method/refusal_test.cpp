@@ -107,7 +107,7 @@ TEST(MethodRefusalTest, EveryRefusalNamesATopologyThatWorks) {
       }
 }
 
-TEST(MethodRefusalTest, NamesThatNobodyKnows) {
+TEST(MethodRefusalTest, UnknownNames) {
   EXPECT_THAT(refusal({.method = "dsdg-awc"}), HasSubstr("did you mean dsgd-awc?"));
   EXPECT_THAT(refusal({.topology = "rng"}), HasSubstr("did you mean ring?"));
   EXPECT_THAT(refusal({.optimizer = "adamm"}),
@@ -152,27 +152,27 @@ TEST(MethodRefusalTest, OptimizersWithoutMoments) {
 }
 
 TEST(MethodRefusalTest, ShortMessagesWhereTheyWouldSpoilTheResult) {
-  for (const DType message : {DType::bfloat16, DType::float16, DType::int8}) {
+  for (const char* message : {"bfloat16", "float16", "int8"}) {
     const auto refused = [&](const char* method, const char* topology) {
       return refusal({.method = method, .topology = topology, .message = message});
     };
-    const auto use_float32 = AllOf(HasSubstr(name(message)), HasSubstr("use float32"));
+    const auto use_float32 = AllOf(HasSubstr(message), HasSubstr("use float32"));
     EXPECT_THAT(refused("push-sum", "ring"), AllOf(HasSubstr("push-sum"), use_float32));
     EXPECT_THAT(refused("relay-sgd", "chain"), AllOf(HasSubstr("relay"), use_float32));
     EXPECT_THAT(refused("local-sgd", "ring"), AllOf(HasSubstr("local-sgd"), use_float32));
     EXPECT_THAT(refused("allreduce-model", "ring"), use_float32);
     EXPECT_THAT(refused("parameter-server", "ring"), AllOf(HasSubstr("parameter-server"), use_float32));
   }
-  EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = DType::bfloat16}, 6),
+  EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = "bfloat16"}, 6),
               AllOf(HasSubstr("hierarchical"), HasSubstr("bfloat16"), HasSubstr("float32")));
-  EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = DType::int8}, 6),
+  EXPECT_THAT(refusal({.topology = "hierarchical(ring,local=2)", .message = "int8"}, 6),
               AllOf(HasSubstr("hierarchical"), HasSubstr("int8"), HasSubstr("float32")));
-  EXPECT_THAT(refusal({.message = DType::int16}), HasSubstr("float32, float16, bfloat16 or int8, not int16"));
-  EXPECT_THAT(refusal({.method = "allreduce", .message = DType::int8}),
+  EXPECT_THAT(refusal({.message = "int16"}),
+              AllOf(HasSubstr("int16"), HasSubstr("float32, float16, bfloat16"), HasSubstr("int8")));
+  EXPECT_THAT(refusal({.method = "allreduce", .message = "int8"}),
               AllOf(HasSubstr("allreduce cannot take int8"), HasSubstr("float32, float16 and bfloat16"),
                     HasSubstr("bytegrad")));
-  EXPECT_THAT(refusal<double>({.message = DType::bfloat16}),
-              AllOf(HasSubstr("float64"), HasSubstr("bfloat16")));
+  EXPECT_THAT(refusal<double>({.message = "bfloat16"}), AllOf(HasSubstr("float64"), HasSubstr("bfloat16")));
 }
 
 TEST(MethodRefusalTest, BlocksThatDoNotFit) {

@@ -178,7 +178,7 @@ std::vector<std::string> optimizers_of(const std::string& method) {
 
 class SavedStateTest : public testing::TestWithParam<Setting> {};
 
-TEST_P(SavedStateTest, GoesOnBitForBit) {
+TEST_P(SavedStateTest, ContinuesBitForBit) {
   const RecordFolder folder;
   for (const std::string& optimizer : optimizers_of(GetParam().method))
     for (const Rank n : {4, 7}) {  // on the chain of 7 the messages of step 5 are still on their way
@@ -218,20 +218,20 @@ TEST(SavedState, ShortMessagesToo) {
   const RecordFolder folder;
   SavedRun run;
   run.problem = {.n = 4, .count = 40};
-  for (const auto& [method, message] : {std::pair{"dsgd-awc", DType::bfloat16},
-                                        {"dsgd-awc", DType::int8},
-                                        {"dsgd-atc", DType::bfloat16},
-                                        {"gradient-tracking", DType::bfloat16},
-                                        {"gradient-tracking", DType::int8},
-                                        {"allreduce", DType::bfloat16}}) {
+  for (const auto& [method, message] : {std::pair{"dsgd-awc", "bfloat16"},
+                                        {"dsgd-awc", "int8"},
+                                        {"dsgd-atc", "bfloat16"},
+                                        {"gradient-tracking", "bfloat16"},
+                                        {"gradient-tracking", "int8"},
+                                        {"allreduce", "bfloat16"}}) {
     run.options = {
         .method = method, .topology = "ring", .optimizer = "momentum(lr=0.05)", .message = message};
-    EXPECT_TRUE(goes_on<float>(run, folder)) << method << " " << name(message);
+    EXPECT_TRUE(goes_on<float>(run, folder)) << method << " " << message;
   }
 }
 
 // A driver that has run further, or not yet begun, goes back to what the file says.
-TEST(SavedState, ADriverThatHasRunGoesBack) {
+TEST(SavedState, ADriverThatHasRunCanBeRestored) {
   for (const Setting& setting : {Setting{"gradient-tracking", "ring"},
                                  {"push-sum", "ring"},
                                  {"dsgd-awc", "ring"},

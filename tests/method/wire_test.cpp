@@ -18,7 +18,8 @@ std::uint64_t encoded(const std::string& codec, std::size_t count) {
 
 /// Bytes that rank 0 sends in its fourth step.
 std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topology,
-                              const std::string& optimizer = "sgd(lr=0.01)", DType message = DType::float32) {
+                              const std::string& optimizer = "sgd(lr=0.01)",
+                              const std::string& message = "float32") {
   const SharedNumbers<std::uint64_t> sent(1);
   const auto ends = launchers()[0].run(kWireRanks, [&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -40,7 +41,7 @@ std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topo
   return *sent.data();
 }
 
-TEST(WireTest, NeighboursGetEncodedDifferences) {
+TEST(CompressedMessagesTest, NeighboursGetEncodedDifferences) {
   const std::uint64_t plain = bytes_of_a_step("dsgd-atc", "ring");
   EXPECT_EQ(plain, 2 * 4 * kCount);
   for (const char* codec :
@@ -56,19 +57,19 @@ TEST(WireTest, NeighboursGetEncodedDifferences) {
 }
 
 // A byte for each element, and two numbers for every 512.
-TEST(WireTest, MessagesInFewerBits) {
-  const auto sent = [](const std::string& method, DType message) {
+TEST(CompressedMessagesTest, MessagesInFewerBits) {
+  const auto sent = [](const std::string& method, const std::string& message) {
     return bytes_of_a_step(method, "ring", "sgd(lr=0.01)", message);
   };
   for (const char* method : {"dsgd-atc", "dsgd-awc"}) {
-    const std::uint64_t plain = sent(method, DType::float32);
-    EXPECT_EQ(2 * sent(method, DType::bfloat16), plain);
-    EXPECT_EQ(sent(method, DType::int8), 2 * (kCount + 8 * 20)) << method;
-    EXPECT_LT(static_cast<double>(sent(method, DType::int8)), 0.255 * static_cast<double>(plain)) << method;
+    const std::uint64_t plain = sent(method, "float32");
+    EXPECT_EQ(2 * sent(method, "bfloat16"), plain);
+    EXPECT_EQ(sent(method, "int8"), 2 * (kCount + 8 * 20)) << method;
+    EXPECT_LT(static_cast<double>(sent(method, "int8")), 0.255 * static_cast<double>(plain)) << method;
   }
 }
 
-TEST(WireTest, EverybodyGetsEncodedGradients) {
+TEST(CompressedMessagesTest, EveryRankGetsEncodedGradients) {
   const std::uint64_t others = kWireRanks - 1;
   EXPECT_EQ(bytes_of_a_step("qsgd(levels=127)", "ring"),
             others * (kHead + encoded("qsgd(levels=127)", kCount)));
@@ -77,7 +78,7 @@ TEST(WireTest, EverybodyGetsEncodedGradients) {
 }
 
 // A part to each, and a part of the result to each: 2 (n - 1) / n of a block in the codec's bytes.
-TEST(WireTest, DealtGradientsGoThereAndBack) {
+TEST(CompressedMessagesTest, ScatteredGradientsAreGathered) {
   const std::uint64_t others = kWireRanks - 1;
   const std::uint64_t part = kHead + encoded("uint8", kCount / kWireRanks);
   EXPECT_EQ(bytes_of_a_step("bytegrad", "ring"), 2 * others * part);
@@ -87,11 +88,11 @@ TEST(WireTest, DealtGradientsGoThereAndBack) {
 }
 
 // 100 x 100 elements as two factors of 100 x 2, and how many took part.
-TEST(WireTest, LowRankFactorsTravel) {
+TEST(CompressedMessagesTest, LowRankFactorsAreSent) {
   EXPECT_EQ(bytes_of_a_step("powersgd(rank=2)", "ring"), (kWireRanks - 1) * 4 * (2 * 100 * 2 + 1));
 }
 
-TEST(WireTest, WhoHasHardlyMovedSendsAFlag) {
+TEST(CompressedMessagesTest, ARankThatHardlyMovedSendsAFlag) {
   EXPECT_EQ(bytes_of_a_step("lag(threshold=1000)", "ring"), 2U);
   EXPECT_EQ(bytes_of_a_step("lag(threshold=0)", "ring"), 2 * (4 * kCount + 1));
 }

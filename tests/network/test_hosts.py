@@ -166,7 +166,7 @@ def test_everything_goes_after_a_signal(number):
     assert ended(sleeper)
 
 
-def test_what_a_killed_run_leaves_goes_with_the_next_start():
+def test_the_next_start_removes_what_a_killed_run_left():
     process, sleeper = another(WAITS)
     process.kill()
     process.wait()

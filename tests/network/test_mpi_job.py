@@ -30,7 +30,7 @@ def two_hosts():
     assert not os.path.exists(hosts.folder)
 
 
-def test_every_rank_is_told_on_a_host_of_its_own(two_hosts):
+def test_every_rank_on_its_own_host_gets_the_error(two_hosts):
     job = mpi_job.MpiJob("echo", two_hosts, ECHO)
     assert job.ask("hello") == [["0", "h0", "hello"], ["1", "h1", "hello"]]
     assert job.ask(["a", "b"]) == [["0", "h0", "a"], ["1", "h1", "b"]]
@@ -57,7 +57,7 @@ with Hosts(2) as hosts:
 """
 
 
-def test_ranks_go_with_who_made_them():
+def test_ranks_end_with_their_parent():
     process = subprocess.Popen([sys.executable, "-c", SLEEPERS], stdout=subprocess.PIPE, text=True)
     words = process.stdout.readline().split()
     if not words:

@@ -58,7 +58,7 @@ def test_contenders_take_turns_of_about_the_same_length():
     assert rounds.ratio(slow, quick).median == pytest.approx(20)
 
 
-def test_who_bypasses_the_network_is_an_error():
+def test_bypassing_the_network_is_an_error():
     rounds.interleave([contender(0.1, least_bytes=1000)], 1, 0.1, FakeHosts(1000))
     with pytest.raises(jobs.Failed, match="does not use the network"):
         rounds.interleave([contender(0.1, least_bytes=1000)], 1, 0.1, FakeHosts(999))
@@ -97,7 +97,7 @@ def test_bars_are_the_promised_ones():
     assert training.bar_of(("float32", "float32"), 2, 100.0) is None
 
 
-def test_the_page_has_a_curve_for_everybody_and_tables_for_all():
+def test_the_page_has_a_curve_and_a_table_for_every_contender():
     times = [Times("training", 4, rate, who, 30 / rate, 0.5) for rate in (100.0, 1000.0) for who in ("us", "<them>")]
     page = curves.page([*times, Times("training", 8, None, "us", 0.01, 0.5)])
     assert page.count("<polyline") == 2 and page.count("<circle") == 4
@@ -112,7 +112,7 @@ def command(*words):
     return process
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_errors():
     assert "no section 'operation'" in command("operation").err
     assert "2 to 8 hosts" in command("--hosts", "9").err
     assert "engines are c10d, mpi" in command("--engines", "udp").err

@@ -38,7 +38,7 @@ def test_training_answers_with_seconds_and_moments():
         assert moments[-1] - moments[0] < seconds
 
 
-def test_training_says_what_it_cannot_do_and_goes_on():
+def test_training_reports_unsupported_options_and_continues():
     for unknown, mistaken, late, fine in answers(2, ["worker", "lenet", "1"],
                                                  [f"{METHOD} 1 message=float7", f"{METHOD} 1 massage=float32",
                                                   f"{METHOD} 1 late=soon", "alone - 1"]):

@@ -1,14 +1,45 @@
-# Installs Starling into a fresh folder and builds the program CONSUMER against it, as a user would.
+# Installs Starling into a fresh folder and builds the program CONSUMER against it, as a user would. With SHARED, the core is built first,
+# in the folder BUILD, as a shared library.
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
+cmake_path(SET root NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../..)
+if(SHARED)
+  run(${CMAKE_COMMAND} -S ${root} -B ${BUILD} -G Ninja -DBUILD_SHARED_LIBS=ON -DSTARLING_TORCH=OFF -DSTARLING_MPI=OFF -DSTARLING_PYTHON=OFF
+      -DSTARLING_TOOL=OFF -DSTARLING_TESTS=OFF -DSTARLING_BENCHMARKS=OFF)
+  run(${CMAKE_COMMAND} --build ${BUILD} --target starling)
+endif()
+
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
+
+# Of the headers the public ones are there, and what they include.
+file(GLOB public RELATIVE ${root}/include ${root}/include/starling/*.h)
+if(NOT TORCH)
+  list(REMOVE_ITEM public starling/trainer.h starling/models.h)
+endif()
+foreach(header ${public} starling/version.h)
+  if(NOT EXISTS ${WORK}/prefix/include/${header})
+    message(FATAL_ERROR "${header} was not installed")
+  endif()
+endforeach()
+foreach(header starling/fabric/fabric.h starling/fabric/local/layout.h starling/flock/flock_state.h)
+  if(EXISTS ${WORK}/prefix/include/${header})
+    message(FATAL_ERROR "${header} was installed: a public header includes it, directly or not")
+  endif()
+endforeach()
+
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${CONSUMER} -B ${WORK}/${CONSUMER} -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
     -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_EXE_LINKER_FLAGS=${FLAGS})
 run(${CMAKE_COMMAND} --build ${WORK}/${CONSUMER})
 run(${WORK}/${CONSUMER}/${CONSUMER})
+if(SHARED)
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${WORK}/${CONSUMER}/${CONSUMER} RESOLVED_DEPENDENCIES_VAR libraries)
+  if(NOT libraries MATCHES "${WORK}/prefix/lib[^;]*/libstarling[.]so[.][0-9]+[.][0-9]+(;|$)")
+    message(FATAL_ERROR "the program does not load the installed libstarling.so but: ${libraries}")
+  endif()
+endif()
 if(TOOL AND CONSUMER STREQUAL "consumer")
   run(${WORK}/prefix/bin/starling --version)
 endif()

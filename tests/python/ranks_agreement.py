@@ -35,7 +35,7 @@ def step(model, optimizer, seed=None):
     (lambda: (linear(), {"class": torch.optim.Adagrad, "lr_decay": 0.5 if odd else 0.0}),
      "the optimizer's lr_decay: 0 on rank 0, 0.5 on rank %d"),
 ], ids=["model", "lr", "clip_norm", "optimizer", "setting"])
-def test_what_differs_is_named(make, text):
+def test_differences_are_named(make, text):
     model, options = make()
     settings = {key: options.pop(key) for key in ("lr", "lr_decay") if key in options}
     optimizer = options.pop("class", torch.optim.SGD)(model.parameters(), **{"lr": 0.1, **settings})
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_rank_says_whose_it_is(tmp_path):
 
 
 @alone
-def test_ranks_that_save_to_one_path_are_told(tmp_path):
+def test_ranks_that_save_to_one_path_are_an_error(tmp_path):
     model = linear()
     optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
     path = bf.broadcast(torch.tensor(list(str(tmp_path / "one.ckpt").encode()), dtype=torch.uint8), root_rank=0)
@@ -169,7 +169,7 @@ def test_a_sampler_gives_every_rank_its_own_data():
     assert [int(x) for (batch,) in loader for x in batch] == passes[0]
 
 
-def test_samplers_of_different_splits_are_told():
+def test_samplers_of_different_splits_are_an_error():
     if n == 1:
         pytest.skip("one rank agrees with itself")
     with pytest.raises(_core.InvalidArgument, match=rf"FlockSampler: .*seed: 3 on rank 0, 4 on rank {n - 1}"):

@@ -130,7 +130,7 @@ def flock_of_parameters(model):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
-def test_state_dict_goes_on_bit_for_bit(optimizer):
+def test_state_dict_continues_bit_for_bit(optimizer):
     make = OPTIMIZERS[optimizer]
     model = network(rank)
     own = bf.decentralize(model, make(model), method="dsgd-atc", topology="ring")
@@ -172,7 +172,7 @@ def test_state_dict_is_torchs(optimizer):
 
 @pytest.mark.parametrize("method, make", [("gradient-tracking", sgd), ("dsgd-awc", OPTIMIZERS["adam"]),
                                           ("dsgd-atc", OPTIMIZERS["rmsprop"])])
-def test_checkpoints_go_on_bit_for_bit(method, make):
+def test_checkpoints_continue_bit_for_bit(method, make):
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, f"rank{rank}.ckpt")
 
@@ -260,7 +260,7 @@ def test_batch_norm_buffers(buffers):
     assert torch.equal(model[1].running_mean, mine)
 
 
-def test_dropped_and_made_anew():
+def test_dropped_and_made_again():
     model = network(rank)
     own = bf.decentralize(model, sgd(model), method="allreduce")
     train_step(own, model, rank, 0)

@@ -63,7 +63,7 @@ def test_an_overflow_on_one_rank_is_its_own(make, scaler):
 
 
 @pytest.mark.parametrize("scaler, synchronize", [(OldScaler, False), (NewScaler, False), (NewScaler, True)])
-def test_an_overflow_in_the_mean_gradient_is_everybodys(scaler, synchronize):
+def test_an_overflow_in_the_mean_gradient_is_on_every_rank(scaler, synchronize):
     model = network(0)
     own = bf.decentralize(model, OPTIMIZERS["sgd"](model), method="allreduce", bucket_mb=1e-5)
     amp = scaler()

@@ -52,7 +52,7 @@ def test_the_topologys_weights_where_it_is_weighted():
     assert got.item() == pytest.approx(weights[:, rank] @ np.arange(n))
 
 
-def test_schedules_of_ours_go_on_from_step_to_step():
+def test_schedules_advance_from_step_to_step():
     assert bf.set_topology("one-peer-exponential")
     schedule = bf.process.state.flock.schedule
     x = torch.tensor([float(rank)], dtype=torch.float64)
@@ -130,7 +130,7 @@ def test_checked_calls_in_different_orders():
 
 
 @several
-def test_a_checked_call_goes_on_while_its_rank_waits_for_another():
+def test_a_checked_call_progresses_while_its_rank_waits():
     handle = bf.neighbor_allreduce_nonblocking(mine(), self_weight=0.5, src_weights={left: 0.5},
                                                dst_weights=[right])
     if rank == 0:

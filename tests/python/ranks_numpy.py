@@ -50,7 +50,7 @@ def test_dtypes_that_do_not_travel_are_named():
         flock.allreduce(np.zeros(2, dtype=complex))
 
 
-def test_mismatched_lengths_are_told_everywhere():
+def test_mismatched_lengths_are_an_error_on_all_ranks():
     if n == 1:
         pytest.skip("one rank agrees with itself")
     with pytest.raises(ValueError, match="lengths: rank"):

@@ -258,7 +258,7 @@ def test_closures(wrapper):
     assert_same(model, dense[rank])
 
 
-def test_copies_of_a_model_are_nobodys():
+def test_copies_of_a_model_have_no_owner():
     model = network(rank)
     own = bf.DistributedAdaptWithCombineOptimizer(sgd(model), model)
     dense = DenseFlock(n, sgd)

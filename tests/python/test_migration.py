@@ -41,7 +41,7 @@ def run(program, folder):
     return losses(ended.stdout)
 
 
-def test_there_is_a_program_for_everybody():
+def test_every_contender_has_a_program():
     assert len(OURS) == 5 and len(THEIRS) == 3 and len(TORCH_DDP) == 1
     for block in THEIRS:
         compile(block, "<migration.md>", "exec")

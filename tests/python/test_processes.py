@@ -46,7 +46,6 @@ def together(variables, text, timeout=60):
 
 
 def test_an_exception_on_one_rank_ends_the_others_with_its_name():
-    began = time.monotonic()
     done = run(3, """
         bf.init()
         bf.barrier()
@@ -54,13 +53,13 @@ def test_an_exception_on_one_rank_ends_the_others_with_its_name():
             raise ValueError("something is wrong here")
         bf.allreduce(torch.ones(3))
         """)
-    assert done.returncode != 0 and time.monotonic() - began < 30
+    assert done.returncode != 0
     text = done.stdout + done.stderr
     assert "something is wrong here" in text
-    assert "rank 1" in text
+    assert "rank 1" in text and "longer than the timeout" not in text
 
 
-def test_the_others_can_catch_it_and_know_whom_they_lost():
+def test_survivors_can_catch_the_error_and_know_the_lost_rank():
     done = run(2, """
         bf.init()
         bf.barrier()
@@ -103,7 +102,6 @@ def test_a_forked_child_gets_a_clear_error():
 
 
 def test_the_interpreter_ends_with_operations_under_way():
-    began = time.monotonic()
     done = run(2, """
         bf.init()
         x, y, z = torch.ones(1000), torch.ones(500_000), torch.ones(10)
@@ -118,9 +116,8 @@ def test_the_interpreter_ends_with_operations_under_way():
         assert bf.synchronize(handles[0]).sum() == 1000  # what rank 0 took part in comes, though it has left
         assert bf.synchronize(handles[1]).sum() == 1_000_000
         print("undisturbed")
-        """)
+        """, STARLING_TIMEOUT="600")
     assert done.returncode == 0 and "undisturbed" in done.stdout, done.stdout + done.stderr
-    assert time.monotonic() - began < 20
 
 
 def test_an_exception_with_operations_under_way_is_the_users():
@@ -180,10 +177,8 @@ for call, text in {WAITS!r}.items():
         eval(text)
         continue
     with Counting() as thread:
-        began = time.monotonic()
         eval(text)
-        waited, seen = time.monotonic() - began, thread.counted
-    assert waited > 0.2, (call, waited)
+        seen = thread.counted
     assert seen > 30, (call, seen)
 """)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -220,23 +215,26 @@ INTERRUPTED = {
 
 def test_ctrl_c_ends_a_wait():
     done = run(2, f"""
+        released = []
+        signal.signal(signal.SIGUSR1, lambda *_: released.append(True))
         bf.init()
         x = torch.ones(100)
         bf.win_create(torch.ones(3), "w")
+        pids = bf.allgather(torch.tensor([os.getpid()])).tolist()
         if bf.rank() == 1:
             with bf.win_mutex("w", for_self=True):
                 bf.barrier()
-                time.sleep(6)
+                while not released:
+                    time.sleep(0.01)
             sys.exit(0)
         bf.barrier()
         for call, text in {INTERRUPTED!r}.items():
             threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-            began = time.monotonic()
             try:
                 eval(compile(text, call, "eval"))  # eval of a text makes the interpreter end by the signal
             except KeyboardInterrupt:
-                assert time.monotonic() - began < 1.0
                 print("interrupted")
+        os.kill(pids[1], signal.SIGUSR1)
         """)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("interrupted") == len(INTERRUPTED), done.stdout + done.stderr
@@ -254,10 +252,9 @@ def test_ctrl_c_ends_a_program():
         """), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                start_new_session=True)
     assert "waits" in process.stdout.readline()
-    began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=20)
-    assert process.returncode != 0 and time.monotonic() - began < 15
+    assert process.returncode != 0
 
 
 def test_deadlocks_are_found():

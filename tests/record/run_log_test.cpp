@@ -150,6 +150,14 @@ TEST_F(RunLogFile, ReadsNonFiniteNumbersAsNaN) {
   EXPECT_TRUE(std::isnan(read(header_ + line).reports[0].loss));
 }
 
+TEST_F(RunLogFile, ReadsTheFormerNameOfADeath) {
+  const RunLog log = read(header_ + R"({"kind":"loss_of_rank","step":15,"rank":2})" + "\n");
+  ASSERT_EQ(log.lost.size(), 1U);
+  EXPECT_EQ(log.lost[0].step, 15);
+  EXPECT_EQ(log.lost[0].rank, 2);
+  EXPECT_THAT(to_line(log.lost[0]), testing::HasSubstr("\"worker_died\""));
+}
+
 TEST_F(RunLogFile, TheEndSaysWhereTheRunDiverged) {
   EXPECT_FALSE(read(header_ + to_line(RunEnd{20, 1})).end->diverged);
   const RunLog log = read(header_ + to_line(RunEnd{20, 1, RunDivergence{7, 2}}));

@@ -46,7 +46,7 @@ TEST_P(Browser, DrawsASweep) {
 INSTANTIATE_TEST_SUITE_P(Views, Browser, testing::Values(BrowserView{1200, false}, BrowserView{390, true}),
                          [](const auto& view) { return view.param.dark ? "PhoneDark" : "DeskLight"; });
 
-TEST(BrowserProbe, SeesWhatIsWrong) {
+TEST(BrowserProbe, DetectsErrors) {
   if (find_browser().empty()) GTEST_SKIP() << "no chromium in PATH to open the page in";
   std::string html = training_page({toy_run({})}, "", kProvenance);
   const std::string draw = "querySelectorAll(\"figure.chart\").forEach(draw)";

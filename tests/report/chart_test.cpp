@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 
 namespace starling::report {
 namespace {

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "report/markup_checker.h"
-#include "starling/report/utf8.h"
+#include "starling/base/utf8.h"
 
 namespace starling::report {
 namespace {
 
-TEST(MarkupChecker, SeesWhatIsWrong) {
+TEST(MarkupChecker, DetectsErrors) {
   EXPECT_EQ(check_markup("<a><b x=\"1\"/>text &amp; more</a>\n").problem, "");
   for (const char* broken : {"<a><b></a></b>", "<a>", "</a>", "<a x=1/>", "<a>b & c</a>", "<a x=\"<\"/>",
                              "<a/><a/>", "<a x=\"1\" x=\"2\"/>", "<a>1 < 2</a>", "<a>\x01</a>"})
@@ -20,7 +20,7 @@ TEST(Markup, EscapesForTextAndAttributes) {
   EXPECT_EQ(escape_markup("µ – 日本 🐦"), "µ – 日本 🐦");
 }
 
-TEST(Markup, ReplacesWhatXmlForbids) {
+TEST(Markup, ReplacesCharactersThatXmlForbids) {
   EXPECT_EQ(escape_markup(std::string_view("a\0b\x1b\n", 5)), "a\uFFFDb\uFFFD\n");
   EXPECT_EQ(escape_markup("\xff|\xc3|\xe2\x82|\xed\xa0\x80"),
             "\uFFFD|\uFFFD|\uFFFD\uFFFD|\uFFFD\uFFFD\uFFFD");

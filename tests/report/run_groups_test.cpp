@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 std::vector<std::string> labels(const RunTask& task) {
   std::vector<std::string> found;
-  for (const RunTask::Entry& entry : task.entries()) found.push_back(entry.label);
+  for (const RunTask::Member& entry : task.entries()) found.push_back(entry.label);
   return found;
 }
 
@@ -81,7 +81,7 @@ TEST(RunGroups, RunsWithoutAccuracyCountAsZero) {
   EXPECT_EQ(later[0].groups[0].best().learning_rate, 0.05);
 }
 
-TEST(RunGroups, AnEvaluationThatIsNoNumberIsPassedOver) {
+TEST(RunGroups, SkipsEvaluationsThatAreNotNumbers) {
   RunLog run = toy_run({});
   run.reports.back().test_accuracy = std::nan("");
   EXPECT_EQ(outcome_of(run), RunOutcome::diverged);
@@ -105,7 +105,7 @@ TEST(RunGroups, MeanReportsAreMeans) {
   EXPECT_NEAR(*reports.back().local_accuracy_least, 0.65, 1e-12);
 }
 
-TEST(RunGroups, WhatDiffersNamesTheGroups) {
+TEST(RunGroups, LabelsGroupsByWhatDiffers) {
   std::vector<RunLog> runs = {toy_run({"a", "ring"}), toy_run({"a", "torus"}), toy_run({"a", "ring"})};
   runs[2].header.workers = 16;
   EXPECT_THAT(labels(group_runs(runs)[0]),

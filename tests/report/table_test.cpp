@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "starling/base/error.h"
-#include "starling/report/utf8.h"
+#include "starling/base/utf8.h"
 
 namespace starling::report {
 namespace {
@@ -26,7 +26,7 @@ TEST(Table, AlignsWordsLeftAndNumbersRight) {
             "one-peer     -  3.5 ms\n");
 }
 
-TEST(Table, HonoursAskedAlignment) {
+TEST(Table, UsesTheRequestedAlignment) {
   Table table({{"left", Align::left}, {"right", Align::right}});
   table.row({"1", "a"}).row({"22", "bbbbbbb"});
   EXPECT_EQ(table.text(),

@@ -67,9 +67,9 @@ TEST(TopologyLayout, TreesHangFromTheirRoot) {
 
 TEST(TopologyLayout, NamesMayAskForARoot) {
   const auto star = [](Step, Rank rank, Exchange& out) {
-    if (rank != 3) return out.meet(3, 0.1);
+    if (rank != 3) return out.add_pair(3, 0.1);
     for (Rank other = 0; other < 9; ++other)
-      if (other != 3) out.meet(other, 0.1);
+      if (other != 3) out.add_pair(other, 0.1);
   };
   const TopologyLayout around = layout_of(ToySchedule("star(center=3)", 9, 1, star));
   EXPECT_EQ(around.kind, LayoutKind::radial_tree);
@@ -101,7 +101,7 @@ TEST(TopologyLayout, EveryRoundATreeOrAllOnOneCircle) {
 
 TEST(TopologyLayout, OneWayOrBrokenGraphsAreNoTrees) {
   const auto one_way = [](Step, Rank rank, Exchange& out) {
-    if (rank > 0) out.hear(rank / 2, 0.5);
+    if (rank > 0) out.add_source(rank / 2, 0.5);
   };
   EXPECT_EQ(layout_of(ToySchedule("t", 15, 1, one_way)).kind, LayoutKind::circle);
   // Seven edges on eight ranks, but a circle and a rest.

@@ -18,7 +18,7 @@ using testing::Not;
 ToySchedule::Fill toy_one_peer(Rank n) {
   return [n](Step step, Rank rank, Exchange& out) {
     out.self_weight = 0.5;
-    out.hear((rank + (Rank{1} << (step % 4))) % n, 0.5);
+    out.add_source((rank + (Rank{1} << (step % 4))) % n, 0.5);
   };
 }
 
@@ -60,7 +60,7 @@ TEST(TopologySvg, ChangingScheduleHasOnePanelPerRoundWithArrows) {
 
 TEST(TopologySvg, LongPeriodsAreCutAndSaySo) {
   const ToySchedule schedule("long", 8, 50, [](Step step, Rank rank, Exchange& out) {
-    out.hear((rank + 1 + static_cast<Rank>(step % 3)) % 8, 0.5);
+    out.add_source((rank + 1 + static_cast<Rank>(step % 3)) % 8, 0.5);
   });
   const CheckedMarkup svg = check(topology_svg(schedule, {.max_rounds = 5}));
   EXPECT_EQ(svg.count_class("panel"), 5U);
@@ -110,19 +110,19 @@ TEST(TopologySvg, TwoBlocksHaveTwoColoursAndALegend) {
 
 TEST(TopologySvg, NegativeWeightsAreDashed) {
   const ToySchedule schedule("laplacian", 5, 1, [](Step, Rank rank, Exchange& out) {
-    out.meet((rank + 1) % 5, 0.4);
-    out.meet((rank + 4) % 5, 0.4);
-    out.meet((rank + 2) % 5, -0.1);
-    out.meet((rank + 3) % 5, -0.1);
+    out.add_pair((rank + 1) % 5, 0.4);
+    out.add_pair((rank + 4) % 5, 0.4);
+    out.add_pair((rank + 2) % 5, -0.1);
+    out.add_pair((rank + 3) % 5, -0.1);
   });
   const CheckedMarkup svg = check(topology_svg(schedule));
   EXPECT_EQ(svg.count_class("negative"), 2U);
   EXPECT_THAT(svg.texts("note").front(), HasSubstr("-0.1 to 0.4"));
 }
 
-TEST(TopologySvg, RestingRanksAreMarked) {
+TEST(TopologySvg, MarksIdleRanks) {
   const ToySchedule schedule("pairs", 5, 1, [](Step, Rank rank, Exchange& out) {
-    if (rank < 4) out.meet(rank ^ 1, 0.5);
+    if (rank < 4) out.add_pair(rank ^ 1, 0.5);
   });
   const CheckedMarkup svg = check(topology_svg(schedule));
   EXPECT_EQ(svg.count_class("idle"), 1U + 1U);  // and the legend's
@@ -132,7 +132,7 @@ TEST(TopologySvg, SizesFromOneToTheLimit) {
   const CheckedMarkup one = check(topology_svg(ToySchedule("ring", 1, 1, [](Step, Rank, Exchange&) {})));
   EXPECT_EQ(one.count_class("node"), 1U);
   check(topology_svg(
-      ToySchedule("ring", 2, 1, [](Step, Rank rank, Exchange& out) { out.meet(1 - rank, 0.5); })));
+      ToySchedule("ring", 2, 1, [](Step, Rank rank, Exchange& out) { out.add_pair(1 - rank, 0.5); })));
   EXPECT_EQ(check(topology_svg(ToySchedule("ring", 64, 1, toy_ring(64)))).texts("rank").size(), 64U);
   EXPECT_EQ(check(topology_svg(ToySchedule("ring", 65, 1, toy_ring(65)))).texts("rank").size(), 0U);
   EXPECT_EQ(check(topology_svg(ToySchedule("ring", 512, 1, toy_ring(512)))).count_class("node"), 512U);

@@ -32,8 +32,8 @@ class ToySchedule : public Schedule {
 inline ToySchedule::Fill toy_ring(Rank n) {
   return [n](Step, Rank rank, Exchange& out) {
     out.self_weight = 1.0 / 3;
-    out.meet((rank + 1) % n, 1.0 / 3);
-    out.meet((rank + n - 1) % n, 1.0 / 3);
+    out.add_pair((rank + 1) % n, 1.0 / 3);
+    out.add_pair((rank + n - 1) % n, 1.0 / 3);
   };
 }
 
@@ -41,8 +41,8 @@ inline ToySchedule::Fill toy_ring(Rank n) {
 inline ToySchedule::Fill toy_tree(Rank n) {
   return [n](Step, Rank rank, Exchange& out) {
     for (Rank w = 1; w < n; ++w) {
-      if (w == rank) out.meet(w / 2, 0.25);
-      if (w / 2 == rank) out.meet(w, 0.25);
+      if (w == rank) out.add_pair(w / 2, 0.25);
+      if (w / 2 == rank) out.add_pair(w, 0.25);
     }
   };
 }

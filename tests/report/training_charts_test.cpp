@@ -14,7 +14,7 @@ using testing::IsEmpty;
 
 class TrainingCharts : public testing::Test {
  protected:
-  const std::vector<RunTask::Entry>& entries(std::vector<RunLog> runs) {
+  const std::vector<RunTask::Member>& entries(std::vector<RunLog> runs) {
     runs_ = std::move(runs);
     tasks_ = group_runs(runs_);
     return entries_ = tasks_[0].entries();
@@ -23,7 +23,7 @@ class TrainingCharts : public testing::Test {
  private:
   std::vector<RunLog> runs_;
   std::vector<RunTask> tasks_;
-  std::vector<RunTask::Entry> entries_;
+  std::vector<RunTask::Member> entries_;
 };
 
 TEST_F(TrainingCharts, ViewsDifferByX) {
@@ -42,7 +42,7 @@ TEST_F(TrainingCharts, ViewsDifferByX) {
   }
 }
 
-TEST_F(TrainingCharts, WhatDoesNotMoveIsNoView) {
+TEST_F(TrainingCharts, ConstantQuantitiesHaveNoView) {
   RunLog alone = toy_run({});
   for (RunReport& report : alone.reports) report.bytes_sent = 0;
   EXPECT_EQ(loss_charts(entries({alone})).size(), 2U);
@@ -70,7 +70,7 @@ TEST_F(TrainingCharts, EqualModelsKeepTheirPlaceWithoutALine) {
   EXPECT_THAT(distance_charts(entries({toy_run({"allreduce"})})), IsEmpty());
 }
 
-TEST_F(TrainingCharts, TimeIsSplit) {
+TEST_F(TrainingCharts, SplitsTimeIntoComputingWaitingCombining) {
   const BarChart chart = time_chart(entries({toy_run({"a"}), toy_run({"b", "ring", 0.05, 1, 0.9, 2})}));
   EXPECT_THAT(chart.rows, ElementsAre("a", "b"));
   ASSERT_EQ(chart.parts.size(), 3U);

@@ -32,7 +32,7 @@ std::string page_of(const std::vector<RunLog>& runs) {
   return html;
 }
 
-TEST(TrainingPage, OneRunSaysEverything) {
+TEST(TrainingPage, ShowsAllOfOneRun) {
   const std::string html = page_of({toy_run({"dsgd-awc", "one-peer-exponential"})});
   const CheckedMarkup checked = check_markup(main_of(html));
   EXPECT_EQ(checked.count("canvas"), 4U);  // loss, accuracy, distance, time
@@ -48,7 +48,7 @@ TEST(TrainingPage, OneRunSaysEverything) {
   EXPECT_THAT(html, Not(HasSubstr("has not finished")));
 }
 
-TEST(TrainingPage, TellsWhatHappened) {
+TEST(TrainingPage, ReportsDeathsResumesAndDivergence) {
   RunLog run = toy_run({});
   run.end.reset();
   run.resumes = {{100, "starling train --resume", "2026-11-17", "momentum"}};
@@ -57,7 +57,7 @@ TEST(TrainingPage, TellsWhatHappened) {
   const std::string html = page_of({run});
   EXPECT_THAT(html, HasSubstr("The run has not finished. Its last report is of step 200, epoch 2."));
   EXPECT_THAT(html, HasSubstr("Resumed at step 100 on 2026-11-17; reset: momentum."));
-  EXPECT_THAT(html, HasSubstr("Worker 3 was lost at step 150."));
+  EXPECT_THAT(html, HasSubstr("Worker 3 died at step 150."));
   EXPECT_THAT(html, HasSubstr("--seed 1\nstarling train --resume</code>"));
   EXPECT_THAT(html, HasSubstr("<dd>7 of 8</dd>"));
   run.reports.back().loss = std::nan("");
@@ -85,7 +85,7 @@ TEST(TrainingPage, EqualModelsHaveNoChartOfDistance) {
   EXPECT_EQ(check_markup(main_of(html)).count("canvas"), 3U);
 }
 
-TEST(TrainingPage, SaysWhatItDoesNotDraw) {
+TEST(TrainingPage, SaysWhatItLeavesOut) {
   RunLog large = toy_run({});
   large.header.workers = 100'000;
   EXPECT_THAT(page_of({large}), HasSubstr("Not drawn: ring on 100000 workers ("));

@@ -52,8 +52,8 @@ double farthest(const std::vector<std::vector<double>>& models, const Vector& fr
 
 class AsynchronousTest : public testing::TestWithParam<Uneven> {};
 
-// Pairs, everybody's mean, and a ratio of two sums that are moved about whole.
-TEST_P(AsynchronousTest, WithoutStepsAllComeToTheMeanOfTheStarts) {
+// Pairs, all ranks' mean, and a ratio of two sums that are moved about whole.
+TEST_P(AsynchronousTest, WithoutStepsAllReachTheMeanOfTheStarts) {
   const Problem problem{.n = kNodes};
   Vector mean(problem.count);
   for (Rank node = 0; node < kNodes; ++node)

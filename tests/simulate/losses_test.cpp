@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test_name(test.param.method + "_" + test.param.topology); });
 
 // A lost share that nobody returned would make the mean shrink or grow.
-TEST(LossesTest, PushSumKeepsTheMean) {
+TEST(MessageLossTest, PushSumKeepsTheMean) {
   const ObjectivePtr objective = make_objective("quadratic", 16, 4, 1);
   TrainingOptions options;
   options.method = "push-sum";
@@ -76,7 +76,7 @@ TEST(LossesTest, PushSumKeepsTheMean) {
   for (std::size_t k = 0; k < first.size(); ++k) EXPECT_NEAR(first[k], last[k], 1e-5);
 }
 
-TEST(LossesTest, MethodsThatNeedEveryMessageRefuse) {
+TEST(MessageLossTest, MethodsThatNeedEveryMessageRefuse) {
   const ObjectivePtr objective = make_objective("quadratic", 4, 4, 1);
   for (const Lossy& run : {Lossy{"low-precision-ring", "ring"}, Lossy{"choco(codec=fp16)", "ring"},
                            Lossy{"relay-sgd(missing=reference)", "chain"}}) {

@@ -228,7 +228,7 @@ TEST(ObjectiveRegistry, RefusalsSayWhatIsValid) {
   EXPECT_THROW(make_objective("quadratic", 0, 1, 0), InvalidArgument);
 }
 
-TEST(ObjectiveRegistry, TakesOnesOfTheProgramsOwn) {
+TEST(ObjectiveRegistry, TakesObjectivesOfTheProgram) {
   class Bowl : public Objective {
    public:
     using Objective::gradient;

@@ -48,7 +48,7 @@ TEST_F(QuadraticFileTest, IsWhatItSays) {
   EXPECT_EQ(objective->minimiser(), (std::vector<double>{6.5 / 4, -1}));
 }
 
-TEST_F(QuadraticFileTest, StartsAtZeroUnlessToldAndKnowsNoMinimumOfASaddle) {
+TEST_F(QuadraticFileTest, StartsAtZeroByDefaultAndHasNoMinimumForASaddle) {
   const ObjectivePtr objective = read(R"({"a": [[1], [-2]], "b": [[3], [4]]})");
   std::vector<double> x(1, 9.0);
   objective->start(0, x);

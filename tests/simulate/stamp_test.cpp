@@ -6,7 +6,7 @@
 namespace starling::simulate {
 namespace {
 
-TEST(StampTest, WhatWasMadeInAnEarlierPassIsThere) {
+TEST(StampTest, ResultsOfAnEarlierPassAreVisible) {
   Stamp stamp;
   EXPECT_FALSE(stamp.is_there(0, 1));
   stamp.set(4, 9);

@@ -21,7 +21,7 @@ TEST(ThreadPoolTest, CallsEveryNumberOnce) {
   }
 }
 
-TEST(ThreadPoolTest, ThrowsTheFirstErrorAndGoesOn) {
+TEST(ThreadPoolTest, ThrowsTheFirstErrorAndKeepsWorking) {
   ThreadPool pool(3);
   EXPECT_THROW(pool.each(100,
                          [](std::size_t i) {

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The walls between the folders, checked: `walls.py ROOT` prints file:line and what is expected there, and fails if it prints.
 
-An include goes down the floors of starling/base/floors.h, never up; a namespace follows its folder; a type has one definition.
+An include goes down the floors of starling/base/floors.h, never up, nor into what is CLOSED to a folder; a namespace follows its
+folder; a type has one definition. What users read or copy includes the headers of include/starling/ only, which the library itself
+does not include.
 """
 
 import pathlib
@@ -19,9 +21,16 @@ FABRICS = {
 # What stands on the library, and what each may include beside the library and itself.
 ABOVE = {"tool": set(), "bench": {"tool"}, "python": set(), "examples": set(), "tests": {"tool", "bench"}}
 BENCHMARKS_OF_THE_TOOL = ("bench", "starling::tool")  # the commands that tool/command.h declares are defined in bench/
+# Programs and pages that users read or copy.
+FOR_USERS = ("README.md", "docs/**/*.md", "examples/**/*.cpp", "examples/**/*.h", "tests/package/**/*.cpp", "tests/tool/extension/*.cpp")
+# What a folder may not include although it is below: (folder, folder, why).
+CLOSED = (("starling/method/family", "starling/kernel", "methods leave arithmetic to their block (method/block.h) and codecs"),)
 EMBEDDED = "starling::embedded"  # files that CMake compiles in (cmake/EmbedFile.cmake)
+GUIDE = "## Follow one training step"  # in docs/design.md
+MOST_FILES_OF_A_STEP = 8
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]((?:starling|tool|bench|python|examples|tests)/[^>"]+)[>"]', re.M)
+USER_INCLUDE = re.compile(r'^\s*#\s*include\s*([<"]starling/([^>"]+)[>"])', re.M)
 COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
@@ -89,6 +98,7 @@ class Walls:
         self.root = pathlib.Path(root)
         self.problems = []
         self.floors = self._order()
+        self.public = sorted(p.name for p in (self.root / "include/starling").glob("*.h")) + ["version.h"]
         self.sources = []
         for top in ("starling", *ABOVE):
             for path in sorted((self.root / top).rglob("*")):
@@ -121,6 +131,8 @@ class Walls:
             self._namespaces(source)
         self._cycles()
         self._types()
+        self._guide()
+        self._for_users()
         return self.problems
 
     def _includes(self, source):
@@ -135,11 +147,16 @@ class Walls:
             if to[0] != "starling":
                 self.say(source, line, f"the library includes {target}: it stands below {to[0]}/ and includes starling/ only")
                 continue
+            if len(to) == 2 and to[1] in self.public and to[1] != "version.h":
+                self.say(source, line, f"the library includes {target}, which is for its users: include the headers of the floors")
             if len(parts) < 3 or len(to) < 3 or parts[1] not in self.floors or to[1] not in self.floors:
                 continue
             if self.floors.index(to[1]) > self.floors.index(parts[1]):
                 self.say(source, line, f"{parts[1]}/ includes {target}, which is a floor above; it may include " +
                          " ".join(self.floors[: self.floors.index(parts[1]) + 1]))
+            for folder, closed, why in CLOSED:
+                if source.path.startswith(folder + "/") and target.startswith(closed + "/"):
+                    self.say(source, line, f"{folder}/ includes {target}: {why}")
             if parts[1] == to[1] == "fabric" and len(parts) > 3 and len(to) > 3 and parts[2] != to[2]:
                 allowed = FABRICS.get(parts[2], set())
                 if to[2] not in allowed:
@@ -181,7 +198,7 @@ class Walls:
                      (f" (public names are lifted into starling by `using {floor}::Name;` alone)" if name == "starling" else ""))
 
     def _cycles(self):
-        """Folders of one folder do not include each other in a circle."""
+        """Folders of one folder do not include each other in a cycle."""
         edges = {}  # (parent, from) -> {to: (source, line, target)}
         for source in self.sources:
             here = source.folder.split("/")
@@ -199,7 +216,7 @@ class Walls:
             if path and frozenset(path) not in reported:
                 reported.add(frozenset(path))
                 source, line, target = edges[(parent, path[0])][path[1]]
-                self.say(source, line, f"includes {target} and closes a circle of folders: " +
+                self.say(source, line, f"includes {target} and closes a cycle of folders: " +
                          " -> ".join((parent + "/" if parent else "") + name for name in path))
 
     @staticmethod
@@ -228,6 +245,50 @@ class Walls:
                     other, where = first[name]
                     self.say(source, line, f"defines {name}, as {other.path}:{where} does; give one of the two another name")
                 first.setdefault(name, (source, line))
+
+    def _for_users(self):
+        for pattern in FOR_USERS:
+            for path in sorted(self.root.glob(pattern)):
+                text = path.read_text(encoding="utf-8")
+                for found in USER_INCLUDE.finditer(text):
+                    written, header = found.groups()
+                    if header not in self.public or written[0] != "<":
+                        self.problems.append(
+                            f"{path.relative_to(self.root).as_posix()}:{line_of(text, found.start(1))}: includes {written}; users include " +
+                            " ".join(f"<starling/{name}>" for name in self.public))
+
+    def _guide(self):
+        """docs/design.md leads through one training step: at most eight files, which exist, as do the functions named for each."""
+        page = self.root / "docs/design.md"
+        if not page.is_file():
+            return
+        lines = page.read_text(encoding="utf-8").splitlines()
+        if GUIDE not in lines:
+            self.problems.append(f"docs/design.md:1: has no section '{GUIDE}'")
+            return
+        first = lines.index(GUIDE) + 1
+        items, path, code = [], None, ""
+        for number, line in enumerate(lines[first:], first + 1):
+            if line.startswith("## "):
+                break
+            wrong = lambda what: self.problems.append(f"docs/design.md:{number}: {what}")
+            for name in re.findall(r"`(starling/[\w/.]+)`", line):
+                path = name
+                file = self.root / path
+                code = file.read_text(encoding="utf-8") if file.is_file() else ""
+                if not file.is_file():
+                    wrong(f"{path} does not exist")
+            if re.match(r"\d+\. ", line):
+                items.append(path)
+            quoted = line.startswith("      ") and line.strip()
+            if quoted and quoted not in code:
+                wrong(f"{path} does not have the line {quoted}")
+            for owner, function in re.findall(r"`(\w+)::(\w+)\(\)`", line):
+                inside = re.search(rf"\bclass {owner}\b[^;]*\{{.*?\b{function}\(", code, re.S)
+                if code and f"{owner}::{function}(" not in code and not inside:
+                    wrong(f"{path} does not define {owner}::{function}()")
+        if not 1 <= len(items) <= MOST_FILES_OF_A_STEP:
+            self.problems.append(f"docs/design.md:{first}: a training step is followed in {len(items)} files, not in 1 to {MOST_FILES_OF_A_STEP}")
 
 
 def main():

@@ -48,7 +48,7 @@ TEST(BenchAsyncTest, RunsEveryMethodBesideASlowRank) {
   EXPECT_THAT(asynchronous, testing::ElementsAre("win-put", "async-push-sum", "ad-psgd", "async-average"));
 }
 
-TEST(BenchAsyncTest, WhatIsKeptIsTheMedianOfTheRoundsRatios) {
+TEST(BenchAsyncTest, KeptIsTheMedianOfTheRoundsRatios) {
   const ToolRun run = run_tool(small({"--rounds", "3", "-m", "win-put", "--json"}));
   ASSERT_EQ(run.status, 0) << run.err;
   const json methods = run.json().at("methods");
@@ -62,7 +62,7 @@ TEST(BenchAsyncTest, WhatIsKeptIsTheMedianOfTheRoundsRatios) {
 }
 
 // Whoever waits for the slow rank makes its steps at its speed, by a factor that no busy machine hides.
-TEST(BenchAsyncTest, TheSlowRankIsSlow) {
+TEST(BenchAsyncTest, SlowsDownTheLastRank) {
   const ToolRun run = run_tool({"bench", "async", "-m", "dsgd-atc", "--bytes", "1kB", "--compute", "2",
                                 "--steps", "50", "--rounds", "3", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
@@ -73,7 +73,7 @@ TEST(BenchAsyncTest, RefusesInOneLine) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
       {{"-m", "win-pot"}, "did you mean win-put?"},
       {{"-n", "4", "-t", "od-equidyn"}, "known beforehand"},
-      {{"-n", "4", "-t", "hierarchical(outer=ring,local=2)"}, "single neighbours"},
+      {{"-n", "4", "-t", "hierarchical(outer=ring,local=2)"}, "single neighbors"},
       {{"-m", "dadam"}, "needs Adam"},
       {{"-n", "1"}, "2"},
       {{"--steps", "9"}, "10"},

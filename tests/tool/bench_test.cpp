@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 // Times are never judged here: only that every contender which is installed reaches its end.
-TEST(BenchCommTest, QuickRunOfEverything) {
+TEST(BenchCommTest, QuickRunsEveryCase) {
   const Folder folder;
   const ToolRun run =
       run_tool({"bench", "comm", "--quick", "--rounds", "1", "--json", folder.path("b.json")});
@@ -43,7 +43,7 @@ TEST(BenchCommTest, QuickRunOfEverything) {
   }
 }
 
-TEST(BenchCommTest, RatiosAreThoseOfTheValues) {
+TEST(BenchCommTest, ComputesRatiosFromTheValues) {
   const ToolRun run =
       run_tool({"bench", "comm", "--quick", "--rounds", "3", "--only", "one-peer n=2 16kB", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
@@ -60,14 +60,14 @@ TEST(BenchCommTest, RatiosAreThoseOfTheValues) {
   EXPECT_EQ(cases[0].at("times_gloo"), nullptr);  // not among this case's contenders
 }
 
-TEST(BenchCommTest, Lists) {
+TEST(BenchCommTest, ListsTheCases) {
   const ToolRun run = run_tool({"bench", "comm", "--list", "--only", "allreduce"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("\nallreduce n=2 100MB  1x MPI, 1.3x gloo\n"));
   EXPECT_EQ(run.out.find("one-peer"), std::string::npos);
 }
 
-TEST(BenchCommTest, StrictJudges) {
+TEST(BenchCommTest, StrictFailsOnAMissedBar) {
   const ToolRun run =
       run_tool({"bench", "comm", "--rounds", "1", "--only", "start-up", "--strict", "--json"});
   const json one = run.json().at("cases").at(0);

@@ -31,7 +31,7 @@ class DataCommandTest : public testing::Test {
   Folder folder;
 };
 
-TEST_F(DataCommandTest, ListsWhatIsHereAndWhatIsNot) {
+TEST_F(DataCommandTest, ListsPresentAndMissingDataSets) {
   const ToolRun run = run_tool({"data"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("\nmnist "), HasSubstr("not in " + folder.path("data/mnist")),
@@ -52,7 +52,7 @@ TEST_F(DataCommandTest, ListsWhatIsHereAndWhatIsNot) {
   EXPECT_EQ(generated.at("shape"), json({1, 28, 28}));
 }
 
-TEST_F(DataCommandTest, ExplainsItselfWithoutANetwork) {
+TEST_F(DataCommandTest, ExplainsAFailedFetch) {
   const ToolRun run = run_tool({"data", "mnist", "--folder", folder.path("here")});
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.out, "");
@@ -64,14 +64,14 @@ TEST_F(DataCommandTest, ExplainsItselfWithoutANetwork) {
                     HasSubstr("--data synthetic")));
 }
 
-TEST_F(DataCommandTest, ASummary) {
+TEST_F(DataCommandTest, PrintsASummary) {
   const ToolRun run = run_tool({"data", "synthetic(train=30)"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(StartsWith("synthetic: generated"), HasSubstr("training images  30\n"),
                              HasSubstr("test images      1000\n"), HasSubstr("none: it is generated")));
 }
 
-TEST_F(DataCommandTest, WhoGetsWhat) {
+TEST_F(DataCommandTest, ShowsEachWorkersShare) {
   const std::vector<std::string> words = {
       "data", "synthetic", "--workers", "4", "--partition", "dirichlet(alpha=0.1)", "--seed", "5"};
   const ToolRun run = run_tool(words);
@@ -95,12 +95,12 @@ TEST_F(DataCommandTest, WhoGetsWhat) {
   }
 }
 
-TEST_F(DataCommandTest, IidUnlessToldOtherwise) {
+TEST_F(DataCommandTest, SplitsIidByDefault) {
   EXPECT_EQ(run_tool({"data", "synthetic", "--workers", "3", "--json"}).json().at("partition"),
             "iid(seed=0)");
 }
 
-TEST_F(DataCommandTest, MistakesAreNamed) {
+TEST_F(DataCommandTest, NamesMistakes) {
   const auto refusal = [](const std::vector<std::string>& words) {
     const ToolRun run = run_tool(words);
     EXPECT_EQ(run.status, 2);
@@ -119,7 +119,7 @@ TEST_F(DataCommandTest, MistakesAreNamed) {
 }
 
 // The files as they would come from somebody else, by hand.
-TEST_F(DataCommandTest, ForeignFilesAreNotMnist) {
+TEST_F(DataCommandTest, RefusesFilesThatAreNotMnist) {
   std::filesystem::create_directories(folder.path("data/mnist"));
   folder.write("data/mnist/train-images-idx3-ubyte", "hello, world");
   const json list = run_tool({"data", "--json"}).json();

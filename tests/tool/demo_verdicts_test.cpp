@@ -36,7 +36,7 @@ TEST(DemoVerdicts, AccuraciesAreTheSameWithinTwoStandardErrors) {
             "The same accuracy as all-reduce");
 }
 
-TEST(DemoVerdicts, ADeathIsTheLogs) {
+TEST(DemoVerdicts, ReadsTheDeathFromTheLog) {
   RunLog killed = run_with(0.98, 11);
   EXPECT_EQ(death_verdict(killed, run_with(0.98, 10), 1, 10000).claim, "No worker died");
   EXPECT_TRUE(death_verdict(killed, run_with(0.98, 10), 1, 10000).bad);
@@ -48,7 +48,7 @@ TEST(DemoVerdicts, ADeathIsTheLogs) {
   EXPECT_TRUE(death_verdict(killed, run_with(0.999, 10), 1, 10000).bad);
 }
 
-TEST(DemoVerdicts, ASlowWorkerIsToldWithWhatTheOthersWaited) {
+TEST(DemoVerdicts, ReportsHowLongOthersWaitedForASlowWorker) {
   const SlowWorkerRun all_reduce{9, 0.7, 0.97, 200, 200};
   const Verdict fine = slow_worker_verdict(all_reduce, {3, 0.01, 0.968, 246, 62}, 4, 4, 10000);
   EXPECT_THAT(fine.claim, HasSubstr("keeps nobody waiting: 3.0x as fast as all-reduce"));

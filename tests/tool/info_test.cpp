@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::Not;
 using tool::better_blas_core;
 
-TEST(InfoCommand, SaysWhatThereIs) {
+TEST(InfoCommand, DescribesBuildAndMachine) {
   const Folder folder;
   const char* set = std::getenv("STARLING_DATA");
   const std::string before = set == nullptr ? "" : set;
@@ -47,7 +47,7 @@ TEST(InfoCommand, SaysWhatThereIs) {
 
 // OpenBLAS takes its oldest kernels for a processor that it does not know; this one has the name in its
 // environment.
-TEST(InfoCommand, SaysWhenOpenBlasIsSlow) {
+TEST(InfoCommand, WarnsOfASlowOpenBlas) {
   setenv("OPENBLAS_CORETYPE", "Prescott", 1);
   const json info = run_tool({"info", "--json"}).json();
   const ToolRun words = run_tool({"info"});
@@ -62,7 +62,7 @@ TEST(InfoCommand, SaysWhenOpenBlasIsSlow) {
   EXPECT_THAT(good.out, Not(HasSubstr("OPENBLAS_CORETYPE")));
 }
 
-TEST(InfoCommand, VariablesAreThoseOfThePage) {
+TEST(InfoCommand, VariablesEqualTheDocumentationPage) {
   const ToolRun page = run_tool({"info", "--variables"});
   EXPECT_EQ(page.status, 0) << page.err;
   EXPECT_EQ(page.out, read_file(std::string(STARLING_DOCS) + "/environment.md"))
@@ -88,6 +88,18 @@ TEST(InfoCommand, EveryVariableOfTheSourcesIsDeclared) {
         EXPECT_TRUE(declared.contains((*it)[1].str())) << (*it)[1] << " in " << entry.path();
     }
   EXPECT_GT(seen, 5);
+}
+
+TEST(InfoCommand, TheEnvironmentIsReadInOnePlace) {
+  const std::filesystem::path root = std::filesystem::path(STARLING_DOCS).parent_path();
+  const std::filesystem::path reader = root / "starling/base/environment.cpp";
+  for (const char* folder : {"starling", "tool"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension != ".cpp" && extension != ".h") continue;
+      const bool reads = read_file(entry.path().string()).find("getenv(") != std::string::npos;
+      EXPECT_EQ(reads, entry.path() == reader) << entry.path() << ": declare it in environment.inc";
+    }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ std::string library(const std::string& name) {
   return std::string(STARLING_TEST_EXTENSIONS) + "/lib" + name + ".so";
 }
 
-TEST(LoadTest, EveryKindIsKnownByName) {
+TEST(LoadTest, RegistersEveryKindByName) {
   const ToolRun topo = run_tool({"topo", "ladder", "-n", "8", "--json", "--load", STARLING_LADDER});
   ASSERT_EQ(topo.status, 0) << topo.err;
   EXPECT_EQ(topo.json().at("schedule"), "ladder");
@@ -36,7 +36,7 @@ TEST(LoadTest, EveryKindIsKnownByName) {
   EXPECT_THAT(method.out, AllOf(HasSubstr("every=2"), HasSubstr("static symmetric weights")));
 }
 
-TEST(LoadTest, ByTheEnvironmentAndByTheOptionAtOnce) {
+TEST(LoadTest, TakesLibrariesFromEnvironmentAndOption) {
   setenv("STARLING_LOAD", STARLING_LADDER, 1);
   const ToolRun without = run_tool({"topo", "ladder", "-n", "8"});
   const ToolRun with = run_tool({"topo", "ladder", "-n", "8", "--load", STARLING_LADDER});

@@ -22,7 +22,7 @@ ToolRun report(const Folder& folder, std::vector<std::string> arguments) {
   return run_tool(arguments);
 }
 
-TEST(ReportCommand, OneRun) {
+TEST(ReportCommand, ReportsOneRun) {
   const Folder folder;
   const std::string log = write_run(folder, "a", toy_run({}));
   const ToolRun run = report(folder, {log, "--title", "My run"});
@@ -36,7 +36,7 @@ TEST(ReportCommand, OneRun) {
   EXPECT_THAT(html, HasSubstr("Made by<code>starling report " + log));
 }
 
-TEST(ReportCommand, FoldersAreSearchedAndNothingCountsTwice) {
+TEST(ReportCommand, SearchesFoldersAndCountsNoRunTwice) {
   const Folder folder;
   int number = 0;
   std::string first;
@@ -72,7 +72,7 @@ TEST(ReportCommand, FoldersAreSearchedAndNothingCountsTwice) {
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path("out.json"))), run.json());
 }
 
-TEST(ReportCommand, ACutLogIsReadAndSaid) {
+TEST(ReportCommand, ReadsATruncatedLogAndWarns) {
   const Folder folder;
   const std::string log = write_run(folder, "a", toy_run({.finished = false}));
   folder.write("a/metrics.jsonl", read_file(log) + "{\"kind\":\"rep");
@@ -82,7 +82,7 @@ TEST(ReportCommand, ACutLogIsReadAndSaid) {
   EXPECT_THAT(run.out, HasSubstr("1 (1 unfinished)"));
 }
 
-TEST(ReportCommand, MistakesAreOneLine) {
+TEST(ReportCommand, PrintsMistakesInOneLine) {
   const Folder folder;
   const auto complaint = [&](const std::vector<std::string>& arguments) {
     const ToolRun run = report(folder, arguments);
@@ -101,7 +101,7 @@ TEST(ReportCommand, MistakesAreOneLine) {
   EXPECT_THAT(complaint({log}), HasSubstr(log + ":23: not a JSON object"));
 }
 
-TEST(ReportCommand, LogsAreNeverWrittenOver) {
+TEST(ReportCommand, NeverOverwritesALog) {
   const Folder folder;
   const std::string a = write_run(folder, "a", toy_run({}));
   const std::string b = write_run(folder, "b", toy_run({"allreduce"}));

@@ -37,7 +37,7 @@ json without_times(json document) {
   return document;
 }
 
-TEST(SimulateTrain, SaysWhatDivergedAndGoesOnWithTheOthers) {
+TEST(SimulateTrain, ReportsDivergenceAndContinuesWithTheOthers) {
   const Words wild = {"-n", "4", "-t", "ring", "--lr", "50", "--steps", "2000", "-m", "dsgd-atc"};
   const ToolRun one = train(wild);
   EXPECT_EQ(one.status, 3);
@@ -56,7 +56,7 @@ TEST(SimulateTrain, SaysWhatDivergedAndGoesOnWithTheOthers) {
 }
 
 // x' = W (x - lr g) on a ring of four, every neighbour with weight 1/3, computed here from the file alone.
-TEST(SimulateTrain, TheTraceIsWhatTheEquationSays) {
+TEST(SimulateTrain, TraceFollowsTheEquation) {
   const json seen = trained({"--problem", "quadratic", "--data", kQuadratic, "-n", "4", "--method",
                              "dsgd-atc", "--topology", "ring", "--lr", "0.1", "--steps", "25", "--trace"});
   const json file = json::parse(read_file(kQuadratic));
@@ -78,7 +78,7 @@ TEST(SimulateTrain, TheTraceIsWhatTheEquationSays) {
   }
 }
 
-TEST(SimulateTrain, TheCurveIsThatOfTheTrace) {
+TEST(SimulateTrain, CurveMatchesTheTrace) {
   const json seen = trained({"--problem", "quadratic", "--data", kQuadratic, "--topology", "ring", "--lr",
                              "0.1", "--steps", "9", "--trace"});
   const json file = json::parse(read_file(kQuadratic));
@@ -112,7 +112,7 @@ TEST(SimulateTrain, TheCurveIsThatOfTheTrace) {
   EXPECT_EQ(curve.back()[1], seen["results"][0]["gap"]);
 }
 
-TEST(SimulateTrain, TheSameBitsWhateverTheThreads) {
+TEST(SimulateTrain, ResultDoesNotDependOnThreads) {
   for (const std::string problem :
        {"logistic(batch=7, samples=20)", "quadratic(noise=1)", "mlp(batch=3, hidden=4)"}) {
     const Words words = {"-n",       "23",       "--problem",         problem, "--topology", "od-equidyn",
@@ -130,7 +130,7 @@ TEST(SimulateTrain, TheSameBitsWhateverTheThreads) {
   }
 }
 
-TEST(SimulateTrain, AllProblemsGetBetter) {
+TEST(SimulateTrain, ImprovesOnAllProblems) {
   for (const std::string problem : {"quadratic", "least-squares", "logistic", "mlp"}) {
     for (const std::string precision : {"float64", "float32"}) {
       const json seen = trained({"-n", "6", "--problem", problem, "--lr", "0.2", "--steps", "60", "--dim",
@@ -144,7 +144,7 @@ TEST(SimulateTrain, AllProblemsGetBetter) {
   }
 }
 
-TEST(SimulateTrain, OneNodeIsPlainDescent) {
+TEST(SimulateTrain, OneNodeIsPlainGradientDescent) {
   const Folder folder;
   const std::string file = folder.write("p.json", R"({"a": [[2]], "b": [[3]], "x0": [1]})");
   const json seen = trained({"--data", file, "--lr", "0.25", "--steps", "2", "--trace"});
@@ -164,7 +164,7 @@ TEST(SimulateTrain, ManyPairsMakeATableAndAPage) {
   EXPECT_THAT(read_file(page), AllOf(HasSubstr("Optimality gap against bytes sent"),
                                      HasSubstr("Optimality gap against modelled seconds"),
                                      HasSubstr("Consensus distance against steps"),
-                                     HasSubstr("mixes two blocks"), HasSubstr("ring on 8 nodes")));
+                                     HasSubstr("mixes two blocks"), HasSubstr("ring on 8 ranks")));
   const json seen =
       trained({"-n", "6", "--method", "gradient-tracking", "--topology", "ring", "ceca", "--steps", "2"});
   EXPECT_TRUE(seen["results"][0]["refusal"].is_null());
@@ -172,7 +172,7 @@ TEST(SimulateTrain, ManyPairsMakeATableAndAPage) {
   EXPECT_FALSE(seen["results"][1].contains("gap"));
 }
 
-TEST(SimulateTrain, WhatDivergesIsAResult) {
+TEST(SimulateTrain, DivergenceIsAResult) {
   const Folder folder;
   const std::string page = folder.path("race.html");
   const ToolRun run = train({"-n", "4", "--lr", "1e200", "--steps", "30", "--html", page});
@@ -203,7 +203,7 @@ TEST(SimulateTrain, TimesComeFromTheFile) {
   EXPECT_EQ(train({"-n", "16", "--steps", "5", "--time", kCluster}).status, 0);
 }
 
-TEST(SimulateTrain, LostMessagesAreDrawnFromTheSeed) {
+TEST(SimulateTrain, DroppedMessagesDependOnTheSeed) {
   const Words words = {"-n", "8", "--topology", "ring", "--steps", "30", "--lr", "0.1", "--drop", "0.3"};
   const json lossy = trained(words);
   EXPECT_EQ(without_times(lossy), without_times(trained(words)));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "base/eventually.h"
 #include "tool/tool_runner.h"
 #include "tool/training_logs.h"
 
@@ -54,7 +55,7 @@ TEST(SweepCommand, ListsWhatItWouldRun) {
 }
 
 // Before anything runs, so that a misspelt one among many costs nothing.
-TEST(SweepCommand, RefusesNamesThatNothingHas) {
+TEST(SweepCommand, RefusesUnknownNames) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--topology=rign", "unknown topology 'rign' (did you mean ring?)"},
       {"--method=dsgd-act", "unknown method 'dsgd-act' (did you mean dsgd-atc?)"},
@@ -69,7 +70,7 @@ TEST(SweepCommand, RefusesNamesThatNothingHas) {
   }
 }
 
-TEST(SweepCommand, MarksRunsThatDivergedAndGoesOn) {
+TEST(SweepCommand, MarksDivergedRunsAndContinues) {
   const Folder folder;
   const ToolRun run = run_tool(
       small_sweep(folder.path("some"), {"--optimizer", "sgd(lr=1e6)", "sgd(lr=0.01)", "--model", "mlp"}));
@@ -111,7 +112,7 @@ TEST(SweepCommand, NamesLineAndKeyOfMistakes) {
   EXPECT_EQ(run_tool({"sweep", "--out", "/proc/nowhere", "--data", "synthetic"}).status, 2);
 }
 
-TEST(SweepCommand, GoesOnWhereItWasInterrupted) {
+TEST(SweepCommand, ResumesWhereItWasInterrupted) {
   const Folder folder;
   const std::string out = folder.path("out");
   const auto words =
@@ -126,7 +127,7 @@ TEST(SweepCommand, GoesOnWhereItWasInterrupted) {
   ASSERT_LT(before.size(), 4U) << "it was not interrupted in time";
   const ToolRun run = run_tool(words);
   ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("4 runs, " + std::to_string(before.size()) + " of them done already"));
+  EXPECT_THAT(run.out, HasSubstr("4 runs (" + std::to_string(before.size()) + " already done)"));
   const auto after = finished_runs(out);
   EXPECT_EQ(after.size(), 4U);
   for (const auto& [log, time] : before) EXPECT_EQ(after.at(log), time) << log << " was run again";

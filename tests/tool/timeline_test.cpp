@@ -33,7 +33,7 @@ void write_parts(const Folder& folder, const std::vector<Rank>& ranks, Rank size
   }
 }
 
-TEST(TimelineCommand, Merges) {
+TEST(TimelineCommand, MergesIntoATrace) {
   const Folder folder;
   write_parts(folder, {0, 2}, 3);
   const ToolRun run = run_tool({"timeline", "merge", folder.path("t.json"), "-o", folder.path("out.json")});
@@ -64,7 +64,7 @@ TEST(TimelineCommand, Merges) {
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path("t.json"))).at("traceEvents"), events);
 }
 
-TEST(TimelineCommand, SumsUpAndDraws) {
+TEST(TimelineCommand, SummarizesAndDraws) {
   const Folder folder;
   write_parts(folder, {0, 1}, 2);
   const ToolRun run = run_tool({"timeline", "summary", folder.path("t.json")});
@@ -76,7 +76,7 @@ TEST(TimelineCommand, SumsUpAndDraws) {
   EXPECT_THAT(read_file(folder.path("t.svg")), HasSubstr("second step 0"));
 }
 
-TEST(TimelineCommand, BadInputIsOneLine) {
+TEST(TimelineCommand, PrintsMistakesInOneLine) {
   const Folder folder;
   const auto complaint = [&](const std::string& command) {
     const ToolRun run = run_tool({"timeline", command, folder.path("t.json")});
@@ -107,7 +107,7 @@ TEST(TimelineCommand, BadInputIsOneLine) {
   EXPECT_THAT(complaint("merge"), HasSubstr("t.json.1 is the timeline of rank 0"));
 }
 
-TEST(TimelineCommand, RunMergesByItself) {
+TEST(TimelineCommand, RunMergesTheTimeline) {
   const Folder folder;
   write_parts(folder, {7}, 8);  // of an earlier run
   const ToolRun nothing = run_tool({"run", "-n", "2", "--timeline", folder.path("t.json"), "--", "true"});

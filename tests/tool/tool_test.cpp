@@ -25,7 +25,7 @@ json parsed(const std::vector<std::string>& arguments) {
   return run.json();
 }
 
-TEST(CommandLineTest, UnknownWordsComeInOrderAndWithWhatWasMeant) {
+TEST(CommandLineTest, ReportsUnknownWordsInOrderWithSuggestions) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{"trian"}, "starling has no command 'trian' (did you mean train?)"},
       {{"bench", "asnyc"}, "starling bench has no command 'asnyc' (did you mean async?)"},
@@ -110,7 +110,7 @@ TEST(CompareTest, TransientsTakeThePeriodIntoAccount) {
   }
 }
 
-TEST(CompareTest, ForPeople) {
+TEST(CompareTest, PrintsATable) {
   const ToolRun run = run_tool({"compare", "-n", "16"});
   EXPECT_EQ(run.status, 0);
   EXPECT_EQ(run.err, "");
@@ -129,7 +129,7 @@ TEST(CompareTest, GivesUpOrComputesBeyondTheLimit) {
   EXPECT_THAT(run.out, HasSubstr("> 20"));
 }
 
-TEST(SimulateTest, ResultsForPrograms) {
+TEST(SimulateTest, PrintsJson) {
   const json race = parsed({"simulate", "consensus", "-n", "12", "-t", "ring", "base(k=2)", "od-equidyn",
                             "--json", "--dim", "3", "--seed", "4"});
   EXPECT_EQ(race.at("n"), 12);
@@ -255,7 +255,7 @@ TEST(ToolTest, HelpOfEveryCommandNamesItsOptions) {
     }
 }
 
-TEST(ToolTest, NothingToDoIsHelp) {
+TEST(ToolTest, PrintsHelpWithoutACommand) {
   const ToolRun run = run_tool({});
   EXPECT_EQ(run.status, 0);
   EXPECT_EQ(run.out, run_tool({"--help"}).out);

@@ -77,7 +77,7 @@ TEST(TopoTest, ListsEveryFamily) {
   EXPECT_TRUE(list.back().at("parameters").back().at("default").is_null());
 }
 
-TEST(TopoTest, AnalysisForPeople) {
+TEST(TopoTest, PrintsAnalysisAsATable) {
   const ToolRun exponential = run_tool({"topo", "exponential", "-n", "16"});
   EXPECT_EQ(exponential.status, 0);
   EXPECT_THAT(exponential.out, StartsWith("exponential on 16 ranks\n"));
@@ -94,7 +94,7 @@ TEST(TopoTest, AnalysisForPeople) {
   EXPECT_EQ(row(base, "exact average"), "after 4 rounds from the start of a period (seen by running it)");
   EXPECT_EQ(row(run_tool({"topo", "one-peer-exponential", "-n", "8"}), "exact average"),
             "after 3 rounds from any step (seen by running it)");
-  EXPECT_EQ(row(run_tool({"topo", "random-matching", "-n", "8"}), "period"), "none, drawn anew each step");
+  EXPECT_EQ(row(run_tool({"topo", "random-matching", "-n", "8"}), "period"), "random: redrawn every step");
   EXPECT_THAT(row(run_tool({"topo", "random-matching", "-n", "8"}), "rho"), HasSubstr("mean-square"));
   EXPECT_THAT(row(run_tool({"topo", "star(weights=uniform)", "-n", "5"}), "mixing"), StartsWith("rows only"));
   EXPECT_THAT(row(run_tool({"topo", "star(weights=push)", "-n", "5"}), "mixing"),
@@ -153,7 +153,7 @@ TEST(TopoTest, PeriodStepsAndSeed) {
   EXPECT_EQ(base.at("analysis").at("exact_from_any_step"), false);
 }
 
-TEST(TopoTest, OneRankOnly) {
+TEST(TopoTest, ShowsOneRankOnly) {
   for (const std::string text :
        {"base(k=2)", "od-equidyn", "ceca(k=2)", "hierarchical(outer=ring,local=2)"}) {
     const json all = topo({text, "-n", "12", "--steps", "3"});
@@ -214,7 +214,7 @@ void expect_averages(const std::string& text, Rank n, const std::vector<Rank>& m
     EXPECT_NEAR(a[static_cast<std::size_t>(i)], mean, 1e-14) << text << " rank " << i;
 }
 
-TEST(TopoTest, CecaAveragesFromWhatIsPrinted) {
+TEST(TopoTest, PrintedCecaRoundsAverageExactly) {
   const auto all = [](Rank n) {
     std::vector<Rank> ranks(static_cast<std::size_t>(n));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -227,7 +227,7 @@ TEST(TopoTest, CecaAveragesFromWhatIsPrinted) {
   expect_averages("live(ceca,members=[1,3..6])", 8, {1, 3, 4, 5, 6});  // rank 0 does nothing
 }
 
-TEST(TopoTest, WhatIsPrintedCanBeReadBack) {
+TEST(TopoTest, PrintedMatrixCanBeReadBack) {
   const Folder folder;
   for (const std::string text : {"erdos-renyi(p=0.4)", "complete", "star(weights=uniform)", "exponential"}) {
     const std::string file = folder.write("graph.json", run_tool({"topo", text, "-n", "9", "--json"}).out);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
+#include "base/eventually.h"
 #include "starling/base/os/program.h"
 #include "tool/tool_runner.h"
 #include "tool/training_logs.h"
@@ -30,7 +31,7 @@ std::size_t lines_in(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
+TEST(TrainCommand, WritesALogAReportAndCheckpoints) {
   const Folder folder;
   const ToolRun run = train_tool({"--report", folder.path("run.html"), "--checkpoint", folder.path("saved"),
                                   "--alpha", "0.5", "--lr", "0.02", "--reports", "5"});
@@ -60,14 +61,14 @@ TEST(TrainCommand, LeavesALogAPageAndCheckpoints) {
 }
 
 // Before anything is fetched or started.
-TEST(TrainCommand, RefusesAModelThatDoesNotLearnThisKindOfData) {
+TEST(TrainCommand, RefusesAModelForAnotherKindOfData) {
   const ToolRun run = run_tool({"train", "--data", "cifar10", "--model", "transformer"});
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.err, HasSubstr("transformer learns text, and this data is images; valid are lenet"));
   EXPECT_EQ(run.out, "");
 }
 
-TEST(TrainCommand, EndsARunThatDivergesAndSaysWhereItBegan) {
+TEST(TrainCommand, StopsADivergingRunAndNamesItsFirstBadStep) {
   const Folder folder;
   const ToolRun run =
       train_tool({"--model", "mlp", "--optimizer", "sgd(lr=1e6)", "--epochs", "50", "--metrics",
@@ -86,7 +87,7 @@ TEST(TrainCommand, EndsARunThatDivergesAndSaysWhereItBegan) {
 }
 
 // Own models and the mean model are compared on the same samples: equal models are equal there.
-TEST(TrainCommand, JudgesOwnModelsAndTheMeanOnTheSameSamples) {
+TEST(TrainCommand, EvaluatesOwnModelsAndTheMeanOnTheSameSamples) {
   const Folder folder;
   ASSERT_EQ(train_tool({"--method", "allreduce", "--local-test", "30", "--metrics", folder.path("run.jsonl")})
                 .status,
@@ -118,7 +119,7 @@ TEST(TrainCommand, DoesTheSameFromAFileAndUnderALauncher) {
   }
 }
 
-TEST(TrainCommand, LetsTheCommandLineWinWhereTwoSettingsSayTheSame) {
+TEST(TrainCommand, CommandLineWinsOverAConflictingSettingOfTheFile) {
   const Folder folder;
   const std::string file =
       folder.write("run.toml", "partition = \"dirichlet(0.3)\"\noptimizer = \"adam(lr=0.5)\"\n");
@@ -152,10 +153,10 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   // Found before there are workers.
   refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
   refuses({"--lr", "nan"}, "lr = nan");
-  refuses({"--drop", "2"}, "--drop: drop = 2 is not a share of the messages, from 0 to below 1");
+  refuses({"--drop", "2"}, "--drop: drop = 2: must be a share of messages, from 0 to below 1");
   refuses({"--on-nonfinite", "maybe"}, "unknown on_nonfinite 'maybe'; valid are raise, skip, ignore");
   refuses({"--alpha", "0.1", "--partition", "contiguous"},
-          "alpha = 0.1 and partition = contiguous say two things");
+          "alpha = 0.1 and partition = contiguous contradict each other");
   refuses({"--report", "/nowhere/x.html"}, "/nowhere/x.html");
   refuses({"--resume"}, "--checkpoint DIR");
   refuses({"--config", folder.write("bad.toml", "\nlr = -2.5\n")}, "bad.toml, line 2: lr = -2.5");
@@ -197,12 +198,12 @@ TEST(TrainCommand, StopsWhenAWorkerDies) {
   kill_rank(job, 1, folder.path("m.jsonl"));
   const ToolRun run = job.finish();
   EXPECT_EQ(run.status, 137);
-  EXPECT_THAT(run.err, HasSubstr("rank 1 was killed (SIGKILL); the others have 5 s to end"));
+  EXPECT_THAT(run.err, HasSubstr("worker 1 was killed (SIGKILL); the others have 5 s to end"));
   EXPECT_LE(lines_in(run.err), 2U) << run.err;
   EXPECT_THAT(of_kind(read_log(folder.path("m.jsonl")), "end"), testing::IsEmpty());
 }
 
-TEST(TrainCommand, GoesOnWithoutTheRankThatWroteTheLog) {
+TEST(TrainCommand, ContinuesWithoutTheRankThatWroteTheLog) {
   const Folder folder;
   auto words = long_run(folder.path("m.jsonl"), "reweight");
   for (const char* word : {"--epochs", "1", "--data", "synthetic(train=9000,test=200)"})
@@ -211,13 +212,13 @@ TEST(TrainCommand, GoesOnWithoutTheRankThatWroteTheLog) {
   kill_rank(job, 0, folder.path("m.jsonl"));
   const ToolRun run = job.finish();
   EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("starling: rank 0 was killed (SIGKILL); continuing with 2 ranks, its data "
-                                 "is redistributed at the next epoch\n"));
+  EXPECT_THAT(run.err, HasSubstr("starling: worker 0 was killed (SIGKILL); 2 of 3 continue, its data is "
+                                 "redistributed at the next epoch\n"));
   EXPECT_THAT(run.out + run.err, Not(HasSubstr("died"))) << "it is said once";
   const auto log = read_log(folder.path("m.jsonl"));
   EXPECT_EQ(log.front().at("kind"), "run");
   EXPECT_EQ(of_kind(log, "run").size(), 1U);
-  const auto lost = of_kind(log, "loss_of_rank");
+  const auto lost = of_kind(log, "worker_died");
   ASSERT_EQ(lost.size(), 1U);
   EXPECT_EQ(lost[0].at("rank"), 0);
   EXPECT_EQ(of_kind(log, "report").back().at("workers"), 2);
@@ -236,7 +237,7 @@ std::vector<std::string> shown_lines(const std::string& text) {
   return lines;
 }
 
-TEST(TrainCommand, AtATerminalADeathHasALineOfItsOwn) {
+TEST(TrainCommand, PrintsADeathOnItsOwnLineAtATerminal) {
   const Folder folder;
   auto words = long_run(folder.path("m.jsonl"), "reweight");
   for (const char* word : {"--data", "synthetic(train=6000,test=200)", "--reports", "20"})
@@ -248,12 +249,12 @@ TEST(TrainCommand, AtATerminalADeathHasALineOfItsOwn) {
   EXPECT_THAT(run.out, HasSubstr("\r\033[K[")) << "no progress bar to write over";
   std::vector<std::string> told;
   for (const std::string& line : shown_lines(run.out))
-    if (line.find("rank 1") != std::string::npos || line.find("died") != std::string::npos ||
+    if (line.find("worker 1") != std::string::npos || line.find("died") != std::string::npos ||
         line.find("killed") != std::string::npos)
       told.push_back(line);
   EXPECT_THAT(told,
-              testing::ElementsAre("starling: rank 1 was killed (SIGKILL); continuing with 2 ranks, its "
-                                   "data is redistributed at the next epoch"))
+              testing::ElementsAre("starling: worker 1 was killed (SIGKILL); 2 of 3 continue, its data is "
+                                   "redistributed at the next epoch"))
       << run.out;
 }
 
@@ -354,7 +355,7 @@ TEST(TrainCommand, FailsOnAFullDiskAndLeavesNothing) {
                              Not(HasSubstr("left:"))));
 }
 
-TEST(TrainCommand, HasNothingToDoWhereTheRunIsComplete) {
+TEST(TrainCommand, ReportsThatTheRunIsComplete) {
   const Folder folder;
   const auto again = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--checkpoint", folder.path("saved"), "--checkpoint-every", "0.5", "--metrics",
@@ -363,7 +364,7 @@ TEST(TrainCommand, HasNothingToDoWhereTheRunIsComplete) {
   };
   ASSERT_EQ(again({}).status, 0);
   const std::string log = read_file(folder.path("m.jsonl"));
-  const std::string complete = "nothing is left to do: the run is complete at step 10; with more --epochs";
+  const std::string complete = "nothing to do: the run is complete at step 10; pass --epochs above";
   const ToolRun run = again({"--resume"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr(complete));
@@ -381,13 +382,13 @@ TEST(TrainCommand, HasNothingToDoWhereTheRunIsComplete) {
               AllOf(HasSubstr("resumed from the checkpoint of step 10"), HasSubstr("done: 20 steps")));
 }
 
-TEST(TrainCommand, BeginsAnewWhereThereIsNothingToResume) {
+TEST(TrainCommand, StartsFromScratchWithoutACheckpoint) {
   const Folder folder;
   folder.write("m.jsonl", "{\"kind\":\"run\",\"of\":\"another time\"}\n");
   const ToolRun run =
       train_tool({"--checkpoint", folder.path("saved"), "--resume", "--metrics", folder.path("m.jsonl")});
   ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("there is no checkpoint to go on from yet"));
+  EXPECT_THAT(run.out, HasSubstr("no checkpoint in " + folder.path("saved") + " yet; starting from scratch"));
   EXPECT_EQ(of_kind(read_log(folder.path("m.jsonl")), "run").size(), 1U);
 }
 

@@ -1,10 +1,8 @@
 #include "tool/training_logs.h"
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "tool/tool_runner.h"
 
@@ -31,15 +29,6 @@ json last_result(const std::string& path) {
   for (const char* key : {"seconds", "images_per_second", "computing", "waiting", "combining"})
     report.erase(key);
   return report;
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
 }
 
 pid_t process_of_rank(pid_t starter, int rank) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -17,9 +16,6 @@ std::vector<nlohmann::json> read_log(const std::string& path);
 std::vector<nlohmann::json> of_kind(const std::vector<nlohmann::json>& lines, const std::string& kind);
 /// The last report, without what is measured with a clock.
 nlohmann::json last_result(const std::string& path);
-
-/// Asks until it is true; false after a minute.
-bool eventually(const std::function<bool()>& condition);
 
 /// The process of a rank that `starter` has started; -1 where there is none.
 pid_t process_of_rank(pid_t starter, int rank);

@@ -11,14 +11,14 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-TEST(DemoCommand, ArguesInThreeActsAndWritesAPage) {
+TEST(DemoCommand, RunsThreeActsAndWritesAPage) {
   const Folder folder;
   const ToolRun run = run_tool({"demo", "--data", "synthetic(train=1000,test=300)", "--workers", "3",
                                 "--quick", "--html", folder.path("demo.html")});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, testing::ContainsRegex("=> .* all-reduce: .* % against .* %"));
   EXPECT_THAT(run.out, HasSubstr("worker 1 died by step"));
-  EXPECT_THAT(run.err, HasSubstr("rank 1 was killed (SIGKILL); continuing with 2 ranks"));
+  EXPECT_THAT(run.err, HasSubstr("worker 1 was killed (SIGKILL); 2 of 3 continue"));
   EXPECT_THAT(run.out, testing::ContainsRegex("=> A slow worker .*x as fast as all-reduce"));
   EXPECT_THAT(run.out, HasSubstr("2 of 3 continued to the end"));
   const std::string page = read_file(folder.path("demo.html"));
@@ -52,7 +52,7 @@ TEST(BenchTrainingCommand, MeasuresStepsBesideStepsAlone) {
   EXPECT_GT(cases[0].at("over_alone")[0], 0);
 }
 
-TEST(BenchTrainingCommand, NamesItsCases) {
+TEST(BenchTrainingCommand, RefusesUnknownCases) {
   const ToolRun run = run_tool({"bench", "training", "--only", "vgg"});
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.err, HasSubstr("lenet n=2"));
@@ -73,7 +73,7 @@ TEST(BenchScalingCommand, CountsImagesOfMethodsOnTopologies) {
   EXPECT_EQ(points[4].at("n"), 2);
 }
 
-TEST(BenchScalingCommand, TellsWhatAMethodRefuses) {
+TEST(BenchScalingCommand, ReportsRefusalsOfAMethod) {
   const ToolRun run = run_tool({"bench", "scaling", "--workers", "3", "--rounds", "1", "--methods",
                                 "relay-sgd", "--topologies", "ring"});
   EXPECT_EQ(run.status, 2);

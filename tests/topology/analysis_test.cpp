@@ -88,7 +88,7 @@ TEST(AnalysisTest, ConnectedOverAPeriodNotInEachRound) {
   EXPECT_EQ(analysis_of("live(one-peer-ring,members=[0,1,2,3])", 5).connected, false);
 }
 
-TEST(AnalysisTest, SaysWhatItLookedAt) {
+TEST(AnalysisTest, ReportsWhatItExamined) {
   const Analysis analysis = analyze(make_schedule("random-matching", 8, 5));
   EXPECT_EQ(analysis.name, "random-matching(seed=5)");
   EXPECT_EQ(analysis.n, 8);
@@ -165,7 +165,7 @@ TEST(ExactnessReportTest, Never) {
   EXPECT_TRUE(!slow.exact || slow.exact->rounds == 200);
 }
 
-TEST(AnalysisLimitsTest, WhatIsTooLargeStaysEmpty) {
+TEST(AnalysisLimitsTest, PropertiesOfTooLargeSchedulesStayEmpty) {
   AnalysisOptions options;
   options.matrix_limit = 10;
   options.exactness_limit = 10;

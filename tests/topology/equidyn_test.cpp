@@ -115,7 +115,7 @@ TEST(EquiStaticTest, ReachesItsBoundOnRho) {
   EXPECT_LE(misses, 100 * p + 4 * std::sqrt(100 * p));
 }
 
-TEST(OdEquiDynTest, HearsOneHopAway) {
+TEST(OdEquiDynTest, ReceivesFromOneHop) {
   for (const int n : {2, 3, 7, 16}) {
     for (const double eta : {0.0, 0.3, 1.0}) {  // 0: the default
       const std::string text = eta > 0 ? fmt::format("od-equidyn(eta={})", eta) : "od-equidyn";

@@ -40,7 +40,7 @@ TEST(RoundMatrixTest, EntriesIntoBothBlocksReplayComposedCeca) {
   }
 }
 
-TEST(PeriodicTest, DeepNestingIsNoWork) {
+TEST(PeriodicTest, DeepNestingTakesNoTime) {
   std::string text = "ring";
   for (int depth = 0; depth < 31; ++depth) text = "periodic(" + text + ",h=2)";
   EXPECT_EQ(make_schedule(text, 4)->period(), 2);

@@ -145,7 +145,7 @@ TEST(MixerTest, OneRankKeepsItsValue) {
   }
 }
 
-TEST(MixerTest, StartsAnew) {
+TEST(MixerTest, RestartsFromTheFirstStep) {
   for (const std::string text : {"ceca", "fold-unfold", "ring", "base"}) {
     const SchedulePtr schedule = make_schedule(text, 11);
     const auto start = rank_major(start_values(11, 1));
@@ -164,7 +164,7 @@ TEST(MixerTest, StartsAnew) {
 }
 
 // A period that looks like h but hides a longer one inside must not be played from a cache of h rounds.
-TEST(MixerTest, DoesNotRepeatWhatDoesNotRepeat) {
+TEST(MixerTest, SchedulesWithoutAPeriodAreNotRepeated) {
   expect_mixes("periodic(one-peer-of(erdos-renyi),h=3)", 40, 1, 0, 9);
 }
 

@@ -23,12 +23,12 @@ Entry entry(Rank receiver, Rank sender, double weight) {
 Exchange talks(double own, Rank from, double weight, Rank to, double scale) {
   Exchange exchange;
   exchange.self_weight = own;
-  exchange.hear(from, weight);
-  exchange.tell(to, scale);
+  exchange.add_source(from, weight);
+  exchange.add_destination(to, scale);
   return exchange;
 }
 
-TEST(SettableScheduleTest, DoesWhatItWasToldLast) {
+TEST(SettableScheduleTest, UsesTheLastExchangeSet) {
   SettableSchedule schedule(4, 1);
   EXPECT_EQ(schedule.size(), 4);
   const Exchange alone = schedule.exchange(0, 1);
@@ -56,7 +56,7 @@ TEST(SettableScheduleTest, DoesWhatItWasToldLast) {
   EXPECT_TRUE(schedule.exchange(3, 1).sources.empty());
 }
 
-TEST(SettableScheduleTest, RefusesRanksThatAreNone) {
+TEST(SettableScheduleTest, RefusesRanksOutOfRange) {
   SettableSchedule schedule(4, 1);
   schedule.set(talks(0.5, 3, 0.5, 2, 1));
   EXPECT_THAT([&] { schedule.set(talks(0.5, 4, 0.5, 2, 1)); },

@@ -215,10 +215,10 @@ class Broadcast final : public Schedule {
  private:
   void fill(Step /*step*/, Rank rank, Exchange& out) const override {
     if (rank == 0) {
-      for (Rank other = 1; other < size(); ++other) out.tell(other);
+      for (Rank other = 1; other < size(); ++other) out.add_destination(other);
     } else {
       out.self_weight = 1 - weight_;
-      out.hear(0, weight_);
+      out.add_source(0, weight_);
     }
   }
   double weight_;

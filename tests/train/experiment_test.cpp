@@ -76,7 +76,7 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfADeadWorker) {
         require(last.workers == 3, "the dead are not counted");
         // Two epochs of the whole data by three workers, 84 batches each, after two of 63.
         require(last.step == 2 * 63 + 2 * 84,
-                "the shard was not dealt out again: " + std::to_string(last.step));
+                "the shard was not distributed again: " + std::to_string(last.step));
         require(*last.test_accuracy > 0.9, "it has not learnt: " + std::to_string(*last.test_accuracy));
       });
   EXPECT_EQ(ends[2].signal, SIGKILL);

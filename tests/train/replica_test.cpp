@@ -64,7 +64,7 @@ TEST(Replica, HandlesSharedFrozenAndUnusedParameters) {
         });
 }
 
-// Where gradients are everybody's, a parameter moves if anybody has used it.
+// Where gradients are all ranks', a parameter moves if anybody has used it.
 TEST(Replica, AllreduceUpdatesParametersThatOnlyTheOtherRankUsed) {
   on_ranks(2, [](Flock& flock) {
     OddNetwork network(0);

@@ -16,14 +16,9 @@ constexpr Step kLast = 25;  // of the victim
 
 // What survivors tell the test: plain memory that processes share.
 struct Report {
-  std::atomic<std::int64_t> killed_at{0};  // nanoseconds
-  std::atomic<std::int64_t> latest_end{0};
   std::atomic<double> accuracy{0};
   std::atomic<int> finished{0};
 };
-std::int64_t now() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 class SharedReport {
  public:
@@ -53,32 +48,21 @@ void work(Flock& flock, const TrainerOptions& options, bool with_death, SharedRe
   const NetworkPtr network = make_network("mlp", flock.rank(), torch::kFloat32);
   torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
   Trainer trainer(flock, *network, sgd, options);
-  try {
-    trainer.begin_epoch(kDeathSteps);
-    for (Step t = 0; t < kDeathSteps; ++t) {
-      trainer.zero_grad();
-      const Points batch = points(1000 * t + flock.rank(), 32);
-      torch::nn::functional::cross_entropy(network->forward(batch.x), batch.label).backward();
-      if (with_death && t == kLast && flock.rank() == kVictim) {
-        report->killed_at = now();
-        raise(SIGKILL);
-      }
-      trainer.step();
-    }
-    trainer.finish_epoch();
-    const auto averaged = trainer.global_average();
-    const torch::NoGradGuard no_grad;
-    const Points test = points(-5, 2000);
-    report->accuracy =
-        (network->forward(test.x).argmax(1) == test.label).to(torch::kFloat64).mean().item<double>();
-    ++report->finished;
-  } catch (...) {
-    std::int64_t before = report->latest_end;
-    const std::int64_t mine = now();
-    while (before < mine && !report->latest_end.compare_exchange_weak(before, mine)) {
-    }
-    throw;
+  trainer.begin_epoch(kDeathSteps);
+  for (Step t = 0; t < kDeathSteps; ++t) {
+    trainer.zero_grad();
+    const Points batch = points(1000 * t + flock.rank(), 32);
+    torch::nn::functional::cross_entropy(network->forward(batch.x), batch.label).backward();
+    if (with_death && t == kLast && flock.rank() == kVictim) raise(SIGKILL);
+    trainer.step();
   }
+  trainer.finish_epoch();
+  const auto averaged = trainer.global_average();
+  const torch::NoGradGuard no_grad;
+  const Points test = points(-5, 2000);
+  report->accuracy =
+      (network->forward(test.x).argmax(1) == test.label).to(torch::kFloat64).mean().item<double>();
+  ++report->finished;
 }
 
 class TrainerMembershipFailureTest : public testing::TestWithParam<const char*> {};
@@ -94,12 +78,10 @@ TEST_P(TrainerMembershipFailureTest, ADeathEndsAllRanksAndIsNamed) {
     } else {
       EXPECT_FALSE(end.ok);
       EXPECT_THAT(end.message, testing::HasSubstr("rank 2")) << "rank " << r;
+      EXPECT_THAT(end.message, testing::Not(testing::HasSubstr("timeout"))) << "rank " << r;
     }
   }
   EXPECT_EQ(report->finished, 0);
-  EXPECT_LT(static_cast<double>(report->latest_end - report->killed_at) * 1e-9, 10);
-  RecordProperty("seconds",
-                 std::to_string(static_cast<double>(report->latest_end - report->killed_at) * 1e-9));
 }
 
 TEST_P(TrainerMembershipFailureTest, WithReweightTheSurvivorsReachTheSameAccuracy) {

@@ -36,7 +36,7 @@ void train_until_admission(Trainer& trainer, const std::function<void()>& step) 
   }
 }
 
-// Everybody's parameters, by rank.
+// Every rank's parameters, by rank.
 std::vector<torch::Tensor> models(Trainer& trainer, const torch::nn::Module& module) {
   const torch::Tensor own = flat_parameters(module).contiguous();
   const std::vector<double> mine(own.data_ptr<double>(), own.data_ptr<double>() + own.numel());
@@ -69,9 +69,9 @@ void return_of_one(const std::shared_ptr<Fabric>& fabric, const TrainerOptions& 
   const auto steps = flock.allgather(std::vector<std::int64_t>{trainer.steps()}, "steps");
   require(steps[0] == steps[2] && steps[1] == steps[2], "the step");
   const auto all = models(trainer, *network);
-  require(torch::equal(all[2], all[0]) || torch::equal(all[2], all[1]), "a neighbour's model");
+  require(torch::equal(all[2], all[0]) || torch::equal(all[2], all[1]), "a neighbor's model");
   auto& settings = static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[0].options());
-  require(settings.lr() == 0.1, "a neighbour's learning rate");
+  require(settings.lr() == 0.1, "a neighbor's learning rate");
 
   for (Step t = 0; t < 10; ++t) train_step(trainer, *network, number, trainer.steps());
   settings.lr(0);
@@ -162,13 +162,13 @@ TEST_P(TrainerMembershipTest, WithoutNewcomersNothingChanges) {
       torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
       Trainer trainer(flock, *network, sgd, {.method = "diging", .eager = true});
       for (Step t = 0; t < 6; ++t) {
-        if (admits) require(!trainer.admit(), "nobody");
+        if (admits) require(!trainer.admit(), "no newcomer");
         train_step(trainer, *network, flock.rank(), t);
       }
       results[admits] = flat_parameters(*network).clone();
       trainer.zero_grad();
       loss_of(*network, flock.rank(), 6).backward();
-      message_of<InvalidArgument>([&] { trainer.welcome(); });  // the former name
+      message_of<InvalidArgument>([&] { trainer.admit(); });
       trainer.step();
     }
     require_equal(results[1], results[0], "admit()");

@@ -2,7 +2,7 @@
 #include <iostream>
 #include <torch/version.h>
 
-#include "starling/report/json.h"
+#include "starling/base/json.h"
 #include "starling/train/model/model.h"
 #include "tool/torch/command.h"
 

@@ -162,7 +162,7 @@ void add_demo(CLI::App& app) {
   auto options = std::make_shared<DemoOptions>();
   CLI::App* command = app.add_subcommand(
       "demo", "Train LeNet on MNIST: against all-reduce, with a killed and with a slow worker");
-  command->add_option("--workers", options->workers, "how many processes")
+  command->add_option("--workers", options->workers, "number of worker processes")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   CLI::Option* epochs =

@@ -51,7 +51,8 @@ Verdict accuracy_verdict(const RunLog& neighbors, const RunLog& all_reduce, std:
 Verdict death_verdict(const RunLog& killed, const RunLog& whole, Rank victim, std::size_t test_samples) {
   if (killed.lost.empty())
     return {"No worker died",
-            fmt::format("worker {} was to be killed, and the run's log does not know of it.", victim), true};
+            fmt::format("worker {} should have been killed, but the run's log does not report it.", victim),
+            true};
   const Comparison accuracies = compare(accuracy(killed), accuracy(whole), test_samples);
   const PeerFailure& death = killed.lost.front();
   const int left = killed.reports.back().workers;

@@ -10,16 +10,17 @@
 int main(int argc, char** argv) {
   using namespace starling::tool;
   std::signal(SIGPIPE, SIG_IGN);  // workers may go first
-  CLI::App app("Starling: one model, many workers, a few neighbours each.", "starling");
+  CLI::App app("Starling: one model, many workers, a few neighbors each.", "starling");
   app.set_version_flag("--version", "starling " STARLING_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   remember_command_line(argc, argv);
+#ifdef STARLING_BENCHMARKS
   add_torch_bench(app);
+#endif
   add_demo(app);
   add_train(app);
   add_sweep(app);
-
   add_about(app);
   try {
     starling::load_extensions_of_environment();

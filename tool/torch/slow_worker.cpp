@@ -8,20 +8,22 @@
 #include <sys/mman.h>
 #include <thread>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
+#include "starling/base/median.h"
+#include "starling/base/stopwatch.h"
 #include "starling/launch/launcher.h"
 #include "starling/method/registry.h"
 #include "starling/train/task.h"
 #include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer.h"
 #include "starling/train/worker.h"
-#include "tool/last_words.h"
+#include "tool/worker_errors.h"
 #include "tool/worker_group.h"
 
 namespace starling::tool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kWarmUp = 12;  // steps, by which the slow worker measures what a step takes
@@ -65,13 +67,13 @@ class SlowWorker {
     const Seconds step_time = usual_step();
     flock_.barrier();
     const double waited = trainer_->waited();
-    const auto begin = Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     const int mine = own_steps();
     for (int i = 0; i < mine; ++i) {
       step();
       if (slow_) std::this_thread::sleep_for(step_time * (plan_.slowness - 1));
     }
-    const double seconds = Seconds(Clock::now() - begin).count();
+    const double seconds = seconds_since(begin);
     const double waiting = (trainer_->waited() - waited) / seconds;
     std::vector<double> last = {seconds};
     flock_.allreduce(last, Reduction::max, "demo/seconds");
@@ -100,12 +102,10 @@ class SlowWorker {
     sampler_.start(epoch_);
     for (int i = 0; i < kWarmUp; ++i) {
       const double waited = trainer_->waited();
-      const auto from = Clock::now();
-      step();
-      seconds.push_back(Seconds(Clock::now() - from).count() - (trainer_->waited() - waited));
+      const double taken = seconds_of([this] { step(); });
+      seconds.push_back(taken - (trainer_->waited() - waited));
     }
-    std::nth_element(seconds.begin(), seconds.begin() + kWarmUp / 2, seconds.end());
-    return Seconds(std::max(0.0, seconds[kWarmUp / 2]));
+    return Seconds(std::max(0.0, median(seconds)));
   }
 
   int own_steps() const {
@@ -146,7 +146,7 @@ class SlowWorker {
 
 SlowWorkerRun train_beside_slow_worker(const SlowWorkerPlan& plan) {
   const SharedRun shared;
-  const LastWords words;
+  const WorkerErrors errors;
   launch::LaunchOptions job;
   job.ranks = plan.workers;
   job.body = [&] {
@@ -156,16 +156,16 @@ SlowWorkerRun train_beside_slow_worker(const SlowWorkerPlan& plan) {
       SlowWorker(flock, plan).train(shared.run());
       return 0;
     } catch (const std::exception& error) {
-      leave_last_words(flock.rank(), error.what(), false);
+      report_worker_error(flock.rank(), error.what(), false);
       return 2;
     }
   };
   job.environment = training_environment(plan.threads);
-  job.environment.push_back(words.variable());
-  job.environment.emplace_back("STARLING_LOG=quiet");
+  job.environment.push_back(errors.variable());
+  job.environment.push_back(environment::kLog.assignment("quiet"));
   job.share_output = true;
   const int status = launch::launch(job);
-  words.tell();
+  errors.print();
   if (status != 0) throw Error(fmt::format("the training with {} beside a slow worker failed", plan.method));
   return shared.run();
 }

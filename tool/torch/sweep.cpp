@@ -56,7 +56,7 @@ class Sweep {
   void run() {
     for (std::size_t i = 0; i < runs_.size(); ++i)
       if (!finished(metrics(runs_[i]))) open_.push_back(i);
-    std::cout << fmt::format("{} runs, {} of them done already, {} at a time\n", runs_.size(),
+    std::cout << fmt::format("{} runs ({} already done), {} at a time\n", runs_.size(),
                              runs_.size() - open_.size(),
                              std::min(at_once_, std::max<std::size_t>(1, open_.size())))
               << std::flush;
@@ -105,7 +105,7 @@ class Sweep {
     const ProgramRun ended = run_program(words, std::chrono::hours(24 * 30), cpus_of(place));
     write_file((metrics(run).parent_path() / "output.txt").string(), ended.out + ended.err);
     if (finished(metrics(run))) return {};
-    if (ended.err.empty()) return fmt::format("{}, without a word", ended.ending.text());
+    if (ended.err.empty()) return fmt::format("{}, without an error message", ended.ending.text());
     const std::string said = ended.err.substr(0, ended.err.find('\n'));
     const std::string us = "starling: ";
     return said.rfind(us, 0) == 0 ? said.substr(us.size()) : said;
@@ -237,13 +237,11 @@ void add_sweep(CLI::App& app) {
       app.add_subcommand("sweep", "Train with every combination of settings, and compare them");
   command->add_option("config", options->config,
                       "a TOML file: settings of starling train, each one or a list");
-  command
-      ->add_option("--out", options->out,
-                   "logs and the report go into this folder; a second call goes on there")
+  command->add_option("--out", options->out, "folder for logs and report; re-running resumes from here")
       ->capture_default_str();
-  command->add_option("--at-once", options->at_once, "how many runs at a time; 0: as many as there are cores")
+  command->add_option("--at-once", options->at_once, "runs at a time; 0: one per core")
       ->check(whole_number());
-  command->add_flag("--list", options->list, "say what would be run, and run nothing");
+  command->add_flag("--list", options->list, "list the runs, do not train");
   const auto add = [&](const std::string& typed, const std::string& name) {
     return command
         ->add_option_function<std::vector<std::string>>(

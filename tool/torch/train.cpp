@@ -116,7 +116,7 @@ void add_train(CLI::App& app) {
   command->add_option("--config", options->config, "a TOML file of these settings; the command line wins");
   options->resumes = command
                          ->add_option("--resume", options->resume,
-                                      "go on from the newest checkpoint, or from the one of this step")
+                                      "resume from the newest checkpoint, or from the one of STEP")
                          ->expected(0, 1)
                          ->default_str(kNewest)
                          ->option_text("[STEP]")

@@ -16,9 +16,9 @@
 #include "starling/launch/launcher.h"
 #include "starling/report/training_page.h"
 #include "starling/train/worker.h"
-#include "tool/last_words.h"
 #include "tool/torch/command.h"
 #include "tool/torch/train_view.h"
+#include "tool/worker_errors.h"
 #include "tool/worker_group.h"
 
 namespace starling::tool {
@@ -33,7 +33,7 @@ int threads_of(const TrainJob& job, int workers) {
 void train(Flock& flock, const TrainJob& job) {
   const Experiment& experiment = job.experiment;
   prepare_worker(threads_of(job, static_cast<int>(flock.local_size())));
-  TrainView view(experiment, job.metrics, job.checkpoints.resume);
+  TrainView view(job, flock.size());
   const auto speaks = [&] { return flock.view().members.front() == flock.rank(); };
   bool saved = true;
   std::optional<RunDivergence> diverged;
@@ -42,6 +42,7 @@ void train(Flock& flock, const TrainJob& job) {
       [&](const RunEvent& event) {
         if (std::holds_alternative<RunNotSaved>(event)) saved = false;
         if (const auto* end = std::get_if<RunEnd>(&event)) diverged = end->diverged;
+        if (std::holds_alternative<PeerFailure>(event)) view.note_death();
         if (speaks()) view.show(event);
         if (job.on_event) job.on_event(flock, event);
       },
@@ -65,7 +66,7 @@ void train(Flock& flock, const TrainJob& job) {
 void give_up(Rank rank, const std::exception& error) {
   exit_status() = 2;
   const bool consequence = dynamic_cast<const PeerLost*>(&error) != nullptr;
-  if (leave_last_words(rank, error.what(), consequence)) return;
+  if (report_worker_error(rank, error.what(), consequence)) return;
   const bool shared = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
   if (shared && rank != 0)
     std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -101,7 +102,7 @@ void be_worker(Flock& flock, const TrainJob& job, const std::function<void()>& c
 int start_workers(TrainJob job, int workers) {
   TrainView::announce(job.experiment, workers);
   if (!job.task) job.task = load_task(job.experiment.data);
-  const LastWords words;
+  const WorkerErrors errors;
   launch::LaunchOptions options;
   options.ranks = workers;
   options.body = [&job] {
@@ -110,13 +111,14 @@ int start_workers(TrainJob job, int workers) {
     return exit_status();
   };
   options.environment = training_environment(threads_of(job, workers));
-  options.environment.push_back(words.variable());
+  options.environment.push_back(errors.variable());
   if (!environment::kLog.is_set()) options.environment.push_back(environment::kLog.assignment("quiet"));
   options.share_output = true;
   options.continues = job.experiment.on_peer_failure == "reweight";
+  options.noun = "worker";
   options.after_death = "its data is redistributed at the next epoch";
   const int status = launch::launch(options);
-  words.tell();
+  errors.print();
   return status;
 }
 

@@ -25,8 +25,8 @@ std::string with_rate(Spec optimizer, double lr) {
 // Of two settings that say the same thing, whether the first one counts.
 bool first_counts(const Settings& table, const std::string& first, const std::string& second) {
   if (table.from(first) != table.from(second)) return table.from(first) > table.from(second);
-  throw InvalidArgument(fmt::format("{} = {} and {} = {} say two things; give one", first, table.text(first),
-                                    second, table.text(second)));
+  throw InvalidArgument(fmt::format("{} = {} and {} = {} contradict each other; give one", first,
+                                    table.text(first), second, table.text(second)));
 }
 
 void need_positive(const Settings& table, const std::string& name, const std::optional<double>& value) {
@@ -42,20 +42,20 @@ Settings TrainSettings::training_table() {
   visit_settings(experiment,
                  [&](const char* name, auto& value, const char* help) { settings.add(name, value, help); });
   settings.add_former_name("on_loss", "on_peer_failure");
-  settings.add("lr", lr, "learning rate, in place of the optimizer's own");
+  settings.add("lr", lr, "learning rate; overrides the optimizer's");
   settings.add("alpha", alpha, "uneven data: the same as --partition dirichlet(ALPHA); small is more uneven");
-  settings.add("workers", workers, "processes, where no launcher has started them already");
-  settings.add("threads", threads, "of torch, per worker; 0: the cores shared out");
+  settings.add("workers", workers, "worker processes to start (under a launcher: its ranks)");
+  settings.add("threads", threads, "torch threads per worker (0: cores / workers)");
   return settings;
 }
 
 Settings TrainSettings::table() {
   Settings settings = training_table();
-  settings.add("metrics", metrics, "the run's log goes there (JSON lines); beside the report unless given");
-  settings.add("report", report, "the page goes there (HTML)");
-  settings.add("checkpoint", checkpoint, "folder of the checkpoints");
-  settings.add("checkpoint_every", checkpoint_every, "epochs from one to the next, parts of epochs too");
-  settings.add("keep", keep, "how many checkpoints stay");
+  settings.add("metrics", metrics, "write the run's log to FILE (JSON lines; default: beside the report)");
+  settings.add("report", report, "write HTML report to FILE");
+  settings.add("checkpoint", checkpoint, "checkpoint folder");
+  settings.add("checkpoint_every", checkpoint_every, "epochs between checkpoints; may be a fraction");
+  settings.add("keep", keep, "number of checkpoints to keep");
   return settings;
 }
 
@@ -64,7 +64,7 @@ Experiment TrainSettings::complete(const Settings& table) const {
   need_positive(table, "lr", lr);
   need_positive(table, "alpha", alpha);
   if (!(whole.drop >= 0 && whole.drop < 1))
-    throw InvalidArgument(fmt::format("{}: drop = {} is not a share of the messages, from 0 to below 1",
+    throw InvalidArgument(fmt::format("{}: drop = {}: must be a share of messages, from 0 to below 1",
                                       table.where("drop"), whole.drop));
   if (lr) {
     const Spec optimizer = parse_spec(whole.optimizer);
@@ -73,11 +73,11 @@ Experiment TrainSettings::complete(const Settings& table) const {
   }
   if (alpha && first_counts(table, "alpha", "partition"))
     whole.partition = fmt::format("dirichlet({})", *alpha);
-  if (workers < 1) throw InvalidArgument(fmt::format("workers = {}: at least one", workers));
-  if (threads < 0) throw InvalidArgument(fmt::format("threads = {}: 0 or more", threads));
-  if (keep < 1) throw InvalidArgument(fmt::format("keep = {}: at least one checkpoint stays", keep));
+  if (workers < 1) throw InvalidArgument(fmt::format("workers = {}: must be at least 1", workers));
+  if (threads < 0) throw InvalidArgument(fmt::format("threads = {}: must be 0 or more", threads));
+  if (keep < 1) throw InvalidArgument(fmt::format("keep = {}: must be at least 1", keep));
   if (!(checkpoint_every > 0))
-    throw InvalidArgument(fmt::format("checkpoint_every = {}: more than no epoch", checkpoint_every));
+    throw InvalidArgument(fmt::format("checkpoint_every = {}: must be more than 0", checkpoint_every));
   return whole;
 }
 

@@ -30,11 +30,13 @@ std::string clock() {
 
 }  // namespace
 
-TrainView::TrainView(const Experiment& experiment, std::string metrics, bool resuming)
-    : epochs_(experiment.epochs),
-      metrics_(std::move(metrics)),
-      resuming_(resuming),
-      what_(experiment.data.starts_with("text") ? "windows" : "images"),
+TrainView::TrainView(const TrainJob& job, int workers)
+    : epochs_(job.experiment.epochs),
+      metrics_(job.metrics),
+      checkpoints_(job.checkpoints),
+      workers_(workers),
+      living_(workers),
+      what_(job.experiment.data.starts_with("text") ? "windows" : "images"),
       terminal_(isatty(STDOUT_FILENO) != 0) {}
 
 void TrainView::announce(const Experiment& experiment, int workers) {
@@ -48,10 +50,8 @@ void TrainView::show(const RunEvent& event) {
     // Killed between its last checkpoint and its end, it lacks the line.
     const bool lacks_end = std::filesystem::exists(metrics_) && !read_run_log(metrics_).finished();
     if (lacks_end) write(to_line(*end), false);
-    line(
-        fmt::format("nothing is left to do: the run is complete at step {}; with more --epochs than {} it "
-                    "goes on from there",
-                    end->step, epochs_));
+    line(fmt::format("nothing to do: the run is complete at step {}; pass --epochs above {} to continue it",
+                     end->step, epochs_));
     return;
   }
   std::visit(
@@ -87,7 +87,8 @@ void TrainView::print(const RunHeader& header) {
   line(fmt::format("{} on {}: {} workers, {} on {}, {}, {} parameters", header.setting("model"),
                    header.setting("data"), header.workers, header.setting("method"),
                    header.setting("topology"), header.setting("optimizer"), header.parameters));
-  if (resuming_) line("there is no checkpoint to go on from yet: from the start");
+  if (checkpoints_.resume)
+    line(fmt::format("no checkpoint in {} yet; starting from scratch", checkpoints_.folder.string()));
 }
 
 void TrainView::print(const RunReport& report) {
@@ -111,8 +112,8 @@ void TrainView::print(const RunResume& resume) {
 
 void TrainView::print(const PeerFailure& loss) {
   if (has_launcher()) return;  // it says so, and how
-  line(fmt::format("worker {} died; the others continue, its data is redistributed at the next epoch",
-                   loss.rank));
+  line(fmt::format("worker {} died; {} of {} continue, its data is redistributed at the next epoch",
+                   loss.rank, living_, workers_));
 }
 
 void TrainView::print(const RunNotSaved& missing) {

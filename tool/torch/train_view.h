@@ -3,18 +3,20 @@
 #include <fstream>
 #include <string>
 
-#include "starling/train/experiment.h"
 #include "tool/progress.h"
+#include "tool/torch/train_job.h"
 
 namespace starling::tool {
 
 /// Shows a run as it goes, and writes its log: a line that moves on a terminal, dated lines in a pipe.
 class TrainView {
  public:
-  /// `metrics` may be empty. Whose first event is not a header goes on with the log that is there: a resumed
-  /// run, or a worker whose predecessor died.
-  TrainView(const Experiment& experiment, std::string metrics, bool resuming);
+  /// If its first event is not a header, it appends to the existing log: that of a resumed run, or of a
+  /// worker that died.
+  TrainView(const TrainJob& job, int workers);
 
+  /// Called on every worker, before the one that reports shows the event.
+  void note_death() { --living_; }
   void show(const RunEvent& event);
   /// Before the workers are there, which takes a moment.
   static void announce(const Experiment& experiment, int workers);
@@ -31,7 +33,9 @@ class TrainView {
 
   int epochs_;
   std::string metrics_;
-  bool resuming_;
+  CheckpointOptions checkpoints_;
+  int workers_;
+  int living_;
   std::string what_;  // the samples are
   std::ofstream log_;
   bool terminal_;

@@ -7,6 +7,7 @@ from typing import Callable, Iterable, List, Optional, Tuple
 
 import torch
 
+from .. import _core
 from . import process
 from .decentralize import Topology, decentralize
 
@@ -31,7 +32,7 @@ class DecentralizedDataParallel(torch.nn.Module):
 
     def __init__(self, model: torch.nn.Module, optim_fn: Callable[[Named], torch.optim.Optimizer],
                  lr_scheduler_fn: Optional[Callable[[torch.optim.Optimizer], object]] = None,
-                 topology: Optional[Topology] = None, *, method: str = "dsgd-awc", scaler=None,
+                 topology: Optional[Topology] = None, *, method: str = _core.DEFAULT_METHOD, scaler=None,
                  grad_clip_norm: float = 0.0, sync_buffer_in_global_avg: bool = False, bucket_size_in_mb: float = 4.0,
                  **options) -> None:
         super().__init__()

@@ -256,8 +256,8 @@ class Decentralized(torch.optim.Optimizer):
         self._trainer.import_optimizer_state()
 
     def admit(self) -> bool:
-        """Admits newcomers, processes started with ``STARLING_ENTER=1``; a collective between two steps. True if somebody
-        came: ``bf.rank()`` and ``bf.size()`` are then different. A newcomer, which makes the same optimizer meanwhile,
+        """Admits newcomers, processes started with ``STARLING_ENTER=1``; a collective between two steps. True if any
+        joined: ``bf.rank()`` and ``bf.size()`` are then different. A newcomer, which makes the same optimizer meanwhile,
         starts with a neighbor's model, optimizer state and step.
 
             for step in range(optimizer.trainer.steps, 1000):
@@ -266,13 +266,16 @@ class Decentralized(torch.optim.Optimizer):
                 if step % 10 == 0:
                     optimizer.admit()
         """
-        process.check_welcome()
+        process.check_admission()
         if not self._trainer.admit(lambda size: _core.schedule_address(process.next_schedule(size))):
             return False
-        process.go_on_with(_core.flock_at(self._trainer._flock()))
+        process.switch_flock(_core.flock_at(self._trainer._flock()))
         return True
 
-    welcome = admit  # the former name
+    def welcome(self) -> bool:
+        """The old name of ``admit()``."""
+        warn_renamed("welcome", "admit")
+        return self.admit()
 
     def save(self, folder, *, keep: int = 3, extra: Any = None, background: bool = False) -> None:
         """Writes a checkpoint of all ranks into a folder that all of them see: model, optimizer, method state, torch's
@@ -410,10 +413,10 @@ class _Forward:
 
     def __reduce__(self):
         """A copy of the module, or a saved one, has no trainer."""
-        return _Forward, (_nobody, self._action)
+        return _Forward, (_no_owner, self._action)
 
 
-def _nobody() -> None:
+def _no_owner() -> None:
     return None
 
 
@@ -460,7 +463,7 @@ def _topology_options(topology: Topology) -> dict:
     return {"topology": schedule.name} if named else {"schedule": schedule}
 
 
-def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "dsgd-awc",
+def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = _core.DEFAULT_METHOD,
                  topology: Optional[Topology] = None, *, seed: int = 0, bucket_mb: float = 4.0, message: str = "float32",
                  accumulation: int = 0, clip_norm: float = 0.0, eager: bool = False, loss_scale: float = 0.0,
                  on_nonfinite: str = "raise", buffers: str = "average", on_peer_failure: str = "raise",
@@ -492,7 +495,7 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = "
         on_peer_failure = on_loss
     made = face_of(Decentralized, optimizer)
     if topology is None:
-        topology = "flock" if process.state.chosen else "one-peer-exponential"
+        topology = "flock" if process.state.chosen else _core.DEFAULT_TOPOLOGY
     made._attach(optimizer, models_of(model), method=method, **_topology_options(topology), seed=seed, bucket_mb=bucket_mb,
                  message=message, accumulation=accumulation, clip_norm=clip_norm, eager=eager, loss_scale=loss_scale,
                  on_nonfinite=on_nonfinite, buffers=buffers, on_peer_failure=on_peer_failure, broadcast_at_start=broadcast_at_start,

@@ -129,7 +129,7 @@ class _Weighted(_Timed):
                      ranks(destination_weights("step", "dst_machine_weights", self.dst_machine_weights)),
                      list(range(first, first + flock.local_size)))
 
-    def _set_everybody(self, settable: _core.SettableSchedule, step: int) -> None:
+    def _set_all_ranks(self, settable: _core.SettableSchedule, step: int) -> None:
         settable.set(1.0, {}, {}, list(range(process.flock().size)))
 
     # Older spellings.
@@ -140,7 +140,7 @@ class _Weighted(_Timed):
 _SETTERS = {
     CommunicationType.neighbor_allreduce: "_set_neighbors",
     CommunicationType.hierarchical_neighbor_allreduce: "_set_machines",
-    CommunicationType.allreduce: "_set_everybody",
+    CommunicationType.allreduce: "_set_all_ranks",
 }
 
 
@@ -194,7 +194,7 @@ def _checked_models(optimizer: torch.optim.Optimizer, model: Model):
     for one in models:
         for name, parameter in one.named_parameters():
             if id(parameter) in names:
-                raise ValueError(f"parameter {name} is there twice: in {names[id(parameter)]} and {type(one).__name__}")
+                raise ValueError(f"parameter {name} is listed twice: in {names[id(parameter)]} and {type(one).__name__}")
             names[id(parameter)] = type(one).__name__
     seen = set()
     for index, group in enumerate(getattr(optimizer, "param_groups", ())):
@@ -202,7 +202,7 @@ def _checked_models(optimizer: torch.optim.Optimizer, model: Model):
             if id(parameter) not in names:
                 raise ValueError(f"parameter {place} of the optimizer's group {index} is in none of the models")
             if id(parameter) in seen:
-                raise ValueError(f"parameter {place} of the optimizer's group {index} is there twice")
+                raise ValueError(f"parameter {place} of the optimizer's group {index} is listed twice")
             seen.add(id(parameter))
     return models
 

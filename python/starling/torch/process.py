@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 
 from .. import _core, flock as _numpy_flock
+from .._checks import warn_renamed
 from .._graph_checks import check_digraph
 from ..topologies import Topology
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import networkx
 
 __all__ = [
-    "get_skip_negotiate_stage", "in_neighbor_machine_ranks", "in_neighbor_ranks", "init", "is_homogeneous",
+    "admit", "get_skip_negotiate_stage", "in_neighbor_machine_ranks", "in_neighbor_ranks", "init", "is_homogeneous",
     "is_initialized", "is_machine_topo_weighted", "is_topo_weighted", "load_machine_topology",
     "living_ranks", "load_topology",
     "local_rank", "local_size", "machine_rank", "machine_size", "mpi_threads_supported", "nccl_built",
@@ -72,7 +73,7 @@ def may_forbid_topologies(ask: Callable[[], Optional[str]]) -> Callable[[], Opti
 
 
 def flock() -> _core.Flock:
-    """The flock that operations use; throws if there is none and says what to call."""
+    """The flock that operations use; raises an error that says what to call if there is none."""
     if state.flock is None:
         raise _core.InvalidArgument("there is no flock: bf.init() was not called, or bf.shutdown() was")
     return state.flock
@@ -162,7 +163,7 @@ def is_homogeneous() -> bool:
 
 
 def set_topology(topology=None, is_weighted: bool = False) -> bool:
-    """Sets who talks to whom: a ``networkx.DiGraph`` over the ranks (an edge i -> j means that i sends to j), a
+    """Sets which ranks exchange: a ``networkx.DiGraph`` over the ranks (an edge i -> j means that i sends to j), a
     topology by its name, a ``starling.Topology``, an undirected graph, which gets Metropolis weights unless its edges
     have some, or a matrix of weights (row = receiver). Every rank must set the same.
 
@@ -193,20 +194,26 @@ def set_topology(topology=None, is_weighted: bool = False) -> bool:
     return True
 
 
-def welcome() -> bool:
+def admit() -> bool:
     """Admits newcomers (processes started with ``STARLING_ENTER=1``): a collective between two operations. Returns
-    whether any came; rank and size have then changed, and the topology is the same over the new number of ranks. In
-    training, call the optimizer's ``welcome()`` instead, which also gives newcomers a model."""
-    check_welcome()
-    return go_on_with(flock().welcome(next_schedule))
+    whether any joined; rank and size have then changed, and the topology is the same over the new number of ranks. In
+    training, call the optimizer's ``admit()`` instead, which also gives newcomers a model."""
+    check_admission()
+    return switch_flock(flock().admit(next_schedule))
 
 
-def check_welcome() -> None:
-    """Throws if something is under way that would stay in the old flock."""
+def welcome() -> bool:
+    """The old name of ``admit()``."""
+    warn_renamed("welcome", "admit")
+    return admit()
+
+
+def check_admission() -> None:
+    """Raises if anything is under way that would stay in the old flock."""
     for reason in filter(None, (ask() for ask in _reasons)):
-        raise _core.InvalidArgument(f"welcome: no newcomer can be admitted while {reason}")
+        raise _core.InvalidArgument(f"admit: no newcomer can be admitted while {reason}")
     if state.remake is None:
-        raise _core.InvalidArgument(f"welcome: the topology is a graph of {size()} ranks; set one by its name, or give "
+        raise _core.InvalidArgument(f"admit: the topology is a graph of {size()} ranks; set one by its name, or give "
                                     "bf.init() the function that makes it for any number")
 
 
@@ -216,7 +223,7 @@ def next_schedule(members: int) -> _core.Schedule:
     return schedule
 
 
-def go_on_with(larger: _core.Flock) -> bool:
+def switch_flock(larger: _core.Flock) -> bool:
     """Switches to the flock after an admission; returns whether it is a new one."""
     if larger == state.flock:
         return False
@@ -237,7 +244,7 @@ def load_topology() -> Optional["networkx.DiGraph"]:
 
 
 def set_machine_topology(topology, is_weighted: bool = False) -> bool:
-    """Which machine talks to which in hierarchical operations; like set_topology, over the machines."""
+    """Sets which machines exchange in hierarchical operations; like set_topology, over the machines."""
     if topology is None:
         raise ValueError("set_machine_topology needs a topology over the machines, not None")
     schedule, graph = _read("machine topology", topology, flock().machine_size, is_weighted)

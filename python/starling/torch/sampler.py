@@ -17,7 +17,7 @@ class FlockSampler(torch.utils.data.Sampler):
         sampler = bf.FlockSampler(dataset, seed=1)
         loader = torch.utils.data.DataLoader(dataset, batch_size=32, sampler=sampler)
         for epoch in range(10):
-            for x, y in loader:           # every pass is the next epoch, shuffled anew
+            for x, y in loader:           # every pass is the next epoch, reshuffled
                 ...
 
     ``dataset`` is anything with a length, or the length. ``partition``: "iid", "contiguous", or "dirichlet(alpha=0.1)",

@@ -74,8 +74,8 @@ def read_weights(operation: str, self_weight: Optional[float], src_weights: Opti
         return NeighborWeights(own, sources, destination_weights(operation, "dst_weights", dst_weights), True)
     strangers = sorted(set(sources) - set(state.sources))
     if strangers:
-        raise ValueError(f"{operation}: src_weights has {strangers}, but the topology lets this rank hear "
-                         f"only {state.sources}; with dst_weights it may hear any rank")
+        raise ValueError(f"{operation}: src_weights has {strangers}, but in the topology this rank receives from "
+                         f"only {state.sources}; with dst_weights it may receive from any rank")
     heard = {source: sources.get(source, 0.0) for source in state.sources}
     return NeighborWeights(own, heard, dict.fromkeys(state.destinations, 1.0), False)
 

@@ -64,7 +64,7 @@ def _told(operation: str, chosen) -> Dict[int, float]:
     told = destination_weights(operation, "dst_weights", chosen)
     strangers = sorted(set(told) - set(process.out_neighbor_ranks()))
     if strangers:
-        raise ValueError(f"{operation}: dst_weights has {strangers}, but this rank has windows only at its out-neighbours "
+        raise ValueError(f"{operation}: dst_weights has {strangers}, but this rank has windows only at its out-neighbors "
                          f"{process.out_neighbor_ranks()}")
     return told
 
@@ -147,7 +147,7 @@ class _PullGet(_OverWindows, _Weighted):
 def _check_known_neighbors() -> None:
     schedule = process.flock().schedule
     if schedule.random:
-        raise ValueError(f"windows are made for neighbours that are known beforehand, and {schedule.name} draws new ones in "
+        raise ValueError(f"windows are made for neighbors that are known beforehand, and {schedule.name} draws new ones in "
                          "every step")
 
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,8 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/os/descriptor.h"
+#include "starling/base/stopwatch.h"
 
 namespace starling {
 namespace {
@@ -73,7 +74,7 @@ ProgramRun run_program(const std::vector<std::string>& words, std::chrono::secon
   const auto start = std::chrono::steady_clock::now();
   const pid_t pid = start_child(plan);
   run.in_time = ends_within(pid, limit);
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  run.seconds = seconds_since(start);
   if (!run.in_time) {
     kill(pid, SIGTERM);  // first, so that it can end its own children
     if (!ends_within(pid, std::chrono::seconds(5))) kill(pid, SIGKILL);
@@ -87,7 +88,7 @@ ProgramRun run_program(const std::vector<std::string>& words, std::chrono::secon
 
 std::optional<std::string> in_path(const std::string& name) {
   try {
-    return find_program(name, std::getenv("PATH"));
+    return find_program(name, environment::kPath.value());
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }

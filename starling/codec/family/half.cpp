@@ -1,45 +1,48 @@
 #include "starling/codec/chunked.h"
 #include "starling/codec/family/list.h"
-#include "starling/kernel/convert.h"
+#include "starling/codec/wire_format.h"
 
 namespace starling::codec::family {
 namespace {
 
-/// Every element rounded to nearest even, in 16 bits.
+/// Every element rounded to nearest even, in 16 bits: a wire format, for float64 and with a weight, too.
 class HalfPrecision : public ChunkedCodec {
  public:
-  explicit HalfPrecision(DType message) : ChunkedCodec(kPiece, 0, 16), message_(message) {}
+  explicit HalfPrecision(const std::string& format)
+      : ChunkedCodec(kPiece, 0, 16), format_(make_wire_format(format)) {}
 
  private:
   // Results do not depend on it; pieces and their scratch stay in the first cache.
   static constexpr std::size_t kPiece = 4096;
 
   void encode_chunk(const float* in, const ChunkPlace<std::byte>& place, std::uint64_t) const override {
-    convert(DType::float32, in, message_, place.payload, place.count, place.store);
+    format_->encode({DType::float32, in, place.count}, {format_->dtype(), place.payload, place.count},
+                    place.store);
   }
   void decode_chunk(const ChunkPlace<const std::byte>& place, float* out) const override {
-    convert(message_, place.payload, DType::float32, out, place.count, place.store);
+    format_->decode({format_->dtype(), place.payload, place.count}, {DType::float32, out, place.count},
+                    place.store);
   }
 
-  DType message_;
+  WireFormatPtr format_;
 };
+
+CodecFamily half_precision(const std::string& name, const std::string& summary) {
+  return {name,
+          summary,
+          {},
+          [name](const Parameters&) { return std::make_shared<HalfPrecision>(name); },
+          wire_format_aliases(name)};
+}
 
 }  // namespace
 
 CodecFamily float16() {
-  return {"float16",
-          "IEEE half precision: 11 bits of precision, up to 65504",
-          {},
-          [](const Parameters&) { return std::make_shared<HalfPrecision>(DType::float16); },
-          {"fp16"}};
+  return half_precision("float16", "IEEE half precision: 11 bits of precision, up to 65504");
 }
 
 CodecFamily bfloat16() {
-  return {"bfloat16",
-          "float32's range, 8 bits of precision",
-          {},
-          [](const Parameters&) { return std::make_shared<HalfPrecision>(DType::bfloat16); },
-          {"bf16"}};
+  return half_precision("bfloat16", "float32's range, 8 bits of precision");
 }
 
 }  // namespace starling::codec::family

@@ -68,7 +68,7 @@ class Qsgd : public ChunkedCodec {
 
 CodecFamily qsgd() {
   return {"qsgd",
-          "|x| over the norm of its chunk in so many levels, rounded at random: unbiased",
+          "|x| over the norm of its chunk in `levels` levels, rounded at random: unbiased",
           {{"levels", "127", "steps from 0 to the norm; 127 take one byte, 7 half of one, 1 two bits"},
            chunk_parameter("512")},
           [](const Parameters& given) {

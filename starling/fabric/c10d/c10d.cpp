@@ -1,6 +1,5 @@
 #include "starling/fabric/c10d/c10d.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 #include <map>
@@ -21,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #endif
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/fabric/c10d/c10d_transport.h"
 #include "starling/fabric/c10d/group_formation.h"
@@ -40,18 +40,16 @@ using c10d_engine::StorePtr;
 
 // The store of torchrun, which its agent hosts; with torch's older launchers, rank 0 does.
 StorePtr connect_to_torchrun_store(const FabricRequest& request, bool may_host) {
-  const char* host = std::getenv("MASTER_ADDR");
-  const char* port = std::getenv("MASTER_PORT");
-  if (host == nullptr || port == nullptr)
+  if (!environment::kMasterAddress.is_set() || !environment::kMasterPort.is_set())
     throw InvalidArgument(
         "the fabric c10d needs a rendezvous store: start the ranks with starling run or torchrun, or set "
         "STARLING_STORE=address:port or MASTER_ADDR and MASTER_PORT");
-  const std::string where = fmt::format("{}:{}", host, port);
+  const std::string where =
+      fmt::format("{}:{}", environment::kMasterAddress.text(), environment::kMasterPort.text());
   const network::StoreAddress address = network::read_store_address(where);
-  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   ::c10d::TCPStoreOptions options;
   options.port = address.port;
-  options.isServer = may_host && request.rank == 0 && (agent == nullptr || std::string(agent) != "True");
+  options.isServer = may_host && request.rank == 0 && environment::kTorchAgentStore.text() != "True";
   options.waitWorkers = false;
   options.timeout = request.timeout;
   try {
@@ -81,8 +79,8 @@ Groups make_gloo(const StorePtr& store, const FabricRequest& request) {
   using Gloo = ::c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(request.timeout);
   options->threads = 1;  // for collectives, which are not used
-  const char* named = std::getenv("GLOO_SOCKET_IFNAME");
-  const std::string interface = request.interface_.empty() && named != nullptr ? named : request.interface_;
+  const std::string interface =
+      request.interface_.empty() ? environment::kGlooInterface.text() : request.interface_;
   try {
     options->devices.push_back(interface.empty() ? Gloo::createDefaultDevice()
                                                  : Gloo::createDeviceForInterface(interface));

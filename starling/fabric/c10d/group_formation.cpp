@@ -20,11 +20,11 @@
 
 // Keys in the store of a job:
 //   exits                  exited ranks, as the launcher saw them: one list for all formations
-//   meeting/here/R         rank R has arrived
-//   meeting/A/members      the ranks in attempt A: the first list that any rank proposed
-//   meeting/A/done/R       rank R is connected to all members
-//   meeting/A/verdict      the first that any rank proposed: kGood, or why the attempt failed
-//   meeting/A/groups/...   the members' addresses, written by Gloo
+//   formation/here/R       rank R has arrived
+//   formation/A/members    the ranks in attempt A: the first list that any rank proposed
+//   formation/A/done/R     rank R is connected to all members
+//   formation/A/verdict    the first that any rank proposed: kGood, or why the attempt failed
+//   formation/A/groups/... the members' addresses, written by Gloo
 namespace starling::fabric::c10d_engine {
 namespace {
 
@@ -70,7 +70,7 @@ class AttemptStore final : public ::c10d::Store {
   std::int64_t getNumKeys() override { return store_->getNumKeys(); }
   void wait(const std::vector<std::string>& keys) override {
     for (Backoff backoff; !store_->check(keys); backoff.pause()) {
-      if (*cancelled_) throw Error("the attempt was cancelled");
+      if (*cancelled_) throw Error("the attempt was canceled");
       if (FormationClock::now() > until_) throw Error("not all ranks have published their addresses");
     }
   }
@@ -169,8 +169,8 @@ void run_attempt(const std::shared_ptr<Attempt>& attempt, const StorePtr& store,
                       std::chrono::duration_cast<std::chrono::milliseconds>(until - FormationClock::now()));
     };
     const auto guarded = c10::make_intrusive<AttemptStore>(store, attempt->cancelled, until);
-    const auto part =
-        c10::make_intrusive<::c10d::PrefixStore>(fmt::format("meeting/{}/groups", attempt->number), guarded);
+    const auto part = c10::make_intrusive<::c10d::PrefixStore>(
+        fmt::format("formation/{}/groups", attempt->number), guarded);
     Groups groups = make(part, index, static_cast<Rank>(members.size()), limit());
     verify_peers(groups, attempt->formed, request, attempt->number, limit());
     if (!*attempt->cancelled) attempt->formed.groups = std::move(groups);
@@ -213,9 +213,9 @@ class GroupFormation {
   }
 
  private:
-  static std::string arrival_key(Rank rank) { return fmt::format("meeting/here/{}", rank); }
+  static std::string arrival_key(Rank rank) { return fmt::format("formation/here/{}", rank); }
   static std::string key_of(std::size_t attempt, const std::string& what) {
-    return fmt::format("meeting/{}/{}", attempt, what);
+    return fmt::format("formation/{}/{}", attempt, what);
   }
 
   std::vector<Rank> exits() {

@@ -64,7 +64,7 @@ class Link {
     network::Slice frame;
     network::Slice payload;
     std::vector<WorkPtr> works;
-    bool unordered = false;  // acknowledgement or heartbeat: nobody waits for it
+    bool unordered = false;  // acknowledgement or heartbeat: no call waits for it
   };
 
   bool start_send(Group& group, const network::Slice& part, int tag, std::vector<WorkPtr>& works);
@@ -92,7 +92,7 @@ class Link {
   std::deque<Sent> sent_;           // not acknowledged yet
   std::deque<std::uint64_t> held_;  // numbers of frames whose payloads are not released yet
   std::uint64_t acknowledged_ = 0;
-  std::size_t open_ = 0;        // of sent_, without those that nobody waits for
+  std::size_t open_ = 0;        // of sent_, without those that no call waits for
   std::size_t bytes_sent_ = 0;  // of sent_
   std::deque<Sent> abandoned_;  // kept, because Gloo may still read them
   bool sending_stopped_ = false;

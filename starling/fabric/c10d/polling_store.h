@@ -7,6 +7,7 @@
 
 #include "starling/base/floors.h"
 #include "starling/fabric/c10d/engine.h"
+#include "starling/fabric/c10d/store_bytes.h"
 
 namespace starling::fabric::c10d_engine {
 
@@ -39,9 +40,6 @@ class PollingStore {
   }
 
  private:
-  static std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-  static std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
   StorePtr store_;
 };
 

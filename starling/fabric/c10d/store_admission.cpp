@@ -11,16 +11,16 @@
 #include "starling/record/log.h"
 
 // Keys in the store of a job:
-//   door/tickets                 how many newcomers have taken a ticket
-//   door/K                       the process with ticket K
-//   door/K/called                the last round to which K was invited
-//   door/K/answered/N            K has answered the invitation to round N
-//   door/K/closed                K was admitted, has given up, or did not answer
-//   door/openings                how many rounds there were
-//   door/opening N/places        the number of members and the tickets to be admitted
-//   door/opening N/in/K          K has joined the new fabric
-//   door/opening N/good          1: the round succeeded; 0: it failed
-//   door/opening N/...           keys of its group formation
+//   admission/tickets          how many newcomers have taken a ticket
+//   admission/K                the process with ticket K
+//   admission/K/called         the last round to which K was invited
+//   admission/K/answered/N     K has answered the invitation to round N
+//   admission/K/closed         K was admitted, has given up, or did not answer
+//   admission/rounds           how many rounds there were
+//   admission/round N/members  the number of members and the tickets to be admitted
+//   admission/round N/in/K     K has joined the new fabric
+//   admission/round N/good     1: the round succeeded; 0: it failed
+//   admission/round N/...      keys of its group formation
 namespace starling::fabric::c10d_engine {
 namespace {
 
@@ -30,11 +30,11 @@ constexpr std::chrono::milliseconds kPollInterval{20};
 constexpr std::chrono::seconds kAnswerTimeout{1};  // a newcomer that is later takes another ticket
 
 std::string ticket_key(std::uint64_t ticket, const std::string& what = "") {
-  return fmt::format("door/{}{}{}", ticket, what.empty() ? "" : "/", what);
+  return fmt::format("admission/{}{}{}", ticket, what.empty() ? "" : "/", what);
 }
 
 std::string round_key(std::uint64_t number, const std::string& what) {
-  return fmt::format("door/opening {}/{}", number, what);
+  return fmt::format("admission/round {}/{}", number, what);
 }
 
 // Polls until `done` returns true; false after the deadline, at which it polls a last time.
@@ -77,7 +77,7 @@ class StoreAdmission final : public Admission {
   std::shared_ptr<Fabric> form_fabric(const AdmissionRound& round, Rank index, Rank members) override {
     std::string places = std::to_string(members);
     for (const std::uint64_t ticket : round.newcomers) places += fmt::format(" {}", ticket);
-    keys_.write(round_key(round.number, "places"),
+    keys_.write(round_key(round.number, "members"),
                 places);  // written by every member, so that no single death matters
     return make_admitted_fabric(context_, round, index, members + static_cast<Rank>(round.newcomers.size()));
   }
@@ -101,14 +101,14 @@ class StoreAdmission final : public Admission {
 
  private:
   AdmissionRound invite_waiting() {
-    const std::uint64_t tickets = keys_.count("door/tickets", 0);
+    const std::uint64_t tickets = keys_.count("admission/tickets", 0);
     std::vector<std::uint64_t> waiting;
     while (first_open_ <= tickets && keys_.has(ticket_key(first_open_, "closed"))) ++first_open_;
     for (std::uint64_t ticket = first_open_; ticket <= tickets; ++ticket)
       if (ticket == first_open_ || !keys_.has(ticket_key(ticket, "closed"))) waiting.push_back(ticket);
     if (waiting.empty()) return {};
 
-    AdmissionRound round{keys_.count("door/openings", 1), {}};
+    AdmissionRound round{keys_.count("admission/rounds", 1), {}};
     for (const std::uint64_t ticket : waiting)
       keys_.write(ticket_key(ticket, "called"), std::to_string(round.number));
     const auto until = Clock::now() + kAnswerTimeout;
@@ -173,7 +173,7 @@ class Newcomer {
       keys_.write(ticket_key(ticket_, fmt::format("answered/{}", called)), "1");
       answered_ = called;
     }
-    if (answered_ == tried_ || !keys_.has(round_key(answered_, "places"))) return nullptr;
+    if (answered_ == tried_ || !keys_.has(round_key(answered_, "members"))) return nullptr;
     tried_ = answered_;
     return join_round(tried_);
   }
@@ -182,16 +182,16 @@ class Newcomer {
   void take_ticket() {
     char host[256] = {};
     gethostname(host, sizeof(host) - 1);
-    ticket_ = keys_.count("door/tickets", 1);
+    ticket_ = keys_.count("admission/tickets", 1);
     keys_.write(ticket_key(ticket_), fmt::format("process {} of {}", getpid(), host));
   }
 
   std::shared_ptr<Fabric> join_round(std::uint64_t number) {
     AdmissionRound round{number, {}};
     Rank members = 0;
-    std::istringstream places(keys_.read(round_key(number, "places")));
-    places >> members;
-    for (std::uint64_t ticket = 0; places >> ticket;) round.newcomers.push_back(ticket);
+    std::istringstream words(keys_.read(round_key(number, "members")));
+    words >> members;
+    for (std::uint64_t ticket = 0; words >> ticket;) round.newcomers.push_back(ticket);
     const auto found = std::find(round.newcomers.begin(), round.newcomers.end(), ticket_);
     if (found == round.newcomers.end()) return nullptr;  // it answered too late
     const auto index = static_cast<Rank>(found - round.newcomers.begin());
@@ -238,7 +238,7 @@ std::shared_ptr<Fabric> enter(const StorePtr& store, const FabricRequest& reques
   if (!fabric)
     throw Error(fmt::format(
         "no running job admitted this process within {} s: a job admits newcomers when its ranks call "
-        "welcome(), between two steps",
+        "admit(), between two steps",
         request.timeout.count() / 1000));
   return fabric;
 }

@@ -2,20 +2,11 @@
 
 #include <memory>
 
+#include "starling/fabric/c10d/store_bytes.h"
 #include "starling/fabric/network/store/client.h"
 
 namespace starling::fabric::c10d_engine {
 namespace {
-
-using StoreBytes = std::vector<std::uint8_t>;
-
-std::string text_of(const StoreBytes& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
-StoreBytes bytes_of(const std::string& text) {
-  return {text.begin(), text.end()};
-}
 
 /// Thread-safe, like StoreClient.
 class TokenStore final : public ::c10d::Store {

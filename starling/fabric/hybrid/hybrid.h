@@ -14,7 +14,7 @@ namespace starling::fabric {
 /// `ranks_per_host` is the result of Fabric::ranks_per_host().
 std::shared_ptr<Fabric> make_hybrid(std::shared_ptr<Fabric> local, std::shared_ptr<NetworkFabric> network,
                                     const std::vector<Rank>& same_host, Rank ranks_per_host,
-                                    std::unique_ptr<Admission> door = nullptr);
+                                    std::unique_ptr<Admission> admission = nullptr);
 
 /// Exchanges host identities with all ranks over the network, and joins those of this host under `job`.
 std::shared_ptr<Fabric> join_hybrid(std::shared_ptr<NetworkFabric> network, const std::string& job,

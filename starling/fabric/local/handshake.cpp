@@ -6,13 +6,13 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <thread>
 
 #include "starling/base/error.h"
 #include "starling/base/hmac.h"
-#include "starling/fabric/local/limits.h"
+#include "starling/base/os/system_random.h"
+#include "starling/fabric/local/region.h"
 
 namespace starling::fabric::local {
 namespace {
@@ -64,8 +64,7 @@ std::string_view view(const Sha256::Digest& digest) {
 
 Nonce random_nonce() {
   Nonce nonce;
-  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
-    throw Error(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
+  fill_random(std::as_writable_bytes(std::span(nonce)));
   return nonce;
 }
 

@@ -57,4 +57,12 @@ class Region {
 /// Throws Error: `rank` wrote an impossible value into its shared memory; `what` describes it.
 [[noreturn]] void refuse_memory_of(Rank rank, const std::string& what);
 
+/// Throws Error if a process limit (RLIMIT_FSIZE, RLIMIT_AS) is too low for the shared regions of `ranks`
+/// ranks, and names the limit, its value and the value needed. Exceeding RLIMIT_FSIZE would kill the process.
+void check_memory_limits(Rank ranks);
+
+/// The text of a failed attempt to open a descriptor: the system's reason; for EMFILE also the limit and how
+/// many open files a rendezvous of `ranks` ranks needs.
+std::string open_failure(int reason, Rank ranks);
+
 }  // namespace starling::fabric::local

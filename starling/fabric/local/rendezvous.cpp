@@ -4,14 +4,15 @@
 #include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <thread>
 
 #include "starling/base/error.h"
 #include "starling/fabric/local/handshake.h"
-#include "starling/fabric/local/limits.h"
-#include "starling/fabric/local/peer_processes.h"
+#include "starling/fabric/local/region.h"
 
 namespace starling::fabric::local {
 namespace {
@@ -84,7 +85,7 @@ std::string name_taken(const Context& context, const sockaddr_un& address, sockl
 }
 
 /// The coordinator's side (rank 0 unless it has exited): authenticates all joiners concurrently, then sends
-/// each of them everybody's descriptors.
+/// each of them the descriptors of all ranks.
 class Coordinator {
  public:
   Coordinator(const Context& context, RankDescriptors own)
@@ -314,6 +315,17 @@ RendezvousResult join_coordinator(const Context& context, Rank coordinator, cons
 }
 
 }  // namespace
+
+Descriptor PeerProcesses::open_own() {
+  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+}
+
+bool PeerProcesses::dead(Rank rank) const {
+  const Descriptor& process = processes_[static_cast<std::size_t>(rank)];
+  if (!process) return false;
+  pollfd entry{process.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
 
 std::string rendezvous_name(const std::string& job) {
   constexpr std::size_t kDigits = 32;

@@ -33,7 +33,7 @@ Engine& Engine::get() {
   static Engine* engine = new Engine;  // never destroyed: at_exit may run last
   int ended = 0;
   MPI_Finalized(&ended);
-  if (ended != 0) throw Error("MPI was finalised in this process and cannot be initialised again");
+  if (ended != 0) throw Error("MPI was finalized in this process and cannot be initialized again");
   return *engine;
 }
 
@@ -58,8 +58,8 @@ Engine::Engine() : forks_(forks_so_far()) {
     throw Error(
         started_here_
             ? "this MPI library supports calls from one thread only; Starling needs a thread of its own"
-            : "MPI was initialised with a thread level that is too low; call MPI_Init_thread "
-              "with MPI_THREAD_MULTIPLE, or let Starling initialise MPI");
+            : "MPI was initialized with a thread level that is too low; call MPI_Init_thread "
+              "with MPI_THREAD_MULTIPLE, or let Starling initialize MPI");
   std::atexit(at_exit);
 }
 

@@ -7,8 +7,8 @@
 #include <sys/prctl.h>
 #include <thread>
 
+#include "starling/base/name_hash.h"
 #include "starling/base/os/host.h"
-#include "starling/fabric/message.h"
 #include "starling/fabric/mpi/collectives.h"
 #include "starling/fabric/mpi/engine.h"
 #include "starling/fabric/mpi/link.h"

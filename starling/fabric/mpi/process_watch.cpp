@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "starling/fabric/message.h"
+#include "starling/base/name_hash.h"
 #include "starling/fabric/mpi/engine.h"
 
 namespace starling::fabric::mpi_engine {

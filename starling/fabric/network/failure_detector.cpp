@@ -96,7 +96,7 @@ bool FailureDetector::crashed(Rank which, const std::vector<bool>& group) const 
   return true;
 }
 
-// If the kernel cannot tell, silence of a peer that has been heard before is all the evidence there is.
+// If the kernel cannot tell, silence of a peer that sent something before is all the evidence there is.
 bool FailureDetector::unreachable(Rank which, const std::function<TcpContact(Rank)>& contact) const {
   const TcpContact known = contact(which);
   return known == TcpContact::unanswered || (known == TcpContact::unknown && peer(which).ever);
@@ -173,7 +173,8 @@ void FailureDetector::exclude_self(const std::vector<bool>& group) {
   if (evaluated_ - minority_since_ < (undecided ? 10 : 4) * heartbeat_interval()) return;
   const auto in = [&](Rank r) -> bool { return group[static_cast<std::size_t>(r)]; };
   exclusion_reason_ = fmt::format(
-      "rank {} is cut off: for {:.1f} s it has heard nothing from rank(s) {}. The ranks that it reaches ({}) "
+      "rank {} is cut off: for {:.1f} s it has received nothing from rank(s) {}. The ranks that it reaches "
+      "({}) "
       "are not "
       "a majority of ranks {}, and the others may continue without it",
       rank_, std::chrono::duration<double>(bound_).count(),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fmt/format.h>
@@ -328,14 +327,7 @@ class TransportFabric final : public NetworkFabric,
 }  // namespace network
 
 std::chrono::nanoseconds read_peer_timeout() {
-  const std::string text = environment::kPeerTimeout.text();
-  if (text.empty()) return std::chrono::seconds(10);
-  char* end = nullptr;
-  const double seconds = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(seconds >= 0.5 && seconds < 1e6))
-    throw InvalidArgument(
-        fmt::format("STARLING_PEER_TIMEOUT={} is not a number of seconds, 0.5 or more", text));
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  return environment::kPeerTimeout.seconds(0.5).value_or(std::chrono::seconds(10));
 }
 
 std::shared_ptr<NetworkFabric> make_network_fabric(std::unique_ptr<network::Transport> transport,

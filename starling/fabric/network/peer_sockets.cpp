@@ -9,7 +9,7 @@
 #include <string_view>
 #include <sys/socket.h>
 
-#include "starling/fabric/message.h"
+#include "starling/base/name_hash.h"
 
 namespace starling::fabric::network {
 namespace {

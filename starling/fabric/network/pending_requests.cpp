@@ -38,7 +38,7 @@ void PendingRequests::answered(std::uint64_t number, std::optional<Slice> answer
   {
     const std::lock_guard lock(mutex_);
     const auto found = open_.find(number);
-    if (found == open_.end()) return;  // too late: nobody waits any more
+    if (found == open_.end()) return;  // too late: the caller no longer waits
     found->second = {true, std::move(answer)};
   }
   changed_.notify_all();

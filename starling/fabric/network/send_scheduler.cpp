@@ -28,9 +28,9 @@ SendScheduler::Releases SendScheduler::add(Rank peer, const Frame& frame) {
   if (lost_[static_cast<std::size_t>(peer)]) return {};  // posted while the peer was being lost
   if (std::none_of(transfers_.begin(), transfers_.end(),
                    [&](const Transfer& transfer) { return transfer.peer == peer; }))
-    progressed(peer) = Clock::now();
+    progressed(peer) = now_();
   transfers_.push_back({peer, order_of(frame.message), is_ordered(frame), false});
-  update_pace(transfers_.back(), Clock::now());
+  update_pace(transfers_.back(), now_());
   ++held_;
   return release();
 }
@@ -50,7 +50,7 @@ SendScheduler::Clock::duration SendScheduler::patience() const {
 
 SendScheduler::Releases SendScheduler::done(Rank peer) {
   const std::lock_guard lock(mutex_);
-  progressed(peer) = Clock::now();
+  progressed(peer) = now_();
   const auto first = std::find_if(transfers_.begin(), transfers_.end(),
                                   [&](const Transfer& transfer) { return transfer.peer == peer; });
   if (first != transfers_.end()) {
@@ -84,7 +84,7 @@ bool SendScheduler::may_proceed(const Transfer& transfer, Clock::time_point now)
 SendScheduler::Releases SendScheduler::release() {
   Releases released;
   if (held_ == 0) return released;
-  const auto now = Clock::now();
+  const auto now = now_();
   std::vector<bool> waits(progressed_.size(), false);  // by peer: later payloads of it wait, too
   for (Transfer& transfer : transfers_) {
     if (transfer.released || waits[static_cast<std::size_t>(transfer.peer)]) continue;

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "starling/base/types.h"
@@ -33,8 +35,12 @@ class SendScheduler {
   };
   using Releases = std::vector<Release>;
 
-  explicit SendScheduler(Rank size)
-      : progressed_(static_cast<std::size_t>(size)), lost_(static_cast<std::size_t>(size)) {}
+  using Now = std::function<Clock::time_point()>;
+  /// Tests pass a clock of their own.
+  explicit SendScheduler(Rank size, Now now = &Clock::now)
+      : now_(std::move(now)),
+        progressed_(static_cast<std::size_t>(size)),
+        lost_(static_cast<std::size_t>(size)) {}
 
   /// Adds a payload behind the peer's others.
   Releases add(Rank peer, const Frame& frame);
@@ -58,6 +64,7 @@ class SendScheduler {
   Clock::duration patience() const;
   Clock::time_point& progressed(Rank peer) { return progressed_[static_cast<std::size_t>(peer)]; }
 
+  const Now now_;
   std::mutex mutex_;
   std::vector<Transfer> transfers_;  // unfinished ones
   std::size_t held_ = 0;             // how many of them are not released

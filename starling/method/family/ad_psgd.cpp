@@ -26,8 +26,8 @@ class AdPsgd : public Asynchronous {
     if (!neighbors.empty()) {
       Random random(seed_ ^ (static_cast<std::uint64_t>(block.channel->rank()) << 32),
                     static_cast<std::uint64_t>(block.step), stream::kPairGossip);
-      window.meet(neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))], block.x, 0.5,
-                  change);
+      window.average_with(neighbors[random.below(static_cast<std::uint32_t>(neighbors.size()))], block.x, 0.5,
+                          change);
       block.combine(change, {{change, -1}});
       window.add(change);
       window.load(block.x);
@@ -67,8 +67,8 @@ class AdPsgd : public Asynchronous {
 MethodFamily ad_psgd() {
   return {
       "ad-psgd",
-      "asynchronous pair gossip: every step meets one neighbour drawn at random, who need not wait",
-      {staleness_parameter(), {"seed", "0", "of the draws"}},
+      "asynchronous pair gossip: each step averages with one random neighbor, which does not wait",
+      {staleness_parameter(), {"seed", "0", "seed for the draws"}},
       [](const Parameters& given) { return std::make_shared<AdPsgd>(staleness_of(given), given.seed()); }};
 }
 

@@ -5,7 +5,7 @@
 namespace starling::method::family {
 namespace {
 
-/// The centralized baseline: everybody steps along the mean gradient of those that had one.
+/// The centralized baseline: every rank steps along the mean gradient of the ranks that had one.
 class Allreduce : public Method {
  public:
   void gradient(Block& block) override {
@@ -48,7 +48,7 @@ class Allreduce : public Method {
 
 MethodFamily allreduce() {
   return {"allreduce",
-          "everybody steps along the mean gradient: the centralized baseline (DDP, Horovod)",
+          "all ranks step along the mean gradient: the centralized baseline (DDP, Horovod)",
           {},
           [](const Parameters&) { return std::make_shared<Allreduce>(); }};
 }

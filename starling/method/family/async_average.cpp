@@ -3,7 +3,7 @@
 namespace starling::method::family {
 namespace {
 
-/// Model averaging on a timer: c = a copy of x, S = the mean of everybody's c, which arrives when the slowest
+/// Model averaging on a timer: c = a copy of x, S = the mean of all ranks' c, which arrives when the slowest
 /// has sent its own; meanwhile training goes on, and then x <- x + S - c.
 class AsyncAverage : public Method {
  public:
@@ -20,7 +20,7 @@ class AsyncAverage : public Method {
       block.collective().await_average();
   }
 
-  // Whoever has not begun the average that others have begun, begins it.
+  // A rank that has not begun the average that others have begun, begins it.
   void settle(Block& block) override {
     const Buffer newest = block.scalar("newest");
     write_number(newest, number(block));
@@ -46,7 +46,7 @@ class AsyncAverage : public Method {
   static Step started(Block& block) { return static_cast<Step>(notes(block)[1]); }
   static double number(Block& block) { return notes(block)[2]; }
 
-  // Where averages may be waited for, they begin in the same steps everywhere, lest somebody has ended
+  // Where averages may be waited for, they begin in the same steps everywhere, lest a rank has ended
   // before.
   bool due(Block& block) const {
     if (staleness_) return block.step % *staleness_ == 0;
@@ -77,10 +77,9 @@ class AsyncAverage : public Method {
 
 MethodFamily async_average() {
   return {"async-average",
-          "local steps; every so many seconds the models are averaged, without anybody waiting for it",
-          {{"interval", "0", "seconds from the beginning of one average to the next; 0: always one"},
-           {"staleness", "auto",
-            "an average every so many steps instead, which is waited for after as many; auto: none"}},
+          "local steps; models are averaged in the background, at an interval in seconds",
+          {{"interval", "0", "seconds between the starts of two averages; 0: one is always under way"},
+           {"staleness", "auto", "average every N steps instead, applied N steps later; auto: by interval"}},
           [](const Parameters& given) {
             return std::make_shared<AsyncAverage>(given.number("interval", 0, 1e9),
                                                   given.optional_integer("staleness", 1, 1'000'000'000));

@@ -54,7 +54,7 @@ class AsyncPushSum : public Asynchronous {
   }
 
  private:
-  static constexpr double kLeastShare = 1e-3;  // who has less keeps it until it hears from somebody
+  static constexpr double kLeastShare = 1e-3;  // a rank with less keeps it until it receives more
   static OneSided& window_of(Block& block) {
     return block.one_sided().window(block.state("u"), OneSided::Start::empty);
   }
@@ -82,7 +82,7 @@ class AsyncPushSum : public Asynchronous {
 
 MethodFamily async_push_sum() {
   return {"async-push-sum",
-          "asynchronous push-sum: shares of sums are added to neighbours' windows; nobody waits",
+          "asynchronous push-sum: shares of sums are added to neighbors' windows without waiting",
           {staleness_parameter()},
           [](const Parameters& given) { return std::make_shared<AsyncPushSum>(staleness_of(given)); }};
 }

@@ -6,7 +6,7 @@
 
 namespace starling::method::family {
 
-void Asynchronous::meet(Block& block) {
+void Asynchronous::barrier(Block& block) {
   const Buffer token = block.scalar("meeting");
   write_number(token, 0);
   block.collective().reduce({Block::in_place(token)}, Reduction::sum);
@@ -28,9 +28,9 @@ void Asynchronous::begin(Block& block) {
 }
 
 void Asynchronous::settle(Block& block) {
-  meet(block);
+  barrier(block);
   if (const double step = std::exchange(made(block), -1); step >= 0) collect(block, static_cast<Step>(step));
-  meet(block);
+  barrier(block);
 }
 
 void Asynchronous::step_made(Block& block) {
@@ -54,7 +54,7 @@ MethodRequirements Asynchronous::requirements() const {
 }
 
 Parameter staleness_parameter() {
-  return {"staleness", "auto", "most steps that a rank may be ahead of those it hears; auto: any number"};
+  return {"staleness", "auto", "most steps that a rank may be ahead of its sources; auto: no limit"};
 }
 
 std::optional<Step> staleness_of(const Parameters& given) {

@@ -6,8 +6,8 @@
 
 namespace starling::method::family {
 
-/// A method whose ranks talk through one-sided memory: a step takes what is there, and waits for nobody
-/// unless `staleness` bounds how many steps a rank may be ahead of those it hears.
+/// A method whose ranks communicate through one-sided memory: a step uses what has arrived and does not wait,
+/// unless `staleness` bounds how many steps a rank may be ahead of its sources.
 class Asynchronous : public Method {
  public:
   explicit Asynchronous(std::optional<Step> staleness) : staleness_(staleness) {}
@@ -17,8 +17,8 @@ class Asynchronous : public Method {
   MethodRequirements requirements() const override;
 
  protected:
-  /// Everybody is in the same step, and what was sent before is in its place.
-  static void meet(Block& block);
+  /// Waits until every rank has called it; what was sent before has then arrived.
+  static void barrier(Block& block);
   /// The exchange of this rank's step.
   static Exchange round_of(const Block& block, Step step);
   /// This rank's increment is in the block: before the others are told of it.

@@ -6,7 +6,7 @@
 namespace starling::method::family {
 namespace {
 
-/// CHOCO-SGD: y = x + U; everybody knows x^_j, which follow by compressed differences, x^ += C(y - x^); x <-
+/// CHOCO-SGD: y = x + U; every rank knows x^_j, which follow by compressed differences, x^ += C(y - x^); x <-
 /// y + gamma sum of w_j (x^_j - x^). That sum is kept as one vector, which the messages change.
 class Choco : public Method {
  public:
@@ -46,7 +46,7 @@ class Choco : public Method {
     return {.schedule = ScheduleKind::static_neighbors,
             .exact_messages_because = "its codec makes the messages",
             .no_losses_because =
-                "neighbours follow each other by differences, and a lost one is never made up "
+                "neighbors follow each other by differences, and a lost one is never made up "
                 "for; use dsgd-atc"};
   }
 
@@ -60,10 +60,10 @@ class Choco : public Method {
 
 MethodFamily choco() {
   return {"choco",
-          "DSGD whose neighbours follow each other by compressed differences (CHOCO-SGD)",
+          "DSGD whose neighbors follow each other by compressed differences (CHOCO-SGD)",
           {{"codec", "top-k(fraction=0.01)", "any codec", ParameterKind::codec},
-           {"gamma", "0.1", "how far to go towards the neighbours: the shorter the messages, the less"},
-           {"seed", "0", "of stochastic codecs"}},
+           {"gamma", "0.1", "step towards the neighbors' average; smaller for shorter messages"},
+           {"seed", "0", "seed for stochastic codecs"}},
           [](const Parameters& given) {
             return std::make_shared<Choco>(make_codec(given.spec("codec").to_string()),
                                            given.number("gamma", 1e-9, 1), given.seed());

@@ -3,14 +3,13 @@
 #include "starling/codec/registry.h"
 #include "starling/method/family/compressed_average.h"
 #include "starling/method/family/list.h"
-#include "starling/method/family/vote.h"
 
 namespace starling::method::family {
 namespace {
 
-using Way = CompressedAverage::Way;
+using Algorithm = CompressedAverage::Algorithm;
 
-/// allreduce whose gradients travel compressed.
+/// allreduce whose gradients are sent compressed.
 class CompressedAllreduce : public Method {
  public:
   explicit CompressedAllreduce(CompressedAverage::Options options) : average_(std::move(options)) {}
@@ -35,51 +34,51 @@ class CompressedAllreduce : public Method {
   CompressedAverage average_;
 };
 
-MethodPtr make(CodecPtr codec, Way way, bool feedback, std::uint64_t seed) {
+MethodPtr make(CodecPtr codec, Algorithm algorithm, bool feedback, std::uint64_t seed) {
   return std::make_shared<CompressedAllreduce>(
-      CompressedAverage::Options{std::move(codec), way, feedback, seed});
+      CompressedAverage::Options{std::move(codec), algorithm, feedback, seed});
 }
 
-const Parameter kSeed{"seed", "0", "of stochastic codecs"};
+const Parameter kSeed{"seed", "0", "seed for stochastic codecs"};
 
 }  // namespace
 
 MethodFamily compressed_allreduce() {
   return {"compressed-allreduce",
-          "allreduce whose gradients travel to everybody as messages of any codec",
+          "allreduce whose gradients are gathered on all ranks in any codec",
           {{"codec", "top-k(fraction=0.01)", "any codec", ParameterKind::codec},
-           {"feedback", "true", "what an encoding leaves out goes into the next one"},
+           {"feedback", "true", "add what an encoding leaves out to the next one"},
            kSeed},
           [](const Parameters& given) {
-            return make(make_codec(given.spec("codec").to_string()), Way::gathered, given.yes("feedback"),
-                        given.seed());
+            return make(make_codec(given.spec("codec").to_string()), Algorithm::all_gather,
+                        given.yes("feedback"), given.seed());
           }};
 }
 
 MethodFamily bytegrad() {
   return {"bytegrad",
-          "allreduce in bytes: gradients are quantised, dealt out, averaged, quantised again and gathered",
+          "allreduce in bytes: gradients are quantized, scattered, averaged, quantized again and gathered",
           {},
-          [](const Parameters&) { return make(make_codec("uint8"), Way::dealt, false, 0); }};
+          [](const Parameters&) { return make(make_codec("uint8"), Algorithm::scatter_gather, false, 0); }};
 }
 
 MethodFamily qsgd() {
   return {"qsgd",
-          "allreduce of stochastically quantised gradients, unbiased",
-          {{"levels", "127", "of |x| / ||x||: the more, the longer and the more exact"},
-           {"feedback", "false", "what an encoding leaves out goes into the next one"},
+          "allreduce of stochastically quantized gradients, unbiased",
+          {{"levels", "127", "levels of |x| / ||x||: more are longer and more exact"},
+           {"feedback", "false", "add what an encoding leaves out to the next one"},
            kSeed},
           [](const Parameters& given) {
             return make(make_codec(fmt::format("qsgd(levels={})", given.integer("levels", 1, 1'000'000))),
-                        Way::gathered, given.yes("feedback"), given.seed());
+                        Algorithm::all_gather, given.yes("feedback"), given.seed());
           }};
 }
 
 MethodFamily sign_sgd() {
   return {"sign-sgd",
-          "everybody steps by the sign that most gradients have, element by element: a bit there and back",
+          "majority vote: each element steps by the sign that most gradients have; one bit per element",
           {},
-          [](const Parameters&) { return make(make_vote(), Way::dealt, false, 0); }};
+          [](const Parameters&) { return make(make_codec("vote"), Algorithm::scatter_gather, false, 0); }};
 }
 
 }  // namespace starling::method::family

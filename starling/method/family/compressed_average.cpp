@@ -10,10 +10,10 @@
 namespace starling::method::family {
 namespace {
 
-/// What comes before the encoded bytes of a message.
+/// The head of a message, before the encoded bytes.
 struct Head {
-  std::int64_t rank = -1;         // -1: nothing has come
-  std::int64_t contributors = 0;  // in what follows
+  std::int64_t rank = -1;         // -1: no message has arrived
+  std::int64_t contributors = 0;  // to the encoded bytes
 };
 static_assert(sizeof(Head) % 8 == 0);
 
@@ -31,7 +31,7 @@ CodecShape shape_of(const Segment& segment) {
   return {segment.count, segment.rows};
 }
 
-/// The part of a segment that is dealt to the m-th of `members`.
+/// The part of a segment that the m-th of `members` averages.
 struct Share {
   std::size_t begin;
   std::size_t count;
@@ -41,7 +41,7 @@ Share share_of(const Segment& segment, std::size_t m, std::size_t members) {
   return {segment.begin + first, segment.count * (m + 1) / members - first};
 }
 
-std::size_t dealt_bytes(const Codec& codec, const Block& block, std::size_t m, std::size_t members) {
+std::size_t scattered_bytes(const Codec& codec, const Block& block, std::size_t m, std::size_t members) {
   std::size_t bytes = sizeof(Head);
   for (const Segment& segment : block.segments)
     bytes += codec.encoded_bytes(block.dtype(), {share_of(segment, m, members).count, 0});
@@ -101,24 +101,24 @@ void CompressedAverage::start(Block& block, Buffer v, bool takes_part) {
   }
   work.takes_part = takes_part;
   work.gathering = false;
-  if (options_.way == Way::gathered)
-    start_gathering(block, v, work);
+  if (options_.algorithm == Algorithm::all_gather)
+    start_all_gather(block, v, work);
   else
-    deal(block, v, work);
+    scatter(block, v, work);
 }
 
 bool CompressedAverage::proceed(Block& block, Buffer v) {
   Work& work = work_[&block];
-  if (options_.way == Way::gathered) {
-    finish_gathering(block, v, work);
+  if (options_.algorithm == Algorithm::all_gather) {
+    finish_all_gather(block, v, work);
     return true;
   }
-  if (work.gathering) return finish_dealing(block, v, work);
+  if (work.gathering) return finish_scatter_gather(block, v, work);
   average_own_part(block, work);
   return false;
 }
 
-void CompressedAverage::start_gathering(Block& block, Buffer v, Work& work) {
+void CompressedAverage::start_all_gather(Block& block, Buffer v, Work& work) {
   const EncodedBlock encoded(*options_.codec, block);
   work.record.assign(sizeof(Head) + encoded.bytes(), {});
   write_head(work.record.data(), {block.channel->rank(), work.takes_part ? 1 : 0});
@@ -127,7 +127,7 @@ void CompressedAverage::start_gathering(Block& block, Buffer v, Work& work) {
   block.collective().gather(bytes_of(work.record), work.all);
 }
 
-void CompressedAverage::finish_gathering(Block& block, Buffer v, Work& work) {
+void CompressedAverage::finish_all_gather(Block& block, Buffer v, Work& work) {
   const EncodedBlock encoded(*options_.codec, block);
   work.contributors = 0;
   for (std::size_t at = 0; at < work.all.size(); at += work.record.size())
@@ -140,16 +140,16 @@ void CompressedAverage::finish_gathering(Block& block, Buffer v, Work& work) {
   block.arithmetic().divide(v, static_cast<double>(work.contributors));
 }
 
-// Everybody sends every member its part.
-void CompressedAverage::deal(Block& block, Buffer v, Work& work) {
+// Sends every member its part of this rank's vector.
+void CompressedAverage::scatter(Block& block, Buffer v, Work& work) {
   const Codec& codec = *options_.codec;
   const std::size_t members = work.members.size();
-  const std::string tag = fmt::format("deal/{}", work.attempts++);
+  const std::string tag = fmt::format("scatter/{}", work.attempts++);
   const Rank self = block.channel->rank();
   std::size_t own_bytes = 0;
   std::vector<std::byte> message;
   for (std::size_t m = 0; m < members; ++m) {
-    message.assign(dealt_bytes(codec, block, m, members), {});
+    message.assign(scattered_bytes(codec, block, m, members), {});
     write_head(message.data(), {self, work.takes_part ? 1 : 0});
     std::size_t at = sizeof(Head);
     for (const Segment& segment : block.segments) {
@@ -161,17 +161,17 @@ void CompressedAverage::deal(Block& block, Buffer v, Work& work) {
     }
     if (work.members[m] == self) {
       own_bytes = message.size();
-      work.dealt[self] = message;
+      work.scattered[self] = message;
     } else {
       block.collective().send(whole(message), work.members[m], tag);
     }
   }
   for (const Rank member : work.members) {
     if (member == self) continue;
-    auto& place = work.dealt[member];
-    place.assign(own_bytes, {});
-    write_head(place.data(), {});
-    block.collective().receive(whole(place), member, tag);
+    auto& message_in = work.scattered[member];
+    message_in.assign(own_bytes, {});
+    write_head(message_in.data(), {});
+    block.collective().receive(whole(message_in), member, tag);
   }
 }
 
@@ -183,12 +183,12 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
                                           work.members.begin());
   std::int64_t contributors = 0;
   for (const Rank member : work.members)
-    if (const Head head = head_of(work.dealt[member].data()); head.rank >= 0)
+    if (const Head head = head_of(work.scattered[member].data()); head.rank >= 0)
       contributors += head.contributors;
-  // All records are as long as the longest, so that they can be told apart.
+  // All records are padded to the longest, so that the gathered bytes can be split.
   std::size_t longest = 0;
   for (std::size_t other = 0; other < members; ++other)
-    longest = std::max(longest, dealt_bytes(codec, block, other, members));
+    longest = std::max(longest, scattered_bytes(codec, block, other, members));
   work.record.assign(longest, {});
   write_head(work.record.data(), {self, contributors});
   std::size_t at = sizeof(Head);
@@ -201,7 +201,7 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
     const Buffer sum = memory.buffer().part(0, count);
     block.zero(sum);
     for (const Rank member : work.members) {
-      std::vector<std::byte>& message = work.dealt[member];
+      std::vector<std::byte>& message = work.scattered[member];
       if (const Head head = head_of(message.data()); head.rank < 0 || head.contributors == 0) continue;
       codec.decode_add(bytes_of(message, at), 0, 1, sum);
     }
@@ -216,8 +216,8 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
   block.collective().gather(bytes_of(work.record), work.all);
 }
 
-// Who has died after it was dealt a part leaves a gap, which all survivors see: they deal anew.
-bool CompressedAverage::finish_dealing(Block& block, Buffer v, Work& work) {
+// A rank that dies after the scatter leaves a gap that all survivors see: they scatter again.
+bool CompressedAverage::finish_scatter_gather(Block& block, Buffer v, Work& work) {
   const Codec& codec = *options_.codec;
   std::map<Rank, std::size_t> records;  // where each begins
   for (std::size_t at = 0; at < work.all.size(); at += work.record.size())
@@ -226,7 +226,7 @@ bool CompressedAverage::finish_dealing(Block& block, Buffer v, Work& work) {
     work.members.clear();
     for (const auto& [rank, record] : records) work.members.push_back(rank);
     work.gathering = false;
-    deal(block, v, work);
+    scatter(block, v, work);
     return false;
   }
   const std::size_t members = work.members.size();

@@ -29,46 +29,46 @@ class EncodedBlock {
 /// The key of a parameter's encoding: every rank, parameter and step draws numbers of its own.
 CodecKey key_of(const Block& block, const Segment& segment, std::uint64_t seed);
 
-/// The mean of everybody's vector of a block through messages of a codec, in rounds: start(), and proceed()
-/// whenever what was started has arrived, until it says that the mean is there. Two ways: `gathered`, where
-/// everybody sends the whole to everybody, and `dealt`, where each rank gets everybody's part of the vector,
-/// averages it, encodes it again and sends it to all: two encodings, but 2 (n - 1) / n messages of one vector
-/// per rank instead of n - 1. When somebody dies, the others begin anew without it.
+/// The mean of all ranks' vectors of a block through messages of a codec, in rounds: start(), then proceed()
+/// whenever the started operations have finished, until it returns true. Two algorithms: with `all_gather`
+/// every rank sends its whole vector to all; with `scatter_gather` each rank receives its part of all
+/// vectors, averages it, encodes it again and sends it to all: two encodings, but 2 (n - 1) / n messages of
+/// one vector per rank instead of n - 1. When a rank dies, the others start again without it.
 class CompressedAverage {
  public:
-  enum class Way { gathered, dealt };
+  enum class Algorithm { all_gather, scatter_gather };
   struct Options {
     CodecPtr codec;
-    Way way = Way::gathered;
-    bool feedback = false;  // of `gathered`: what an encoding leaves out goes into the next
+    Algorithm algorithm = Algorithm::all_gather;
+    bool feedback = false;  // for all_gather: adds what an encoding leaves out to the next
     std::uint64_t seed = 0;
   };
   explicit CompressedAverage(Options options) : options_(std::move(options)) {}
 
-  /// Who does not take part only listens.
+  /// With `takes_part` false, this rank only receives the mean.
   void start(Block& block, Buffer v, bool takes_part);
-  /// True when v is the mean of those who took part; untouched when nobody did.
+  /// True when v is the mean over the ranks that took part; v is unchanged if none did.
   bool proceed(Block& block, Buffer v);
-  /// How many took part in the last one.
+  /// How many ranks took part in the last mean.
   std::int64_t contributors(const Block& block) const { return work_.at(&block).contributors; }
 
  private:
   struct Work {
-    std::vector<Rank> members;  // among whom parts are dealt
+    std::vector<Rank> members;  // that each average a part
     std::int64_t attempts = 0;
     bool takes_part = false;
     bool gathering = false;
     std::int64_t contributors = 0;
-    std::map<Rank, std::vector<std::byte>> dealt;  // to this rank, by sender
+    std::map<Rank, std::vector<std::byte>> scattered;  // the messages to this rank, by sender
     std::vector<std::byte> record;
     std::vector<std::byte> all;
   };
 
-  void start_gathering(Block& block, Buffer v, Work& work);
-  void finish_gathering(Block& block, Buffer v, Work& work);
-  void deal(Block& block, Buffer v, Work& work);
+  void start_all_gather(Block& block, Buffer v, Work& work);
+  void finish_all_gather(Block& block, Buffer v, Work& work);
+  void scatter(Block& block, Buffer v, Work& work);
   void average_own_part(Block& block, Work& work);
-  bool finish_dealing(Block& block, Buffer v, Work& work);
+  bool finish_scatter_gather(Block& block, Buffer v, Work& work);
 
   Options options_;
   std::map<const Block*, Work> work_;

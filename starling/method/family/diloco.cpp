@@ -9,7 +9,7 @@ struct Outer {
   double momentum;
 };
 
-/// h steps of the local optimizer, then a Nesterov step along d = x_start - x: averaged over everybody
+/// h steps of the local optimizer, then a Nesterov step along d = x_start - x: averaged over all ranks
 /// (DiLoCo), or together with x_start over one other rank (NoLoCo). The inner moments stay.
 class TwoLevels : public Method {
  public:
@@ -76,8 +76,8 @@ MethodFamily two_levels(const std::string& name, const std::string& summary) {
       name,
       summary,
       {{"h", "32", "local steps per outer step"},
-       {"lr", "0.7", "of the outer step"},
-       {"momentum", "0.9", "of the outer step"}},
+       {"lr", "0.7", "learning rate of the outer step"},
+       {"momentum", "0.9", "momentum of the outer step"}},
       [](const Parameters& given) {
         return std::make_shared<Method>(Outer{given.integer("h", 1, 1'000'000'000),
                                               given.number("lr", 0, 100), given.number("momentum", 0, 1)});
@@ -88,7 +88,7 @@ MethodFamily two_levels(const std::string& name, const std::string& summary) {
 
 MethodFamily diloco() {
   return two_levels<DiLoCo>("diloco",
-                            "h local steps, then an outer Nesterov step along everybody's mean progress");
+                            "h local steps, then an outer Nesterov step along the ranks' mean progress");
 }
 
 MethodFamily noloco() {

@@ -1,5 +1,7 @@
-#include "starling/method/family/dsgd.h"
+#include <fmt/format.h>
+
 #include "starling/method/family/list.h"
+#include "starling/method/method.h"
 
 namespace starling::method::family {
 namespace {
@@ -11,7 +13,19 @@ bool sends_a(const Exchange& exchange) {
   return exchange.destinations.empty();
 }
 
-}  // namespace
+/// Adapt, then combine: x <- sum of w_j (x_j + U_j). On a two-block schedule (CECA) the increment goes to
+/// both blocks, and x is the one whose gradient is taken.
+class DsgdAtc : public Method {
+ public:
+  void adapt(Block& block) override;
+  void combine(Block& block) override;
+  void x_replaced(Block& block) override;
+  Buffer model(Block& block) const override;
+  MethodRequirements requirements() const override { return {.two_block_schedules = true}; }
+
+ private:
+  void adapt_two(Block& block);
+};
 
 void DsgdAtc::adapt(Block& block) {
   if (block.channel->schedule()->mixing() == Mixing::two_block)
@@ -58,11 +72,49 @@ Buffer DsgdAtc::model(Block& block) const {
   return x_is_b ? block.state("other") : block.x;
 }
 
+// dsgd-atc on a schedule of a certain kind.
+
+class GossipPga : public DsgdAtc {
+ public:
+  explicit GossipPga(Step h) : h_(h) {}
+  std::string topology(const std::string& asked, const MethodSetting&) const override {
+    return fmt::format("periodic({}, h={})", asked, h_);
+  }
+
+ private:
+  Step h_;
+};
+
+class Hierarchical : public DsgdAtc {
+ public:
+  std::string topology(const std::string& asked, const MethodSetting& setting) const override {
+    return fmt::format("hierarchical(outer={}, local={})", asked, setting.ranks_per_machine);
+  }
+};
+
+}  // namespace
+
 MethodFamily dsgd_atc() {
   return {"dsgd-atc",
-          "adapt, then combine: neighbours' updated models are averaged; the only one for ceca",
+          "adapt, then combine: neighbors' updated models are averaged; the only one for ceca",
           {},
           [](const Parameters&) { return std::make_shared<DsgdAtc>(); }};
+}
+
+MethodFamily gossip_pga() {
+  return {"gossip-pga",
+          "dsgd-atc on periodic(h=): every h-th step takes the global mean instead",
+          {{"h", "16", "steps from one global mean to the next"}},
+          [](const Parameters& given) {
+            return std::make_shared<GossipPga>(given.integer("h", 1, 1'000'000'000));
+          }};
+}
+
+MethodFamily hierarchical() {
+  return {"hierarchical",
+          "dsgd-atc on hierarchical(outer=): the mean within a machine, neighbors between machines",
+          {},
+          [](const Parameters&) { return std::make_shared<Hierarchical>(); }};
 }
 
 }  // namespace starling::method::family

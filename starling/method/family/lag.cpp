@@ -71,7 +71,7 @@ class Lag : public Method {
 
   static std::string key(const char* what, Rank rank) { return fmt::format("{} {}", what, rank); }
   static Buffer flags_of(Block& block, const char* way, Rank rank) {
-    return block.make_state(fmt::format("flags {} {}", way, rank), DType::uint8,
+    return block.host_state(fmt::format("flags {} {}", way, rank), DType::uint8,
                             std::max<std::size_t>(1, block.segments.size()));
   }
 
@@ -127,7 +127,7 @@ class Lag : public Method {
 MethodFamily lag() {
   return {"lag",
           "DSGD that sends a parameter only when it has moved by a threshold since it was sent last",
-          {{"threshold", "0.01", "in the 2-norm, per parameter; 0 sends always"}},
+          {{"threshold", "0.01", "threshold in the 2-norm, per parameter; 0: always send"}},
           [](const Parameters& given) { return std::make_shared<Lag>(given.number("threshold", 0, 1e30)); }};
 }
 

@@ -25,7 +25,7 @@ class LocalSgd : public Method {
 }  // namespace
 
 MethodFamily allreduce_model() {
-  return {"allreduce-model", "everybody steps alone, then takes the mean model", {}, [](const Parameters&) {
+  return {"allreduce-model", "every rank steps alone, then takes the mean model", {}, [](const Parameters&) {
             return std::make_shared<LocalSgd>(1);
           }};
 }

@@ -6,7 +6,7 @@ namespace starling::method::family {
 namespace {
 
 /// Bagua's low-precision decentralized ring: with W what the others know of this rank and N the weighted sum
-/// of what it knows of its neighbours, d = (x + U) + N - (1 + their weights) W is sent quantised; everybody
+/// of what it knows of its neighbours, d = (x + U) + N - (1 + their weights) W is sent quantised; every rank
 /// adds what was sent, and x is W.
 class LowPrecisionRing : public Method {
  public:
@@ -52,7 +52,7 @@ class LowPrecisionRing : public Method {
     return {.schedule = ScheduleKind::ring,
             .exact_messages_because = "its codec makes the messages",
             .no_losses_because =
-                "neighbours follow each other by differences, and a lost one is never made up "
+                "neighbors follow each other by differences, and a lost one is never made up "
                 "for; use dsgd-atc"};
   }
 
@@ -81,7 +81,7 @@ class LowPrecisionRing : public Method {
 
 MethodFamily low_precision_ring() {
   return {"low-precision-ring",
-          "DSGD on a ring whose neighbours follow each other by differences in bytes (Bagua)",
+          "DSGD on a ring whose neighbors follow each other by differences in bytes (Bagua)",
           {{"codec", "uint8", "any codec", ParameterKind::codec}},
           [](const Parameters& given) {
             return std::make_shared<LowPrecisionRing>(make_codec(given.spec("codec").to_string()));

@@ -5,7 +5,7 @@ namespace {
 
 constexpr Rank kServer = 0;
 
-/// Everybody sends its gradient to one rank, which steps and sends the model back: the oldest baseline.
+/// Every rank sends its gradient to one rank, which steps and sends the model back: the oldest baseline.
 class ParameterServer : public Method {
  public:
   void gradient(Block& block) override {
@@ -23,7 +23,7 @@ class ParameterServer : public Method {
     }
   }
 
-  // The server's gradient is everybody's until the update, also for clipping.
+  // The server's gradient is the mean of all ranks until the update, also for clipping.
   void gradient_done(Block& block) override {
     if (block.channel->rank() != kServer) return;
     block.copy(own_gradient(block), block.gradient);

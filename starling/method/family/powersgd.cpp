@@ -9,7 +9,7 @@
 namespace starling::method::family {
 namespace {
 
-/// PowerSGD: a gradient M with its residual travels as P = M Q, summed over everybody and orthonormalised,
+/// PowerSGD: a gradient M with its residual travels as P = M Q, summed over all ranks and orthonormalised,
 /// and then Q = M^T P, summed likewise; the step is along P Q^T, and what is left of M goes into the next
 /// one. Q begins the next step's iteration. Parameters that would not become shorter are summed as they are.
 /// The products of matrices are Eigen's, in host memory.
@@ -135,7 +135,7 @@ class PowerSgd {
     return q;
   }
 
-  // Q is everybody's sum, to be the mean of those who had a gradient.
+  // Q is the sum over all ranks; it becomes the mean over those with a gradient.
   void finish(Block& block, const Segment& segment, double contributors) const {
     const Shape shape = shape_of(segment);
     const Buffer m = part(block, "M", segment, segment.count);
@@ -174,6 +174,7 @@ class PowerSgdMethod : public Method {
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::none,
             .exact_messages_because = "its factors travel as they are",
+            .host_memory_because = "its products of matrices are computed by Eigen",
             .gradient = GradientUse::averaged};
   }
 
@@ -187,7 +188,7 @@ class PowerSgdMethod : public Method {
 MethodFamily powersgd() {
   return {"powersgd",
           "allreduce of low-rank gradients with error feedback (PowerSGD)",
-          {{"rank", "2", "of the matrices that travel"}},
+          {{"rank", "2", "rank of the matrices that are sent"}},
           [](const Parameters& given) {
             return std::make_shared<PowerSgdMethod>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
           }};

@@ -13,7 +13,8 @@ namespace {
 class QAdam : public Method {
  public:
   explicit QAdam(Step warmup)
-      : warmup_(warmup), average_({make_codec("uint8"), CompressedAverage::Way::dealt, false, 0}) {}
+      : warmup_(warmup),
+        average_({make_codec("uint8"), CompressedAverage::Algorithm::scatter_gather, false, 0}) {}
 
   void gradient(Block& block) override {
     if (warms_up(block)) {

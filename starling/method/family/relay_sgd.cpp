@@ -5,7 +5,7 @@ namespace {
 
 constexpr const char* kExact = "relayed sums would gather the rounding";
 
-/// x <- the average of everybody's latest known x + U, relayed along a tree: exact in the mean on
+/// x <- the average of all ranks' latest known x + U, relayed along a tree: exact in the mean on
 /// heterogeneous data.
 class RelaySgd : public Method {
  public:
@@ -38,7 +38,7 @@ class RelaySgd : public Method {
   RelayRule rule_;
 };
 
-/// x <- x + the relayed sum of everybody's updates, divided by their number: needs equal starts.
+/// x <- x + the relayed sum of all ranks' updates, divided by their number: needs equal starts.
 class RelaySumGrad : public Method {
  public:
   explicit RelaySumGrad(bool overlap) : overlap_(overlap) {}
@@ -65,14 +65,14 @@ class RelaySumGrad : public Method {
 };
 
 const Parameter kOverlap{"overlap", "false",
-                         "use messages one step late, so that they travel during the computation"};
+                         "use messages one step late, so that they are sent during the computation"};
 
 }  // namespace
 
 MethodFamily relay_sgd() {
   return {"relay-sgd",
-          "models are relayed along a tree, so that everybody averages all of them, some a few steps old",
-          {{"missing", "counts", "what stands in for blocks that have not arrived: counts, reference or own"},
+          "models are relayed along a tree: each rank averages all of them, some a few steps old",
+          {{"missing", "counts", "what replaces blocks that have not arrived: counts, reference or own"},
            kOverlap},
           [](const Parameters& given) {
             return std::make_shared<RelaySgd>(given.choice("missing", {"counts", "reference", "own"}),
@@ -82,7 +82,7 @@ MethodFamily relay_sgd() {
 
 MethodFamily relay_sum_grad() {
   return {"relay-sum-grad",
-          "updates instead of models are relayed along a tree: everybody starts from the same model",
+          "updates instead of models are relayed along a tree; all ranks start from the same model",
           {kOverlap},
           [](const Parameters& given) { return std::make_shared<RelaySumGrad>(given.yes("overlap")); }};
 }

@@ -8,7 +8,7 @@ Exchange flattened(Exchange exchange, Rank self) {
   Exchange flat;
   flat.self_weight = 1 / static_cast<double>(size);
   for (std::int64_t i = 0; i < size; ++i)
-    if (exchange.group[i] != self) flat.meet(exchange.group[i], flat.self_weight);
+    if (exchange.group[i] != self) flat.add_pair(exchange.group[i], flat.self_weight);
   return flat;
 }
 

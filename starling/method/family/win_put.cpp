@@ -40,7 +40,7 @@ class WinPut : public Asynchronous {
 
 MethodFamily win_put() {
   return {"win-put",
-          "asynchronous: neighbours' models are put into windows, and averaged as they are there",
+          "asynchronous: models are put into neighbors' windows and averaged without waiting",
           {staleness_parameter()},
           [](const Parameters& given) { return std::make_shared<WinPut>(staleness_of(given)); }};
 }

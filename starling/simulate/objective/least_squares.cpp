@@ -28,7 +28,7 @@ ObjectiveFamily least_squares() {
           {{"samples", "100", "per node"},
            {"heterogeneity", "1", "targets come from x* + this times a node's own vector as long as x*"},
            {"noise", "0.1", "standard deviation of the noise on the targets"},
-           {"batch", "0", "samples that a gradient sees, drawn anew in every step; 0: all, always"}},
+           {"batch", "0", "samples per gradient, redrawn every step; 0: all"}},
           make_least_squares};
 }
 

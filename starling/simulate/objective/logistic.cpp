@@ -34,7 +34,7 @@ ObjectiveFamily logistic() {
           {{"samples", "100", "per node"},
            {"heterogeneity", "1", "labels come from x* + this times a node's own vector as long as x*"},
            {"regularizer", "0.01", "rho of rho sum_k x_k^2 / (1 + x_k^2)"},
-           {"batch", "0", "samples that a gradient sees, drawn anew in every step; 0: all, always"}},
+           {"batch", "0", "samples per gradient, redrawn every step; 0: all"}},
           make_logistic};
 }
 

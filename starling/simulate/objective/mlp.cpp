@@ -163,12 +163,12 @@ ObjectivePtr make_mlp(const Parameters& given, const ObjectiveSetting& setting) 
 
 ObjectiveFamily mlp() {
   return {"mlp",
-          "a network of two layers that tells clusters of points apart; --dim is that of the points",
+          "a network of two layers that classifies clusters of points; --dim is that of the points",
           {{"hidden", "16", "units between the layers"},
            {"classes", "4", "clusters"},
            {"samples", "32", "per node"},
            {"heterogeneity", "0.5", "share of samples from the node's own cluster; the others from any"},
-           {"batch", "0", "samples that a gradient sees, drawn anew in every step; 0: all, always"}},
+           {"batch", "0", "samples per gradient, redrawn every step; 0: all"}},
           make_mlp};
 }
 

@@ -45,14 +45,14 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
     return;
   }
   if (t < l) {
-    // (b) hears the last nodes of block t's sub-blocks that later blocks have not taken yet.
-    const Part& heard = parts_[static_cast<std::size_t>(t)];
+    // (b) receives from the last nodes of block t's sub-blocks that later blocks have not taken yet.
+    const Part& sending = parts_[static_cast<std::size_t>(t)];
     const std::int64_t taken = part.tail - part.size() + (index - part.start);
-    const double share = static_cast<double>(heard.size()) / static_cast<double>(heard.tail);
+    const double share = static_cast<double>(sending.size()) / static_cast<double>(sending.tail);
     out.self_weight = 1 - share;
-    for (std::int64_t q = 0; q < heard.digit; ++q) {
-      const std::int64_t j = heard.start + (q + 1) * heard.piece - 1 - taken;
-      out.meet(static_cast<Rank>(origin + j), share / static_cast<double>(heard.digit));
+    for (std::int64_t q = 0; q < sending.digit; ++q) {
+      const std::int64_t j = sending.start + (q + 1) * sending.piece - 1 - taken;
+      out.add_pair(static_cast<Rank>(origin + j), share / static_cast<double>(sending.digit));
     }
     return;
   }
@@ -69,7 +69,7 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
       const double weight =
           static_cast<double>(part.size()) / static_cast<double>(part.tail) / static_cast<double>(part.digit);
       out.self_weight = 1 - weight;
-      out.meet(static_cast<Rank>(origin + i), weight);
+      out.add_pair(static_cast<Rank>(origin + i), weight);
       return;
     }
     // (c) the nodes left, in order, average in groups of K; a single one rests.
@@ -79,7 +79,7 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
     out.self_weight = 1.0 / static_cast<double>(end - first);
     for (std::int64_t other = first; other < end; ++other) {
       const std::int64_t j = part.start + other / left * part.piece + other % left;
-      if (other != place) out.meet(static_cast<Rank>(origin + j), out.self_weight);
+      if (other != place) out.add_pair(static_cast<Rank>(origin + j), out.self_weight);
     }
     return;
   }
@@ -186,10 +186,10 @@ std::int64_t BaseRounds::pairs_before(int round, std::int64_t index) const {
 }
 
 Family simple_base() {
-  return base_family<SimpleBase>("simple-base", "Simple Base-(k+1): exact for any n, at most k neighbours");
+  return base_family<SimpleBase>("simple-base", "Simple Base-(k+1): exact for any n, at most k neighbors");
 }
 Family base() {
-  return base_family<BaseRounds>("base", "Base-(k+1): exact for any n, at most k neighbours, fewer rounds");
+  return base_family<BaseRounds>("base", "Base-(k+1): exact for any n, at most k neighbors, fewer rounds");
 }
 
 }  // namespace starling::topology::family

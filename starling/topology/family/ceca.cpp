@@ -16,7 +16,7 @@ struct CecaRound {
   std::int64_t digit = 0;
   std::int64_t next = 0;  // m after the round
 
-  // Coefficients of what is heard, by the block sent (a, b) and the block it goes into.
+  // Coefficients of received blocks, by the block sent (a, b) and the block it goes into.
   double a_into_a() const { return static_cast<double>(m + 1) / static_cast<double>(next + 1); }
   double b_into_a() const { return static_cast<double>(m) / static_cast<double>(next + 1); }
   double a_into_b() const { return static_cast<double>(m + 1) / static_cast<double>(next); }

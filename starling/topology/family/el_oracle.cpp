@@ -30,8 +30,8 @@ class ElOracle final : public Schedule {
     const Rank place = p.inverse(rank);
     out.self_weight = 1.0 / (k_ + 1);
     for (Rank j = 1; j <= k_; ++j) {
-      out.hear(p(add_mod(place, j, size())), out.self_weight);
-      out.tell(p(sub_mod(place, j, size())));
+      out.add_source(p(add_mod(place, j, size())), out.self_weight);
+      out.add_destination(p(sub_mod(place, j, size())));
     }
   }
 

@@ -61,7 +61,7 @@ class OdEquiDyn final : public Circulant {
     if (size() == 1) return;
     Random random = rotation_.random(step);
     out.self_weight = 1 - weight_;
-    out.hear(size() - rotation_.draw(random), weight_);  // i hears i - u
+    out.add_source(size() - rotation_.draw(random), weight_);  // i receives from i - u
   }
 
   double weight_;
@@ -198,7 +198,7 @@ Family equidyn(const std::string& name, const std::string& summary) {
 }  // namespace
 
 Family od_equidyn() {
-  return equidyn<OdEquiDyn>("od-equidyn", "one-peer EquiTopo, directed: i hears i - u, u random");
+  return equidyn<OdEquiDyn>("od-equidyn", "one-peer EquiTopo, directed: i receives from i - u, u random");
 }
 Family ou_equidyn() {
   return equidyn<OuEquiDyn>("ou-equidyn", "one-peer EquiTopo, undirected: greedy pairs (i, i + u), u random");

@@ -23,8 +23,8 @@ class EquiStatic final : public Circulant {
     row_.self_weight = 1.0 / n;
     const double share = (n - 1.0) / n / static_cast<double>(draws.size());
     for (const Rank u : draws) {
-      row_.hear_again(n - u, undirected ? share / 2 : share);  // i hears i - u
-      if (undirected) row_.hear_again(u, share / 2);
+      row_.add_source_weight(n - u, undirected ? share / 2 : share);  // i receives from i - u
+      if (undirected) row_.add_source_weight(u, share / 2);
     }
   }
 

@@ -9,7 +9,7 @@ namespace starling::topology::family {
 Family exponential() {
   return {
       .name = "exponential",
-      .summary = "i hears i + base^p for all powers below n, uniform",
+      .summary = "i receives from i + base^p for all powers below n, uniform",
       .parameters = {{"base", "2", "at least 2"}, weights_parameter("uniform")},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const Rank n = setting.n;

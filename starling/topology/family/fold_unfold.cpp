@@ -27,19 +27,19 @@ class FoldUnfold final : public Schedule {
     if (round < 0) {
       if (rank >= core_) {
         out.self_weight = 0;
-        out.tell(rank - core_);
+        out.add_destination(rank - core_);
       } else if (has_shadow) {
-        out.hear(rank + core_, 1);
+        out.add_source(rank + core_, 1);
       }
     } else if (round < dimensions_) {
       if (rank >= core_) return;
       out.self_weight = 0.5;
-      out.meet(rank ^ (Rank{1} << round), 0.5);
+      out.add_pair(rank ^ (Rank{1} << round), 0.5);
     } else if (rank >= core_) {
-      out.hear(rank - core_, 0.5);
+      out.add_source(rank - core_, 0.5);
     } else if (has_shadow) {
       out.self_weight = 0.5;
-      out.tell(rank + core_);
+      out.add_destination(rank + core_);
     }
   }
 

@@ -60,7 +60,7 @@ void HyperHypercube::fill(int round, std::int64_t index, std::int64_t origin, st
   out.self_weight = 1.0 / static_cast<double>(factor);
   for (std::int64_t other = 0; other < factor; ++other)
     if (other != digit)
-      out.meet(static_cast<Rank>(origin + spacing * (index + (other - digit) * stride)), out.self_weight);
+      out.add_pair(static_cast<Rank>(origin + spacing * (index + (other - digit) * stride)), out.self_weight);
 }
 
 std::int64_t HyperHypercube::pairs_before(int round, std::int64_t index) const {

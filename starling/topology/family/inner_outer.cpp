@@ -32,16 +32,16 @@ class InnerOuter final : public Schedule {
     out.self_weight = 0.5;
     if (q == turn) {
       const Rank h = wrap(Rank{1} << (step % outer_hops_), shape_.machines);
-      out.tell(add_mod(machine, h, shape_.machines) * local + q);
-      out.hear(sub_mod(machine, h, shape_.machines) * local + q, 0.5);
+      out.add_destination(add_mod(machine, h, shape_.machines) * local + q);
+      out.add_source(sub_mod(machine, h, shape_.machines) * local + q, 0.5);
       return;
     }
     // Hops inside jump over q*.
     const Rank d = Rank{1} << (step % inner_hops_);
     const Rank ahead = d + (d >= wrap(turn - q, local) ? 1 : 0);
     const Rank behind = d + (d >= wrap(q - turn, local) ? 1 : 0);
-    out.tell(machine * local + wrap(q + ahead, local));
-    out.hear(machine * local + wrap(q - behind, local), 0.5);
+    out.add_destination(machine * local + wrap(q + ahead, local));
+    out.add_source(machine * local + wrap(q - behind, local), 0.5);
   }
 
   Machines shape_;
@@ -69,7 +69,7 @@ Family inner_outer(const std::string& name, const std::string& summary, bool exp
 
 Family inner_outer_exponential() {
   return inner_outer("inner-outer-exponential",
-                     "BlueFog's: one rank per machine talks outside in turn, hops 2^p", true);
+                     "BlueFog's: one rank per machine communicates outside in turn, hops 2^p", true);
 }
 Family inner_outer_ring() {
   return inner_outer("inner-outer-ring", "BlueFog's: one rank per machine talks outside in turn, hops 1",

@@ -29,7 +29,7 @@ void Matcha::fill(Step step, Rank rank, Exchange& out) const {
   for (std::size_t j = 0; j < matchings_.size(); ++j) {
     const bool active = random.uniform() < optimum_.probabilities[j];
     const Rank partner = matchings_[j][static_cast<std::size_t>(rank)];
-    if (active && partner != rank) out.meet(partner, optimum_.edge_weight);
+    if (active && partner != rank) out.add_pair(partner, optimum_.edge_weight);
   }
   out.self_weight = 1 - optimum_.edge_weight * static_cast<double>(out.sources.size());
 }

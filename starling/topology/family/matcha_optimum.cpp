@@ -1,14 +1,12 @@
-#include "starling/topology/family/matcha_optimum.h"
-
-#include <Spectra/SymEigsSolver.h>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include <Eigen/Dense>
 #include <Eigen/Sparse>
 
 #include "starling/base/error.h"
+#include "starling/topology/family/matcha.h"
+#include "starling/topology/spectrum_parts.h"
 
 namespace starling::topology::family {
 namespace {
@@ -37,46 +35,32 @@ Sparse laplacian(Rank n, const std::vector<Partners>& matchings, const VectorXd&
   return matrix;
 }
 
-template <typename Apply>
-struct Operator {
-  using Scalar = double;
-  Index n;
-  Apply apply;
-  Index rows() const { return n; }
-  Index cols() const { return n; }
-  void perform_op(const double* x, double* y) const {
-    apply(Eigen::Map<const VectorXd>(x, n), Eigen::Map<VectorXd>(y, n));
-  }
-};
+Iteration iteration_of(Index n, Index pairs, double tolerance) {
+  Iteration iteration{
+      .start = VectorXd(n), .pairs = pairs, .basis = 4 * kFewPairs, .restarts = 1000, .tolerance = tolerance};
+  for (Index i = 0; i < n; ++i) iteration.start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i));
+  return iteration;
+}
 
-struct Pairs {
-  VectorXd values;  // ascending, the constant vector's zero left out
-  MatrixXd vectors;
-};
-
-Pairs lowest_pairs(const Sparse& matrix) {
+// Ascending, the constant vector's zero left out.
+EigenPairs lowest_pairs(const Sparse& matrix) {
   const Index n = matrix.rows();
   if (n <= kDense) {
-    const Eigen::SelfAdjointEigenSolver<MatrixXd> solver{MatrixXd(matrix)};
-    return {solver.eigenvalues().tail(n - 1), solver.eigenvectors().rightCols(n - 1)};
+    const EigenPairs all = symmetric_eigenpairs(MatrixXd(matrix));
+    return {all.values.tail(n - 1), all.vectors.rightCols(n - 1)};
   }
   Sparse shifted = matrix;
   for (Index i = 0; i < n; ++i) shifted.coeffRef(i, i) += kShift;
   const Eigen::SimplicialLDLT<Sparse> factor(shifted);
-  const auto invert = [&](const Eigen::Map<const VectorXd>& x, Eigen::Map<VectorXd> y) {
+  const auto invert = [&](const double* from, double* to) {
+    const Eigen::Map<const VectorXd> x(from, n);
     const VectorXd centred = x.array() - x.mean();
     const VectorXd solved = factor.solve(centred);
-    y = solved.array() - solved.mean();
+    Eigen::Map<VectorXd>(to, n) = solved.array() - solved.mean();
   };
-  Operator<decltype(invert)> op{n, invert};
-  Spectra::SymEigsSolver<decltype(op)> solver(op, kFewPairs, 4 * kFewPairs);
-  VectorXd start(n);
-  for (Index i = 0; i < n; ++i) start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i));
-  solver.init(start.data());
-  solver.compute(Spectra::SortRule::LargestAlge, 1000, 1e-10);
-  if (solver.info() != Spectra::CompInfo::Successful)
-    throw Error("matcha: the Laplacian's eigenvalues did not converge");
-  return {solver.eigenvalues().cwiseInverse().array() - kShift, solver.eigenvectors()};
+  const auto pairs = iterated_eigenpairs(n, invert, EigenEnd::largest, iteration_of(n, kFewPairs, 1e-10));
+  if (!pairs) throw Error("matcha: the Laplacian's eigenvalues did not converge");
+  return {pairs->values.cwiseInverse().array() - kShift, pairs->vectors};
 }
 
 // The closest point with 0 <= p <= 1 and sum p = total.
@@ -105,7 +89,7 @@ class Problem {
       : n_(n), matchings_(matchings), total_(total) {}
 
   Evaluation evaluate(const VectorXd& p, double temperature) const {
-    const Pairs pairs = lowest_pairs(laplacian(n_, matchings_, p));
+    const EigenPairs pairs = lowest_pairs(laplacian(n_, matchings_, p));
     Evaluation result;
     result.lambda = pairs.values[0];
     VectorXd share = (-(pairs.values.array() - result.lambda) / temperature).exp();
@@ -198,21 +182,17 @@ class SquaredNorm {
     if (n <= kDense) {
       MatrixXd matrix = MatrixXd::Identity(n, n) - 2 * a * MatrixXd(s_) + a * a * MatrixXd(square_);
       matrix.array() -= 1.0 / static_cast<double>(n);
-      return Eigen::SelfAdjointEigenSolver<MatrixXd>(matrix, Eigen::EigenvaluesOnly).eigenvalues()[n - 1];
+      return symmetric_eigenvalues(matrix)[n - 1];
     }
-    const auto apply = [&](const Eigen::Map<const VectorXd>& x, Eigen::Map<VectorXd> y) {
+    const auto apply = [&](const double* from, double* to) {
+      const Eigen::Map<const VectorXd> x(from, n);
+      Eigen::Map<VectorXd> y(to, n);
       y = x - 2 * a * (s_ * x) + a * a * (square_ * x);
       y.array() -= x.mean();
     };
-    Operator<decltype(apply)> op{n, apply};
-    Spectra::SymEigsSolver<decltype(op)> solver(op, 1, 40);
-    VectorXd start(n);
-    for (Index i = 0; i < n; ++i) start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i));
-    solver.init(start.data());
-    solver.compute(Spectra::SortRule::LargestAlge, 1000, 1e-9);
-    if (solver.info() != Spectra::CompInfo::Successful)
-      throw Error("matcha: the mixing norm did not converge");
-    return solver.eigenvalues()[0];
+    const auto pairs = iterated_eigenpairs(n, apply, EigenEnd::largest, iteration_of(n, 1, 1e-9));
+    if (!pairs) throw Error("matcha: the mixing norm did not converge");
+    return pairs->values[0];
   }
 
  private:

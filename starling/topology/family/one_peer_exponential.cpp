@@ -50,7 +50,7 @@ class OnePeerExponential final : public Circulant {
   void fill_round(Step step, Exchange& out) const override {
     if (hops_ == 0) return;
     out.self_weight = 0.5;
-    out.hear(static_cast<Rank>(std::int64_t{1} << exponent(step)), 0.5);
+    out.add_source(static_cast<Rank>(std::int64_t{1} << exponent(step)), 0.5);
   }
 
   int exponent(Step step) const {
@@ -97,9 +97,9 @@ class KPeerExponential final : public Circulant {
       if (hop == 0) {
         out.self_weight += weight;
       } else if (j * stride < size()) {
-        out.hear(hop, weight);
+        out.add_source(hop, weight);
       } else {
-        out.hear_again(hop, weight);
+        out.add_source_weight(hop, weight);
       }
     }
   }
@@ -113,8 +113,8 @@ class KPeerExponential final : public Circulant {
 Family one_peer_exponential() {
   return {
       .name = "one-peer-exponential",
-      .summary = "i hears i + 2^(t mod tau), halves",
-      .parameters = {{"order", "cyclic", "of the hops: cyclic, permuted in each period, or random"}},
+      .summary = "i receives from i + 2^(t mod tau), halves",
+      .parameters = {{"order", "cyclic", "order of the hops: cyclic, permuted in each period, or random"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const std::string& name = parameters.choice("order", {"cyclic", "permuted", "random"});
         const Order order = name == "cyclic"     ? Order::cyclic
@@ -129,7 +129,7 @@ Family one_peer_exponential() {
 Family k_peer_exponential() {
   return {
       .name = "k-peer-exponential",
-      .summary = "i hears i + j (k+1)^r, j = 1..k",
+      .summary = "i receives from i + j (k+1)^r, j = 1..k",
       .parameters = {{"k", "1", "peers a round"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         return std::make_shared<KPeerExponential>(setting.n, parameters.integer("k", 1, 1 << 16));

@@ -17,7 +17,7 @@ class OnePeerOfCirculant final : public Circulant {
     Exchange row;
     of.round(0, row);
     for (const Source& source : row.sources) offsets_.push_back(source.rank);
-    // Receivers by (j - i) mod n ascending: a receiver that hears i + offset lies at n - offset.
+    // Receivers by (j - i) mod n ascending: a rank that receives from i + offset lies at n - offset.
     std::sort(offsets_.rbegin(), offsets_.rend());
   }
   Step period() const override { return std::max<Step>(1, static_cast<Step>(offsets_.size())); }
@@ -26,7 +26,7 @@ class OnePeerOfCirculant final : public Circulant {
   void fill_round(Step step, Exchange& out) const override {
     if (offsets_.empty()) return;
     out.self_weight = 0.5;
-    out.hear(offsets_[static_cast<std::size_t>(step % period())], 0.5);
+    out.add_source(offsets_[static_cast<std::size_t>(step % period())], 0.5);
   }
   std::vector<Rank> offsets_;
 };
@@ -61,13 +61,13 @@ class OnePeerOf final : public Schedule {
 
   void fill(Step step, Rank rank, Exchange& out) const override {
     const Rank receiver = receiver_of(rank, step);
-    if (receiver != rank) out.tell(receiver);
+    if (receiver != rank) out.add_destination(receiver);
     thread_local std::vector<Rank> senders;
     senders.clear();
     graph_->append_in(rank, senders);
     std::erase_if(senders, [&](Rank j) { return receiver_of(j, step) != rank; });
     out.self_weight = 1.0 / (static_cast<double>(senders.size()) + 1);
-    for (const Rank j : senders) out.hear(j, out.self_weight);
+    for (const Rank j : senders) out.add_source(j, out.self_weight);
   }
 
   std::shared_ptr<const Graph> graph_;

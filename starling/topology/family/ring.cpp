@@ -25,7 +25,7 @@ Family ring() {
 Family one_way_ring() {
   return {
       .name = "one-way-ring",
-      .summary = "i hears i+1, halves",
+      .summary = "i receives from i+1, halves",
       .parameters = {weights_parameter("uniform")},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const Rank n = setting.n;

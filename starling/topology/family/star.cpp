@@ -25,7 +25,7 @@ class Star final : public Graph {
 
 Family star() {
   return {.name = "star",
-          .summary = "everybody with one centre",
+          .summary = "every rank with one center",
           .parameters = {{"center", "0", "the rank in the middle"}, weights_parameter("metropolis")},
           .make = [](const Parameters& parameters, const TopologySetting& setting) {
             const Rank n = setting.n;

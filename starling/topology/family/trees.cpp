@@ -94,7 +94,7 @@ Family k_tree() {
   return {
       .name = "k-tree",
       .summary = "the root has k children, every other node k-1",
-      .parameters = {{"k", "3", "neighbours of an inner node, at least 2"}, weights_parameter("metropolis")},
+      .parameters = {{"k", "3", "neighbors of an inner node, at least 2"}, weights_parameter("metropolis")},
       .make = [](const Parameters& parameters, const TopologySetting& setting) {
         return weighted(std::make_shared<KTree>(setting.n, parameters.integer("k", 2, INT32_MAX)),
                         parameters);

@@ -1,4 +1,9 @@
+// Every public header that does without torch, as installed.
 #include <iostream>
+#include <starling/checkpoint.h>
+#include <starling/data.h>
+#include <starling/extension.h>
+#include <starling/report.h>
 #include <starling/starling.h>
 #include <string_view>
 

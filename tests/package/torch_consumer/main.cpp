@@ -1,7 +1,8 @@
 #include <iostream>
-#include <starling/train/trainer.h>
+#include <starling/models.h>
+#include <starling/starling.h>
 
-// Trains on a flock of one, for a step.
+// Trains on a flock of one, for a step; all that it needs comes with starling.h.
 int main() {
   torch::nn::Linear net(4, 2);
   torch::optim::SGD sgd(net->parameters(), 0.1);

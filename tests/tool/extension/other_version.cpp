@@ -1,5 +1,5 @@
 // An extension that was built against another version.
-#include "starling/extension.h"
+#include <starling/extension.h>
 
 #undef STARLING_VERSION
 #define STARLING_VERSION "0.0.7"

@@ -1,3 +1,3 @@
-#include "starling/extension.h"
+#include <starling/extension.h>
 
 STARLING_EXTENSION() {}

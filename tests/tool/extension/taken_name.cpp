@@ -1,4 +1,4 @@
-#include "starling/extension.h"
+#include <starling/extension.h>
 
 STARLING_EXTENSION() {
   starling::register_topology({.name = "ring", .summary = "", .parameters = {}, .make = nullptr});

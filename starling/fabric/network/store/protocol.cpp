@@ -1,12 +1,10 @@
 #include "starling/fabric/network/store/protocol.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include "starling/base/error.h"
 #include "starling/base/hmac.h"
+#include "starling/base/os/system_random.h"
 
 namespace starling::fabric::network {
 namespace {
@@ -75,14 +73,13 @@ void check_token(std::string_view token) {
   if (token.size() < kShortestToken)
     throw InvalidArgument(fmt::format(
         "the job's token (STARLING_JOB), which protects its store, has {} characters; it needs at least {} "
-        "that nobody can guess",
+        "that cannot be guessed",
         token.size(), kShortestToken));
 }
 
 std::string random_nonce() {
   std::string nonce(kNonce, '\0');
-  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
-    throw Error(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
+  fill_random(std::as_writable_bytes(std::span(nonce)));
   return nonce;
 }
 

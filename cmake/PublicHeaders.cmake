@@ -1,0 +1,51 @@
+# Which headers users get: those of include/starling/, and what they include, directly or not. The others may change any day. The list is
+# made when Starling is installed, so that an edit of a header costs no configuration.
+cmake_minimum_required(VERSION 3.23)
+
+# starling_public_headers(OUT ROOT WITHOUT): their paths, as they are included; those that match WITHOUT are left out, with what only they
+# include. The generated version.h is not among them.
+function(starling_public_headers out root without)
+  file(GLOB open RELATIVE ${root}/include ${root}/include/starling/*.h)
+  set(found "")
+  while(open)
+    list(POP_FRONT open header)
+    if(header IN_LIST found OR header MATCHES "${without}" OR header STREQUAL "starling/version.h")
+      continue()
+    endif()
+    list(APPEND found ${header})
+    starling_header_file(file ${root} ${header})
+    file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]starling/")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^[^<\"]*[<\"]([^>\"]+).*" "\\1" included "${line}")
+      list(APPEND open ${included})
+    endforeach()
+  endwhile()
+  list(SORT found)
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# starling_header_file(OUT ROOT HEADER): where it lies.
+function(starling_header_file out root header)
+  foreach(folder ${root}/include ${root})
+    if(EXISTS ${folder}/${header})
+      set(${out} ${folder}/${header} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "a public header includes ${header}, which is not there")
+endfunction()
+
+# starling_install_headers(ROOT DESTINATION WITH_TORCH): without torch, those of the Trainer are of no use.
+function(starling_install_headers root destination with_torch)
+  set(without "^$")
+  if(NOT with_torch)
+    set(without "^starling/(trainer|models)[.]h$")
+  endif()
+  starling_public_headers(headers ${root} ${without})
+  cmake_path(ABSOLUTE_PATH destination BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX})
+  foreach(header ${headers})
+    starling_header_file(file ${root} ${header})
+    cmake_path(GET header PARENT_PATH folder)
+    file(INSTALL ${file} DESTINATION ${destination}/${folder})
+  endforeach()
+endfunction()

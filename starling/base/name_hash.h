@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace starling {
+
+/// The hash of a name, by FNV-1a: equal on every host.
+constexpr std::uint64_t hash_name(std::string_view text) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3u;
+  return hash;
+}
+
+}  // namespace starling
