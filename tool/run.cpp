@@ -142,7 +142,7 @@ void add_run(CLI::App& app) {
   command->add_option("--timeline", *timeline, "record all operations and merge them into this trace (JSON)");
   command
       ->add_option("--fabric", *fabric,
-                   "transport: local (shared memory, default) or a network fabric; see starling info")
+                   "how messages travel: local (shared memory, default) or over a network; see starling info")
       ->check(CLI::Validator(started_by_engine, ""))
       ->check(CLI::IsMember(fabrics));
   command

@@ -143,8 +143,8 @@ void Settings::add_options(CLI::App& command) {
       const std::string option = option_name(typed);
       CLI::Option* added = command.add_option_function<std::string>(
           option,
-          [this, name, typed, option](const std::string& text) {
-            if (typed != name) say_renamed(option, option_name(name));
+          [this, &command, name, typed, option](const std::string& text) {
+            if (typed != name) say_renamed(command, option, option_name(name));
             set(name, text, option);
           },
           setting.help);
@@ -223,6 +223,12 @@ void say_renamed(const std::string& old, const std::string& name) {
   if (environment::kRank.is_set() && (started_by_us || environment::kRank.text() != "0")) return;
   if (said.insert(old).second)
     std::cerr << fmt::format("starling: {} is now called {}; the old name will go away\n", old, name);
+}
+
+void say_renamed(const CLI::App& command, const std::string& old, const std::string& name) {
+  if (command.get_option(name)->count() > 0)
+    throw InvalidArgument(fmt::format("{} is the former name of {}: give one of them", old, name));
+  say_renamed(old, name);
 }
 
 }  // namespace starling::tool

@@ -85,5 +85,7 @@ class Settings {
 
 /// Says on standard error, once and by one process of a job, that `old` is now called `name`.
 void say_renamed(const std::string& old, const std::string& name);
+/// The same for options of a command; throws InvalidArgument if both names are given.
+void say_renamed(const CLI::App& command, const std::string& old, const std::string& name);
 
 }  // namespace starling::tool

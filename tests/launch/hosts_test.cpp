@@ -288,7 +288,7 @@ TEST_F(RunHosts, ReportsBadUsageInOneLine) {
       {{"--hosts", "a,b", "--launcher", "true", "--interface", "nix0", "true"},
        "this machine has no interface 'nix0'"},
       {{"--hosts", "no.such.host.invalid,b.invalid", "--launcher", "true", "true"},
-       "say --address or --interface"},
+       "pass --address or --interface"},
       {{"--hosts", "a,b", "--launcher", "true", "--env", "FOO", "true"}, "--env needs NAME=VALUE, not 'FOO'"},
       {{"--launcher", "true", "-n", "2", "true"}, "--launcher requires --hosts"},
   };

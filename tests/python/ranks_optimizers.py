@@ -237,7 +237,7 @@ def test_weights_that_cannot_be():
     with pytest.raises(ValueError, match="together"):
         own.step()
     own.src_weights = {n + 5: 0.5}
-    with pytest.raises(ValueError, match="hear"):
+    with pytest.raises(ValueError, match="receives from"):
         own.step()
     own.self_weight, own.src_weights = 1, {}
     with pytest.raises(ValueError, match="float"):

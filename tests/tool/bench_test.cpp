@@ -80,7 +80,7 @@ TEST(BenchCommTest, RefusesInOneLine) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
       {{"--rounds", "0"}, "1000"},
       {{"--only", "pigeon"}, "no case contains 'pigeon'"},
-      {{"--quick", "--strict"}, "--quick has too little data"},
+      {{"--quick", "--strict"}, "--strict needs full measurements"},
       {{"--quick", "--json", "/no/such/folder/b.json"}, "cannot write /no/such/folder/b.json"},
       {{"--cases", "2"}, "--cases"},
       {{"surplus"}, "surplus"}};

@@ -227,7 +227,7 @@ TEST(SimulateTrain, MistakesSayWhatIsValid) {
       {{"-n", "4", "--topology", "ring", "rnig"}, "did you mean ring?"},
       {{"-n", "4", "--optimizer", "sgdd", "--topology", "ring", "star"}, "sgd"},
       {{"-n", "6", "--topology", "hypercube"}, "not a power of two"},
-      {{"-n", "4", "--trace"}, "give --json, too"},
+      {{"-n", "4", "--trace"}, "--trace needs --json"},
       {{"-n", "4", "--trace", "--json", "--topology", "ring", "star"}, "--trace is of one run"},
       {{"-n", "4", "--precision", "float16"}, "--precision"},
       {{"-n", "4", "--drop", "1.5"}, "--drop"},

@@ -90,6 +90,11 @@ TEST(SweepCommand, TakesFormerNamesOfSettings) {
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(lines_of(run.out, "--on-peer-failure="), 2U) << run.out;
   EXPECT_THAT(run.err, HasSubstr("on_loss is now called on_peer_failure"));
+  for (const std::string command : {"sweep", "train"}) {
+    const ToolRun both = run_tool({command, "--on-loss", "reweight", "--on-peer-failure", "raise"});
+    EXPECT_EQ(both.status, 2);
+    EXPECT_THAT(both.err, HasSubstr("--on-loss is the former name of --on-peer-failure")) << command;
+  }
   const ToolRun typed = run_tool({"sweep", "--on-loss", "reweight", "--list"});
   EXPECT_EQ(lines_of(typed.out, "--on-peer-failure=reweight"), 1U) << typed.out << typed.err;
   EXPECT_THAT(typed.err, HasSubstr("--on-loss is now called --on-peer-failure"));

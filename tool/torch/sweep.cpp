@@ -246,8 +246,8 @@ void add_sweep(CLI::App& app) {
     return command
         ->add_option_function<std::vector<std::string>>(
             option_name(typed),
-            [options, typed, name](const std::vector<std::string>& texts) {
-              if (typed != name) say_renamed(option_name(typed), option_name(name));
+            [options, command, typed, name](const std::vector<std::string>& texts) {
+              if (typed != name) say_renamed(*command, option_name(typed), option_name(name));
               options->values.emplace_back(name, texts);
             },
             known->help(name))
