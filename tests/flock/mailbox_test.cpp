@@ -1,8 +1,9 @@
 #include "starling/flock/mailbox.h"
 
-#include <cstring>
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <span>
 #include <thread>
 
 #include "starling/base/dtype.h"
@@ -30,7 +31,7 @@ class MailboxTest : public testing::Test {
             const ChangeHeader& change = {}) {
     Topic& topic = at(from).topic(name);
     const Outgoing message = at(from).fabric().reserve(values.size() * sizeof(float));
-    std::memcpy(message.bytes().data(), values.data(), values.size() * sizeof(float));
+    std::ranges::copy(std::as_bytes(std::span(values)), message.bytes().begin());
     MessageHeader header;
     header.name = topic.hash;
     header.sequence = at(from).next_to(topic, to);
@@ -58,7 +59,7 @@ class MailboxTest : public testing::Test {
     const auto arrival = at(rank).take(expected, at(rank).topic(name));
     if (!arrival) return std::nullopt;
     Values values(arrival->bytes().size() / sizeof(float));
-    std::memcpy(values.data(), arrival->bytes().data(), arrival->bytes().size());
+    std::ranges::copy(arrival->bytes(), std::as_writable_bytes(std::span(values)).begin());
     return values;
   }
 
