@@ -173,7 +173,7 @@ void print_table(const std::vector<Result>& results, const AsyncBenchOptions& op
                   options.rounds, options.rounds == 1 ? "" : "s", human_time(options.compute_ms / 1000)));
   if (static_cast<std::size_t>(options.ranks) > cores)
     table.footnote("more ranks than cores: nothing is promised, for the slow rank leaves them its core.");
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void write_json(std::ostream& out, const std::vector<Result>& results, const AsyncBenchOptions& options,

@@ -11,7 +11,7 @@
 #include "starling/record/checkpoint_writer.h"
 
 // A checkpoint beside a plain write() and fsync() of the same bytes into the same folder, in turns, since
-// disks have moods: `ratio` is the median of the ratios of neighbours, and is to stay below 1.3. `stall` is
+// disks have moods: `ratio` is the median of the ratios of neighbors, and is to stay below 1.3. `stall` is
 // what the owner waits in save(), as a part of the plain write.
 
 namespace starling::bench {

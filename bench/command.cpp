@@ -156,7 +156,7 @@ void print_table(const std::vector<CommResult>& results, const BenchOptions& opt
     table.footnote("start-up: starling run -n 16 -- true.");
   if (options.quick) table.footnote("quick: too little data to compare with the bars.");
   for (const std::string& note : notes) table.footnote(note + ".");
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void write_optional(JsonWriter& json, std::string_view key, const std::optional<double>& value) {
@@ -195,7 +195,7 @@ void write_json(std::ostream& out, const std::vector<CommResult>& results, const
 void print_list(const std::vector<CommCase>& cases) {
   Table table({{"case", Align::left}, {"bar", Align::left}});
   for (const CommCase& one : cases) table.row({one.label(), one.bars_text()});
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void run(const BenchOptions& options) {

@@ -93,7 +93,7 @@ std::vector<double> be_relay(const std::string& job, const Work& work, int rank)
       work, [&] { flock.barrier(); }, [&] { relay.average(x); });
 }
 
-// Puts: a copy for every neighbour. An update, or a step of a relay: what they read and write besides.
+// Puts: a copy for every neighbor. An update, or a step of a relay: what they read and write besides.
 std::vector<double> be_other_ceiling(const Work& work, int rank, const std::function<void()>& meet) {
   take_place(work, rank);
   const bool relays = work.operation == Operation::relay;
@@ -153,7 +153,7 @@ std::vector<double> be_ceiling(const Work& work, int rank, bool zero_copy,
   const double weight = 1.0 / static_cast<double>(sources + 1);
   std::vector<float> x(work.elements, 1.0F);
   std::vector<float> slot(work.elements, 1.0F);
-  const std::vector<std::vector<float>> theirs(sources, slot);  // the neighbours' slots
+  const std::vector<std::vector<float>> theirs(sources, slot);  // the neighbors' slots
   std::vector<Term> terms = {{zero_copy ? slot.data() : x.data(), weight}};
   for (const std::vector<float>& block : theirs) terms.push_back({block.data(), weight});
   return time_batches(work, meet, [&] {

@@ -80,7 +80,7 @@ void reduce_blocks(benchmark::State& state, DType dtype, Reduction reduction) {
   });
 }
 
-// What a training step does with a block: the average with a neighbour's, the optimizer, and a copy for the
+// What a training step does with a block: the average with a neighbor's, the optimizer, and a copy for the
 // next exchange; in one pass beside the same in three. `of_copy` as above, for one pass.
 void update_block(benchmark::State& state, bool adam) {
   const auto count = static_cast<std::size_t>(state.range(0)) / sizeof(float);

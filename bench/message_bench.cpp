@@ -11,7 +11,7 @@
 #include "starling/flock/block.h"
 
 // What a block of float32 costs that travels in fewer bits: `encode` makes the message, `average` takes a
-// neighbour's into x. In turns with memcpy of the block. `of_copy`: the bytes that must move (block and
+// neighbor's into x. In turns with memcpy of the block. `of_copy`: the bytes that must move (block and
 // messages) per second, over those of the copy; `block_bytes/s` counts the block alone. Ratios are of
 // medians.
 
@@ -29,13 +29,13 @@ void message_block(benchmark::State& state, const std::string& message, bool ave
   const Buffer message_buffer(format->dtype(), own.data(), format->encoded_count(count));
   format->encode(buffer_of(x), message_buffer);
   theirs = own;
-  const Term neighbour[] = {{theirs.data(), 0.5}};
+  const Term neighbor[] = {{theirs.data(), 0.5}};
   std::vector<double> times, copies;
   for (auto _ : state) {
     copies.push_back(seconds_of([&] { std::memcpy(copy.data(), x.data(), bytes); }));
     times.push_back(seconds_of([&] {
       if (average)
-        format->combine_around(buffer_of(x), buffer_of(x), message_buffer, neighbour);
+        format->combine_around(buffer_of(x), buffer_of(x), message_buffer, neighbor);
       else
         format->encode(buffer_of(x), message_buffer);
     }));

@@ -1,4 +1,4 @@
-// The neighbour average through the fabric mpi beside the same written by hand with MPI, in turns, in one
+// The neighbor average through the fabric mpi beside the same written by hand with MPI, in turns, in one
 // run:
 //   mpirun -n 4 starling_mpi_average [ELEMENTS [ROUNDS]]
 

@@ -9,7 +9,7 @@
 
 namespace starling::bench {
 
-/// A neighbour average as one writes it with MPI. Receives are posted first, then sends; the average follows
+/// A neighbor average as one writes it with MPI. Receives are posted first, then sends; the average follows
 /// in one pass when all are there.
 class AverageByHand {
  public:

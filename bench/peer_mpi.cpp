@@ -12,7 +12,7 @@
 namespace starling::bench {
 namespace {
 
-// One neighbour: exchange, then average.
+// One neighbor: exchange, then average.
 class OnePeer {
  public:
   OnePeer(const Work& work, int rank) : work_(work), rank_(rank), theirs_(work.elements) {}
@@ -34,7 +34,7 @@ class OnePeer {
   std::vector<float> theirs_;
 };
 
-// All neighbours of a static graph: gather them, then average in one pass.
+// All neighbors of a static graph: gather them, then average in one pass.
 class Neighbors {
  public:
   Neighbors(const Work& work, int rank) : elements_(work.elements) {

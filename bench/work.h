@@ -18,10 +18,10 @@ namespace starling::bench {
 
 /// What every rank does, again and again.
 enum class Operation {
-  one_peer,     // average with the one neighbour of the one-peer exponential graph's step
-  exponential,  // average with all neighbours of the static exponential graph
+  one_peer,     // average with the one neighbor of the one-peer exponential graph's step
+  exponential,  // average with all neighbors of the static exponential graph
   allreduce,    // the sum of all
-  window_put,   // into the windows of the static exponential graph's neighbours, who do nothing
+  window_put,   // into the windows of the static exponential graph's neighbors, who do nothing
   window_step,  // the same, and the average with what is in one's own window
   relay,        // an average along a chain
 };

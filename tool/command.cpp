@@ -142,8 +142,8 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", local.tm_year + 1900, local.tm_mon + 1, local.tm_mday);
 }
 
-bool colour_wanted() {
-  return isatty(STDOUT_FILENO) != 0 && !environment::kNoColour.is_set();
+bool color_wanted() {
+  return isatty(STDOUT_FILENO) != 0 && !environment::kNoColor.is_set();
 }
 
 }  // namespace starling::tool

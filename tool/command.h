@@ -63,7 +63,7 @@ void check_writable(const std::string& path);
 /// "2026-01-31", for reports.
 std::string today();
 
-/// Whether tables may use colour: a terminal, and NO_COLOR is not set.
-bool colour_wanted();
+/// Whether tables may use color: a terminal, and NO_COLOR is not set.
+bool color_wanted();
 
 }  // namespace starling::tool

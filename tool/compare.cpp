@@ -123,7 +123,7 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options, co
       "rho: of one step (a period's T-th root); ms: mean-square. transient: n^3 (T / (1 - rho_T))^2 for "
       "DSGD, ^6 for gradient tracking, rho_T of the T steps of a period together.");
   table.footnote("M/B and L: how many message times and latencies a step costs the busiest rank.");
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void write_json(const std::vector<Row>& rows, const CompareOptions& options, const LinkModel& link) {

@@ -99,7 +99,7 @@ void list_data(bool as_json) {
   for (const Presence& each : all)
     if (!is_here(each)) table.footnote(each.problem);
   table.footnote("Training also takes text:FILE, any text of your own, with the model `transformer`.");
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 std::size_t classes_seen(const std::vector<std::size_t>& counts) {
@@ -168,7 +168,7 @@ class DataCommand {
     } else {
       table.row({"files", "none: it is generated"});
     }
-    std::cout << table.text(colour_wanted());
+    std::cout << table.text(color_wanted());
   }
 
   void print_workers() const {
@@ -184,7 +184,7 @@ class DataCommand {
       for (const std::size_t count : counts_[i]) cells.push_back(count == 0 ? "-" : std::to_string(count));
       table.row(std::move(cells));
     }
-    std::cout << table.text(colour_wanted());
+    std::cout << table.text(color_wanted());
   }
 
   void write_json() const {

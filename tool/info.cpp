@@ -145,7 +145,7 @@ void print(const Info& info) {
   table.row({"models", info.torch ? std::to_string(info.torch->models) : "-"});
   for (const DataHere& one : info.data)
     table.row({one.name, fmt::format("{} {}", one.here ? "in" : "not in", one.folder)});
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void write_json(const Info& info) {

@@ -85,7 +85,7 @@ void print_list(const std::vector<Entry>& entries, const std::string& kind, cons
     for (std::string& line : lines) table.row({std::exchange(name, ""), std::move(line)});
   }
   table.footnote("Indented: parameters with their defaults (required if none), then the rest.");
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void write_remarks(JsonWriter& json, const Family& family) {
@@ -151,7 +151,7 @@ class Sheet {
   }
   void print(const std::string& title) {
     table_.title(title);
-    std::cout << table_.text(colour_wanted());
+    std::cout << table_.text(color_wanted());
   }
 
  private:

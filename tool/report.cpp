@@ -139,7 +139,7 @@ void run(const ReportOptions& options) {
     write_json(std::cout, tasks);
     return;
   }
-  for (const RunTask& task : tasks) std::cout << training_table(task).text(colour_wanted()) << '\n';
+  for (const RunTask& task : tasks) std::cout << training_table(task).text(color_wanted()) << '\n';
   std::cout << "report: " << options.html << '\n';
 }
 

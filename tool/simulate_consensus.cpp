@@ -93,7 +93,7 @@ void run(ConsensusCommand& options) {
     write_json(results, options);
     return;
   }
-  std::cout << consensus_table(results, options.topologies, options.consensus).text(colour_wanted());
+  std::cout << consensus_table(results, options.topologies, options.consensus).text(color_wanted());
   if (!options.html.empty()) std::cout << "\nreport: " << options.html << '\n';
 }
 

@@ -53,10 +53,10 @@ ObjectivePtr objective_of(const TrainCommand& command, std::uint64_t seed) {
 // Throws for what no number of nodes would make right: a misspelt name.
 void check_names(const TrainCommand& command) {
   for (const std::string& method : command.methods) make_method(method);
-  for (const std::string& topology : command.topologies) check_topology_name(topology);
+  for (const std::string& topology : command.topologies) check_topology_spec(topology);
 }
 
-// Every method on every topology; those that ask nobody for neighbours once.
+// Every method on every topology; those that ask nobody for neighbors once.
 std::vector<RaceRun> pairs_of(const TrainCommand& command) {
   std::vector<RaceRun> runs;
   for (const std::string& method : command.methods) {
@@ -149,7 +149,7 @@ void run_all(TrainCommand& command) {
   }
   if (!command.html.empty()) write_file(command.html, race_page(race, command_line(), today()));
   if (command.json) return write_race(std::cout, race);
-  std::cout << race_table(race).text(colour_wanted());
+  std::cout << race_table(race).text(color_wanted());
   if (!command.html.empty()) std::cout << "\nreport: " << command.html << '\n';
 }
 

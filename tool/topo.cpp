@@ -104,7 +104,7 @@ void print_analysis(const Analysis& analysis, double bytes) {
       {"time of a step",
        fmt::format("{} M/B + {} L = {} at 10 Gbit/s, 50 µs", compact(analysis.cost.models, 4),
                    compact(analysis.cost.latencies, 4), human_time(analysis.cost.seconds(bytes, link)))});
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 const char* lane_name(Lane lane) {
@@ -149,7 +149,7 @@ void print_exchanges(const Schedule& schedule, Rank first, Rank last, Step steps
                  destinations.empty() ? "-" : join_words(destinations)});
     }
   }
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 template <typename T>

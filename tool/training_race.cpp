@@ -64,7 +64,7 @@ void write_run(JsonWriter& json, const RaceRun& run, const RaceRun* baseline) {
   json.end_array().end_object();
 }
 
-// Noise of single points says nothing: the mean over a few neighbours.
+// Noise of single points says nothing: the mean over a few neighbors.
 double smoothed_distance(const std::vector<TrainingPoint>& curve, std::size_t i) {
   constexpr std::size_t kAround = 4;
   const std::size_t first = i < kAround ? 0 : i - kAround;

@@ -38,7 +38,7 @@ TrainingResult mean_of(const std::vector<TrainingResult>& results);
 
 /// The centralized run that the others are compared with, if there is one.
 const RaceRun* baseline_of(const TrainingRace& race);
-/// Transient iterations: the step from which on the nodes' mean square distance to the minimiser, smoothed,
+/// Transient iterations: the step from which on the nodes' mean square distance to the minimizer, smoothed,
 /// stays within 10 % of the baseline's; nothing where it never does.
 std::optional<Step> catches_up(const RaceRun& run, const RaceRun& baseline);
 

@@ -40,7 +40,7 @@ std::vector<LineChart> views(const TrainingRace& race, const std::string& title,
         series.y.push_back(y(point));
       }
       moves = moves || (!series.x.empty() && series.x.back() > 0);
-      chart.series.push_back(std::move(series));  // even an empty one: colours stay the same in all charts
+      chart.series.push_back(std::move(series));  // even an empty one: colors stay the same in all charts
     }
     if (moves) charts.push_back(std::move(chart));
   }

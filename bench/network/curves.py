@@ -5,7 +5,7 @@ import math
 from report import rate_text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 380, 64, 170, 20, 48
-COLOURS = ("#33508f", "#c0562b", "#2e8b6f", "#8a4fa8", "#b08a1e", "#5d6779", "#c23b6a", "#3b8fc2")
+COLORS = ("#33508f", "#c0562b", "#2e8b6f", "#8a4fa8", "#b08a1e", "#5d6779", "#c23b6a", "#3b8fc2")
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#182033;background:#fff}
 svg{width:100%;height:auto} text{font-size:13px;fill:#182033} .line{stroke:#dde2ea} table{border-collapse:collapse}
@@ -49,13 +49,13 @@ def _chart(points):
     for at in range(1, len(ends)):
         ends[at] = (max(ends[at][0], ends[at - 1][0] + 16), ends[at][1])
     label_y = {name: at for at, name in ends}
-    for (name, series), colour in zip(points.items(), COLOURS * (1 + len(points) // len(COLOURS))):
+    for (name, series), color in zip(points.items(), COLORS * (1 + len(points) // len(COLORS))):
         line = " ".join(f"{x(rate):.1f},{y(seconds):.1f}" for rate, seconds in sorted(series))
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
         shown = html.escape(name)
-        parts += [f'<circle cx="{x(rate):.1f}" cy="{y(seconds):.1f}" r="3.5" fill="{colour}">'
+        parts += [f'<circle cx="{x(rate):.1f}" cy="{y(seconds):.1f}" r="3.5" fill="{color}">'
                   f"<title>{shown}, {rate:g} Mbit/s: {_seconds(seconds)}</title></circle>" for rate, seconds in series]
-        parts.append(f'<text x="{WIDTH - RIGHT + 8}" y="{label_y[name] + 4:.1f}" style="fill:{colour}">{shown}</text>')
+        parts.append(f'<text x="{WIDTH - RIGHT + 8}" y="{label_y[name] + 4:.1f}" style="fill:{color}">{shown}</text>')
     return "".join(parts) + "</svg>"
 
 

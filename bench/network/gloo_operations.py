@@ -1,7 +1,7 @@
 """Operations as one would write them on torch.distributed by hand: the peer of our operations on the network.
 
 Rank and meeting point come from torchrun's variables. Reads lines "one-peer ELEMENTS REPEATS" (the average with the one
-neighbour of the one-peer exponential graph's step) and "all-reduce ELEMENTS REPEATS" (gloo's), and answers each with the
+neighbor of the one-peer exponential graph's step) and "all-reduce ELEMENTS REPEATS" (gloo's), and answers each with the
 seconds they took. "lose RANK" waits for a message that never comes and answers with the moment at which gloo gave up.
 """
 import sys

@@ -1,8 +1,8 @@
-"""One-peer training as one would write it on torch.distributed by hand: the neighbour's model travels while the gradients
+"""One-peer training as one would write it on torch.distributed by hand: the neighbor's model travels while the gradients
 are computed. What our training on the network should not be slower than.
 
 Rank and meeting point come from torchrun's variables. Reads lines "steps K [message=float32|bfloat16]
-[late=MS,PERIOD,PHASE]" and "alone K" (the same without the neighbour), and answers each with the seconds they took,
+[late=MS,PERIOD,PHASE]" and "alone K" (the same without the neighbor), and answers each with the seconds they took,
 or "cannot" and why.
 """
 import sys
@@ -54,7 +54,7 @@ class Contender:
         self.compute(images, labels)
         hears.wait()
         tells.wait()
-        # x + (neighbour's - own) / 2, both as they travelled
+        # x + (neighbor's - own) / 2, both as they traveled
         self.flat.add_(self.heard.to(torch.float32), alpha=0.5).sub_(self.sent.to(torch.float32), alpha=0.5)
         self.sgd.step()
 

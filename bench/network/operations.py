@@ -1,4 +1,4 @@
-"""Operations on blocks: the average with one neighbour, and the sum of all."""
+"""Operations on blocks: the average with one neighbor, and the sum of all."""
 import statistics
 
 from arena import engines, operations_jobs

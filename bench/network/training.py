@@ -1,4 +1,4 @@
-"""Training steps of the 8.4 M MLP: one neighbour a step beside DDP with its best bucket size, precision by precision."""
+"""Training steps of the 8.4 M MLP: one neighbor a step beside DDP with its best bucket size, precision by precision."""
 import statistics
 
 from arena import ENGINES, ddp_job, engines, our_job

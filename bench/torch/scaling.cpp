@@ -205,7 +205,7 @@ void run(const ScalingBenchOptions& options) {
   if (options.json)
     print_json(all);
   else
-    std::cout << table_of(all, options).text(colour_wanted());
+    std::cout << table_of(all, options).text(color_wanted());
   if (options.html.empty()) return;
   write_page(all, options);
   if (!options.json) std::cout << "Open " << options.html << " in a browser.\n";

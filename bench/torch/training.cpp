@@ -224,7 +224,7 @@ void print(const std::vector<Result>& results, const TrainingBenchOptions& optio
   table.footnote("dsgd-awc / alone leaves the waiting for slower neighbors out, the next column has it in");
   if (results.front().peers)
     table.footnote("DDP: DistributedDataParallel on gloo from Python, the best of 1, 25 and 100 MB buckets");
-  std::cout << table.text(colour_wanted());
+  std::cout << table.text(color_wanted());
 }
 
 void print_json(const std::vector<Result>& results) {

@@ -1,5 +1,6 @@
 #include "bench/torch/worker.h"
 
+#include <ATen/Parallel.h>
 #include <chrono>
 #include <fmt/format.h>
 #include <functional>
@@ -15,8 +16,8 @@
 namespace starling::bench {
 namespace {
 
-// Next to no learning: a network that has learnt its one batch by heart computes with denormal numbers, which
-// are slow.
+// Next to no learning: a network that has learned its one batch by heart computes with denormal numbers,
+// which are slow.
 constexpr double kLr = 1e-5;
 
 // A network with its optimizer, and a trainer unless it trains "alone" or only computes "gradients".
@@ -37,7 +38,7 @@ class Contender {
 
   void step() {
     trainer_ ? trainer_->zero_grad() : sgd_->zero_grad();
-    torch::nn::functional::cross_entropy(net_->forward(images_), labels_).backward();
+    torch::cross_entropy_loss(net_->forward(images_), labels_).backward();
     if (trainer_)
       trainer_->step();
     else if (updates_)
@@ -139,7 +140,7 @@ const TrainingWork& training_work(const std::string& name) {
 }
 
 void be_training_worker(const std::string& name, int threads) {
-  torch::set_num_threads(threads);
+  at::set_num_threads(threads);
   const TrainingWork& work = training_work(name);
   Flock flock = join();
   std::map<std::string, Contender> contenders;

@@ -23,7 +23,7 @@ const TrainingWork& training_work(const std::string& name);
 ///   seconds)
 void be_training_worker(const std::string& work, int threads);
 
-/// One rank of a benchmark of operations: reads "one-peer ELEMENTS REPEATS" (neighbour averages on the
+/// One rank of a benchmark of operations: reads "one-peer ELEMENTS REPEATS" (neighbor averages on the
 /// one-peer exponential graph) or "all-reduce ELEMENTS REPEATS"; answers the seconds.
 void be_operations_worker();
 

@@ -7,6 +7,8 @@
 #error "link the CMake target Starling::torch"
 #endif
 
+#include <torch/torch.h>
+
 #include "starling/train/model/model.h"
 #include "starling/train/model/transformer.h"
 #include "starling/train/task.h"

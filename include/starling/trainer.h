@@ -7,6 +7,8 @@
 #error "link the CMake target Starling::torch"
 #endif
 
+#include <torch/torch.h>
+
 #include "starling/train/batches.h"
 #include "starling/train/sampler.h"
 #include "starling/train/trainer.h"

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "ask_python.h"
+#include "deprecated.h"
 #include "module.h"
 #include "pending.h"
 #include "starling/base/stopwatch.h"
@@ -313,7 +314,15 @@ void bind_members(py::class_<Flock>& flock) {
       .def("__eq__", [](const Flock& self, const Flock& other) { return self == other; })
       .def("has_window", &Flock::has_window)
       .def("set_allreduce", &Flock::set_allreduce)
-      .def("split", &Flock::split, py::arg("colour"), py::arg("key") = 0, NoLock())
+      .def("split", &Flock::split, py::arg("color"), py::arg("key") = 0, NoLock())
+      .def(
+          "split",
+          [](Flock& self, std::int64_t color, std::int64_t key) {
+            warn_deprecated("split(colour=)", "split(color=)");
+            const py::gil_scoped_release release;
+            return self.split(color, key);
+          },
+          py::kw_only(), py::arg("colour"), py::arg("key") = 0)
       .def(
           "group", [](Flock& self, const std::vector<Rank>& ranks) { return self.group(ranks); },
           py::arg("ranks"), NoLock())

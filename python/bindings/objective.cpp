@@ -4,8 +4,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include "deprecated.h"
 #include "starling/base/error.h"
-#include "starling/simulate/minimise.h"
+#include "starling/simulate/minimize.h"
 #include "starling/simulate/objective/quadratic.h"
 #include "starling/simulate/objective_registry.h"
 
@@ -27,7 +28,7 @@ class PythonObjective final : public Objective {
     py::function gradient;          // (node, x, step) -> array
     py::object value;               // x -> number, or None
     std::vector<double> start;      // nodes x dim
-    std::vector<double> minimiser;  // empty where it is not known
+    std::vector<double> minimizer;  // empty where it is not known
   };
   PythonObjective(Rank nodes, Data data)
       : Objective(nodes, data.start.size() / static_cast<std::size_t>(nodes)), data_(std::move(data)) {}
@@ -52,8 +53,8 @@ class PythonObjective final : public Objective {
     return data_.value.is_none() ? std::nan("") : data_.value(copy(x)).cast<double>();
   }
 
-  std::optional<std::vector<double>> minimiser() const override {
-    return data_.minimiser.empty() ? std::nullopt : std::optional(data_.minimiser);
+  std::optional<std::vector<double>> minimizer() const override {
+    return data_.minimizer.empty() ? std::nullopt : std::optional(data_.minimizer);
   }
   std::optional<double> least_value() const override {
     const py::gil_scoped_acquire acquire;
@@ -84,6 +85,15 @@ Array at(const Objective& objective, const Array& x, Rank node) {
   return Array(static_cast<py::ssize_t>(out.size()), out.data());
 }
 
+Array least(const Objective& objective) {
+  const auto where = [&] {
+    const py::gil_scoped_release release;
+    const auto known = objective.minimizer();
+    return known ? *known : minimize(objective);
+  }();
+  return Array(static_cast<py::ssize_t>(where.size()), where.data());
+}
+
 }  // namespace
 
 void bind_objective(py::module_& module) {
@@ -105,14 +115,11 @@ void bind_objective(py::module_& module) {
       .def(
           "minimise",
           [](const Objective& self) {
-            const auto where = [&] {
-              const py::gil_scoped_release release;
-              const auto known = self.minimiser();
-              return known ? *known : minimise(self);
-            }();
-            return Array(static_cast<py::ssize_t>(where.size()), where.data());
+            warn_deprecated("minimise()", "minimize()");
+            return least(self);
           },
-          "Where the mean is least: as known, or by L-BFGS from node 0's start.");
+          "The older name of minimize().")
+      .def("minimize", &least, "Where the mean is least: as known, or by L-BFGS from node 0's start.");
   module.def(
       "make_objective",
       [](const std::string& spec, Rank nodes, std::size_t dim, std::uint64_t seed) {
@@ -129,12 +136,12 @@ void bind_objective(py::module_& module) {
       py::arg("nodes"), py::arg("a"), py::arg("b"), py::arg("start"), py::arg("noise"), py::arg("seed"));
   module.def(
       "python_objective",
-      [](Rank nodes, py::function gradient, py::object value, const Array& start, const Array& minimiser) {
+      [](Rank nodes, py::function gradient, py::object value, const Array& start, const Array& minimizer) {
         return mutable_pointer(std::make_shared<PythonObjective>(
             nodes, PythonObjective::Data{std::move(gradient), std::move(value), values_of(start),
-                                         values_of(minimiser)}));
+                                         values_of(minimizer)}));
       },
-      py::arg("nodes"), py::arg("gradient"), py::arg("value"), py::arg("start"), py::arg("minimiser"));
+      py::arg("nodes"), py::arg("gradient"), py::arg("value"), py::arg("start"), py::arg("minimizer"));
 }
 
 }  // namespace starling::python

@@ -4,7 +4,7 @@
 
 namespace starling::python {
 
-/// What simulated nodes minimise: by name, from a program's own arrays, or a function of Python's.
+/// What simulated nodes minimize: by name, from a program's own arrays, or a function of Python's.
 void bind_objective(pybind11::module_& module);
 
 }  // namespace starling::python

@@ -48,7 +48,7 @@ def signature(family: "dict[str, Any]") -> str:
     return f"{family['name']}({given})" if given else family["name"]
 
 
-_COLOURS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd")
+_COLORS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 240, 56, 34
 
 
@@ -78,9 +78,9 @@ def line_chart(curves: "dict[str, tuple[Any, Any]]", x_label: str) -> str:
         parts.append(f'<text x="{at(x, low).split(",")[0]}" y="{_HEIGHT - 18}" text-anchor="{anchor}">{x:g}</text>')
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 18}" text-anchor="middle">{html.escape(x_label)}</text>')
     for index, (name, line) in enumerate(points.items()):
-        colour = _COLOURS[index % len(_COLOURS)]
+        color = _COLORS[index % len(_COLORS)]
         path = " ".join(at(x, y) for x, y in line)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
-                     f'<text x="{_LEFT + 120 * index}" y="{_HEIGHT - 2}" fill="{colour}">{html.escape(name)}</text>')
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.8"/>'
+                     f'<text x="{_LEFT + 120 * index}" y="{_HEIGHT - 2}" fill="{color}">{html.escape(name)}</text>')
     return (f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" style="font:11px sans-serif" '
             f'fill="currentColor">{"".join(parts)}</svg>')

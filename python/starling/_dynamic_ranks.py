@@ -102,14 +102,14 @@ def _inner_outer(world_size: int, local_size: int, self_rank: int, exponential: 
 
     def steps() -> Iterator[SendRecv]:
         for step in count():
-            traveller = step % local_size
-            if traveller == local:
+            traveler = step % local_size
+            if traveler == local:
                 hop = outside(step)
                 send, recv = (((machine + way) % machines) * local_size + local for way in (hop, -hop))
             else:
                 # The ranks that stay inside, clockwise from our right: hops skip the one that goes outside.
                 others = [(local + distance) % local_size for distance in range(1, local_size)]
-                others.remove(traveller)
+                others.remove(traveler)
                 hop = inside(step)
                 send, recv = (machine * local_size + other for other in (others[hop - 1], others[-hop]))
             yield [send], [recv]

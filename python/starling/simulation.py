@@ -157,7 +157,7 @@ def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] 
 
 
 def problem(spec: str, n: int, dim: int = _USUAL_DIM, seed: int = 0) -> _core.Objective:
-    """A problem by name, for repeated use; it has ``value(x)``, ``gradient(x, node)`` and ``minimise()``."""
+    """A problem by name, for repeated use; it has ``value(x)``, ``gradient(x, node)`` and ``minimize()``."""
     return _core.make_objective(spec, n, dim, seed)
 
 

@@ -89,17 +89,17 @@ def MeshGrid2DGraph(size: int, shape: Sequence[int] | None = None) -> networkx.D
     """
     size = whole_number("size", size, 1)
     rows, columns = _grid_shape(size, shape)
-    neighbours: list[list[int]] = [[] for _ in range(size)]
+    neighbors: list[list[int]] = [[] for _ in range(size)]
     for rank in range(size):
         across, down = rank + 1, rank + columns
         for other, exists in ((across, across % columns != 0), (down, down < size)):
             if exists:
-                neighbours[rank].append(other)
-                neighbours[other].append(rank)
+                neighbors[rank].append(other)
+                neighbors[other].append(rank)
     matrix = _zeros(size)
-    for rank, others in enumerate(neighbours):
+    for rank, others in enumerate(neighbors):
         for other in others:
-            matrix[rank, other] = 1.0 / (1 + max(len(others), len(neighbours[other])))
+            matrix[rank, other] = 1.0 / (1 + max(len(others), len(neighbors[other])))
         matrix[rank, rank] = 1.0 - matrix[rank].sum()
     return _digraph(matrix)
 

@@ -34,14 +34,22 @@ std::string closest_name(const std::string& name, const std::vector<std::string>
       std::min_element(valid.begin(), valid.end(), [&](const std::string& left, const std::string& right) {
         return edit_distance(left, name) < edit_distance(right, name);
       });
-  return closest != valid.end() && edit_distance(*closest, name) <= 2 ? *closest : "";
+  if (closest == valid.end()) return "";
+  const std::size_t distance = edit_distance(*closest, name);
+  return distance <= 2 && 2 * distance < name.size() ? *closest : "";
+}
+
+std::string closest_name_hint(const std::string& name, const std::vector<std::string>& valid) {
+  const std::string close = closest_name(name, valid);
+  return close.empty() ? "" : fmt::format(" (did you mean {}?)", close);
 }
 
 std::string unknown_name(const std::string& what, const std::string& name,
-                         const std::vector<std::string>& valid) {
-  const std::string close = closest_name(name, valid);
-  return fmt::format("unknown {} '{}'{}; valid are {}", what, name,
-                     close.empty() ? "" : fmt::format(" (did you mean {}?)", close), join_words(valid));
+                         const std::vector<std::string>& valid, const std::vector<std::string>& aliases) {
+  std::vector<std::string> known = valid;
+  known.insert(known.end(), aliases.begin(), aliases.end());
+  return fmt::format("unknown {} '{}'{}; valid are {}", what, name, closest_name_hint(name, known),
+                     join_words(valid));
 }
 
 }  // namespace starling

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "starling/base/closest.h"
 #include "starling/base/error.h"
 
 namespace starling {
@@ -24,6 +25,12 @@ std::string describe(const std::vector<Parameter>& declared) {
   for (const auto& p : declared)
     words.push_back(p.fallback.empty() ? p.name + "=" : p.name + "=" + p.fallback);
   return "valid are " + join_words(words);
+}
+
+std::vector<std::string> names_of(const std::vector<Parameter>& declared) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : declared) names.push_back(parameter.name);
+  return names;
 }
 
 std::size_t position_of(const std::vector<Parameter>& declared, const std::string& name) {
@@ -74,8 +81,9 @@ Parameters::Parameters(const Spec& spec, const std::vector<Parameter>& declared)
     if (!argument.key.empty()) {
       at = position_of(declared, argument.key);
       if (at == declared.size())
-        throw InvalidArgument(
-            fmt::format("{} has no parameter '{}'; {}", owner_, argument.key, describe(declared)));
+        throw InvalidArgument(fmt::format("{} has no parameter '{}'{}; {}", owner_, argument.key,
+                                          closest_name_hint(argument.key, names_of(declared)),
+                                          describe(declared)));
     } else {
       if (at >= declared.size())
         throw InvalidArgument(fmt::format("{} has too many arguments; {}", owner_, describe(declared)));

@@ -29,7 +29,7 @@ void count_registration();
 template <typename Entry>
 class Registry {
  public:
-  /// `what` is the kind in the singular, for messages; `part` canonicalises values that are specs themselves.
+  /// `what` is the kind in the singular, for messages; `part` canonicalizes values that are specs themselves.
   Registry(std::string what, std::vector<Entry> entries, CanonicalPart part = {})
       : what_(std::move(what)),
         part_(std::move(part)),

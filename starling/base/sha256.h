@@ -10,7 +10,7 @@
 
 namespace starling {
 
-/// SHA-256 (FIPS 180-4), to recognise files; a few hundred megabytes a second.
+/// SHA-256 (FIPS 180-4), to recognize files; a few hundred megabytes a second.
 class Sha256 {
  public:
   static constexpr std::size_t kBlock = 64;

@@ -25,12 +25,13 @@ const std::vector<WireFormatSpelling>& wire_format_spellings() {
 }
 
 const WireFormatSpelling& find_wire_format(const std::string& text) {
-  std::vector<std::string> names;
+  std::vector<std::string> names, aliases;
   for (const WireFormatSpelling& one : wire_format_spellings()) {
     if (text == name(one.dtype) || std::ranges::count(one.aliases, text) > 0) return one;
     names.push_back(name(one.dtype));
+    aliases.insert(aliases.end(), one.aliases.begin(), one.aliases.end());
   }
-  throw InvalidArgument(unknown_name("wire format", text, names));
+  throw InvalidArgument(unknown_name("wire format", text, names, aliases));
 }
 
 /// Every element on its own, rounded to the message's type.

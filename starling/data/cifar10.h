@@ -16,7 +16,7 @@ Dataset load_cifar10(Split split, const std::filesystem::path& folder);
 /// a PNG and the labels as JSON.
 std::vector<std::uint8_t> cifar10_from_npm(const DataFile& file, const PackageMember& member);
 
-/// `cifar10`: 50,000 + 10,000 photographs of ten kinds of things, 32 x 32, in colour (Krizhevsky).
+/// `cifar10`: 50,000 + 10,000 photographs of ten kinds of things, 32 x 32, in color (Krizhevsky).
 DataSource cifar10_source();
 
 }  // namespace starling::data

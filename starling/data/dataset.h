@@ -22,7 +22,7 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// Labelled images as they lie in the files: bytes, not scaled. What a network usually wants is
+/// Labeled images as they lie in the files: bytes, not scaled. What a network usually wants is
 /// (pixel / 255 - mean) / deviation with its channel's mean and deviation; that step is the user's, on the
 /// batch at hand, so that a data set stays as small as its file.
 struct Dataset {

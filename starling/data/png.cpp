@@ -20,7 +20,7 @@ std::size_t number(std::span<const std::uint8_t> bytes) {
   return std::size_t{bytes[0]} << 24 | std::size_t{bytes[1]} << 16 | std::size_t{bytes[2]} << 8 | bytes[3];
 }
 
-// Of the three neighbours left, above and both, the one nearest to left + above - both.
+// Of the three neighbors left, above and both, the one nearest to left + above - both.
 int paeth(int left, int above, int both) {
   const int guess = left + above - both;
   const int to_left = std::abs(guess - left), to_above = std::abs(guess - above),
@@ -79,7 +79,7 @@ class Reader {
     image_.height = number(content.subspan(4));
     demand(image_.width * image_.height <= kMostPixelBytes / (2 * kChannels), "it is too large");
     constexpr std::array<std::uint8_t, 5> kRgb = {8, 2, 0, 0,
-                                                  0};  // bits, colours, packing, filters, interlace
+                                                  0};  // bits, colors, packing, filters, interlace
     demand(std::equal(kRgb.begin(), kRgb.end(), content.begin() + 8), "valid is RGB, 8 bits, not interlaced");
   }
 

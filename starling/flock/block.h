@@ -78,7 +78,7 @@ concept RangeOfBuffers = requires(T& blocks) {
 /// Returns memory for a result once the number of its elements is known.
 using Room = std::function<void*(std::size_t elements)>;
 
-/// What happens to the share of a neighbour average that a lost message carried. All but `own` need the
+/// What happens to the share of a neighbor average that a lost message carried. All but `own` need the
 /// sender to know of the loss: on a fabric that loses messages the receivers send receipts.
 enum class IfLost : std::uint8_t {
   own,       // the receiver uses its own block instead: an average stays an average

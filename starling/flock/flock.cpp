@@ -140,11 +140,11 @@ Flock::Flock(const Flock& parent, const std::vector<Rank>& global_ranks) {
   state_->set_cursor(state_->main, make_schedule(kDefaultFlockTopology, size()));
 }
 
-Flock Flock::split(std::int64_t colour, std::int64_t key) {
-  const auto all = allgather(std::vector<std::int64_t>{colour, key, rank()}, "split");
+Flock Flock::split(std::int64_t color, std::int64_t key) {
+  const auto all = allgather(std::vector<std::int64_t>{color, key, rank()}, "split");
   std::vector<std::pair<std::int64_t, Rank>> chosen;
   for (std::size_t i = 0; i < all.size(); i += 3)
-    if (all[i] == colour && (colour >= 0 || all[i + 2] == rank()))
+    if (all[i] == color && (color >= 0 || all[i + 2] == rank()))
       chosen.emplace_back(all[i + 1], static_cast<Rank>(all[i + 2]));
   std::sort(chosen.begin(), chosen.end());
   std::vector<Rank> ranks;

@@ -53,10 +53,10 @@ class Flock {
   Rank rank() const;
   Rank size() const;
 
-  /// The sub-flock of the ranks that give the same colour, ordered by key, then rank. A collective; a rank
-  /// with a negative colour gets a sub-flock of its own. Ranks of a sub-flock count from 0; errors and
+  /// The sub-flock of the ranks that give the same color, ordered by key, then rank. A collective; a rank
+  /// with a negative color gets a sub-flock of its own. Ranks of a sub-flock count from 0; errors and
   /// StepRecords name ranks of the whole flock.
-  Flock split(std::int64_t colour, std::int64_t key = 0);
+  Flock split(std::int64_t color, std::int64_t key = 0);
   /// The sub-flock of these ranks, in this order. Called by all of them, and by no other rank.
   Flock group(const std::vector<Rank>& ranks);
 
@@ -85,7 +85,7 @@ class Flock {
   void set_machine_schedule(const std::string& spec);
   void set_machine_schedule(const SchedulePtr& between_machines);
 
-  /// Sets which ranks exchange in neighbour operations; by default the static exponential graph. Every rank
+  /// Sets which ranks exchange in neighbor operations; by default the static exponential graph. Every rank
   /// must set the same schedule between the same operations; it begins at its step 0.
   void set_schedule(const SchedulePtr& schedule);
   void set_schedule(const std::string& spec);
@@ -98,7 +98,7 @@ class Flock {
   /// The step that the next scheduled operation takes, from 0.
   Step step() const;
 
-  /// The bytes that this rank's operations have sent so far, without headers: a block sent to two neighbours
+  /// The bytes that this rank's operations have sent so far, without headers: a block sent to two neighbors
   /// counts twice. Long all-reduces count 2 (n - 1) / n blocks, the least that has to cross the network;
   /// short ones (up to 32 KiB) count a whole block for every other rank.
   std::uint64_t bytes_sent() const;
@@ -128,7 +128,7 @@ class Flock {
   void on_peer_failure(OnPeerFailure policy);
   OnPeerFailure on_peer_failure() const;
   [[deprecated("call on_peer_failure")]] void on_loss(OnPeerFailure policy) { on_peer_failure(policy); }
-  /// Whether messages of neighbour averages get lost on purpose: see Faults.
+  /// Whether messages of neighbor averages get lost on purpose: see Faults.
   bool loses_messages() const;
   /// With OnPeerFailure::reweight: continues without `lost`, a rank of the whole flock. Needed only after
   /// recv, which throws PeerLost; the other operations continue by themselves.
@@ -136,11 +136,11 @@ class Flock {
   [[deprecated("call continue_without")]] void go_on_without(Rank lost) const { continue_without(lost); }
   /// The live ranks that all members agree on; with OnPeerFailure::reweight, some may be missing.
   View view() const;
-  /// Calls `observer` with a record of each scheduled neighbour average after it has finished; a step of two
-  /// phases (a group's mean, then neighbours) makes two records.
+  /// Calls `observer` with a record of each scheduled neighbor average after it has finished; a step of two
+  /// phases (a group's mean, then neighbors) makes two records.
   void observe(StepObserver observer);
 
-  // Neighbour averages: x <- w_self x + sum of w_j x_j over this step's neighbours; then the step advances.
+  // Neighbor averages: x <- w_self x + sum of w_j x_j over this step's neighbors; then the step advances.
 
   template <WritableRange T>
   T neighbor_allreduce(T&& x, Name name = "neighbor_allreduce") {
@@ -333,7 +333,7 @@ class Flock {
 
   // One-sided: see window.h.
 
-  /// A collective. The window has a slot for every neighbour in any step of the schedule. `x` must live as
+  /// A collective. The window has a slot for every neighbor in any step of the schedule. `x` must live as
   /// long as the window: until Window::free() or the end of the flock. Until then no other window may have
   /// the name.
   template <WritableRange T>

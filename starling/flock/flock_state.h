@@ -88,7 +88,7 @@ class FlockState : public std::enable_shared_from_this<FlockState> {
   /// What this rank would do in the next step if no rank died.
   Exchange peek(ScheduleCursor& cursor);
 
-  ScheduleCursor main;      // of neighbour operations
+  ScheduleCursor main;      // of neighbor operations
   ScheduleCursor machines;  // of hierarchical ones
 
   /// Takes the cursor's next step, which begins now.

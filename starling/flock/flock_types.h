@@ -41,7 +41,7 @@ struct View {
   bool has(Rank rank) const;
 };
 
-/// The weights of one neighbour average that does not follow the schedule: out = self_weight * x + the sum
+/// The weights of one neighbor average that does not follow the schedule: out = self_weight * x + the sum
 /// over sources of weight * (their scale for this rank) * (their x). Sources or
 /// destinations that are left out are inferred from the other ranks' calls by a collective, in which every
 /// rank must take part and leave out the same.

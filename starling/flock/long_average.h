@@ -4,7 +4,7 @@
 
 namespace starling::flock {
 
-/// A neighbour average of one long block, piece by piece: each is posted as soon as it is copied and combined
+/// A neighbor average of one long block, piece by piece: each is posted as soon as it is copied and combined
 /// as soon as all sources' are there, while it is still in the cache. No rank waits between pieces: a rank
 /// that is ahead continues to post. Less than half the memory traffic of NeighborAverage; the bits are the
 /// same.

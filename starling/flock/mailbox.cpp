@@ -320,7 +320,7 @@ void Mailbox::refuse(const Expectation& expected) {
 
 bool Mailbox::overtaken(const Expectation& expected) const {
   const std::lock_guard lock(mutex_);
-  constexpr std::uint64_t kAhead = 32;  // a neighbour is never further
+  constexpr std::uint64_t kAhead = 32;  // a neighbor is never further
   const auto here = [&](std::uint64_t sequence) {
     const auto found = early_.find({expected.name, sequence});
     return found != early_.end() &&

@@ -15,7 +15,7 @@ namespace starling::flock {
 class FlockState;
 class NeighborAverage;
 
-/// A neighbour exchange that has been started and leaves the combining to its owner. The neighbours' blocks
+/// A neighbor exchange that has been started and leaves the combining to its owner. The neighbors' blocks
 /// are lent until this object is dropped, to be combined with anything in one pass.
 class PendingExchange {
  public:

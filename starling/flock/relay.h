@@ -36,8 +36,8 @@ struct RelayOptions {
 /// Throws InvalidArgument if the schedule is not a tree, or a few trees in turn.
 void check_relay_trees(const Schedule& schedule);
 
-/// RelaySum: in every step each rank sends each neighbour on a tree the mean of its own block and of its
-/// other neighbours' last messages. So every rank gets the mean of all blocks, rank j's being max(0, hops -
+/// RelaySum: in every step each rank sends each neighbor on a tree the mean of its own block and of its
+/// other neighbors' last messages. So every rank gets the mean of all blocks, rank j's being max(0, hops -
 /// 1) steps old. A handle; copies share everything. One call at a time.
 ///
 /// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block: the even

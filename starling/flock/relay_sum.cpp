@@ -85,7 +85,7 @@ std::uint64_t RelaySum::layout() const {
   return (plan_.schedule + (state_->options.contiguous ? 1 : 0)) % kCounts;
 }
 
-// A rank with other trees mostly has other neighbours, but other parts may have the same lengths.
+// A rank with other trees mostly has other neighbors, but other parts may have the same lengths.
 void RelaySum::check_layout() const {
   for (const Awaited& one : awaited_)
     if (one.arrival && one.arrival.header().detail / kCounts != layout())
@@ -141,7 +141,7 @@ void RelaySum::begin_step() {
   }
 }
 
-/// A message to a neighbour: the mean of this rank's block and of the other neighbours' last means. Means are
+/// A message to a neighbor: the mean of this rank's block and of the other neighbors' last means. Means are
 /// sent, not sums: equal blocks do not change, and float16 does not overflow.
 struct RelaySum::OutgoingMean {
   Outgoing message;
@@ -179,7 +179,7 @@ std::vector<std::vector<RelaySum::OutgoingMean>> RelaySum::outgoing_means() cons
   return all;
 }
 
-// In parts that fit the cache, so that every block is read once for all neighbours and trees.
+// In parts that fit the cache, so that every block is read once for all neighbors and trees.
 void RelaySum::post_messages() {
   const DType dtype = block_.in.dtype;
   const auto all = outgoing_means();
@@ -326,7 +326,7 @@ void RelaySum::proceed() {
   } else {
     combine_all();
     store_received();
-    // A leaf has no neighbour to pass it on to.
+    // A leaf has no neighbor to pass it on to.
     std::erase_if(state_->received, [&](const auto& received) {
       return tree_parts_[received.first.first].neighbors.size() < 2;
     });
@@ -334,7 +334,7 @@ void RelaySum::proceed() {
   finish();
 }
 
-// With patience for dropped messages, a lost neighbour's message counts as dropped.
+// With patience for dropped messages, a lost neighbor's message counts as dropped.
 Operation::Loss RelaySum::lose(const Awaited& awaited) {
   const Loss loss = Operation::lose(awaited);
   return state_->options.patience == std::chrono::nanoseconds::max() ? loss : Loss::without;

@@ -16,7 +16,7 @@ struct Relay::State {
   RelayOptions options;
 
   std::uint32_t epoch = 0;
-  /// The last mean that a neighbour sent over a tree.
+  /// The last mean that a neighbor sent over a tree.
   struct StoredMean {
     Arrival arrival;                  // in the sender's memory
     std::vector<std::byte> restored;  // or from a checkpoint
@@ -24,12 +24,12 @@ struct Relay::State {
 
     std::span<const std::byte> bytes() const { return arrival ? arrival.bytes() : std::span(restored); }
   };
-  /// By tree and neighbour.
+  /// By tree and neighbor.
   std::map<std::pair<std::size_t, Rank>, StoredMean> received;
   std::vector<std::byte> reference;
   bool filled = false;  // every rank has contributed once: the reference is no longer needed
   std::int64_t contributors = 0;
-  /// With overlap: a message that a neighbour sent in the last step and that is not stored yet.
+  /// With overlap: a message that a neighbor sent in the last step and that is not stored yet.
   struct InFlight {
     std::size_t tree;
     Expectation expectation;
@@ -69,7 +69,7 @@ class RelaySum final : public Operation {
   std::uint64_t layout() const;
   void check_layout() const;
 
-  /// The mean of `blocks` blocks, from a neighbour.
+  /// The mean of `blocks` blocks, from a neighbor.
   struct ReceivedMean {
     const std::byte* data;
     std::uint64_t blocks;

@@ -9,7 +9,7 @@
 namespace starling::flock {
 namespace {
 
-DType travelling(DType dtype) {
+DType traveling(DType dtype) {
   return is_floating(dtype) && size_of(dtype) == 2 ? DType::float32 : dtype;
 }
 
@@ -22,7 +22,7 @@ StagedReduce::StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Piec
       reduction_(reduction),
       algorithm_(algorithm),
       count_(total_count(pieces_)),
-      dtype_(travelling(pieces_[0].in.dtype)) {}
+      dtype_(traveling(pieces_[0].in.dtype)) {}
 
 void StagedReduce::begin() {
   work_.resize(count_ * size_of(dtype_));

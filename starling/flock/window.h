@@ -19,16 +19,16 @@ struct WindowOptions {
   double copies_p = 1;             // p of such a copy until it is replaced
   bool readable = true;            // others may get(): every update publishes a copy
   bool shared = false;             // others may change the tensor by average_with(): see load()
-  SchedulePtr schedule = nullptr;  // whose neighbours have slots; the flock's unless given
+  SchedulePtr schedule = nullptr;  // whose neighbors have slots; the flock's unless given
 };
 
 /// Memory that others may put into, add to or get from at any time: the target need not be in any call, and a
-/// stopped or dead rank delays no other. Every rank has a tensor of its own and one slot per in-neighbour of
+/// stopped or dead rank delays no other. Every rank has a tensor of its own and one slot per in-neighbor of
 /// the schedule it was made with. What is put is seen whole or not at all, with a push-sum scalar p (1 at
 /// first) that moves with the same weights.
 ///
 ///     auto window = flock.create_window(x, "x");
-///     window.put();         // x into the slots that my out-neighbours keep for me
+///     window.put();         // x into the slots that my out-neighbors keep for me
 ///     window.update();      // x <- weighted average of x and my slots, whatever is there by now
 ///
 /// A cheap handle; copies share everything. One thread at a time.

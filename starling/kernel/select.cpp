@@ -83,7 +83,7 @@ namespace {
 constexpr unsigned kBelowLeading = 20;
 constexpr std::size_t kBins = std::size_t{1} << 11;
 
-// Four tables in turn: neighbours in one bin would wait for each other.
+// Four tables in turn: neighbors in one bin would wait for each other.
 std::vector<std::uint32_t> count_leading(const float* in, std::size_t count) {
   std::vector<std::uint32_t> bins(4 * kBins);
   const auto bin = [&](std::size_t i) {

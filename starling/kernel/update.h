@@ -10,7 +10,7 @@ namespace starling::kernel {
 
 /// One run of parameters in a local optimizer's pass: y = combine() of `from`, bit for bit, then x <- y +
 /// U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as the memory that
-/// neighbours read). `x` may be one of the summands. float32 or float64; type and count are x's.
+/// neighbors read). `x` may be one of the summands. float32 or float64; type and count are x's.
 struct UpdatePass {
   std::span<const Term> from;
   ConstBuffer gradient;

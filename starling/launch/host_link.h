@@ -16,7 +16,7 @@ namespace starling::launch {
 /// receives requests and sends records. Owned by Job.
 class HostLink {
  public:
-  /// Our ends of the child's pipes. Output that is not a record goes to the sinks, labelled with the host's
+  /// Our ends of the child's pipes. Output that is not a record goes to the sinks, labeled with the host's
   /// name.
   struct Ends {
     Descriptor requests, records, errors;

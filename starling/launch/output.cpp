@@ -13,8 +13,8 @@
 namespace starling::launch {
 namespace {
 
-// No red, which would look like an error. The leading 0 resets any colour that a rank left on.
-constexpr std::array kColours = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
+// No red, which would look like an error. The leading 0 resets any color that a rank left on.
+constexpr std::array kColors = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
 bool is_file(int fd) {
   struct stat status {};
@@ -24,7 +24,7 @@ bool is_file(int fd) {
 }  // namespace
 
 Sink::Sink(int fd)
-    : fd_(fd), colour_(isatty(fd) != 0 && !environment::kNoColour.is_set()), file_(is_file(fd)) {}
+    : fd_(fd), color_(isatty(fd) != 0 && !environment::kNoColor.is_set()), file_(is_file(fd)) {}
 
 void Sink::append(std::string_view text) {
   if (error_ == 0) pending_.append(text);
@@ -50,14 +50,13 @@ void Sink::write_some() {
   }
 }
 
-LineHeads label_heads(const std::string& label, std::size_t colour) {
+LineHeads label_heads(const std::string& label, std::size_t color) {
   LineHeads heads;
   const std::string plain = fmt::format("[{}] ", label);
-  const std::string coloured =
-      fmt::format("\033[0;{}m[{}]\033[0m ", kColours[colour % kColours.size()], label);
+  const std::string colored = fmt::format("\033[0;{}m[{}]\033[0m ", kColors[color % kColors.size()], label);
   for (const int which : {0, 1}) {
     std::ranges::fill(heads.plain[which], plain);
-    std::ranges::fill(heads.coloured[which], coloured);
+    std::ranges::fill(heads.colored[which], colored);
   }
   return heads;
 }
@@ -68,7 +67,7 @@ LineHeads record_heads(Rank rank) {
                                       {HostRecordKind::err, HostRecordKind::err_piece}};
   for (const int which : {0, 1})
     for (const int piece : {0, 1})
-      heads.plain[which][piece] = heads.coloured[which][piece] = record_head(kinds[which][piece], rank);
+      heads.plain[which][piece] = heads.colored[which][piece] = record_head(kinds[which][piece], rank);
   return heads;
 }
 
@@ -110,7 +109,7 @@ void RankOutput::finish() {
 void RankOutput::emit(int which, std::string_view text, bool ended) {
   constexpr std::size_t kShown = 400;
   Sink& sink = *streams_[which].sink;
-  sink.append(heads_.head(sink.colour(), which, ended));
+  sink.append(heads_.head(sink.color(), which, ended));
   sink.append(text);
   sink.append("\n");
   if (log_) {

@@ -23,13 +23,13 @@ class Sink {
   /// Whether writers should pause.
   bool full() const { return pending_.size() - written_ >= 256 * 1024; }
   int fd() const { return fd_; }
-  bool colour() const { return colour_; }
+  bool color() const { return color_; }
   /// errno of the failed write, or 0.
   int error() const { return error_; }
 
  private:
   int fd_;
-  bool colour_;
+  bool color_;
   bool file_;
   int error_ = 0;
   std::string pending_;
@@ -79,14 +79,14 @@ class LineSplitter {
 
 /// The prefixes of output lines: by stream, and by whether the line is complete or a piece.
 struct LineHeads {
-  std::string plain[2][2], coloured[2][2];
+  std::string plain[2][2], colored[2][2];
 
-  const std::string& head(bool colour, int which, bool ended) const {
-    return (colour ? coloured : plain)[which][ended ? 0 : 1];
+  const std::string& head(bool color, int which, bool ended) const {
+    return (color ? colored : plain)[which][ended ? 0 : 1];
   }
 };
-/// "[label] ", coloured at a terminal.
-LineHeads label_heads(const std::string& label, std::size_t colour);
+/// "[label] ", colored at a terminal.
+LineHeads label_heads(const std::string& label, std::size_t color);
 /// The prefixes of a host's launcher, which the main launcher parses and removes.
 LineHeads record_heads(Rank rank);
 

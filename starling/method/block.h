@@ -101,15 +101,15 @@ class Block {
   OneSidedChannel& one_sided() const;
   RelayChannel& relay() const;
 
-  /// v <- the weighted average of the neighbours' v.
+  /// v <- the weighted average of the neighbors' v.
   void mix(Buffer v) { neighbors().mix({in_place(v)}); }
   void mix(std::initializer_list<Buffer> vectors);
   /// The same in one message; the sums over the flock of the second ones stay, even if messages are lost.
   void mix(std::initializer_list<Buffer> averaged, std::initializer_list<Buffer> summed);
   /// x <- the weighted average of everybody's x + U(x, gradient); the update writes straight into memory that
-  /// the neighbours read.
+  /// the neighbors read.
   void update_and_mix();
-  /// Sends x to the neighbours; update_from_shared() makes x <- z + U(z, gradient) of the average z.
+  /// Sends x to the neighbors; update_from_shared() makes x <- z + U(z, gradient) of the average z.
   void share();
   void update_from_shared();
   /// Sends another block, whose combining is the method's: take_shared(), once it is complete.

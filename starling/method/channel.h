@@ -21,8 +21,8 @@
 
 namespace starling::method {
 
-/// An exchange of one block with the neighbours of a round that leaves the combining to its owner. It starts
-/// with NeighborChannel::share() and is complete once the channel has been waited for. The neighbours' blocks
+/// An exchange of one block with the neighbors of a round that leaves the combining to its owner. It starts
+/// with NeighborChannel::share() and is complete once the channel has been waited for. The neighbors' blocks
 /// are lent until this object is dropped; dropping it earlier abandons the exchange.
 class SharedExchange {
  public:
@@ -57,13 +57,13 @@ class SharedExchange {
   Lender* lender_ = nullptr;
 };
 
-/// Exchanges with the neighbours of the schedule's next round.
+/// Exchanges with the neighbors of the schedule's next round.
 class NeighborChannel {
  public:
-  /// Each piece's out <- the weighted average of the neighbours' in. All pieces travel as one message; on a
+  /// Each piece's out <- the weighted average of the neighbors' in. All pieces travel as one message; on a
   /// two-block schedule they are a and b. Each piece says what a lost message means for it.
   virtual void mix(Pieces pieces) = 0;
-  /// out <- the weighted average of the block in outgoing memory and those that the neighbours sent.
+  /// out <- the weighted average of the block in outgoing memory and those that the neighbors sent.
   virtual void mix(Outgoing written, Buffer out) = 0;
   /// out <- the sum of weight * (theirs - own): what mixing would change, without the rounding of a mean. A
   /// pair that loses a message in either direction leaves its difference out at both ends, so that with
@@ -72,7 +72,7 @@ class NeighborChannel {
   /// Sends x, which must stay as it is until the exchange is dropped; one exchange at a time. `written`
   /// holds x already, or nothing. Bytes (an encoded block) travel as they are.
   virtual SharedExchange share(ConstBuffer x, Outgoing written) = 0;
-  /// Memory that neighbours read, to be filled and handed to share() or mix(); empty where a block is sent in
+  /// Memory that neighbors read, to be filled and handed to share() or mix(); empty where a block is sent in
   /// another form than it has here.
   virtual Outgoing outgoing(std::size_t bytes) = 0;
 
@@ -118,7 +118,7 @@ class OneSidedChannel {
   /// The window of this block, which must live as long as the channel. Every rank creates it with its first
   /// call.
   virtual OneSided& window(Buffer block, OneSided::Start start) = 0;
-  /// Tells the neighbours how many steps this rank has made; later deposits carry this number.
+  /// Tells the neighbors how many steps this rank has made; later deposits carry this number.
   virtual void set_progress(Step steps) = 0;
   /// Makes the next wait() wait until all sources have made at least `steps` steps.
   virtual void await_progress(Step steps) = 0;

@@ -30,7 +30,7 @@ SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, con
 SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
                          std::uint64_t seed);
 
-/// Throws InvalidArgument where messages of neighbours may get lost and the method cannot do without them.
+/// Throws InvalidArgument where messages of neighbors may get lost and the method cannot do without them.
 void check_losses(const Method& method, bool losses);
 /// Throws InvalidArgument where a method that takes inexact messages does not take these.
 void check_message(const Method& method, const std::string& spec, const WireFormat& format);

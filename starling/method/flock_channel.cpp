@@ -18,7 +18,7 @@
 namespace starling::method {
 namespace {
 
-/// The neighbour exchanges of one block on a flock. Used by one thread at a time, as its channel is.
+/// The neighbor exchanges of one block on a flock. Used by one thread at a time, as its channel is.
 class FlockNeighbors final : public NeighborChannel, private SharedExchange::Lender {
  public:
   FlockNeighbors(const Flock& flock, const std::string& name, SchedulePtr schedule, WireFormatPtr format)

@@ -16,7 +16,7 @@ struct MethodSetting {
   Rank ranks_per_machine = 1;
 };
 
-/// How blocks, updates and neighbours' blocks become the next blocks. One object serves all blocks of a rank:
+/// How blocks, updates and neighbors' blocks become the next blocks. One object serves all blocks of a rank:
 /// what lasts from step to step lives in the block. For every block and step the driver calls
 ///
 /// - begin(b): x is final, its gradient not yet there: what is started here overlaps the computation;

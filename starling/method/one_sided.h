@@ -40,7 +40,7 @@ class OneSided {
   /// Moves the other rank's value by weight * (mine - its value), and writes the change to `moved`.
   virtual void average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) = 0;
 
-  /// Whether the neighbour is alive.
+  /// Whether the neighbor is alive.
   virtual bool alive(Rank neighbor) const = 0;
   virtual std::vector<Rank> sources() const = 0;
   virtual std::vector<Rank> destinations() const = 0;

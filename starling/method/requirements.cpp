@@ -100,7 +100,7 @@ void require_known_neighbors(const Asked& asked) {
   const Schedule& schedule = asked.schedule;
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRounds)
     asked.refuse(ScheduleKind::known_neighbors, "needs neighbors that are known beforehand");
-  // A group alone is many single neighbours; a group that then talks to others is not.
+  // A group alone is many single neighbors; a group that then talks to others is not.
   for (Step step = 0; step < schedule.period(); ++step)
     if (const Exchange first = schedule.exchange(step, 0); first.group.size() > 1 && !first.sources.empty())
       asked.refuse(ScheduleKind::known_neighbors,
@@ -135,7 +135,7 @@ void require_pairs(const Asked& asked) {
     }
 }
 
-// A group alone is many single neighbours; a group that then talks to others is not.
+// A group alone is many single neighbors; a group that then talks to others is not.
 void require_single_neighbors(const Asked& asked) {
   const Exchange first = asked.schedule.exchange(0, 0);
   if (first.group.size() > 1 && !first.sources.empty())

@@ -14,10 +14,10 @@ enum class ScheduleKind {
   any,               // no further demand
   column_sums,       // the columns sum to one as well, so that the sum over the ranks stays
   static_symmetric,  // the same symmetric weights in every step
-  static_neighbors,  // the same neighbours in every step, known one by one (no means within groups)
-  known_neighbors,   // neighbours that are known beforehand, not drawn at random
-  single_neighbors,  // neighbours one by one (no means within groups)
-  both_directions,   // known neighbours, and every edge in both directions
+  static_neighbors,  // the same neighbors in every step, known one by one (no means within groups)
+  known_neighbors,   // neighbors that are known beforehand, not drawn at random
+  single_neighbors,  // neighbors one by one (no means within groups)
+  both_directions,   // known neighbors, and every edge in both directions
   pairs,             // at most one partner per rank and step
   ring,              // the ring
   tree,              // a tree, along which it relays
@@ -47,7 +47,7 @@ struct MethodRequirements {
 
   std::string exact_messages_because = {};  // why messages have the bits of the parameters
   std::string no_int8_because = {};         // why int8, which has no sums of its own, is not taken
-  std::string no_losses_because = {};       // why it cannot do without a neighbour's lost message
+  std::string no_losses_because = {};       // why it cannot do without a neighbor's lost message
 
   std::string host_memory_because = {};  // why its blocks must be in host memory
 

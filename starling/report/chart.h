@@ -26,7 +26,7 @@ struct LineChart {
 
 /// Stacked bars, one per row, for what adds up: seconds of computing and waiting, say.
 struct BarChart {
-  /// One colour of the stack; a value per row.
+  /// One color of the stack; a value per row.
   struct Part {
     std::string name;
     std::vector<double> values = {};

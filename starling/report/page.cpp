@@ -22,8 +22,8 @@ std::string palette_script() {
   std::ostringstream text;
   JsonWriter json(text, JsonWriter::Layout::one_line);
   json.begin_array();
-  for (const PaletteColour& colour : kPalette)
-    json.begin_object().member("light", colour.light).member("dark", colour.dark).end_object();
+  for (const PaletteColor& color : kPalette)
+    json.begin_object().member("light", color.light).member("dark", color.dark).end_object();
   json.end_array();
   return "const palette = " + text.str() + ";\n";
 }

@@ -10,7 +10,7 @@ std::string_view page_script() {
   const theme = () => darkness.matches ? "dark" : "light";
   const dashes = [[], [9, 3, 2, 3], [2, 3], [14, 4], [6, 3, 2, 3, 2, 3]];
   const dashOf = (series, i) => series.dashed ? [6, 5] : dashes[Math.floor(i / 6) % dashes.length];
-  const colourOf = i => palette[i % palette.length][theme()];
+  const colorOf = i => palette[i % palette.length][theme()];
   const variable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   const superscripts = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079";
@@ -104,13 +104,13 @@ std::string_view page_script() {
     return options;
   }
 
-  // Colours of the theme; a change of the theme redraws.
+  // Colors of the theme; a change of the theme redraws.
   function painted(chart) {
     const ink = variable("--ink"), quiet = variable("--quiet");
     const line = variable("--line"), paper = variable("--paper");
     chart.data.datasets.forEach((dataset, i) => {
       dataset.borderColor = dataset.backgroundColor = dataset.pointBackgroundColor = dataset.pointBorderColor =
-        dataset.pointHoverBackgroundColor = colourOf(i);
+        dataset.pointHoverBackgroundColor = colorOf(i);
       dataset.pointHoverBorderColor = paper;
     });
     for (const axis of [chart.options.scales.x, chart.options.scales.y]) {
@@ -126,7 +126,7 @@ std::string_view page_script() {
 
   function sample(i, series) {
     return '<svg width="26" height="10" aria-hidden="true"><line x1="1" y1="5" x2="25" y2="5" stroke-width="2.5"' +
-      ' stroke="' + colourOf(i) + '" stroke-dasharray="' + dashOf(series, i).join(" ") + '"/></svg>';
+      ' stroke="' + colorOf(i) + '" stroke-dasharray="' + dashOf(series, i).join(" ") + '"/></svg>';
   }
 
   // `hidden` outlives the chart: another view of the same lines hides the same ones.
@@ -151,12 +151,12 @@ std::string_view page_script() {
         data.series.forEach((_, k) => show(k, alone || k === i));
         chart.update("none");
       });
-      const emphasise = on => {
+      const emphasize = on => {
         chart.data.datasets.forEach((dataset, k) => { dataset.borderWidth = on && k === i ? 4 : on ? 1 : 2; });
         chart.update("none");
       };
-      button.addEventListener("mouseenter", () => emphasise(true));
-      button.addEventListener("mouseleave", () => emphasise(false));
+      button.addEventListener("mouseenter", () => emphasize(true));
+      button.addEventListener("mouseleave", () => emphasize(false));
       item.append(button);
       item.hidden = series.x.length === 0;
       list.append(item);

@@ -5,14 +5,14 @@
 
 namespace starling::report {
 
-/// Twelve colours that stay apart for most colour-blind readers, each with its twin for a dark background.
+/// Twelve colors that stay apart for most color-blind readers, each with its twin for a dark background.
 /// The first eight lean on Okabe and Ito (2008); lines vary their dashes as well.
-struct PaletteColour {
+struct PaletteColor {
   std::string_view light;
   std::string_view dark;
 };
 
-inline constexpr std::array<PaletteColour, 12> kPalette = {{
+inline constexpr std::array<PaletteColor, 12> kPalette = {{
     {"#0072b2", "#58b2f0"},
     {"#d55e00", "#ff8f4d"},
     {"#009e73", "#2fd0a0"},

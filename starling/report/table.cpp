@@ -80,9 +80,9 @@ Align Table::align_of(std::size_t column) const {
   return right ? Align::right : Align::left;
 }
 
-std::string Table::text(bool colour) const {
+std::string Table::text(bool color) const {
   const auto styled = [&](const char* code, const std::string& line) {
-    return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, line) : line;
+    return color ? fmt::format("\x1b[{}m{}\x1b[0m", code, line) : line;
   };
   std::vector<std::string> headers;
   std::vector<std::size_t> widths;

@@ -33,8 +33,8 @@ class Table {
   Table& rule();
   Table& footnote(std::string text);
 
-  /// `colour` adds ANSI codes (bold header, dim lines), for terminals only.
-  std::string text(bool colour = false) const;
+  /// `color` adds ANSI codes (bold header, dim lines), for terminals only.
+  std::string text(bool color = false) const;
 
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<std::vector<std::string>>& rows() const { return rows_; }

@@ -27,13 +27,13 @@ struct Scale {
   }
 };
 
-std::string rectangle(double x, double y, double width, std::string_view colour, double opacity,
+std::string rectangle(double x, double y, double width, std::string_view color, double opacity,
                       const std::string& title) {
   return fmt::format(
       "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\" "
       "fill-opacity=\"{}\"><title>{}</title>"
       "</rect>\n",
-      x, y, std::max(width, 0.4), kLine - 4, colour, opacity, escape_markup(title));
+      x, y, std::max(width, 0.4), kLine - 4, color, opacity, escape_markup(title));
 }
 
 }  // namespace
@@ -56,14 +56,14 @@ std::string timeline_svg(const TimelineRun& run, double seconds) {
         fmt::format("{} operations do not fit into one picture; draw fewer with --seconds", events.size()));
 
   std::map<Rank, int> lines;
-  std::map<std::string, std::size_t> colours;
+  std::map<std::string, std::size_t> colors;
   for (const TimelinePart& part : run.parts) lines[part.rank] = 0;
   for (const PlacedEvent& placed : events) {
     lines[placed.part->rank] = std::max(lines[placed.part->rank], placed.line);
-    colours.emplace(placed.name(), colours.size());
+    colors.emplace(placed.name(), colors.size());
   }
-  const auto colour = [&](const std::string& name) {
-    return kPalette[colours.at(name) % kPalette.size()].light;
+  const auto color = [&](const std::string& name) {
+    return kPalette[colors.at(name) % kPalette.size()].light;
   };
   std::map<Rank, double> tops;
   double bottom = kTop;
@@ -78,10 +78,10 @@ std::string timeline_svg(const TimelineRun& run, double seconds) {
       "fill=\"#ffffff\"/>\n",
       kLeft + kWidth + 20, bottom + 30);
   double x = kLeft;
-  for (const auto& [name, index] : colours) {
+  for (const auto& [name, index] : colors) {
     svg += fmt::format(
         "<rect x=\"{}\" y=\"14\" width=\"14\" height=\"14\" fill=\"{}\"/><text x=\"{}\" y=\"26\">{}</text>\n",
-        x, colour(name), x + 19, escape_markup(name));
+        x, color(name), x + 19, escape_markup(name));
     x += 40 + 7.5 * static_cast<double>(name.size());
   }
   svg += fmt::format("<text x=\"{}\" y=\"26\" fill=\"#555555\">light: waiting</text>\n", x);
@@ -99,7 +99,7 @@ std::string timeline_svg(const TimelineRun& run, double seconds) {
     const auto draw = [&](std::int64_t from, std::int64_t to, double opacity) {
       if (to > from && to > scale.begin && from < scale.end)
         svg += rectangle(scale.x(from), y, scale.x(to) - scale.x(from),
-                         event.failed ? "#cc0000" : colour(placed.name()), opacity, title);
+                         event.failed ? "#cc0000" : color(placed.name()), opacity, title);
     };
     draw(event.start, event.wait_start, 1);
     draw(event.wait_start, event.wait_start + event.waited, 0.3);

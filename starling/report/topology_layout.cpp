@@ -37,7 +37,7 @@ TopologyLayout machines(Rank n, Rank local) {
   TopologyLayout layout;
   layout.kind = LayoutKind::machines;
   const Rank count = n / local;
-  const double gap = std::sin(std::numbers::pi / count);  // half the way between neighbours, at radius 1
+  const double gap = std::sin(std::numbers::pi / count);  // half the way between neighbors, at radius 1
   const double inner = std::min(0.72 * gap / (1 + gap), 0.42);
   for (Rank i = 0; i < n; ++i) {
     const Rank machine = i / local;

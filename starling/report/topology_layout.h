@@ -23,7 +23,7 @@ struct TopologyLayout {
   double nearest = 2;   // the smallest distance between two ranks
 };
 
-/// How far beside the ranks the edges around a torus run, as a share of the distance between neighbours.
+/// How far beside the ranks the edges around a torus run, as a share of the distance between neighbors.
 inline constexpr double kGridBow = 0.32;
 
 /// One layout per panel: trees as trees if every round is one, else for all panels the same: grids and tori

@@ -91,9 +91,9 @@ class PanelDrawing {
       std::string path;
       for (const Point corner : hulls[g])
         path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", corner.x, corner.y);
-      const std::size_t colour = g % kPalette.size();
-      put("<path class=\"hull g{}\" stroke-width=\"{:.1f}\" d=\"{}Z\"/>\n", colour, thickness, path);
-      rims += fmt::format("<path class=\"rim g{}\" d=\"{}Z\"/>\n", colour, path);
+      const std::size_t color = g % kPalette.size();
+      put("<path class=\"hull g{}\" stroke-width=\"{:.1f}\" d=\"{}Z\"/>\n", color, thickness, path);
+      rims += fmt::format("<path class=\"rim g{}\" d=\"{}Z\"/>\n", color, path);
     }
     put("</g>\n{}", rims);
   }

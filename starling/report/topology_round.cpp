@@ -72,7 +72,7 @@ DrawnRound draw_round(const Schedule& schedule, Step step) {
 RoundSelection select_rounds(const Schedule& schedule, int most) {
   const Step period = schedule.period();
   const bool cycles = period > 0 && !schedule.random();
-  // A random schedule shows a few draws of its natural cycle; equal neighbours share a panel anyway.
+  // A random schedule shows a few draws of its natural cycle; equal neighbors share a panel anyway.
   const Step wanted = cycles       ? period
                       : period > 1 ? period
                                    : std::min<Step>(most, schedule.random() ? kRandomDraws : most);

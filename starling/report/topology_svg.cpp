@@ -20,16 +20,16 @@ constexpr double kPanelGap = 30;
 constexpr double kCaption = 24;
 constexpr Rank kMostTooltips = 128;
 
-/// The rules name our own class, since on a page they would reach other pictures too. Plain colours instead
+/// The rules name our own class, since on a page they would reach other pictures too. Plain colors instead
 /// of variables: not every SVG viewer knows those.
 std::string style_rules(std::size_t groups) {
   std::string light, dark;
   for (std::size_t g = 0; g < std::min(groups, kPalette.size()); ++g) {
-    for (auto [rules, colour] : {std::pair(&light, kPalette[g].light), std::pair(&dark, kPalette[g].dark)})
+    for (auto [rules, color] : {std::pair(&light, kPalette[g].light), std::pair(&dark, kPalette[g].dark)})
       *rules += fmt::format(
           ".topo .hull.g{0}{{fill:{1};stroke:{1}}}.topo .rim.g{0},.topo .node.g{0}{{stroke:{1}}}"
           ".topo .dot.g{0}{{fill:{1}}}\n",
-          g, colour);
+          g, color);
   }
   return fmt::format(R"(<style>
 .topo{{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}}

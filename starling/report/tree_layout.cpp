@@ -10,7 +10,7 @@ namespace {
 constexpr int kMostLeavesInLayers = 24;
 
 using Node = std::size_t;
-using Neighbours = std::vector<std::vector<Node>>;
+using Neighbors = std::vector<std::vector<Node>>;
 
 /// A tree hung up at a root: the nodes in breadth-first order, with their children and depths.
 struct Rooted {
@@ -21,16 +21,16 @@ struct Rooted {
   int height = 0;
 };
 
-Rooted hang_up(const Neighbours& neighbours, Node root) {
+Rooted hang_up(const Neighbors& neighbors, Node root) {
   Rooted tree;
-  tree.parent.assign(neighbours.size(), root);
-  tree.children.resize(neighbours.size());
-  tree.depth.assign(neighbours.size(), -1);
+  tree.parent.assign(neighbors.size(), root);
+  tree.children.resize(neighbors.size());
+  tree.depth.assign(neighbors.size(), -1);
   tree.depth[root] = 0;
   tree.order.push_back(root);
   for (std::size_t k = 0; k < tree.order.size(); ++k) {
     const Node node = tree.order[k];
-    for (const Node next : neighbours[node]) {
+    for (const Node next : neighbors[node]) {
       if (tree.depth[next] >= 0) continue;
       tree.height = tree.depth[next] = tree.depth[node] + 1;
       tree.parent[next] = node;
@@ -41,20 +41,19 @@ Rooted hang_up(const Neighbours& neighbours, Node root) {
   return tree;
 }
 
-Rooted hang_up_in_the_middle(const Neighbours& neighbours) {
-  const Rooted down = hang_up(neighbours, 0);
-  const Rooted across =
-      hang_up(neighbours, down.order.back());  // from one end of a longest path to the other
+Rooted hang_up_in_the_middle(const Neighbors& neighbors) {
+  const Rooted down = hang_up(neighbors, 0);
+  const Rooted across = hang_up(neighbors, down.order.back());  // from one end of a longest path to the other
   Node middle = across.order.back();
   for (int i = 0; i < across.height / 2; ++i) middle = across.parent[middle];
-  return hang_up(neighbours, middle);
+  return hang_up(neighbors, middle);
 }
 
 /// From the first or the last rank if the tree hangs well there, since so trees are numbered.
-Rooted hang_up_in_layers(const Neighbours& neighbours) {
-  Rooted middle = hang_up_in_the_middle(neighbours);
-  for (const Node root : {Node{0}, neighbours.size() - 1}) {
-    Rooted tree = hang_up(neighbours, root);
+Rooted hang_up_in_layers(const Neighbors& neighbors) {
+  Rooted middle = hang_up_in_the_middle(neighbors);
+  for (const Node root : {Node{0}, neighbors.size() - 1}) {
+    Rooted tree = hang_up(neighbors, root);
     if (tree.height <= middle.height + 1) return tree;
   }
   return middle;
@@ -78,34 +77,34 @@ std::vector<double> spread_leaves(const Rooted& tree, int& leaves) {
   return across;
 }
 
-/// The neighbours if the round is an undirected tree with a fork, else none.
-std::optional<Neighbours> tree_of(Rank n, const DrawnRound& round) {
+/// The neighbors if the round is an undirected tree with a fork, else none.
+std::optional<Neighbors> tree_of(Rank n, const DrawnRound& round) {
   if (n < 4 || static_cast<Rank>(round.edges.size()) != n - 1 || !round.groups.empty()) return std::nullopt;
-  Neighbours neighbours(static_cast<std::size_t>(n));
+  Neighbors neighbors(static_cast<std::size_t>(n));
   for (const DrawnEdge& edge : round.edges) {
     if (!edge.mutual) return std::nullopt;
-    neighbours[static_cast<Node>(edge.sender)].push_back(static_cast<Node>(edge.receiver));
-    neighbours[static_cast<Node>(edge.receiver)].push_back(static_cast<Node>(edge.sender));
+    neighbors[static_cast<Node>(edge.sender)].push_back(static_cast<Node>(edge.receiver));
+    neighbors[static_cast<Node>(edge.receiver)].push_back(static_cast<Node>(edge.sender));
   }
-  for (auto& list : neighbours) std::sort(list.begin(), list.end());
+  for (auto& list : neighbors) std::sort(list.begin(), list.end());
   const bool chain =
-      std::all_of(neighbours.begin(), neighbours.end(), [](const auto& list) { return list.size() < 3; });
-  const bool connected = hang_up(neighbours, 0).order.size() == neighbours.size();
+      std::all_of(neighbors.begin(), neighbors.end(), [](const auto& list) { return list.size() < 3; });
+  const bool connected = hang_up(neighbors, 0).order.size() == neighbors.size();
   if (chain || !connected) return std::nullopt;
-  return neighbours;
+  return neighbors;
 }
 
 }  // namespace
 
 std::optional<TopologyLayout> layout_tree(Rank n, const DrawnRound& round, std::optional<Rank> root) {
-  const std::optional<Neighbours> neighbours = tree_of(n, round);
-  if (!neighbours) return std::nullopt;
-  Rooted tree = root ? hang_up(*neighbours, static_cast<Node>(*root)) : hang_up_in_layers(*neighbours);
+  const std::optional<Neighbors> neighbors = tree_of(n, round);
+  if (!neighbors) return std::nullopt;
+  Rooted tree = root ? hang_up(*neighbors, static_cast<Node>(*root)) : hang_up_in_layers(*neighbors);
   int leaves = 0;
   std::vector<double> across = spread_leaves(tree, leaves);
   const bool radial = leaves > kMostLeavesInLayers || tree.height == 1;
   if (radial && !root) {
-    tree = hang_up_in_the_middle(*neighbours);
+    tree = hang_up_in_the_middle(*neighbors);
     across = spread_leaves(tree, leaves);
   }
 

@@ -76,7 +76,7 @@ class SimulatedChannel final : public Channel,
 
   // For the network and the other nodes.
 
-  /// What this node sent to its neighbours in a round.
+  /// What this node sent to its neighbors in a round.
   struct Post {
     Stamp stamp;
     double time = 0;

@@ -15,7 +15,7 @@ struct NetworkOptions {
   SchedulePtr schedule;  // null for methods that follow none
   RelayRule relay;
   TimeModel time;
-  double drop = 0;  // share of neighbours' messages that are lost
+  double drop = 0;  // share of neighbors' messages that are lost
   std::uint64_t seed = 0;
   bool one_sided = false;  // with windows, for methods that require them
 };

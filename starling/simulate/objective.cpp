@@ -49,12 +49,12 @@ double Objective::mean_gradient_norm(std::span<const double> x) const {
 }
 
 std::optional<double> Objective::least_value() const {
-  const auto where = minimiser();
+  const auto where = minimizer();
   if (!where) return std::nullopt;
   return value(*where);
 }
 
-std::optional<std::vector<double>> Objective::minimiser() const {
+std::optional<std::vector<double>> Objective::minimizer() const {
   return std::nullopt;
 }
 

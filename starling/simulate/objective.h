@@ -10,7 +10,7 @@
 
 namespace starling::simulate {
 
-/// What the nodes minimise together: the mean of their own functions.
+/// What the nodes minimize together: the mean of their own functions.
 class Objective {
  public:
   Objective(Rank nodes, std::size_t dim);
@@ -38,7 +38,7 @@ class Objective {
   /// Its least value and where it is, where they are known; computed once, by the first call that asks for
   /// gaps. Of a function that is not convex, the lowest that a central solver found from the start.
   virtual std::optional<double> least_value() const;
-  virtual std::optional<std::vector<double>> minimiser() const;
+  virtual std::optional<std::vector<double>> minimizer() const;
 
  private:
   Rank nodes_;

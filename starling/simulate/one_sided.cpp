@@ -10,7 +10,7 @@
 
 namespace starling::simulate {
 
-// The neighbours in any step of the period.
+// The neighbors in any step of the period.
 SimulatedOneSided::SimulatedOneSided(SimulatedChannel& channel, Buffer block, Start start)
     : channel_(channel), block_(block) {
   const SchedulePtr schedule = channel.schedule();

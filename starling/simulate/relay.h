@@ -13,9 +13,9 @@ class SimulatedChannel;
 /// A node's part of a relay: what RelaySum does on a flock, with the same means in the same order.
 class SimulatedRelay {
  public:
-  /// Sends this node's block, with the means it has received, to its neighbours on the trees.
+  /// Sends this node's block, with the means it has received, to its neighbors on the trees.
   void post(SimulatedChannel& channel, const Piece& block);
-  /// Whether the neighbours' messages that the result needs are there.
+  /// Whether the neighbors' messages that the result needs are there.
   bool ready(SimulatedChannel& channel) const;
   /// out <- the average by the rule; what has arrived is passed on in the next step.
   void finish(SimulatedChannel& channel);

@@ -51,7 +51,7 @@ class Training {
   std::unique_ptr<ThreadPool> pool_;
   std::vector<double> models_;
   double least_ = 0;
-  std::vector<double> minimiser_;
+  std::vector<double> minimizer_;
   TrainingResult result_;
   double watching_ = 0;  // seconds spent on points and observers
   Step next_point_ = 0;
@@ -88,7 +88,7 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
     least_ = *least;
     result_.gap_known = true;
   }
-  if (auto minimiser = objective.minimiser()) minimiser_ = std::move(*minimiser);
+  if (auto minimizer = objective.minimizer()) minimizer_ = std::move(*minimizer);
 }
 
 SchedulePtr Training::find_schedule() const {
@@ -148,9 +148,9 @@ void Training::add_point(Step step) {
   double squares = 0;
   for (std::size_t i = 0; i < models_.size(); ++i) squares += std::pow(models_[i] - mean[i % dim], 2);
   point.consensus = std::sqrt(squares / static_cast<double>(count()));
-  if (!minimiser_.empty()) {
+  if (!minimizer_.empty()) {
     double away = 0;
-    for (std::size_t k = 0; k < dim; ++k) away += std::pow(mean[k] - minimiser_[k], 2);
+    for (std::size_t k = 0; k < dim; ++k) away += std::pow(mean[k] - minimizer_[k], 2);
     point.distance = std::sqrt(away + point.consensus * point.consensus);
   }
   point.gap = objective_.value(mean) - least_;

@@ -41,7 +41,7 @@ struct TrainingOptions {
   std::uint64_t seed = 0;
   DType precision = DType::float64;  // or float32
   int threads = 0;                   // 0: one per core; the result does not depend on it
-  double drop = 0;                   // share of neighbours' messages that are lost
+  double drop = 0;                   // share of neighbors' messages that are lost
   TimeModel time;
   Step points = 50;  // of the curve, at most
   /// Called with all nodes' models before the first step (0) and after every step; of asynchronous methods
@@ -56,7 +56,7 @@ struct TrainingPoint {
   double gap = 0;            // f(mean model) - least value; f itself where that is not known
   double gradient_norm = 0;  // of f at the mean model
   double consensus = 0;      // root mean square distance of the models to their mean
-  double distance = 0;       // of the models to the minimiser, likewise; 0 where that is not known
+  double distance = 0;       // of the models to the minimizer, likewise; 0 where that is not known
   double bytes = 0;          // sent by all nodes so far
   double seconds = 0;        // modelled
   double staleness = 0;      // mean age in steps of what asynchronous methods have used

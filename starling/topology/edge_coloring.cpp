@@ -31,7 +31,7 @@ class Coloring {
     set(u, fan[w], d);
   }
 
-  // Smallest colours first: the fewer edges, the more likely all of them find another.
+  // Smallest colors first: the fewer edges, the more likely all of them find another.
   void save_a_color() {
     std::vector<std::size_t> order(colors_);
     std::vector<Rank> ends(colors_, 0);
@@ -72,7 +72,7 @@ class Coloring {
 
   std::size_t free_color(Rank v) const {
     std::size_t c = 0;
-    while (!is_free(v, c)) ++c;  // a vertex has one colour more than neighbours
+    while (!is_free(v, c)) ++c;  // a vertex has one color more than neighbors
     return c;
   }
 
@@ -89,7 +89,7 @@ class Coloring {
     return true;
   }
 
-  // Gives edge (u, v) a colour c that is free on u: d is free on v, and c and d change places on the path
+  // Gives edge (u, v) a color c that is free on u: d is free on v, and c and d change places on the path
   // from v, unless that leads to u.
   bool recolored(Rank u, Rank v, std::size_t color) {
     for (std::size_t c = 0; c < colors_; ++c) {
@@ -113,7 +113,7 @@ class Coloring {
     return v;
   }
 
-  // Neighbours of u, beginning with v: the colour of each next edge is free on the one before.
+  // Neighbors of u, beginning with v: the color of each next edge is free on the one before.
   std::vector<Rank> maximal_fan(Rank u, Rank v, const std::vector<Rank>& neighbors) const {
     std::vector<Rank> fan = {v};
     std::vector<Rank> rest = neighbors;
@@ -143,7 +143,7 @@ class Coloring {
 
   Rank n_;
   std::size_t colors_;
-  std::vector<Rank> at_;  // at_[v * colors + c]: the neighbour that v's edge of colour c leads to, or -1
+  std::vector<Rank> at_;  // at_[v * colors + c]: the neighbor that v's edge of color c leads to, or -1
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace starling::topology {
 using Partners = std::vector<Rank>;
 
 /// Splits an undirected graph's edges into at most (largest degree + 1) matchings (Misra and Gries, 1992).
-/// Then one colour is emptied, edge by edge, where that is possible by exchanging two colours along a path:
+/// Then one color is emptied, edge by edge, where that is possible by exchanging two colors along a path:
 /// always on bipartite graphs (Koenig), which then have as many matchings as their largest degree, and on
 /// most others that need no more.
 std::vector<Partners> color_edges(const Graph& graph);

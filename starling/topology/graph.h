@@ -9,7 +9,7 @@
 
 namespace starling::topology {
 
-/// A graph without weights that need not be stored: neighbours are computed. No loops, no parallel edges.
+/// A graph without weights that need not be stored: neighbors are computed. No loops, no parallel edges.
 class Graph {
  public:
   explicit Graph(Rank n) : n_(n) {}
@@ -19,7 +19,7 @@ class Graph {
 
   Rank size() const { return n_; }
   virtual bool directed() const { return false; }
-  /// Appends the destinations of `rank`; in an undirected graph, its neighbours.
+  /// Appends the destinations of `rank`; in an undirected graph, its neighbors.
   virtual void append_out(Rank rank, std::vector<Rank>& out) const = 0;
   virtual void append_in(Rank rank, std::vector<Rank>& out) const { append_out(rank, out); }
   virtual Rank out_degree(Rank rank) const = 0;
@@ -29,7 +29,7 @@ class Graph {
   Rank n_;
 };
 
-/// A graph held in memory as sorted neighbour lists.
+/// A graph held in memory as sorted neighbor lists.
 class StoredGraph final : public Graph {
  public:
   /// Edges (from, to), each once; an undirected graph takes each edge in one direction and adds the other.

@@ -36,8 +36,8 @@ Extremes laplacian_extremes(const Graph& graph) {
   const Eigen::SimplicialLDLT<Eigen::SparseMatrix<double>> factor(shifted);
   const auto invert = [&](const double* x, double* y) {
     const Eigen::Map<const Eigen::VectorXd> in(x, n);
-    Eigen::VectorXd centred = in.array() - in.mean();
-    Eigen::VectorXd solved = factor.solve(centred);
+    Eigen::VectorXd centered = in.array() - in.mean();
+    Eigen::VectorXd solved = factor.solve(centered);
     Eigen::Map<Eigen::VectorXd>(y, n) = solved.array() - solved.mean();
   };
   const auto least = iterated_eigenpair(n, invert, EigenEnd::largest);

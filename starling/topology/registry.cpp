@@ -99,8 +99,8 @@ void register_topology(Family family) {
   all_topologies().add(with_seed(std::move(family)));
 }
 
-void check_topology_name(const std::string& text) {
-  find_topology(parse_spec(text));
+void check_topology_spec(const std::string& text) {
+  canonical_topology(text);
 }
 
 }  // namespace starling::topology

@@ -41,9 +41,9 @@ std::string canonical_topology(std::string_view text, std::uint64_t seed = 0);
 std::vector<Family> topology_families();
 /// The family that a spec names; throws InvalidArgument with what may have been meant.
 const Family& find_topology(const Spec& spec);
-/// Throws InvalidArgument, with what may have been meant, for a topology that no family makes; whether it
-/// suits a number of ranks is not looked at.
-void check_topology_name(const std::string& text);
+/// Throws InvalidArgument, with what may have been meant, for a topology that no family makes and for
+/// parameters that its family does not take; whether it suits a number of ranks is not looked at.
+void check_topology_spec(const std::string& text);
 
 /// Adds a family of the program's own under a new name. Thread-safe.
 void register_topology(Family family);

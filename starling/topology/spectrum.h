@@ -17,7 +17,7 @@ std::optional<double> deviation_norm(std::span<const RoundMatrix> rounds);
 /// normal.
 double circulant_deviation_norm(const Circulant& schedule, Step first, Step count);
 
-/// A unit vector that maximises the mean of ||(W - J) v||^2 over the given rounds.
+/// A unit vector that maximizes the mean of ||(W - J) v||^2 over the given rounds.
 std::optional<std::vector<double>> worst_direction(std::span<const RoundMatrix> samples);
 
 /// The second largest modulus among the eigenvalues: the rate at which W^t settles. For n up to

@@ -9,7 +9,7 @@
 namespace starling::train {
 
 struct Batch {
-  torch::Tensor images;  // normalised: (pixel / 255 - mean) / deviation
+  torch::Tensor images;  // normalized: (pixel / 255 - mean) / deviation
   torch::Tensor labels;
 };
 

@@ -76,6 +76,8 @@ void visit_settings(E& e, Visit&& visit) {
 /// Throws InvalidArgument for unknown names of method, topology, optimizer, data set and model. Reads no
 /// data.
 void check_names(const Experiment& experiment);
+/// Throws InvalidArgument if so many workers on one host cannot have this topology, or the method not use it.
+void check_schedule(const Experiment& experiment, Rank workers);
 /// Throws InvalidArgument if the model cannot learn this kind of samples. Reads no data.
 void check_model(const Experiment& experiment);
 /// Throws InvalidArgument for settings out of range.

@@ -17,7 +17,7 @@ namespace starling::train {
 
 void check_names(const Experiment& experiment) {
   const MethodPtr method = make_method(experiment.method);
-  if (method->needs_schedule()) check_topology_name(experiment.topology);
+  if (method->needs_schedule()) check_topology_spec(experiment.topology);
   parse_optimizer(experiment.optimizer);
   check_options({.message = experiment.message,
                  .on_nonfinite = experiment.on_nonfinite,
@@ -27,6 +27,11 @@ void check_names(const Experiment& experiment) {
   for (const ModelFamily& family : model_families())
     if (family.name == model.word) return;
   find_model(model, ModelInput::images);  // throws
+}
+
+void check_schedule(const Experiment& experiment, Rank workers) {
+  method::schedule_for(*make_method(experiment.method), {workers, workers}, experiment.topology,
+                       experiment.seed);
 }
 
 void check_model(const Experiment& experiment) {

@@ -39,7 +39,7 @@ class ImageTask final : public Task {
 
   torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
     const Batch batch = make_batch(train_, samples);
-    return torch::nn::functional::cross_entropy(model.forward(batch.images), batch.labels);
+    return torch::cross_entropy_loss(model.forward(batch.images), batch.labels);
   }
 
   Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <torch/data/samplers/base.h>
 #include <vector>
 
 #include "starling/data/data_split.h"

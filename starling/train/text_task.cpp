@@ -28,7 +28,7 @@ class TextTask final : public Task {
 
   torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
     const auto [logits, answers] = predict(model, Split::train, samples);
-    return torch::nn::functional::cross_entropy(logits, answers);
+    return torch::cross_entropy_loss(logits, answers);
   }
 
   Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {

@@ -1,10 +1,13 @@
 #pragma once
 
-// What differs between the versions of torch that we build against (1.13 to 2.x) lies here.
+// The part of torch that every file here sees, and what differs between its versions (1.13 to 2.x). All of
+// torch/torch.h would take twice as long to compile.
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim.h>
+#include <torch/types.h>
 #include <torch/version.h>
 
 namespace starling::train {

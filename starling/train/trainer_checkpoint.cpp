@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <fmt/format.h>
+#include <torch/serialize.h>
 
 #include "starling/base/error.h"
 #include "starling/record/log.h"

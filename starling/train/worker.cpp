@@ -1,5 +1,6 @@
 #include "starling/train/worker.h"
 
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <limits>
 #include <malloc.h>
@@ -18,7 +19,7 @@ void set_blas_threads(int threads) {
 }  // namespace
 
 void prepare_worker(int threads) {
-  torch::set_num_threads(threads);
+  at::set_num_threads(threads);
   set_blas_threads(threads);
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());

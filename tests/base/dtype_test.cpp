@@ -96,7 +96,7 @@ TEST(BFloat16Test, TiesGoToEven) {
   EXPECT_TRUE(std::isnan(float(BFloat16(std::bit_cast<float>(0xFFFFFFFFU)))));
 }
 
-// Around every boundary between two neighbours, and random patterns of every sign and exponent.
+// Around every boundary between two neighbors, and random patterns of every sign and exponent.
 TEST(HalfTest, RoundsLikeTheReference) {
   Random random(11, 0, 0);
   const auto check = [](std::uint32_t bits) {

@@ -74,6 +74,8 @@ TEST(ParametersTest, MistakesOfTheCallListWhatIsValid) {
   EXPECT_EQ(error_of("demo"), std::string("demo needs file= (where it lies); ") + kValid);
   EXPECT_EQ(error_of("demo(k=2)"), std::string("demo needs file= (where it lies); ") + kValid);
   EXPECT_EQ(error_of("demo(a, size=2)"), std::string("demo has no parameter 'size'; ") + kValid);
+  EXPECT_EQ(error_of("demo(a, flie=b)"),
+            std::string("demo has no parameter 'flie' (did you mean file?); ") + kValid);
   EXPECT_EQ(error_of("demo(a,1,1,1,no,cyclic,0,0,1)"), std::string("demo has too many arguments; ") + kValid);
   EXPECT_EQ(error_of("demo(a, file=b)"), "demo is given 'file' twice");
   EXPECT_EQ(error_of("demo(a, k=1, k=1)"), "demo is given 'k' twice");

@@ -98,7 +98,7 @@ TEST(PermutationTest, AllPermutationsOfFourAreEquallyLikely) {
   EXPECT_LT(std::abs(chi_square_sigmas(counts)), kLikelySigmas);
 }
 
-// Who pairs with whom when neighbours in the permuted line pair up: 15 matchings of six.
+// Who pairs with whom when neighbors in the permuted line pair up: 15 matchings of six.
 TEST(PermutationTest, PairingsOfSixAreEquallyLikely) {
   std::map<std::vector<Rank>, int> seen;
   for (Step step = 0; step < 30'000; ++step) {

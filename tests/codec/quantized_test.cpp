@@ -22,7 +22,7 @@ TEST(Uint8Codec, ErrsByHalfAStepOfTheChunkAtMost) {
   }
 }
 
-TEST(Uint8Codec, AChunkDoesNotSeeItsNeighbours) {
+TEST(Uint8Codec, AChunkDoesNotSeeItsNeighbors) {
   std::vector<float> values = normal_numbers<float>(300, 1);
   const std::vector<float> before = passed("uint8(chunk=128)", values);
   values[128] = 1e6F;

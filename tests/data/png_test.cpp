@@ -26,7 +26,7 @@ TEST(PngTest, ReadsEveryFilter) {
   EXPECT_EQ(image.pixels, pixels);
 }
 
-// With few values, neighbours are often equally near to what the last filter guesses.
+// With few values, neighbors are often equally near to what the last filter guesses.
 TEST(PngTest, ReadsTies) {
   const Bytes pixels = some_pixels(50 * 40 * 3, 5);
   EXPECT_EQ(read_png(png(50, 40, pixels), "image").pixels, pixels);

@@ -98,14 +98,14 @@ TEST(SyntheticTest, CanBeLearnedButNotByMeansOfClasses) {
   }
   const std::vector<std::uint8_t> classes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   double by_mean = 0;
-  double by_neighbour = 0;
+  double by_neighbor = 0;
   for (std::size_t i = 0; i < test.size(); ++i) {
     by_mean += nearest(test.image(i), means, classes) == test.labels[i] ? 1 : 0;
-    by_neighbour += nearest(test.image(i), images, train.labels) == test.labels[i] ? 1 : 0;
+    by_neighbor += nearest(test.image(i), images, train.labels) == test.labels[i] ? 1 : 0;
   }
   RecordProperty("by_mean", std::to_string(by_mean / 300));
-  RecordProperty("by_neighbour", std::to_string(by_neighbour / 300));
-  EXPECT_GT(by_neighbour / 300, 0.9);
+  RecordProperty("by_neighbor", std::to_string(by_neighbor / 300));
+  EXPECT_GT(by_neighbor / 300, 0.9);
   EXPECT_LT(by_mean / 300, 0.8);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned kMostSeconds = 60;  // a rank that runs longer hangs
 
-// From the environment, before MPI is initialised: Open MPI and MPICH.
+// From the environment, before MPI is initialized: Open MPI and MPICH.
 Rank number_from(const char* open_mpi, const char* mpich) {
   for (const char* name : {open_mpi, mpich})
     if (const char* text = std::getenv(name)) return static_cast<Rank>(std::atoi(text));

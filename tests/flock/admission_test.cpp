@@ -54,7 +54,7 @@ class AdmissionTest : public FlockTest {
   }
 };
 
-/// Behaviour that a hybrid leaves to its network: over a hybrid, only `./run conformance` runs these.
+/// Behavior that a hybrid leaves to its network: over a hybrid, only `./run conformance` runs these.
 class NetworkAdmissionTest : public AdmissionTest {};
 Rank ranks_in_name() {
   return launchers().back().name == "hybrid_processes" ? 4 : 3;

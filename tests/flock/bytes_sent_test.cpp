@@ -32,7 +32,7 @@ std::uint64_t degree(const std::string& topology, const Flock& flock, Step step 
   return exchange.destinations.size() + others;
 }
 
-TEST_P(BytesTest, OfNeighbourAverages) {
+TEST_P(BytesTest, OfNeighborAverages) {
   run([](Flock& flock) {
     require(flock.bytes_sent() == 0, "before anything");
     for (const std::uint64_t count : {kShort, kLong}) {

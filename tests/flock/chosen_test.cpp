@@ -5,7 +5,7 @@
 #include "starling/topology/registry.h"
 #include "starling/topology/settable.h"
 
-// Neighbours, weights and scales that a program chooses as it goes.
+// Neighbors, weights and scales that a program chooses as it goes.
 namespace starling::flock {
 namespace {
 

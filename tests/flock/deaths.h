@@ -39,7 +39,7 @@ class DeathRun {
   DeathRun(const DeathRun&) = delete;
   DeathRun& operator=(const DeathRun&) = delete;
 
-  /// `steps` neighbour averages of one number per rank, reweighting after deaths.
+  /// `steps` neighbor averages of one number per rank, reweighting after deaths.
   void neighbor_averages(const std::string& spec);
   /// The same, but a death is an error.
   void neighbor_averages_that_raise(const std::string& spec);

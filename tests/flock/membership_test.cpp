@@ -201,7 +201,7 @@ TEST(PeerFailureTest, OperationsInFlightRestartDuringAnotherWait) {
 }
 
 TEST(PeerFailureTest, AScheduleWithGapsIsNotSlow) {
-  // A hypercube of seven is impossible, so the dead rank's neighbours meet it again and again.
+  // A hypercube of seven is impossible, so the dead rank's neighbors meet it again and again.
   DeathRun run(8, {.kill_at_post = {{3, 30}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -214,7 +214,7 @@ TEST(PeerFailureTest, AScheduleWithGapsIsNotSlow) {
   for (const Rank rank : run.survivors()) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }
 
-// A star of the program's own: without its centre the others would never meet again.
+// A star of the program's own: without its center the others would never meet again.
 TEST(PeerFailureTest, DisconnectedSurvivorsSwitchToExponential) {
   DeathRun run(4, {.kill_at_post = {{0, 30}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {

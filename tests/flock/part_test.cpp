@@ -16,7 +16,7 @@ namespace {
 
 class SubFlockTest : public FlockTest {};
 
-TEST_P(SubFlockTest, SplitByColourInTheOrderOfTheKey) {
+TEST_P(SubFlockTest, SplitByColorInTheOrderOfTheKey) {
   run([](Flock& flock) {
     const Rank n = flock.size();
     Flock part = flock.split(flock.rank() % 2, -flock.rank());  // the highest rank first
@@ -69,7 +69,7 @@ TEST_P(SubFlockTest, GroupsMayOverlap) {
     const Rank right = (flock.rank() + 1) % n;
     const Rank left = (flock.rank() + n - 1) % n;
     if (n == 1) return;
-    // Every rank is in two pairs: with its left and with its right neighbour.
+    // Every rank is in two pairs: with its left and with its right neighbor.
     Flock first = n == 2                 ? flock.group({0, 1})
                   : flock.rank() + 1 < n ? flock.group({flock.rank(), right})
                                          : flock.group({right, flock.rank()});

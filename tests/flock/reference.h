@@ -79,7 +79,7 @@ struct ExactSum {
   }
 };
 
-/// Half the distance between neighbours, relative: what one rounding to nearest may cost.
+/// Half the distance between neighbors, relative: what one rounding to nearest may cost.
 template <typename E>
 constexpr double rounding_of() {
   if constexpr (std::is_same_v<E, double>) return 0x1p-53;

@@ -86,7 +86,7 @@ TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
 }
 
 TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
-  // Every rank gives away random shares of x and p to random neighbours while others do the same; nothing is
+  // Every rank gives away random shares of x and p to random neighbors while others do the same; nothing is
   // lost and nothing counted twice, whatever the interleaving.
   run([](Flock& flock) {
     flock.set_schedule("exponential");

@@ -91,7 +91,7 @@ TEST_P(WireBytesTest, AllReduceTakesTwiceTheBlockLessOneShare) {
   });
 }
 
-TEST_P(WireBytesTest, ALongBlockComesOncePerNeighbour) {
+TEST_P(WireBytesTest, ALongBlockComesOncePerNeighbor) {
   run([](MeteredFlock& metered) {
     Flock& flock = metered.flock;
     for (const char* topology : {"ring", "one-peer-exponential"}) {

@@ -183,7 +183,7 @@ TEST_P(AverageTest, MeansOfWholeNumbersAreExact) {
   });
 }
 
-/// Ranks on a ring average with their neighbours and move by updates whose sum is zero; returns the largest
+/// Ranks on a ring average with their neighbors and move by updates whose sum is zero; returns the largest
 /// relative change of a mean. Weights: the given ones of a rank itself, the rest in halves.
 template <typename T>
 double drift(double own, int steps) {

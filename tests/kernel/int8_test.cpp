@@ -65,7 +65,7 @@ TEST_P(Int8Test, EqualValuesComeBackAsTheyAre) {
     }
 }
 
-// Of two neighbouring numbers the middle is rounded: still no code wraps round.
+// Of two neighboring numbers the middle is rounded: still no code wraps round.
 TEST_P(Int8Test, RunsOfNearlyEqualOrOfHugeValues) {
   for (const float value : {1.0F, 1e-20F, 7e5F, 1e30F}) {
     const float next = std::nextafter(value, 2 * value);

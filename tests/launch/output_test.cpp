@@ -74,10 +74,10 @@ TEST(RunOutput, TruncatesOldLogs) {
   }
 }
 
-TEST(RunOutput, ColoursOnlyAtATerminal) {
+TEST(RunOutput, ColorsOnlyAtATerminal) {
   const std::vector<std::string> words = {"-n", "2", "--", "echo", "hi"};
-  const Finished coloured({.words = words, .terminal = true});
-  EXPECT_THAT(coloured.out, AllOf(HasSubstr("m[0]\033[0m hi"), HasSubstr("m[1]\033[0m hi")));
+  const Finished colored({.words = words, .terminal = true});
+  EXPECT_THAT(colored.out, AllOf(HasSubstr("m[0]\033[0m hi"), HasSubstr("m[1]\033[0m hi")));
   const Finished plain({.words = words, .variables = {"NO_COLOR=1"}, .terminal = true});
   EXPECT_THAT(plain.out, AllOf(HasSubstr("[0] hi"), Not(HasSubstr("\033"))));
   EXPECT_THAT(Finished({.words = words}).out, Not(HasSubstr("\033")));

@@ -228,7 +228,7 @@ TEST(HostProtocol, RejectsRanksOutsideTheJob) {
     EXPECT_NE(refusal(first, ranks, size), "") << first << ' ' << ranks << ' ' << size;
 }
 
-TEST(HostProtocol, RecognisesRecordsAmongOtherLines) {
+TEST(HostProtocol, RecognizesRecordsAmongOtherLines) {
   const std::string line = record_head(HostRecordKind::err_piece, 12) + "@o 1 x";
   const auto record = parse_record(line);
   ASSERT_TRUE(record);

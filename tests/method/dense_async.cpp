@@ -6,7 +6,7 @@
 namespace starling::method {
 namespace {
 
-/// Neighbours' blocks as their last but one step left them; before that, the own start stands for them.
+/// Neighbors' blocks as their last but one step left them; before that, the own start stands for them.
 class DenseWinPut : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -26,7 +26,7 @@ class DenseWinPut : public OnSchedule {
   std::vector<Vector> start_, last_, older_;
 };
 
-/// Shares of u and p that neighbours gave away; U moves u / p, so that little p means little weight.
+/// Shares of u and p that neighbors gave away; U moves u / p, so that little p means little weight.
 class DenseAsyncPushSum : public OnSchedule {
   using OnSchedule::OnSchedule;
   struct Sums {
@@ -35,7 +35,7 @@ class DenseAsyncPushSum : public OnSchedule {
   void step(Step t) override {
     if (t == 0) {
       own_ = {x, std::vector<Vector>(n(), Vector(1, 1))};
-      arriving_ = travelling_ = {zeros(), std::vector<Vector>(n(), Vector(1))};
+      arriving_ = traveling_ = {zeros(), std::vector<Vector>(n(), Vector(1))};
     }
     for (std::size_t i = 0; i < n(); ++i) {
       own_.u[i] = own_.u[i] + arriving_.u[i];
@@ -45,16 +45,16 @@ class DenseAsyncPushSum : public OnSchedule {
     x = all_updated();
     for (std::size_t i = 0; i < n(); ++i) own_.u[i] = own_.p[i][0] * x[i];
     const Matrix c = round(t);
-    arriving_ = travelling_;
-    travelling_ = {mixed(c, own_.u), mixed(c, own_.p)};
+    arriving_ = traveling_;
+    traveling_ = {mixed(c, own_.u), mixed(c, own_.p)};
     for (std::size_t i = 0; i < n(); ++i) {
       own_.u[i] = c[i][i] * own_.u[i];
       own_.p[i] = c[i][i] * own_.p[i];
-      travelling_.u[i] = travelling_.u[i] - own_.u[i];
-      travelling_.p[i] = travelling_.p[i] - own_.p[i];
+      traveling_.u[i] = traveling_.u[i] - own_.u[i];
+      traveling_.p[i] = traveling_.p[i] - own_.p[i];
     }
   }
-  Sums own_, arriving_, travelling_;
+  Sums own_, arriving_, traveling_;
 };
 
 /// c = copy(x), S = allreduce(c), x += S/n - c when it is there; then the next one begins.

@@ -49,7 +49,7 @@ class DenseAwc : public OnSchedule {
   }
 };
 
-/// Of what the neighbours did on average, not of the own gradients.
+/// Of what the neighbors did on average, not of the own gradients.
 class DenseQuasiGlobal : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {

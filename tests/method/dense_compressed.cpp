@@ -26,7 +26,7 @@ class DenseChoco : public OnSchedule {
 class DenseLowPrecisionRing : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
-    if (known_.empty()) known_ = x;  // W, and what the neighbours call L and R
+    if (known_.empty()) known_ = x;  // W, and what the neighbors call L and R
     const Matrix w = round(t);
     const std::vector<Vector> y = all_updated();
     std::vector<Vector> next;

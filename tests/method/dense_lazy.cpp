@@ -8,7 +8,7 @@
 namespace starling::method {
 namespace {
 
-/// A neighbour hears of a block again when it has moved far enough.
+/// A neighbor hears of a block again when it has moved far enough.
 class DenseLag : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {

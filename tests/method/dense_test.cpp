@@ -163,7 +163,7 @@ TEST(DenseTest, ExactMethodsReachTheOptimumAndOthersDoNot) {
   }
 }
 
-// One pulse travels: with the relay in the step itself a neighbour's is new, overlapped it is a step old.
+// One pulse travels: with the relay in the step itself a neighbor's is new, overlapped it is a step old.
 TEST(DenseTest, ARelayIsAsLateAsHops) {
   for (const bool overlap : {false, true}) {
     const Problem problem{.n = 4, .count = 1, .equal_starts = true};

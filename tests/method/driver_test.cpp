@@ -146,7 +146,7 @@ TEST(DriverTest, ContinuesFromAnyStep) {
     });
 }
 
-// dsgd-awc keeps its next message in the memory that neighbours read: a change from outside must reach it.
+// dsgd-awc keeps its next message in the memory that neighbors read: a change from outside must reach it.
 TEST(DriverTest, ParametersMayBeChangedBetweenSteps) {
   on_threads(2, [](Flock& flock) {
     Driven driven(flock, {1.0 * flock.rank()},

@@ -5,7 +5,7 @@
 #include "method/on_flock.h"
 #include "record/folder.h"
 
-// Every rank minimises something else, with a constant step: who reaches the minimum of the sum, and who
+// Every rank minimizes something else, with a constant step: who reaches the minimum of the sum, and who
 // keeps which distance from it.
 
 namespace starling::method {

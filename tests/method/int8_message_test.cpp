@@ -166,7 +166,7 @@ TEST(Int8Messages, ANaNMakesOnlyItsRunNaN) {
   }
 }
 
-// A dead neighbour's weight goes to who would have heard it, so that the survivors' mean stays what it was.
+// A dead neighbor's weight goes to who would have heard it, so that the survivors' mean stays what it was.
 TEST(Int8Messages, SurvivorsKeepTheirMean) {
   constexpr Rank kAll = 4, kLost = 2;
   DeathRun run(kAll, {}, 0);

@@ -203,7 +203,7 @@ TEST(ParametersTest, MethodsThatKnowThemTreatEachAlone) {
 }
 
 // Two machines of two: the mean within, an exchange between, all weights a quarter.
-TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighboursBetween) {
+TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighborsBetween) {
   setenv("STARLING_RANKS_PER_MACHINE", "2", 1);
   for (const Rank n : {4, 6}) {
     MethodRun run;

@@ -5,7 +5,7 @@
 #include "starling/base/random.h"
 #include "starling/base/types.h"
 
-// What the tests of methods minimise: every rank has a parabola of its own, so that no rank's minimum is the
+// What the tests of methods minimize: every rank has a parabola of its own, so that no rank's minimum is the
 // flock's.
 
 namespace starling::method {

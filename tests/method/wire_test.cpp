@@ -41,7 +41,7 @@ std::uint64_t bytes_of_a_step(const std::string& method, const std::string& topo
   return *sent.data();
 }
 
-TEST(CompressedMessagesTest, NeighboursGetEncodedDifferences) {
+TEST(CompressedMessagesTest, NeighborsGetEncodedDifferences) {
   const std::uint64_t plain = bytes_of_a_step("dsgd-atc", "ring");
   EXPECT_EQ(plain, 2 * 4 * kCount);
   for (const char* codec :

@@ -1,4 +1,4 @@
-// A rank of bench/network/storm.py: averages with its neighbours, all-reduces now and then, and says in the
+// A rank of bench/network/storm.py: averages with its neighbors, all-reduces now and then, and says in the
 // end what it has and with whom. Every value is a convex combination of what the ranks began with, whatever
 // happens.
 //     starling_storm_rank STEPS ELEMENTS raise|reweight

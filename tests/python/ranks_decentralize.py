@@ -28,7 +28,7 @@ def sgd(model, lr=0.05):
 
 
 class Point(torch.nn.Module):
-    """Ranks have different minimisers, and curvatures: the optimum is no mean of what they would find alone."""
+    """Ranks have different minimizers, and curvatures: the optimum is no mean of what they would find alone."""
 
     def __init__(self):
         super().__init__()

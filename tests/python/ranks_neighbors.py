@@ -1,4 +1,4 @@
-"""Neighbour averages and gathers of starling.torch, in every rank."""
+"""Neighbor averages and gathers of starling.torch, in every rank."""
 
 import networkx
 import numpy as np
@@ -9,7 +9,7 @@ import starling.torch as bf
 
 bf.init()
 rank, n = bf.rank(), bf.size()
-several = pytest.mark.skipif(n == 1, reason="one rank has no neighbours")
+several = pytest.mark.skipif(n == 1, reason="one rank has no neighbors")
 right, left = (rank + 1) % n, (rank - 1) % n
 
 
@@ -250,7 +250,7 @@ def test_neighbor_allgather_of_chosen_ranks():
 
 
 @several
-def test_mismatches_of_neighbours():
+def test_mismatches_of_neighbors():
     bf.set_topology(bf.FullyConnectedGraph(n))
     for first, second in (((3, 2), (2, 3)), ((3,), (4,)), ((70_000, 2), (2, 70_000))):
         shape = first if rank == 0 else second

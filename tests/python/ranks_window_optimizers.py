@@ -53,7 +53,7 @@ class Point(torch.nn.Module):
 @pytest.mark.parametrize("barrier", [False, True])
 @pytest.mark.parametrize("wrapper", ALL)
 def test_convex_problem(wrapper, barrier):
-    """With a step size that falls, everybody comes close to the mean of the minimisers, whoever is faster."""
+    """With a step size that falls, everybody comes close to the mean of the minimizers, whoever is faster."""
     model = Point()
     own = wrapper(torch.optim.SGD(model.parameters(), lr=0.2), model)
     own.force_barrier = barrier
@@ -250,7 +250,7 @@ def test_a_sleeping_rank_delays_no_other(wrapper):
 
 
 @pytest.mark.parametrize("wrapper", ALL)
-def test_neighbours_that_are_drawn_have_no_windows(wrapper):
+def test_neighbors_that_are_drawn_have_no_windows(wrapper):
     if n < 3:
         pytest.skip("two always draw each other")
     bf.set_topology("random-matching")

@@ -10,7 +10,7 @@ import starling.torch as bf
 
 bf.init()
 rank, n = bf.rank(), bf.size()
-several = pytest.mark.skipif(n == 1, reason="one rank has no neighbours")
+several = pytest.mark.skipif(n == 1, reason="one rank has no neighbors")
 sources, destinations = bf.in_neighbor_ranks(), bf.out_neighbor_ranks()
 share = 1 / (len(sources) + 1)
 

@@ -89,3 +89,27 @@ def test_without_torch_distributed_it_says_what_is_missing():
     import starling.torch as bf
     with pytest.raises(starling.InvalidArgument, match="init_process_group"):
         bf.init(process_group=True)
+
+
+def test_a_rank_that_dies_between_joining_and_the_first_message(tmp_path):
+    run(2, """
+        import os, time
+        import starling
+        from starling import _torch
+        adopt = _torch.adopt
+        def adopt_after_the_death(groups, store):
+            if rank == 1:
+                print("dies", flush=True)
+                os._exit(0)
+            time.sleep(1)
+            return adopt(groups, store)
+        _torch.adopt = adopt_after_the_death
+        bf.init(process_group=True)
+        try:
+            bf.allreduce(torch.ones(3))
+        except starling.PeerLost as error:
+            assert error.peer == 1, error
+        else:
+            raise AssertionError("the death was not noticed")
+        os._exit(0)
+    """, tmp_path)

@@ -98,14 +98,14 @@ def test_machines_exponential(machines, local):
 
 
 def inner_outer_target(machines, local, rank, step, exponential):
-    """The formula of the definition, with d' = d + 1 where the traveller has to be jumped over."""
+    """The formula of the definition, with d' = d + 1 where the traveler has to be jumped over."""
     machine, own = divmod(rank, local)
-    traveller = step % local
-    if own == traveller:
+    traveler = step % local
+    if own == traveler:
         hop = 2 ** (step % (math.floor(math.log2(machines - 1)) + 1)) if exponential else 1
         return (machine + hop) % machines * local + own
     distance = 2 ** (step % (math.floor(math.log2(local - 2)) + 1)) if exponential else 1
-    if distance >= (traveller - own) % local:
+    if distance >= (traveler - own) % local:
         distance += 1
     return machine * local + (own + distance) % local
 

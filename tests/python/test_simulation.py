@@ -156,9 +156,11 @@ def test_what_cannot_be_simulated(arguments, words):
 
 def test_a_problem_is_a_function():
     problem = starling.problem("least-squares", 5, 4, seed=1)
-    best = problem.minimise()
+    best = problem.minimize()
     assert np.linalg.norm(problem.gradient(best)) < 1e-9 < np.linalg.norm(problem.gradient(best, node=0))
     assert problem.value(best) < problem.value(best + 0.01)
+    with pytest.warns(DeprecationWarning, match=r"minimise\(\) is the older spelling of minimize\(\)"):
+        np.testing.assert_array_equal(problem.minimise(), best)
     result = starling.simulate("gradient-tracking", "ring", problem=problem, lr=0.1, steps=3000)
     np.testing.assert_allclose(result.mean_model, best, atol=1e-6)
 
@@ -172,7 +174,7 @@ def test_the_interpreter_lock_is_free_meanwhile():
             time.sleep(0.001)
 
     problem = starling.problem("logistic", 64, 50)
-    problem.minimise()
+    problem.minimize()
     thread = threading.Thread(target=count)
     thread.start()
     before = counted[0]

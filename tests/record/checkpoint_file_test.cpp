@@ -197,7 +197,7 @@ TEST_F(CheckpointFileTest, MismatchesNameThePart) {
   EXPECT_THAT(into(state_place<std::int32_t>("x", other)),
               HasSubstr("has x as float32, but int32 is expected"));
   EXPECT_THAT(error_of([&] { file.read("y"); }), HasSubstr("has no part y"));
-  EXPECT_THAT(error_of([&] { file.label("colour"); }), HasSubstr("has no label colour"));
+  EXPECT_THAT(error_of([&] { file.label("color"); }), HasSubstr("has no label color"));
   // Nothing is read before everything fits.
   EXPECT_THAT(error_of([&] {
                 file.read_into(std::vector{state_place<float>("x", values), state_place<float>("y", values)});

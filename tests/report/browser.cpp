@@ -16,15 +16,15 @@
 namespace starling::report {
 namespace {
 
-// Clicks through the views of every chart and looks for the colours of the visible part of its legend.
+// Clicks through the views of every chart and looks for the colors of the visible part of its legend.
 constexpr const char* kProbe = R"html(<pre id="probe"></pre><script>
 addEventListener("load", () => {
   const report = document.getElementById("probe"), say = text => report.append(text + "\n");
   say("dark " + matchMedia("(prefers-color-scheme: dark)").matches);
   say("width " + innerWidth + " " + document.documentElement.scrollWidth);
   const copy = document.createElement("canvas"), context = copy.getContext("2d", {willReadFrequently: true});
-  function found(canvas, colour) {
-    const [r, g, b] = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+  function found(canvas, color) {
+    const [r, g, b] = [1, 3, 5].map(at => parseInt(color.slice(at, at + 2), 16));
     [copy.width, copy.height] = [canvas.width, canvas.height];
     context.drawImage(canvas, 0, 0);
     const pixels = context.getImageData(0, 0, copy.width, copy.height).data;

@@ -20,7 +20,7 @@ struct BrowserFindings {
   bool dark = false;
   int width = 0;          // of the window
   int content_width = 0;  // more than `width`: the page scrolls sideways
-  /// For every chart, in every view of it: how many of the legend's colours are in the canvas.
+  /// For every chart, in every view of it: how many of the legend's colors are in the canvas.
   struct Drawing {
     std::string name;
     int expected = 0;

@@ -26,12 +26,12 @@ TEST(RunGroups, SeedsAreRepetitionsAndTheBestRateIsChosen) {
   EXPECT_THAT(tasks[0].distinct, ElementsAre("method"));
   EXPECT_THAT(labels(tasks[0]), ElementsAre("dsgd-awc", "allreduce"));
   ASSERT_EQ(tasks[0].groups.size(), 2U);
-  const RunGroup& neighbours = tasks[0].groups[0];
-  ASSERT_EQ(neighbours.cells.size(), 2U);
-  EXPECT_EQ(neighbours.best().learning_rate, 0.1);
-  EXPECT_EQ(neighbours.best().runs.size(), 2U);
-  EXPECT_NEAR(*neighbours.best().mean, 0.815, 1e-12);
-  EXPECT_NEAR(*neighbours.best().deviation, 0.01 / std::sqrt(2.0), 1e-12);  // of a sample of two
+  const RunGroup& neighbors = tasks[0].groups[0];
+  ASSERT_EQ(neighbors.cells.size(), 2U);
+  EXPECT_EQ(neighbors.best().learning_rate, 0.1);
+  EXPECT_EQ(neighbors.best().runs.size(), 2U);
+  EXPECT_NEAR(*neighbors.best().mean, 0.815, 1e-12);
+  EXPECT_NEAR(*neighbors.best().deviation, 0.01 / std::sqrt(2.0), 1e-12);  // of a sample of two
   const RunGroup& central = tasks[0].groups[1];
   EXPECT_EQ(central.best().learning_rate, 0.05);
   EXPECT_EQ(central.cells[1].ended(RunOutcome::diverged), 2U);

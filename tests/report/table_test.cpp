@@ -48,7 +48,7 @@ TEST(Table, TitleRulesAndFootnotes) {
   EXPECT_EQ(table.text(), "Title\n\na\n─\n1\n─\n2\n\nnote\n");
 }
 
-TEST(Table, ColourOnlyWhenAsked) {
+TEST(Table, ColorOnlyWhenAsked) {
   Table table({"a"});
   table.row({"b"});
   EXPECT_EQ(table.text(false).find('\x1b'), std::string::npos);

@@ -98,7 +98,7 @@ TEST(TopologySvg, GroupMeansAreHullsNotCliques) {
   EXPECT_LT(text.size(), 60'000U);
 }
 
-TEST(TopologySvg, TwoBlocksHaveTwoColoursAndALegend) {
+TEST(TopologySvg, TwoBlocksHaveTwoColorsAndALegend) {
   const ToySchedule schedule("ceca", 9, 2, [](Step step, Rank rank, Exchange& out) {
     out.sources.push_back({(rank + 2) % 9, step % 2 == 0 ? Lane::a : Lane::b, 0.5, 0.5});
   });
@@ -153,7 +153,7 @@ TEST(TopologySvg, HostileNamesAreEscaped) {
   EXPECT_THAT(text, HasSubstr("&lt;script&gt;"));
 }
 
-TEST(TopologySvg, FollowsTheColourScheme) {
+TEST(TopologySvg, FollowsTheColorScheme) {
   EXPECT_THAT(topology_svg(ToySchedule("ring", 4, 1, toy_ring(4))), HasSubstr("prefers-color-scheme:dark"));
 }
 

@@ -104,7 +104,7 @@ TEST(LockStepTest, AsynchronousMethodsFollowTheirEquations) {
     }
 }
 
-// Old blocks of neighbours count as often as they are used, so the mean may move; equal starts may not.
+// Old blocks of neighbors count as often as they are used, so the mean may move; equal starts may not.
 TEST(WinPutTest, AgreesAndKeepsEqualStarts) {
   for (const bool equal : {false, true}) {
     const Problem problem{.n = kNodes, .equal_starts = equal};

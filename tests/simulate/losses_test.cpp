@@ -6,7 +6,7 @@
 #include "starling/simulate/objective_registry.h"
 #include "starling/simulate/training.h"
 
-// What methods make of neighbours' messages that are lost.
+// What methods make of neighbors' messages that are lost.
 
 namespace starling::simulate {
 namespace {

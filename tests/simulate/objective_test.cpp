@@ -153,7 +153,7 @@ TEST(Objective, TheMinimumHasNoGradientAndNothingIsLower) {
        {"quadratic", "quadratic(condition=1000)", "least-squares", "least-squares(samples=3, batch=2)",
         "logistic", "logistic(regularizer=0)", "logistic(regularizer=0.2, heterogeneity=3)"}) {
     const ObjectivePtr objective = make(name);
-    const auto where = objective->minimiser();
+    const auto where = objective->minimizer();
     ASSERT_TRUE(where) << name;
     EXPECT_LT(objective->mean_gradient_norm(*where), 1e-12) << name;
     EXPECT_EQ(objective->least_value(), objective->value(*where));
@@ -164,14 +164,14 @@ TEST(Objective, TheMinimumHasNoGradientAndNothingIsLower) {
       EXPECT_GT(objective->value(near), *objective->least_value()) << name << ", " << size;
     }
   }
-  EXPECT_FALSE(make("mlp")->minimiser());
+  EXPECT_FALSE(make("mlp")->minimizer());
   EXPECT_FALSE(make("mlp")->least_value());
 }
 
 // A problem as large and as lopsided as people try must not stop half way.
 TEST(Objective, TheSolverCopesWithSize) {
   const ObjectivePtr objective = make_objective("logistic(samples=20, regularizer=0.001)", 40, 100, 1);
-  EXPECT_LT(objective->mean_gradient_norm(*objective->minimiser()), 1e-12);
+  EXPECT_LT(objective->mean_gradient_norm(*objective->minimizer()), 1e-12);
 }
 
 // At zero every label is as likely as the other, however many samples there are.
@@ -183,7 +183,7 @@ TEST(Objective, LogisticLossAtZero) {
 TEST(Objective, HeterogeneityIsWhatItSays) {
   const auto spread = [](const std::string& text) {
     const ObjectivePtr objective = make_objective(text, 20, 10, 1);
-    const Vector where = *objective->minimiser();
+    const Vector where = *objective->minimizer();
     double squares = 0;
     for (Rank node = 0; node < 20; ++node)
       for (const double value : gradient_of(*objective, node, 0, where)) squares += value * value;

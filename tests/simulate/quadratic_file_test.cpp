@@ -45,7 +45,7 @@ TEST_F(QuadraticFileTest, IsWhatItSays) {
   EXPECT_EQ(out, (std::vector<double>{6, 0}));
   // (1 * 3.5^2 + 2 * 1.1^2 + 3 * 2^2) / 2 / 2
   EXPECT_DOUBLE_EQ(objective->value(x), (12.25 + 2.42 + 12) / 4);
-  EXPECT_EQ(objective->minimiser(), (std::vector<double>{6.5 / 4, -1}));
+  EXPECT_EQ(objective->minimizer(), (std::vector<double>{6.5 / 4, -1}));
 }
 
 TEST_F(QuadraticFileTest, StartsAtZeroByDefaultAndHasNoMinimumForASaddle) {
@@ -53,7 +53,7 @@ TEST_F(QuadraticFileTest, StartsAtZeroByDefaultAndHasNoMinimumForASaddle) {
   std::vector<double> x(1, 9.0);
   objective->start(0, x);
   EXPECT_EQ(x[0], 0);
-  EXPECT_FALSE(objective->minimiser());
+  EXPECT_FALSE(objective->minimizer());
   EXPECT_FALSE(objective->least_value());
 }
 

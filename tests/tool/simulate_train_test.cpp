@@ -55,7 +55,7 @@ TEST(SimulateTrain, ReportsDivergenceAndContinuesWithTheOthers) {
   EXPECT_TRUE(results[1]["diverged"].is_null());
 }
 
-// x' = W (x - lr g) on a ring of four, every neighbour with weight 1/3, computed here from the file alone.
+// x' = W (x - lr g) on a ring of four, every neighbor with weight 1/3, computed here from the file alone.
 TEST(SimulateTrain, TraceFollowsTheEquation) {
   const json seen = trained({"--problem", "quadratic", "--data", kQuadratic, "-n", "4", "--method",
                              "dsgd-atc", "--topology", "ring", "--lr", "0.1", "--steps", "25", "--trace"});

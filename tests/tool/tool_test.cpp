@@ -179,7 +179,7 @@ TEST(ToolTest, IsQuietInAPipe) {
     const ToolRun run = run_tool(arguments);
     EXPECT_EQ(run.status, 0);
     EXPECT_EQ(run.err, "") << arguments[0];
-    EXPECT_THAT(run.out, Not(HasSubstr("\033"))) << arguments[0];  // neither colour nor a line written over
+    EXPECT_THAT(run.out, Not(HasSubstr("\033"))) << arguments[0];  // neither color nor a line written over
     EXPECT_THAT(run.out, Not(HasSubstr("\r"))) << arguments[0];
     EXPECT_TRUE(run.out.ends_with("\n") && !run.out.ends_with("\n\n")) << arguments[0];
   }

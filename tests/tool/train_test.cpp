@@ -160,10 +160,13 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--report", "/nowhere/x.html"}, "/nowhere/x.html");
   refuses({"--resume"}, "--checkpoint DIR");
   refuses({"--config", folder.write("bad.toml", "\nlr = -2.5\n")}, "bad.toml, line 2: lr = -2.5");
+  refuses({"--topology", "base(q=1)"}, "base has no parameter 'q'; valid are k=1");
+  refuses({"--topology", "hypercube", "--workers", "3"}, "power of two");
+  refuses({"--message", "bf61"}, "unknown wire format 'bf61' (did you mean bf16?)");
+  refuses({"--batch", "0"}, "batch = 0");
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
   // Found by all workers, said once.
   started = true;
-  refuses({"--batch", "0", "--on-peer-failure", "reweight"}, "batch = 0");
   refuses({"--checkpoint", "/proc/nowhere"}, "cannot write checkpoints to /proc/nowhere");
   refuses({"--checkpoint", folder.path("empty"), "--resume", "5"}, "no checkpoint of step 5");
 }

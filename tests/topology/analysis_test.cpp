@@ -60,7 +60,7 @@ TEST(AnalysisTest, PushWeightsSumToOneInColumnsOnly) {
   expect_flags("star(weights=push)", 5, {.rows = false, .symmetric = false});
   const Analysis star = analysis_of("star(weights=push)", 5);
   EXPECT_EQ(star.mixing, Mixing::push_sum);
-  // A leaf keeps half, the centre a fifth: leaves against each other decay by 1/2, the last mode by 3/10.
+  // A leaf keeps half, the center a fifth: leaves against each other decay by 1/2, the last mode by 3/10.
   ASSERT_TRUE(star.second_modulus);
   EXPECT_NEAR(*star.second_modulus, 0.5, 1e-12);
   expect_flags("fold-unfold", 6, {.rows = false, .symmetric = false});

@@ -25,7 +25,7 @@ TEST(CostTest, NeighborsOfAStaticGraph) {
   expect_cost(period_cost("ring", 10), 2, 1, 20, 2);
   expect_cost(period_cost("one-way-ring", 10), 1, 1, 10, 1);
   expect_cost(period_cost("exponential", 16), 4, 1, 64, 4);
-  expect_cost(period_cost("star", 10), 9, 1, 18, 9);  // the centre is the busiest
+  expect_cost(period_cost("star", 10), 9, 1, 18, 9);  // the center is the busiest
   expect_cost(period_cost("chain", 10), 2, 1, 18, 2);
   expect_cost(period_cost("torus", 16), 4, 1, 64, 4);
   expect_cost(period_cost("ring", 1), 0, 0, 0, 0);

@@ -164,7 +164,7 @@ class Play {
   // m_ij = x_i + what i heard from the others a step ago; x_i = S / c.
   void relay(Step t) {
     const torch::Tensor tree = mixing(0);
-    const auto neighbours = [&](std::size_t i, std::size_t j) {
+    const auto neighbors = [&](std::size_t i, std::size_t j) {
       return i != j && tree[static_cast<std::int64_t>(i)][static_cast<std::int64_t>(j)].item<double>() != 0;
     };
     const Tensors y = adapted();
@@ -172,10 +172,10 @@ class Play {
     std::map<std::pair<std::size_t, std::size_t>, Message> sent;
     for (std::size_t i = 0; i < n_; ++i)
       for (std::size_t j = 0; j < n_; ++j) {
-        if (!neighbours(i, j)) continue;
+        if (!neighbors(i, j)) continue;
         Message message = {y[i], 1};
         for (std::size_t k = 0; k < n_ && t > 0; ++k)
-          if (k != j && neighbours(i, k)) {
+          if (k != j && neighbors(i, k)) {
             message.first = message.first + sent_.at({k, i}).first;
             message.second += sent_.at({k, i}).second;
           }
@@ -185,7 +185,7 @@ class Play {
       torch::Tensor sum = y[i];
       double count = 1;
       for (std::size_t j = 0; j < n_; ++j)
-        if (neighbours(j, i)) {
+        if (neighbors(j, i)) {
           sum = sum + sent.at({j, i}).first;
           count += sent.at({j, i}).second;
         }

@@ -56,7 +56,7 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
       },
       [](const RunReport& last) {
         require(last.epoch == 4 && *last.test_accuracy > 0.9,
-                "it has not learnt: " + std::to_string(*last.test_accuracy));
+                "it has not learned: " + std::to_string(*last.test_accuracy));
       });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
@@ -77,7 +77,7 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfADeadWorker) {
         // Two epochs of the whole data by three workers, 84 batches each, after two of 63.
         require(last.step == 2 * 63 + 2 * 84,
                 "the shard was not distributed again: " + std::to_string(last.step));
-        require(*last.test_accuracy > 0.9, "it has not learnt: " + std::to_string(*last.test_accuracy));
+        require(*last.test_accuracy > 0.9, "it has not learned: " + std::to_string(*last.test_accuracy));
       });
   EXPECT_EQ(ends[2].signal, SIGKILL);
   for (const std::size_t rank : {0, 1, 3}) EXPECT_TRUE(ends[rank].ok) << ends[rank].message;

@@ -29,23 +29,23 @@ std::string refusal(F&& f) {
   return "";
 }
 
-// Says the same of every image: class `favourite`, with a fixed lead.
+// Says the same of every image: class `favorite`, with a fixed lead.
 class Stubborn final : public Model {
  public:
-  Stubborn(std::int64_t classes, std::int64_t favourite) : classes_(classes), favourite_(favourite) {
+  Stubborn(std::int64_t classes, std::int64_t favorite) : classes_(classes), favorite_(favorite) {
     lead = register_parameter("lead", torch::ones({1}));
   }
   torch::Tensor forward(const torch::Tensor& batch) override {
     largest = std::max(largest, batch.size(0));
     with_gradients = torch::GradMode::is_enabled();
-    return torch::one_hot(torch::full({batch.size(0)}, favourite_, torch::kLong), classes_) * lead;
+    return torch::one_hot(torch::full({batch.size(0)}, favorite_, torch::kLong), classes_) * lead;
   }
   torch::Tensor lead;
   std::int64_t largest = 0;
   bool with_gradients = false;
 
  private:
-  std::int64_t classes_, favourite_;
+  std::int64_t classes_, favorite_;
 };
 
 TEST(ImageTask, HasTheSplitsAndShardsOfItsData) {

@@ -22,7 +22,7 @@ void expect_gradients_everywhere(const std::string& name, const ModelSetting& se
   const auto images = torch::randn({1, setting.channels, setting.height, setting.width});
   const auto logits = model->forward(images);
   ASSERT_EQ(logits.sizes(), (std::vector<std::int64_t>{1, setting.classes})) << name;
-  torch::nn::functional::cross_entropy(logits, torch::zeros({1}, torch::kLong)).backward();
+  torch::cross_entropy_loss(logits, torch::zeros({1}, torch::kLong)).backward();
   for (const auto& parameter : model->named_parameters()) {
     const auto gradient = parameter.value().grad();
     ASSERT_TRUE(gradient.defined()) << name << ": " << parameter.key();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <set>
+#include <torch/data.h>
 
 #include "train/trained.h"
 

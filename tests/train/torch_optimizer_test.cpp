@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sstream>
+#include <torch/serialize.h>
 
 #include "train/trained.h"
 

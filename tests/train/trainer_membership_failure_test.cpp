@@ -52,7 +52,7 @@ void work(Flock& flock, const TrainerOptions& options, bool with_death, SharedRe
   for (Step t = 0; t < kDeathSteps; ++t) {
     trainer.zero_grad();
     const Points batch = points(1000 * t + flock.rank(), 32);
-    torch::nn::functional::cross_entropy(network->forward(batch.x), batch.label).backward();
+    torch::cross_entropy_loss(network->forward(batch.x), batch.label).backward();
     if (with_death && t == kLast && flock.rank() == kVictim) raise(SIGKILL);
     trainer.step();
   }

@@ -221,8 +221,7 @@ void run(const SweepOptions& options, Settings& known) {
   if (sweep.failures().empty() &&
       std::ranges::all_of(logs, [](const RunLog& log) { return outcome_of(log) == RunOutcome::diverged; }))
     exit_status() = kDivergedStatus;
-  for (const RunTask& task : group_runs(logs))
-    std::cout << '\n' << training_table(task).text(colour_wanted());
+  for (const RunTask& task : group_runs(logs)) std::cout << '\n' << training_table(task).text(color_wanted());
   write_training_page(logs, "", page, {command_line(), STARLING_VERSION, today()});
   std::cout << "\nOpen " << page << " in a browser.\n";
 }

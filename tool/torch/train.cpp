@@ -90,6 +90,8 @@ void check(const TrainOptions& options, const Experiment& experiment) {
   for (const std::string& file : {options.train.report, metrics_file(options.train)})
     if (!file.empty()) check_writable(file);
   check_names(experiment);
+  check_numbers(experiment);
+  check_schedule(experiment, options.train.workers);
   check_model(experiment);
   fetch_needed_data(experiment.data);
 }

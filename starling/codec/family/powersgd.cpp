@@ -55,7 +55,7 @@ void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
   }
 }
 
-/// M is sent as P Q^T of the given rank: P the orthonormalised M Q0, Q0 drawn from the key, and Q = M^T P.
+/// M is sent as P Q^T of the given rank: P the orthonormalized M Q0, Q0 drawn from the key, and Q = M^T P.
 /// The message: P and Q, column by column.
 class PowerSgd : public Codec {
  public:

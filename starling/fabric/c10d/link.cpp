@@ -40,10 +40,7 @@ std::vector<at::Tensor> as_tensors(const Slice& part) {
 void Link::start(network::Transport::Receiver& receiver, network::Pool& pool) {
   receiver_ = &receiver;
   pool_ = &pool;
-  for (std::size_t slot = 0; slot < kAhead; ++slot) {
-    buffers_[slot] = {pool.take(sizeof(Frame) + kShort), 0, sizeof(Frame) + kShort};
-    expect_frame(slot);
-  }
+  for (Slice& buffer : buffers_) buffer = {pool.take(sizeof(Frame) + kShort), 0, sizeof(Frame) + kShort};
   frame_thread_ = std::thread([this] { receive_frames(); });
 }
 
@@ -135,7 +132,10 @@ std::size_t Link::bytes_in_flight() const {
 void Link::receive_frames() {
   bool broken = false;
   try {
-    for (std::size_t slot = 0;; slot = (slot + 1) % kAhead) {
+    // Here rather than in start(): recv() throws for a peer that has died since it joined.
+    bool expecting = true;
+    for (std::size_t slot = 0; slot < kAhead; ++slot) expecting = expecting && expect_frame(slot);
+    for (std::size_t slot = 0; expecting; slot = (slot + 1) % kAhead) {
       if (!frames_[slot]->wait(kForever) || stopping_) break;
       Frame frame;
       std::memcpy(&frame, buffers_[slot].data(), sizeof(frame));

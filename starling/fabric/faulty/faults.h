@@ -13,7 +13,7 @@ namespace starling::fabric {
 struct Faults {
   std::uint64_t seed = 0;
   double drop = 0;   // probability that a message never arrives
-  double lose = 0;   // probability that a neighbour average's or relay's message arrives empty, so that its
+  double lose = 0;   // probability that a neighbor average's or relay's message arrives empty, so that its
                      // receiver knows at once that it has to do without; receipts are never lost
   double delay = 0;  // probability that one is held back, and with it what follows from the same sender
   std::chrono::microseconds longest_delay{1000};  // uniform up to this

@@ -42,7 +42,7 @@ class Heap {
   std::uint64_t limit_;  // of bytes in use
   std::uint64_t used_ = 0;
   std::array<std::vector<std::uint64_t>, kLargest - kSmallest + 1> small_;
-  std::map<std::uint64_t, std::uint64_t> free_;          // offset -> size, neighbours merged
+  std::map<std::uint64_t, std::uint64_t> free_;          // offset -> size, neighbors merged
   std::multimap<std::uint64_t, std::uint64_t> by_size_;  // size -> offset
 };
 

@@ -43,7 +43,7 @@ void relax() {
 #endif
 }
 
-// Creates a region and initialises it, before other ranks see it.
+// Creates a region and initializes it, before other ranks see it.
 std::shared_ptr<Region> make_region(Rank rank, Rank size) {
   auto region = std::make_shared<Region>(Region::create(fmt::format("starling-{}", rank)));
   region->reserve(heap_offset(rank, size));

@@ -53,7 +53,7 @@ Engine::Engine() : forks_(forks_so_far()) {
     started_here_ = true;
   }
   concurrent_ = level == MPI_THREAD_MULTIPLE;
-  // call_lock() cannot serialise MPI calls of the program itself.
+  // call_lock() cannot serialize MPI calls of the program itself.
   if (!concurrent_ && (level != MPI_THREAD_SERIALIZED || !started_here_))
     throw Error(
         started_here_
@@ -84,7 +84,7 @@ void Engine::at_exit() {
 }
 
 void Engine::finish() {
-  if (forks_so_far() != forks_) return;  // the parent finalises MPI
+  if (forks_so_far() != forks_) return;  // the parent finalizes MPI
   const std::lock_guard lock(users_mutex_);
   for (EngineUser* user : users_) user->depart();
   if (started_here_) MPI_Finalize();

@@ -19,11 +19,11 @@ class EngineUser {
   virtual void depart() noexcept = 0;
 };
 
-/// MPI in this process. The first user initialises it, unless the program has; Starling finalises it at exit
-/// only if it has initialised it. Thread-safe.
+/// MPI in this process. The first user initializes it, unless the program has; Starling finalizes it at exit
+/// only if it has initialized it. Thread-safe.
 class Engine {
  public:
-  /// Initialises MPI if needed. Throws Error if it was finalised, or initialised with too low a thread level.
+  /// Initializes MPI if needed. Throws Error if it was finalized, or initialized with too low a thread level.
   static Engine& get();
 
   /// Whether several threads may call MPI at once. If not, every call must hold call_lock().

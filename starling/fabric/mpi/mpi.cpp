@@ -38,7 +38,7 @@ void wait_for_all(Engine& engine, std::vector<MPI_Request>& requests) {
   requests.clear();
 }
 
-// A barrier that never blocks inside MPI. If MPI calls are serialised, a rank must not block in MPI_Comm_dup
+// A barrier that never blocks inside MPI. If MPI calls are serialized, a rank must not block in MPI_Comm_dup
 // while its other threads have to send messages that the missing rank waits for: rank 0 tells the first ranks
 // when all arrived.
 void wait_for_first_ranks(Engine& engine, int rank, int count) {

@@ -6,7 +6,7 @@ namespace starling::method::family {
 namespace {
 
 /// AD-PSGD, asynchronous pair gossip: the model lives in a window that others change, too. After its step a
-/// rank and a neighbour drawn at random meet half way, whatever the neighbour does meanwhile, and the flock's
+/// rank and a neighbor drawn at random meet half way, whatever the neighbor does meanwhile, and the flock's
 /// mean is kept whatever the delays.
 class AdPsgd : public Asynchronous {
  public:

@@ -6,7 +6,7 @@ namespace starling::method::family {
 namespace {
 
 /// Push-sum through windows: u and p are given away in shares that sum to one and added to what is in the
-/// neighbours' slots, who take them up when they come to it. Nothing is lost and nothing counted twice, so z
+/// neighbors' slots, who take them up when they come to it. Nothing is lost and nothing counted twice, so z
 /// = u / p is a weighted average however late it is. In lock-step this is push-sum, whose sums are taken when
 /// the next step begins.
 class AsyncPushSum : public Asynchronous {

@@ -10,8 +10,8 @@
 namespace starling::method::family {
 namespace {
 
-/// DSGD that talks when necessary: a parameter is sent to a neighbour when it has moved by the threshold
-/// since it was sent there last; otherwise the neighbour goes on with what it has. A flag per parameter
+/// DSGD that talks when necessary: a parameter is sent to a neighbor when it has moved by the threshold
+/// since it was sent there last; otherwise the neighbor goes on with what it has. A flag per parameter
 /// tells. The flock's mean is not kept.
 class Lag : public Method {
  public:
@@ -61,7 +61,7 @@ class Lag : public Method {
     bool flags_are_there = false;
   };
 
-  // Who is lost sends no flags, and leaves its weight to its neighbours from then on.
+  // Who is lost sends no flags, and leaves its weight to its neighbors from then on.
   static constexpr std::uint8_t kNothingCame = 0xFF;
   static bool is_lost(Block& block, Rank rank) { return block.numbers(key("lost", rank))[0] != 0; }
   static void note_loss(Block& block, Rank rank) {

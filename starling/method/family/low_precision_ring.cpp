@@ -6,7 +6,7 @@ namespace starling::method::family {
 namespace {
 
 /// Bagua's low-precision decentralized ring: with W what the others know of this rank and N the weighted sum
-/// of what it knows of its neighbours, d = (x + U) + N - (1 + their weights) W is sent quantised; every rank
+/// of what it knows of its neighbors, d = (x + U) + N - (1 + their weights) W is sent quantized; every rank
 /// adds what was sent, and x is W.
 class LowPrecisionRing : public Method {
  public:

@@ -9,7 +9,7 @@
 namespace starling::method::family {
 namespace {
 
-/// PowerSGD: a gradient M with its residual travels as P = M Q, summed over all ranks and orthonormalised,
+/// PowerSGD: a gradient M with its residual travels as P = M Q, summed over all ranks and orthonormalized,
 /// and then Q = M^T P, summed likewise; the step is along P Q^T, and what is left of M goes into the next
 /// one. Q begins the next step's iteration. Parameters that would not become shorter are summed as they are.
 /// The products of matrices are Eigen's, in host memory.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "starling/simulate/minimise.h"
+#include "starling/simulate/minimize.h"
 #include "starling/simulate/node_random.h"
 
 namespace starling::simulate {
@@ -112,9 +112,9 @@ double LinearObjective::value(std::span<const double> x) const {
   return value;
 }
 
-std::optional<std::vector<double>> LinearObjective::minimiser() const {
-  std::call_once(solved_, [this] { minimiser_ = minimise(*this); });
-  return minimiser_;
+std::optional<std::vector<double>> LinearObjective::minimizer() const {
+  std::call_once(solved_, [this] { minimizer_ = minimize(*this); });
+  return minimizer_;
 }
 
 }  // namespace starling::simulate

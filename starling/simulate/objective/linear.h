@@ -29,7 +29,7 @@ class LinearObjective : public Objective {
   void exact_gradient(Rank node, std::span<const double> x, std::span<double> out) const override;
   double value(std::span<const double> x) const override;
   /// By a central solver, once. Squares without regularizer are convex; so are logistic losses.
-  std::optional<std::vector<double>> minimiser() const override;
+  std::optional<std::vector<double>> minimizer() const override;
 
  private:
   template <typename T>
@@ -48,7 +48,7 @@ class LinearObjective : public Objective {
   std::vector<double> targets_;
   std::vector<float> zeros_;
   mutable std::once_flag solved_;
-  mutable std::vector<double> minimiser_;
+  mutable std::vector<double> minimizer_;
 };
 
 }  // namespace starling::simulate

@@ -32,8 +32,8 @@ class Mlp : public Objective {
         options_(options),
         seed_(setting.seed) {
     Random common(seed_, 0, stream::kObjective);
-    centres_.resize(shape_.classes * shape_.inputs);
-    for (double& value : centres_) value = common.normal();
+    centers_.resize(shape_.classes * shape_.inputs);
+    for (double& value : centers_) value = common.normal();
     start_.resize(dim());
     for (std::size_t k = 0; k < shape_.b1(); ++k)
       start_[k] = common.normal() / std::sqrt(static_cast<double>(shape_.inputs));
@@ -86,7 +86,7 @@ class Mlp : public Objective {
       const std::uint32_t label = own ? static_cast<std::uint32_t>(node) % classes : any;
       labels_.push_back(label);
       for (std::size_t k = 0; k < shape_.inputs; ++k)
-        inputs_.push_back(centres_[label * shape_.inputs + k] + random.normal());
+        inputs_.push_back(centers_[label * shape_.inputs + k] + random.normal());
     }
   }
 
@@ -144,7 +144,7 @@ class Mlp : public Objective {
   Shape shape_;
   Options options_;
   std::uint64_t seed_;
-  std::vector<double> centres_, start_, inputs_;
+  std::vector<double> centers_, start_, inputs_;
   std::vector<std::uint32_t> labels_;
 };
 

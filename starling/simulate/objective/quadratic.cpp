@@ -44,7 +44,7 @@ double Quadratic::value(std::span<const double> x) const {
   return sum / nodes();
 }
 
-std::optional<std::vector<double>> Quadratic::minimiser() const {
+std::optional<std::vector<double>> Quadratic::minimizer() const {
   std::vector<double> where(dim());
   for (std::size_t k = 0; k < dim(); ++k) {
     double curvature = 0, pull = 0;
@@ -71,17 +71,17 @@ ObjectivePtr make_quadratic(const Parameters& given, const ObjectiveSetting& set
   data.seed = setting.seed;
   data.start.assign(setting.dim, 0.0);
   Random common(setting.seed, 0, stream::kObjective);
-  std::vector<double> curvature(setting.dim), centre(setting.dim);
+  std::vector<double> curvature(setting.dim), center(setting.dim);
   for (std::size_t k = 0; k < setting.dim; ++k) {
     const double share = setting.dim > 1 ? static_cast<double>(k) / static_cast<double>(setting.dim - 1) : 1;
     curvature[k] = std::pow(condition, share - 1);
-    centre[k] = common.normal();
+    center[k] = common.normal();
   }
   for (Rank node = 0; node < setting.nodes; ++node) {
     Random own = node_random(setting.seed, node, 0, stream::kObjectiveNode);
     for (std::size_t k = 0; k < setting.dim; ++k) {
       data.a.push_back(curvature[k] * (1 + spread * (2 * own.uniform() - 1)));
-      data.b.push_back(centre[k] + heterogeneity * own.normal());
+      data.b.push_back(center[k] + heterogeneity * own.normal());
     }
   }
   return std::make_shared<Quadratic>(setting.nodes, std::move(data));

@@ -24,7 +24,7 @@ class Quadratic : public Objective {
   void exact_gradient(Rank node, std::span<const double> x, std::span<double> out) const override;
   double value(std::span<const double> x) const override;
   /// None where the mean curves downwards in some direction, or not at all.
-  std::optional<std::vector<double>> minimiser() const override;
+  std::optional<std::vector<double>> minimizer() const override;
 
  private:
   Data data_;

@@ -7,7 +7,7 @@
 
 namespace starling::topology::family {
 
-/// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbours. Nothing of size n is
+/// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbors. Nothing of size n is
 /// stored: what a node does in a round follows from its position among the blocks of n's digits.
 class SimpleBase {
  public:

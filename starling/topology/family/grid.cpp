@@ -22,7 +22,7 @@ class Lattice final : public Graph {
     const std::size_t before = out.size();
     const auto add = [&](Rank r, Rank c) {
       const Rank other = r * columns_ + c;
-      // On a wrap of two, left and right are the same neighbour: parallel edges merge.
+      // On a wrap of two, left and right are the same neighbor: parallel edges merge.
       if (other != rank &&
           std::find(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(), other) == out.end())
         out.push_back(other);
@@ -38,7 +38,7 @@ class Lattice final : public Graph {
   }
 
  private:
-  // Neighbours along one side of the given length.
+  // Neighbors along one side of the given length.
   Rank span(Rank at, Rank length) const {
     if (wraps_) return std::min(length - 1, 2);
     return (at > 0 ? 1 : 0) + (at + 1 < length ? 1 : 0);

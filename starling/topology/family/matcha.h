@@ -16,8 +16,8 @@ struct MatchaOptimum {
   double mean_square_rho = 0;
 };
 
-/// p maximises lambda_2(sum p_j L_j) under 0 <= p_j <= 1 and sum p_j <= budget * matchings; then the edge
-/// weight minimises the mean-square rho. Deterministic.
+/// p maximizes lambda_2(sum p_j L_j) under 0 <= p_j <= 1 and sum p_j <= budget * matchings; then the edge
+/// weight minimizes the mean-square rho. Deterministic.
 MatchaOptimum optimize_matcha(Rank n, const std::vector<Partners>& matchings, double budget);
 
 /// W = I - a sum_j B_j L_j over matchings with Laplacians L_j and B_j ~ Bernoulli(p_j). Programs with

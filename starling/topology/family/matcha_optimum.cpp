@@ -54,8 +54,8 @@ EigenPairs lowest_pairs(const Sparse& matrix) {
   const Eigen::SimplicialLDLT<Sparse> factor(shifted);
   const auto invert = [&](const double* from, double* to) {
     const Eigen::Map<const VectorXd> x(from, n);
-    const VectorXd centred = x.array() - x.mean();
-    const VectorXd solved = factor.solve(centred);
+    const VectorXd centered = x.array() - x.mean();
+    const VectorXd solved = factor.solve(centered);
     Eigen::Map<VectorXd>(to, n) = solved.array() - solved.mean();
   };
   const auto pairs = iterated_eigenpairs(n, invert, EigenEnd::largest, iteration_of(n, kFewPairs, 1e-10));

@@ -1,3 +1,6 @@
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
 #include "starling/base/error.h"
 #include "starling/train/model/model.h"
 

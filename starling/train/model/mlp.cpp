@@ -1,3 +1,6 @@
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
+
 #include "starling/train/model/model.h"
 
 namespace starling::train {

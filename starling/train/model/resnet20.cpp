@@ -1,3 +1,8 @@
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
 #include "starling/train/model/model.h"
 
 namespace starling::train {

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
 #include "starling/train/model/model.h"
 
 namespace starling::train {

@@ -1,4 +1,4 @@
-#include "starling/simulate/minimise.h"
+#include "starling/simulate/minimize.h"
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +86,7 @@ bool search(const Objective& objective, const State& from, const Vector& along, 
 
 }  // namespace
 
-std::vector<double> minimise(const Objective& objective) {
+std::vector<double> minimize(const Objective& objective) {
   Vector start(objective.dim());
   objective.start(0, start);
   State now = evaluate(objective, std::move(start));
