@@ -51,8 +51,10 @@ function(starling_precompile target)
   endif()
 endfunction()
 
-# starling_with_torch(TARGET): torch's headers cost half a minute per file, so they are compiled ahead, once, for starling_torch.
+# starling_with_torch(TARGET): torch's headers cost half a minute per file, so they are compiled ahead, once, for starling_torch. All
+# with the same few optimizations, or what was compiled ahead could not be used: what takes time is in the library, or in torch.
 function(starling_with_torch target)
+  target_compile_options(${target} PRIVATE -O1)
   if(target STREQUAL "starling_torch")
     starling_precompile(${target} ${PROJECT_SOURCE_DIR}/starling/train/torch_version.h)
   else()
