@@ -236,8 +236,11 @@ void add_bench_async(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("async", "Asynchronous methods beside a slow rank: what the others lose");
   command->add_option("-m,--method", options->methods, "methods; synchronous ones for comparison")
+      ->type_name("METHOD")
       ->capture_default_str();
-  command->add_option("-t,--topology", options->topology, "topology")->capture_default_str();
+  command->add_option("-t,--topology", options->topology, "topology")
+      ->type_name("TOPOLOGY")
+      ->capture_default_str();
   command->add_option("-n,--ranks", options->ranks, "processes, the last of which is slow")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));

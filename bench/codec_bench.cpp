@@ -51,19 +51,21 @@ enum class Call { encode, decode, decode_add };
 void codec_block(benchmark::State& state, const std::string& spec, Call call) {
   const CodecPtr codec = make_codec(spec);
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  const CodecShape shape{bytes / sizeof(float), 0};
-  Aligned<float> block = numbers(shape.count), out(shape.count), copy(shape.count);
-  const std::size_t message_bytes = codec->encoded_bytes(DType::float32, shape);
-  Aligned<std::byte> place(message_bytes);
-  std::byte* message = place.data();
-  codec->encode(DType::float32, block.data(), shape, {}, message);
+  const std::size_t count = bytes / sizeof(float);
+  Aligned<float> block = numbers(count), out(count), copy(count);
+  const std::size_t message_bytes = codec->encoded_bytes(DType::float32, {.count = count});
+  Aligned<std::uint8_t> place(message_bytes);
+  const ConstBuffer in(DType::float32, block.data(), count);
+  const Buffer decoded(DType::float32, out.data(), count);
+  const Buffer message(DType::uint8, place.data(), message_bytes);
+  codec->encode(in, 0, {}, message);
   std::vector<double> times, copies;
   for (auto _ : state) {
-    copies.push_back(seconds_of([&] { copy_bytes(copy.data(), block.data(), bytes); }));
+    copies.push_back(seconds_of([&] { copy_bytes(copy.data(), in); }));
     times.push_back(seconds_of([&] {
-      if (call == Call::encode) codec->encode(DType::float32, block.data(), shape, {}, message);
-      if (call == Call::decode) codec->decode(DType::float32, message, shape, out.data());
-      if (call == Call::decode_add) codec->decode_add(DType::float32, message, shape, 0.5, out.data());
+      if (call == Call::encode) codec->encode(in, 0, {}, message);
+      if (call == Call::decode) codec->decode(message, 0, decoded);
+      if (call == Call::decode_add) codec->decode_add(message, 0, 0.5, decoded);
     }));
     state.SetIterationTime(times.back());
   }

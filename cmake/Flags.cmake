@@ -8,8 +8,9 @@ if(STARLING_WERROR)
   target_compile_options(starling_flags INTERFACE -Werror)
 endif()
 
-# starling_in_batches(TARGET SIZE): sources of one folder are compiled SIZE at a time, since reading headers is most of the work. Their
-# unnamed namespaces become one: names in them are unique within a folder. Sources with flags of their own stay alone.
+# starling_in_batches(TARGET SIZE): sources of one folder are compiled about SIZE at a time, since reading headers is most of the work;
+# what remains of a folder is spread over its batches. Their unnamed namespaces become one: names in them are unique within a folder.
+# Sources with flags of their own stay alone.
 option(STARLING_BATCHES "Compile several sources at a time: half the work when all are compiled" ON)
 function(starling_in_batches target size)
   if(NOT STARLING_BATCHES)
@@ -17,14 +18,24 @@ function(starling_in_batches target size)
   endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources EXCLUDE REGEX "^[$]<") # objects of other targets
+  set(folders "")
   foreach(source ${sources})
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE name)
     cmake_path(GET name PARENT_PATH folder)
     string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    list(APPEND folders ${folder})
     list(APPEND members_${folder} ${source})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder ${folders})
     list(LENGTH members_${folder} count)
-    math(EXPR batch "(${count} - 1) / ${size}")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+    math(EXPR batches "(${count} + ${size} / 2) / ${size}")
+    set(index 0)
+    foreach(source ${members_${folder}})
+      math(EXPR batch "${index} * ${batches} / ${count}")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+      math(EXPR index "${index} + 1")
+    endforeach()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()

@@ -7,32 +7,28 @@
 
 using namespace starling;
 
-class MeanOfEight final : public Codec {
+class MeanOfEight final : public HostCodec {
  public:
   std::size_t encoded_bytes(DType, CodecShape shape) const override {
-    return whole_message(groups(shape) * sizeof(float));
-  }
-
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey&, std::byte* out) const override {
-    std::memset(out, 0, encoded_bytes(dtype, shape));
-    auto* means = reinterpret_cast<float*>(out);
-    for (std::size_t i = 0; i < shape.count; ++i) {
-      const double x = is_wide(dtype) ? static_cast<const double*>(in)[i] : static_cast<const float*>(in)[i];
-      means[i / 8] += static_cast<float>(x / 8);
-    }
-  }
-
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    const auto* means = reinterpret_cast<const float*>(in);
-    for (std::size_t i = 0; i < shape.count; ++i)
-      if (is_wide(dtype))
-        static_cast<double*>(out)[i] = means[i / 8];
-      else
-        static_cast<float*>(out)[i] = means[i / 8];
+    return whole_message((shape.count + 7) / 8 * sizeof(float));
   }
 
  private:
-  static std::size_t groups(CodecShape shape) { return (shape.count + 7) / 8; }
+  void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
+                   std::span<std::byte> message) const override {
+    std::memset(message.data(), 0, message.size());
+    auto* means = reinterpret_cast<float*>(message.data());
+    with_elements(in, [&](const auto* x) {
+      for (std::size_t i = 0; i < in.count; ++i) means[i / 8] += static_cast<float>(x[i] / 8);
+    });
+  }
+
+  void host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const override {
+    const auto* means = reinterpret_cast<const float*>(message.data());
+    with_elements(out, [&]<typename E>(E* x) {
+      for (std::size_t i = 0; i < out.count; ++i) x[i] = static_cast<E>(means[i / 8]);
+    });
+  }
 };
 
 int main() {
@@ -41,17 +37,16 @@ int main() {
                   }});
 
   const CodecPtr codec = make_codec("mean-of-eight");
-  const CodecShape shape{1000, 0};
-  std::vector<float> x(shape.count), residual(shape.count), arrived(shape.count);
+  std::vector<float> x(1000), residual(x.size()), arrived(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
-  std::vector<std::byte> message(codec->encoded_bytes(DType::float32, shape));
-  encode_with_feedback(*codec, DType::float32, x.data(), residual.data(), shape, {.seed = 1}, message.data());
-  codec->decode(DType::float32, message.data(), shape, arrived.data());
+  std::vector<std::uint8_t> message(codec->encoded_bytes(DType::float32, {.count = x.size()}));
+  encode_with_feedback(*codec, buffer_of(x), buffer_of(residual), 0, {.seed = 1}, buffer_of(message));
+  codec->decode(buffer_of(message), 0, buffer_of(arrived));
 
   float lost = 0;
   for (std::size_t i = 0; i < x.size(); ++i)
     lost = std::max(lost, std::fabs(x[i] - arrived[i] - residual[i]));
-  std::cout << shape.count * sizeof(float) << " bytes as " << message.size()
+  std::cout << x.size() * sizeof(float) << " bytes as " << message.size()
             << "; what did not arrive waits in the residual, but for " << lost << '\n';
   return lost < 1e-6F && message.size() == 504 ? 0 : 1;
 }

@@ -108,7 +108,7 @@ CLI::Validator whole_number() {
             const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
             return digits ? std::string() : text + " is not a whole number from 0 on";
           },
-          "WHOLE NUMBER"};
+          "NUMBER"};
 }
 
 CLI::Validator seconds_above_0() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,9 @@ void add_run_part(CLI::App& app);
 /// `starling run -n 4 [--] program ...`: keeps the program's words from the parser, byte for byte.
 /// Returns the number of words before them.
 int keep_program(const CLI::App& app, int argc, char** argv);
+
+/// How `--help` of all commands looks; commands take it from the app that they are added to.
+std::shared_ptr<CLI::Formatter> help_formatter();
 
 /// What main returns when nothing went wrong with the command itself.
 int& exit_status();

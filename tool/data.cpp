@@ -232,15 +232,19 @@ void add_data(CLI::App& app) {
   auto options = std::make_shared<DataOptions>();
   CLI::App* command = app.add_subcommand("data", "List data sets, fetch one, or see how workers share it");
   command->add_option("NAME", options->name, "a data set such as mnist or cifar10; none: list them all");
-  command->add_option("--folder", options->folder,
-                      "folder of its files (default: NAME in $STARLING_DATA, else in "
-                      "$XDG_CACHE_HOME/starling, else in ~/.cache/starling)");
+  command
+      ->add_option("--folder", options->folder,
+                   "folder of its files (default: NAME in $STARLING_DATA, else in "
+                   "$XDG_CACHE_HOME/starling, else in ~/.cache/starling)")
+      ->type_name("DIR");
   command
       ->add_option("--workers", options->workers, "split the training images, and show each worker's share")
       ->check(CLI::Range(1, INT32_MAX));
-  command->add_option("--partition", options->partition,
-                      "partition: iid, contiguous or 'dirichlet(alpha=0.1)', with equal=yes for equal sizes "
-                      "(default: iid)");
+  command
+      ->add_option("--partition", options->partition,
+                   "partition: iid, contiguous or 'dirichlet(alpha=0.1)', with equal=yes for equal sizes "
+                   "(default: iid)")
+      ->type_name("PARTITION");
   command->add_option("--seed", options->seed, "seed for the split (default: 0)")->check(whole_number());
   command->add_flag("--json", options->json, "print JSON");
   command->footer(

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   CLI::App app("Starling: one model, many workers, a few neighbors each.", "starling");
   app.set_version_flag("--version", "starling " STARLING_VERSION);
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(34);
+  app.formatter(help_formatter());
   remember_command_line(argc, argv);
   remember_arguments(argv);
   add_topo(app);

@@ -75,18 +75,18 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts
 }
 
 // Its ranks meet in no store of ours.
-bool engine_starts_ranks(const FabricKind& kind) {
-  return kind.has_engine() && kind.store.empty();
+bool engine_starts_ranks(const FabricChoice& choice) {
+  return find_fabric(choice.name).join == nullptr && store_of(choice).empty();
 }
 
 // What is wrong with the name of such a fabric.
 std::string started_by_engine(const std::string& fabric) {
-  for (const FabricKind& kind : fabric_kinds())
-    if (kind.name == fabric && engine_starts_ranks(kind))
+  for (const FabricChoice& choice : fabric_choices())
+    if (text(choice) == fabric && engine_starts_ranks(choice))
       return "starling run does not start ranks of " + fabric +
              "; start them with mpirun, or with srun of a Slurm that knows this MPI, as in: "
              "STARLING_FABRIC=" +
-             fabric + " mpirun -n 4 ./train";
+             shell_quoted(fabric) + " mpirun -n 4 ./train";
   return "";
 }
 
@@ -123,23 +123,27 @@ void add_run(CLI::App& app) {
   auto fabric = std::make_shared<std::string>();
   auto hosts = std::make_shared<HostsOptions>();
   std::vector<std::string> fabrics;
-  for (const FabricKind& kind : fabric_kinds()) {
-    if (!engine_starts_ranks(kind)) fabrics.push_back(kind.name);
-    if (kind.has_engine() && !kind.store.empty()) fabrics.push_back("hybrid(" + kind.name + ")");
-  }
+  for (const FabricChoice& choice : fabric_choices())
+    if (!engine_starts_ranks(choice)) fabrics.push_back(text(choice));
   CLI::App* command = app.add_subcommand("run", "Start a program as n ranks, on this machine or on several");
   command->add_option("-n,--ranks", options->ranks, "number of ranks")
       ->check(CLI::Range(1, launch::kMostRanks));
   command->add_flag("--bind", options->bind, "pin every rank to its share of the cores");
-  command->add_option("--log-dir", options->log_dir,
-                      "also write each rank's output to rank-K.log in this folder");
-  command->add_option("--timeout", options->timeout,
-                      "stop the job after this many seconds, with exit status 124");
+  command
+      ->add_option("--log-dir", options->log_dir,
+                   "also write each rank's output to rank-K.log in this folder")
+      ->type_name("DIR");
+  command
+      ->add_option("--timeout", options->timeout,
+                   "stop the job after this many seconds, with exit status 124")
+      ->type_name("SECONDS");
   command->add_option("--env", options->environment, "NAME=VALUE for all ranks; may be repeated")
+      ->type_name("NAME=VALUE")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
-  command->add_option("--timeline", *timeline, "record all operations and merge them into this trace (JSON)");
+  command->add_option("--timeline", *timeline, "record all operations and merge them into this trace (JSON)")
+      ->type_name("FILE");
   command
       ->add_option("--fabric", *fabric,
                    "how messages travel: local (shared memory, default) or over a network; see starling info")
@@ -150,25 +154,30 @@ void add_run(CLI::App& app) {
                    "when a rank fails, stop the others at once or continue (default: stop them after the "
                    "grace, unless the ranks' flock has on_peer_failure = reweight)")
       ->check(CLI::IsMember({"stop", "continue"}));
-  command->add_option("--grace", *grace,
-                      "seconds that ranks have to end by themselves after a failure, and between SIGTERM and "
-                      "SIGKILL (default: 30 after SIGTERM to this command, else 5)");
+  command
+      ->add_option("--grace", *grace,
+                   "seconds that ranks have to end by themselves after a failure, and between SIGTERM and "
+                   "SIGKILL (default: 30 after SIGTERM to this command, else 5)")
+      ->type_name("SECONDS");
   command
       ->add_option("--restart-all", *restarts,
                    "start the whole job again when it has failed, at most this often; ranks find "
                    "STARLING_RESTART=1, 2, ... and starling train resumes from its last checkpoint")
       ->check(whole_number());
-  CLI::Option* on_hosts = command->add_option(
-      "--hosts", hosts->hosts, "where ranks run, and how many on each host, as in a:4,b:4; needs no -n");
-  const auto for_hosts = [&](const char* name, std::string& value, const char* help) {
-    command->add_option(name, value, help)->needs(on_hosts);
+  CLI::Option* on_hosts =
+      command
+          ->add_option("--hosts", hosts->hosts,
+                       "where ranks run, and how many on each host, as in a:4,b:4; needs no -n")
+          ->type_name("HOSTS");
+  const auto for_hosts = [&](const char* name, std::string& value, const char* type, const char* help) {
+    command->add_option(name, value, help)->type_name(type)->needs(on_hosts);
   };
-  for_hosts("--launcher", hosts->launcher,
+  for_hosts("--launcher", hosts->launcher, "COMMAND",
             "program that runs a command line on a host, called with HOST and the line (default: ssh)");
-  for_hosts("--interface", hosts->interface,
+  for_hosts("--interface", hosts->interface, "NAME",
             "network interface between the hosts, the same on all, as in eth0");
-  for_hosts("--address", hosts->address, "address of this machine that the ranks connect to");
-  for_hosts("--remote-tool", hosts->tool,
+  for_hosts("--address", hosts->address, "ADDRESS", "address of this machine that the ranks connect to");
+  for_hosts("--remote-tool", hosts->tool, "FILE",
             "the starling program on the hosts (default: the same path as here)");
   command->allow_extras();
   command->footer(

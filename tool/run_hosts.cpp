@@ -47,8 +47,8 @@ std::string chosen_fabric(const std::string& asked, const std::vector<launch::Ho
   if (hosts.size() == 1 && fabric == "local") return fabric;
   if (store_of(fabric).empty()) {
     std::vector<std::string> valid;
-    for (const FabricKind& kind : fabric_kinds())
-      if (!kind.store.empty()) valid.push_back(kind.name);
+    for (const FabricChoice& choice : fabric_choices())
+      if (!store_of(choice).empty()) valid.push_back(text(choice));
     throw InvalidArgument(
         fmt::format("--fabric {} does not reach several hosts under starling run; these do: {}", fabric,
                     join_words(valid)));
@@ -93,9 +93,8 @@ std::vector<std::string> launcher_words(const std::string& launcher) {
 }  // namespace
 
 std::string store_of(const std::string& fabric) {
-  for (const FabricKind& kind : fabric_kinds())
-    if (kind.name == fabric || (kind.has_engine() && fmt::format("hybrid({})", kind.name) == fabric))
-      return kind.store;
+  for (const FabricChoice& choice : fabric_choices())
+    if (text(choice) == fabric) return store_of(choice);
   return "";
 }
 

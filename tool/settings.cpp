@@ -38,17 +38,6 @@ bool read(const std::string& text, T& to) {
   return parse(text, to);
 }
 
-const char* type_name(const std::string*) {
-  return "TEXT";
-}
-const char* type_name(const bool*) {
-  return "true|false";
-}
-template <typename Number>
-const char* type_name(const Number*) {
-  return "NUMBER";
-}
-
 std::string as_text(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
@@ -104,23 +93,24 @@ std::string to_text(const TomlScalar& value) {
   return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
 }
 
-void Settings::add(const std::string& name, std::string& target, const std::string& help) {
-  settings_.push_back({name, &target, help});
+void Settings::add(const std::string& name, std::string& target, const std::string& help,
+                   const std::string& takes) {
+  settings_.push_back({name, &target, help, takes});
 }
 void Settings::add(const std::string& name, int& target, const std::string& help) {
-  settings_.push_back({name, &target, help});
+  settings_.push_back({name, &target, help, "NUMBER"});
 }
 void Settings::add(const std::string& name, double& target, const std::string& help) {
-  settings_.push_back({name, &target, help});
+  settings_.push_back({name, &target, help, "NUMBER"});
 }
 void Settings::add(const std::string& name, std::optional<double>& target, const std::string& help) {
-  settings_.push_back({name, &target, help});
+  settings_.push_back({name, &target, help, "NUMBER"});
 }
 void Settings::add(const std::string& name, bool& target, const std::string& help) {
-  settings_.push_back({name, &target, help});
+  settings_.push_back({name, &target, help, "true|false"});
 }
 void Settings::add(const std::string& name, std::uint64_t& target, const std::string& help) {
-  settings_.push_back({name, &target, help});
+  settings_.push_back({name, &target, help, "NUMBER"});
 }
 
 void Settings::add_former_name(const std::string& old, const std::string& name) {
@@ -149,7 +139,7 @@ void Settings::add_options(CLI::App& command) {
           },
           setting.help);
       added->take_last();  // the last one typed counts
-      added->type_name(std::visit([](auto* target) { return type_name(target); }, setting.target));
+      added->type_name(setting.takes);
       if (const std::string now = text(name); !now.empty()) added->default_str(now);
       setting.options.push_back(added);
       return added;

@@ -35,7 +35,9 @@ std::string to_text(const TomlScalar& value);
 /// win.
 class Settings {
  public:
-  void add(const std::string& name, std::string& target, const std::string& help);
+  /// `takes` is for the help: FILE, DIR.
+  void add(const std::string& name, std::string& target, const std::string& help,
+           const std::string& takes = "TEXT");
   void add(const std::string& name, int& target, const std::string& help);
   void add(const std::string& name, double& target, const std::string& help);
   void add(const std::string& name, std::optional<double>& target, const std::string& help);
@@ -74,6 +76,7 @@ class Settings {
     std::string name;
     Target target;
     std::string help;
+    std::string takes;
     std::vector<CLI::Option*> options = {};  // the second is a former name's
     std::string where = {};
   };

@@ -129,7 +129,9 @@ void add_simulate_consensus(CLI::App& simulate) {
   command->add_option("-n,--ranks", options->n, "number of ranks")
       ->required()
       ->check(CLI::Range(1, INT32_MAX));
-  command->add_option("-t,--topology,TOPOLOGY", options->topologies, "one or more topologies")->required();
+  command->add_option("-t,--topology,TOPOLOGY", options->topologies, "one or more topologies")
+      ->type_name("TOPOLOGY")
+      ->required();
   command
       ->add_option("--tolerance", options->consensus.tolerance, "stop at this ||x - mean|| / ||x_0 - mean||")
       ->capture_default_str();
@@ -144,7 +146,8 @@ void add_simulate_consensus(CLI::App& simulate) {
                    "run no more steps than this; slower static topologies are computed instead")
       ->capture_default_str()
       ->check(CLI::Range(Step{1}, Step{1} << 40));
-  command->add_option("--html", options->html, "write a page with the curves to this file");
+  command->add_option("--html", options->html, "write a page with the curves to this file")
+      ->type_name("FILE");
   command->add_flag("--json", options->json, "print JSON");
   add_load_option(*command);
   command->footer(

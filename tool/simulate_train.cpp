@@ -4,6 +4,7 @@
 
 #include "starling/base/error.h"
 #include "starling/method/registry.h"
+#include "starling/method/update.h"
 #include "starling/simulate/objective_registry.h"
 #include "starling/topology/registry.h"
 #include "tool/command.h"
@@ -50,10 +51,11 @@ ObjectivePtr objective_of(const TrainCommand& command, std::uint64_t seed) {
   return read;
 }
 
-// Throws for what no number of nodes would make right: a misspelt name.
+// Throws for what no number of nodes would make right: a misspelt name or parameter.
 void check_names(const TrainCommand& command) {
   for (const std::string& method : command.methods) make_method(method);
   for (const std::string& topology : command.topologies) check_topology_spec(topology);
+  parse_optimizer(command.training.optimizer);
 }
 
 // Every method on every topology; those that ask nobody for neighbors once.
@@ -171,8 +173,12 @@ void add_simulate_train(CLI::App& simulate) {
   CLI::App* command = simulate.add_subcommand("train", "Train on many nodes: methods on topologies");
   command->add_option("-n,--nodes", options->n, "number of nodes; --data has its own")
       ->check(CLI::Range(1, INT32_MAX));
-  command->add_option("-m,--method", options->methods, "one or more methods")->capture_default_str();
-  command->add_option("-t,--topology", options->topologies, "one or more topologies")->capture_default_str();
+  command->add_option("-m,--method", options->methods, "one or more methods")
+      ->type_name("METHOD")
+      ->capture_default_str();
+  command->add_option("-t,--topology", options->topologies, "one or more topologies")
+      ->type_name("TOPOLOGY")
+      ->capture_default_str();
   command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
   command->add_option("--decay", training.decay, "the learning rate is divided by this")
       ->capture_default_str();
@@ -183,12 +189,17 @@ void add_simulate_train(CLI::App& simulate) {
       ->capture_default_str()
       ->check(CLI::Range(Step{0}, Step{1} << 40));
   command->add_option("--problem", options->problem, "objective to minimize; see below")
+      ->type_name("PROBLEM")
       ->capture_default_str();
   command->add_option("--dim", options->dim, "dimension of the problem (default: 10)")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--data", options->data,
-                      "a quadratic problem from JSON: {\"a\": [[...]], \"b\": [[...]], \"x0\": [...]}");
-  command->add_option("--optimizer", training.optimizer, "optimizer of every node")->capture_default_str();
+  command
+      ->add_option("--data", options->data,
+                   "a quadratic problem from JSON: {\"a\": [[...]], \"b\": [[...]], \"x0\": [...]}")
+      ->type_name("FILE");
+  command->add_option("--optimizer", training.optimizer, "optimizer of every node")
+      ->type_name("OPTIMIZER")
+      ->capture_default_str();
   command
       ->add_option("--seed", training.seed,
                    "seed for data, batches, random topologies, dropped messages and stragglers")
@@ -208,12 +219,14 @@ void add_simulate_train(CLI::App& simulate) {
   command->add_option("--drop", training.drop, "share of messages that are dropped")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--time", options->time, "TOML file with the speeds of nodes and links");
+  command->add_option("--time", options->time, "TOML file with the speeds of nodes and links")
+      ->type_name("FILE");
   command->add_option("--points", training.points, "points per curve, at most")
       ->check(CLI::Range(Step{2}, Step{1} << 30))
       ->capture_default_str();
   command->add_flag("--trace", options->trace, "with --json: every node's model after every step");
-  command->add_option("--html", options->html, "write a page with the curves to this file");
+  command->add_option("--html", options->html, "write a page with the curves to this file")
+      ->type_name("FILE");
   command->add_flag("--json", options->json, "print JSON");
   add_load_option(*command);
   command->footer(

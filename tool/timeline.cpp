@@ -58,14 +58,14 @@ void add_timeline(CLI::App& app) {
     return sub;
   };
   CLI::App* merge = add("merge", "One Chrome/Perfetto trace (JSON) of all ranks");
-  merge->add_option("-o,--output", options->out, "file to write (default: FILE itself)");
+  merge->add_option("-o,--output", options->out, "file to write (default: FILE itself)")->type_name("FILE");
   merge->callback(
       [options] { merge_timeline(options->file, options->out.empty() ? options->file : options->out); });
   CLI::App* summary = add("summary", "A table: how often, how long, how much of it waiting");
   summary->callback(
       [options] { std::cout << timeline_summary(read_timeline_aloud(options->file)).text(color_wanted()); });
   CLI::App* draw = add("draw", "A picture (SVG): a row per rank, waiting lighter");
-  draw->add_option("-o,--output", options->out, "the SVG file")->required();
+  draw->add_option("-o,--output", options->out, "the SVG file")->type_name("FILE")->required();
   draw->add_option("--seconds", options->seconds, "draw only this many seconds, from the middle of the run")
       ->check(seconds_above_0());
   draw->callback([options] {

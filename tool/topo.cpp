@@ -335,7 +335,7 @@ void add_topo(CLI::App& app) {
       ->check(CLI::Range(1.0, 1e18));
   command->add_flag("--json", options->json,
                     "print JSON: the analysis, and [receiver, sender, weight] of every round");
-  command->add_option("--svg", options->svg, "draw it to this SVG file");
+  command->add_option("--svg", options->svg, "draw it to this SVG file")->type_name("FILE");
   add_load_option(*command);
   command->footer(
       "Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 "

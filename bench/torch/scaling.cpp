@@ -223,9 +223,11 @@ void add_bench_scaling(CLI::App& bench) {
   command
       ->add_option("--methods", options->methods,
                    "methods; METHOD@TOPOLOGY for one that needs its own topology")
+      ->type_name("METHOD")
       ->delimiter(';')
       ->capture_default_str();
   command->add_option("--topologies", options->topologies, "topologies, for methods that use one")
+      ->type_name("TOPOLOGY")
       ->delimiter(';')
       ->capture_default_str();
   command->add_option("--workers", options->workers, "numbers of workers")

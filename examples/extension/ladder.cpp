@@ -39,32 +39,35 @@ class Rested : public Method {
 };
 
 // Every element in half its bits: float32 without its last 16 bits.
-class Cut final : public Codec {
+class Cut final : public HostCodec {
  public:
   std::size_t encoded_bytes(DType, CodecShape shape) const override { return whole_message(2 * shape.count); }
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey&, std::byte* out) const override {
-    std::memset(out, 0, encoded_bytes(dtype, shape));
-    for (std::size_t i = 0; i < shape.count; ++i) {
-      const float x = is_wide(dtype) ? static_cast<float>(static_cast<const double*>(in)[i])
-                                     : static_cast<const float*>(in)[i];
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, &x, sizeof(bits));
-      const auto upper = static_cast<std::uint16_t>(bits >> 16);
-      std::memcpy(out + 2 * i, &upper, sizeof(upper));
-    }
+
+ private:
+  void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
+                   std::span<std::byte> message) const override {
+    std::memset(message.data(), 0, message.size());
+    with_elements(in, [&](const auto* elements) {
+      for (std::size_t i = 0; i < in.count; ++i) {
+        const auto x = static_cast<float>(elements[i]);
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &x, sizeof(bits));
+        const auto upper = static_cast<std::uint16_t>(bits >> 16);
+        std::memcpy(message.data() + 2 * i, &upper, sizeof(upper));
+      }
+    });
   }
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    for (std::size_t i = 0; i < shape.count; ++i) {
-      std::uint16_t upper = 0;
-      std::memcpy(&upper, in + 2 * i, sizeof(upper));
-      const std::uint32_t bits = static_cast<std::uint32_t>(upper) << 16;
-      float x = 0;
-      std::memcpy(&x, &bits, sizeof(x));
-      if (is_wide(dtype))
-        static_cast<double*>(out)[i] = x;
-      else
-        static_cast<float*>(out)[i] = x;
-    }
+  void host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const override {
+    with_elements(out, [&](auto* elements) {
+      for (std::size_t i = 0; i < out.count; ++i) {
+        std::uint16_t upper = 0;
+        std::memcpy(&upper, message.data() + 2 * i, sizeof(upper));
+        const std::uint32_t bits = static_cast<std::uint32_t>(upper) << 16;
+        float x = 0;
+        std::memcpy(&x, &bits, sizeof(x));
+        elements[i] = x;
+      }
+    });
   }
 };
 

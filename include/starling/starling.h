@@ -6,6 +6,7 @@
 
 #include "starling/base/error.h"
 #include "starling/codec/error_feedback.h"
+#include "starling/codec/host_codec.h"
 #include "starling/codec/registry.h"
 #include "starling/flock/flock.h"
 #include "starling/method/drive.h"

@@ -13,16 +13,11 @@ namespace py = pybind11;
 namespace starling::python {
 namespace {
 
-using Address = std::uintptr_t;
 /// (from, to, elements, dtype) of one tensor, addresses as whole numbers.
 using Tensor = std::tuple<Address, Address, std::size_t, int>;
 using WeightMap = std::map<Rank, double>;
 /// A number for each tensor's shape, which ranks must agree on; none where counts are enough.
 using Shapes = std::vector<std::uint32_t>;
-
-void* pointer(Address address) {
-  return reinterpret_cast<void*>(address);  // NOLINT: Python hands over addresses
-}
 
 Piece piece_of(Address from, Address to, std::size_t count, int dtype, std::uint32_t shape) {
   const auto type = static_cast<DType>(dtype);

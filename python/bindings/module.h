@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <pybind11/pybind11.h>
 
 // The parts of the module starling._core, one file each.
@@ -13,5 +14,12 @@ void bind_launch(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
 void bind_data(pybind11::module_& module);
+
+/// Python hands over memory as whole numbers.
+using Address = std::uintptr_t;
+
+inline void* pointer(Address address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): see above
+}
 
 }  // namespace starling::python

@@ -73,7 +73,7 @@ bool Started::wait_for(double seconds) {
 Room Gathering::room(const Bytes& bytes, DType dtype) {
   return [bytes, dtype](std::size_t count) {
     bytes->resize(count * size_of(dtype));
-    return static_cast<void*>(bytes->data());
+    return Buffer(dtype, bytes->data(), count);
   };
 }
 

@@ -1,6 +1,9 @@
+#include <atomic>
 #include <pybind11/stl.h>
 
 #include "module.h"
+#include "starling/record/log.h"
+#include "starling/topology/graph.h"
 #include "starling/topology/hierarchical.h"
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
@@ -33,13 +36,28 @@ std::vector<int> lanes(const Schedule& schedule, Step step, bool block_b) {
   return result;
 }
 
+// Once, because programs that set another matching in every step mean it.
+void warn_if_apart(Rank n, const std::vector<Entry>& entries, const std::string& name) {
+  static std::atomic<bool> warned{false};
+  if (warned) return;
+  std::vector<std::pair<Rank, Rank>> edges;
+  for (const Entry& entry : entries)
+    if (entry.receiver != entry.sender && entry.weight != 0) edges.emplace_back(entry.sender, entry.receiver);
+  const auto rank = unreachable(StoredGraph(n, edges, /*directed=*/false));
+  if (!rank || warned.exchange(true)) return;
+  record::log(LogLevel::normal, "the graph of " + name + " is not connected: rank " + std::to_string(*rank) +
+                                    " and rank 0 never hear of each other, so the ranks will not agree while "
+                                    "it is the topology");
+}
+
 /// A static schedule of a program's own weights, whatever they sum to; equal names mean equal weights.
 std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::string& name, bool push) {
   const auto& [receivers, senders, weights] = given;
   std::vector<Entry> list;
   for (std::size_t i = 0; i < weights.size(); ++i)
     list.push_back({receivers[i], senders[i], Lane::a, weights[i]});
-  auto schedule = schedule_from_weights(n, std::move(list), {.push = push, .as_is = true}, name);
+  auto schedule = schedule_from_weights(n, list, {.push = push, .as_is = true}, name);
+  warn_if_apart(n, list, name);
   schedule->set_name(name);
   return schedule;
 }

@@ -10,17 +10,12 @@ namespace py = pybind11;
 namespace starling::python {
 namespace {
 
-using Address = std::uintptr_t;
 /// Windows are written to without asking anybody: a forked child must not even begin.
 struct OwnProcess {
   OwnProcess() { refuse_in_child(); }
 };
 using NoLock = py::call_guard<OwnProcess, py::gil_scoped_release>;
 using MaybeWeights = std::optional<Window::Weights>;
-
-void* pointer(Address address) {
-  return reinterpret_cast<void*>(address);  // NOLINT: Python hands over addresses
-}
 
 Window create(Flock& flock, Address address, std::size_t count, int dtype, const std::string& name, bool zero,
               double copies_p) {
@@ -68,12 +63,14 @@ void bind_window(py::module_& module) {
            py::arg("self_weight") = 1.0, NoLock())
       .def(
           "put_value",
-          [](Window& self, Address value, const MaybeWeights& to) { self.put_value(pointer(value), to); },
+          [](Window& self, Address value, std::size_t count, int dtype, const MaybeWeights& to) {
+            self.put_value({static_cast<DType>(dtype), pointer(value), count}, to);
+          },
           NoLock())
       .def(
           "accumulate_value",
-          [](Window& self, Address value, const MaybeWeights& to) {
-            self.accumulate_value(pointer(value), to);
+          [](Window& self, Address value, std::size_t count, int dtype, const MaybeWeights& to) {
+            self.accumulate_value({static_cast<DType>(dtype), pointer(value), count}, to);
           },
           NoLock())
       .def("get", &Window::get, py::arg("sources") = py::none(), NoLock())

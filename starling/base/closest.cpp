@@ -36,7 +36,9 @@ std::string closest_name(const std::string& name, const std::vector<std::string>
       });
   if (closest == valid.end()) return "";
   const std::size_t distance = edit_distance(*closest, name);
-  return distance <= 2 && 2 * distance < name.size() ? *closest : "";
+  // In a word of two letters one may be wrong (`kk` for `k`), in longer ones two if most are right.
+  const bool close = distance <= 1 ? name.size() >= 2 : distance == 2 && name.size() >= 5;
+  return close ? *closest : "";
 }
 
 std::string closest_name_hint(const std::string& name, const std::vector<std::string>& valid) {

@@ -7,8 +7,8 @@
 
 namespace starling {
 
-/// The one of these that was most likely meant: at most two letters, and fewer than half, changed, added,
-/// dropped or swapped with the next; empty where none is that close.
+/// The one of these that was most likely meant: one letter, or two of five and more, changed, added, dropped
+/// or swapped with the next; empty where none is that close.
 std::string closest_name(const std::string& name, const std::vector<std::string>& valid);
 
 /// " (did you mean ring?)", or nothing where no valid name is close.

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <vector>
+#include <utility>
 
 #include "starling/codec/draws.h"
-#include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/quantize.h"
 
@@ -34,51 +33,39 @@ void ChunkedCodec::for_chunks(std::size_t count, Byte* message, const Body& body
   if (store == Store::streaming) finish_streaming();
 }
 
-void ChunkedCodec::encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
-                          std::byte* out) const {
-  const bool wide = is_wide(dtype);
-  if (shape.count == 0) return;
+void ChunkedCodec::host_encode(ConstBuffer in, std::size_t, const CodecKey& key,
+                               std::span<std::byte> message) const {
   // What rounding up to whole messages adds.
-  const std::size_t payload = header_total(shape.count);
-  std::memset(out + payload - 8 * (payload > 0), 0, 8 * (payload > 0));
-  const std::size_t bytes = whole_message((shape.count * bits_ + 7) / 8);
-  std::memset(out + payload + bytes - 8, 0, 8);
+  const std::size_t payload = header_total(in.count);
+  std::memset(message.data() + payload - 8 * (payload > 0), 0, 8 * (payload > 0));
+  std::memset(message.data() + message.size() - 8, 0, 8);
   const std::uint64_t draws = draw_key(key);
-  std::vector<float> scratch(wide ? std::min(chunk_, shape.count) : 0);
-  for_chunks(shape.count, out, [&](const ChunkPlace<std::byte>& place) {
-    if (!wide) return encode_chunk(static_cast<const float*>(in) + place.first, place, draws);
-    convert(DType::float64, static_cast<const double*>(in) + place.first, DType::float32, scratch.data(),
-            place.count);
-    encode_chunk(scratch.data(), place, draws);
+  std::vector<float> scratch;
+  for_chunks(in.count, message.data(), [&](const ChunkPlace<std::byte>& place) {
+    encode_chunk(as_floats(in.part(place.first, place.count), scratch), place, draws);
   });
 }
 
-void ChunkedCodec::decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const {
-  const bool wide = is_wide(dtype);
-  std::vector<float> scratch(wide ? std::min(chunk_, shape.count) : 0);
-  for_chunks(shape.count, in, [&](ChunkPlace<const std::byte> place) {
-    if (!wide) return decode_chunk(place, static_cast<float*>(out) + place.first);
-    const Store store = place.store;
-    place.store = Store::cached;
+void ChunkedCodec::host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const {
+  const bool wide = is_wide(out.dtype);
+  std::vector<float> scratch(wide ? std::min(chunk_, out.count) : 0);
+  for_chunks(out.count, message.data(), [&](ChunkPlace<const std::byte> place) {
+    const Buffer to = out.part(place.first, place.count);
+    if (!wide) return decode_chunk(place, to.host<float>());
+    const Store store = std::exchange(place.store, Store::cached);
     decode_chunk(place, scratch.data());
-    convert(DType::float32, scratch.data(), DType::float64, static_cast<double*>(out) + place.first,
-            place.count, store);
+    convert({DType::float32, scratch.data(), place.count}, to, store);
   });
 }
 
-void ChunkedCodec::decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
-                              void* out) const {
-  const bool wide = is_wide(dtype);
-  std::vector<float> scratch(std::min(chunk_, shape.count));
-  std::vector<double> widened(wide ? scratch.size() : 0);
-  for_chunks(shape.count, in, [&](ChunkPlace<const std::byte> place) {
+void ChunkedCodec::host_decode_add(std::span<const std::byte> message, std::size_t, double weight,
+                                   Buffer out) const {
+  std::vector<float> decoded(std::min(chunk_, out.count));
+  std::vector<double> scratch;
+  for_chunks(out.count, message.data(), [&](ChunkPlace<const std::byte> place) {
     place.store = Store::cached;
-    decode_chunk(place, scratch.data());
-    void* to = static_cast<std::byte*>(out) + place.first * size_of(dtype);
-    if (wide) convert(DType::float32, scratch.data(), DType::float64, widened.data(), place.count);
-    const Term terms[] = {{to, 1},
-                          {wide ? static_cast<const void*>(widened.data()) : scratch.data(), weight}};
-    combine(dtype, to, terms, place.count, Store::cached);
+    decode_chunk(place, decoded.data());
+    add_floats(decoded.data(), weight, out.part(place.first, place.count), scratch);
   });
 }
 

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <span>
-
 #include "starling/base/parameters.h"
-#include "starling/codec/codec.h"
+#include "starling/codec/host_codec.h"
 #include "starling/kernel/store.h"
 
 namespace starling::codec {
@@ -21,20 +19,21 @@ struct ChunkPlace {
 
 /// A codec that treats a parameter chunk by chunk, in float32. The message is all chunks' headers (of as
 /// many bytes as given), then all elements, of as many bits each as given.
-class ChunkedCodec : public Codec {
+class ChunkedCodec : public HostCodec {
  public:
   /// `chunk` is a multiple of 64, `header_bytes` of 4.
   ChunkedCodec(std::size_t chunk, std::size_t header_bytes, std::size_t bits)
       : chunk_(chunk), header_bytes_(header_bytes), bits_(bits) {}
 
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override;
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
-              std::byte* out) const override;
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override;
-  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
-                  void* out) const override;
 
  private:
+  void host_encode(ConstBuffer in, std::size_t rows, const CodecKey& key,
+                   std::span<std::byte> message) const final;
+  void host_decode(std::span<const std::byte> message, std::size_t rows, Buffer out) const final;
+  void host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
+                       Buffer out) const final;
+
   /// `draws` is the key's; see draw_key().
   virtual void encode_chunk(const float* in, const ChunkPlace<std::byte>& place,
                             std::uint64_t draws) const = 0;

@@ -25,7 +25,7 @@ struct CodecShape {
 };
 
 /// Makes a message of a parameter's values, shorter than they are, and values of a message. Codecs have no
-/// state and may be used by many threads at once.
+/// state and may be used by many threads at once. Those of this library are HostCodecs.
 ///
 /// Elements are float32 or float64 (others: InvalidArgument). float64 goes through float32, except in
 /// `identity`, so what is beyond float32 counts as infinite. A codec that works in chunks cuts them inside
@@ -49,26 +49,16 @@ class Codec {
   /// Depends on the shape and dtype alone, never on values: messages of all ranks are equally long.
   virtual std::size_t encoded_bytes(DType dtype, CodecShape shape) const = 0;
 
-  virtual void encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
-                      std::byte* out) const = 0;
+  // `message` is of uint8 and has encoded_bytes() elements or more; `rows` as in CodecShape. Values and
+  // message lie in one kind of memory. Throw InvalidArgument for what does not fit, and for memory that the
+  // codec cannot work in.
 
+  /// Writes every byte of the message.
+  virtual void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const = 0;
   /// Overwrites out. Everything that is needed is in the bytes.
-  virtual void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const = 0;
-
+  virtual void decode(ConstBuffer message, std::size_t rows, Buffer out) const = 0;
   /// out += weight * decoded, rounded as combine() rounds it.
-  virtual void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight, void* out) const;
-
-  // The same for buffers, which must lie in host memory: `rows` as in CodecShape, `message` is of uint8.
-
-  void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const {
-    encode(in.dtype, in.host_data(), {in.count, rows}, key, message.host_bytes());
-  }
-  void decode(ConstBuffer message, std::size_t rows, Buffer out) const {
-    decode(out.dtype, message.host_bytes(), {out.count, rows}, out.host_data());
-  }
-  void decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const {
-    decode_add(out.dtype, message.host_bytes(), {out.count, rows}, weight, out.host_data());
-  }
+  virtual void decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const = 0;
 };
 
 using CodecPtr = std::shared_ptr<const Codec>;

@@ -1,15 +1,20 @@
 #include "starling/codec/error_feedback.h"
 
-#include "starling/kernel/reduce.h"
+#include <fmt/format.h>
+
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::codec {
 
-void encode_with_feedback(const Codec& codec, DType dtype, const void* in, void* residual, CodecShape shape,
-                          const CodecKey& key, std::byte* out) {
-  is_wide(dtype);
-  reduce(Reduction::sum, dtype, residual, in, shape.count);
-  codec.encode(dtype, residual, shape, key, out);
-  codec.decode_add(dtype, out, shape, -1, residual);
+void encode_with_feedback(const Codec& codec, ConstBuffer in, Buffer residual, std::size_t rows,
+                          const CodecKey& key, Buffer message) {
+  is_wide(in.dtype);
+  if (residual.dtype != in.dtype || residual.count != in.count)
+    throw InvalidArgument(fmt::format("codec {}: the residual of {} x {} has {} x {}", codec.canonical,
+                                      in.count, name(in.dtype), residual.count, name(residual.dtype)));
+  kernel::arithmetic_in(residual.memory).reduce(Reduction::sum, residual, in);
+  codec.encode(residual, rows, key, message);
+  codec.decode_add(message, rows, -1, residual);
 }
 
 }  // namespace starling::codec

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 
 namespace starling::fabric {
 
@@ -17,11 +17,11 @@ class Collectives {
   virtual bool sums(DType dtype) const = 0;
   /// Rank 0 only, which numbers the operations of all ranks: the next number, from 0.
   virtual std::uint64_t take_number() = 0;
-  /// Starts all-reduce `number`, which every rank must start: data[i] becomes the sum over all ranks. Never
-  /// blocks. Sums run one after the other in the order of their numbers. `done` is called on a thread of the
-  /// engine and must not block; it is never called after the fabric was destroyed.
-  virtual void sum(std::uint64_t number, DType dtype, void* data, std::size_t count,
-                   std::function<void()> done) = 0;
+  /// Starts all-reduce `number`, which every rank must start: every element becomes its sum over all ranks.
+  /// Never blocks. Sums run one after the other in the order of their numbers. `done` is called on a thread
+  /// of the engine and must not block; it is never called after the fabric was destroyed. Throws
+  /// InvalidArgument for memory that the engine does not reach.
+  virtual void sum(std::uint64_t number, Buffer elements, std::function<void()> done) = 0;
 };
 
 }  // namespace starling::fabric

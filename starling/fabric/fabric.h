@@ -12,24 +12,49 @@
 #include "starling/fabric/board.h"
 #include "starling/fabric/message.h"
 #include "starling/fabric/outgoing.h"
+#include "starling/kernel/term.h"
 
 namespace starling::fabric {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// A received message: a read-only view of its bytes, released when this object is destroyed.
+/// Where a message in device memory lies in this process. It is complete when its flag has reached `number`.
+struct DevicePayload {
+  const std::byte* data = nullptr;
+  const kernel::Flag* flag = nullptr;
+  std::uint32_t number = 0;
+};
+
+/// A received message: a read-only view of its bytes, released when this object is destroyed. A message in
+/// device memory may still be on its way. Work that reads it is enqueued before it is dropped, on the stream
+/// of the thread that drops it (kernel/device.h) or one that this stream follows.
 class Arrival {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual void done_with(void* handle) noexcept = 0;
+    /// The payload of a message in device memory, for the calling thread's device.
+    virtual DevicePayload device_payload(void* /*handle*/) { return {}; }
   };
 
   Arrival() = default;
   Arrival(Owner* owner, Rank source, void* handle, const MessageHeader& header,
           std::span<const std::byte> bytes)
-      : owner_(owner), source_(source), handle_(handle), header_(header), bytes_(bytes) {}
+      : owner_(owner),
+        source_(source),
+        handle_(handle),
+        header_(header),
+        bytes_(bytes),
+        size_(bytes.size()) {}
+  /// In device memory.
+  Arrival(Owner* owner, Rank source, void* handle, const MessageHeader& header, MemoryKind memory)
+      : owner_(owner),
+        memory_(memory),
+        source_(source),
+        handle_(handle),
+        header_(header),
+        size_(static_cast<std::size_t>(header.bytes)) {}
   Arrival(Arrival&& other) noexcept { swap(other); }
   Arrival& operator=(Arrival&& other) noexcept {
     Arrival(std::move(other)).swap(*this);
@@ -42,7 +67,23 @@ class Arrival {
   explicit operator bool() const { return owner_ != nullptr; }
   Rank source() const { return source_; }
   const MessageHeader& header() const { return header_; }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::size_t size() const { return size_; }
+  MemoryKind memory() const { return memory_; }
+  /// Throws InvalidArgument unless they lie in host memory.
+  std::span<const std::byte> bytes() const {
+    if (memory_ != MemoryKind::host) throw_not_host_memory(memory_);
+    return bytes_;
+  }
+  /// `count` elements from byte `offset` on as a summand. Of a message in device memory it carries the flag
+  /// that the device waits for.
+  Term term(DType dtype, std::size_t count, std::size_t offset, double weight) const {
+    if (memory_ == MemoryKind::host) return {ConstBuffer(dtype, bytes_.data() + offset, count), weight};
+    const DevicePayload payload = owner_->device_payload(handle_);
+    Term term(ConstBuffer(dtype, payload.data + offset, count, memory_, nullptr), weight);
+    term.flag = payload.flag;
+    term.number = payload.number;
+    return term;
+  }
   /// For fabrics that wrap another one with different rank numbers.
   void set_source(Rank source) { source_ = source; }
   /// True if a lossy fabric dropped the payload: only the header has arrived.
@@ -50,26 +91,32 @@ class Arrival {
   void lose() {
     lost_ = true;
     bytes_ = {};
+    size_ = 0;
   }
 
  private:
   void swap(Arrival& other) noexcept {
     std::swap(owner_, other.owner_);
+    std::swap(memory_, other.memory_);
+    std::swap(lost_, other.lost_);
     std::swap(source_, other.source_);
     std::swap(handle_, other.handle_);
     std::swap(header_, other.header_);
     std::swap(bytes_, other.bytes_);
-    std::swap(lost_, other.lost_);
+    std::swap(size_, other.size_);
   }
   Owner* owner_ = nullptr;
+  MemoryKind memory_ = MemoryKind::host;
   bool lost_ = false;
   Rank source_ = 0;
   void* handle_ = nullptr;
   MessageHeader header_;
   std::span<const std::byte> bytes_;
+  std::size_t size_ = 0;
 };
 
 class Collectives;
+class DeviceMessages;
 class RemoteCalls;
 
 /// Moves messages between ranks and guarantees their order per pair of ranks, nothing else: weights, names
@@ -134,6 +181,9 @@ class Fabric {
 
   /// Remote calls between ranks that cannot access each other's memory; null if they can.
   virtual RemoteCalls* remote_calls() { return nullptr; }
+
+  /// Messages in device memory; null if there are none.
+  virtual DeviceMessages* device_messages() { return nullptr; }
 
   /// Collective operations of the engine; null if only Starling's own algorithms are available.
   virtual Collectives* collectives() { return nullptr; }

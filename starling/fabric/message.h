@@ -2,9 +2,22 @@
 
 #include <cstdint>
 
+#include "starling/base/buffer.h"
 #include "starling/base/types.h"
 
 namespace starling::fabric {
+
+/// The elements of a message as one byte of its header: their type, and in the top bit the kind of memory
+/// they lie in, in which sender and receiver must agree, too.
+constexpr std::uint8_t element_code(DType dtype, MemoryKind memory) {
+  return static_cast<std::uint8_t>(static_cast<unsigned>(dtype) | (memory == MemoryKind::host ? 0U : 0x80U));
+}
+constexpr DType dtype_in(std::uint8_t code) {
+  return static_cast<DType>(code & 0x7FU);
+}
+constexpr MemoryKind memory_in(std::uint8_t code) {
+  return (code & 0x80U) == 0 ? MemoryKind::host : MemoryKind::cuda;
+}
 
 /// The header of a message. Mailboxes match messages by it; a fabric only carries it.
 struct MessageHeader {
@@ -15,9 +28,9 @@ struct MessageHeader {
   std::uint64_t bytes = 0;
   Step step = 0;
   std::uint32_t epoch = 0;  // of the membership view
-  std::uint8_t dtype = 0;
-  std::uint8_t flag = 0;   // for a fabric's own use
-  std::uint16_t kind = 0;  // see MessageKind
+  std::uint8_t dtype = 0;   // see element_code()
+  std::uint8_t flag = 0;    // for a fabric's own use
+  std::uint16_t kind = 0;   // see MessageKind
 };
 static_assert(sizeof(MessageHeader) == 56);
 

@@ -35,6 +35,8 @@ class Outgoing {
     if (memory_ != MemoryKind::host) throw_not_host_memory(memory_);
     return bytes_;
   }
+  std::size_t size() const { return bytes_.size(); }
+  MemoryKind memory() const { return memory_; }
   /// `count` elements from byte `offset` on, in whatever memory; an empty buffer where there is no memory.
   Buffer buffer(DType dtype, std::size_t count, std::size_t offset = 0) const {
     if (owner_ == nullptr) return {};
@@ -61,11 +63,14 @@ class Outgoing {
 class OutgoingRange {
  public:
   // Implicit: all of it is a range, too.
-  OutgoingRange(const Outgoing& message) : OutgoingRange(message, 0, message.bytes().size()) {}
+  OutgoingRange(const Outgoing& message) : OutgoingRange(message, 0, message.size()) {}
   OutgoingRange(const Outgoing& message, std::size_t offset, std::size_t bytes)
-      : handle_(message.handle()), offset_(offset), bytes_(message.bytes().subspan(offset, bytes)) {}
+      : handle_(message.handle()), offset_(offset), elements_(message.buffer(DType::uint8, bytes, offset)) {}
 
-  std::span<const std::byte> bytes() const { return bytes_; }
+  /// Throws InvalidArgument unless they lie in host memory.
+  std::span<const std::byte> bytes() const { return {elements_.host_bytes(), elements_.count}; }
+  std::size_t size() const { return elements_.count; }
+  MemoryKind memory() const { return elements_.memory; }
   /// For fabrics.
   void* handle() const { return handle_; }
   std::size_t offset() const { return offset_; }
@@ -73,7 +78,7 @@ class OutgoingRange {
  private:
   void* handle_;
   std::size_t offset_;
-  std::span<const std::byte> bytes_;
+  ConstBuffer elements_;
 };
 
 }  // namespace starling::fabric

@@ -1,94 +1,28 @@
 #include "starling/fabric/plugin.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <link.h>
 #include <map>
 #include <mutex>
 
-#include "starling/base/environment.h"
+#include "starling/base/plugin_search.h"
 #include "starling/base/registry.h"
 #include "starling/version.h"
 
 namespace starling::fabric {
+
+// Every fabric of list.inc is a function `FabricKind name()` in the file kind.cpp of its folder.
+#define STARLING_FABRIC(name) FabricKind name();
+#include "starling/fabric/list.inc"
+#undef STARLING_FABRIC
+
 namespace {
 
 namespace fs = std::filesystem;
 
-// The program or library that contains this code. The loader's entry for a program is the name it was started
-// with, which may lack the folder.
-struct CodeModule {
-  fs::path file;
-  void* handle = nullptr;  // from dlopen; the caller closes it
-};
-
-CodeModule this_module() {
-  Dl_info info{};
-  link_map* map = nullptr;
-  const auto* here = reinterpret_cast<const void*>(&this_module);
-  std::error_code ignored;
-  if (dladdr1(here, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr ||
-      map->l_name == nullptr || *map->l_name == '\0')
-    return {fs::read_symlink("/proc/self/exe", ignored), dlopen(nullptr, RTLD_LAZY)};
-  return {fs::canonical(map->l_name, ignored), dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD)};
-}
-
-// The folders in which the dynamic loader searches libraries for this module: its RUNPATH, LD_LIBRARY_PATH,
-// the system's.
-std::vector<fs::path> loader_folders(void* handle) {
-  std::vector<fs::path> folders;
-  Dl_serinfo size{};
-  if (handle == nullptr || dlinfo(handle, RTLD_DI_SERINFOSIZE, &size) != 0) return folders;
-  std::vector<std::byte> memory(size.dls_size);
-  auto* found = reinterpret_cast<Dl_serinfo*>(memory.data());
-  found->dls_size = size.dls_size;
-  found->dls_cnt = size.dls_cnt;
-  if (dlinfo(handle, RTLD_DI_SERINFO, found) != 0) return folders;
-  for (unsigned i = 0; i < found->dls_cnt; ++i) {
-    const fs::path folder = (&found->dls_serpath[0] + i)->dls_name;
-    folders.push_back(folder / "starling");
-    folders.push_back(folder);
-  }
-  return folders;
-}
-
-// In this order: the user's folders, those beside this module (in the build folder, an installation, a Python
-// package), those of the dynamic loader.
-std::vector<fs::path> plugin_folders() {
-  std::vector<fs::path> folders;
-  if (const std::string configured = environment::kPluginPath.text(); !configured.empty())
-    for (std::string_view rest = configured; !rest.empty();) {
-      const std::size_t colon = std::min(rest.find(':'), rest.size());
-      if (colon > 0) folders.emplace_back(rest.substr(0, colon));
-      rest.remove_prefix(std::min(colon + 1, rest.size()));
-    }
-  const CodeModule self = this_module();
-  const fs::path here = self.file.parent_path();
-  if (!here.empty())
-    for (const char* there : {".", "starling", "..", "../starling", "../lib/starling", "../../lib/starling"})
-      folders.push_back((here / there).lexically_normal());
-  for (fs::path& folder : loader_folders(self.handle)) folders.push_back(std::move(folder));
-  if (self.handle != nullptr) dlclose(self.handle);
-  std::vector<fs::path> once;
-  for (fs::path& folder : folders)
-    if (std::ranges::find(once, folder) == once.end()) once.push_back(std::move(folder));
-  return once;
-}
-
 fs::path find_library(const FabricKind& kind) {
-  const std::string file = fmt::format("lib{}.so", kind.library);
-  std::vector<std::string> searched;
-  for (const fs::path& folder : plugin_folders()) {
-    if (std::error_code ignored; fs::exists(folder / file, ignored)) return folder / file;
-    searched.push_back(folder.string());
-  }
-  throw Error(fmt::format(
-      "the plugin of the fabric {} is missing: found no {} in {}. Set STARLING_PLUGIN_PATH to the "
-      "folder that has it (installations: lib/starling), or build Starling where {} is installed",
-      kind.name, file, join_words(searched), kind.found_with));
+  return find_plugin(kind.library, fmt::format("the plugin of the fabric {}", kind.name), kind.found_with);
 }
 
 const FabricPlugin& load_library(const FabricKind& kind) {
@@ -110,11 +44,16 @@ const FabricPlugin& load_library(const FabricKind& kind) {
 
 Registry<FabricKind>& all_fabrics() {
   static Registry<FabricKind> instance("fabric", {
-#define STARLING_FABRIC(...) FabricKind{__VA_ARGS__},
+#define STARLING_FABRIC(name) name(),
 #include "starling/fabric/list.inc"
 #undef STARLING_FABRIC
                                                  });
   return instance;
+}
+
+// Of a wrapper, the fabric below.
+const std::string& engine_of(const FabricChoice& choice) {
+  return choice.inner.empty() ? choice.name : choice.inner;
 }
 
 const FabricKind& kind_with_engine(const std::string& name) {
@@ -131,6 +70,10 @@ const FabricKind& kind_with_engine(const std::string& name) {
 
 std::vector<FabricKind> fabric_kinds() {
   return all_fabrics().entries();
+}
+
+const FabricKind& find_fabric(const std::string& name) {
+  return all_fabrics().find(name);
 }
 
 void register_fabric(FabricKind kind) {
@@ -150,6 +93,42 @@ const FabricPlugin& load_fabric(const std::string& name) {
   if (const auto found = loaded.find(name); found != loaded.end()) return *found->second;
   const FabricKind& kind = kind_with_engine(name);
   return *(loaded[name] = kind.plugin != nullptr ? kind.plugin : &load_library(kind));
+}
+
+std::string text(const FabricChoice& choice) {
+  return choice.inner.empty() ? choice.name : fmt::format("{}({})", choice.name, choice.inner);
+}
+
+std::vector<FabricChoice> fabric_choices() {
+  const std::vector<FabricKind> kinds = fabric_kinds();
+  std::vector<FabricChoice> choices;
+  for (const FabricKind& kind : kinds) {
+    choices.push_back({kind.name});
+    if (kind.wrap == nullptr) continue;
+    for (const FabricKind& inner : kinds)
+      if (inner.has_engine()) choices.push_back({kind.name, inner.name});
+  }
+  return choices;
+}
+
+std::string store_of(const FabricChoice& choice) {
+  return find_fabric(engine_of(choice)).store;
+}
+
+std::shared_ptr<Fabric> join_fabric(const FabricChoice& choice, const FabricRequest& request) {
+  const FabricKind& kind = find_fabric(choice.name);
+  if (kind.join != nullptr) return kind.join(request);
+  auto fabric = load_fabric(engine_of(choice)).join(request);
+  return kind.wrap == nullptr ? fabric : kind.wrap(request)(std::move(fabric));
+}
+
+std::shared_ptr<Fabric> enter_fabric(const FabricChoice& choice, const FabricRequest& request) {
+  const FabricKind& kind = find_fabric(choice.name);
+  const std::string& engine = engine_of(choice);
+  if (!find_fabric(engine).has_engine() || load_fabric(engine).enter == nullptr)
+    throw InvalidArgument(fmt::format(
+        "STARLING_ENTER: the fabric {} does not admit newcomers; c10d and hybrid(c10d) do", text(choice)));
+  return load_fabric(engine).enter(request, kind.wrap == nullptr ? WrapFabric() : kind.wrap(request));
 }
 
 }  // namespace starling::fabric

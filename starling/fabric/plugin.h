@@ -23,7 +23,8 @@ struct FabricRequest {
   std::string interface_;     // network interface; "": the engine chooses
   std::chrono::milliseconds timeout{60'000};
   bool first_ranks =
-      false;  // allow `size` to be less than what the engine has started: only the first ranks join
+      false;      // allow `size` to be less than what the engine has started: only the first ranks join
+  int times = 0;  // how often this process has joined before
 };
 
 /// The interface of a plugin, returned by its function `starling_fabric`. Its string
@@ -36,22 +37,28 @@ struct FabricPlugin {
   std::shared_ptr<Fabric> (*enter)(const FabricRequest& request, const WrapFabric& wrap) = nullptr;
 };
 
-/// A fabric that programs can ask for. Its ranks may talk between hosts if it has an engine: a shared object,
-/// or a plugin of the program's own.
+/// A fabric that programs can ask for. It is built in (`join`), has an engine that may connect hosts (a
+/// shared object, or a plugin of the program's own), or wraps a fabric with an engine (`wrap`).
 struct FabricKind {
   std::string name;
   std::string summary;
   std::string library = {};     // the shared object with its engine
   std::string store = {};       // the fabric whose ranks meet in a store that the launcher hosts, if any
   std::string found_with = {};  // the software that an installation needs for it
-  const FabricPlugin* plugin = nullptr;    // in place of a shared object
+  const FabricPlugin* plugin = nullptr;  // in place of a shared object
+  std::shared_ptr<Fabric> (*join)(const FabricRequest& request) = nullptr;
+  WrapFabric (*wrap)(const FabricRequest& request) = nullptr;
+  bool needs_job = false;                  // its ranks on one host find each other by the name of the job
   std::vector<Parameter> parameters = {};  // none so far
   std::vector<std::string> aliases = {};
 
   bool has_engine() const { return !library.empty() || plugin != nullptr; }
 };
+
 /// All of them, in the order of fabric/list.inc; a program's own come last.
 std::vector<FabricKind> fabric_kinds();
+/// Throws InvalidArgument for an unknown name.
+const FabricKind& find_fabric(const std::string& name);
 
 /// Adds a fabric of the program's own under a new name, for STARLING_FABRIC and `hybrid(name)`. It has a
 /// plugin, which must outlive all flocks, or a library. Thread-safe.
@@ -65,5 +72,21 @@ void check_fabric(const std::string& name);
 /// Loads a plugin. Throws InvalidArgument for an unknown name and Error if the plugin is missing or does not
 /// load.
 const FabricPlugin& load_fabric(const std::string& name);
+
+/// What STARLING_FABRIC can name: a fabric, or one that wraps another, as in `hybrid(mpi)`.
+struct FabricChoice {
+  std::string name;
+  std::string inner = {};  // the fabric that `name` wraps
+};
+
+std::string text(const FabricChoice& choice);
+/// All of them. A wrapper is also named alone: the launcher then says what it wraps.
+std::vector<FabricChoice> fabric_choices();
+/// The fabric whose store the ranks meet in; "" if they meet elsewhere.
+std::string store_of(const FabricChoice& choice);
+
+std::shared_ptr<Fabric> join_fabric(const FabricChoice& choice, const FabricRequest& request);
+/// For newcomers: see FabricPlugin::enter. Throws InvalidArgument if the fabric does not admit them.
+std::shared_ptr<Fabric> enter_fabric(const FabricChoice& choice, const FabricRequest& request);
 
 }  // namespace starling::fabric

@@ -75,8 +75,8 @@ concept RangeOfBuffers = requires(T& blocks) {
   as_buffer(*std::begin(blocks));
 };
 
-/// Returns memory for a result once the number of its elements is known.
-using Room = std::function<void*(std::size_t elements)>;
+/// Returns a buffer for a result, of the input's type, once the number of its elements is known.
+using Room = std::function<Buffer(std::size_t elements)>;
 
 /// What happens to the share of a neighbor average that a lost message carried. All but `own` need the
 /// sender to know of the loss: on a fabric that loses messages the receivers send receipts.

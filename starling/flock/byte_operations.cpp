@@ -8,6 +8,7 @@
 #include "starling/flock/flock_state.h"
 #include "starling/flock/gather.h"
 #include "starling/flock/long_average.h"
+#include "starling/flock/memory_check.h"
 #include "starling/flock/native_reduce.h"
 #include "starling/flock/neighbor_average.h"
 #include "starling/flock/reduce_all.h"
@@ -23,6 +24,12 @@ void need_floating(const Pieces& pieces, std::string_view name) {
     if (!is_floating(piece.in.dtype))
       throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", name,
                                         starling::name(piece.in.dtype)));
+}
+
+// What neighbor averages need.
+void check_averaged(const std::shared_ptr<FlockState>& state, const Pieces& pieces, const Name& name) {
+  need_floating(pieces, name.text());
+  check_memory(*state->fabric, pieces, name.text());
 }
 
 // Starts the operation; operations of several phases also progress while this rank waits for others.
@@ -71,7 +78,7 @@ void ByteOperations::await_reader(const Topic& topic, Rank to) const {
 
 Pending ByteOperations::scheduled(ScheduleCursor& cursor, Pieces pieces, Outgoing memory,
                                   const Name& name) const {
-  need_floating(pieces, name.text());
+  check_averaged(state(), pieces, name);
   Topic& topic = state()->topic(name);
   StepPlan plan;
   state()->plan_next_step(cursor, plan);
@@ -96,7 +103,7 @@ Pending ByteOperations::hierarchical_neighbor_allreduce(Pieces pieces, Name name
 // Ranks with equal local ranks exchange between machines.
 Pending ByteOperations::hierarchical_neighbor_allreduce(Pieces pieces, const Weighted& machines,
                                                         Name name) const {
-  need_floating(pieces, name.text());
+  check_averaged(state(), pieces, name);
   const Rank local = flock_.local_size();
   const auto ranks_of = [&](const std::map<Rank, double>& side) {
     std::map<Rank, double> result;
@@ -164,7 +171,7 @@ Weighted ByteOperations::inferred(Weighted weights, const Name& name) const {
 
 Pending ByteOperations::neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& given,
                                            Name name) const {
-  need_floating(pieces, name.text());
+  check_averaged(state(), pieces, name);
   global(given, name);  // throws for bad ranks before anything is sent
   const bool both = given.sources && given.destinations;
   const Weighted weights = global(both ? given : inferred(given, name), name);
@@ -175,7 +182,7 @@ Pending ByteOperations::neighbor_allreduce(Pieces pieces, Outgoing memory, const
 }
 
 Pending ByteOperations::pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name) const {
-  need_floating(pieces, name.text());
+  check_averaged(state(), pieces, name);
   const Weighted weights = global({self_weight, {{{peer, 1 - self_weight}}}, {{{peer, 1.0}}}}, name);
   return started(state(),
                  std::make_shared<NeighborAverage>(state(), state()->topic(name), weights, true,
@@ -184,6 +191,7 @@ Pending ByteOperations::pair_gossip(Pieces pieces, Rank peer, double self_weight
 }
 
 Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name) const {
+  need_host_memory(pieces, "allreduce", name.text());
   if (reduction == Reduction::average) need_floating(pieces, name.text());
   for (const Piece& piece : pieces)
     if (piece.in.dtype != pieces[0].in.dtype)
@@ -203,6 +211,7 @@ Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name)
 }
 
 Pending ByteOperations::reduce_scatter(ConstBuffer in, Room room, Reduction reduction, Name name) const {
+  need_host_memory(in, "reduce_scatter", name.text());
   Pieces pieces = {{in, {}, 0}};
   if (reduction == Reduction::average) need_floating(pieces, name.text());
   return started(state(),
@@ -212,17 +221,20 @@ Pending ByteOperations::reduce_scatter(ConstBuffer in, Room room, Reduction redu
 }
 
 Pending ByteOperations::broadcast(Pieces pieces, Rank root, Name name) const {
+  need_host_memory(pieces, "broadcast", name.text());
   const Rank from = state()->global(root, name.text());
   return started(state(), std::make_shared<Broadcast>(state(), state()->topic(name), std::move(pieces), from),
                  true);
 }
 
 Pending ByteOperations::allgather(ConstBuffer in, Room room, Name name) const {
+  need_host_memory(in, "allgather", name.text());
   return started(state(), std::make_shared<GatherAll>(state(), state()->topic(name), in, std::move(room)),
                  true);
 }
 
 Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, Name name) const {
+  need_host_memory(in, "neighbor_allgather", name.text());
   Topic& topic = state()->topic(name);
   StepPlan plan;
   state()->plan_next_step(state()->main, plan);
@@ -233,6 +245,7 @@ Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, Name name)
 
 Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, const std::vector<Rank>& sources,
                                            const std::vector<Rank>& destinations, Name name) const {
+  need_host_memory(in, "neighbor_allgather", name.text());
   StepPlan plan;
   for (const Rank source : sources) plan.exchange.add_source(state()->global(source, name.text()), 1);
   for (const Rank to : destinations) plan.exchange.add_destination(state()->global(to, name.text()));
@@ -243,11 +256,13 @@ Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, const std:
 }
 
 Pending ByteOperations::recv(Buffer block, Rank from, Name name) const {
+  need_host_memory(block, "recv", name.text());
   const Rank source = state()->global(from, name.text());
   return Pending(std::make_shared<Receive>(state(), state()->topic(name), block, source));
 }
 
 void ByteOperations::send(ConstBuffer block, Rank to, Name name) const {
+  need_host_memory(block, "send", name.text());
   const Rank peer = state()->global(to, name.text());
   Topic& topic = state()->topic(name);
   Trace trace(state()->runtime->recorder, {topic.text, topic.recorded}, RecordKind::send,

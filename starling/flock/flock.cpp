@@ -5,6 +5,7 @@
 
 #include "starling/base/environment.h"
 #include "starling/base/launcher_notice.h"
+#include "starling/fabric/device_messages.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/flock_state.h"
 #include "starling/flock/neighbor_exchanger.h"
@@ -88,8 +89,8 @@ void Flock::observe(StepObserver observer) {
   state_->observe(std::move(observer));
 }
 
-Outgoing Flock::outgoing_bytes(std::size_t bytes) const {
-  return state_->fabric->reserve(bytes);
+Outgoing Flock::outgoing_bytes(std::size_t bytes, MemoryKind memory) const {
+  return reserve(*state_->fabric, bytes, memory);
 }
 std::shared_ptr<Fabric> Flock::fabric() const {
   return state_->fabric;

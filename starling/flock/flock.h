@@ -171,7 +171,8 @@ class Flock {
   Slot<E> outgoing(std::size_t count) {
     return Slot<E>(fabric(), outgoing_bytes(count * sizeof(E)));
   }
-  Outgoing outgoing_bytes(std::size_t bytes) const;
+  /// In device memory it is written by work on the calling thread's stream (kernel/device.h).
+  Outgoing outgoing_bytes(std::size_t bytes, MemoryKind memory = MemoryKind::host) const;
   /// Zero-copy: out <- w_self slot + sum of w_j x_j.
   template <typename E, WritableRange Out>
   void neighbor_allreduce(Slot<E>&& slot, Out&& out, Name name = "neighbor_allreduce") {
@@ -389,7 +390,7 @@ class Flock {
     if (in.count > 0 && in.address() == elements.data()) refuse_alias(name);
     return [&elements](std::size_t count) {
       elements.resize(count);
-      return elements.data();
+      return buffer_of(elements);
     };
   }
   /// Throws InvalidArgument if in and out differ in type or length, or if the group is empty.

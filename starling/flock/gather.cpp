@@ -41,7 +41,7 @@ bool GatherAll::go_on() {
 void GatherAll::deliver() {
   std::size_t total = in_.count;
   for (const Arrival& arrival : arrivals_) total += arrival.header().count;
-  auto* to = static_cast<std::byte*>(room_(total));
+  std::byte* to = room_(total).host_bytes();
   for (std::size_t at = 0; at <= arrivals_.size(); ++at) {
     if (at == place()) to = append(to, in_.host_data(), in_.bytes());
     if (at < arrivals_.size()) to = append(to, arrivals_[at].bytes().data(), arrivals_[at].bytes().size());
@@ -81,7 +81,7 @@ void GatherNeighbors::proceed() {
   std::size_t total = 0;
   for (const Awaited& awaited : awaited_)
     if (awaited.arrival) total += awaited.arrival.header().count;
-  auto* to = static_cast<std::byte*>(room_(total));
+  std::byte* to = room_(total).host_bytes();
   for (const Awaited& awaited : awaited_)
     if (awaited.arrival) to = append(to, awaited.arrival.bytes().data(), awaited.arrival.bytes().size());
   finish();

@@ -6,15 +6,13 @@
 #include "starling/base/environment.h"
 #include "starling/base/forks.h"
 #include "starling/base/launcher_notice.h"
+#include "starling/fabric/cuda/cuda.h"
 #include "starling/fabric/faulty/faulty.h"
-#include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
 #include "starling/fabric/network/store/protocol.h"
-#include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
 #include "starling/flock/flock_state.h"
 #include "starling/flock/launch_info.h"
-#include "starling/launch/exited_ranks.h"
 #include "starling/record/log.h"
 
 namespace starling::flock {
@@ -38,30 +36,23 @@ bool has_faults(const Faults& faults) {
   return faults.drop > 0 || faults.lose > 0 || faults.delay > 0 || !faults.kills.empty();
 }
 
-std::shared_ptr<Fabric> join_fabric(const LaunchInfo& info, std::optional<std::chrono::nanoseconds> timeout,
-                                    int times) {
+FabricRequest request_of(const LaunchInfo& info, const FabricChoice& choice,
+                         std::optional<std::chrono::nanoseconds> timeout, int times = 0) {
+  FabricRequest request{info.rank, info.size, info.job, environment::kStore.text(),
+                        environment::kInterface.text()};
+  if (!request.store_address.empty() && !store_of(choice).empty()) network::check_token(info.job);
+  if (timeout) request.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(*timeout);
+  request.times = times;
+  return request;
+}
+
+std::shared_ptr<Fabric> join_as(const LaunchInfo& info, std::optional<std::chrono::nanoseconds> timeout,
+                                int times) {
   const FabricChoice choice = choose_fabric(info);
   log(LogLevel::info,
       fmt::format("rank {} of {} joins over {}, as {} says", info.rank, info.size, text(choice),
                   environment::kFabric.text().empty() ? info.launcher : "STARLING_FABRIC"));
-  const auto limit =
-      std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
-  if (choice.name == "local") {
-    LocalOptions options;
-    options.join_timeout = limit;
-    options.exited = [exits = std::make_shared<launch::ExitedRanks>()](Rank rank) {
-      return exits->has(rank);
-    };
-    // A process that left and joins again does not meet one that still joins for the first time.
-    const std::string job = times == 0 ? info.job : fmt::format("{}#{}", info.job, times);
-    return join_local(job, info.rank, info.size, options);
-  }
-  if (!environment::kStore.text().empty()) network::check_token(info.job);
-  auto fabric = load_fabric(choice.name)
-                    .join({info.rank, info.size, info.job, environment::kStore.text(),
-                           environment::kInterface.text(), limit});
-  if (!choice.hybrid) return fabric;
-  return join_hybrid(std::dynamic_pointer_cast<NetworkFabric>(fabric), info.job, limit);
+  return join_fabric(choice, request_of(info, choice, timeout, times));
 }
 
 bool comes_later() {
@@ -72,23 +63,14 @@ bool comes_later() {
 }
 
 // A newcomer has no rank before the members admit it.
-std::shared_ptr<Fabric> enter_fabric(std::optional<std::chrono::nanoseconds> timeout) {
-  LaunchInfo info{"STARLING_ENTER", 0, 1, environment::kJob.text(), true, "c10d"};
+std::shared_ptr<Fabric> enter_job(std::optional<std::chrono::nanoseconds> timeout) {
+  const LaunchInfo info{"STARLING_ENTER", 0, 1, environment::kJob.text(), true, "c10d"};
   if (info.job.empty())
     throw InvalidArgument("STARLING_ENTER is set, but not STARLING_JOB, the word of the job to enter");
   const FabricChoice choice =
-      environment::kFabric.text().empty() ? FabricChoice{"c10d"} : choose_fabric(info);
-  if (choice.name == "local" || load_fabric(choice.name).enter == nullptr)
-    throw InvalidArgument(fmt::format(
-        "STARLING_ENTER: the fabric {} does not admit newcomers; c10d and hybrid(c10d) do", text(choice)));
+      environment::kFabric.text().empty() ? FabricChoice{info.network} : choose_fabric(info);
   log(LogLevel::info, fmt::format("waiting for a running job over {} to admit this process", text(choice)));
-  const auto limit =
-      std::chrono::duration_cast<std::chrono::milliseconds>(timeout.value_or(LocalOptions().join_timeout));
-  if (!environment::kStore.text().empty()) network::check_token(info.job);
-  const FabricRequest request{0,    1, info.job, environment::kStore.text(), environment::kInterface.text(),
-                              limit};
-  return load_fabric(choice.name)
-      .enter(request, choice.hybrid ? wrap_in_hybrid(info.job, limit) : WrapFabric());
+  return enter_fabric(choice, request_of(info, choice, timeout));
 }
 
 }  // namespace
@@ -117,9 +99,11 @@ Flock join(const Faults& faults) {
   const auto info = later ? std::nullopt : find_launch_info();
   if (!info && !later) log(LogLevel::info, "no launcher has started this process: a flock of one");
   tell_launcher(LauncherNotice::joins);
-  const auto fabric = later  ? enter_fabric(timeout)
-                      : info ? join_fabric(*info, timeout, known.times)
-                             : local_threads(1).front();
+  const auto joined_fabric = later  ? enter_job(timeout)
+                             : info ? join_as(*info, timeout, known.times)
+                                    : local_threads(1).front();
+  const auto fabric = with_device_messages(
+      joined_fabric, info ? fmt::format("{}#{}", info->job, known.times) : std::string());
   Flock flock(has_faults(faults) ? make_faulty(fabric, faults) : fabric);
   if (timeout) flock.set_timeout(*timeout);
   if (const auto bytes = environment::kSendLimit.bytes()) flock.set_send_limit(*bytes);

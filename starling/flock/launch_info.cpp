@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "starling/base/closest.h"
 #include "starling/base/environment.h"
 #include "starling/base/error.h"
-#include "starling/fabric/plugin.h"
 
 namespace starling::flock {
 namespace {
@@ -74,31 +74,27 @@ std::optional<LaunchInfo> find_launch_info() {
   return std::nullopt;
 }
 
-std::string text(const FabricChoice& choice) {
-  return choice.hybrid ? fmt::format("hybrid({})", choice.name) : choice.name;
-}
-
 namespace {
+
+// What ranks talk through unless somebody says otherwise: on one host, and on several through the launcher's
+// network.
+constexpr const char* kOnOneHost = "local";
+constexpr const char* kOnSeveralHosts = "hybrid";
 
 FabricChoice fitting(const LaunchInfo& info) {
   if (info.job.empty()) return {info.network};
-  return info.several_hosts ? FabricChoice{info.network, true} : FabricChoice{"local"};
+  return info.several_hosts ? FabricChoice{kOnSeveralHosts, info.network} : FabricChoice{kOnOneHost};
 }
 
 FabricChoice asked_for(const LaunchInfo& info, const std::string& asked) {
-  if (asked == "hybrid") return {info.network, true};
-  std::vector<std::string> words = {"hybrid"};
-  for (const FabricKind& kind : fabric_kinds()) {
-    if (kind.name == "hybrid") continue;
-    for (const bool hybrid : {false, true}) {
-      if (hybrid && !kind.has_engine()) continue;
-      FabricChoice choice{kind.name, hybrid};
-      words.push_back(text(choice));
-      if (words.back() == asked) return choice;
-    }
+  std::vector<std::string> words;
+  for (FabricChoice& choice : fabric_choices()) {
+    words.push_back(text(choice));
+    if (words.back() != asked) continue;
+    if (choice.inner.empty() && find_fabric(choice.name).wrap != nullptr) choice.inner = info.network;
+    return choice;
   }
-  throw InvalidArgument(
-      fmt::format("STARLING_FABRIC: unknown fabric '{}'; valid are {}", asked, join_words(words)));
+  throw InvalidArgument("STARLING_FABRIC: " + unknown_name("fabric", asked, words));
 }
 
 }  // namespace
@@ -107,7 +103,7 @@ FabricChoice choose_fabric(const LaunchInfo& info) {
   const std::string asked = environment::kFabric.text();
   if (asked.empty()) return fitting(info);
   FabricChoice choice = asked_for(info, asked);
-  if (info.job.empty() && (choice.hybrid || choice.name == "local"))
+  if (info.job.empty() && find_fabric(choice.name).needs_job)
     throw InvalidArgument(fmt::format(
         "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "
         "them the same STARLING_JOB, a word that no other job has",

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "starling/base/types.h"
+#include "starling/fabric/plugin.h"
 
 namespace starling::flock {
 
@@ -21,14 +22,7 @@ struct LaunchInfo {
 /// process that was started alone.
 std::optional<LaunchInfo> find_launch_info();
 
-/// How ranks communicate: with `hybrid`, those of one host through shared memory and the others over `name`.
-struct FabricChoice {
-  std::string name;
-  bool hybrid = false;
-};
-
 /// The fabric that STARLING_FABRIC names, or the one that fits the launcher.
 FabricChoice choose_fabric(const LaunchInfo& info);
-std::string text(const FabricChoice& choice);
 
 }  // namespace starling::flock

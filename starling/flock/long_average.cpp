@@ -16,8 +16,8 @@ constexpr int kPatience = 3;
 }  // namespace
 
 bool LongAverage::suits(const Exchange& exchange, const Pieces& pieces) {
-  return pieces.size() == 1 && pieces[0].in.bytes() >= kLong && exchange.group.size() <= 1 &&
-         !(exchange.sources.empty() && exchange.destinations.empty());
+  return pieces.size() == 1 && pieces[0].in.on_host() && pieces[0].in.bytes() >= kLong &&
+         exchange.group.size() <= 1 && !(exchange.sources.empty() && exchange.destinations.empty());
 }
 
 LongAverage::LongAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, const Piece& block,

@@ -56,9 +56,13 @@ std::string kind_text(std::uint16_t kind) {
   return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
 }
 
-std::string describe(std::uint64_t count, std::uint8_t dtype, Step step, std::uint32_t epoch, Detail means,
-                     std::uint64_t detail) {
-  std::string text = fmt::format("{} x {}", count, name(static_cast<DType>(dtype)));
+// The kind of memory is said where the two sides differ in it.
+std::string elements_text(std::uint64_t count, std::uint8_t code, bool with_memory) {
+  const std::string text = fmt::format("{} x {}", count, name(dtype_in(code)));
+  return with_memory ? fmt::format("{} in {}", text, name(memory_in(code))) : text;
+}
+
+std::string describe(std::string text, Step step, std::uint32_t epoch, Detail means, std::uint64_t detail) {
   if (means == Detail::schedule || means == Detail::layout) text += fmt::format(", step {}", step);
   if (epoch != 0) text += fmt::format(", view {}", epoch);
   return text + detail_text(means, detail);
@@ -67,14 +71,14 @@ std::string describe(std::uint64_t count, std::uint8_t dtype, Step step, std::ui
 // A header and its bytes come from another process: what is read must be there.
 void check_bytes(const Expectation& expected, const Arrival& arrival, const Topic& topic) {
   if (arrival.lost()) return;
-  const std::uint64_t element = size_of(static_cast<DType>(expected.dtype));
-  const std::uint64_t bytes = arrival.bytes().size();
+  const DType dtype = dtype_in(expected.dtype);
+  const std::uint64_t element = size_of(dtype);
+  const std::uint64_t bytes = arrival.size();
   const bool right = expected.any_count ? bytes / element == arrival.header().count && bytes % element == 0
                                         : bytes >= expected.bytes;  // memory of the user's may be longer
   if (!right)
     throw Error(fmt::format("{}: rank {} sent a damaged message: {} bytes, which are not {} x {}",
-                            topic.described(), expected.source, bytes, arrival.header().count,
-                            name(static_cast<DType>(expected.dtype))));
+                            topic.described(), expected.source, bytes, arrival.header().count, name(dtype)));
 }
 
 bool has(const std::vector<std::uint64_t>& numbers, Rank peer) {
@@ -256,13 +260,13 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const Topic& t
 }
 
 void Mailbox::disagree(const Expectation& expected, const MessageHeader& header, const Topic& topic) {
-  std::string sent =
-      describe(header.count, header.dtype, header.step, header.epoch, expected.detail_means, header.detail);
-  std::string wanted = describe(expected.count, expected.dtype, expected.step, expected.epoch,
-                                expected.detail_means, expected.detail);
+  const bool other_memory = memory_in(header.dtype) != memory_in(expected.dtype);
+  const std::string sent_elements = elements_text(header.count, header.dtype, other_memory);
+  std::string sent = describe(sent_elements, header.step, header.epoch, expected.detail_means, header.detail);
+  std::string wanted = describe(elements_text(expected.count, expected.dtype, other_memory), expected.step,
+                                expected.epoch, expected.detail_means, expected.detail);
   if (const auto kind = static_cast<std::uint16_t>(expected.kind); header.kind != kind) {
-    sent = fmt::format("{} of {} x {}", kind_text(header.kind), header.count,
-                       name(static_cast<DType>(header.dtype)));
+    sent = fmt::format("{} of {}", kind_text(header.kind), sent_elements);
     wanted = kind_text(kind) + " of " + wanted;
   }
   std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", topic.described(),

@@ -87,7 +87,7 @@ void NativeReduce::launch(std::uint64_t number) {
     to += piece.in.bytes();
   }
   limit_ = std::chrono::steady_clock::now() + flock_->runtime->timeout.load();
-  flock_->fabric->collectives()->sum(number, dtype_, running_->memory.bytes().data(), count_,
+  flock_->fabric->collectives()->sum(number, running_->memory.buffer(dtype_, count_),
                                      [running = running_, fabric = flock_->fabric.get()] {
                                        running->done = true;
                                        fabric->nudge();

@@ -6,12 +6,12 @@
 #include <tuple>
 #include <utility>
 
+#include "starling/fabric/device_messages.h"
 #include "starling/fabric/faulty/faulty.h"
+#include "starling/flock/memory_check.h"
 #include "starling/flock/neighbor_exchanger.h"
 #include "starling/flock/pending.h"
-#include "starling/kernel/combine.h"
-#include "starling/kernel/copy.h"
-#include "starling/kernel/reduce.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 
@@ -78,26 +78,28 @@ void NeighborAverage::start() {
 }
 
 Outgoing NeighborAverage::packed() const {
-  Outgoing message = flock_->fabric->reserve(message_bytes(pieces_));
-  for (const Piece& piece : pieces_) copy_bytes(message.bytes().data() + piece.offset, piece.in);
+  Outgoing message = reserve(*flock_->fabric, message_bytes(pieces_), memory());
+  for (const Piece& piece : pieces_)
+    arithmetic_in(memory()).copy(message.buffer(piece.in.dtype, piece.in.count, piece.offset), piece.in);
   return message;
 }
 
 void NeighborAverage::send(const OutgoingRange& range, const Topic& topic, Rank to, std::uint64_t number) {
-  MessageHeader head =
-      header(pieces_[0].in.dtype, lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
+  MessageHeader head = header(pieces_[0].in.dtype,
+                              lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_), memory());
   head.name = topic.hash;
   head.sequence = number;
   head.detail = detail_;
   head.epoch = plan_.epoch;
   flock_->fabric->post(range, head, to);
   note_told(to, topic.hash, number);
-  sent(range.bytes().size());
+  sent(range.size());
 }
 
 void NeighborAverage::expect(const Topic& topic, Rank source, std::uint64_t number) {
-  Expectation expected = expectation(source, number, pieces_[0].in.dtype,
-                                     lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_));
+  Expectation expected =
+      expectation(source, number, pieces_[0].in.dtype,
+                  lanes_ && !in_group_ ? pieces_[0].in.count : total_count(pieces_), memory());
   expected.name = topic.hash;
   expected.detail_means = detail_means_;
   expected.detail = detail_;
@@ -185,9 +187,9 @@ void NeighborAverage::finish_group() {
     conclude(members_);
     return;
   }
-  Outgoing mean = flock_->fabric->reserve(message_bytes(pieces_));
-  combine_pieces(members_, mean.bytes().data());
-  for (Piece& piece : pieces_) piece.in = piece.in.at<const void>(mean.bytes().data() + piece.offset);
+  Outgoing mean = reserve(*flock_->fabric, message_bytes(pieces_), memory());
+  combine_pieces(members_, mean);
+  for (Piece& piece : pieces_) piece.in = mean.buffer(piece.in.dtype, piece.in.count, piece.offset);
   mine_ = std::move(mean);
   awaited_.clear();
   unheard_.clear();
@@ -225,8 +227,8 @@ void NeighborAverage::start_lanes() {
     for (const Destination& destination : plan_.exchange.destinations) {
       if (destination.lane != lane) continue;
       if (!mine_ && !copied) {
-        copied = flock_->fabric->reserve(piece.in.bytes());
-        copy_bytes(copied.bytes().data(), piece.in);
+        copied = reserve(*flock_->fabric, piece.in.bytes(), memory());
+        arithmetic_in(memory()).copy(copied.buffer(piece.in.dtype, piece.in.count), piece.in);
       }
       send(mine_ ? OutgoingRange(mine_, piece.offset, piece.in.bytes()) : copied, topic_, destination.rank,
            mailbox.next_to(topic_, destination.rank));
@@ -240,8 +242,9 @@ void NeighborAverage::start_lanes() {
 
 Outgoing NeighborAverage::scaled(double factor) const {
   Outgoing message = packed();
+  if (factor == 1) return message;
   for (const Piece& piece : pieces_)
-    if (factor != 1) scale(piece.in.dtype, message.bytes().data() + piece.offset, factor, piece.in.count);
+    arithmetic_in(memory()).scale(message.buffer(piece.in.dtype, piece.in.count, piece.offset), factor);
   return message;
 }
 
@@ -283,22 +286,22 @@ std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_
     if (left_out(exchange, i, piece.if_lost)) continue;
     const Source& source = exchange.sources[i];
     const double weight = into_b ? source.weight_b : source.weight;
-    terms.push_back({awaited_[i].arrival.bytes().data() + offset, weight});
+    terms.push_back(awaited_[i].arrival.term(piece.in.dtype, piece.in.count, offset, weight));
   }
   place_own();
   return terms;
 }
 
-void NeighborAverage::combine_pieces(const Exchange& exchange, std::byte* message) {
+void NeighborAverage::combine_pieces(const Exchange& exchange, const Outgoing& message) {
+  const Arithmetic& arithmetic = arithmetic_in(memory());
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
-    const Buffer out = message == nullptr ? piece.out : piece.in.at<void>(message + piece.offset);
+    const Buffer out = message ? message.buffer(piece.in.dtype, piece.in.count, piece.offset) : piece.out;
     const std::vector<Term> terms = terms_of(exchange, i);
     if (terms.size() == 1 && terms[0].weight == 1) {
-      if (out.address() != piece.in.address() && piece.in.count > 0)
-        std::memmove(out.host_data(), piece.in.host_data(), piece.in.bytes());
+      if (out.address() != piece.in.address()) arithmetic.copy(out, piece.in);
     } else {
-      combine(out, terms);
+      arithmetic.combine(out, terms);
     }
   }
   record_step(exchange);
@@ -317,7 +320,7 @@ void NeighborAverage::record_step(const Exchange& exchange) {
 
 void NeighborAverage::conclude(const Exchange& exchange) {
   if (!lending_) {
-    combine_pieces(exchange, nullptr);
+    combine_pieces(exchange, {});
     finish();
     return;
   }
@@ -394,6 +397,7 @@ NeighborExchanger::NeighborExchanger(const std::shared_ptr<FlockState>& flock, c
 
 PendingExchange NeighborExchanger::start(Pieces pieces, Outgoing memory) {
   FlockState& flock = *state_->flock;
+  check_memory(*flock.fabric, pieces, state_->topic.text);
   flock.runtime->enter();
   StepPlan plan;
   flock.plan_next_step(state_->cursor, plan);

@@ -6,7 +6,8 @@
 namespace starling::flock {
 
 /// out <- self weight * in + the sum of weight * what each source sent, for every piece, in one pass each. A
-/// step with a group takes the mean over the group first.
+/// step with a group takes the mean over the group first. All pieces lie in one kind of memory; on a device
+/// the average has been enqueued when the operation has ended.
 class NeighborAverage final : public Operation {
  public:
   /// `mine` is what to post if the pieces lie in outgoing memory already.
@@ -51,7 +52,7 @@ class NeighborAverage final : public Operation {
   void start_mix();
   void start_lanes();
   /// Into the pieces' own outputs, or into a message.
-  void combine_pieces(const Exchange& exchange, std::byte* message);
+  void combine_pieces(const Exchange& exchange, const Outgoing& message);
   std::vector<Term> terms_of(const Exchange& exchange, std::size_t piece) const;
   /// This rank's weight with that of what was lost, by the rule.
   double own_weight(const Exchange& exchange, bool into_b, IfLost rule) const;
@@ -59,6 +60,7 @@ class NeighborAverage final : public Operation {
   void conclude(const Exchange& exchange);
   void send(const OutgoingRange& range, const Topic& topic, Rank to, std::uint64_t number);
   void expect(const Topic& topic, Rank source, std::uint64_t number);
+  MemoryKind memory() const { return pieces_[0].in.memory; }
   Outgoing packed() const;
   Outgoing scaled(double factor) const;
 

@@ -29,25 +29,25 @@ double seconds(std::chrono::nanoseconds duration) {
 
 }  // namespace
 
-Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dtype,
-                                   std::size_t count) const {
+Expectation Operation::expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count,
+                                   MemoryKind memory) const {
   Expectation expected;
   expected.source = source;
   expected.kind = kind_;
   expected.name = topic_.hash;
   expected.sequence = sequence;
-  expected.dtype = static_cast<std::uint8_t>(dtype);
+  expected.dtype = element_code(dtype, memory);
   expected.count = count;
   expected.bytes = count * size_of(dtype);
   expected.step = step_in_messages_;
   return expected;
 }
 
-MessageHeader Operation::header(DType dtype, std::size_t count) const {
+MessageHeader Operation::header(DType dtype, std::size_t count, MemoryKind memory) const {
   MessageHeader header;
   header.kind = static_cast<std::uint16_t>(kind_);
   header.name = topic_.hash;
-  header.dtype = static_cast<std::uint8_t>(dtype);
+  header.dtype = element_code(dtype, memory);
   header.count = count;
   header.step = step_in_messages_;
   return header;
@@ -57,7 +57,7 @@ void Operation::post(const OutgoingRange& range, MessageHeader header, Rank to) 
   header.sequence = flock_->mailbox.next_to(topic_, to);
   note_told(to, header.name, header.sequence);
   flock_->fabric->post(range, header, to);
-  sent(range.bytes().size());
+  sent(range.size());
 }
 
 void Operation::finish() {
@@ -99,7 +99,7 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
     }
     if (!arrival->lost()) {
       awaited.arrival = std::move(*arrival);
-      trace_.bytes(awaited.arrival.bytes().size());
+      trace_.bytes(awaited.arrival.size());
     }
     awaited.settled = true;
     something_came_.store(true, std::memory_order_relaxed);
@@ -108,6 +108,7 @@ bool Operation::settle_some(std::size_t first, std::size_t last) {
 }
 
 bool Operation::advance_locked() {
+  const kernel::DeviceScope scope(context_);
   try {
     while (!ended() && settle()) proceed();
   } catch (...) {
@@ -130,6 +131,7 @@ void Operation::advance_if_idle() {
 void Operation::look_if_idle() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || ended()) return;
+  const kernel::DeviceScope scope(context_);
   try {
     check_losses();
     reconsider();
@@ -231,6 +233,7 @@ void Operation::check_time(Wait wait) {
 void Operation::look_around(Wait wait) {
   const std::lock_guard lock(mutex_);
   if (ended()) return;
+  const kernel::DeviceScope scope(context_);
   try {
     flock_->runtime->check_membership();
     if (!others_need_more()) flock_->mailbox.raise_complaints();

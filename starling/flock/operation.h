@@ -10,12 +10,15 @@
 
 #include "starling/flock/block.h"
 #include "starling/flock/flock_state.h"
+#include "starling/kernel/device.h"
 
 namespace starling::flock {
 
 /// An operation between its start and its end: it posts, awaits messages and continues when all messages of a
 /// phase are there. There is no thread behind it: the waiting thread does the work. Results are written when
 /// no error is possible any more, so an error leaves the caller's blocks as they were (but see LongAverage).
+/// Work on device memory is enqueued on the stream of the thread that makes it, whichever thread continues
+/// it.
 class Operation {
  public:
   /// `step` is one of a schedule's; operations without a schedule have none.
@@ -83,7 +86,8 @@ class Operation {
   /// Called now and then while no message arrives.
   virtual void reconsider() {}
 
-  Expectation expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count) const;
+  Expectation expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count,
+                          MemoryKind memory = MemoryKind::host) const;
   void await(const Expectation& expectation) {
     awaited_.push_back({expectation, {}, false});
     trace_.peer(expectation.source, expectation.later_phase);
@@ -92,7 +96,7 @@ class Operation {
   /// Ends it, but keeps what has arrived until drop().
   void finish_lending();
 
-  MessageHeader header(DType dtype, std::size_t count) const;
+  MessageHeader header(DType dtype, std::size_t count, MemoryKind memory = MemoryKind::host) const;
   /// Message `number` under `name` went to this rank: once the operation has failed, that rank's report about
   /// it is ignored.
   void note_told(Rank to, std::uint64_t name, std::uint64_t number) { told_.push_back({to, name, number}); }
@@ -128,6 +132,7 @@ class Operation {
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
 
+  const kernel::DeviceContext context_ = kernel::device_context();
   struct Told {
     Rank to;
     std::uint64_t name;

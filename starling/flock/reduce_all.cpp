@@ -154,7 +154,7 @@ void ReduceAll::deliver() {
   const std::size_t element = size_of(dtype_);
   if (own_slice_) {
     const Range mine = slice(place());
-    auto* to = static_cast<std::byte*>(own_slice_(mine.count()));
+    std::byte* to = own_slice_(mine.count()).host_bytes();
     if (members().size() == 1) {
       copy_in(mine, to);
     } else {

@@ -5,6 +5,7 @@
 
 #include "starling/flock/flock.h"
 #include "starling/flock/flock_state.h"
+#include "starling/flock/memory_check.h"
 #include "starling/flock/relay_sum.h"
 #include "starling/topology/registry.h"
 
@@ -116,6 +117,7 @@ Piece Relay::piece_between(ConstBuffer in, Buffer out) const {
 
 Pending Relay::start(const Piece& block) {
   State& state = *state_;
+  need_host_memory({block}, "a relay", state.topic->text);
   if (!is_floating(block.in.dtype))
     throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", state.topic->text,
                                       name(block.in.dtype)));

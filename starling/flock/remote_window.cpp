@@ -58,9 +58,9 @@ Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
   const Note note = note_of(said);
   Guest& guest = guests_.at(from);
   const bool has_value = note.errand == Errands::deposit || note.errand == Errands::average_with;
-  if (said.size() != sizeof(note) + (has_value ? shape_.bytes() : 0))
+  if (said.size() != sizeof(note) + (has_value ? shape_.value.bytes() : 0))
     throw Error(fmt::format("a window's message has {} bytes", said.size()));
-  const std::byte* value = said.data() + sizeof(note);
+  const auto value = shape_.value.at<const void>(said.data() + sizeof(note));
   Note reply;
   switch (note.errand) {
     case Errands::deposit:
@@ -68,18 +68,19 @@ Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
       return {};
     case Errands::read: {
       Outgoing message;
-      guest.window.read([&](const std::byte* data, double p, Step stamp) {
+      guest.window.read([&](const ConstBuffer& tensor, double p, Step stamp) {
         reply.flag = 1;
         reply.p = p;
         reply.number = stamp;
-        message = written(*fabric_, reply, shape_.bytes());
-        copy_bytes(message.bytes().data() + sizeof(reply), data, shape_.bytes());
+        message = written(*fabric_, reply, tensor.bytes());
+        copy_bytes(message.bytes().data() + sizeof(reply), tensor);
       });
       return message ? std::move(message) : written(*fabric_, reply);
     }
     case Errands::average_with: {
-      Outgoing message = fabric_->reserve(sizeof(reply) + shape_.bytes());
-      reply.number = *guest.window.average_with(value, note.weight, message.bytes().data() + sizeof(reply));
+      Outgoing message = fabric_->reserve(sizeof(reply) + value.bytes());
+      reply.number = *guest.window.average_with(value, note.weight,
+                                                message.buffer(value.dtype, value.count, sizeof(reply)));
       std::memcpy(message.bytes().data(), &reply, sizeof(reply));
       return message;
     }
@@ -103,7 +104,7 @@ RemoteWindow::RemoteWindow(std::shared_ptr<Fabric> fabric, const WindowShape& sh
                            std::uint64_t service, bool has_slot, const std::atomic<Step>& progress)
     : fabric_(std::move(fabric)),
       services_(*fabric_->remote_calls()),
-      bytes_(shape.bytes()),
+      value_(shape.value),
       errand_(std::move(errand)),
       peer_(peer),
       service_(service),
@@ -126,8 +127,9 @@ void RemoteWindow::deposit(const Deposit& given) {
                                errand_.window, peer_));
   if (!fabric_->alive(peer_)) return;
   const Outgoing message =
-      written(*fabric_, {Errands::deposit, given.add ? 1U : 0U, given.weight, given.p, given.stamp}, bytes_);
-  copy_bytes(message.bytes().data() + sizeof(Note), given.value, bytes_);
+      written(*fabric_, {Errands::deposit, given.add ? 1U : 0U, given.weight, given.p, given.stamp},
+              given.value.bytes());
+  copy_bytes(message.bytes().data() + sizeof(Note), given.value);
   services_.notify(message, service_, peer_);
 }
 
@@ -136,16 +138,16 @@ WindowTransport::Reading RemoteWindow::read(const Reader& reader) {
   if (!answer) return Reading::lost;
   const Note note = note_of(answer->bytes());
   if (note.flag == 0) return Reading::not_readable;
-  reader(answer->bytes().data() + sizeof(note), note.p, note.number);
+  reader(value_.at<const void>(answer->bytes().data() + sizeof(note)), note.p, note.number);
   return Reading::done;
 }
 
-std::optional<Step> RemoteWindow::average_with(const void* mine, double weight, void* moved) {
-  const Outgoing question = written(*fabric_, {Errands::average_with, 0, weight}, bytes_);
-  copy_bytes(question.bytes().data() + sizeof(Note), mine, bytes_);
+std::optional<Step> RemoteWindow::average_with(ConstBuffer mine, double weight, Buffer moved) {
+  const Outgoing question = written(*fabric_, {Errands::average_with, 0, weight}, mine.bytes());
+  copy_bytes(question.bytes().data() + sizeof(Note), mine);
   const auto answer = ask(question);
   if (!answer) return std::nullopt;
-  copy_bytes(moved, answer->bytes().data() + sizeof(Note), bytes_);
+  copy_bytes(moved.host_data(), answer->bytes().data() + sizeof(Note), moved.bytes());
   return note_of(answer->bytes()).number;
 }
 

@@ -55,7 +55,7 @@ class RemoteWindow final : public WindowTransport {
   bool has_slot() const override { return has_slot_; }
   void deposit(const Deposit& deposit) override;
   Reading read(const Reader& reader) override;
-  std::optional<Step> average_with(const void* mine, double weight, void* moved) override;
+  std::optional<Step> average_with(ConstBuffer mine, double weight, Buffer moved) override;
   Step progress() const override { return progress_.load(std::memory_order_acquire); }
   void tell_progress(Step steps) override;
   std::optional<Rank> lock(bool look) override;
@@ -68,7 +68,7 @@ class RemoteWindow final : public WindowTransport {
 
   std::shared_ptr<Fabric> fabric_;
   RemoteCalls& services_;
-  std::size_t bytes_;  // of a value
+  ConstBuffer value_;  // see WindowShape
   Errand errand_;
   Rank peer_;
   std::uint64_t service_;

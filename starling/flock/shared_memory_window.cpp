@@ -37,21 +37,24 @@ Cell WindowPart::tensor(const std::shared_ptr<Fabric>& fabric, const WindowShape
     if (member != owner) parties.push_back(member);
   const auto me = static_cast<std::size_t>(std::find(parties.begin(), parties.end(), who) - parties.begin());
   return {fabric, memory + kControlBytes, keepers(*fabric, parties), shape.shared ? parties.size() : 1,
-          me,     shape.bytes()};
+          me,     shape.value.bytes()};
 }
 
 Cell WindowPart::slot(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, std::size_t k,
                       Rank who) const {
   std::byte* cell = memory + shape.part_bytes(k);
-  return {fabric,       cell, keepers(*fabric, {owner, sources[k]}), kSlotParties, who == owner ? 0U : 1U,
-          shape.bytes()};
+  return {fabric,
+          cell,
+          keepers(*fabric, {owner, sources[k]}),
+          kSlotParties,
+          who == owner ? 0U : 1U,
+          shape.value.bytes()};
 }
 
 SharedMemoryWindow::SharedMemoryWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape,
                                        const WindowPart& part, Rank who)
     : fabric_(std::move(fabric)),
-      dtype_(shape.dtype),
-      count_(shape.count),
+      value_(shape.value),
       owner_(part.owner),
       who_(who),
       control_(part.control()),
@@ -71,9 +74,9 @@ void SharedMemoryWindow::deposit(const Deposit& given) {
       *fresh.p += old.p();
     }
     if (terms.size() == 1 && given.weight == 1) {
-      copy_bytes(fresh.data, given.value, count_ * size_of(dtype_));
+      copy_bytes(fresh.data, given.value);
     } else {
-      weighted_sum(dtype_, fresh.data, terms, count_);
+      weighted_sum(value_.at<void>(fresh.data), terms);
     }
   };
   if (given.add) {
@@ -86,18 +89,18 @@ void SharedMemoryWindow::deposit(const Deposit& given) {
 WindowTransport::Reading SharedMemoryWindow::read(const Reader& reader) {
   const Cell::Held theirs = tensor_.look();
   if (!theirs) return fabric_->alive(owner_) ? Reading::not_readable : Reading::lost;
-  reader(theirs.data(), theirs.p(), theirs.stamp());
+  reader(value_.at<const void>(theirs.data()), theirs.p(), theirs.stamp());
   return Reading::done;
 }
 
-std::optional<Step> SharedMemoryWindow::average_with(const void* mine, double weight, void* moved) {
+std::optional<Step> SharedMemoryWindow::average_with(ConstBuffer mine, double weight, Buffer moved) {
   Step stamp = 0;
   tensor_.change([&](const Content& fresh, const Cell::Held& old) {
     if (!old) throw Error(fmt::format("the window of rank {} is damaged: its tensor is gone", owner_));
     const Term distance[] = {{mine, weight}, {old.data(), -weight}};
-    weighted_sum(dtype_, static_cast<std::byte*>(moved), distance, count_);
+    weighted_sum(moved, distance);
     const Term terms[] = {{old.data(), 1}, {moved, 1}};
-    weighted_sum(dtype_, fresh.data, terms, count_);
+    weighted_sum(value_.at<void>(fresh.data), terms);
     *fresh.p = old.p();
     *fresh.stamp = stamp = old.stamp();
   });

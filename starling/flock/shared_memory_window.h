@@ -2,7 +2,6 @@
 
 #include <atomic>
 
-#include "starling/base/dtype.h"
 #include "starling/flock/cell.h"
 #include "starling/flock/window_transport.h"
 
@@ -16,12 +15,10 @@ struct WindowControl {
 
 /// What all parts of a window have in common.
 struct WindowShape {
-  DType dtype = DType::float32;
-  std::size_t count = 0;
+  ConstBuffer value;          // a value's type and length, without an address
   std::vector<Rank> members;  // the ranks that read every tensor
   bool shared = false;        // they change it, too
 
-  std::size_t bytes() const { return count * size_of(dtype); }
   std::size_t part_bytes(std::size_t sources) const;
 };
 
@@ -50,7 +47,7 @@ class SharedMemoryWindow final : public WindowTransport {
   bool has_slot() const override { return slot_.has_value(); }
   void deposit(const Deposit& deposit) override;
   Reading read(const Reader& reader) override;
-  std::optional<Step> average_with(const void* mine, double weight, void* moved) override;
+  std::optional<Step> average_with(ConstBuffer mine, double weight, Buffer moved) override;
   Step progress() const override { return control_.progress.load(std::memory_order_acquire); }
   void tell_progress(Step steps) override;
   std::optional<Rank> lock(bool look) override;
@@ -59,8 +56,7 @@ class SharedMemoryWindow final : public WindowTransport {
 
  private:
   std::shared_ptr<Fabric> fabric_;
-  DType dtype_;
-  std::size_t count_;
+  ConstBuffer value_;  // see WindowShape
   Rank owner_;
   Rank who_;
   WindowControl& control_;

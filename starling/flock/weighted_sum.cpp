@@ -15,23 +15,24 @@ void check_weight(DType dtype, double weight) {
         fmt::format("a window of {} has no weights but 0 and 1, not {}", name(dtype), weight));
 }
 
-void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std::size_t count) {
-  if (is_floating(dtype)) {
-    combine(dtype, out, terms, count);
+void weighted_sum(Buffer out, std::span<const Term> terms) {
+  if (is_floating(out.dtype)) {
+    combine(out, terms);
     return;
   }
-  for (const Term& term : terms) check_weight(dtype, term.weight);
+  for (const Term& term : terms) check_weight(out.dtype, term.weight);
+  kernel::check_on_host(terms);
   bool empty = true;
   for (const Term& term : terms) {
     if (term.weight == 0) continue;
     if (!empty) {
-      reduce(Reduction::sum, dtype, out, term.data, count);
-    } else if (out != term.data) {
-      copy_bytes(out, term.data, count * size_of(dtype));
+      reduce(Reduction::sum, out.dtype, out.host_data(), term.data, out.count);
+    } else if (out.host_data() != term.data) {
+      copy_bytes(out.host_data(), term.data, out.bytes());
     }
     empty = false;
   }
-  if (empty) std::memset(out, 0, count * size_of(dtype));
+  if (empty) std::memset(out.host_data(), 0, out.bytes());
 }
 
 }  // namespace starling::flock

@@ -1,16 +1,15 @@
 #pragma once
 
-#include <cstddef>
 #include <span>
 
-#include "starling/base/dtype.h"
+#include "starling/base/buffer.h"
 #include "starling/kernel/combine.h"
 
 namespace starling::flock {
 
 /// out <- the sum of the terms; `out` may be the first. Integers know no weights but 0 and 1: throws
 /// InvalidArgument.
-void weighted_sum(DType dtype, std::byte* out, std::span<const Term> terms, std::size_t count);
+void weighted_sum(Buffer out, std::span<const Term> terms);
 
 /// Throws InvalidArgument for a weight that values of this type do not know.
 void check_weight(DType dtype, double weight);

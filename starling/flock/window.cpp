@@ -33,14 +33,14 @@ std::vector<std::pair<Rank, double>> shares(const FlockState& flock, const std::
 
 }  // namespace
 
-void Window::deposit(const void* value, const std::optional<Weights>& given, bool add) {
+void Window::deposit(ConstBuffer value, const std::optional<Weights>& given, bool add) {
   State& state = *state_;
   if (given) {
     state.check_neighbors(*given, state.destinations, "destinations");
     for (const auto& [rank, weight] : *given) check_weight(state.tensor.dtype, weight);
   }
   Trace trace = state.trace(add ? RecordKind::accumulate : RecordKind::put);
-  const std::size_t bytes = state.shape.bytes();
+  const std::size_t bytes = state.tensor.bytes();
   for (const auto& [rank, weight] : shares(*state.flock, state.destinations, given)) {
     state.transport(rank).deposit({value, weight, weight * state.p, state.progress, add});
     trace.peer(rank);
@@ -60,20 +60,22 @@ void Window::keep_share(double self_weight) {
 }
 
 void Window::put(const std::optional<Weights>& destinations, double self_weight) {
-  deposit(state_->tensor.host_data(), destinations, false);
+  deposit(state_->tensor, destinations, false);
   keep_share(self_weight);
 }
 
 void Window::accumulate(const std::optional<Weights>& destinations, double self_weight) {
-  deposit(state_->tensor.host_data(), destinations, true);
+  deposit(state_->tensor, destinations, true);
   keep_share(self_weight);
 }
 
-void Window::put_value(const void* value, const std::optional<Weights>& destinations) {
+void Window::put_value(ConstBuffer value, const std::optional<Weights>& destinations) {
+  state_->check_value(value, "put_value");
   deposit(value, destinations, false);
 }
 
-void Window::accumulate_value(const void* value, const std::optional<Weights>& destinations) {
+void Window::accumulate_value(ConstBuffer value, const std::optional<Weights>& destinations) {
+  state_->check_value(value, "accumulate_value");
   deposit(value, destinations, true);
 }
 
@@ -81,42 +83,46 @@ void Window::publish() {
   state_->publish_own();
 }
 
-void Window::load(void* out) {
+void Window::load(Buffer out) {
+  state_->check_value(out, "load");
   const Cell::Held own = state_->own_value().look();
-  copy_bytes(out, own.data(), state_->tensor.bytes());
+  copy_bytes(out.host_data(), own.data(), out.bytes());
 }
 
-void Window::store(const void* value) {
+void Window::store(ConstBuffer value) {
+  state_->check_value(value, "store");
   state_->own_value().replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, value, state_->tensor.bytes());
+    copy_bytes(fresh.data, value);
     *fresh.p = state_->p;
     *fresh.stamp = state_->progress;
   });
 }
 
-void Window::add(const void* increment) {
-  const Buffer& tensor = state_->tensor;
+void Window::add(ConstBuffer increment) {
+  state_->check_value(increment, "add");
   state_->own_value().change([&](const Content& fresh, const Cell::Held& old) {
     const Term terms[] = {{old.data(), 1}, {increment, 1}};
-    weighted_sum(tensor.dtype, fresh.data, terms, tensor.count);
+    weighted_sum(increment.at<void>(fresh.data), terms);
     *fresh.p = old.p();
     *fresh.stamp = state_->progress;
   });
 }
 
-void Window::average_with(Rank other, const void* mine, double weight, void* moved) {
+void Window::average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) {
   State& state = *state_;
   state.check_shared();
+  state.check_value(mine, "average_with");
+  state.check_value(moved, "average_with");
   check_weight(state.tensor.dtype, weight);
   check_weight(state.tensor.dtype, -weight);
   Trace trace = state.trace(RecordKind::accumulate);
   const Rank rank = state.flock->global(other, state.name);
   const std::optional<Step> stamp = state.transport(rank).average_with(mine, weight, moved);
-  const std::size_t bytes = state.shape.bytes();
+  const std::size_t bytes = state.tensor.bytes();
   if (!stamp) {
     if (!state.flock->reweighting())
       throw PeerLost(rank, state.flock->mailbox.described(state.name), state.progress);
-    std::memset(moved, 0, bytes);  // a lost rank's value cannot be met: no movement
+    std::memset(moved.host_data(), 0, bytes);  // a lost rank's value cannot be met: no movement
     return;
   }
   state.staleness.add(state.progress - *stamp);
@@ -155,10 +161,10 @@ void Window::get(const std::optional<Weights>& given) {
   for (const auto& [rank, share] : shares(*state.flock, state.sources, given)) {
     if (!state.transports.contains(rank)) continue;  // lost before it had a part here
     const WindowTransport::Reading reading = state.transport(rank).read(
-        [&, rank = rank, weight = share](const std::byte* data, double p, Step stamp) {
+        [&, rank = rank, weight = share](const ConstBuffer& value, double p, Step stamp) {
           state.slots.at(rank).replace([&](const Content& fresh) {
-            const Term term{data, weight};
-            weighted_sum(state.tensor.dtype, fresh.data, {&term, 1}, state.tensor.count);
+            const Term term{value, weight};
+            weighted_sum(value.at<void>(fresh.data), {&term, 1});
             *fresh.p = weight * p;
             *fresh.stamp = stamp;
           });
@@ -168,7 +174,7 @@ void Window::get(const std::optional<Weights>& given) {
       throw InvalidArgument(
           fmt::format("{}: rank {} made this window not readable", state.name, state.flock->own(rank)));
     trace.peer(rank);
-    trace.bytes(state.shape.bytes());
+    trace.bytes(state.tensor.bytes());
   }
   trace.end(false);
 }
@@ -205,8 +211,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
     p += weight * held.back().p();
     state.staleness.add(state.progress - held.back().stamp());
   }
-  if (state.tensor.count > 0)
-    weighted_sum(state.tensor.dtype, state.tensor.host_bytes(), terms, state.tensor.count);
+  if (state.tensor.count > 0) weighted_sum(state.tensor, terms);
   state.p = p;
   held.clear();
   state.publish_own();
@@ -215,10 +220,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
 
 void Window::update_into(Buffer out, double self_weight, const Weights& weights, bool reset) {
   State& state = *state_;
-  if (out.dtype != state.tensor.dtype || out.count != state.tensor.count)
-    throw InvalidArgument(fmt::format("{}: the window has {} x {}, the output {} x {}", state.name,
-                                      state.tensor.count, starling::name(state.tensor.dtype), out.count,
-                                      starling::name(out.dtype)));
+  state.check_value(out, "update_into");
   const Buffer tensor = state.tensor;
   const double p = state.p;
   const bool readable = std::exchange(state.options.readable, false);

@@ -44,9 +44,17 @@ class Window {
   void put(const std::optional<Weights>& destinations = {}, double self_weight = 1);
   /// Adds the tensor to the slots instead.
   void accumulate(const std::optional<Weights>& destinations = {}, double self_weight = 1);
-  /// The same with `value`, of the tensor's shape, in place of the tensor, which does not change.
-  void put_value(const void* value, const std::optional<Weights>& destinations = {});
-  void accumulate_value(const void* value, const std::optional<Weights>& destinations = {});
+  /// The same with `value`, of the tensor's type and length, in place of the tensor, which does not change.
+  void put_value(ConstBuffer value, const std::optional<Weights>& destinations = {});
+  void accumulate_value(ConstBuffer value, const std::optional<Weights>& destinations = {});
+  template <ElementRange T>
+  void put_value(const T& value, const std::optional<Weights>& destinations = {}) {
+    put_value(const_buffer_of(value), destinations);
+  }
+  template <ElementRange T>
+  void accumulate_value(const T& value, const std::optional<Weights>& destinations = {}) {
+    accumulate_value(const_buffer_of(value), destinations);
+  }
   /// Fetches the sources' tensors, as of their last update, times a weight (1 unless given), into my slots.
   void get(const std::optional<Weights>& sources = {});
   /// Publishes the tensor after the caller wrote to it: get() fetches the new values.
@@ -69,18 +77,32 @@ class Window {
   double p() const;
   void set_p(double p);
 
-  // Only for a shared window. Any rank may change the values, each change as a whole.
+  // Only for a shared window. Any rank may change the values, each change as a whole. Arguments are of the
+  // tensor's type and length.
 
   /// Reads, sets or adds to this rank's value, which lives in the window; the tensor gives only its shape.
-  void load(void* out);
-  void store(const void* value);
-  void add(const void* increment);
+  void load(Buffer out);
+  void store(ConstBuffer value);
+  void add(ConstBuffer increment);
+  template <WritableRange T>
+  void load(T&& out) {
+    load(buffer_of(out));
+  }
+  template <ElementRange T>
+  void store(const T& value) {
+    store(const_buffer_of(value));
+  }
+  template <ElementRange T>
+  void add(const T& increment) {
+    add(const_buffer_of(increment));
+  }
   /// Moves the other rank's value by weight * (mine - its value), and writes the change to `moved`. With
   /// weight 1/2, a caller that subtracts `moved` from its own value has averaged the two; their sum is
   /// unchanged.
-  void average_with(Rank other, const void* mine, double weight, void* moved);
-  [[deprecated("call average_with")]] void meet(Rank other, const void* mine, double weight, void* moved) {
-    average_with(other, mine, weight, moved);
+  void average_with(Rank other, ConstBuffer mine, double weight, Buffer moved);
+  template <ElementRange In, WritableRange Out>
+  void average_with(Rank other, const In& mine, double weight, Out&& moved) {
+    average_with(other, const_buffer_of(mine), weight, buffer_of(moved));
   }
 
   /// Tells all ranks how many steps this rank has made; later deposits carry this number.
@@ -121,7 +143,7 @@ class Window {
   void free();
 
  private:
-  void deposit(const void* value, const std::optional<Weights>& destinations, bool add);
+  void deposit(ConstBuffer value, const std::optional<Weights>& destinations, bool add);
   void keep_share(double self_weight);
 
   std::shared_ptr<State> state_;

@@ -17,6 +17,10 @@ std::string list(const std::vector<Rank>& ranks, const FlockState& flock) {
   return words.empty() ? "none" : join_words(words);
 }
 
+std::string elements_of(const ConstBuffer& value) {
+  return fmt::format("{} x {} in {}", value.count, starling::name(value.dtype), starling::name(value.memory));
+}
+
 }  // namespace
 
 Window::State::State(FlockState& given, std::string called, Buffer block, Exchange around,
@@ -27,7 +31,7 @@ Window::State::State(FlockState& given, std::string called, Buffer block, Exchan
       tensor(block),
       neighbors(std::move(around)),
       options(chosen),
-      shape{block.dtype, block.count, flock->members, chosen.shared} {
+      shape{tensor.at<const void>(nullptr), flock->members, chosen.shared} {
   memory = flock->fabric->expose(shape.part_bytes(neighbors.sources.size()));
   WindowPart part{flock->self(), flock->fabric->exposed(flock->self(), memory)};
   for (const Source& source : neighbors.sources) part.sources.push_back(source.rank);
@@ -117,6 +121,12 @@ void Window::State::publish_own() {
   });
 }
 
+void Window::State::check_value(const ConstBuffer& value, const char* call) const {
+  if (value.dtype != tensor.dtype || value.count != tensor.count || value.memory != tensor.memory)
+    throw InvalidArgument(fmt::format("{}: {} takes {}, as this window's tensor has, not {}", name, call,
+                                      elements_of(tensor), elements_of(value)));
+}
+
 void Window::State::check_shared() const {
   if (!options.shared)
     throw InvalidArgument(
@@ -167,8 +177,11 @@ Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
 }
 
 Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& options) {
-  const Exchange neighbors = all_neighbors(options.schedule ? options.schedule : schedule());
   const std::string called(name.text());
+  if (!tensor.on_host())
+    throw InvalidArgument(
+        fmt::format("{}: a window takes elements in host memory, not {}", called, elements_of(tensor)));
+  const Exchange neighbors = all_neighbors(options.schedule ? options.schedule : schedule());
   state_->check_new_window(called);
   auto state = std::make_shared<Window::State>(*state_, called, tensor, neighbors, options);
   const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),

@@ -19,6 +19,8 @@ struct Window::State {
   /// Throws Error where the bytes at this index are not a valid card.
   void check_card(const std::vector<std::int64_t>& cards, std::size_t at) const;
   void publish_own();  // where the window is readable
+  /// Throws InvalidArgument for a value that is not as the tensor is, given to `call`.
+  void check_value(const ConstBuffer& value, const char* call) const;
   /// Throws InvalidArgument where the window is not shared.
   void check_shared() const;
   Cell& own_value();

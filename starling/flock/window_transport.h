@@ -3,20 +3,22 @@
 #include <functional>
 #include <optional>
 
+#include "starling/base/buffer.h"
 #include "starling/base/types.h"
 
 namespace starling::flock {
 
 /// A value with its weight, p and step.
 struct Deposit {
-  const void* value = nullptr;
+  ConstBuffer value;
   double weight = 1;  // to be multiplied with
   double p = 1;       // with its weight
   Step stamp = 0;
   bool add = false;  // to the slot's content, instead of replacing it
 };
 
-/// Access to one rank's part of a window, by any rank (its owner included).
+/// Access to one rank's part of a window, by any rank (its owner included). All values are of the window's
+/// type and length.
 class WindowTransport {
  public:
   virtual ~WindowTransport() = default;
@@ -26,13 +28,13 @@ class WindowTransport {
   virtual void deposit(const Deposit& deposit) = 0;
 
   enum class Reading { done, not_readable, lost };
-  using Reader = std::function<void(const std::byte* data, double p, Step stamp)>;
+  using Reader = std::function<void(const ConstBuffer& value, double p, Step stamp)>;
   /// Calls `reader` with the tensor as of its owner's last update.
   virtual Reading read(const Reader& reader) = 0;
 
   /// Moves the tensor by weight * (mine - tensor) and writes the change to `moved`. Returns the tensor's
   /// stamp, or nothing if its owner is lost.
-  virtual std::optional<Step> average_with(const void* mine, double weight, void* moved) = 0;
+  virtual std::optional<Step> average_with(ConstBuffer mine, double weight, Buffer moved) = 0;
 
   /// The owner's last reported step. Callers of the transport report theirs with tell_progress().
   virtual Step progress() const = 0;

@@ -9,7 +9,9 @@
 #include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
+#include "starling/kernel/device.h"
 #include "starling/kernel/element_rules.h"
+#include "starling/kernel/finite.h"
 
 namespace starling::kernel {
 namespace {
@@ -60,6 +62,7 @@ class HostArithmetic final : public Arithmetic {
   void scale(Buffer x, double factor) const override { kernel::scale(x, factor); }
   void divide(Buffer x, double number) const override { kernel::divide(x, number); }
   double sum_of_squares(ConstBuffer x) const override { return kernel::sum_of_squares(x); }
+  bool all_finite(ConstBuffer x) const override { return kernel::all_finite(x); }
 
   void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,
                Buffer v) const override {
@@ -82,14 +85,26 @@ class HostArithmetic final : public Arithmetic {
       for (std::size_t i = 0; i < x.count; ++i) at[i] = rules::moment_step(rule, at[i], first[i], second[i]);
     });
   }
+
+  void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first) const override {
+    kernel::sgd_update(pass, rule, m, first);
+  }
+  void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, long t) const override {
+    kernel::adam_update(pass, rule, m, v, t);
+  }
+  void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
+                         long s, bool fold) const override {
+    kernel::accum_adam_update(pass, rule, m, v, sum, t, s, fold);
+  }
+
+  std::shared_ptr<bool> make_mark() const override { return std::make_shared<bool>(false); }
 };
 
 }  // namespace
 
 const Arithmetic& arithmetic_in(MemoryKind memory) {
   static const HostArithmetic host;
-  if (memory != MemoryKind::host) throw_not_host_memory(memory);
-  return host;
+  return memory == MemoryKind::host ? host : device().arithmetic();
 }
 
 OwnedBuffer::OwnedBuffer(DType dtype, std::size_t count, MemoryKind memory)

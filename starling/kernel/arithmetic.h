@@ -12,8 +12,10 @@
 namespace starling::kernel {
 
 /// Arithmetic on vectors in one kind of memory. Methods reach it through their block, so that they run
-/// wherever the block is: on the host these functions are the SIMD kernels of this folder. Buffers of one
-/// call have the same number of elements. Used by any thread.
+/// wherever the block is: on the host these functions are the SIMD kernels of this folder; on a device they
+/// are enqueued on the calling thread's stream (kernel/device.h), and only what returns a number waits for
+/// it. The bits are the same everywhere. Buffers of one call have the same number of elements. Used by any
+/// thread.
 class Arithmetic {
  public:
   virtual ~Arithmetic() = default;
@@ -39,6 +41,8 @@ class Arithmetic {
   virtual void divide(Buffer x, double number) const = 0;
   /// In float64, the same bits on every instruction set.
   virtual double sum_of_squares(ConstBuffer x) const = 0;
+  /// Whether no element is infinite or not a number.
+  virtual bool all_finite(ConstBuffer x) const = 0;
 
   // Element-wise rules, see kernel/element_rules.h and kernel/update.h. float32 or float64.
 
@@ -46,6 +50,18 @@ class Arithmetic {
   virtual void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,
                        Buffer v) const = 0;
   virtual void moment_step(const MomentStepRule& rule, Buffer x, ConstBuffer m, ConstBuffer v) const = 0;
+
+  // The passes of local optimizers, see kernel/update.h.
+
+  virtual void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first) const = 0;
+  virtual void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v,
+                           long t) const = 0;
+  virtual void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum,
+                                 long t, long s, bool fold) const = 0;
+
+  /// A mark for UpdatePass::nonfinite, false at first: passes in this memory can set it, and the host reads
+  /// it. On a device it may be set after the call that sets it has returned.
+  virtual std::shared_ptr<bool> make_mark() const = 0;
 };
 
 /// The arithmetic for buffers in this memory; throws InvalidArgument where there is none.

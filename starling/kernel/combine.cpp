@@ -3,24 +3,16 @@
 #include "starling/kernel/combine.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include <limits>
 
 #include "starling/kernel/average.h"
 #include "starling/kernel/lanes-inl.h"
+#include "starling/kernel/sum_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
-
-// A NaN gets no payload, which could reach into the bits that rounding to bfloat16 adds to.
-template <typename T>
-HWY_INLINE Element<T> rounded_weight(double weight) {
-  return weight == weight ? static_cast<Element<T>>(weight) : std::numeric_limits<Element<T>>::quiet_NaN();
-}
 
 // A few terms: pointers and weights stay in registers.
 template <typename T, std::size_t kTerms, SumForm kForm = SumForm::products>
@@ -29,7 +21,7 @@ class ShortSum {
   explicit ShortSum(std::span<const Term> terms) {
     for (std::size_t t = 0; t < kTerms; ++t) {
       data_[t] = static_cast<const T*>(terms[t].data);
-      weight_[t] = rounded_weight<T>(terms[t].weight);
+      weight_[t] = rounded_weight<Element<T>>(terms[t].weight);
     }
   }
 
@@ -94,7 +86,7 @@ class LongSum {
   }
   template <class D>
   HWY_INLINE hn::Vec<D> weight(D d, std::size_t t) const {
-    return hn::Set(d, rounded_weight<T>(terms_[t].weight));
+    return hn::Set(d, rounded_weight<Element<T>>(terms_[t].weight));
   }
 
   std::span<const Term> terms_;
@@ -154,22 +146,8 @@ bool worth_streaming(const void* out, std::span<const Term> terms, std::size_t b
   return std::none_of(terms.begin(), terms.end(), [&](const Term& term) { return term.data == out; });
 }
 
-// A NaN compares false and makes no average.
 SumForm form_of(DType dtype, std::span<const Term> terms) {
-  if (terms.size() < 2) return SumForm::products;
-  const double unit = dtype == DType::float64 ? 0x1p-53 : 0x1p-24;
-  const auto n = static_cast<double>(terms.size());
-  double sum = 0;
-  bool equal = true;
-  for (const Term& term : terms) {
-    if (!(term.weight >= 0)) return SumForm::products;
-    sum += term.weight;
-    equal = equal && std::abs(n * term.weight - 1) <= 2 * unit;
-  }
-  if (!(std::abs(sum - 1) <= n * unit)) return SumForm::products;
-  // 16-bit types are computed in float32, whose rounding of the weights they do not see.
-  const bool divides = equal && !std::has_single_bit(terms.size()) && size_of(dtype) > 2;
-  return divides ? SumForm::mean : SumForm::average;
+  return sum_form(dtype, terms.size(), [&](std::size_t t) { return terms[t].weight; });
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
 
 #include "starling/kernel/update.h"
 
@@ -38,6 +41,29 @@ STARLING_ELEMENT_RULE T mean(const T* x, int n) {
   T sum = x[0] - x[1];
   for (int t = 2; t < n; ++t) sum = sum + (x[0] - x[t]);
   return x[0] - sum / static_cast<T>(n);
+}
+
+/// IEEE 754-2019's minimum and maximum of floats, see kernel/reduce.h; the usual ones of integers.
+template <typename T>
+STARLING_ELEMENT_RULE bool is_negative(T x) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+  return std::bit_cast<Bits>(x) < 0;
+}
+template <typename T>
+STARLING_ELEMENT_RULE T minimum(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a) return a;
+    if (a == b) return is_negative(a) ? a : b;
+  }
+  return a < b ? a : b;
+}
+template <typename T>
+STARLING_ELEMENT_RULE T maximum(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a) return a;
+    if (a == b) return is_negative(a) ? b : a;
+  }
+  return a > b ? a : b;
 }
 
 /// The settings of SGD in the type that is computed in.

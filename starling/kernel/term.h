@@ -3,6 +3,7 @@
 #include <span>
 
 #include "starling/base/buffer.h"
+#include "starling/kernel/flag.h"
 
 namespace starling::kernel {
 
@@ -17,6 +18,11 @@ struct Term {
   const void* data = nullptr;
   double weight = 0;
   MemoryKind memory = MemoryKind::host;
+  /// In device memory: a message that may still be on its way. The device waits until `flag` has reached
+  /// `number`. If the sender has died before that, the term is left out and the sum's first term without a
+  /// flag gets its weight.
+  const Flag* flag = nullptr;
+  std::uint32_t number = 0;
 };
 /// Throws InvalidArgument unless all terms lie in host memory.
 inline void check_on_host(std::span<const Term> terms) {

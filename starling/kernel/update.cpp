@@ -308,26 +308,5 @@ void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, B
   });
 }
 
-namespace {
-
-// Eight sums at once, which the compiler turns into vectors: the order does not depend on their length.
-template <typename T>
-double squares_of(const T* data, std::size_t count) {
-  std::array<double, 8> sums{};
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    for (std::size_t k = 0; k < 8; ++k)
-      sums[k] += static_cast<double>(data[i + k]) * static_cast<double>(data[i + k]);
-  for (; i < count; ++i) sums[i % 8] += static_cast<double>(data[i]) * static_cast<double>(data[i]);
-  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
-}
-
-}  // namespace
-
-double sum_of_squares(DType dtype, const void* data, std::size_t count) {
-  return wide(dtype, "sum of squares") ? squares_of(static_cast<const double*>(data), count)
-                                       : squares_of(static_cast<const float*>(data), count);
-}
-
 }  // namespace starling::kernel
 #endif

@@ -69,7 +69,8 @@ struct MomentStepRule {
   double v_correction = 1;
 };
 
-/// The sum of squares, in float64; the same whatever the instruction set.
+/// The sum of squares, in float64, in the order of kernel/square_sum.h: the same bits on every instruction
+/// set and device.
 double sum_of_squares(DType dtype, const void* data, std::size_t count);
 inline double sum_of_squares(ConstBuffer x) {
   return sum_of_squares(x.dtype, x.host_data(), x.count);

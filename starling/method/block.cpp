@@ -1,10 +1,13 @@
 #include "starling/method/block.h"
 
 #include <algorithm>
+#include <atomic>
 #include <fmt/format.h>
+#include <utility>
 
 #include "starling/base/error.h"
 #include "starling/kernel/convert.h"
+#include "starling/kernel/transfer.h"
 
 namespace starling::method {
 
@@ -35,12 +38,21 @@ Block::Block(std::string name_, Buffer x_, Buffer gradient_, std::vector<Segment
 
 void Block::apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy) {
   bool nonfinite = false;
-  const UpdatePass pass{from, direction, scale, out, copy, &nonfinite};
+  const UpdatePass pass{from, direction, scale, out, copy, x.on_host() ? &nonfinite : device_mark()};
   if (skipped)
     copy_through(pass);
   else
     local_update->apply(pass, segments);
   if (nonfinite && on_nonfinite) on_nonfinite(out);
+}
+
+// The mark for the next pass on a device, which may end after the call: what it finds is told with the next
+// one.
+bool* Block::device_mark() {
+  if (!on_nonfinite) return nullptr;
+  if (!mark_) mark_ = arithmetic().make_mark();
+  if (std::atomic_ref<bool>(*mark_).exchange(false)) on_nonfinite(x);
+  return mark_.get();
 }
 
 void Block::update_along(ConstBuffer direction, double scale) {
@@ -90,7 +102,7 @@ void Block::mix(std::initializer_list<Buffer> averaged, std::initializer_list<Bu
 
 void Block::update_and_mix() {
   NeighborChannel& neighbor_channel = neighbors();
-  Outgoing next = neighbor_channel.outgoing(x.count * size_of(dtype()));
+  Outgoing next = neighbor_channel.outgoing(x.bytes(), x.memory);
   if (!next) {
     update();
     mix(x);
@@ -113,7 +125,7 @@ void Block::share(ConstBuffer v) {
 void Block::update_from_shared() {
   const SharedExchange shared = take_shared();
   const std::span<const Term> from = shared.terms(x);
-  Outgoing next = neighbors().outgoing(x.count * size_of(dtype()));
+  Outgoing next = neighbors().outgoing(x.bytes(), x.memory);
   apply(from, gradient, gradient_scale, x, next.buffer(dtype(), x.count));
   next_ = std::move(next);
 }
@@ -126,8 +138,17 @@ void Block::drop_shared() {
 Block::State& Block::find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory) {
   const auto found =
       std::find_if(states_.begin(), states_.end(), [&](const State& s) { return s.key == key; });
-  if (found != states_.end()) return *found;
-  return states_.emplace_back(State{key, OwnedBuffer(dtype, count, memory)});
+  if (found == states_.end()) return states_.emplace_back(State{key, OwnedBuffer(dtype, count, memory)});
+  if (std::exchange(found->restored, false) && memory != MemoryKind::host) {
+    const OwnedBuffer saved = found->memory;
+    found->memory = OwnedBuffer(saved.buffer().dtype, saved.buffer().count, memory);
+    kernel::transfer(found->memory.buffer(), saved.buffer());
+  }
+  return *found;
+}
+
+Buffer Block::restore_state(const std::string& key, DType type, std::size_t elements) {
+  return states_.emplace_back(State{key, OwnedBuffer(type, elements), true}).memory.buffer();
 }
 
 Buffer Block::state(const std::string& key) {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ class Block {
   struct State {
     std::string key;
     OwnedBuffer memory;
+    bool restored = false;  // lies in host memory until the method asks for it
   };
   std::deque<State>
       states_;  // whose memory stays where it is, until what the channel has under way has ended
@@ -85,13 +87,16 @@ class Block {
   Buffer scalar(const std::string& key);
   /// Numbers of float64 that last, in host memory.
   std::span<double> numbers(const std::string& key, std::size_t count = 1, double initial = 0);
-  /// A vector of another type that lasts, in host memory.
-  Buffer host_state(const std::string& key, DType type, std::size_t elements);
-  std::vector<NamedState> states();
-  /// One of them, as it was saved: what the method has not asked for yet is made.
+  /// A vector of another type that lasts, where x is; and one in host memory.
   Buffer make_state(const std::string& key, DType type, std::size_t elements);
-  /// All of them, between two steps: as if the method had not begun.
+  Buffer host_state(const std::string& key, DType type, std::size_t elements);
+  /// All of them, to be saved; restored ones may lie in other memory than the method's.
+  std::vector<NamedState> states();
+  /// Between two steps: forgets all of them, as if the method had not begun.
   void forget_states() { states_.clear(); }
+  /// A forgotten one as it was saved, in host memory, to be filled by the caller. It moves to the memory in
+  /// which the method asks for it.
+  Buffer restore_state(const std::string& key, DType type, std::size_t elements);
 
   // With the others; in place when the driver has waited.
 
@@ -128,15 +133,18 @@ class Block {
   const UpdatePtr local_update;
   const ChannelPtr channel;
   std::uint32_t seen_epoch = 0;
-  /// Called with an update's result that is not finite, before it is sent; throws to keep it here.
+  /// Called with an update's result that is not finite, before it is sent; throws to keep it here. On a
+  /// device it is called at the next update, since this one does not wait for its result.
   std::function<void(ConstBuffer result)> on_nonfinite;
 
  private:
   void apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy);
+  bool* device_mark();
 
   State& find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory);
   Buffer checked_state(const std::string& key, DType type, std::size_t elements, MemoryKind memory);
 
+  std::shared_ptr<bool> mark_;
   // After the channel, whose memory they hold.
   Outgoing next_;  // holds x, to be sent by the next share()
   SharedExchange shared_;

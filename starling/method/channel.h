@@ -74,7 +74,7 @@ class NeighborChannel {
   virtual SharedExchange share(ConstBuffer x, Outgoing written) = 0;
   /// Memory that neighbors read, to be filled and handed to share() or mix(); empty where a block is sent in
   /// another form than it has here.
-  virtual Outgoing outgoing(std::size_t bytes) = 0;
+  virtual Outgoing outgoing(std::size_t bytes, MemoryKind memory) = 0;
 
   /// This rank's exchange in the next round.
   virtual Exchange next() const = 0;

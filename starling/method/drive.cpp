@@ -85,8 +85,8 @@ void check_optimizer(const Method& method, const std::string& kind, const std::s
 
 std::unique_ptr<Block> make_block(const std::string& name, Buffer x, Buffer gradient, const Method& method,
                                   const Optimizer& optimizer, const Hypers& hypers, ChannelPtr channel) {
-  UpdatePtr update = method.make_update(x.dtype, x.count, 1, hypers);
-  if (!update) update = optimizer.make(x.dtype, x.count, 1, hypers);
+  UpdatePtr update = method.make_update(x, 1, hypers);
+  if (!update) update = optimizer.make(x, 1, hypers);
   auto block = std::make_unique<Block>(name, x, gradient, std::vector<Segment>{{0, x.count, 0, true}},
                                        std::move(update), std::move(channel));
   block->hypers = hypers;

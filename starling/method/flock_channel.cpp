@@ -30,7 +30,7 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   void mix(Outgoing written, Buffer out) override;
   void differences(Piece piece) override;
   SharedExchange share(ConstBuffer x, Outgoing written) override;
-  Outgoing outgoing(std::size_t bytes) override;
+  Outgoing outgoing(std::size_t bytes, MemoryKind memory) override;
 
   Exchange next() const override { return exchanger_.next(); }
   Step round() const override { return exchanger_.step(); }
@@ -137,9 +137,9 @@ void FlockNeighbors::give_back() noexcept {
   shared_message_ = {};
 }
 
-Outgoing FlockNeighbors::outgoing(std::size_t bytes) {
+Outgoing FlockNeighbors::outgoing(std::size_t bytes, MemoryKind memory) {
   if (!format_->exact() || schedule_->mixing() == Mixing::two_block) return {};
-  return flock_.outgoing_bytes(bytes);
+  return flock_.outgoing_bytes(bytes, memory);
 }
 
 bool FlockNeighbors::ready() {
@@ -175,6 +175,9 @@ void FlockNeighbors::check_exact_if_lost(const Pieces& pieces) const {
 
 // Pieces that are not float32 (scalars) travel as they are.
 FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
+  if (!pieces[0].in.on_host())
+    throw InvalidArgument(fmt::format("{}: blocks in {} travel as float32 so far, not as {}", name_,
+                                      name(pieces[0].in.memory), format_->name()));
   std::vector<Buffer> blocks;
   for (const Piece& piece : pieces) {
     if (piece.in.dtype == DType::float32)

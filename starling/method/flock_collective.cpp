@@ -52,10 +52,9 @@ void FlockCollective::decode() {
 }
 
 void FlockCollective::gather(ConstBuffer mine, std::vector<std::byte>& all) {
-  const std::size_t element = size_of(mine.dtype);
-  const auto room = [&all, element](std::size_t count) {
-    all.resize(count * element);
-    return all.data();
+  const auto room = [&all, dtype = mine.dtype](std::size_t count) {
+    all.resize(count * size_of(dtype));
+    return Buffer(dtype, all.data(), count);
   };
   pending_.push_back(ByteOperations(flock_).allgather(mine, room, Name(name_ + "/gather")));
 }

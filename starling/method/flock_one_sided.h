@@ -17,11 +17,11 @@ class FlockOneSided final : public OneSided {
   void put(const Weights& destinations, double self_weight) override;
   void accumulate(const Weights& destinations, double self_weight) override;
   void update(double self_weight, const Weights& sources, bool reset) override;
-  void load(Buffer out) override { window_.load(out.host_data()); }
-  void store(ConstBuffer value) override { window_.store(value.host_data()); }
-  void add(ConstBuffer increment) override { window_.add(increment.host_data()); }
+  void load(Buffer out) override { window_.load(out); }
+  void store(ConstBuffer value) override { window_.store(value); }
+  void add(ConstBuffer increment) override { window_.add(increment); }
   void average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) override {
-    window_.average_with(other, mine.host_data(), weight, moved.host_data());
+    window_.average_with(other, mine, weight, moved);
   }
   double p() const override { return window_.p(); }
   void set_p(double p) override { window_.set_p(p); }

@@ -61,7 +61,7 @@ class Method {
   /// What the user should know of this method on this schedule, which check() has let pass; mostly nothing.
   virtual std::string warning(const Schedule&) const { return {}; }
   /// A local optimizer of its own, from the settings of the user's; null: the user's.
-  virtual UpdatePtr make_update(DType, std::size_t /*count*/, std::size_t /*segments*/, const Hypers&) const {
+  virtual UpdatePtr make_update(ConstBuffer /*x*/, std::size_t /*segments*/, const Hypers&) const {
     return nullptr;
   }
   /// Between two steps, on all ranks: takes in what has been sent and not been used.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/kernel/transfer.h"
 
 namespace starling::method {
 namespace {
@@ -68,22 +69,17 @@ std::string after(const std::string& name, const std::string& prefix) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : "";
 }
 
-std::vector<StatePlace> optimizer_places(Block& block, const std::string& at) {
-  std::vector<StatePlace> places;
-  if (!block.local_update) return places;
-  for (const NamedState& state : block.local_update->state())
-    places.push_back({at + "optimizer/" + state.name,
-                      name(state.data.dtype),
-                      {state.data.host_bytes(), state.data.bytes()}});
-  return places;
+std::vector<NamedState> optimizer_state(Block& block) {
+  return block.local_update ? block.local_update->state() : std::vector<NamedState>();
 }
 
 // What is in the file and not here would be lost in silence.
 void demand_no_more(const CheckpointFile& file, Block& block, const std::string& at) {
-  const std::vector<StatePlace> places = optimizer_places(block, at);
+  const std::vector<NamedState> known = optimizer_state(block);
   for (const auto& part : file.parts()) {
-    const auto same = [&](const StatePlace& place) { return place.name == part.name; };
-    if (!after(part.name, at + "optimizer/").empty() && std::none_of(places.begin(), places.end(), same))
+    const std::string own = after(part.name, at + "optimizer/");
+    const auto same = [&](const NamedState& state) { return state.name == own; };
+    if (!own.empty() && std::none_of(known.begin(), known.end(), same))
       throw Error(
           fmt::format("{} has a part {}, which the optimizer here does not remember: it was written "
                       "with other settings",
@@ -91,16 +87,32 @@ void demand_no_more(const CheckpointFile& file, Block& block, const std::string&
   }
 }
 
+// What lies on a device is read into host memory first.
+void restore_optimizer(Block& block, const std::string& at, const CheckpointFile& file) {
+  const std::vector<NamedState> states = optimizer_state(block);
+  std::vector<OwnedBuffer> staged;
+  std::vector<StatePlace> places;
+  for (const auto& [key, data] : states) {
+    Buffer to = data;
+    if (!data.on_host()) to = staged.emplace_back(data.dtype, data.count).buffer();
+    places.push_back({at + "optimizer/" + key, name(to.dtype), {to.host_bytes(), to.bytes()}});
+  }
+  file.read_into(places);
+  auto from = staged.begin();
+  for (const auto& [key, data] : states)
+    if (!data.on_host()) kernel::transfer(data, (from++)->buffer());
+}
+
 void restore_block(Block& block, const std::string& at, const CheckpointFile& file) {
   if (NeighborChannel* neighbors = block.channel->neighbors())
     neighbors->set_round(static_cast<Step>(read_saved_number(file, at + "round")));
-  file.read_into(optimizer_places(block, at));
+  restore_optimizer(block, at, file);
   block.forget_states();
   std::vector<ChannelMemory> memory;
   for (const auto& part : file.parts()) {
     if (const std::string key = after(part.name, at + "method/"); !key.empty()) {
       const DType dtype = parse_dtype(part.type);
-      const Buffer state = block.make_state(key, dtype, part.bytes / size_of(dtype));
+      const Buffer state = block.restore_state(key, dtype, part.bytes / size_of(dtype));
       file.read_into(part.name, {state.host_bytes(), part.bytes});
     } else if (const std::string what = after(part.name, at + "channel/"); !what.empty()) {
       memory.push_back({what, file.read(part.name)});
@@ -113,6 +125,12 @@ void restore_block(Block& block, const std::string& at, const CheckpointFile& fi
 }  // namespace
 
 void SavedParts::add(const std::string& name, ConstBuffer block) {
+  if (!block.on_host()) {
+    std::vector<std::byte>& copy = own_.emplace_back(block.bytes());
+    const Buffer on_host(block.dtype, copy.data(), block.count);
+    kernel::transfer(on_host, block);
+    block = on_host;
+  }
   add_view(name, starling::name(block.dtype), {block.host_bytes(), block.bytes()});
 }
 
@@ -146,9 +164,8 @@ void save(Driver& driver, SavedParts& parts) {
     const std::string at = prefix(b);
     parts.add_text(at + "shape", shape_of(block));
     for (const NamedState& state : block.states()) parts.add(at + "method/" + state.name, state.data);
-    if (block.local_update)
-      for (const NamedState& state : block.local_update->state())
-        parts.add(at + "optimizer/" + state.name, state.data);
+    for (const NamedState& state : optimizer_state(block))
+      parts.add(at + "optimizer/" + state.name, state.data);
     if (RelayChannel* relay = block.channel->relay())
       for (const ChannelMemory& memory : relay->memory())
         parts.add_copy(at + "channel/" + memory.name, "bytes", memory.bytes);

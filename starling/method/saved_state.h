@@ -14,6 +14,7 @@ namespace starling::method {
 /// together for the occasion. Valid until the state changes.
 class SavedParts {
  public:
+  /// A view where it lies in host memory, else a copy.
   void add(const std::string& name, ConstBuffer block);
   void add_view(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
   void add_copy(const std::string& name, const std::string& type, std::span<const std::byte> bytes);

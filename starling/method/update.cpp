@@ -28,10 +28,14 @@ Buffer part_of(const OwnedBuffer& vector, const Segment& segment) {
   return whole.address() == nullptr ? Buffer() : whole.part(segment.begin, segment.count);
 }
 
+OwnedBuffer vector_like(ConstBuffer x) {
+  return {x.dtype, x.count, x.memory};
+}
+
 class Sgd final : public Update {
  public:
-  Sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers)
-      : dtype_(dtype), count_(count), hypers_(std::move(hypers)), steps_(segments, 0) {}
+  Sgd(ConstBuffer x, std::size_t segments, Hypers hypers)
+      : x_(x), hypers_(std::move(hypers)), steps_(segments, 0) {}
 
   std::string name() const override { return "sgd"; }
 
@@ -41,7 +45,7 @@ class Sgd final : public Update {
       // Without momentum there is nothing to remember.
       if (hyper.momentum != 0) make_momentum();
       const SgdRule rule{hyper.lr, hyper.momentum, hyper.dampening, hyper.weight_decay, hyper.nesterov};
-      sgd_update(part, rule, part_of(m_, segment), steps_[i] == 0);
+      arithmetic_in(x_.memory).sgd_update(part, rule, part_of(m_, segment), steps_[i] == 0);
       if (hyper.momentum != 0) ++steps_[i];
     });
   }
@@ -51,18 +55,17 @@ class Sgd final : public Update {
     const bool any =
         std::any_of(hypers_->begin(), hypers_->end(), [](const Hyper& h) { return h.momentum != 0; });
     if (any) make_momentum();
-    if (count_ > 0 && has_momentum()) all.push_back({"momentum", m_.buffer()});
+    if (x_.count > 0 && has_momentum()) all.push_back({"momentum", m_.buffer()});
     return all;
   }
 
  private:
   bool has_momentum() const { return m_.buffer().address() != nullptr; }
   void make_momentum() {
-    if (!has_momentum()) m_ = OwnedBuffer(dtype_, count_);
+    if (!has_momentum()) m_ = vector_like(x_);
   }
 
-  DType dtype_;
-  std::size_t count_;
+  ConstBuffer x_;
   Hypers hypers_;
   OwnedBuffer m_;
   std::vector<std::int64_t> steps_;
@@ -74,19 +77,20 @@ AdamRule rule_of(const Hyper& hyper, bool decoupled) {
 
 class Adam final : public Update {
  public:
-  Adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled)
-      : hypers_(std::move(hypers)),
+  Adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled)
+      : arithmetic_(arithmetic_in(x.memory)),
+        hypers_(std::move(hypers)),
         decoupled_(decoupled),
-        m_(dtype, count),
-        v_(dtype, count),
+        m_(vector_like(x)),
+        v_(vector_like(x)),
         steps_(segments, 0) {}
 
   std::string name() const override { return decoupled_ ? "adamw" : "adam"; }
 
   void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
     each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
-      adam_update(part, rule_of((*hypers_)[segment.group], decoupled_), part_of(m_, segment),
-                  part_of(v_, segment), static_cast<long>(++steps_[i]));
+      arithmetic_.adam_update(part, rule_of((*hypers_)[segment.group], decoupled_), part_of(m_, segment),
+                              part_of(v_, segment), static_cast<long>(++steps_[i]));
     });
   }
 
@@ -95,6 +99,7 @@ class Adam final : public Update {
   }
 
  private:
+  const Arithmetic& arithmetic_;
   Hypers hypers_;
   bool decoupled_;
   OwnedBuffer m_, v_;
@@ -103,13 +108,14 @@ class Adam final : public Update {
 
 class AccumAdam final : public Update {
  public:
-  AccumAdam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled, long s)
-      : hypers_(std::move(hypers)),
+  AccumAdam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled, long s)
+      : arithmetic_(arithmetic_in(x.memory)),
+        hypers_(std::move(hypers)),
         decoupled_(decoupled),
         s_(s),
-        m_(dtype, count),
-        v_(dtype, count),
-        sum_(dtype, count),
+        m_(vector_like(x)),
+        v_(vector_like(x)),
+        sum_(vector_like(x)),
         steps_(segments, 0) {}
 
   std::string name() const override { return decoupled_ ? "accum-adamw" : "accum-adam"; }
@@ -117,8 +123,9 @@ class AccumAdam final : public Update {
   void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
     each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
       const auto t = static_cast<long>(++steps_[i]);
-      accum_adam_update(part, rule_of((*hypers_)[segment.group], decoupled_), part_of(m_, segment),
-                        part_of(v_, segment), part_of(sum_, segment), (t + s_ - 1) / s_, s_, t % s_ == 0);
+      arithmetic_.accum_adam_update(part, rule_of((*hypers_)[segment.group], decoupled_),
+                                    part_of(m_, segment), part_of(v_, segment), part_of(sum_, segment),
+                                    (t + s_ - 1) / s_, s_, t % s_ == 0);
     });
   }
 
@@ -130,6 +137,7 @@ class AccumAdam final : public Update {
   }
 
  private:
+  const Arithmetic& arithmetic_;
   Hypers hypers_;
   bool decoupled_;
   long s_;
@@ -138,6 +146,7 @@ class AccumAdam final : public Update {
 };
 
 const Parameter kLr{"lr", "0.01", "step size"};
+const Parameter kMomentumLr{"lr", "0.05", "step size"};  // what `starling train` takes by default
 const Parameter kDecay{"weight_decay", "0", "of the parameters, per step"};
 const Parameter kMomentum{"momentum", "0.9", "share of the last direction that is kept"};
 
@@ -171,11 +180,11 @@ Hyper adamw_hyper(const Parameters& given) {
   hyper.decoupled = true;
   return hyper;
 }
-UpdatePtr adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers) {
-  return make_adam(dtype, count, segments, std::move(hypers), false);
+UpdatePtr adam(ConstBuffer x, std::size_t segments, Hypers hypers) {
+  return make_adam(x, segments, std::move(hypers), false);
 }
-UpdatePtr adamw(DType dtype, std::size_t count, std::size_t segments, Hypers hypers) {
-  return make_adam(dtype, count, segments, std::move(hypers), true);
+UpdatePtr adamw(ConstBuffer x, std::size_t segments, Hypers hypers) {
+  return make_adam(x, segments, std::move(hypers), true);
 }
 
 }  // namespace
@@ -206,15 +215,14 @@ void copy_through(const UpdatePass& pass) {
   if (pass.copy.address() != nullptr) arithmetic.copy(pass.copy, pass.x);
 }
 
-UpdatePtr make_sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers) {
-  return std::make_unique<Sgd>(dtype, count, segments, std::move(hypers));
+UpdatePtr make_sgd(ConstBuffer x, std::size_t segments, Hypers hypers) {
+  return std::make_unique<Sgd>(x, segments, std::move(hypers));
 }
-UpdatePtr make_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled) {
-  return std::make_unique<Adam>(dtype, count, segments, std::move(hypers), decoupled);
+UpdatePtr make_adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled) {
+  return std::make_unique<Adam>(x, segments, std::move(hypers), decoupled);
 }
-UpdatePtr make_accum_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled,
-                          long s) {
-  return std::make_unique<AccumAdam>(dtype, count, segments, std::move(hypers), decoupled, s);
+UpdatePtr make_accum_adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled, long s) {
+  return std::make_unique<AccumAdam>(x, segments, std::move(hypers), decoupled, s);
 }
 
 namespace {
@@ -227,8 +235,8 @@ Registry<OptimizerFamily>& all_optimizers() {
       "optimizer",
       {
           {"sgd", "plain gradient steps", {kLr, kDecay}, sgd_hyper, make_sgd},
-          {"momentum", "heavy ball", {kLr, kMomentum, kDecay}, momentum_hyper, make_sgd},
-          {"nesterov", "Nesterov's momentum", {kLr, kMomentum, kDecay}, nesterov_hyper, make_sgd},
+          {"momentum", "heavy ball", {kMomentumLr, kMomentum, kDecay}, momentum_hyper, make_sgd},
+          {"nesterov", "Nesterov's momentum", {kMomentumLr, kMomentum, kDecay}, nesterov_hyper, make_sgd},
           {"adam", "Adam", {kLr, beta1, beta2, eps, kDecay}, adam_hyper, adam},
           {"adamw", "Adam with decoupled weight decay", {kLr, beta1, beta2, eps, kDecay}, adamw_hyper, adamw},
       });

@@ -61,11 +61,11 @@ void copy_through(const UpdatePass& pass);
 /// `count` elements of a pass, from element `begin` on; `terms` keeps its summands.
 UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count, std::vector<Term>& terms);
 
-UpdatePtr make_sgd(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
-UpdatePtr make_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled);
+/// Of a block like x: of its type and length, with vectors in its memory.
+UpdatePtr make_sgd(ConstBuffer x, std::size_t segments, Hypers hypers);
+UpdatePtr make_adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled);
 /// AccumAdam, or AccumAdamW where `decoupled`; moments take up the mean gradient of every s steps.
-UpdatePtr make_accum_adam(DType dtype, std::size_t count, std::size_t segments, Hypers hypers, bool decoupled,
-                          long s);
+UpdatePtr make_accum_adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled, long s);
 
 /// A local optimizer by name, for blocks that are not torch's: sgd, momentum, nesterov, adam, adamw.
 struct OptimizerFamily {
@@ -73,7 +73,7 @@ struct OptimizerFamily {
   std::string summary;
   std::vector<Parameter> parameters;
   Hyper (*hyper)(const Parameters&);
-  UpdatePtr (*make)(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
+  UpdatePtr (*make)(ConstBuffer x, std::size_t segments, Hypers hypers);
   std::vector<std::string> aliases = {};
 };
 std::vector<OptimizerFamily> optimizer_families();
@@ -81,7 +81,7 @@ std::vector<OptimizerFamily> optimizer_families();
 /// `parse_optimizer("adamw(lr=0.001)")`: its settings and how to make one. Throws listing what is valid.
 struct Optimizer {
   Hyper hyper;
-  UpdatePtr (*make)(DType dtype, std::size_t count, std::size_t segments, Hypers hypers);
+  UpdatePtr (*make)(ConstBuffer x, std::size_t segments, Hypers hypers);
 };
 Optimizer parse_optimizer(std::string_view text);
 /// The one spelling of all specs that mean the same optimizer.

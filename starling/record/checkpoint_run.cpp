@@ -43,6 +43,11 @@ fs::path failure_note(const fs::path& folder, Rank rank) {
   return folder / fmt::format("rank-{}.failed", rank);
 }
 
+// The mark of a checkpoint that will not be completed.
+fs::path abandoned_mark(const fs::path& folder) {
+  return folder / "abandoned";
+}
+
 std::vector<fs::path> step_folders(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -124,6 +129,25 @@ void CheckpointRun::begin(Step step) const {
   make_folder(options_.folder);
   tidy(options_.folder, [&](const std::string& run, Step of) { return run == options_.run && of >= step; });
   make_folder(working_folder(step));
+  std::error_code ignored;
+  fs::remove(abandoned_mark(working_folder(step)), ignored);  // of an earlier attempt
+}
+
+void CheckpointRun::write(Step step, Rank rank, const Labels& labels, std::span<const StatePart> parts,
+                          std::span<const Rank> members, const std::stop_token& stop) const {
+  const bool completes = !members.empty() && rank == members.front();
+  try {
+    if (completes) begin(step);
+    write_rank(step, rank, labels, parts);
+  } catch (const std::exception& error) {
+    give_up_rank(step, rank, error.what());
+    completes ? abandon(step, members) : remove_if_abandoned(step, members);
+    throw;
+  }
+  if (completes)
+    complete(step, members, labels, stop);
+  else
+    remove_if_abandoned(step, members);
 }
 
 void CheckpointRun::remove_unfinished() const {
@@ -134,6 +158,8 @@ void CheckpointRun::write_rank(Step step, Rank rank, const Labels& labels,
                                std::span<const StatePart> parts) const {
   const fs::path folder = working_folder(step);
   make_folder(folder);
+  std::error_code ignored;
+  fs::remove(failure_note(folder, rank), ignored);  // of an earlier attempt
   Labels all = {{"run", options_.run},
                 {"step", std::to_string(step)},
                 {"rank", std::to_string(rank)},
@@ -150,9 +176,31 @@ void CheckpointRun::give_up_rank(Step step, Rank rank, const std::string& why) c
   }
 }
 
-void CheckpointRun::abandon(Step step) const noexcept {
+void CheckpointRun::abandon(Step step, std::span<const Rank> members) const noexcept {
   try {
-    remove_checkpoint(working_folder(step));
+    const fs::path folder = working_folder(step);
+    if (!std::ofstream(abandoned_mark(folder))) return remove_checkpoint(folder);
+    for (const Rank member : members)
+      if (const fs::path file = folder / checkpoint_file_name(member); fs::exists(file)) {
+        give_up_rank(step, member, "abandoned");
+        fs::remove(file);
+      }
+    remove_if_abandoned(step, members);
+  } catch (...) {
+  }
+}
+
+// Every rank puts its file or its note there before it looks for the mark, and the mark is put there before
+// its owner looks for those: so one of them sees that it was the last.
+void CheckpointRun::remove_if_abandoned(Step step, std::span<const Rank> members) const noexcept {
+  try {
+    const fs::path folder = working_folder(step);
+    const auto is_done = [&](Rank member) {
+      return fs::exists(folder / checkpoint_file_name(member)) || fs::exists(failure_note(folder, member)) ||
+             (options_.gone && options_.gone(member));
+    };
+    if (fs::exists(abandoned_mark(folder)) && std::ranges::all_of(members, is_done))
+      remove_checkpoint(folder);
   } catch (...) {
   }
 }
@@ -208,7 +256,7 @@ CheckpointInfo CheckpointRun::complete(Step step, std::span<const Rank> members,
     manifest.write(bytes);
     manifest.place();
   } catch (...) {
-    abandon(step);
+    abandon(step, members);
     throw;
   }
   checkpoint_reached(CheckpointPhase::manifest_written);

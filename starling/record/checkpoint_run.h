@@ -20,8 +20,8 @@ struct CheckpointRunOptions {
   Rank workers = 1;
   std::size_t keep = 3;                    // how many complete checkpoints to keep, at least 1
   std::chrono::milliseconds wait{60'000};  // complete()'s time limit for the other ranks' files
-  /// Whether a rank is known to be dead, so that complete() does not wait for it. May be empty; called on the
-  /// thread that completes.
+  /// Whether a rank is known to be dead, so that nobody waits for it. May be empty; called on the threads
+  /// that write.
   std::function<bool(Rank)> gone = {};
 };
 
@@ -29,22 +29,27 @@ struct CheckpointRunOptions {
 /// removes the unfinished ones. To be called while no run writes there. Throws Error.
 void tidy_checkpoints(const std::filesystem::path& folder);
 
-/// Writes the checkpoints of one run into a folder. Each rank calls write_rank independently, rank 0 also
-/// begin and complete. Files are in step-N.part-<run> until the manifest is written; then that folder is
-/// renamed to step-N. A crash at any point leaves complete checkpoints intact. Functions throw Error unless
-/// noexcept.
+/// Writes the checkpoints of one run into a folder. Each rank calls write() independently or, in steps of its
+/// own, write_rank; rank 0 then also begin and complete. Files are in step-N.part-<run> until the manifest is
+/// written; then that folder is renamed to step-N. A crash at any point leaves complete checkpoints intact.
+/// Functions throw Error unless noexcept.
 class CheckpointRun {
  public:
   explicit CheckpointRun(CheckpointRunOptions options);
 
   const CheckpointRunOptions& options() const { return options_; }
 
+  /// This rank's whole part in the checkpoint of a step that `members` write; the first of them completes it.
+  /// After a failure the last rank to be done removes what the others have left.
+  void write(Step step, Rank rank, const Labels& labels, std::span<const StatePart> parts,
+             std::span<const Rank> members, const std::stop_token& stop = {}) const;
+
   /// Rank 0: creates the folder and removes unfinished checkpoints: of killed runs, and of earlier steps of
   /// this run. Other ranks need not wait for it, since files of this step are not touched.
   void begin(Step step) const;
 
-  /// Removes what this run has left unfinished: a rank may still write its file when rank 0 has abandoned the
-  /// step. To be called when no rank writes any more.
+  /// Removes what this run has left unfinished, as after the death of a rank. To be called when no rank
+  /// writes any more.
   void remove_unfinished() const;
 
   /// Writes this rank's file; adds the labels run, step, rank and workers.
@@ -53,16 +58,17 @@ class CheckpointRun {
   /// Called instead of write_rank after a failure: tells complete() that there will be no file.
   void give_up_rank(Step step, Rank rank, const std::string& why) const noexcept;
 
-  /// Rank 0, instead of complete(): removes the unfinished files of the step.
-  void abandon(Step step) const noexcept;
-
   /// Rank 0: waits for the files of all members, writes the manifest, and removes old checkpoints. If a file
-  /// is missing or `stop` is requested, removes the files of this step and throws an Error that says why.
+  /// is missing or `stop` is requested, removes the files of this step and throws an Error that says why;
+  /// write() of the missing ranks then removes the folder.
   CheckpointInfo complete(Step step, std::span<const Rank> members, const Labels& labels,
                           const std::stop_token& stop = {}) const;
 
  private:
   std::filesystem::path working_folder(Step step) const;
+  /// Instead of complete(): removes the files of the step, and the folder if no rank writes there any more.
+  void abandon(Step step, std::span<const Rank> members) const noexcept;
+  void remove_if_abandoned(Step step, std::span<const Rank> members) const noexcept;
   void await(Step step, Rank member, std::chrono::steady_clock::time_point deadline,
              const std::stop_token& stop) const;
   void remove_old(Step step) const;

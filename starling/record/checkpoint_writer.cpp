@@ -107,7 +107,7 @@ void CheckpointWriter::work(const std::stop_token& stop) {
     lock.unlock();
     std::optional<std::string> problem;
     try {
-      write(stop);
+      run_.write(step_, rank_, labels_, parts_, members_, stop);
     } catch (const std::exception& error) {
       problem = error.what();
     }
@@ -119,21 +119,6 @@ void CheckpointWriter::work(const std::stop_token& stop) {
       last_saved_ = step_;
     changed_.notify_all();
   }
-}
-
-void CheckpointWriter::write(const std::stop_token& stop) {
-  const bool completes = !members_.empty() && rank_ == members_.front();
-  try {
-    if (completes) run_.begin(step_);
-    run_.write_rank(step_, rank_, labels_, parts_);
-  } catch (const std::exception& error) {
-    if (completes)
-      run_.abandon(step_);
-    else
-      run_.give_up_rank(step_, rank_, error.what());
-    throw;
-  }
-  if (completes) run_.complete(step_, members_, labels_, stop);
 }
 
 }  // namespace starling::record

@@ -42,7 +42,6 @@ class CheckpointWriter {
 
  private:
   void work(const std::stop_token& stop);
-  void write(const std::stop_token& stop);
   void take(std::span<const StatePart> parts);
 
   CheckpointRun run_;

@@ -59,16 +59,17 @@ class LogLine {
 }  // namespace
 
 std::string to_line(const RunHeader& header) {
-  return LogLine("run")
-      .add("starling", header.starling)
+  LogLine line("run");
+  line.add("starling", header.starling)
       .add("torch", header.torch)
       .add("date", header.date)
       .add("command", header.command)
       .add("machine", header.machine)
       .add("workers", header.workers)
       .add("parameters", header.parameters)
-      .add("experiment", header.experiment)
-      .text();
+      .add("experiment", header.experiment);
+  if (!header.canonical.empty()) line.add("canonical", header.canonical);
+  return line.text();
 }
 
 std::string to_line(const RunReport& report) {
@@ -123,24 +124,23 @@ std::string RunDivergence::text() const {
   return "rank " + std::to_string(rank) + "'s loss was not a finite number in step " + std::to_string(step);
 }
 
-std::string RunHeader::setting(std::string_view name) const {
-  const auto found =
-      std::find_if(experiment.begin(), experiment.end(), [&](const RunSetting& s) { return s.name == name; });
-  return found == experiment.end() ? "" : found->value;
-}
-
 namespace {
 
-// The optimizer as the grammar reads it, and which of its arguments is the learning rate.
+std::optional<std::string> value_in(const std::vector<RunSetting>& settings, std::string_view name) {
+  const auto found = std::ranges::find(settings, name, &RunSetting::name);
+  return found == settings.end() ? std::nullopt : std::optional(found->value);
+}
+
+// An optimizer as the grammar reads it, and which of its arguments is the learning rate.
 struct Optimizer {
   Spec spec;
   std::optional<std::size_t> rate = {};
 };
 
-std::optional<Optimizer> optimizer_of(const RunHeader& header) {
+std::optional<Optimizer> read_optimizer(const std::string& text) {
   Optimizer optimizer;
   try {
-    optimizer.spec = parse_spec(header.setting("optimizer"));
+    optimizer.spec = parse_spec(text);
   } catch (const InvalidArgument&) {
     return std::nullopt;  // a custom optimizer with its own syntax
   }
@@ -152,23 +152,35 @@ std::optional<Optimizer> optimizer_of(const RunHeader& header) {
   return optimizer;
 }
 
-}  // namespace
-
-std::optional<double> RunHeader::learning_rate() const {
-  const auto optimizer = optimizer_of(*this);
-  if (!optimizer || !optimizer->rate) return std::nullopt;
-  const std::string& text = optimizer->spec.arguments[*optimizer->rate].value.word;
+std::optional<double> rate_of(const Optimizer& optimizer) {
+  if (!optimizer.rate) return std::nullopt;
+  const std::string& text = optimizer.spec.arguments[*optimizer.rate].value.word;
   char* end = nullptr;
   const double rate = std::strtod(text.c_str(), &end);
   return !text.empty() && *end == '\0' ? std::optional(rate) : std::nullopt;
 }
 
-std::string RunHeader::optimizer_family() const {
-  auto optimizer = optimizer_of(*this);
-  if (!optimizer) return setting("optimizer");
-  auto& arguments = optimizer->spec.arguments;
-  if (learning_rate()) arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(*optimizer->rate));
-  return optimizer->spec.to_string();
+}  // namespace
+
+std::string RunHeader::setting(std::string_view name) const {
+  return value_in(experiment, name).value_or("");
+}
+
+std::string RunHeader::canonical_setting(std::string_view name) const {
+  return value_in(canonical, name).value_or(setting(name));
+}
+
+std::optional<double> RunHeader::learning_rate() const {
+  const auto optimizer = read_optimizer(canonical_setting("optimizer"));
+  return optimizer ? rate_of(*optimizer) : std::nullopt;
+}
+
+std::string without_learning_rate(const std::string& optimizer) {
+  auto read = read_optimizer(optimizer);
+  if (!read) return optimizer;
+  auto& arguments = read->spec.arguments;
+  if (rate_of(*read)) arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(*read->rate));
+  return read->spec.to_string();
 }
 
 const RunReport* RunLog::last_evaluation() const {

@@ -38,14 +38,20 @@ struct RunHeader {
   /// All settings that determine the result, and no others: runs that differ in the seed only are
   /// repetitions.
   std::vector<RunSetting> experiment = {};
+  /// The one spelling of the settings above that have several (`base`, `base(k=1)`), with defaults filled in,
+  /// but not what follows from the seed. Empty in logs of earlier versions.
+  std::vector<RunSetting> canonical = {};
 
-  /// "" if there is no such setting.
+  /// As it was given; "" if there is no such setting.
   std::string setting(std::string_view name) const;
-  /// `lr` of the optimizer, if it has one.
+  /// In its one spelling if that is known.
+  std::string canonical_setting(std::string_view name) const;
+  /// `lr` of the optimizer, if it is known.
   std::optional<double> learning_rate() const;
-  /// The optimizer without its `lr`, to compare learning rates.
-  std::string optimizer_family() const;
 };
+
+/// An optimizer without its `lr`, to compare learning rates.
+std::string without_learning_rate(const std::string& optimizer);
 
 /// The metrics after some steps.
 struct RunReport {

@@ -48,6 +48,11 @@ class Line {
   void read(const char* key, double& to) const {
     to = at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(key, "a number");
   }
+  void read(const char* key, std::vector<RunSetting>& to) const {
+    const Json& settings = at(key);
+    if (!settings.is_object()) wrong(key, "an object of settings");
+    for (const auto& [name, value] : settings.items()) to.push_back({name, text_of(value)});
+  }
   /// Leaves `to` unchanged if the key is missing.
   template <typename T>
   void read_optional(const char* key, T& to) const {
@@ -105,11 +110,10 @@ RunHeader header_of(const Line& line) {
   line.read_optional("date", header.date);
   line.read_optional("machine", header.machine);
   line.read_optional("parameters", header.parameters);
-  const Json& experiment = line.at("experiment");
-  if (!experiment.is_object()) line.wrong("experiment", "an object of settings");
-  for (const auto& [name, value] : experiment.items())
-    header.experiment.push_back(
-        {name == "on_loss" ? "on_peer_failure" : name, text_of(value)});  // its old name
+  line.read("experiment", header.experiment);
+  line.read_optional("canonical", header.canonical);
+  for (RunSetting& setting : header.experiment)
+    if (setting.name == "on_loss") setting.name = "on_peer_failure";  // its old name
   return header;
 }
 

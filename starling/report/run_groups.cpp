@@ -61,22 +61,42 @@ std::string worded(const std::string& name, const std::string& value) {
              : value;
 }
 
-void name_groups(RunTask& task, const std::vector<std::vector<RunSetting>>& settings) {
+// A setting of a run: as it was given, or in its one spelling.
+using SettingOf = std::string (RunHeader::*)(std::string_view name) const;
+
+std::string task_by(const RunLog& run, SettingOf setting_of) {
+  return (run.header.*setting_of)("model") + " on " + (run.header.*setting_of)("data");
+}
+
+std::vector<RunSetting> settings_by(const RunLog& run, SettingOf setting_of) {
+  std::vector<RunSetting> settings;
+  for (const RunSetting& setting : run.header.experiment) {
+    if (setting.name == "seed") continue;
+    const std::string value = (run.header.*setting_of)(setting.name);
+    settings.push_back({setting.name, setting.name == "optimizer" ? without_learning_rate(value) : value});
+  }
+  settings.push_back({"workers", std::to_string(run.header.workers)});
+  return settings;
+}
+
+// By the settings in which the groups' keys differ, as a run of each has them.
+void name_groups(RunTask& task, const std::vector<std::vector<RunSetting>>& keys) {
   std::vector<std::string> names;
-  for (const auto& of_group : settings)
-    for (const RunSetting& setting : of_group)
+  for (const auto& key : keys)
+    for (const RunSetting& setting : key)
       if (std::find(names.begin(), names.end(), setting.name) == names.end()) names.push_back(setting.name);
   for (const std::string& name : names) {
-    const auto differs = [&](const auto& one) { return value_of(one, name) != value_of(settings[0], name); };
-    if (std::any_of(settings.begin(), settings.end(), differs)) task.distinct.push_back(name);
+    const auto differs = [&](const auto& key) { return value_of(key, name) != value_of(keys[0], name); };
+    if (std::any_of(keys.begin(), keys.end(), differs)) task.distinct.push_back(name);
   }
   if (task.distinct.empty()) task.distinct = {"method", "topology"};
-  for (std::size_t g = 0; g < task.groups.size(); ++g) {
+  for (RunGroup& group : task.groups) {
+    const auto given = group_settings(*group.cells.front().runs.front());
     for (const std::string& name : task.distinct) {
-      const std::string value = value_of(settings[g], name);
-      task.groups[g].distinct.push_back(value);
+      const std::string value = value_of(given, name);
+      group.distinct.push_back(value);
       if (value.empty() && task.groups.size() == 1) continue;
-      task.groups[g].label += (task.groups[g].label.empty() ? "" : " · ") + worded(name, value);
+      group.label += (group.label.empty() ? "" : " · ") + worded(name, value);
     }
   }
 }
@@ -183,33 +203,25 @@ std::vector<RunTask::Member> RunTask::entries() const {
 }
 
 std::vector<RunSetting> group_settings(const RunLog& run) {
-  std::vector<RunSetting> settings;
-  for (const RunSetting& setting : run.header.experiment) {
-    if (setting.name == "seed") continue;
-    const bool optimizer = setting.name == "optimizer";
-    settings.push_back({setting.name, optimizer ? run.header.optimizer_family() : setting.value});
-  }
-  settings.push_back({"workers", std::to_string(run.header.workers)});
-  return settings;
+  return settings_by(run, &RunHeader::setting);
 }
 
 std::vector<RunTask> group_runs(const std::vector<RunLog>& runs) {
   std::vector<RunTask> tasks;
-  std::vector<std::vector<std::vector<RunSetting>>> settings;  // of each task's groups
+  std::vector<std::string> task_keys;
+  std::vector<std::vector<std::vector<RunSetting>>> keys;  // of each task's groups
   for (const RunLog& run : runs) {
-    const std::string name = run.header.setting("model") + " on " + run.header.setting("data");
-    const auto task =
-        std::find_if(tasks.begin(), tasks.end(), [&](const RunTask& t) { return t.name == name; });
-    const auto t = static_cast<std::size_t>(task - tasks.begin());
-    if (task == tasks.end()) {
-      tasks.push_back({name, {}, {}});
-      settings.emplace_back();
+    const std::string of_task = task_by(run, &RunHeader::canonical_setting);
+    const auto t = static_cast<std::size_t>(std::ranges::find(task_keys, of_task) - task_keys.begin());
+    if (t == tasks.size()) {
+      tasks.push_back({task_by(run, &RunHeader::setting), {}, {}});
+      task_keys.push_back(of_task);
+      keys.emplace_back();
     }
-    const auto key = group_settings(run);
-    const auto group = std::find(settings[t].begin(), settings[t].end(), key);
-    const auto g = static_cast<std::size_t>(group - settings[t].begin());
-    if (group == settings[t].end()) {
-      settings[t].push_back(key);
+    const auto key = settings_by(run, &RunHeader::canonical_setting);
+    const auto g = static_cast<std::size_t>(std::ranges::find(keys[t], key) - keys[t].begin());
+    if (g == keys[t].size()) {
+      keys[t].push_back(key);
       tasks[t].groups.emplace_back();
     }
     auto& cells = tasks[t].groups[g].cells;
@@ -224,7 +236,7 @@ std::vector<RunTask> group_runs(const std::vector<RunLog>& runs) {
       for (RunCell& cell : group.cells) measure(cell);
       choose(group);
     }
-    name_groups(tasks[t], settings[t]);
+    name_groups(tasks[t], keys[t]);
   }
   return tasks;
 }

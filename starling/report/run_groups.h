@@ -34,7 +34,7 @@ struct RunCell {
   std::vector<RunReport> mean_reports() const;
 };
 
-/// Runs that differ by their seeds and learning rates only.
+/// Runs that differ by their seeds and learning rates only, whatever the spelling of their settings.
 struct RunGroup {
   std::string label;                  // what tells it from the other groups
   std::vector<std::string> distinct;  // the values of RunTask::distinct
@@ -63,7 +63,8 @@ struct RunTask {
 /// The runs stay where they are and must outlive the result.
 std::vector<RunTask> group_runs(const std::vector<RunLog>& runs);
 
-/// The settings of a run that name its group: all but the seed and the learning rate, and how many workers.
+/// The settings of a run that name its group, as they were given: all but the seed and the learning rate, and
+/// how many workers.
 std::vector<RunSetting> group_settings(const RunLog& run);
 
 }  // namespace starling::report

@@ -115,7 +115,7 @@ SharedExchange SimulatedChannel::share(ConstBuffer x, Outgoing written) {
 }
 
 // The post of the next round; the caller that fills it returns it before that round.
-Outgoing SimulatedChannel::outgoing(std::size_t bytes) {
+Outgoing SimulatedChannel::outgoing(std::size_t bytes, MemoryKind /*memory*/) {
   if (lanes_) return {};
   return {this, nullptr, begin_post(bytes).bytes};
 }

@@ -2,8 +2,7 @@
 
 #include <vector>
 
-#include "starling/topology/schedule.h"
-#include "starling/topology/weights.h"
+#include "starling/topology/graph.h"
 
 namespace starling::topology {
 

@@ -72,6 +72,9 @@ struct Exchange {
   [[deprecated("call add_pair")]] void meet(Rank rank, double weight) { add_pair(rank, weight); }
 };
 
+/// The same with the group's mean written as weights of single ranks, for rank `self`.
+Exchange flattened(Exchange exchange, Rank self);
+
 }  // namespace starling::topology
 
 namespace starling {

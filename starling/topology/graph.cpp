@@ -9,6 +9,17 @@
 
 namespace starling::topology {
 
+Parameter weights_parameter(const std::string& fallback) {
+  return {"weights", fallback, "metropolis, uniform, laplacian or push"};
+}
+
+Weights read_weights(const Parameters& parameters) {
+  const std::string& name = parameters.choice("weights", {"metropolis", "uniform", "laplacian", "push"});
+  if (name == "metropolis") return Weights::metropolis;
+  if (name == "uniform") return Weights::uniform;
+  return name == "laplacian" ? Weights::laplacian : Weights::push;
+}
+
 void StoredGraph::Lists::append(Rank rank, std::vector<Rank>& out) const {
   const auto r = static_cast<std::size_t>(rank);
   out.insert(out.end(), neighbor.begin() + static_cast<std::ptrdiff_t>(start[r]),

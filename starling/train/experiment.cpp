@@ -101,6 +101,7 @@ class ExperimentRun {
     header.workers = flock_.size();
     header.parameters = static_cast<std::int64_t>(trainer_.parameter_count());
     header.experiment = settings_of(experiment_);
+    header.canonical = canonical_settings_of(experiment_);
     return header;
   }
 
@@ -138,7 +139,7 @@ class ExperimentRun {
 
   std::int64_t steps_of_epoch() {
     const ExperimentMeter::Uncounted uncounted(meter_);
-    return data_.steps_per_epoch(trainer_);
+    return data_.steps_per_epoch();
   }
 
   void set_rate(double epoch) {

@@ -73,8 +73,8 @@ void visit_settings(E& e, Visit&& visit) {
   visit("local_test", e.local_test, "test samples for evaluating each worker's own model; 0: none");
 }
 
-/// Throws InvalidArgument for unknown names of method, topology, optimizer, data set and model. Reads no
-/// data.
+/// Throws InvalidArgument for unknown names, and unknown parameters, of method, topology, optimizer, data
+/// set, model, partition and wire format. Reads no data.
 void check_names(const Experiment& experiment);
 /// Throws InvalidArgument if so many workers on one host cannot have this topology, or the method not use it.
 void check_schedule(const Experiment& experiment, Rank workers);
@@ -85,6 +85,8 @@ void check_numbers(const Experiment& experiment);
 
 /// The settings that decide what is trained, as text.
 std::vector<RunSetting> settings_of(const Experiment& experiment);
+/// The one spelling of those that have several, without what follows from the seed: equal for repetitions.
+std::vector<RunSetting> canonical_settings_of(const Experiment& experiment);
 /// The one spelling of all values of a setting that mean the same in an experiment of this seed: `base` and
 /// `base(k=1)`, `bf16` and `bfloat16`. A value that is invalid here stays as it is.
 std::string canonical_setting(const std::string& name, const std::string& value, std::uint64_t seed);

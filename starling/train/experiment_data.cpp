@@ -36,10 +36,14 @@ std::span<const std::uint32_t> ExperimentData::next_batch() {
   return samples;
 }
 
-std::int64_t ExperimentData::steps_per_epoch(Trainer& trainer) {
+std::int64_t ExperimentData::steps_per_epoch() {
   const std::size_t size =
       static_cast<std::size_t>(experiment_.batch) * static_cast<std::size_t>(experiment_.accumulation);
-  if (!repeats_) return trainer.begin_epoch(static_cast<std::int64_t>(sampler_.batches(size)));
+  if (!repeats_) {
+    std::vector<std::int64_t> most = {static_cast<std::int64_t>(sampler_.batches(size))};
+    flock_.allreduce(most, Reduction::max, "experiment/epoch");
+    return most[0];
+  }
   std::vector<std::int64_t> sums = {static_cast<std::int64_t>(sampler_.shard().size()), 1};
   flock_.allreduce(sums, Reduction::sum, "experiment/epoch");
   const std::int64_t samples = sums[1] * static_cast<std::int64_t>(size);

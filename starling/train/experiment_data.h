@@ -7,7 +7,6 @@
 #include "starling/data/partition.h"
 #include "starling/train/experiment.h"
 #include "starling/train/task.h"
-#include "starling/train/trainer.h"
 
 namespace starling::train {
 
@@ -25,7 +24,7 @@ class ExperimentData {
   std::span<const std::uint32_t> next_batch();
   /// The number of steps in an epoch of all ranks: that of the longest shard or, if shorter ones repeat, of
   /// one of mean length. A collective.
-  std::int64_t steps_per_epoch(Trainer& trainer);
+  std::int64_t steps_per_epoch();
   /// Gives the samples of dead ranks to the others; between two epochs.
   void redistribute(const std::vector<Rank>& dead);
 

@@ -23,10 +23,9 @@ void check_names(const Experiment& experiment) {
                  .on_nonfinite = experiment.on_nonfinite,
                  .on_peer_failure = experiment.on_peer_failure});
   kind_of_data(experiment.data);
-  const Spec model = parse_spec(experiment.model);
-  for (const ModelFamily& family : model_families())
-    if (family.name == model.word) return;
-  find_model(model, ModelInput::images);  // throws
+  canonical_task(experiment.data);
+  canonical_model(experiment.model);
+  canonical_partition(experiment.partition, experiment.seed);
 }
 
 void check_schedule(const Experiment& experiment, Rank workers) {
@@ -80,6 +79,32 @@ std::string canonical_setting(const std::string& name, const std::string& value,
   } catch (const InvalidArgument&) {  // of an extension that is not loaded, say
   }
   return value;
+}
+
+namespace {
+
+// What two specs have in common that differ in values only.
+Spec common_part(const Spec& one, const Spec& other) {
+  Spec common{one.word, one.is_list, {}};
+  for (std::size_t i = 0; i < one.arguments.size(); ++i) {
+    const auto& [key, value] = one.arguments[i];
+    if (value.word == other.arguments[i].value.word)
+      common.arguments.push_back({key, common_part(value, other.arguments[i].value)});
+  }
+  return common;
+}
+
+}  // namespace
+
+std::vector<RunSetting> canonical_settings_of(const Experiment& experiment) {
+  std::vector<RunSetting> all;
+  for (const auto& [name, value] : settings_of(experiment)) {
+    const std::string one = canonical_setting(name, value, 0);
+    const std::string other = canonical_setting(name, value, 1);
+    const std::string text = one == other ? one : common_part(parse_spec(one), parse_spec(other)).to_string();
+    if (text != value) all.push_back({name, text});
+  }
+  return all;
 }
 
 std::shared_ptr<const Task> load_task(const std::string& data) {

@@ -92,29 +92,13 @@ void FlockCheckpoints::write(Step step, const Labels& labels, std::span<const St
     throw Error(fmt::format("a checkpoint needs all ranks at the same step; they are at steps {} to {}",
                             -steps[1], steps[0]));
   try {
-    all_or_none(flock_, name_, [&] { write_own(step, labels, parts); });
+    all_or_none(flock_, name_, [&] {
+      CheckpointRun(options_).write(step, flock_.rank(), labels, parts, flock_.view().members);
+    });
   } catch (const Error&) {
     if (writes_manifest()) problem_of([&] { CheckpointRun(options_).remove_unfinished(); });
     throw;
   }
-}
-
-// As CheckpointWriter does, without a copy.
-void FlockCheckpoints::write_own(Step step, const Labels& labels, std::span<const StatePart> parts) const {
-  const CheckpointRun run(options_);
-  const std::vector<Rank> members = flock_.view().members;
-  const bool completes = writes_manifest();
-  try {
-    if (completes) run.begin(step);
-    run.write_rank(step, flock_.rank(), labels, parts);
-  } catch (const std::exception& error) {
-    if (completes)
-      run.abandon(step);
-    else
-      run.give_up_rank(step, flock_.rank(), error.what());
-    throw;
-  }
-  if (completes) run.complete(step, members, labels);
 }
 
 void FlockCheckpoints::write_in_background(Step step, const Labels& labels,

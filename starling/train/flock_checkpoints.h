@@ -37,7 +37,6 @@ class FlockCheckpoints {
  private:
   /// One rank writes the manifest and removes what is left of failed checkpoints.
   bool writes_manifest() const { return flock_.view().members.front() == flock_.rank(); }
-  void write_own(Step step, const Labels& labels, std::span<const StatePart> parts) const;
 
   Flock flock_;
   CheckpointRunOptions options_;

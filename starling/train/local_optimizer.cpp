@@ -94,9 +94,9 @@ UpdatePtr LocalOptimizer::make_update(const std::vector<Placed>& all, const Buck
   const Buffer x = bucket.x_block();
   const bool wide_enough = x.dtype == DType::float32 || x.dtype == DType::float64;
   const std::size_t segments = bucket.parameters.size();
-  if (wide_enough && native_ == "sgd") return make_sgd(x.dtype, x.count, segments, hypers_);
+  if (wide_enough && native_ == "sgd") return make_sgd(x, segments, hypers_);
   if (wide_enough && !native_.empty())
-    return make_adam(x.dtype, x.count, segments, hypers_, native_ == "adamw");
+    return make_adam(x, segments, hypers_, native_ == "adamw");
   std::vector<Placed> parameters;
   for (const std::size_t i : bucket.parameters) parameters.push_back(all[i]);
   return std::make_unique<ForeignUpdate>(*this, bucket, std::move(parameters));

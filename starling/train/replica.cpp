@@ -111,8 +111,7 @@ void Replica::make_driver() {
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const std::string name = fmt::format("{}/{}", options.name, b);
     const Buffer x = buckets[b].x_block();
-    UpdatePtr update =
-        method->make_update(x.dtype, x.count, buckets[b].parameters.size(), optimizer->hypers());
+    UpdatePtr update = method->make_update(x, buckets[b].parameters.size(), optimizer->hypers());
     if (!update) update = optimizer->make_update(parameters, buckets[b]);
     blocks.push_back(std::make_unique<Block>(
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),

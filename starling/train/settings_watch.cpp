@@ -122,7 +122,7 @@ void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
   const std::vector<Rank> others = peers();
   const Room room = [&answers = check.others](std::size_t count) {
     answers.resize(count);
-    return answers.data();
+    return buffer_of(answers);
   };
   // The message is copied; the elements of a deque do not move.
   check.pending =

@@ -116,6 +116,7 @@ std::int64_t Trainer::begin_epoch(std::int64_t batches) {
   return most[0];
 }
 void Trainer::finish_epoch() {
+  state_->step.check_announced();
   while (state_->step.progress.epoch_left > 0) skip();
   state_->step.end_epoch();
 }

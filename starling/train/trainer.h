@@ -100,7 +100,8 @@ class Trainer {
   /// Before an epoch: this rank has `batches` batches. Returns the number of steps that all ranks take: the
   /// largest number of batches of any rank. A collective.
   std::int64_t begin_epoch(std::int64_t batches);
-  /// After this rank's last batch: skips until the other ranks have finished, too.
+  /// After this rank's last batch: skips until the other ranks have finished, too. Logs once if this rank
+  /// took fewer steps than it announced.
   void finish_epoch();
 
   // Where training is.

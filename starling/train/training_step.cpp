@@ -170,6 +170,17 @@ void TrainingStep::begin_epoch(std::int64_t steps, std::int64_t batches) {
   epoch_batches_ = batches;
 }
 
+void TrainingStep::check_announced() {
+  const std::int64_t taken = epoch_steps_ - progress.epoch_left;
+  if (epoch_steps_ == kNoEpoch || taken >= epoch_batches_ || std::exchange(warned_short_epoch_, true)) return;
+  log(LogLevel::normal,
+      fmt::format(
+          "rank {} skips {} steps of an epoch: begin_epoch({}) was called here, but only {} steps came "
+          "before finish_epoch(). Pass the number of steps that this rank will take; with several "
+          "batches per step these are fewer than its batches",
+          replica_.flock.rank(), progress.epoch_left, epoch_batches_, taken));
+}
+
 // Other ranks may be in their next epoch already, where they would meet the wrong step of this rank.
 void TrainingStep::warn_of_step_beyond_epoch() {
   if (std::exchange(warned_beyond_epoch_, true)) return;

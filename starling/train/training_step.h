@@ -40,6 +40,8 @@ class TrainingStep {
 
   /// All ranks take `steps` steps in the epoch that begins; this rank announced `batches`.
   void begin_epoch(std::int64_t steps, std::int64_t batches);
+  /// Before the steps that are left are skipped: this rank should have taken as many as it announced batches.
+  void check_announced();
   void end_epoch() { epoch_steps_ = kNoEpoch; }
 
   /// What a checkpoint or a newcomer needs of this object.
@@ -72,6 +74,7 @@ class TrainingStep {
   std::int64_t epoch_steps_ = kNoEpoch;  // of the epoch under way
   std::int64_t epoch_batches_ = 0;       // that this rank announced
   bool warned_beyond_epoch_ = false;
+  bool warned_short_epoch_ = false;
   bool sent_ahead_ = false;        // eager has begun the next step
   bool finish_was_asked_ = false;  // finish_gradients() was called since the last step
   bool zeroed_ = true;             // since the last step

@@ -27,6 +27,7 @@ class Message {
   explicit Message(std::size_t bytes) : bytes_(bytes), words_(bytes / 8 + 2 * kGuard, kPattern) {}
 
   std::byte* data() { return reinterpret_cast<std::byte*>(words_.data() + kGuard); }
+  Buffer buffer() { return {DType::uint8, data(), bytes_}; }
   std::vector<unsigned char> copy() {
     const auto* from = reinterpret_cast<const unsigned char*>(data());
     return {from, from + bytes_};
@@ -45,18 +46,26 @@ class Message {
 };
 
 template <typename T>
+ConstBuffer values_in(const std::vector<T>& values) {
+  return {dtype_of<T>, values.data(), values.size()};
+}
+template <typename T>
+Buffer values_of(std::vector<T>& values) {
+  return {dtype_of<T>, values.data(), values.size()};
+}
+
+template <typename T>
 Message encoded(const Codec& codec, const std::vector<T>& values, const CodecKey& key = {},
                 std::size_t rows = 0) {
-  const CodecShape shape{values.size(), rows};
-  Message message(codec.encoded_bytes(dtype_of<T>, shape));
-  codec.encode(dtype_of<T>, values.data(), shape, key, message.data());
+  Message message(codec.encoded_bytes(dtype_of<T>, {values.size(), rows}));
+  codec.encode(values_in(values), rows, key, message.buffer());
   return message;
 }
 
 template <typename T>
 std::vector<T> decoded(const Codec& codec, Message& message, std::size_t count, std::size_t rows = 0) {
   std::vector<T> values(count + 2, T(77));
-  codec.decode(dtype_of<T>, message.data(), {count, rows}, values.data());
+  codec.decode(message.buffer(), rows, values_of(values).part(0, count));
   if (values[count] != T(77) || values[count + 1] != T(77)) throw Error("decode wrote outside");
   values.resize(count);
   return values;

@@ -79,12 +79,11 @@ TEST_P(EveryCodec, HasTheDocumentedSize) {
 TEST_P(EveryCodec, KeepsInsideItsBlocksAndWritesEveryByteOfAMessage) {
   for (const std::size_t count : kCounts) {
     const std::vector<float> values = normal_numbers<float>(count, count);
-    const CodecShape shape{count, 0};
     Message message = encoded(*codec, values);
     EXPECT_TRUE(message.guards_stand()) << count;
-    Message other(codec->encoded_bytes(DType::float32, shape));
-    std::memset(other.data(), 0x5A, codec->encoded_bytes(DType::float32, shape));
-    codec->encode(DType::float32, values.data(), shape, {}, other.data());
+    Message other(codec->encoded_bytes(DType::float32, {count, 0}));
+    std::memset(other.data(), 0x5A, other.buffer().count);
+    codec->encode(values_in(values), 0, {}, other.buffer());
     EXPECT_EQ(message.copy(), other.copy()) << count;  // no byte is left as it was
     decoded<float>(*codec, message, count);
   }
@@ -139,7 +138,7 @@ void expect_added(const Codec& codec) {
     std::vector<T> expected = normal_numbers<T>(count, 9), sum = expected;
     const Term terms[] = {{expected.data(), 1}, {back.data(), -0.3}};
     combine(dtype_of<T>, expected.data(), terms, count);
-    codec.decode_add(dtype_of<T>, message.data(), {count, 0}, -0.3, sum.data());
+    codec.decode_add(message.buffer(), 0, -0.3, values_of(sum));
     EXPECT_EQ(sum, expected) << count;
   }
 }
@@ -186,11 +185,49 @@ TEST_P(EveryCodec, RefusesOtherElements) {
         codec->encoded_bytes(DType::float16, {4, 0});
       },
       testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("float32 or float64, not float16")));
-  float x[4] = {};
-  std::byte message[64] = {};
-  EXPECT_THROW(codec->encode(DType::int32, x, {4, 0}, {}, message), InvalidArgument);
-  EXPECT_THROW(codec->decode(DType::int32, message, {4, 0}, x), InvalidArgument);
-  EXPECT_THROW(codec->decode_add(DType::int32, message, {4, 0}, 1, x), InvalidArgument);
+  std::vector<std::int32_t> x(4);
+  Message message(64);
+  EXPECT_THROW(codec->encode(values_in(x), 0, {}, message.buffer()), InvalidArgument);
+  EXPECT_THROW(codec->decode(message.buffer(), 0, values_of(x)), InvalidArgument);
+  EXPECT_THROW(codec->decode_add(message.buffer(), 0, 1, values_of(x)), InvalidArgument);
+}
+
+// Called with values and a message of which one lies on a device.
+template <typename Call>
+void expect_host_memory(const Call& call) {
+  std::vector<float> x(4);
+  Message message(64);
+  const auto on_device = [](const Buffer& buffer) {
+    return Buffer(buffer.dtype, buffer.address(), buffer.count, MemoryKind::cuda, nullptr);
+  };
+  for (const bool values : {true, false})
+    EXPECT_THAT(
+        [&] {
+          call(values ? on_device(values_of(x)) : values_of(x),
+               values ? message.buffer() : on_device(message.buffer()));
+        },
+        testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("these are in CUDA memory")));
+}
+
+TEST_P(EveryCodec, AsksForHostMemory) {
+  expect_host_memory([&](Buffer x, Buffer message) { codec->encode(x, 0, {}, message); });
+  expect_host_memory([&](Buffer x, Buffer message) { codec->decode(message, 0, x); });
+  expect_host_memory([&](Buffer x, Buffer message) { codec->decode_add(message, 0, 1, x); });
+}
+
+TEST_P(EveryCodec, RefusesAMessageThatIsTooShortOrNotOfBytes) {
+  std::vector<float> x(100);
+  Message message = encoded(*codec, x);
+  const Buffer whole = message.buffer();
+  for (const Buffer& wrong :
+       {whole.part(0, whole.count - 1), Buffer(DType::int8, message.data(), whole.count)}) {
+    const auto names_both = testing::ThrowsMessage<InvalidArgument>(
+        testing::AllOf(testing::HasSubstr(codec->canonical), testing::HasSubstr("of 100 x float32 is "),
+                       testing::HasSubstr("not " + std::to_string(wrong.count) + " x " + name(wrong.dtype))));
+    EXPECT_THAT([&] { codec->encode(values_in(x), 0, {}, wrong); }, names_both);
+    EXPECT_THAT([&] { codec->decode(wrong, 0, values_of(x)); }, names_both);
+    EXPECT_THAT([&] { codec->decode_add(wrong, 0, 1, values_of(x)); }, names_both);
+  }
 }
 
 // Large parameters are written past the cache; adding to zeros never is.
@@ -203,7 +240,7 @@ TEST_P(EveryCodec, LargeParametersAreTheSame) {
   Message message = encoded(*codec, values);
   const std::vector<float> back = decoded<float>(*codec, message, kCount);
   std::vector<float> sum(kCount);
-  codec->decode_add(DType::float32, message.data(), {kCount, 0}, 1, sum.data());
+  codec->decode_add(message.buffer(), 0, 1, values_of(sum));
   EXPECT_TRUE(back == sum);
 }
 
@@ -212,11 +249,12 @@ TEST_P(EveryCodec, MessagesCanFollowOneAnother) {
   const std::vector<float> first = normal_numbers<float>(131, 1), second = normal_numbers<float>(257, 2);
   const std::size_t bytes = codec->encoded_bytes(DType::float32, {131, 0});
   Message both(bytes + codec->encoded_bytes(DType::float32, {257, 0}));
-  codec->encode(DType::float32, first.data(), {131, 0}, {1, 0, 0}, both.data());
-  codec->encode(DType::float32, second.data(), {257, 0}, {1, 1, 0}, both.data() + bytes);
+  const Buffer rest = both.buffer().part(bytes, both.buffer().count - bytes);
+  codec->encode(values_in(first), 0, {1, 0, 0}, both.buffer());
+  codec->encode(values_in(second), 0, {1, 1, 0}, rest);
   EXPECT_TRUE(both.guards_stand());
   std::vector<float> back(257);
-  codec->decode(DType::float32, both.data() + bytes, {257, 0}, back.data());
+  codec->decode(rest, 0, values_of(back));
   EXPECT_EQ(back, passed(GetParam().spec, second, {1, 1, 0}));
 }
 

@@ -1,6 +1,6 @@
 #include "starling/codec/error_feedback.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "blocks.h"
 
@@ -19,8 +19,7 @@ void expect_nothing_lost(const std::string& spec, double tolerance) {
     const std::vector<T> in = normal_numbers<T>(kCount, static_cast<std::uint64_t>(step));
     const std::vector<T> before = residual;
     Message message(codec->encoded_bytes(dtype_of<T>, {kCount, 0}));
-    encode_with_feedback(*codec, dtype_of<T>, in.data(), residual.data(), {kCount, 0}, {1, 2, step},
-                         message.data());
+    encode_with_feedback(*codec, values_in(in), values_of(residual), 0, {1, 2, step}, message.buffer());
     const std::vector<T> now = decoded<T>(*codec, message, kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
       sent[i] += static_cast<double>(in[i]);
@@ -43,11 +42,18 @@ TEST(ErrorFeedback, DecodedPlusResidualIsTheInput) {
   }
 }
 
-TEST(ErrorFeedback, RefusesOtherElements) {
-  std::byte message[8];
-  Half x{}, residual{};
-  EXPECT_THROW(encode_with_feedback(*make_codec("fp16"), DType::float16, &x, &residual, {1, 0}, {}, message),
-               InvalidArgument);
+TEST(ErrorFeedback, RefusesOtherElementsAndAnotherResidual) {
+  Message message(64);
+  const auto refused = [&](ConstBuffer in, Buffer residual, const std::string& why) {
+    EXPECT_THAT([&] { encode_with_feedback(*make_codec("fp16"), in, residual, 0, {}, message.buffer()); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(why)));
+  };
+  std::vector<Half> halves(2);
+  refused(values_in(halves), values_of(halves), "not float16");
+  std::vector<float> in(2), longer(3);
+  std::vector<double> wide(2);
+  refused(values_in(in), values_of(longer), "the residual of 2 x float32 has 3 x float32");
+  refused(values_in(in), values_of(wide), "the residual of 2 x float32 has 2 x float64");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "starling/base/error.h"
+#include "starling/codec/host_codec.h"
 
 namespace starling::codec {
 namespace {
@@ -44,12 +45,14 @@ TEST(CodecRegistry, RefusesWhatACodecCannotBe) {
 }
 
 TEST(CodecRegistry, TakesAProgramsOwnCodecOnce) {
-  class Nothing : public Codec {
+  class Nothing : public HostCodec {
    public:
     std::size_t encoded_bytes(DType, CodecShape) const override { return 0; }
-    void encode(DType, const void*, CodecShape, const CodecKey&, std::byte*) const override {}
-    void decode(DType, const std::byte*, CodecShape shape, void* out) const override {
-      std::fill_n(static_cast<float*>(out), shape.count, 3.0F);
+
+   private:
+    void host_encode(ConstBuffer, std::size_t, const CodecKey&, std::span<std::byte>) const override {}
+    void host_decode(std::span<const std::byte>, std::size_t, Buffer out) const override {
+      std::fill_n(out.host<float>(), out.count, 3.0F);
     }
   };
   const CodecFamily family{
@@ -58,7 +61,8 @@ TEST(CodecRegistry, TakesAProgramsOwnCodecOnce) {
   EXPECT_THAT([&] { register_codec(family); },
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("'nothing' exists already")));
   std::vector<float> x(5, 1.0F);
-  make_codec("nothing")->decode_add(DType::float32, nullptr, {5, 0}, 2.0, x.data());  // the default one
+  // The default one.
+  make_codec("nothing")->decode_add({DType::uint8, nullptr, 0}, 0, 2.0, {DType::float32, x.data(), 5});
   EXPECT_EQ(x, std::vector<float>(5, 7.0F));
 }
 

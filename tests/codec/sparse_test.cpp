@@ -73,13 +73,10 @@ TEST(TopKCodec, RefusesAMessageThatPointsOutside) {
   const CodecPtr codec = make_codec("top-k");
   const std::uint32_t message[2] = {100, 0};
   std::vector<float> out(100);
-  const auto* bytes = reinterpret_cast<const std::byte*>(message);
-  EXPECT_THAT(
-      [&] {
-        codec->decode(DType::float32, bytes, {100, 0}, out.data());
-      },
-      testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("element 100 of 100")));
-  EXPECT_THROW(codec->decode_add(DType::float32, bytes, {100, 0}, 1, out.data()), InvalidArgument);
+  const ConstBuffer bytes(DType::uint8, message, sizeof(message));
+  EXPECT_THAT([&] { codec->decode(bytes, 0, values_of(out)); },
+              testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("element 100 of 100")));
+  EXPECT_THROW(codec->decode_add(bytes, 0, 1, values_of(out)), InvalidArgument);
 }
 
 TEST(SparseCodecs, RefuseMoreElementsThanTheyCanName) {

@@ -14,6 +14,8 @@
 
 #include "base/eventually.h"
 #include "fabric/mpi_ranks.h"
+#include "kernel/fake_device.h"
+#include "starling/fabric/cuda/cuda.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/hybrid/hybrid.h"
 #include "starling/fabric/local/local.h"
@@ -112,6 +114,39 @@ Join local_rank_processes(Rank size) {
   return [job = new_job(), size](Rank rank) { return join_local(job, rank, size); };
 }
 
+/// The device of this process, for the length of a job of threads; in a rank's own process to the end.
+class UsedDevice {
+ public:
+  explicit UsedDevice(std::uint64_t seed)
+      : device_(std::make_shared<kernel::FakeDevice>(kernel::FakeDeviceOptions{.seed = seed})) {
+    kernel::set_device(device_);
+  }
+  ~UsedDevice() { kernel::set_device(nullptr); }
+  UsedDevice(const UsedDevice&) = delete;
+  UsedDevice& operator=(const UsedDevice&) = delete;
+
+  void enter_thread() const { kernel::device_context() = {0, device_->new_stream()}; }
+
+ private:
+  std::shared_ptr<kernel::FakeDevice> device_;
+};
+
+Join device_threads(Rank size) {
+  auto device = std::make_shared<UsedDevice>(7);
+  return [device, job = new_job(), join = local_rank_threads(size)](Rank rank) {
+    device->enter_thread();
+    return with_device_messages(join(rank), job);
+  };
+}
+
+Join device_processes(Rank size) {
+  return [job = new_job(), join = local_rank_processes(size)](Rank rank) {
+    static const UsedDevice device(static_cast<std::uint64_t>(rank) + 1);
+    device.enter_thread();
+    return with_device_messages(join(rank), job);
+  };
+}
+
 MakeJoin late(const MakeJoin& make_join) {
   return [make_join](Rank size) -> Join {
     return [join = make_join(size)](Rank rank) {
@@ -200,12 +235,23 @@ auto later_processes(bool hybrid) {
   };
 }
 
+auto start(std::vector<RankEnd> (*how)(Rank, const RankBody&, const MakeJoin&), const MakeJoin& make_join) {
+  return [how, make_join](Rank size, const RankBody& body) { return how(size, body, make_join); };
+}
+
+std::vector<Launch> launches_of(const std::vector<Launcher>& some, const std::vector<Rank>& sizes,
+                                bool only_processes) {
+  std::vector<Launch> all;
+  for (const Launcher& launcher : some)
+    for (const Rank size : sizes)
+      if (size <= launcher.most && (launcher.processes || !only_processes)) all.push_back({&launcher, size});
+  return all;
+}
+
 std::vector<Launcher> make_launchers() {
-  const auto start = [](const auto& how, const MakeJoin& make_join) {
-    return [how, make_join](Rank size, const RankBody& body) { return how(size, body, make_join); };
-  };
   const char* name = std::getenv("STARLING_TEST_FABRIC");
   if (name != nullptr && std::string(name) == "mpi") return mpi_launchers();
+  if (name != nullptr && std::string(name) == "cuda") return device_launchers();
   if (name != nullptr && std::string(name) == "hybrid")
     return {{"hybrid_threads", false, false, start(on_threads, on_pretended_hosts(with_plugin("c10d")))},
             {"hybrid_processes", true, false, start(on_processes, on_pretended_hosts(with_plugin("c10d"))),
@@ -250,12 +296,19 @@ Stopped::~Stopped() {
   kill(process_, SIGCONT);
 }
 
-std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes) {
-  std::vector<Launch> all;
-  for (const Launcher& launcher : launchers())
-    for (const Rank size : sizes)
-      if (size <= launcher.most && (launcher.processes || !only_processes)) all.push_back({&launcher, size});
+const std::vector<Launcher>& device_launchers() {
+  static const std::vector<Launcher> all = {
+      {"device_threads", false, true, start(on_threads, device_threads)},
+      {"device_processes", true, true, start(on_processes, device_processes)}};
   return all;
+}
+
+std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes) {
+  return launches_of(launchers(), sizes, only_processes);
+}
+
+std::vector<Launch> device_launches(const std::vector<Rank>& sizes) {
+  return launches_of(device_launchers(), sizes, false);
 }
 
 std::vector<Launch> launches_with_newcomers(Rank size) {

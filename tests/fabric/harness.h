@@ -36,6 +36,10 @@ struct Launcher {
 
 const std::vector<Launcher>& launchers();
 
+/// Threads and processes over the local fabric, whose ranks have messages in the memory of a FakeDevice with
+/// delays. Each rank's thread has a stream of its own.
+const std::vector<Launcher>& device_launchers();
+
 /// Stops a process (SIGSTOP) and resumes it on destruction.
 class Stopped {
  public:
@@ -56,6 +60,7 @@ struct Launch {
 
 /// Every launcher, or only those that start processes, with every size.
 std::vector<Launch> launches(const std::vector<Rank>& sizes, bool only_processes);
+std::vector<Launch> device_launches(const std::vector<Rank>& sizes);
 /// Launchers that support newcomers.
 std::vector<Launch> launches_with_newcomers(Rank size);
 std::string launch_name(const testing::TestParamInfo<Launch>& test);

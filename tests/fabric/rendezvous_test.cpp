@@ -228,7 +228,7 @@ TEST(RendezvousTest, MalformedPacketsSilenceAndWrongProofsDoNotDisturbTheOthers)
     const local::Proof proof{challenge.proof};
     const Descriptor null(dup(0));
     local::send_packet(forger.get(), &proof, sizeof(proof),
-                       local::RendezvousClock::now() + std::chrono::seconds(5), &null, &null);
+                       local::RendezvousClock::now() + std::chrono::seconds(5), {&null, &null});
     char byte = 0;
     if (recv(forger.get(), &byte, 1, 0) > 0) return 4;
     const auto fabric = join_local(job, 1, 2, quick());

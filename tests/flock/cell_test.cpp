@@ -6,8 +6,8 @@
 #include <set>
 #include <thread>
 
-#include "fabric/forwarding.h"
 #include "starling/base/error.h"
+#include "starling/fabric/forwarding.h"
 #include "starling/fabric/local/local.h"
 
 namespace starling::flock {

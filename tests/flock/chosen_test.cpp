@@ -110,7 +110,7 @@ TEST_P(OwnWeightsTest, GathersFromChosenRanks) {
       std::vector<double> all;
       const auto room = [&all](std::size_t count) {
         all.resize(count);
-        return all.data();
+        return buffer_of(all);
       };
       ByteOperations(flock)
           .neighbor_allgather({DType::float64, mine.data(), mine.size()}, room, sources, destinations,
@@ -131,8 +131,8 @@ TEST_P(OwnWeightsTest, WindowsTakeOtherValuesThanTheirTensor) {
     const std::vector<double> value(100, 1 + rank);
     Window::Weights twice;
     for (const Rank to : window.destinations()) twice[to] = 2;
-    window.put_value(value.data());
-    window.accumulate_value(value.data(), twice);
+    window.put_value(value);
+    window.accumulate_value(value, twice);
     flock.barrier();
     require(x[99] == 10 * rank && value[99] == 1 + rank && window.p() == 1, "tensor and value stay");
     window.update_then_collect();

@@ -108,8 +108,24 @@ TEST_F(LaunchInfoTest, TheChosenFabricWins) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("STARLING_FABRIC: unknown fabric 'pigeons'; valid are hybrid, local, c10d, hybrid(c10d)"));
+        HasSubstr("STARLING_FABRIC: unknown fabric 'pigeons'; valid are local, c10d, hybrid, hybrid(c10d)"));
   }
+}
+
+// What a fabric needs is in its registration, not in its name.
+TEST_F(LaunchInfoTest, AFabricOfTheProgramIsChosenLikeTheOthers) {
+  static const FabricPlugin plugin = {nullptr, nullptr};
+  register_fabric({.name = "own-network", .summary = "", .plugin = &plugin});
+  register_fabric({.name = "own-memory", .summary = "", .plugin = &plugin, .needs_job = true});
+  set({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}});
+  set({{"STARLING_FABRIC", "own-network"}});
+  EXPECT_EQ(chosen(), "own-network");
+  set({{"STARLING_FABRIC", "own-memory"}});
+  EXPECT_THROW(chosen(), InvalidArgument);  // no job
+  set({{"STARLING_JOB", "mine"}});
+  EXPECT_EQ(chosen(), "own-memory");
+  set({{"STARLING_FABRIC", "hybrid(own-network)"}});
+  EXPECT_EQ(chosen(), "hybrid(own-network)");
 }
 
 TEST_F(LaunchInfoTest, MpichNamesNoJob) {

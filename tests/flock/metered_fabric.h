@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "fabric/forwarding.h"
+#include "starling/fabric/forwarding.h"
 
 namespace starling::flock {
 
@@ -15,12 +15,12 @@ class MeteredFabric final : public ForwardingFabric {
   std::atomic<std::uint64_t> received{0};
 
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
-    posted += range.bytes().size();
+    posted += range.size();
     ForwardingFabric::post(range, header, to);
   }
   std::optional<Arrival> poll(Rank source) override {
     auto arrival = ForwardingFabric::poll(source);
-    if (arrival) received += arrival->bytes().size();
+    if (arrival) received += arrival->size();
     return arrival;
   }
 };

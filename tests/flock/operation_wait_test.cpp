@@ -5,8 +5,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "fabric/forwarding.h"
 #include "flock/reference.h"
+#include "starling/fabric/forwarding.h"
 #include "starling/fabric/local/local.h"
 
 // Peers from whom nothing comes.

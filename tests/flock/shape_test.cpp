@@ -14,7 +14,7 @@ Pieces shaped(std::vector<float>& x, std::uint32_t shape) {
 Room into(std::vector<float>& x) {
   return [&x](std::size_t count) {
     x.resize(count);
-    return x.data();
+    return buffer_of(x);
   };
 }
 

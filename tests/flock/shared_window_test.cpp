@@ -25,10 +25,10 @@ TEST_P(SharedWindowTest, AveragingWithHalfWeightKeepsTheSum) {
     std::vector<double> moved(x.size());
     const auto meet = [&](Rank other) {
       if (other == flock.rank()) return;
-      window.load(now.data());
-      window.average_with(other, now.data(), 0.5, moved.data());
+      window.load(now);
+      window.average_with(other, now, 0.5, moved);
       for (double& value : moved) value = -value;
-      window.add(moved.data());
+      window.add(moved);
     };
     for (int round = 0; round < 200; ++round)
       for (Rank other = 0; other < n; ++other) meet(other);
@@ -40,7 +40,7 @@ TEST_P(SharedWindowTest, AveragingWithHalfWeightKeepsTheSum) {
         for (Rank other = 0; other < n; ++other) meet(other);
       }
     flock.barrier();
-    window.load(now.data());
+    window.load(now);
     flock.barrier();
     const double expected = 0.5 * (n - 1);
     std::vector<double> sum = flock.allreduce(std::vector<double>{now[0], now[99]});
@@ -55,20 +55,19 @@ TEST_P(SharedWindowTest, StoreReplacesAndOthersChangesAreVisible) {
     flock.set_schedule("ring");
     std::vector<float> x = {1};
     Window window = flock.create_window(x, "x", {.shared = true});
-    const float mine = 10.0F * static_cast<float>(flock.rank());
-    window.store(&mine);
+    const std::vector<float> mine = {10.0F * static_cast<float>(flock.rank())};
+    window.store(mine);
     flock.barrier();
     const Rank next = (flock.rank() + 1) % flock.size();
-    float moved = 0;
-    const float here = 0;
+    const std::vector<float> here(1);
+    std::vector<float> moved(1), now(1);
     if (flock.size() > 1) {
-      window.average_with(next, &here, 0.25, &moved);
-      require(moved == -2.5F * static_cast<float>(next), "a quarter of the way");
+      window.average_with(next, here, 0.25, moved);
+      require(moved[0] == -2.5F * static_cast<float>(next), "a quarter of the way");
     }
     flock.barrier();
-    float now = 0;
-    window.load(&now);
-    require(now == (flock.size() > 1 ? 0.75F : 1.0F) * mine, "what is left");
+    window.load(now);
+    require(now[0] == (flock.size() > 1 ? 0.75F : 1.0F) * mine[0], "what is left");
     require(x[0] == 1, "the tensor only lends its shape");
   });
 }
@@ -77,8 +76,41 @@ TEST_P(SharedWindowTest, OtherWindowsRefuseSharedOperations) {
   run([](Flock& flock) {
     std::vector<float> x = {1};
     Window window = flock.create_window(x, "x");
-    const std::string text = message_of<InvalidArgument>([&] { window.load(x.data()); });
+    const std::string text = message_of<InvalidArgument>([&] { window.load(x); });
     require(text.find("only a window made as shared") != std::string::npos, text);
+  });
+}
+
+TEST_P(SharedWindowTest, ValuesHaveTheTensorsTypeLengthAndMemory) {
+  run([](Flock& flock) {
+    std::vector<float> x(3);
+    std::vector<double> wide(3);
+    std::vector<float> longer(4);
+    Window window = flock.create_window(x, "x", {.shared = true});
+    const Buffer device(DType::float32, x.data(), x.size(), MemoryKind::cuda, nullptr);
+    const auto refused = [](const std::string& why, const std::function<void()>& call) {
+      const std::string text = message_of<InvalidArgument>(call);
+      require(text == why, text);
+    };
+    const auto takes = [](const std::string& call, const std::string& given) {
+      return fmt::format("x: {} takes 3 x float32 in host memory, as this window's tensor has, not {}", call,
+                         given);
+    };
+    const std::string of_doubles = "3 x float64 in host memory";
+    const std::string too_long = "4 x float32 in host memory";
+    const std::string on_device = "3 x float32 in CUDA memory";
+    refused(takes("put_value", of_doubles), [&] { window.put_value(wide); });
+    refused(takes("accumulate_value", too_long), [&] { window.accumulate_value(longer); });
+    refused(takes("load", too_long), [&] { window.load(longer); });
+    refused(takes("store", of_doubles), [&] { window.store(wide); });
+    refused(takes("add", on_device), [&] { window.add(device); });
+    refused(takes("average_with", of_doubles), [&] { window.average_with(0, wide, 0.5, x); });
+    refused(takes("average_with", on_device),
+            [&] { window.average_with(0, const_buffer_of(x), 0.5, device); });
+    refused(takes("update_into", too_long), [&] { window.update_into(buffer_of(longer), 1, {}); });
+    refused("y: a window takes elements in host memory, not 3 x float32 in CUDA memory",
+            [&] { flock.create_window(device, "y"); });
+    flock.barrier();
   });
 }
 

@@ -403,16 +403,16 @@ TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
     window.put();  // goes nowhere, and to the others
     window.get(Window::Weights{{victim, 1}});
     require(window.version(victim) == 0, "got something of the dead");
-    double moved = 7;
+    std::vector<double> moved = {7};
     const auto lost = [&](const std::function<void()>& body) {
       const std::string text = message_of<PeerLost>(body);
       require(text.find(fmt::format("rank {} is lost", victim)) != std::string::npos, text);
     };
-    lost([&] { window.average_with(victim, x.data(), 0.5, &moved); });
+    lost([&] { window.average_with(victim, x, 0.5, moved); });
     lost([&] { static_cast<void>(window.mutex({victim})); });
     flock.on_peer_failure(OnPeerFailure::reweight);
-    window.average_with(victim, x.data(), 0.5, &moved);
-    require(moved == 0, "moved towards the dead");
+    window.average_with(victim, x, 0.5, moved);
+    require(moved[0] == 0, "moved towards the dead");
     flock.barrier("done");
   });
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;

@@ -28,6 +28,7 @@ const std::vector<BadUsage> kBadUsages = {
     {{"-n", "2", "--log-dri", "x"}, "starling run has no option '--log-dri' (did you mean --log-dir?)"},
     {{"-n", "2", "--restart-all", "-1", "--", "true"}, "--restart-all: -1 is not a whole number from 0 on"},
     {{"-n", "2", "--fabric", "mpi", "--", "true"}, "as in: STARLING_FABRIC=mpi mpirun -n 4 ./train"},
+    {{"-n", "2", "--fabric", "hybrid(mpi)", "true"}, "as in: STARLING_FABRIC='hybrid(mpi)' mpirun -n 4"},
     {{"-n", "2", "--", ""}, "name is empty"},
     {{"-n", "2", "--", "no-such-program"}, "'no-such-program' is not in PATH"},
     {{"-n", "2", "--", "./no-such"}, "'./no-such' does not exist"},

@@ -3,6 +3,7 @@
 #include "method/dense.h"
 #include "method/dense_codec.h"
 #include "starling/codec/registry.h"
+#include "starling/flock/block.h"
 
 namespace starling::method {
 namespace {
@@ -100,16 +101,14 @@ class DenseQsgd : public Dense {
   using Dense::Dense;
   void step(Step t) override {
     const CodecPtr codec = make_codec("qsgd(levels=" + setting_.text("levels", "127") + ")");
-    const CodecShape shape{problem_.count, 0};
-    std::vector<std::byte> message(codec->encoded_bytes(DType::float32, shape));
+    std::vector<std::uint8_t> message(codec->encoded_bytes(DType::float32, {problem_.count, 0}));
     std::vector<Vector> there;
     for (std::size_t i = 0; i < n(); ++i) {
       if (!takes_part(i)) continue;
       const Vector g = gradient(i);
       std::vector<float> values(g.begin(), g.end());
-      codec->encode(DType::float32, values.data(), shape, {.seed = 0, .stream = i, .step = t},
-                    message.data());
-      codec->decode(DType::float32, message.data(), shape, values.data());
+      codec->encode(buffer_of(values), 0, {.seed = 0, .stream = i, .step = t}, buffer_of(message));
+      codec->decode(buffer_of(message), 0, buffer_of(values));
       there.emplace_back(values.begin(), values.end());
     }
     if (there.empty()) return;

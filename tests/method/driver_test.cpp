@@ -190,7 +190,7 @@ TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
     const std::vector<Segment> segments = {{0, 2, 0, true}, {2, 3, 1, true}, {5, 1, 1, true}};
     std::vector<std::unique_ptr<Block>> blocks;
     blocks.push_back(std::make_unique<Block>(
-        "x", buffer_of(x), buffer_of(gradient), segments, make_sgd(DType::float64, 6, 3, hypers),
+        "x", buffer_of(x), buffer_of(gradient), segments, make_sgd(buffer_of(x), 3, hypers),
         make_flock_channel(flock, "x", {make_schedule("ring", 1), "float32", ""})));
     Driver driver(make_method("dsgd-atc"), std::move(blocks));
     driver[0].segments[2].active = false;

@@ -61,8 +61,8 @@ inline Driver drive_in_parts(const Flock& flock, Buffer x, Buffer gradient, cons
     }
     const Buffer own = x.part(begin, count);
     const Buffer along = gradient.part(begin, count);
-    UpdatePtr update = method->make_update(x.dtype, count, segments.size(), hypers);
-    if (!update) update = optimizer.make(x.dtype, count, segments.size(), hypers);
+    UpdatePtr update = method->make_update(own, segments.size(), hypers);
+    if (!update) update = optimizer.make(own, segments.size(), hypers);
     const std::string name = fmt::format("part/{}", part);
     ChannelOptions channel{schedule, options.message, method->relay_rule(), ends};
     channel.one_sided = method->needs().one_sided;

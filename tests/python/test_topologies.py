@@ -4,6 +4,7 @@ import json
 import math
 import os
 import subprocess
+import sys
 
 import networkx as nx
 import numpy as np
@@ -164,6 +165,20 @@ def test_rows_must_sum_to_one():
     with pytest.raises(starling.InvalidArgument, match="row 2 of the weights sums to 0.9"):
         starling.Topology.from_weights(weights)
     starling.Topology.from_weights(np.full((3, 3), 1 / 3, dtype=np.float32))
+
+
+def test_ranks_in_separate_parts_get_one_warning():
+    program = """
+import numpy as np, starling
+starling.Topology.from_weights(np.full((4, 4), 1 / 4))
+print("connected", flush=True)
+starling.Topology.from_weights(np.eye(4), name="nobody")
+starling.Topology.from_weights(np.kron(np.eye(2), np.full((2, 2), 1 / 2)), name="pairs")
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=os.environ | {"STARLING_LOG": "normal"}, check=True)
+    assert done.stdout == ("connected\nstarling: the graph of nobody is not connected: rank 1 and rank 0 never hear of each "
+                           "other, so the ranks will not agree while it is the topology\n")
 
 
 def test_columns_sum_to_one_for_push_sum():

@@ -45,6 +45,28 @@ SmallState state_in(const CheckpointFolder& folder, Step step, Rank rank) {
   return state;
 }
 
+constexpr int kCannotMount = 77;
+
+// Runs `body` in a child, which exits with 0 when it returns "".
+template <typename Body>
+int in_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text;
+    try {
+      text = body();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    if (text == "cannot mount") _exit(kCannotMount);
+    if (!text.empty()) fmt::print(stderr, "{}\n", text);
+    _exit(text.empty() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
 TEST(CheckpointWriterTest, WritesTheStateAtTheTimeOfSave) {
   const RecordFolder place;
   const CheckpointFolder folder(place.path("ck"));
@@ -134,7 +156,7 @@ TEST(CheckpointWriterTest, ReportsAProblemOnceAndTheNextSaveWorks) {
 }
 
 // Rank 0 has abandoned a step when rank 1 writes its file: nobody completes that folder.
-TEST(CheckpointWriterTest, WhatIsLeftOfAbandonedStepsIsRemoved) {
+TEST(CheckpointWriterTest, TheLastRankRemovesAnAbandonedStep) {
   const RecordFolder place;
   const fs::path folder = place.path("ck");
   CheckpointWriter zero(options_of(folder, 2), 0);
@@ -145,18 +167,55 @@ TEST(CheckpointWriterTest, WhatIsLeftOfAbandonedStepsIsRemoved) {
     zero.save(step, {}, SmallState(0).parts(), kBoth);
     zero.finish();
     EXPECT_THAT(zero.problem().value_or(""), HasSubstr("Is a directory"));
+  };
+  const auto follow = [&](Step step) {
     one.save(step, {}, SmallState(1).parts(), kBoth);
     one.finish();
   };
   fail(1);
   EXPECT_THAT(names_in(folder), ElementsAre("step-000000001.part-a"));
-  fail(2);  // the next save removes the last one's remains, though it fails itself
-  EXPECT_THAT(names_in(folder), ElementsAre("step-000000002.part-a"));
+  follow(1);
+  EXPECT_THAT(names_in(folder), testing::IsEmpty());
+  follow(2);
+  fail(2);
+  EXPECT_THAT(names_in(folder), testing::IsEmpty());
+  // Rank 1 never comes.
+  fail(3);
   zero.remove_unfinished();
   EXPECT_THAT(names_in(folder), testing::IsEmpty());
-  fail(3);
+  fail(4);
   tidy_checkpoints(folder);  // as the next run does
   EXPECT_THAT(names_in(folder), testing::IsEmpty());
+  // A step that has failed can be saved again.
+  fail(5);
+  fs::remove_all(folder / "step-000000005.part-a" / "rank-0.state.part-a");
+  zero.save(5, {}, SmallState(0).parts(), kBoth);
+  EXPECT_TRUE(eventually([&] { return fs::exists(folder / "step-000000005.part-a" / "rank-0.state"); }));
+  follow(5);
+  zero.finish();
+  EXPECT_EQ(CheckpointFolder(folder).check(5).step, 5);
+}
+
+// What both ranks of a job do on a full disk: neither can write its file.
+TEST(CheckpointWriterTest, NothingIsLeftWhereNoRankCanWrite) {
+  const RecordFolder place;
+  const fs::path folder = place.path("ck");
+  const int status = in_child([&]() -> std::string {
+    CheckpointWriter zero(options_of(folder, 2), 0);
+    CheckpointWriter one(options_of(folder, 2), 1);
+    const rlimit both{1000, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &both);  // the writing threads block SIGXFSZ
+    const std::vector<float> large(20'000, 1.5F);
+    const std::vector<StatePart> parts = {state_part<float>("x", large)};
+    for (CheckpointWriter* writer : {&zero, &one}) {
+      writer->save(1, {}, parts, kBoth);
+      writer->finish();
+      if (const auto text = writer->problem().value_or(""); text.find("File too large") == std::string::npos)
+        return "problem: " + text;
+    }
+    return names_in(folder).empty() ? "" : "leftovers: " + names_in(folder).front();
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST(CheckpointWriterTest, RejectsInvalidRanks) {
@@ -185,28 +244,6 @@ std::string play_full_disk(const fs::path& folder, const std::string& reason, co
   relieve();
   if (const auto text = save(3); !text.empty()) return "after: " + text;
   return CheckpointFolder(folder).check(3).step == 3 ? "" : "no step 3";
-}
-
-constexpr int kCannotMount = 77;
-
-// Runs `body` in a child, which exits with 0 when it returns "".
-template <typename Body>
-int in_child(const Body& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    std::string text;
-    try {
-      text = body();
-    } catch (const std::exception& error) {
-      text = error.what();
-    }
-    if (text == "cannot mount") _exit(kCannotMount);
-    if (!text.empty()) fmt::print(stderr, "{}\n", text);
-    _exit(text.empty() ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 TEST(CheckpointWriterTest, AFullDiskCostsThatCheckpointOnly) {

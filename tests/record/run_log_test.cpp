@@ -133,15 +133,33 @@ TEST_F(RunLogFile, FindsTheLearningRateInTheOptimizer) {
   EXPECT_EQ(header.setting("data"), "mnist");
   EXPECT_EQ(header.setting("topology"), "");
   EXPECT_EQ(header.learning_rate(), 0.05);
-  EXPECT_EQ(header.optimizer_family(), "momentum(momentum=0.8)");
+  EXPECT_EQ(without_learning_rate(header.setting("optimizer")), "momentum(momentum=0.8)");
   header.experiment = {{"optimizer", "adam(0.001)"}};
   EXPECT_EQ(header.learning_rate(), 0.001);
-  EXPECT_EQ(header.optimizer_family(), "adam");
+  EXPECT_EQ(without_learning_rate("adam(0.001)"), "adam");
   for (const char* without : {"adam", "adam(beta1=0.8)", "my optimizer (", ""}) {
     header.experiment = {{"optimizer", without}};
     EXPECT_EQ(header.learning_rate(), std::nullopt) << without;
-    EXPECT_EQ(header.optimizer_family(), without);
+    EXPECT_EQ(without_learning_rate(without), without);
   }
+  header.experiment = {{"optimizer", "adam"}};
+  header.canonical = {{"optimizer", "adam(lr=0.01,beta1=0.9)"}};
+  EXPECT_EQ(header.learning_rate(), 0.01);
+}
+
+TEST_F(RunLogFile, CarriesCanonicalSettingsBesideWhatWasTyped) {
+  RunHeader header = toy_header();
+  header.experiment = {{"topology", "base"}, {"batch", "32"}};
+  header.canonical = {{"topology", "base(k=1)"}};
+  const RunLog log = read(to_line(header));
+  EXPECT_EQ(log.header.canonical, header.canonical);
+  EXPECT_EQ(log.header.setting("topology"), "base");
+  EXPECT_EQ(log.header.canonical_setting("topology"), "base(k=1)");
+  EXPECT_EQ(log.header.canonical_setting("batch"), "32");
+  EXPECT_EQ(log.header.canonical_setting("none"), "");
+  // Logs of earlier versions have none.
+  EXPECT_THAT(header_, testing::Not(HasSubstr("canonical")));
+  EXPECT_EQ(read(header_).header.canonical_setting("data"), "mnist");
 }
 
 TEST_F(RunLogFile, ReadsNonFiniteNumbersAsNaN) {

@@ -117,6 +117,37 @@ TEST(RunGroups, LabelsGroupsByWhatDiffers) {
                           "ring · batch 32 · 16 workers"));
 }
 
+// Their labels are what was typed first.
+TEST(RunGroups, SpellingsOfOneSettingAreOneGroup) {
+  std::vector<RunLog> runs;
+  for (const char* topology : {"base", "base(1)", "base(k=1)", "base(k=2)"}) {
+    runs.push_back(toy_run({"a", topology}));
+    const std::string k = std::string_view(topology) == "base(k=2)" ? "2" : "1";
+    runs.back().header.canonical = {{"topology", "base(k=" + k + ")"}};
+  }
+  const auto tasks = group_runs(runs);
+  EXPECT_THAT(tasks[0].distinct, ElementsAre("topology"));
+  EXPECT_THAT(labels(tasks[0]), ElementsAre("base", "base(k=2)"));
+  EXPECT_EQ(tasks[0].groups[0].best().runs.size(), 3U);
+}
+
+TEST(RunGroups, SpellingsOfOneOptimizerOrModelAreOneGroup) {
+  std::vector<RunLog> runs = {toy_run({}), toy_run({}), toy_run({})};
+  const std::vector<std::string> optimizers = {"momentum", "momentum(0.05)", "momentum(momentum=0.9)"};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (RunSetting& setting : runs[i].header.experiment)
+      if (setting.name == "optimizer") setting.value = optimizers[i];
+    runs[i].header.canonical = {{"model", "lenet()"}, {"optimizer", "momentum(lr=0.05,momentum=0.9)"}};
+  }
+  runs[1].header.experiment[1].value = "lenet()";
+  const auto tasks = group_runs(runs);
+  ASSERT_EQ(tasks.size(), 1U);
+  EXPECT_EQ(tasks[0].name, "lenet on mnist");
+  ASSERT_EQ(tasks[0].groups.size(), 1U);
+  EXPECT_EQ(tasks[0].groups[0].best().runs.size(), 3U);
+  EXPECT_EQ(tasks[0].groups[0].best().learning_rate, 0.05) << "the default is known";
+}
+
 TEST(RunGroups, LearningRatesOfOneGroupStandSideBySide) {
   const std::vector<RunLog> runs = {toy_run({"a", "ring", 0.1}), toy_run({"a", "ring", 0.05})};
   EXPECT_THAT(labels(group_runs(runs)[0]), ElementsAre("lr 0.05", "lr 0.1"));

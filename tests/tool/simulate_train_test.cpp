@@ -226,6 +226,8 @@ TEST(SimulateTrain, MistakesSayWhatIsValid) {
       {{"-n", "4", "--method", "dsgd-act"}, "did you mean dsgd-atc?"},
       {{"-n", "4", "--topology", "ring", "rnig"}, "did you mean ring?"},
       {{"-n", "4", "--optimizer", "sgdd", "--topology", "ring", "star"}, "sgd"},
+      {{"-n", "4", "--optimizer", "adam(bate1=0.5)"}, "adam has no parameter 'bate1' (did you mean beta1?)"},
+      {{"-n", "4", "--topology", "base(kk=1)"}, "base has no parameter 'kk' (did you mean k?)"},
       {{"-n", "6", "--topology", "hypercube"}, "not a power of two"},
       {{"-n", "4", "--trace"}, "--trace needs --json"},
       {{"-n", "4", "--trace", "--json", "--topology", "ring", "star"}, "--trace is of one run"},

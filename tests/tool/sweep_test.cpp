@@ -61,7 +61,14 @@ TEST(SweepCommand, RefusesUnknownNames) {
       {"--method=dsgd-act", "unknown method 'dsgd-act' (did you mean dsgd-atc?)"},
       {"--optimizer=adma", "unknown optimizer 'adma' (did you mean adam?)"},
       {"--model=lenit", "unknown model 'lenit' (did you mean lenet?)"},
-      {"--data=mnits", "unknown data set 'mnits' (did you mean mnist?)"}};
+      {"--data=mnits", "unknown data set 'mnits' (did you mean mnist?)"},
+      {"--topology=base(kk=1)", "base has no parameter 'kk' (did you mean k?); valid are k=1"},
+      {"--method=choco(codec=sgin)", "unknown codec 'sgin' (did you mean sign?)"},
+      {"--optimizer=adam(lr=1,bate1=1)", "adam has no parameter 'bate1' (did you mean beta1?)"},
+      {"--model=mlp(widht=5)", "mlp has no parameter 'widht' (did you mean width?)"},
+      {"--data=synthetic(tarin=5)", "synthetic has no parameter 'tarin' (did you mean train?)"},
+      {"--partition=dirichlet(alhpa=1)", "dirichlet has no parameter 'alhpa' (did you mean alpha?)"},
+      {"--message=bf61", "unknown wire format 'bf61' (did you mean bf16?)"}};
   for (const auto& [option, complaint] : wrong) {
     const ToolRun run = run_tool({"sweep", "--seed", "1", "2", option, "--list"});
     EXPECT_EQ(run.status, 2) << option;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -253,6 +254,49 @@ TEST(ToolTest, HelpOfEveryCommandNamesItsOptions) {
       for (const std::string& option : options)
         EXPECT_THAT(run.out, HasSubstr(option)) << testing::PrintToString(arguments);
     }
+}
+
+// Each line under this heading of a help text, without its first blanks.
+std::vector<std::string> lines_under(const std::string& heading, const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream rest(text.substr(std::min(text.size(), text.find("\n" + heading + ":\n"))));
+  std::string line;
+  std::getline(rest, line);
+  for (std::getline(rest, line); std::getline(rest, line) && line.starts_with("  ");)
+    lines.push_back(line.substr(2));
+  return lines;
+}
+
+// The parser's own types (UINT, TEXT:{a,b}) are nothing for people. Returns the number of commands seen.
+int expect_plain_help(std::vector<std::string> words) {
+  words.emplace_back("--help");
+  const ToolRun run = run_tool(words);
+  words.pop_back();
+  SCOPED_TRACE(testing::PrintToString(words));
+#ifndef STARLING_HAS_TORCH
+  if (run.status != 0 && run.err.find("without libtorch") != std::string::npos) return 1;
+#endif
+  EXPECT_EQ(run.status, 0) << run.err;
+  for (const char* raw : {"\\b(U?INT|FLOAT)\\b", "[A-Z]:", "TEXT \\.\\.\\.", "=\\[", "REQUIRED", "Needs:"})
+    EXPECT_FALSE(std::regex_search(run.out, std::regex(std::string("\n  -.* ") + raw))) << raw << run.out;
+  int seen = 1;
+  for (const std::string& line : lines_under("Subcommands", run.out)) {
+    words.push_back(line.substr(0, line.find(' ')));
+    seen += expect_plain_help(words);
+    words.pop_back();
+  }
+  return seen;
+}
+
+TEST(ToolTest, HelpOfEveryCommandSaysInPlainWordsWhatOptionsTake) {
+  EXPECT_GT(expect_plain_help({}), 18);
+  const std::string run = run_tool({"run", "--help"}).out;
+  EXPECT_THAT(run, HasSubstr("--ranks NUMBER"));
+  EXPECT_THAT(run, HasSubstr("--fabric local|c10d|hybrid|hybrid(c10d)"));
+  EXPECT_THAT(run, HasSubstr("--on-failure stop|continue"));
+  EXPECT_THAT(run_tool({"simulate", "train", "--help"}).out,
+              HasSubstr("--method METHOD...           one or more methods (default: dsgd-awc)\n"));
+  EXPECT_THAT(run_tool({"compare", "--help"}).out, HasSubstr("number of ranks (required)\n"));
 }
 
 TEST(ToolTest, PrintsHelpWithoutACommand) {

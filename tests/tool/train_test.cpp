@@ -163,6 +163,9 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--topology", "base(q=1)"}, "base has no parameter 'q'; valid are k=1");
   refuses({"--topology", "hypercube", "--workers", "3"}, "power of two");
   refuses({"--message", "bf61"}, "unknown wire format 'bf61' (did you mean bf16?)");
+  refuses({"--model", "mlp(widht=5)"}, "mlp has no parameter 'widht' (did you mean width?)");
+  refuses({"--data", "synthetic(tarin=5)"}, "synthetic has no parameter 'tarin' (did you mean train?)");
+  refuses({"--partition", "dirichlet(alhpa=1)"}, "dirichlet has no parameter 'alhpa' (did you mean alpha?)");
   refuses({"--batch", "0"}, "batch = 0");
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
   // Found by all workers, said once.

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <Eigen/Dense>
-
 #include "starling/base/integer.h"
 #include "starling/topology/analysis.h"
 #include "starling/topology/spectrum.h"
+#include "topology/dense_algebra.h"
 #include "topology/random_checks.h"
 
 namespace starling::topology {
@@ -20,9 +19,9 @@ namespace {
 double dense_norm(const Schedule& schedule, Step first, Step count) {
   const Eigen::Index n = schedule.size();
   Eigen::MatrixXd product = Eigen::MatrixXd::Identity(n, n);
-  for (Step t = 0; t < count; ++t) product = dense_round(schedule, first + t) * product;
+  for (Step t = 0; t < count; ++t) product = reference::product(dense_round(schedule, first + t), product);
   product.array() -= 1.0 / static_cast<double>(n);
-  return Eigen::BDCSVD<Eigen::MatrixXd>(product).singularValues()[0];
+  return reference::spectral_norm(product);
 }
 
 double period_norm(const Schedule& schedule) {
@@ -155,7 +154,7 @@ TEST(RhoTest, CirculantEigenvaluesAgreeWithDense) {
       const auto* circulant = dynamic_cast<const Circulant*>(schedule.get());
       ASSERT_NE(circulant, nullptr) << text;
       const Eigen::MatrixXd w = dense_round(*schedule, 0);
-      const double least = Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(w).eigenvalues()[0];
+      const double least = reference::eigenvalues(w)[0];
       EXPECT_NEAR(circulant_least_eigenvalue(*circulant, 0), least, 1e-12) << text << " n = " << n;
       EXPECT_NEAR(circulant_deviation_norm(*circulant, 0, 1), dense_norm(*schedule, 0, 1), 1e-12)
           << text << " n = " << n;
@@ -178,9 +177,7 @@ TEST(RhoTest, LeastEigenvalue) {
   EXPECT_EQ(lambda_min("ring", 1), 1.0);
   for (const Rank n : {60, 200, 300}) {  // on both sides of the limit for dense matrices
     const Eigen::MatrixXd w = dense_round(*make_schedule("chain", n), 0);
-    EXPECT_NEAR(lambda_min("chain", n).value(),
-                Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(w).eigenvalues()[0], 1e-10)
-        << n;
+    EXPECT_NEAR(lambda_min("chain", n).value(), reference::eigenvalues(w)[0], 1e-10) << n;
   }
   EXPECT_FALSE(lambda_min("one-way-ring", 9));
   EXPECT_FALSE(lambda_min("one-peer-ring", 8));
@@ -196,7 +193,7 @@ TEST(RhoTest, LaplacianWeightsAreTheBest) {
       const Eigen::MatrixXd identity = Eigen::MatrixXd::Identity(n, n);
       const Eigen::MatrixXd mean = Eigen::MatrixXd::Constant(n, n, 1.0 / n);
       const auto scaled = [&](double factor) {
-        return (identity - factor * (identity - w) - mean).operatorNorm();
+        return reference::spectral_norm(identity - factor * (identity - w) - mean);
       };
       EXPECT_NEAR(find_rho(schedule)->value, scaled(1), 1e-10) << graph << " n = " << n;
       EXPECT_LT(scaled(1), scaled(0.99)) << graph << " n = " << n;
@@ -224,10 +221,9 @@ double sampled_mean_square_rho(const Schedule& schedule, int rounds) {
   const Eigen::MatrixXd mean = Eigen::MatrixXd::Constant(n, n, 1.0 / static_cast<double>(n));
   Eigen::MatrixXd square = Eigen::MatrixXd::Zero(n, n);
   for (int t = 0; t < rounds; ++t) {
-    const Eigen::MatrixXd deviation = dense_round(schedule, t) - mean;
-    square += deviation.transpose() * deviation / rounds;
+    square += reference::gram(dense_round(schedule, t) - mean) / rounds;
   }
-  return std::sqrt(Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(square).eigenvalues()[n - 1]);
+  return std::sqrt(reference::eigenvalues(square)[n - 1]);
 }
 
 TEST(MeanSquareRhoTest, FormulasAgreeWithSamples) {

@@ -146,8 +146,7 @@ Matrix weigh(const Matrix& edges, const std::string& weights) {
   if (weights == "laplacian") {
     if (n == 1) return Matrix::Identity(1, 1);
     const Matrix laplacian = Matrix(degree.asDiagonal()) - edges;
-    const Eigen::VectorXd lambda =
-        Eigen::SelfAdjointEigenSolver<Matrix>(laplacian, Eigen::EigenvaluesOnly).eigenvalues();
+    const Vector lambda = eigenvalues(laplacian);
     return Matrix::Identity(n, n) - 2 / (lambda(1) + lambda(n - 1)) * laplacian;
   }
   if (weights != "metropolis") throw std::invalid_argument("no such weights: " + weights);

@@ -4,15 +4,12 @@
 #include <string>
 #include <vector>
 
-#include <Eigen/Dense>
-
 #include "starling/base/types.h"
+#include "topology/dense_algebra.h"
 
 /// The deterministic topologies once more, as dense matrices written straight from the specification. Shares
 /// nothing with the library but the parser of the grammar, so that agreement means something.
 namespace starling::topology::reference {
-
-using Matrix = Eigen::MatrixXd;
 
 /// One round; W(i, j) is the weight that receiver i gives to sender j.
 struct DenseRound {

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <string>
 
-#include <Eigen/Dense>
-
 #include "base/test_name.h"
 #include "starling/base/integer.h"
 #include "starling/topology/registry.h"
@@ -31,12 +29,12 @@ struct DenseMixer {
   void advance(const Schedule& schedule, Step step) {
     const reference::DenseRound round = multiply_out(all_exchanges(schedule, step));
     const Eigen::MatrixXd a = x;
-    x = round.a * a;
+    x = reference::product(round.a, a);
     if (schedule.mixing() == Mixing::two_block) {
-      x += round.a_from_b * b;
-      b = round.b_from_a * a + round.b * b;
+      x += reference::product(round.a_from_b, b);
+      b = reference::product(round.b_from_a, a) + reference::product(round.b, b);
     }
-    p = round.a * p;
+    p = reference::product(round.a, p);
     for (Eigen::Index i = 0; i < p.size(); ++i)
       if (p[i] > 0) estimate.row(i) = x.row(i) / p[i];
   }

@@ -146,6 +146,7 @@ TEST(RegistryTest, UnknownNamesAndParametersListTheValidOnes) {
   EXPECT_THAT(registry_error("Ring", 4), StartsWith("unknown topology 'Ring'"));
   EXPECT_THAT(registry_error("periodic(rng,h=2)", 4), StartsWith("unknown topology 'rng'"));
   EXPECT_EQ(registry_error("base(size=2)", 4), "base has no parameter 'size'; valid are k=1");
+  EXPECT_EQ(registry_error("base(kk=2)", 4), "base has no parameter 'kk' (did you mean k?); valid are k=1");
   EXPECT_EQ(registry_error("complete(k=2)", 4), "complete has no parameter 'k'; it takes none");
   EXPECT_EQ(registry_error("random-matching(k=2)", 4),
             "random-matching has no parameter 'k'; valid are seed=0");

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include "starling/topology/schedule.h"
 #include "topology/dense_reference.h"

@@ -117,6 +117,31 @@ TEST(Experiment, RepeatsWithTheSameSeed) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+// For `starling report`: repetitions with another seed are equal here.
+TEST(Experiment, HasOneSpellingOfItsSettings) {
+  const auto canonical = [](const std::string& topology, std::uint64_t seed) {
+    Experiment experiment;
+    experiment.topology = topology;
+    experiment.optimizer = "momentum";
+    experiment.message = "bf16";
+    experiment.partition = "dirichlet(0.1)";
+    experiment.seed = seed;
+    RunHeader header;
+    header.experiment = settings_of(experiment);
+    header.canonical = canonical_settings_of(experiment);
+    EXPECT_EQ(header.canonical_setting("optimizer"), canonical_setting("optimizer", "momentum", 0));
+    EXPECT_EQ(header.canonical_setting("message"), "bfloat16");
+    EXPECT_EQ(header.canonical_setting("partition").find("seed"), std::string::npos);
+    return header.canonical_setting("topology");
+  };
+  EXPECT_EQ(canonical("base", 1), "base(k=1)");
+  EXPECT_EQ(canonical("base(1)", 1), "base(k=1)");
+  EXPECT_EQ(canonical("od-equidyn", 1), canonical("od-equidyn", 2));
+  EXPECT_NE(canonical("od-equidyn(seed=0)", 1), canonical("od-equidyn", 1));
+  EXPECT_NE(canonical("hierarchical(od-equidyn(seed=1),local=2)", 1),
+            canonical("hierarchical(od-equidyn,local=2)", 1));
+}
+
 TEST(Experiment, RefusesSettingsItCannotTrain) {
   const auto refusal = [](Experiment experiment) {
     std::string text;

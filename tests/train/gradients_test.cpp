@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "fabric/forwarding.h"
+#include "starling/fabric/forwarding.h"
 #include "train/odd_network.h"
 
 // What happens to gradients on their way into a step.

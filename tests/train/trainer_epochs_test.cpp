@@ -167,6 +167,31 @@ TEST(TrainerEpochs, ARankWithoutDataKeepsTakingPart) {
           launcher);
 }
 
+// As where batches are announced, and a step takes several.
+TEST(Epochs, WarnsOnceOfFewerStepsThanAnnounced) {
+  testing::internal::CaptureStderr();
+  on_ranks(
+      2,
+      [](Flock& flock) {
+        const NetworkPtr network = make_network("mlp", flock.rank());
+        const OptimizerPtr local = local_optimizer("momentum").make(network->parameters());
+        Trainer trainer(flock, *network, *local, {.method = "dsgd-awc", .topology = "ring"});
+        Step t = 0;
+        for (int epoch = 0; epoch < 2; ++epoch) {
+          trainer.begin_epoch(flock.rank() == 0 ? 2 : 6);
+          for (int k = 0; k < 2; ++k) train_step(trainer, *network, flock.rank(), t++);
+          trainer.finish_epoch();
+        }
+      },
+      "local_threads");
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text.find("rank 0 skips"), std::string::npos) << text;
+  const std::size_t at = text.find(
+      "starling: rank 1 skips 4 steps of an epoch: begin_epoch(6) was called here, but only 2 steps ");
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.find("rank 1 skips", at + 20), std::string::npos) << text;
+}
+
 TEST(Epochs, WarnsOnceOfMoreStepsThanAnnounced) {
   testing::internal::CaptureStderr();
   on_ranks(

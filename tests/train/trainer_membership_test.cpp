@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "base/test_name.h"
-#include "fabric/forwarding.h"
+#include "starling/fabric/forwarding.h"
 #include "train/trained.h"
 
 // Newcomers of a flock that trains: STARLING_TEST_FABRIC=c10d or hybrid.

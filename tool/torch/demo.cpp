@@ -175,7 +175,9 @@ void add_demo(CLI::App& app) {
   command->add_option("--seed", options->seed, "seed for init, data split and shuffling")
       ->check(whole_number())
       ->capture_default_str();
-  command->add_option("--html", options->html, "write the page to FILE")->capture_default_str();
+  command->add_option("--html", options->html, "write the page to FILE")
+      ->type_name("FILE")
+      ->capture_default_str();
   command->callback([options] { Demo(*options).run(); });
 }
 

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   CLI::App app("Starling: one model, many workers, a few neighbors each.", "starling");
   app.set_version_flag("--version", "starling " STARLING_VERSION);
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+  app.formatter(help_formatter());
   remember_command_line(argc, argv);
 #ifdef STARLING_BENCHMARKS
   add_torch_bench(app);

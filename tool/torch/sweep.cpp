@@ -234,9 +234,10 @@ void add_sweep(CLI::App& app) {
   auto known = std::make_shared<Settings>(settings->training_table());
   CLI::App* command =
       app.add_subcommand("sweep", "Train with every combination of settings, and compare them");
-  command->add_option("config", options->config,
+  command->add_option("CONFIG", options->config,
                       "a TOML file: settings of starling train, each one or a list");
   command->add_option("--out", options->out, "folder for logs and report; re-running resumes from here")
+      ->type_name("DIR")
       ->capture_default_str();
   command->add_option("--at-once", options->at_once, "runs at a time; 0: one per core")
       ->check(whole_number());

@@ -115,7 +115,8 @@ void add_train(CLI::App& app) {
       app.add_subcommand("train", "Train a model on many workers, with checkpoints and reports");
   options->settings = options->train.table();
   options->settings.add_options(*command);
-  command->add_option("--config", options->config, "a TOML file of these settings; the command line wins");
+  command->add_option("--config", options->config, "a TOML file of these settings; the command line wins")
+      ->type_name("FILE");
   options->resumes = command
                          ->add_option("--resume", options->resume,
                                       "resume from the newest checkpoint, or from the one of STEP")

@@ -1,24 +1,30 @@
 #include "tool/torch/train_settings.h"
 
-#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
 #include "starling/base/spec.h"
+#include "starling/method/update.h"
 
 namespace starling::tool {
 namespace {
 
-bool has_rate(const Spec& optimizer) {
-  return std::any_of(optimizer.arguments.begin(), optimizer.arguments.end(),
-                     [](const Spec::Argument& argument) { return argument.key == "lr"; });
+// The learning rate, which is the first parameter of every optimizer; null if it is not given.
+Spec* rate_in(Spec& optimizer) {
+  for (Spec::Argument& argument : optimizer.arguments)
+    if (argument.key == "lr") return &argument.value;
+  auto& arguments = optimizer.arguments;
+  return !arguments.empty() && arguments.front().key.empty() ? &arguments.front().value : nullptr;
 }
 
 // `momentum` and 0.05 -> `momentum(lr=0.05)`.
 std::string with_rate(Spec optimizer, double lr) {
-  std::erase_if(optimizer.arguments, [](const Spec::Argument& argument) { return argument.key == "lr"; });
-  optimizer.arguments.push_back({"lr", parse_spec(fmt::format("{}", lr))});
+  Spec value = parse_spec(fmt::format("{}", lr));
+  if (Spec* rate = rate_in(optimizer))
+    *rate = std::move(value);
+  else
+    optimizer.arguments.push_back({"lr", std::move(value)});
   return optimizer.to_string();
 }
 
@@ -42,7 +48,8 @@ Settings TrainSettings::training_table() {
   visit_settings(experiment,
                  [&](const char* name, auto& value, const char* help) { settings.add(name, value, help); });
   settings.add_former_name("on_loss", "on_peer_failure");
-  settings.add("lr", lr, "learning rate; overrides the optimizer's");
+  settings.add("lr", lr,
+               "learning rate; overrides the optimizer's (0.05 with momentum and nesterov, else 0.01)");
   settings.add("alpha", alpha, "uneven data: the same as --partition dirichlet(ALPHA); small is more uneven");
   settings.add("workers", workers, "worker processes to start (under a launcher: its ranks)");
   settings.add("threads", threads, "torch threads per worker (0: cores / workers)");
@@ -51,9 +58,10 @@ Settings TrainSettings::training_table() {
 
 Settings TrainSettings::table() {
   Settings settings = training_table();
-  settings.add("metrics", metrics, "write the run's log to FILE (JSON lines; default: beside the report)");
-  settings.add("report", report, "write HTML report to FILE");
-  settings.add("checkpoint", checkpoint, "checkpoint folder");
+  settings.add("metrics", metrics, "write the run's log to FILE (JSON lines; default: beside the report)",
+               "FILE");
+  settings.add("report", report, "write HTML report to FILE", "FILE");
+  settings.add("checkpoint", checkpoint, "checkpoint folder", "DIR");
   settings.add("checkpoint_every", checkpoint_every, "epochs between checkpoints; may be a fraction");
   settings.add("keep", keep, "number of checkpoints to keep");
   return settings;
@@ -66,11 +74,10 @@ Experiment TrainSettings::complete(const Settings& table) const {
   if (!(whole.drop >= 0 && whole.drop < 1))
     throw InvalidArgument(fmt::format("{}: drop = {}: must be a share of messages, from 0 to below 1",
                                       table.where("drop"), whole.drop));
-  if (lr) {
-    const Spec optimizer = parse_spec(whole.optimizer);
-    if (!has_rate(optimizer) || first_counts(table, "lr", "optimizer"))
-      whole.optimizer = with_rate(optimizer, *lr);
-  }
+  Spec optimizer = parse_spec(whole.optimizer);
+  const bool has_rate = rate_in(optimizer) != nullptr;
+  if (!has_rate || (lr && first_counts(table, "lr", "optimizer")))
+    whole.optimizer = with_rate(optimizer, lr ? *lr : parse_optimizer(whole.optimizer).hyper.lr);
   if (alpha && first_counts(table, "alpha", "partition"))
     whole.partition = fmt::format("dirichlet({})", *alpha);
   if (workers < 1) throw InvalidArgument(fmt::format("workers = {}: must be at least 1", workers));

@@ -120,7 +120,8 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
             entry.one.read_again()
             (entry.window.accumulate if add else entry.window.put)(weights, keep)
         else:
-            (entry.window.accumulate_value if add else entry.window.put_value)(one.address, weights)
+            deposit = entry.window.accumulate_value if add else entry.window.put_value
+            deposit(one.address, here.numel(), one.code, weights)
             if keep != 1.0:
                 with torch.no_grad():
                     one.memory.mul_(keep)

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "starling/codec/family/list.h"
+#include "starling/codec/host_codec.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/copy.h"
 
@@ -6,32 +9,27 @@ namespace starling::codec::family {
 namespace {
 
 /// The values themselves, float64 too.
-class Identity : public Codec {
+class Identity : public HostCodec {
  public:
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override {
-    return whole_message(bytes(dtype, shape));
-  }
-
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey&, std::byte* out) const override {
-    const std::size_t used = bytes(dtype, shape);
-    copy_bytes(out, in, used);
-    for (std::size_t i = used; i < whole_message(used); ++i) out[i] = std::byte{0};
-  }
-
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    copy_bytes(out, in, bytes(dtype, shape));
-  }
-
-  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
-                  void* out) const override {
-    is_wide(dtype);
-    const Term terms[] = {{out, 1}, {in, weight}};
-    combine(dtype, out, terms, shape.count);
+    return whole_message(shape.count * (is_wide(dtype) ? sizeof(double) : sizeof(float)));
   }
 
  private:
-  static std::size_t bytes(DType dtype, CodecShape shape) {
-    return shape.count * (is_wide(dtype) ? sizeof(double) : sizeof(float));
+  void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
+                   std::span<std::byte> message) const override {
+    copy_bytes(message.data(), in);
+    std::ranges::fill(message.subspan(in.bytes()), std::byte{0});
+  }
+
+  void host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const override {
+    copy_bytes(out.host_data(), message.data(), out.bytes());
+  }
+
+  void host_decode_add(std::span<const std::byte> message, std::size_t, double weight,
+                       Buffer out) const override {
+    const Term terms[] = {{out, 1}, {message.data(), weight}};
+    combine(out, terms);
   }
 };
 

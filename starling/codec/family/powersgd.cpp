@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "starling/codec/draws.h"
 #include "starling/codec/family/list.h"
-#include "starling/codec/sparse.h"
+#include "starling/codec/host_codec.h"
 #include "starling/kernel/combine.h"
+#include "starling/kernel/convert.h"
 #include "starling/kernel/copy.h"
 #include "starling/kernel/dot.h"
 #include "starling/kernel/quantize.h"
@@ -57,7 +60,7 @@ void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
 
 /// M is sent as P Q^T of the given rank: P the orthonormalized M Q0, Q0 drawn from the key, and Q = M^T P.
 /// The message: P and Q, column by column.
-class PowerSgd : public Codec {
+class PowerSgd : public HostCodec {
  public:
   explicit PowerSgd(std::size_t rank) : rank_(rank) {}
 
@@ -68,16 +71,15 @@ class PowerSgd : public Codec {
                          (whole(matrix) ? matrix.count : rank_ * (matrix.rows + matrix.columns)));
   }
 
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
-              std::byte* out) const override {
-    const Matrix matrix(shape);
-    const std::size_t bytes = encoded_bytes(dtype, shape);
-    if (bytes == 0) return;
-    std::memset(out + bytes - 8, 0, 8);
+ private:
+  void host_encode(ConstBuffer in, std::size_t rows, const CodecKey& key,
+                   std::span<std::byte> message) const override {
+    const Matrix matrix({in.count, rows});
+    std::memset(message.data() + message.size() - 8, 0, 8);
     std::vector<float> scratch;
-    const float* m = as_floats(dtype, in, matrix.count, scratch);
-    if (whole(matrix)) return copy_bytes(out, m, matrix.count * sizeof(float));
-    auto* p = reinterpret_cast<float*>(out);
+    const float* m = as_floats(in, scratch);
+    if (whole(matrix)) return copy_bytes(message.data(), m, matrix.count * sizeof(float));
+    auto* p = reinterpret_cast<float*>(message.data());
     float* q = p + rank_ * matrix.rows;
     const std::vector<float> start = drawn(matrix, draw_key(key));
     for (std::size_t row = 0; row < matrix.rows; ++row)
@@ -89,53 +91,47 @@ class PowerSgd : public Codec {
     for (std::size_t row = 0; row < matrix.rows; row += kRowsAtOnce) add_rows(matrix, m, row, p, q);
   }
 
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    const bool wide = is_wide(dtype);
+  void host_decode(std::span<const std::byte> message, std::size_t rows, Buffer out) const override {
+    const bool wide = is_wide(out.dtype);
     std::vector<float> scratch;
-    for_rows(shape, in, [&](const auto& row_to, std::size_t begin, std::size_t width) {
-      if (!wide) return row_to(static_cast<float*>(out) + begin);
+    for_rows({out.count, rows}, message, [&](const auto& row_to, std::size_t begin, std::size_t width) {
+      const Buffer to = out.part(begin, width);
+      if (!wide) return row_to(to.host<float>());
       scratch.resize(width);
       row_to(scratch.data());
-      convert(DType::float32, scratch.data(), dtype, static_cast<double*>(out) + begin, width);
+      convert({DType::float32, scratch.data(), width}, to);
     });
   }
 
-  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
-                  void* out) const override {
-    const bool wide = is_wide(dtype);
-    std::vector<float> scratch;
-    std::vector<double> widened;
-    for_rows(shape, in, [&](const auto& row_to, std::size_t begin, std::size_t width) {
-      scratch.resize(width);
-      row_to(scratch.data());
-      widened.resize(wide ? width : 0);
-      if (wide) convert(DType::float32, scratch.data(), dtype, widened.data(), width);
-      void* to = static_cast<std::byte*>(out) + begin * size_of(dtype);
-      const Term terms[] = {{to, 1},
-                            {wide ? static_cast<const void*>(widened.data()) : scratch.data(), weight}};
-      combine(dtype, to, terms, width, Store::cached);
+  void host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
+                       Buffer out) const override {
+    std::vector<float> decoded;
+    std::vector<double> scratch;
+    for_rows({out.count, rows}, message, [&](const auto& row_to, std::size_t begin, std::size_t width) {
+      decoded.resize(width);
+      row_to(decoded.data());
+      add_floats(decoded.data(), weight, out.part(begin, width), scratch);
     });
   }
 
- private:
   static constexpr std::size_t kRowsAtOnce = 3;  // with the sum itself, as many terms as combine() does fast
 
   bool whole(const Matrix& matrix) const { return rank_ * (matrix.rows + matrix.columns) >= matrix.count; }
 
   // Calls body(row_to, begin, width) for every row; row_to(out) writes its elements.
   template <typename Body>
-  void for_rows(CodecShape shape, const std::byte* in, const Body& body) const {
+  void for_rows(CodecShape shape, std::span<const std::byte> message, const Body& body) const {
     const Matrix matrix(shape);
-    const auto* message = reinterpret_cast<const float*>(in);
-    const float* q = message + rank_ * matrix.rows;
+    const auto* p = reinterpret_cast<const float*>(message.data());
+    const float* q = p + rank_ * matrix.rows;
     const bool as_it_is = whole(matrix);
     std::vector<Term> terms(rank_);
     for (std::size_t row = 0; row < matrix.rows; ++row) {
       const std::size_t begin = matrix.begin(row), width = matrix.width(row);
       const auto row_to = [&](float* out) {
-        if (as_it_is) return copy_bytes(out, message + begin, width * sizeof(float));
+        if (as_it_is) return copy_bytes(out, p + begin, width * sizeof(float));
         for (std::size_t r = 0; r < rank_; ++r)
-          terms[r] = {q + r * matrix.columns, static_cast<double>(message[r * matrix.rows + row])};
+          terms[r] = {q + r * matrix.columns, static_cast<double>(p[r * matrix.rows + row])};
         combine(DType::float32, out, terms, width, Store::cached);
       };
       body(row_to, begin, width);

@@ -10,7 +10,7 @@ namespace {
 
 /// k elements that the key chooses. The message: 8 bytes from which the decoder draws the same indices, and
 /// k values.
-class RandomK : public Codec {
+class RandomK : public HostCodec {
  public:
   RandomK(double fraction, bool unbiased) : fraction_(fraction), unbiased_(unbiased) {}
 
@@ -23,53 +23,46 @@ class RandomK : public Codec {
     return whole_message(sizeof(std::uint64_t) + kept(fraction_, shape.count) * sizeof(float));
   }
 
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey& key,
-              std::byte* out) const override {
-    const bool wide = is_wide(dtype);
-    const std::size_t bytes = encoded_bytes(dtype, shape);
-    if (bytes == 0) return;
-    std::memset(out + bytes - 8, 0, 8);
-    const std::uint64_t draws = draw_key(key);
-    std::memcpy(out, &draws, sizeof(draws));
-    const Choice choice(*this, out, shape);
-    auto* values = reinterpret_cast<float*>(out + sizeof(draws));
-    const float factor =
-        unbiased_ ? static_cast<float>(static_cast<double>(shape.count) / static_cast<double>(choice.k)) : 1;
-    for (std::size_t j = 0; j < choice.k; ++j) {
-      const std::size_t i = choice(j);
-      values[j] = factor * (wide ? static_cast<float>(static_cast<const double*>(in)[i])
-                                 : static_cast<const float*>(in)[i]);
-    }
-  }
-
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    if (encoded_bytes(dtype, shape) == 0) return;
-    const Choice choice(*this, in, shape);
-    scatter(dtype, choice.values, choice.k, shape.count, out, choice);
-  }
-
-  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
-                  void* out) const override {
-    if (encoded_bytes(dtype, shape) == 0) return;
-    const Choice choice(*this, in, shape);
-    scatter_add(dtype, choice.values, choice.k, weight, out, choice);
-  }
-
  private:
+  void host_encode(ConstBuffer in, std::size_t, const CodecKey& key,
+                   std::span<std::byte> message) const override {
+    std::memset(message.data() + message.size() - 8, 0, 8);
+    const std::uint64_t draws = draw_key(key);
+    std::memcpy(message.data(), &draws, sizeof(draws));
+    const Choice choice(*this, message, in.count);
+    auto* values = reinterpret_cast<float*>(message.data() + sizeof(draws));
+    const float factor =
+        unbiased_ ? static_cast<float>(static_cast<double>(in.count) / static_cast<double>(choice.k)) : 1;
+    with_elements(in, [&](const auto* x) {
+      for (std::size_t j = 0; j < choice.k; ++j) values[j] = factor * static_cast<float>(x[choice(j)]);
+    });
+  }
+
+  void host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const override {
+    const Choice choice(*this, message, out.count);
+    scatter(choice.values, choice.k, out, choice);
+  }
+
+  void host_decode_add(std::span<const std::byte> message, std::size_t, double weight,
+                       Buffer out) const override {
+    const Choice choice(*this, message, out.count);
+    scatter_add(choice.values, choice.k, weight, out, choice);
+  }
+
   static constexpr std::size_t kMostElements = 0x7FFFFFFF;
 
   struct Choice {
-    Choice(const RandomK& codec, const std::byte* message, CodecShape shape)
-        : k(kept(codec.fraction_, shape.count)),
-          values(reinterpret_cast<const float*>(message + sizeof(std::uint64_t))),
-          permutation(static_cast<Rank>(shape.count), draws_of(message), 0) {}
+    Choice(const RandomK& codec, std::span<const std::byte> message, std::size_t count)
+        : k(kept(codec.fraction_, count)),
+          values(reinterpret_cast<const float*>(message.data() + sizeof(std::uint64_t))),
+          permutation(static_cast<Rank>(count), draws_of(message), 0) {}
 
     std::size_t operator()(std::size_t j) const {
       return static_cast<std::size_t>(permutation(static_cast<Rank>(j)));
     }
-    static std::uint64_t draws_of(const std::byte* message) {
+    static std::uint64_t draws_of(std::span<const std::byte> message) {
       std::uint64_t draws = 0;
-      std::memcpy(&draws, message, sizeof(draws));
+      std::memcpy(&draws, message.data(), sizeof(draws));
       return draws;
     }
 

@@ -9,7 +9,7 @@ namespace {
 
 /// The k largest |x| of a parameter, ties to the lower index. The message: k indices, ascending, and k
 /// values.
-class TopK : public Codec {
+class TopK : public HostCodec {
  public:
   explicit TopK(double fraction) : fraction_(fraction) {}
 
@@ -21,35 +21,35 @@ class TopK : public Codec {
     return kept(fraction_, shape.count) * (sizeof(std::uint32_t) + sizeof(float));
   }
 
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey&, std::byte* out) const override {
+ private:
+  void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
+                   std::span<std::byte> message) const override {
     std::vector<float> scratch;
-    const float* values = as_floats(dtype, in, shape.count, scratch);
-    const std::size_t k = encoded_bytes(dtype, shape) / 8;
-    if (k == 0) return;
-    auto* indices = reinterpret_cast<std::uint32_t*>(out);
-    take_largest(values, shape.count, cut_of_largest(values, shape.count, k), indices,
+    const float* values = as_floats(in, scratch);
+    const std::size_t k = message.size() / 8;
+    auto* indices = reinterpret_cast<std::uint32_t*>(message.data());
+    take_largest(values, in.count, cut_of_largest(values, in.count, k), indices,
                  reinterpret_cast<float*>(indices + k));
   }
 
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    const Entries entries(*this, dtype, in, shape);
-    scatter(dtype, entries.values, entries.k, shape.count, out, entries);
+  void host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const override {
+    const Entries entries(message, out.count);
+    scatter(entries.values, entries.k, out, entries);
   }
 
-  void decode_add(DType dtype, const std::byte* in, CodecShape shape, double weight,
-                  void* out) const override {
-    const Entries entries(*this, dtype, in, shape);
-    scatter_add(dtype, entries.values, entries.k, weight, out, entries);
+  void host_decode_add(std::span<const std::byte> message, std::size_t, double weight,
+                       Buffer out) const override {
+    const Entries entries(message, out.count);
+    scatter_add(entries.values, entries.k, weight, out, entries);
   }
 
- private:
   static constexpr std::size_t kMostElements = 0xFFFFFFFF;
 
   struct Entries {
-    Entries(const TopK& codec, DType dtype, const std::byte* in, CodecShape shape)
-        : k(codec.encoded_bytes(dtype, shape) / 8),
-          count(shape.count),
-          indices(reinterpret_cast<const std::uint32_t*>(in)),
+    Entries(std::span<const std::byte> message, std::size_t of)
+        : k(message.size() / 8),
+          count(of),
+          indices(reinterpret_cast<const std::uint32_t*>(message.data())),
           values(reinterpret_cast<const float*>(indices + k)) {}
 
     std::size_t operator()(std::size_t j) const {

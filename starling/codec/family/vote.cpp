@@ -1,8 +1,8 @@
-#include <cstring>
+#include <algorithm>
 #include <vector>
 
 #include "starling/codec/family/list.h"
-#include "starling/codec/sparse.h"
+#include "starling/codec/host_codec.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/quantize.h"
 
@@ -11,28 +11,27 @@ namespace {
 
 /// A bit per element and nothing else: decodes to 1, or to -1 for what was below zero. The mean of votes
 /// encoded again is the majority; a tie counts as 1, as zero does.
-class Vote final : public Codec {
+class Vote final : public HostCodec {
  public:
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override {
     is_wide(dtype);
     return whole_message((shape.count + 7) / 8);
   }
 
-  void encode(DType dtype, const void* in, CodecShape shape, const CodecKey&, std::byte* out) const override {
+ private:
+  void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
+                   std::span<std::byte> message) const override {
     std::vector<float> scratch;
-    std::memset(out, 0, encoded_bytes(dtype, shape));
-    pack_signs(as_floats(dtype, in, shape.count, scratch), shape.count, reinterpret_cast<std::uint8_t*>(out));
+    std::ranges::fill(message, std::byte{0});
+    pack_signs(as_floats(in, scratch), in.count, reinterpret_cast<std::uint8_t*>(message.data()));
   }
 
-  void decode(DType dtype, const std::byte* in, CodecShape shape, void* out) const override {
-    const auto* bits = reinterpret_cast<const std::uint8_t*>(in);
-    if (!is_wide(dtype)) {
-      unpack_signs(bits, shape.count, 1, static_cast<float*>(out));
-      return;
-    }
-    std::vector<float> scratch(shape.count);
-    unpack_signs(bits, shape.count, 1, scratch.data());
-    convert(DType::float32, scratch.data(), dtype, out, shape.count);
+  void host_decode(std::span<const std::byte> message, std::size_t, Buffer out) const override {
+    const auto* bits = reinterpret_cast<const std::uint8_t*>(message.data());
+    if (!is_wide(out.dtype)) return unpack_signs(bits, out.count, 1, out.host<float>());
+    std::vector<float> scratch(out.count);
+    unpack_signs(bits, out.count, 1, scratch.data());
+    convert({DType::float32, scratch.data(), out.count}, out);
   }
 };
 

@@ -24,11 +24,10 @@
 #include "starling/base/error.h"
 #include "starling/fabric/c10d/c10d_transport.h"
 #include "starling/fabric/c10d/group_formation.h"
+#include "starling/fabric/c10d/store.h"
 #include "starling/fabric/c10d/store_admission.h"
-#include "starling/fabric/c10d/token_store.h"
 #include "starling/fabric/network/network.h"
-#include "starling/fabric/network/store/address.h"
-#include "starling/fabric/network/store/watch.h"
+#include "starling/fabric/network/store/client.h"
 #include "starling/record/log.h"
 
 namespace starling::fabric {

@@ -15,7 +15,7 @@
 #include "starling/base/error.h"
 #include "starling/base/forks.h"
 #include "starling/base/hmac.h"
-#include "starling/fabric/c10d/polling_store.h"
+#include "starling/fabric/c10d/store.h"
 #include "starling/record/log.h"
 
 // Keys in the store of a job:

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "starling/base/error.h"
-#include "starling/fabric/c10d/polling_store.h"
+#include "starling/fabric/c10d/store.h"
 #include "starling/record/log.h"
 
 // Keys in the store of a job:

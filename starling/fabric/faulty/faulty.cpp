@@ -9,6 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/random.h"
+#include "starling/fabric/forwarding.h"
 
 namespace starling::fabric {
 namespace {
@@ -17,47 +18,32 @@ using Clock = std::chrono::steady_clock;
 
 /// Injects all faults except kills on the receiving side, where delaying a message needs no thread.
 /// Thread-safe.
-class Faulty final : public Fabric {
+class Faulty final : public ForwardingFabric {
  public:
-  Faulty(std::shared_ptr<Fabric> inner, Faults faults)
-      : inner_(std::move(inner)),
+  Faulty(std::shared_ptr<Fabric> given, Faults faults)
+      : ForwardingFabric(std::move(given)),
         faults_(std::move(faults)),
-        pairs_(static_cast<std::size_t>(inner_->size())) {}
-
-  Rank rank() const override { return inner_->rank(); }
-  Rank size() const override { return inner_->size(); }
-  Outgoing reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
-  std::uint32_t wake_count() const override { return inner_->wake_count(); }
+        pairs_(static_cast<std::size_t>(inner().size())) {}
 
   /// A dead peer whose delayed messages have not arrived yet counts as alive.
   bool alive(Rank peer) const override {
-    if (inner_->alive(peer)) return true;
+    if (inner().alive(peer)) return true;
     const std::lock_guard lock(mutex_);
     const auto& held = drained(peer).held;
     return !held.empty() && held.back().due > Clock::now();
   }
 
   bool loses() const { return faults_.lose > 0; }
-  std::string exclusion_reason() const override { return inner_->exclusion_reason(); }
-  void exclude(Rank peer) override { inner_->exclude(peer); }
-  std::uint64_t bytes_from(Rank source) const override { return inner_->bytes_from(source); }
-  Board& board() override { return inner_->board(); }
-  RemoteCalls* remote_calls() override { return inner_->remote_calls(); }
-  void yield_cpu() override { inner_->yield_cpu(); }
-  void nudge() override { inner_->nudge(); }
-  Rank ranks_per_host() const override { return inner_->ranks_per_host(); }
-  std::uint64_t expose(std::size_t bytes) override { return inner_->expose(bytes); }
-  void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
-  std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
+  // These would work without faults.
+  Admission* admission() override { return nullptr; }
+  Collectives* collectives() override { return nullptr; }
 
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     const std::uint64_t number = posts_++;
     for (const auto& [victim, at] : faults_.kills)
       if (victim == rank() && at == number) kill(getpid(), SIGKILL);
-    inner_->post(range, header, to);
+    inner().post(range, header, to);
   }
-
-  bool backlogged(Rank to, std::uint64_t bytes) override { return inner_->backlogged(to, bytes); }
 
   std::optional<Arrival> poll(Rank source) override {
     const std::lock_guard lock(mutex_);
@@ -69,7 +55,7 @@ class Faulty final : public Fabric {
   }
 
   void sleep(std::uint32_t wake_count, std::span<const Rank> sources, Deadline deadline) override {
-    inner_->sleep(wake_count, sources, std::min(deadline, next_due()));
+    inner().sleep(wake_count, sources, std::min(deadline, next_due()));
   }
 
  private:
@@ -85,7 +71,7 @@ class Faulty final : public Fabric {
   // Takes all messages from `source` and decides the fault of each.
   Pair& drained(Rank source) const {
     Pair& pair = pairs_[static_cast<std::size_t>(source)];
-    while (auto arrival = inner_->poll(source)) {
+    while (auto arrival = inner().poll(source)) {
       Random random(faults_.seed, pair.seen++, pair_stream(source));
       if (random.uniform() < faults_.drop) continue;
       const auto kind = static_cast<MessageKind>(arrival->header().kind);
@@ -113,7 +99,6 @@ class Faulty final : public Fabric {
     return due;
   }
 
-  std::shared_ptr<Fabric> inner_;
   Faults faults_;
   std::atomic<std::uint64_t> posts_{0};
   mutable std::mutex mutex_;

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 
 #include "starling/base/error.h"
 #include "starling/base/hmac.h"
@@ -17,7 +18,7 @@
 namespace starling::fabric::local {
 namespace {
 
-constexpr std::size_t kDescriptors = 2;
+constexpr std::size_t kMostDescriptors = 2;
 
 // A packet with room for descriptors, in the form of sendmsg and recvmsg.
 struct Packet {
@@ -32,7 +33,7 @@ struct Packet {
 
   iovec part;
   msghdr message{};
-  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptors * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))] = {};
 };
 
 int milliseconds_until(RendezvousClock::time_point deadline) {
@@ -80,6 +81,11 @@ bool equal(const Sha256::Digest& a, const Sha256::Digest& b) {
   return equal_in_constant_time(view(a), view(b));
 }
 
+bool knows(const std::string& job, const Hello& hello, const Challenge& challenge) {
+  return challenge.version == kRendezvousVersion &&
+         equal(challenge.proof, proof_of(job, Role::coordinator, hello, challenge.nonce));
+}
+
 std::optional<Credentials> credentials_of(int socket) {
   ucred found{};
   socklen_t length = sizeof(found);
@@ -92,19 +98,38 @@ std::string text(const Credentials& credentials) {
                                  : fmt::format("a process of user {}", credentials.user);
 }
 
+bool same_user(const std::optional<Credentials>& credentials) {
+  return credentials && credentials->user == geteuid();
+}
+
+Descriptor packet_socket(Rank ranks) {
+  Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made) throw Error("cannot create a socket: " + open_failure(errno, ranks));
+  return made;
+}
+
+SocketAddress::SocketAddress(const std::string& name) {
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
 void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
-                 const Descriptor* region, const Descriptor* process) {
+                 std::initializer_list<const Descriptor*> descriptors) {
   Packet outgoing(const_cast<void*>(packet), bytes);
   msghdr& message = outgoing.message;
-  if (region != nullptr) {
+  message.msg_controllen = descriptors.size() == 0 ? 0 : CMSG_SPACE(descriptors.size() * sizeof(int));
+  if (descriptors.size() > 0) {
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(kDescriptors * sizeof(int));
-    const int both[kDescriptors] = {region->get(), process->get()};
-    std::memcpy(CMSG_DATA(header), both, sizeof(both));
-  } else {
-    message.msg_controllen = 0;
+    header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+    unsigned char* to = CMSG_DATA(header);
+    for (const Descriptor* descriptor : descriptors) {
+      const int number = descriptor->get();
+      std::memcpy(to, &number, sizeof(number));
+      to += sizeof(number);
+    }
   }
   while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(bytes)) {
     const int reason = errno;
@@ -119,7 +144,7 @@ void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousCl
 }
 
 Received receive_packet(int socket, void* packet, std::size_t bytes, Rank ranks,
-                        RankDescriptors* descriptors) {
+                        std::initializer_list<Descriptor*> descriptors) {
   Packet incoming(packet, bytes);
   msghdr& message = incoming.message;
   ssize_t received = 0;
@@ -130,13 +155,38 @@ Received receive_packet(int socket, void* packet, std::size_t bytes, Rank ranks,
   if (received < 0) return Received::gone;
   std::vector<Descriptor> found = descriptors_in(message);
   if (received != static_cast<ssize_t>(bytes) || (message.msg_flags & MSG_TRUNC) != 0) return Received::gone;
-  if (descriptors == nullptr) return found.empty() ? Received::packet : Received::gone;
   // The system drops descriptors that this process may not open.
-  if ((message.msg_flags & MSG_CTRUNC) != 0 && found.size() < kDescriptors)
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && found.size() < descriptors.size())
     throw Error("cannot open the shared memory of the other ranks: " + open_failure(EMFILE, ranks));
-  if (found.size() != kDescriptors) return Received::gone;
-  *descriptors = {std::move(found[0]), std::move(found[1])};
+  if (found.size() != descriptors.size()) return Received::gone;
+  auto from = found.begin();
+  for (Descriptor* descriptor : descriptors) *descriptor = std::move(*from++);
   return Received::packet;
+}
+
+JoinerHandshake::Progress JoinerHandshake::advance(const std::string& job, Rank ranks,
+                                                   std::initializer_list<Descriptor*> descriptors,
+                                                   RendezvousClock::time_point deadline) {
+  const auto progress = [](Received got) {
+    return got == Received::nothing ? Progress::waiting : Progress::gone;
+  };
+  if (!said_hello_) {
+    const Received got = receive_packet(socket_.get(), &hello_, sizeof(hello_), ranks);
+    if (got != Received::packet) return progress(got);
+    if (hello_.version != kRendezvousVersion) return Progress::refused;
+    said_hello_ = true;
+    nonce_ = random_nonce();
+    const Challenge challenge{kRendezvousVersion, nonce_, proof_of(job, Role::coordinator, hello_, nonce_)};
+    try {
+      send_packet(socket_.get(), &challenge, sizeof(challenge), deadline);
+    } catch (const Error&) {
+      return Progress::gone;
+    }
+  }
+  Proof proof;
+  const Received got = receive_packet(socket_.get(), &proof, sizeof(proof), ranks, descriptors);
+  if (got != Received::packet) return progress(got);
+  return equal(proof.proof, proof_of(job, Role::joiner, hello_, nonce_)) ? Progress::done : Progress::refused;
 }
 
 bool wait_readable(const std::vector<int>& sockets, RendezvousClock::time_point deadline) {

@@ -3,9 +3,12 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <vector>
 
 #include "starling/base/os/descriptor.h"
@@ -57,6 +60,8 @@ enum class Role : std::uint8_t { coordinator, joiner };
 /// reflected.
 Sha256::Digest proof_of(const std::string& job, Role role, const Hello& hello, const Nonce& coordinator);
 bool equal(const Sha256::Digest& a, const Sha256::Digest& b);
+/// Whether the coordinator that answered `hello` knows `job`.
+bool knows(const std::string& job, const Hello& hello, const Challenge& challenge);
 
 /// The user and process at the other end of a socket.
 struct Credentials {
@@ -67,17 +72,51 @@ struct Credentials {
 std::optional<Credentials> credentials_of(int socket);
 /// "process 41 of user 1001".
 std::string text(const Credentials& credentials);
+/// Whether they are this process's user. No exception for root: a process of root among a user's ranks is
+/// there by mistake.
+bool same_user(const std::optional<Credentials>& credentials);
 
-/// Sends a packet, optionally with two descriptors. Waits until the deadline while the queue is full; throws
+/// A socket for packets, which does not block. Throws Error.
+Descriptor packet_socket(Rank ranks);
+/// The address of an abstract socket, which has no file and vanishes with its last process.
+struct SocketAddress {
+  explicit SocketAddress(const std::string& name);
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  sockaddr_un address{};
+  socklen_t length = 0;
+};
+
+/// Sends a packet with at most two descriptors. Waits until the deadline while the queue is full; throws
 /// Error if the other side is gone.
 void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
-                 const Descriptor* region = nullptr, const Descriptor* process = nullptr);
+                 std::initializer_list<const Descriptor*> descriptors = {});
 
 enum class Received { packet, nothing, gone };
-/// Receives a packet of exactly this many bytes without blocking; `gone` for anything else. If `descriptors`
-/// is given, the packet must carry two of them. Throws Error if this process may not open that many files.
+/// Receives a packet of exactly this many bytes and descriptors without blocking; `gone` for anything else.
+/// Throws Error if this process may not open that many files.
 Received receive_packet(int socket, void* packet, std::size_t bytes, Rank ranks,
-                        RankDescriptors* descriptors = nullptr);
+                        std::initializer_list<Descriptor*> descriptors = {});
+
+/// The coordinator's part in the handshake with one joiner, as far as packets have come.
+class JoinerHandshake {
+ public:
+  explicit JoinerHandshake(Descriptor socket) : socket_(std::move(socket)) {}
+
+  enum class Progress { waiting, done, gone, refused };
+  /// `descriptors` are those that come with the proof. May throw what receive_packet() throws.
+  Progress advance(const std::string& job, Rank ranks, std::initializer_list<Descriptor*> descriptors,
+                   RendezvousClock::time_point deadline);
+  const Hello& hello() const { return hello_; }
+  int socket() const { return socket_.get(); }
+  Descriptor take_socket() { return std::move(socket_); }
+
+ private:
+  Descriptor socket_;
+  bool said_hello_ = false;
+  Hello hello_{};
+  Nonce nonce_{};
+};
 
 /// Waits until one of the sockets is readable; false when the deadline has passed.
 bool wait_readable(const std::vector<int>& sockets, RendezvousClock::time_point deadline);

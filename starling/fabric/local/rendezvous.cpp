@@ -46,25 +46,6 @@ struct Context {
   }
 };
 
-Descriptor make_socket(const Context& context) {
-  Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!made) throw Error("cannot create a socket: " + open_failure(errno, context.size));
-  return made;
-}
-
-// An abstract socket has no file and vanishes with its last process.
-socklen_t fill_address(const std::string& job, sockaddr_un& address) {
-  address.sun_family = AF_UNIX;
-  const std::string name = rendezvous_name(job);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
-
-// No exception for root: a process of root among a user's ranks is there by mistake.
-bool same_user(const std::optional<Credentials>& credentials) {
-  return credentials && credentials->user == geteuid();
-}
-
 std::string name_taken_by_other_user(const Context& context, const Credentials& holder) {
   return fmt::format(
       "the rendezvous socket of the job '{}' on this host is held by {}, not by user {}: nothing was sent "
@@ -74,11 +55,10 @@ std::string name_taken_by_other_user(const Context& context, const Credentials& 
 }
 
 // The error of a coordinator whose socket name is in use.
-std::string name_taken(const Context& context, const sockaddr_un& address, socklen_t length) {
-  const Descriptor probe = make_socket(context);
-  const auto* any = reinterpret_cast<const sockaddr*>(&address);
-  const auto holder =
-      connect(probe.get(), any, length) == 0 ? credentials_of(probe.get()) : std::optional<Credentials>();
+std::string name_taken(const Context& context, const SocketAddress& address) {
+  const Descriptor probe = packet_socket(context.size);
+  const auto holder = connect(probe.get(), address.get(), address.length) == 0 ? credentials_of(probe.get())
+                                                                               : std::optional<Credentials>();
   if (holder && !same_user(holder)) return name_taken_by_other_user(context, *holder);
   return fmt::format("another rank 0 of the job '{}' is running on this host{}", context.job_label(),
                      holder ? fmt::format(" ({})", text(*holder)) : "");
@@ -89,15 +69,14 @@ std::string name_taken(const Context& context, const sockaddr_un& address, sockl
 class Coordinator {
  public:
   Coordinator(const Context& context, RankDescriptors own)
-      : context_(context), listener_(make_socket(context)) {
+      : context_(context), listener_(packet_socket(context.size)) {
     ranks_.resize(static_cast<std::size_t>(context.size));
     sockets_.resize(ranks_.size());
     ranks_[static_cast<std::size_t>(context.rank)] = std::move(own);
-    sockaddr_un address{};
-    const socklen_t length = fill_address(context.job, address);
-    if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    const SocketAddress address(rendezvous_name(context.job));
+    if (bind(listener_.get(), address.get(), address.length) != 0)
       throw Error(errno == EADDRINUSE
-                      ? name_taken(context, address, length)
+                      ? name_taken(context, address)
                       : fmt::format("cannot open the rendezvous socket: {}", std::strerror(errno)));
     listen(listener_.get(), context.size);
   }
@@ -105,13 +84,7 @@ class Coordinator {
   RendezvousResult run() {
     for (; !complete(); replace_exited()) {
       wait();
-      for (Joiner& joiner : joiners_)
-        if (!advance(joiner)) {
-          joiner.socket = Descriptor();
-        } else if (joiner.descriptors.region) {
-          admit(joiner);
-        }
-      std::erase_if(joiners_, [](const Joiner& joiner) { return !joiner.socket; });
+      std::erase_if(joiners_, [this](Joiner& joiner) { return advance(joiner); });
     }
     RendezvousResult result;
     for (const Descriptor& socket : sockets_)
@@ -126,10 +99,7 @@ class Coordinator {
  private:
   /// A process that has not authenticated yet.
   struct Joiner {
-    Descriptor socket;
-    bool said_hello = false;
-    Hello hello{};
-    Nonce nonce{};
+    JoinerHandshake handshake;
     RankDescriptors descriptors{};
   };
 
@@ -150,14 +120,14 @@ class Coordinator {
 
   void wait() {
     std::vector<int> sockets = {listener_.get()};
-    for (const Joiner& joiner : joiners_) sockets.push_back(joiner.socket.get());
+    for (const Joiner& joiner : joiners_) sockets.push_back(joiner.handshake.socket());
     if (!wait_readable(sockets, std::min(context_.deadline, Clock::now() + kExitCheckInterval))) {
       if (Clock::now() >= context_.deadline) throw Error(missing());
       return;
     }
     Descriptor joiner(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (joiner && same_user(credentials_of(joiner.get()))) {
-      joiners_.push_back({std::move(joiner)});
+      joiners_.push_back({JoinerHandshake(std::move(joiner))});
     } else if (joiner) {
       ++rejected_;
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
@@ -166,38 +136,20 @@ class Coordinator {
     }
   }
 
-  // False if the joiner is gone or has failed to prove that it knows the job.
+  // True if there is nothing more to hear from the joiner: it takes part, is gone, or has failed to prove
+  // that it knows the job.
   bool advance(Joiner& joiner) {
-    if (!joiner.said_hello) {
-      const Received got =
-          receive_packet(joiner.socket.get(), &joiner.hello, sizeof(joiner.hello), context_.size);
-      if (got != Received::packet) return got == Received::nothing;
-      if (joiner.hello.version != kRendezvousVersion) return refuse();
-      joiner.said_hello = true;
-      joiner.nonce = random_nonce();
-      const Challenge challenge{kRendezvousVersion, joiner.nonce,
-                                proof_of(context_.job, Role::coordinator, joiner.hello, joiner.nonce)};
-      try {
-        send_packet(joiner.socket.get(), &challenge, sizeof(challenge), context_.deadline);
-      } catch (const Error&) {
-        return false;
-      }
-    }
-    Proof proof;
-    const Received got =
-        receive_packet(joiner.socket.get(), &proof, sizeof(proof), context_.size, &joiner.descriptors);
-    if (got != Received::packet) return got == Received::nothing;
-    const auto wanted = proof_of(context_.job, Role::joiner, joiner.hello, joiner.nonce);
-    return equal(proof.proof, wanted) || refuse();
-  }
-
-  bool refuse() {
-    ++rejected_;
-    return false;
+    using Progress = JoinerHandshake::Progress;
+    const Progress progress = joiner.handshake.advance(
+        context_.job, context_.size, {&joiner.descriptors.region, &joiner.descriptors.process},
+        context_.deadline);
+    if (progress == Progress::refused) ++rejected_;
+    if (progress == Progress::done) admit(joiner);
+    return progress != Progress::waiting;
   }
 
   void admit(Joiner& joiner) {
-    const Hello& hello = joiner.hello;
+    const Hello& hello = joiner.handshake.hello();
     const auto r = static_cast<std::size_t>(hello.rank);
     if (hello.size != context_.size || hello.rank < 0 || hello.rank >= context_.size ||
         hello.rank == context_.rank || sockets_[r])
@@ -205,11 +157,9 @@ class Coordinator {
           fmt::format("a process joined the job '{}' as rank {} of {}, but the job has {} ranks, each of "
                       "which joins once",
                       context_.job_label(), hello.rank, hello.size, context_.size));
-    if (!ranks_[r].region) {  // otherwise it was reported as exited meanwhile
-      ranks_[r] = std::move(joiner.descriptors);
-      sockets_[r] = std::move(joiner.socket);
-    }
-    joiner.socket = Descriptor();
+    if (ranks_[r].region) return;  // it was reported as exited meanwhile
+    ranks_[r] = std::move(joiner.descriptors);
+    sockets_[r] = joiner.handshake.take_socket();
   }
 
   // A joiner that has died meanwhile is treated like any later death.
@@ -217,7 +167,7 @@ class Coordinator {
     try {
       for (std::size_t r = 0; r < ranks_.size(); ++r) {
         const RankCard card{static_cast<Rank>(r)};
-        send_packet(to, &card, sizeof(card), context_.deadline, &ranks_[r].region, &ranks_[r].process);
+        send_packet(to, &card, sizeof(card), context_.deadline, {&ranks_[r].region, &ranks_[r].process});
       }
     } catch (const Error&) {
       if (Clock::now() > context_.deadline) throw;
@@ -249,10 +199,9 @@ std::string coordinator_exited(Rank coordinator) {
 }
 
 Descriptor connect_to_coordinator(const Context& context, Rank coordinator) {
-  sockaddr_un address{};
-  const socklen_t length = fill_address(context.job, address);
-  Descriptor socket = make_socket(context);
-  while (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+  const SocketAddress address(rendezvous_name(context.job));
+  Descriptor socket = packet_socket(context.size);
+  while (connect(socket.get(), address.get(), address.length) != 0) {
     if (errno != ECONNREFUSED && errno != EAGAIN && errno != ENOENT && errno != EINTR)
       throw Error(
           fmt::format("cannot reach rank 0 of the job '{}': {}", context.job_label(), std::strerror(errno)));
@@ -267,7 +216,7 @@ Descriptor connect_to_coordinator(const Context& context, Rank coordinator) {
 }
 
 void receive_or_throw(const Context& context, Rank coordinator, int socket, void* packet, std::size_t bytes,
-                      RankDescriptors* descriptors = nullptr) {
+                      std::initializer_list<Descriptor*> descriptors = {}) {
   for (;;) {
     const bool readable = wait_readable({socket}, context.deadline);
     const Received got =
@@ -293,18 +242,18 @@ RendezvousResult join_coordinator(const Context& context, Rank coordinator, cons
   send_packet(socket.get(), &hello, sizeof(hello), context.deadline);
   Challenge challenge;
   receive_or_throw(context, coordinator, socket.get(), &challenge, sizeof(challenge));
-  if (challenge.version != kRendezvousVersion ||
-      !equal(challenge.proof, proof_of(context.job, Role::coordinator, hello, challenge.nonce)))
+  if (!knows(context.job, hello, challenge))
     throw Error(fmt::format(
         "{} answers for rank 0 of the job '{}' but does not know the job's token: nothing was sent to it",
         text(credentials_of(socket.get()).value_or(Credentials{})), context.job_label()));
   const Proof proof{proof_of(context.job, Role::joiner, hello, challenge.nonce)};
-  send_packet(socket.get(), &proof, sizeof(proof), context.deadline, &own.region, &own.process);
+  send_packet(socket.get(), &proof, sizeof(proof), context.deadline, {&own.region, &own.process});
   RendezvousResult all;
   for (Rank r = 0; r < context.size; ++r) {
     RankCard card;
     RankDescriptors descriptors;
-    receive_or_throw(context, coordinator, socket.get(), &card, sizeof(card), &descriptors);
+    receive_or_throw(context, coordinator, socket.get(), &card, sizeof(card),
+                     {&descriptors.region, &descriptors.process});
     if (card.rank != r)
       throw Error(
           fmt::format("rank 0 of the job '{}' sent the ranks in the wrong order", context.job_label()));

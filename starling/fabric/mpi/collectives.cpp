@@ -39,17 +39,15 @@ struct MpiCollectives::State {
 
   struct Sum {
     MPI_Datatype type;
-    std::size_t element;  // bytes
-    void* data;
-    std::size_t count;
+    Buffer elements;  // in host memory
     std::function<void()> done;
   };
 
   void add_up(const Sum& sum) const {
-    for (std::size_t at = 0; at < sum.count; at += kMostElements) {
-      const int code =
-          MPI_Allreduce(MPI_IN_PLACE, static_cast<std::byte*>(sum.data) + at * sum.element,
-                        static_cast<int>(std::min(kMostElements, sum.count - at)), sum.type, MPI_SUM, comm);
+    for (std::size_t at = 0; at < sum.elements.count; at += kMostElements) {
+      const Buffer part = sum.elements.part(at, std::min(kMostElements, sum.elements.count - at));
+      const int code = MPI_Allreduce(MPI_IN_PLACE, part.host_data(), static_cast<int>(part.count), sum.type,
+                                     MPI_SUM, comm);
       if (code == MPI_SUCCESS) continue;
       const std::string text =
           fmt::format("starling: MPI_Allreduce failed: {}; aborting the job\n", error_text(code));
@@ -100,12 +98,11 @@ std::uint64_t MpiCollectives::take_number() {
   return state_->numbers++;
 }
 
-void MpiCollectives::sum(std::uint64_t number, DType dtype, void* data, std::size_t count,
-                         std::function<void()> done) {
+void MpiCollectives::sum(std::uint64_t number, Buffer elements, std::function<void()> done) {
+  if (!elements.on_host()) throw_not_host_memory(elements.memory);
   const std::lock_guard lock(state_->mutex);
   if (state_->stopping) return;
-  state_->waiting.emplace(number,
-                          State::Sum{find_type(dtype)->type, size_of(dtype), data, count, std::move(done)});
+  state_->waiting.emplace(number, State::Sum{find_type(elements.dtype)->type, elements, std::move(done)});
   if (state_->ended) {
     state_->ended = false;
     std::thread([state = state_] { state->run(); }).detach();

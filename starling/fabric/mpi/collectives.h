@@ -16,8 +16,7 @@ class MpiCollectives final : public Collectives {
 
   bool sums(DType dtype) const override;
   std::uint64_t take_number() override;
-  void sum(std::uint64_t number, DType dtype, void* data, std::size_t count,
-           std::function<void()> done) override;
+  void sum(std::uint64_t number, Buffer elements, std::function<void()> done) override;
   /// Abandons a sum that other ranks never join.
   void stop();
 

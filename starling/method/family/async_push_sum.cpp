@@ -1,6 +1,6 @@
 #include "starling/method/family/asynchronous.h"
 #include "starling/method/family/list.h"
-#include "starling/method/family/round.h"
+#include "starling/topology/exchange.h"
 
 namespace starling::method::family {
 namespace {

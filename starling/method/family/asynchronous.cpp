@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "starling/method/family/round.h"
+#include "starling/topology/exchange.h"
 
 namespace starling::method::family {
 

@@ -23,9 +23,8 @@ class AccumAdam : public DsgdAwc {
  public:
   AccumAdam(long s, bool decoupled) : s_(s), decoupled_(decoupled) {}
   MethodRequirements requirements() const override { return {.optimizer = "adam"}; }
-  UpdatePtr make_update(DType dtype, std::size_t count, std::size_t segments,
-                        const Hypers& hypers) const override {
-    return make_accum_adam(dtype, count, segments, hypers, decoupled_, s_);
+  UpdatePtr make_update(ConstBuffer x, std::size_t segments, const Hypers& hypers) const override {
+    return make_accum_adam(x, segments, hypers, decoupled_, s_);
   }
 
  private:

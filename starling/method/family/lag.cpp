@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "starling/method/family/list.h"
-#include "starling/method/family/round.h"
+#include "starling/topology/exchange.h"
 
 namespace starling::method::family {
 namespace {

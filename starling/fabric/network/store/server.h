@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "starling/base/os/descriptor.h"
-#include "starling/fabric/network/store/address.h"
 #include "starling/fabric/network/store/entries.h"
 #include "starling/fabric/network/store/journal.h"
 #include "starling/fabric/network/store/sockets.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <fcntl.h>
@@ -56,6 +57,25 @@ bool ready_before(int socket, short events, StoreClock::time_point deadline) {
 }
 
 }  // namespace
+
+std::string StoreAddress::text() const {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+StoreAddress read_store_address(const std::string& text) {
+  StoreAddress address;
+  if (const std::size_t colon = text.rfind(':'); colon != std::string::npos) {
+    address.host = text.substr(0, colon);
+    if (address.host.starts_with('[') && address.host.ends_with(']'))
+      address.host = address.host.substr(1, address.host.size() - 2);
+    const char* end = text.data() + text.size();
+    const auto result = std::from_chars(text.data() + colon + 1, end, address.port);
+    if (result.ec == std::errc() && result.ptr == end && address.port != 0 && !address.host.empty())
+      return address;
+  }
+  throw InvalidArgument(fmt::format("'{}' is not the address:port of a store", text));
+}
 
 StoreListener StoreListener::share() const {
   return {Descriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)), where};

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "starling/codec/codec.h"
+
+namespace starling::codec {
+
+/// A codec that works in host memory. It asks for that memory, and for a message that is long enough, once
+/// for all codecs: those override what begins with `host_`.
+class HostCodec : public Codec {
+ public:
+  void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const final;
+  void decode(ConstBuffer message, std::size_t rows, Buffer out) const final;
+  void decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const final;
+
+ private:
+  // Values are float32 or float64, messages have encoded_bytes() bytes. Not called where both are empty.
+
+  virtual void host_encode(ConstBuffer in, std::size_t rows, const CodecKey& key,
+                           std::span<std::byte> message) const = 0;
+  virtual void host_decode(std::span<const std::byte> message, std::size_t rows, Buffer out) const = 0;
+  /// Unless overridden, by way of a copy of all decoded values.
+  virtual void host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
+                               Buffer out) const;
+};
+
+// For host codecs.
+
+/// Calls body with the elements, as float* or double*.
+template <typename Void, typename Body>
+void with_elements(const BasicBuffer<Void>& values, const Body& body) {
+  if (is_wide(values.dtype))
+    body(values.template host<double>());
+  else
+    body(values.template host<float>());
+}
+
+/// The values as float32: themselves, or converted into `scratch`.
+const float* as_floats(ConstBuffer in, std::vector<float>& scratch);
+
+/// out += weight * values, as combine() rounds it. A float64 `out` needs `scratch`.
+void add_floats(const float* values, double weight, Buffer out, std::vector<double>& scratch);
+
+}  // namespace starling::codec
+
+namespace starling {
+using codec::HostCodec;
+using codec::with_elements;
+}  // namespace starling

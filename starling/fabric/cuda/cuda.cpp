@@ -1,0 +1,96 @@
+#include "starling/fabric/cuda/cuda.h"
+
+#include <cstring>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/base/forks.h"
+#include "starling/fabric/cuda/flag_pages.h"
+#include "starling/fabric/cuda/inbox.h"
+#include "starling/fabric/cuda/outbox.h"
+#include "starling/fabric/cuda/watcher.h"
+#include "starling/fabric/forwarding.h"
+
+namespace starling::fabric {
+namespace cuda {
+namespace {
+
+constexpr std::chrono::seconds kLinger{10};
+
+/// What a rank's messages in device memory need. Later members use earlier ones.
+struct DeviceParts {
+  DeviceParts(Fabric& fabric, const std::string& job, const CudaOptions& options)
+      : flags(fabric),
+        outbox(fabric.rank(), fabric.size(), flags, options.memory_limit),
+        inbox(fabric, flags, [this](Rank owner, std::uint32_t piece) { watcher.ask(owner, piece); }),
+        watcher(fabric, job, outbox, inbox) {}
+
+  FlagPages flags;
+  Outbox outbox;
+  Inbox inbox;
+  Watcher watcher;
+};
+
+/// A local fabric with messages in device memory, for which it carries a ticket each. Thread-safe.
+class CudaFabric final : public ForwardingFabric {
+ public:
+  CudaFabric(std::shared_ptr<Fabric> local, const std::string& job, const CudaOptions& options)
+      : ForwardingFabric(std::move(local)),
+        forks_(forks_so_far()),
+        parts_(std::make_unique<DeviceParts>(inner(), job, options)) {}
+
+  ~CudaFabric() override {
+    if (forks_so_far() != forks_)
+      static_cast<void>(parts_.release());  // a forked child: they are its parent's
+    else
+      linger();
+  }
+
+  DeviceMessages* device_messages() override { return &parts_->outbox; }
+
+  void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
+    if (range.memory() == MemoryKind::host) return inner().post(range, header, to);
+    parts_->watcher.start();
+    const Outgoing message = inner().reserve(sizeof(Ticket));
+    const Ticket ticket = parts_->outbox.publish(range, to);
+    std::memcpy(message.bytes().data(), &ticket, sizeof(ticket));
+    MessageHeader head = header;
+    head.flag = kTicketFlag;
+    inner().post(message, head, to);
+  }
+
+  std::optional<Arrival> poll(Rank source) override { return parts_->inbox.poll(source); }
+
+  /// A dead peer whose messages may still turn out to be readable counts as alive.
+  bool alive(Rank peer) const override { return inner().alive(peer) || parts_->inbox.waiting(peer); }
+
+ private:
+  void linger() {
+    const auto end = std::chrono::steady_clock::now() + kLinger;
+    const auto done = [this] {
+      parts_->inbox.discard();
+      return parts_->outbox.all_written() && parts_->inbox.all_read() &&
+             !parts_->outbox.readers_need_pieces();
+    };
+    try {
+      while (!done() && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    } catch (const Error&) {
+      // A peer's memory is damaged, which its own readers say.
+    }
+  }
+
+  const int forks_;
+  std::unique_ptr<DeviceParts> parts_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::shared_ptr<Fabric> with_device_messages(std::shared_ptr<Fabric> fabric, const std::string& job,
+                                             const CudaOptions& options) {
+  if (!kernel::may_have_device() || fabric->remote_calls() != nullptr) return fabric;
+  return std::make_shared<cuda::CudaFabric>(std::move(fabric), job, options);
+}
+
+}  // namespace starling::fabric

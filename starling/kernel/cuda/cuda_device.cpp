@@ -1,0 +1,161 @@
+#include "starling/kernel/cuda/cuda_device.h"
+
+#include <array>
+
+#include "starling/base/error.h"
+#include "starling/kernel/cuda/driver.h"
+#include "starling/kernel/cuda/on_device.h"
+#include "starling/kernel/cuda/shared_memory.h"
+
+namespace starling::kernel::cuda {
+namespace {
+
+std::string version_text(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+// Free memory of a device, which other libraries of the process may not have used yet: its context is made
+// for the question only.
+std::size_t free_bytes(CUdevice device) {
+  CUcontext context = nullptr, before = nullptr;
+  check(driver().cuDevicePrimaryCtxRetain_(&context, device), "cuDevicePrimaryCtxRetain");
+  std::size_t free = 0, total = 0;
+  CUresult result = driver().cuCtxGetCurrent_(&before);
+  if (result == CUDA_SUCCESS) result = driver().cuCtxSetCurrent_(context);
+  if (result == CUDA_SUCCESS) {
+    result = driver().cuMemGetInfo_(&free, &total);
+    driver().cuCtxSetCurrent_(before);
+  }
+  driver().cuDevicePrimaryCtxRelease_(device);
+  check(result, "cuMemGetInfo");
+  return free;
+}
+
+// A device reaches flags at their addresses on the host.
+CUdeviceptr address_of(const Flag& flag) {
+  static_assert(sizeof(Flag) == sizeof(std::uint32_t) && Flag::is_always_lock_free);
+  return reinterpret_cast<CUdeviceptr>(&flag);
+}
+
+void check_number(std::uint32_t number) {
+  if (number >= kLost)
+    throw InvalidArgument("a flag's numbers stay below " + std::to_string(kLost) + ", and this is " +
+                          std::to_string(number));
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice() {
+  if (device_count() == 0) throw Error("the CUDA driver finds no device");
+}
+
+std::string CudaDevice::version() const {
+  int of_driver = 0, of_runtime = 0;
+  check(cudaDriverGetVersion(&of_driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&of_runtime), "cudaRuntimeGetVersion");
+  return "CUDA driver " + version_text(of_driver) + ", runtime " + version_text(of_runtime);
+}
+
+std::vector<DeviceInfo> CudaDevice::devices() const {
+  std::vector<DeviceInfo> all;
+  for (int number = 0; number < device_count(); ++number) {
+    CUdevice device = 0;
+    check(driver().cuDeviceGet_(&device, number), "cuDeviceGet");
+    std::array<char, 256> text{};
+    check(driver().cuDeviceGetName_(text.data(), static_cast<int>(text.size()), device), "cuDeviceGetName");
+    DeviceInfo info;
+    info.name = text.data();
+    check(driver().cuDeviceTotalMem_(&info.bytes, device), "cuDeviceTotalMem");
+    info.bytes_free = free_bytes(device);
+    std::vector<std::string> peers;
+    for (int other = 0; other < device_count(); ++other) {
+      int can = 0;
+      if (other != number) check(cudaDeviceCanAccessPeer(&can, number, other), "cudaDeviceCanAccessPeer");
+      if (can != 0) peers.push_back(std::to_string(other));
+    }
+    info.peers = join_words(peers);
+    all.push_back(std::move(info));
+  }
+  return all;
+}
+
+Device::SharedMemory CudaDevice::create_shared(std::size_t bytes) {
+  const OnDevice here;
+  return create_memory(here.device(), bytes);
+}
+
+void* CudaDevice::map_shared(Descriptor descriptor, std::size_t bytes) {
+  const OnDevice here;
+  return map_memory(here.device(), std::move(descriptor), bytes);
+}
+
+void CudaDevice::release_shared(void* address, std::size_t bytes) noexcept {
+  unmap_memory(address, bytes);
+}
+
+void CudaDevice::register_flags(void* memory, std::size_t bytes) {
+  const OnDevice here;
+  check(
+      driver().cuMemHostRegister_(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+      "cuMemHostRegister");
+  CUdeviceptr address = 0;
+  const CUresult result = driver().cuMemHostGetDevicePointer_(&address, memory, 0);
+  if (result != CUDA_SUCCESS || address != reinterpret_cast<CUdeviceptr>(memory)) {
+    driver().cuMemHostUnregister_(memory);
+    check(result, "cuMemHostGetDevicePointer");
+    throw Error("CUDA device " + std::to_string(here.device()) +
+                " cannot use registered host memory at its address on the host, which flags need");
+  }
+  const std::lock_guard lock(mutex_);
+  registered_[memory] = here.device();
+}
+
+void CudaDevice::unregister_flags(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = registered_.find(memory);
+  if (found == registered_.end()) return;
+  try {
+    const OnDevice there({found->second, nullptr});
+    driver().cuMemHostUnregister_(memory);
+  } catch (const Error&) {  // the device is lost, and what was registered with it
+  }
+  registered_.erase(found);
+}
+
+void CudaDevice::wait(const Flag& flag, std::uint32_t number) {
+  check_number(number);
+  const OnDevice here;
+  check(driver().cuStreamWaitValue32_(here.stream(), address_of(flag), number, CU_STREAM_WAIT_VALUE_GEQ),
+        "cuStreamWaitValue32");
+}
+
+void CudaDevice::write(Flag& flag, std::uint32_t number) {
+  check_number(number);
+  const OnDevice here;
+  check(
+      driver().cuStreamWriteValue32_(here.stream(), address_of(flag), number, CU_STREAM_WRITE_VALUE_DEFAULT),
+      "cuStreamWriteValue32");
+}
+
+void CudaDevice::order_after(const DeviceContext& other) {
+  order(other, current_context());
+}
+
+void CudaDevice::synchronize() {
+  const OnDevice here;
+  check(cudaStreamSynchronize(here.stream()), "cudaStreamSynchronize");
+}
+
+void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  if (bytes == 0) return;
+  const OnDevice here;
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, here.stream()), "cudaMemcpyAsync");
+}
+
+void CudaDevice::copy_to_device(void* device, const void* host, std::size_t bytes) {
+  if (bytes == 0) return;
+  const OnDevice here;
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, here.stream()), "cudaMemcpyAsync");
+}
+
+}  // namespace starling::kernel::cuda

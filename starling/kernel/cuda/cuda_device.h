@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "starling/kernel/cuda/cuda_arithmetic.h"
+#include "starling/kernel/device.h"
+
+namespace starling::kernel::cuda {
+
+/// The GPUs of this process, by CUDA's driver and runtime. Needs load_driver() and set_context_function().
+class CudaDevice final : public Device {
+ public:
+  /// Throws Error where there is no GPU, or none that this build can use.
+  CudaDevice();
+
+  std::string version() const override;
+  std::vector<DeviceInfo> devices() const override;
+
+  /// On the calling thread's device.
+  SharedMemory create_shared(std::size_t bytes) override;
+  /// For the calling thread's device, which may be another one than the memory's.
+  void* map_shared(Descriptor descriptor, std::size_t bytes) override;
+  void release_shared(void* address, std::size_t bytes) noexcept override;
+
+  void register_flags(void* memory, std::size_t bytes) override;
+  void unregister_flags(void* memory) noexcept override;
+  void wait(const Flag& flag, std::uint32_t number) override;
+  void write(Flag& flag, std::uint32_t number) override;
+
+  void order_after(const DeviceContext& other) override;
+  void synchronize() override;
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override;
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override;
+
+  const Arithmetic& arithmetic() const override { return arithmetic_; }
+
+ private:
+  CudaArithmetic arithmetic_;
+  std::mutex mutex_;
+  std::map<void*, int> registered_;  // flags, and the device with which they were registered
+};
+
+}  // namespace starling::kernel::cuda

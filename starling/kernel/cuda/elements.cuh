@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstring>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <type_traits>
+
+#include "starling/base/dtype.h"
+#include "starling/kernel/cuda/shape.h"
+
+// How kernels read and write elements: 16 bytes per array and thread where the addresses allow it.
+
+namespace starling::kernel::cuda {
+
+/// The type in which elements are computed: float for the 16-bit types.
+template <typename E>
+using Computed = std::conditional_t<std::is_same_v<E, Half> || std::is_same_v<E, BFloat16>, float, E>;
+
+/// An element as a number to compute with, and back. The device's own conversions round to nearest even, but
+/// turn every NaN into one and the same: NaNs are left to base/dtype.h.
+template <typename E>
+__device__ __forceinline__ Computed<E> number_of(E element) {
+  if constexpr (std::is_same_v<E, Half>) {
+    if ((element.bits & 0x7FFFU) > 0x7C00U) return starling::detail::half_value(element.bits);
+    return __half2float(__ushort_as_half(element.bits));
+  } else if constexpr (std::is_same_v<E, BFloat16>) {
+    return starling::detail::bfloat16_value(element.bits);
+  } else {
+    return element;
+  }
+}
+
+template <typename E>
+__device__ __forceinline__ E element_of(Computed<E> number) {
+  E element;
+  if constexpr (std::is_same_v<E, Half>)
+    element.bits =
+        number != number ? starling::detail::half_bits(number) : __half_as_ushort(__float2half_rn(number));
+  else if constexpr (std::is_same_v<E, BFloat16>)
+    element.bits = number != number ? starling::detail::bfloat16_bits(number)
+                                    : __bfloat16_as_ushort(__float2bfloat16_rn(number));
+  else
+    element = number;
+  return element;
+}
+
+/// The kV elements of arrays that the calling thread has to do with.
+template <Access kAccess, int kV>
+class Lanes {
+ public:
+  __device__ __forceinline__ Lanes(std::size_t count, int shift)
+      : count_(static_cast<std::ptrdiff_t>(count)) {
+    const auto block = static_cast<std::ptrdiff_t>(blockIdx.x) * (kBlock * kV);
+    if constexpr (kAccess == Access::single) {
+      first_ = block + threadIdx.x;
+      whole_ = false;
+    } else {
+      first_ = block + static_cast<std::ptrdiff_t>(threadIdx.x) * kV - shift;
+      whole_ = first_ >= 0 && first_ + kV <= count_;
+    }
+  }
+
+  /// Whether the array has an element for lane k: at its ends a thread has fewer than kV.
+  __device__ __forceinline__ bool has(int k) const {
+    const std::ptrdiff_t i = index(k);
+    return i >= 0 && i < count_;
+  }
+
+  template <typename E>
+  __device__ __forceinline__ void load(const E* from, E (&to)[kV]) const {
+    if (whole_) {
+      using Word = WordOf<E>;
+      constexpr int kWords = static_cast<int>(kV * sizeof(E) / sizeof(Word));
+      const auto* at = reinterpret_cast<const Word*>(from + first_);
+      Word words[kWords];
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        if constexpr (kAccess == Access::streaming)
+          words[w] = __ldcs(at + w);
+        else
+          words[w] = at[w];
+      }
+      memcpy(to, words, sizeof to);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kV; ++k) {
+        if (has(k))
+          to[k] = from[index(k)];
+        else
+          memset(&to[k], 0, sizeof(E));
+      }
+    }
+  }
+
+  template <typename E>
+  __device__ __forceinline__ void store(E* to, const E (&from)[kV]) const {
+    if (whole_) {
+      using Word = WordOf<E>;
+      constexpr int kWords = static_cast<int>(kV * sizeof(E) / sizeof(Word));
+      auto* at = reinterpret_cast<Word*>(to + first_);
+      Word words[kWords];
+      memcpy(words, from, sizeof from);
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        if constexpr (kAccess == Access::streaming)
+          __stcs(at + w, words[w]);
+        else
+          at[w] = words[w];
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kV; ++k)
+        if (has(k)) to[index(k)] = from[k];
+    }
+  }
+
+ private:
+  template <typename E>
+  using WordOf = std::conditional_t<kV * sizeof(E) % 16 == 0, uint4,
+                                    std::conditional_t<kV * sizeof(E) % 8 == 0, uint2, unsigned>>;
+
+  __device__ __forceinline__ std::ptrdiff_t index(int k) const {
+    return first_ + (kAccess == Access::single ? k * kBlock : k);
+  }
+
+  std::ptrdiff_t count_;
+  std::ptrdiff_t first_;
+  bool whole_;
+};
+
+}  // namespace starling::kernel::cuda

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <span>
+
+#include "starling/kernel/cuda/on_device.h"
+#include "starling/kernel/reduce.h"
+#include "starling/kernel/update.h"
+
+// The launchers of the kernels, for CudaArithmetic, which has checked their arguments: addresses are in
+// device memory, counts and numbers of terms are not zero, types are those of the operation. Nothing waits
+// unless it returns a number.
+
+namespace starling::kernel::cuda {
+
+/// Loads all kernels into the current context.
+void load_kernels();
+
+void combine(const OnDevice& here, DType dtype, void* out, std::span<const Term> terms, std::size_t count);
+/// The first term is this rank's own message; `x` may be null.
+void combine_around(const OnDevice& here, DType message, void* out, const void* x,
+                    std::span<const Term> terms, std::size_t count);
+/// Types that differ; throws InvalidArgument where there is no such conversion.
+void convert(const OnDevice& here, DType from, const void* in, DType to, void* out, std::size_t count);
+void reduce(const OnDevice& here, Reduction reduction, DType dtype, void* accumulator, const void* in,
+            std::size_t count);
+void divide(const OnDevice& here, DType dtype, void* data, double number, std::size_t count);
+void swap(const OnDevice& here, void* a, void* b, std::size_t bytes);
+
+double sum_of_squares(const OnDevice& here, DType dtype, const void* data, std::size_t count);
+bool all_finite(const OnDevice& here, DType dtype, const void* data, std::size_t count);
+
+/// float32 or float64; `v` may be null.
+void moments(const OnDevice& here, DType dtype, const MomentRule& rule, const void* x, const void* gradient,
+             void* m, void* v, std::size_t count);
+void moment_step(const OnDevice& here, DType dtype, const MomentStepRule& rule, void* x, const void* m,
+                 const void* v, std::size_t count);
+/// float32 or float64. `m` may be null without momentum.
+void sgd_update(const OnDevice& here, const UpdatePass& pass, const SgdRule& rule, void* m, bool first);
+void adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& rule, void* m, void* v,
+                 long t);
+void accum_adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& rule, void* m, void* v,
+                       void* sum, long t, long s, bool fold);
+
+// Parts of load_kernels(), one per file.
+void load_plan_kernels();
+void load_sum_kernels();
+void load_map_kernels();
+void load_update_kernels();
+void load_measure_kernels();
+
+}  // namespace starling::kernel::cuda

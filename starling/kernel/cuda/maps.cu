@@ -1,0 +1,171 @@
+#include "starling/base/error.h"
+#include "starling/kernel/cuda/elements.cuh"
+#include "starling/kernel/cuda/kernels.h"
+#include "starling/kernel/cuda/tables.cuh"
+#include "starling/kernel/element_rules.h"
+
+namespace starling::kernel::cuda {
+namespace {
+
+template <typename E, Access kAccess>
+__global__ void __launch_bounds__(kBlock)
+    divide_kernel(E* data, Computed<E> divisor, std::size_t count, int shift) {
+  constexpr int kV = kLanesOf<E>;
+  const Lanes<kAccess, kV> lanes(count, shift);
+  E x[kV];
+  lanes.load(data, x);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) x[k] = element_of<E>(number_of(x[k]) / divisor);
+  lanes.store(data, x);
+}
+
+template <typename E>
+const auto& divide_kernels() {
+  static constexpr auto kTable = by_access([](auto access) { return &divide_kernel<E, access()>; });
+  return kTable;
+}
+
+template <typename E>
+__device__ __forceinline__ E reduced(Reduction reduction, E a, E b) {
+  if (reduction == Reduction::min) return element_of<E>(rules::minimum(number_of(a), number_of(b)));
+  if (reduction == Reduction::max) return element_of<E>(rules::maximum(number_of(a), number_of(b)));
+  if constexpr (is_floating_element<E>) {
+    return element_of<E>(number_of(a) + number_of(b));
+  } else {
+    using Wrapping = std::make_unsigned_t<E>;
+    return static_cast<E>(static_cast<Wrapping>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b)));
+  }
+}
+
+template <typename E, Access kAccess>
+__global__ void __launch_bounds__(kBlock)
+    reduce_kernel(Reduction reduction, E* accumulator, const E* in, std::size_t count, int shift) {
+  constexpr int kV = kLanesOf<E>;
+  const Lanes<kAccess, kV> lanes(count, shift);
+  E a[kV], b[kV];
+  lanes.load(accumulator, a);
+  lanes.load(in, b);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) a[k] = reduced(reduction, a[k], b[k]);
+  lanes.store(accumulator, a);
+}
+
+template <typename E>
+const auto& reduce_kernels() {
+  static constexpr auto kTable = by_access([](auto access) { return &reduce_kernel<E, access()>; });
+  return kTable;
+}
+
+template <typename From, typename To>
+inline constexpr int kLanesOfBoth = kLanesOf<std::conditional_t<(sizeof(From) > sizeof(To)), From, To>>;
+
+template <typename From, typename To, Access kAccess>
+__global__ void __launch_bounds__(kBlock)
+    convert_kernel(const From* in, To* out, std::size_t count, int shift) {
+  constexpr int kV = kLanesOfBoth<From, To>;
+  const Lanes<kAccess, kV> lanes(count, shift);
+  From x[kV];
+  To result[kV];
+  lanes.load(in, x);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) result[k] = element_of<To>(static_cast<Computed<To>>(number_of(x[k])));
+  lanes.store(out, result);
+}
+
+template <typename From, typename To>
+const auto& convert_kernels() {
+  static constexpr auto kTable = by_access([](auto access) { return &convert_kernel<From, To, access()>; });
+  return kTable;
+}
+
+// Bytes, whatever they are part of.
+template <Access kAccess>
+__global__ void __launch_bounds__(kBlock)
+    swap_kernel(std::uint8_t* a, std::uint8_t* b, std::size_t count, int shift) {
+  constexpr int kV = kLanesOf<std::uint8_t>;
+  const Lanes<kAccess, kV> lanes(count, shift);
+  std::uint8_t x[kV], y[kV];
+  lanes.load(a, x);
+  lanes.load(b, y);
+  lanes.store(a, y);
+  lanes.store(b, x);
+}
+
+const auto& swap_kernels() {
+  static constexpr auto kTable = by_access([](auto access) { return &swap_kernel<access()>; });
+  return kTable;
+}
+
+template <typename From, typename To>
+void convert_as(const OnDevice& here, const void* in, void* out, std::size_t count) {
+  const Shape shape =
+      ShapeFinder(count, kLanesOfBoth<From, To>).add(in, sizeof(From)).add(out, sizeof(To)).shape();
+  here.launch(convert_kernels<From, To>()[shape.index()], shape.blocks, static_cast<const From*>(in),
+              static_cast<To*>(out), count, shape.shift);
+}
+
+// Calls body with the types of every conversion that there is until it returns true; false if it never does.
+template <typename Body>
+bool any_conversion(const Body& body) {
+  const auto both_ways = [&]<typename A, typename B>(std::type_identity<A> a, std::type_identity<B> b) {
+    return body(a, b) || body(b, a);
+  };
+  constexpr std::type_identity<float> kFloat;
+  return both_ways(kFloat, std::type_identity<Half>()) || both_ways(kFloat, std::type_identity<BFloat16>()) ||
+         both_ways(kFloat, std::type_identity<double>());
+}
+
+}  // namespace
+
+void convert(const OnDevice& here, DType from, const void* in, DType to, void* out, std::size_t count) {
+  const bool found =
+      any_conversion([&]<typename A, typename B>(std::type_identity<A>, std::type_identity<B>) {
+        if (from != dtype_of<A> || to != dtype_of<B>) return false;
+        convert_as<A, B>(here, in, out, count);
+        return true;
+      });
+  if (!found)
+    throw InvalidArgument("convert: no conversion from " + name(from) + " to " + name(to) +
+                          "; there are float32 <-> float16, bfloat16 and float64");
+}
+
+void reduce(const OnDevice& here, Reduction reduction, DType dtype, void* accumulator, const void* in,
+            std::size_t count) {
+  dispatch(dtype, [&]<typename E>(std::type_identity<E>) {
+    const Shape shape =
+        ShapeFinder(count, kLanesOf<E>).add(accumulator, sizeof(E)).add(in, sizeof(E)).shape();
+    here.launch(reduce_kernels<E>()[shape.index()], shape.blocks, reduction, static_cast<E*>(accumulator),
+                static_cast<const E*>(in), count, shape.shift);
+  });
+}
+
+void divide(const OnDevice& here, DType dtype, void* data, double number, std::size_t count) {
+  dispatch(dtype, [&]<typename E>(std::type_identity<E>) {
+    if constexpr (is_floating_element<E>) {
+      const Shape shape = ShapeFinder(count, kLanesOf<E>).add(data, sizeof(E)).shape();
+      here.launch(divide_kernels<E>()[shape.index()], shape.blocks, static_cast<E*>(data),
+                  static_cast<Computed<E>>(number), count, shape.shift);
+    }
+  });
+}
+
+void swap(const OnDevice& here, void* a, void* b, std::size_t bytes) {
+  const Shape shape = ShapeFinder(bytes, kLanesOf<std::uint8_t>).add(a, 1).add(b, 1).shape();
+  here.launch(swap_kernels()[shape.index()], shape.blocks, static_cast<std::uint8_t*>(a),
+              static_cast<std::uint8_t*>(b), bytes, shape.shift);
+}
+
+void load_map_kernels() {
+  for (int dtype = 0; dtype <= static_cast<int>(DType::uint8); ++dtype)
+    dispatch(static_cast<DType>(dtype), []<typename E>(std::type_identity<E>) {
+      load(reduce_kernels<E>());
+      if constexpr (is_floating_element<E>) load(divide_kernels<E>());
+    });
+  any_conversion([]<typename A, typename B>(std::type_identity<A>, std::type_identity<B>) {
+    load(convert_kernels<A, B>());
+    return false;
+  });
+  load(swap_kernels());
+}
+
+}  // namespace starling::kernel::cuda

@@ -1,0 +1,169 @@
+#include "starling/kernel/cuda/on_device.h"
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/kernel/cuda/device_memory.h"
+#include "starling/kernel/cuda/driver.h"
+#include "starling/kernel/cuda/kernels.h"
+
+namespace starling::kernel::cuda {
+namespace {
+
+DeviceContext& (*thread_context)() = nullptr;
+
+// Scratch memory for this many streams is allocated at a time.
+constexpr std::size_t kStreamsAtATime = 256;
+
+struct Prepared {
+  std::once_flag once;
+  CUcontext context = nullptr;  // the device's primary one, which all libraries share; never released
+  cudaMemPool_t pool = nullptr;
+  cudaStream_t releases = nullptr;
+  std::mutex event_mutex;
+  cudaEvent_t event = nullptr;  // for order(): a wait is for what it stood for when the wait was enqueued
+  std::mutex scratch_mutex;     // of what follows
+  std::map<std::pair<cudaStream_t, std::size_t>, Scratch*> of_stream;
+  Scratch* next = nullptr;
+  std::size_t left = 0;
+};
+
+// As many as there are devices; never destroyed, since threads may still work when the program ends.
+std::vector<Prepared>& all_prepared() {
+  static auto* const instance = [] {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    return new std::vector<Prepared>(static_cast<std::size_t>(count));
+  }();
+  return *instance;
+}
+
+Prepared& prepared_at(int device) {
+  std::vector<Prepared>& all = all_prepared();
+  if (device < 0 || static_cast<std::size_t>(device) >= all.size())
+    throw InvalidArgument("there is no CUDA device " + std::to_string(device) + "; this process has " +
+                          std::to_string(all.size()) + ", numbered from 0");
+  return all[static_cast<std::size_t>(device)];
+}
+
+void allocate_scratch(Prepared& prepared) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, kStreamsAtATime * sizeof(Scratch)), "cudaMalloc");
+  prepared.next = static_cast<Scratch*>(memory);
+  prepared.left = kStreamsAtATime;
+}
+
+// Memory that one stream has freed becomes another's only when it is free by then: otherwise the other stream
+// would wait for the first, which may wait for a flag.
+cudaMemPool_t make_pool(int device) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, device};
+  cudaMemPool_t pool = nullptr;
+  check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+  int dependencies = 0;
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &dependencies),
+        "cudaMemPoolSetAttribute");
+  std::uint64_t kept = ~std::uint64_t{0};
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept), "cudaMemPoolSetAttribute");
+  return pool;
+}
+
+// With the device's context current.
+void prepare(Prepared& prepared, int device) {
+  load_kernels();
+  prepare_marks();
+  allocate_scratch(prepared);
+  prepared.pool = make_pool(device);
+  check(cudaStreamCreateWithFlags(&prepared.releases, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  check(cudaEventCreateWithFlags(&prepared.event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+}  // namespace
+
+void set_context_function(DeviceContext& (*context)()) {
+  thread_context = context;
+}
+
+const DeviceContext& current_context() {
+  return thread_context();
+}
+
+int device_count() {
+  return static_cast<int>(all_prepared().size());
+}
+
+OnDevice::OnDevice(const DeviceContext& context)
+    : device_(context.device), stream_(static_cast<cudaStream_t>(context.stream)) {
+  Prepared& prepared = prepared_at(device_);
+  check(driver().cuCtxGetCurrent_(&before_), "cuCtxGetCurrent");
+  const auto use = [&](CUcontext one) {
+    if (one == before_) return;
+    check(driver().cuCtxSetCurrent_(one), "cuCtxSetCurrent");
+    changed_ = true;
+  };
+  try {
+    std::call_once(prepared.once, [&] {
+      CUdevice number = 0;
+      check(driver().cuDeviceGet_(&number, device_), "cuDeviceGet");
+      if (prepared.context == nullptr)
+        check(driver().cuDevicePrimaryCtxRetain_(&prepared.context, number), "cuDevicePrimaryCtxRetain");
+      use(prepared.context);
+      prepare(prepared, device_);
+    });
+    if (!changed_) use(prepared.context);
+  } catch (...) {
+    if (changed_) driver().cuCtxSetCurrent_(before_);
+    throw;
+  }
+}
+
+OnDevice::~OnDevice() {
+  if (changed_) driver().cuCtxSetCurrent_(before_);
+}
+
+Scratch* OnDevice::scratch() const {
+  Prepared& prepared = prepared_at(device_);
+  const std::lock_guard lock(prepared.scratch_mutex);
+  // Every thread has a stream of its own behind this one handle.
+  const std::size_t thread =
+      stream_ == cudaStreamPerThread ? std::hash<std::thread::id>()(std::this_thread::get_id()) : 0;
+  Scratch*& found = prepared.of_stream[{stream_, thread}];
+  if (found == nullptr) {
+    if (prepared.left == 0) allocate_scratch(prepared);
+    found = prepared.next++;
+    --prepared.left;
+  }
+  return found;
+}
+
+cudaMemPool_t OnDevice::pool() const {
+  return prepared_at(device_).pool;
+}
+
+void OnDevice::launch(const void* kernel, unsigned blocks, unsigned threads, void** arguments) const {
+  check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream_), "cudaLaunchKernel");
+}
+
+void order(const DeviceContext& earlier, const DeviceContext& later) {
+  if (earlier == later) return;
+  Prepared& prepared = prepared_at(earlier.device);
+  const std::lock_guard lock(prepared.event_mutex);
+  {
+    const OnDevice there(earlier);
+    check(cudaEventRecord(prepared.event, there.stream()), "cudaEventRecord");
+  }
+  const OnDevice here(later);
+  check(cudaStreamWaitEvent(here.stream(), prepared.event, 0), "cudaStreamWaitEvent");
+}
+
+DeviceContext release_context(int device) {
+  const OnDevice prepared({device, nullptr});
+  return {device, prepared_at(device).releases};
+}
+
+}  // namespace starling::kernel::cuda

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "starling/kernel/cuda/driver.h"
+#include "starling/kernel/cuda/shape.h"
+
+// Tables of the kernels that one template makes.
+
+namespace starling::kernel::cuda {
+
+template <auto kValue>
+using Constant = std::integral_constant<decltype(kValue), kValue>;
+
+/// Kernels by how they reach their arrays: pick(Constant<Access>) is one of them.
+template <typename Pick>
+constexpr auto by_access(const Pick& pick) {
+  return std::array{pick(Constant<Access::single>()), pick(Constant<Access::words>()),
+                    pick(Constant<Access::streaming>())};
+}
+
+/// The kernels of a sum by its number of terms: 1, 2, 3, 4, at most 7, any (0: a loop). Large blocks have a
+/// kernel for each, the others fewer.
+inline constexpr int kTermClasses = 6;
+inline constexpr int kTermsOfClass[kTermClasses] = {1, 2, 3, 4, 7, 0};
+inline std::size_t term_class(std::size_t terms) {
+  return terms <= 4 ? terms - 1 : terms <= 7 ? 4 : 5;
+}
+constexpr int terms_of(Access access, int index) {
+  const int terms = kTermsOfClass[index];
+  if (access == Access::streaming || terms == 1) return terms;
+  return terms >= 2 && terms <= 4 ? 4 : 0;
+}
+
+/// Kernels of a sum by Access and term_class(): pick(Constant<Access>, Constant<terms>) is one of them.
+template <typename Pick>
+constexpr auto by_terms(const Pick& pick) {
+  return by_access([&](auto access) {
+    return [&]<int... kClass>(std::integer_sequence<int, kClass...>) {
+      return std::array{pick(access, Constant<terms_of(access(), kClass)>())...};
+    }
+    (std::make_integer_sequence<int, kTermClasses>());
+  });
+}
+
+/// Loads a kernel into the current context, see load_kernels().
+template <typename... Arguments>
+void load(void (*kernel)(Arguments...)) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+}
+template <typename Kernel, std::size_t kCount>
+void load(const std::array<Kernel, kCount>& kernels) {
+  for (const Kernel& kernel : kernels) load(kernel);
+}
+
+}  // namespace starling::kernel::cuda

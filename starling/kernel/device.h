@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/os/descriptor.h"
+#include "starling/kernel/arithmetic.h"
+#include "starling/kernel/flag.h"
+
+// Devices (GPUs) as Starling uses them. The core links no CUDA: the shared object libstarling_cuda is loaded
+// when a buffer in CUDA memory is first used. Tests put a device of their own in its place.
+
+namespace starling::kernel {
+
+/// A stream of work on a device, as the device's library writes it (a cudaStream_t); null is the default one.
+using Stream = void*;
+
+/// Where this thread's device work goes: operations on buffers in device memory are enqueued on this stream
+/// and return at once.
+struct DeviceContext {
+  int device = 0;
+  Stream stream = nullptr;
+  bool operator==(const DeviceContext&) const = default;
+};
+/// This thread's; whoever has a framework's current stream (the Trainer, the Python package) sets it for the
+/// length of a call.
+DeviceContext& device_context();
+
+class DeviceScope {
+ public:
+  explicit DeviceScope(DeviceContext context) : before_(device_context()) { device_context() = context; }
+  ~DeviceScope() { device_context() = before_; }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  DeviceContext before_;
+};
+
+/// One device as `starling info` shows it.
+struct DeviceInfo {
+  std::string name;
+  std::size_t bytes = 0;
+  std::size_t bytes_free = 0;
+  std::string peers;  // the devices whose memory it can map
+};
+
+/// The devices of this process. Functions that take no stream use the calling thread's device_context().
+/// Errors of the device's library are thrown as Error, with its name for them. Thread-safe.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// Driver and library versions, for people.
+  virtual std::string version() const = 0;
+  virtual std::vector<DeviceInfo> devices() const = 0;
+
+  /// Device memory that other processes can map through a descriptor.
+  struct SharedMemory {
+    void* address = nullptr;
+    std::size_t bytes = 0;  // rounded up to what the device allocates
+    Descriptor descriptor;
+  };
+  /// Throws Error with the bytes needed and free where there is not enough memory.
+  virtual SharedMemory create_shared(std::size_t bytes) = 0;
+  /// The memory of a peer, mapped here to be read. `bytes` is SharedMemory::bytes.
+  virtual void* map_shared(Descriptor descriptor, std::size_t bytes) = 0;
+  /// Ends a mapping, or frees memory; work on it must have ended.
+  virtual void release_shared(void* address, std::size_t bytes) noexcept = 0;
+
+  /// Makes flags in this range of host memory usable by the device.
+  virtual void register_flags(void* memory, std::size_t bytes) = 0;
+  virtual void unregister_flags(void* memory) noexcept = 0;
+  /// Work that is enqueued afterwards waits until the flag, kLost included, is at least `number`.
+  virtual void wait(const Flag& flag, std::uint32_t number) = 0;
+  /// The flag becomes `number` when the work enqueued so far has ended; what that wrote is visible to
+  /// everybody who sees the number.
+  virtual void write(Flag& flag, std::uint32_t number) = 0;
+
+  /// Work enqueued on this thread's stream from now on waits for what `other` has been given so far.
+  virtual void order_after(const DeviceContext& other) = 0;
+  /// Blocks until all work of this thread's stream has ended.
+  virtual void synchronize() = 0;
+  /// Between host and device memory, in the order of this thread's stream; the host memory must stay until
+  /// the copy has ended (synchronize()).
+  virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
+
+  virtual const Arithmetic& arithmetic() const = 0;
+};
+
+/// Whether there may be devices: one was set, or the driver's device node is there. Loads nothing.
+bool may_have_device();
+/// The devices of this process; loads libstarling_cuda on the first call. Throws Error that says why there
+/// are none.
+Device& device();
+/// Why device() would throw; empty where it would not.
+std::string why_no_device();
+/// For tests: from now on device() is this one.
+void set_device(std::shared_ptr<Device> device);
+
+}  // namespace starling::kernel

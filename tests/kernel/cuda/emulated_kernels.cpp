@@ -1,0 +1,7 @@
+// The kernels as C++, for the CPU.
+
+#include "starling/kernel/cuda/maps.cu"
+#include "starling/kernel/cuda/measures.cu"
+#include "starling/kernel/cuda/plan.cu"
+#include "starling/kernel/cuda/sums.cu"
+#include "starling/kernel/cuda/updates.cu"

@@ -1,0 +1,174 @@
+#include <cstdlib>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <vector>
+
+#include "machine.h"
+
+using fake_cuda::Machine;
+
+namespace {
+
+// Enqueues on the thread's stream of this handle.
+cudaError_t enqueue(const char* function, cudaStream_t handle, fake_cuda::Operation operation) {
+  Machine& machine = Machine::instance();
+  if (const int error = machine.take_failure(function); error != 0) return static_cast<cudaError_t>(error);
+  if (fake_cuda::current_device() < 0) return cudaErrorDeviceUninitialized;
+  CUstream_st* stream = machine.stream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  machine.enqueue(stream, std::move(operation));
+  return cudaSuccess;
+}
+
+void run_block(const std::function<void()>& kernel, unsigned threads) {
+  fake_cuda::ran_in_phases = false;
+  for (unsigned thread = 0; thread < threads && !fake_cuda::ran_in_phases; ++thread) {
+    threadIdx = {thread, 0, 0};
+    kernel();
+  }
+}
+
+}  // namespace
+
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidDeviceFunction:
+      return "cudaErrorInvalidDeviceFunction";
+    case cudaErrorDeviceUninitialized:
+      return "cudaErrorDeviceUninitialized";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    default:
+      return "cudaErrorInvalidValue";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorInvalidDeviceFunction ? "the kernel was not loaded" : "a fake error";
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = fake_cuda::kDevices;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13010;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = Machine::instance().peer_access && device != peer ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  Machine& machine = Machine::instance();
+  const int device = fake_cuda::current_device();
+  if (device < 0) return cudaErrorDeviceUninitialized;
+  const std::lock_guard lock(machine.mutex);
+  *stream = machine.streams.emplace_back(std::make_unique<CUstream_st>(CUstream_st{device, {}})).get();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  Machine& machine = Machine::instance();
+  if (const int error = machine.take_failure("cudaStreamSynchronize"); error != 0)
+    return static_cast<cudaError_t>(error);
+  CUstream_st* stream = machine.stream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  machine.finish(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const int device = fake_cuda::current_device();
+  if (device < 0) return cudaErrorDeviceUninitialized;
+  *event = new CUevent_st{device, std::make_shared<bool>(true)};
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != fake_cuda::current_device()) return cudaErrorInvalidResourceHandle;
+  event->happened = std::make_shared<bool>(false);
+  return enqueue("cudaEventRecord", stream, [happened = event->happened] {
+    *happened = true;
+    return true;
+  });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return enqueue("cudaStreamWaitEvent", stream, [happened = event->happened] { return *happened; });
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return fake_cuda::current_device() < 0 ? cudaErrorDeviceUninitialized : cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+  return cudaMalloc(memory, bytes);
+}
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  *pool = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return cudaSuccess;
+}
+cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t, cudaStream_t stream) {
+  const cudaError_t result = enqueue("cudaMallocFromPoolAsync", stream, [] { return true; });
+  if (result != cudaSuccess) return result;
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  *memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  std::memset(*memory, 0xA5, bytes);
+  machine.pool[*memory] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  return enqueue("cudaFreeAsync", stream, [memory] {
+    Machine::instance().pool.erase(memory);
+    std::free(memory);
+    return true;
+  });
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  return enqueue("cudaMemsetAsync", stream, [=] {
+    std::memset(memory, value, bytes);
+    return true;
+  });
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  return enqueue("cudaMemcpyAsync", stream, [=] {
+    std::memcpy(to, from, bytes);
+    return true;
+  });
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  return enqueue("cudaLaunchHostFunc", stream, [=] {
+    function(argument);
+    return true;
+  });
+}
+
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments, std::size_t,
+                             cudaStream_t stream) {
+  Machine& machine = Machine::instance();
+  std::function<void()> launch;
+  {
+    const std::lock_guard lock(machine.mutex);
+    const auto found = machine.kernels.find({fake_cuda::current_device(), kernel});
+    if (found == machine.kernels.end()) return cudaErrorInvalidDeviceFunction;
+    launch = found->second(arguments);
+  }
+  return enqueue("cudaLaunchKernel", stream, [blocks, threads, launch] {
+    blockDim = {threads.x, 1, 1};
+    for (unsigned block = 0; block < blocks.x; ++block) {
+      blockIdx = {block, 0, 0};
+      run_block(launch, threads.x);
+    }
+    return true;
+  });
+}

@@ -1,0 +1,155 @@
+// Covers starling/method/block.h, update.h and flock_channel.h where the block lies in device memory (a
+// FakeDevice): the same bits as on the host.
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "base/test_name.h"
+#include "flock/reference.h"
+#include "kernel/device_block.h"
+#include "method/on_flock.h"
+#include "starling/fabric/device_messages.h"
+
+namespace starling::method {
+namespace {
+
+using kernel::DeviceBlock;
+
+/// A model and its gradient on the device, and their driver.
+template <typename T>
+struct OnDevice {
+  DeviceBlock<T> x, gradient;
+  Driver driver;
+
+  OnDevice(const Flock& flock, const std::vector<T>& start, const DriverOptions& options, std::size_t parts)
+      : x(start),
+        gradient(start.size()),
+        driver(drive_in_parts(flock, x.buffer(), gradient.buffer(), options, parts)) {}
+};
+
+void run_on_device(Rank n, const RankBody& body) {
+  for (const Launcher& launcher : device_launchers()) {
+    const auto ends = launcher.run(n, body);
+    for (std::size_t r = 0; r < ends.size(); ++r)
+      EXPECT_TRUE(ends[r].ok) << launcher.name << ", rank " << r << ": " << ends[r].message;
+  }
+}
+
+struct DeviceCase {
+  std::string method;
+  std::string topology;
+  std::string optimizer;
+};
+
+void PrintTo(const DeviceCase& one, std::ostream* out) {
+  *out << one.method << " on " << one.topology << " with " << one.optimizer;
+}
+
+template <typename T>
+void train_on_both(Flock& flock, const DeviceCase& one) {
+  constexpr std::size_t kParts = 3;
+  const Problem problem{.n = flock.size(), .count = 301};
+  const DriverOptions options{.method = one.method, .topology = one.topology, .optimizer = one.optimizer};
+  Flock for_host = flock.split(0), for_device = flock.split(0);
+  auto x = problem.start_of<T>(flock.rank());
+  std::vector<T> gradient(problem.count), device_gradient(problem.count);
+  Driver host = drive_in_parts(for_host, buffer_of(x), buffer_of(gradient), options, kParts);
+  OnDevice<T> device(for_device, x, options, kParts);
+  for (Step step = 0; step < 50; ++step) {
+    for (std::size_t block = 0; block < host.size(); ++block)
+      host[block].skipped = device.driver[block].skipped = step % 11 == 10 && flock.rank() == 1;
+    host.begin();
+    problem.gradient(flock.rank(), x.data(), gradient.data());
+    host.finish();
+    device.driver.begin();
+    problem.gradient(flock.rank(), device.x.values().data(), device_gradient.data());
+    device.gradient.set(device_gradient);
+    device.driver.finish();
+    // Of CECA's two blocks x is the one that the driver gives.
+    for (std::size_t block = 0; block < host.size(); ++block) {
+      const Buffer model = device.driver.method().model(device.driver[block]);
+      std::vector<T> found(model.count);
+      kernel::transfer(buffer_of(found), model);
+      const auto* expected = host.method().model(host[block]).template host<T>();
+      require(same_bits(found, std::vector<T>(expected, expected + model.count)),
+              fmt::format("step {}, block {}: not the host's bits", step, block));
+    }
+  }
+  device.driver.settle();
+  host.settle();
+}
+
+class DeviceMethodTest : public testing::TestWithParam<DeviceCase> {};
+
+TEST_P(DeviceMethodTest, TrainsWithTheBitsOfTheHost) {
+  run_on_device(4, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(20s);
+    train_on_both<float>(flock, GetParam());
+    train_on_both<double>(flock, GetParam());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DeviceMethodTest,
+    testing::Values(DeviceCase{"dsgd-awc", "ring", "momentum(lr=0.05)"},
+                    DeviceCase{"dsgd-awc", "exponential", "adam(lr=0.05)"},
+                    DeviceCase{"dsgd-awc", "one-peer-exponential", "sgd(lr=0.1,weight_decay=0.01)"},
+                    DeviceCase{"dsgd-awc", "complete", "nesterov(lr=0.05)"},
+                    DeviceCase{"dsgd-atc", "ring", "adamw(lr=0.05,weight_decay=0.1)"},
+                    DeviceCase{"dsgd-atc", "one-peer-exponential", "momentum(lr=0.05)"},
+                    DeviceCase{"dsgd-atc", "hierarchical(ring,local=2)", "sgd(lr=0.1)"},
+                    DeviceCase{"dsgd-atc", "ceca", "momentum(lr=0.05)"},
+                    DeviceCase{"accum-adam(s=2)", "ring", "adam(lr=0.05)"}),
+    [](const testing::TestParamInfo<DeviceCase>& test) {
+      return test_name(test.param.method + "_" + test.param.topology + "_" + test.param.optimizer);
+    });
+
+TEST(DeviceBlockTest, AwcNeedsTwoSlotsPerBlock) {
+  run_on_device(3, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(20s);
+    constexpr std::size_t kBlocks = 3;
+    OnDevice<float> device(flock, std::vector<float>(900'000, 1),
+                           {.method = "dsgd-awc", .topology = "ring", .optimizer = "momentum"}, kBlocks);
+    for (int step = 0; step < 40; ++step) {
+      device.driver.begin();
+      device.driver.finish();
+      const auto usage = fabric->device_messages()->usage();
+      require(usage.slots <= 2 * kBlocks, fmt::format("{} slots in step {}", usage.slots, step));
+    }
+    device.driver.settle();
+    require(fabric->device_messages()->usage().slots == 2 * kBlocks, "two slots for each");
+  });
+}
+
+TEST(DeviceBlockTest, NonfiniteResultsAreToldWithTheNextUpdate) {
+  run_on_device(2, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(20s);
+    OnDevice<float> device(flock, {1, 2, 3}, {.method = "dsgd-awc", .topology = "ring", .optimizer = "sgd"},
+                           1);
+    int told = 0;
+    device.driver[0].on_nonfinite = [&](ConstBuffer) { ++told; };
+    const float infinite = std::numeric_limits<float>::infinity();
+    for (int step = 0; step < 4; ++step) {
+      device.gradient.set({0, step == 1 ? infinite : 0, 0});
+      device.driver.finish();
+      kernel::device().synchronize();
+    }
+    require(told == 2, fmt::format("told {} times", told));  // what is infinite stays so
+  });
+}
+
+TEST(DeviceBlockTest, MessagesInFewerBitsAreRefused) {
+  run_on_device(2, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    OnDevice<float> device(flock, {1, 2, 3},
+                           {.method = "dsgd-awc", .topology = "ring", .message = "bfloat16"}, 1);
+    const std::string text = message_of<InvalidArgument>([&] { device.driver.begin(); });
+    require(text.find("CUDA memory") != std::string::npos && text.find("bfloat16") != std::string::npos,
+            text);
+  });
+}
+
+}  // namespace
+}  // namespace starling::method

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <Eigen/Core>
+
+/// Products, norms and eigenvalues of dense matrices as plain functions. Eigen's templates behind them take
+/// longest to compile: dense_algebra.cpp alone has them, and other tests include Eigen/Core only.
+namespace starling::topology::reference {
+
+using Matrix = Eigen::MatrixXd;
+using Vector = Eigen::VectorXd;
+
+Matrix product(const Matrix& left, const Matrix& right);
+
+/// The transpose of `matrix` times `matrix`.
+Matrix gram(const Matrix& matrix);
+
+/// The largest singular value.
+double spectral_norm(const Matrix& matrix);
+
+/// In ascending order.
+Vector eigenvalues(const Matrix& symmetric);
+
+/// Of the largest eigenvalue.
+Vector last_eigenvector(const Matrix& symmetric);
+
+}  // namespace starling::topology::reference
