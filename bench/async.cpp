@@ -245,8 +245,8 @@ void add_bench_async(CLI::App& bench) {
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
   command->add_option("--bytes", options->bytes, "size of a rank's model, such as 25MB")
-      ->capture_default_str()
-      ->transform(CLI::AsSizeValue(true))
+      ->default_str("1MB")
+      ->transform(byte_size())
       ->check(CLI::Range(4.0, 1e11));
   command->add_option("--compute", options->compute_ms, "milliseconds that a gradient takes")
       ->capture_default_str()

@@ -8,6 +8,7 @@
 
 #include "bench/async.h"
 #include "bench/cases.h"
+#include "bench/gpu.h"
 #include "bench/simulate.h"
 #include "starling/base/error.h"
 #include "starling/base/json.h"
@@ -257,6 +258,7 @@ static void add_command(CLI::App& app) {
     run(*options);
   });
   add_bench_async(*bench);
+  add_bench_gpu(*bench);
   add_bench_simulate(*bench);
   add_torch_command(*bench, "training", "Training steps, beside no communication at all and PyTorch's DDP");
   add_torch_command(*bench, "scaling", "Images per second: methods x topologies x numbers of workers");

@@ -191,7 +191,8 @@ void add_bench_simulate(CLI::App& bench) {
                    "threads of Starling, and at most of numpy; 0: one per core")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
-  command->add_flag("!--alone", options->numpy, "without numpy, which needs python3");
+  command->add_flag_callback(
+      "--alone", [options] { options->numpy = false; }, "without numpy, which needs python3");
   command->add_flag("--json", options->json, "print JSON");
   command->footer("Example:\n  starling bench simulate --rounds 11");
   command->callback([options] { run(*options); });

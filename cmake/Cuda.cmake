@@ -41,12 +41,13 @@ endforeach()
 
 # Of the library it has what it calls and what keeps no state: all else would be there twice.
 file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-add_library(starling_cuda MODULE ${sources} ${compiled} starling/base/dtype.cpp starling/base/buffer.cpp)
+add_library(starling_cuda MODULE ${sources} ${compiled} starling/base/dtype.cpp starling/base/buffer.cpp starling/base/permutation.cpp)
 target_include_directories(starling_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 target_include_directories(starling_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_features(starling_cuda PRIVATE cxx_std_20)
 target_link_libraries(starling_cuda PRIVATE CUDA::cudart_static $<BUILD_INTERFACE:starling_flags>)
 target_link_options(starling_cuda PRIVATE -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -Wl,--no-undefined)
 set_target_properties(starling_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/starling
-                                               CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON STARLING_PTX "${ptx}")
+                                               CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON STARLING_PTX "${ptx}"
+                                               STARLING_KERNELS "${compiled}")
 set_property(GLOBAL APPEND PROPERTY starling_fabrics starling_cuda) # is installed as they are

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <iostream>
 #include <unistd.h>
 
 #include "starling/base/closest.h"
@@ -41,6 +42,29 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  return names;
+}
+
+// "starling compare needs -n or --ranks"; "" if nothing is missing.
+std::string missing_words(const CLI::App& app) {
+  if (app.get_require_subcommand_min() > 0 && app.get_subcommands().empty())
+    return fmt::format("{} needs a command: {}", full_name(app), join_words(command_names(app)));
+  std::vector<std::string> missing;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_required() || option->count() > 0) continue;
+    std::vector<std::string> names;
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    if (option->get_positional()) names.push_back(option->get_name(true));
+    missing.push_back(join_words(names, " or "));
+  }
+  return missing.empty() ? "" : fmt::format("{} needs {}", full_name(app), join_words(missing, ", and "));
+}
+
 }  // namespace
 
 std::string unknown_word(const CLI::App& app, const std::string& word) {
@@ -51,8 +75,7 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
     for (const CLI::Option* known : app.get_options())
       for (const std::string& name : known->get_lnames()) valid.push_back("--" + name);
   else
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-      if (!command->get_group().empty()) valid.push_back(command->get_name());
+    valid = command_names(app);
   const std::string close = closest_name(typed, valid);
   return fmt::format("{} has no {} '{}'{}", full_name(app),
                      option          ? "option"
@@ -64,10 +87,16 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = innermost(app);
   std::vector<std::string> words = command.remaining();
-  // What follows an unknown option was its value.
+  // What follows an unknown option was its value, and what follows an unknown command is its own.
   if (!words.empty() && words.front().starts_with('-'))
     std::erase_if(words, [](const std::string& word) { return !word.starts_with('-'); });
-  if (words.empty()) return error.what();
+  else if (!words.empty() && !command_names(command).empty())
+    words.resize(1);
+  if (words.empty()) {
+    const std::string missing = missing_words(command);
+    return dynamic_cast<const CLI::RequiredError*>(&error) == nullptr || missing.empty() ? error.what()
+                                                                                         : missing;
+  }
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : "; ") + unknown_word(command, word);
   return text;
@@ -121,11 +150,37 @@ CLI::Validator seconds_above_0() {
           "SECONDS"};
 }
 
+CLI::Validator byte_size() {
+  return {[units = CLI::AsSizeValue(true)](std::string& text) {
+            const std::string typed = text;
+            try {
+              if (units(text).empty()) return std::string();
+            } catch (const CLI::ValidationError&) {  // thrown for unknown units
+            }
+            return typed + " is not a number of bytes, such as 4096, 400kB, 25MB, 1GB or 1GiB";
+          },
+          "BYTES"};
+}
+
 void write_file(const std::string& path, std::string_view text) {
   std::ofstream out(path, std::ios::binary);
-  out << text;
+  if (out) out << text;
+  close_file(out, path);
+}
+
+void flush_output() {
+  std::cout.flush();
+  if (!std::cout) throw Error("cannot write to standard output");
+}
+
+void close_file(std::ofstream& out, const std::string& path) {
+  const bool opened = out.is_open();
   out.close();
-  if (!out) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  if (out) return;
+  const int error = errno;
+  std::error_code ignored;
+  if (opened && std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+  throw Error(fmt::format("cannot write {}: {}", path, std::strerror(error)));
 }
 
 void check_writable(const std::string& path) {

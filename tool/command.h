@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,7 +59,17 @@ CLI::Validator whole_number();
 
 CLI::Validator seconds_above_0();
 
-/// Writes a whole file; throws Error with the system's reason.
+/// For transform(): bytes from "400MB"; kB, MB and GB are powers of 1000, KiB, MiB and GiB of 1024.
+CLI::Validator byte_size();
+
+/// Throws Error if what was printed could not be written.
+void flush_output();
+
+/// Closes a file that was opened at `path` and written to. Throws Error with the system's reason if that
+/// failed, and removes the file if it is one that could be mistaken for a whole one.
+void close_file(std::ofstream& out, const std::string& path);
+
+/// Writes a whole file; throws Error with the system's reason, and leaves no part of it.
 void write_file(const std::string& path, std::string_view text);
 
 /// Throws now what write_file would throw after a long run; an existing file stays as it is.

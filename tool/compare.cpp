@@ -90,7 +90,7 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options, co
                "M/B",
                "L",
                "step time"});
-  table.title(fmt::format("{} ranks, messages of {}, {} Gbit/s, {} µs", options.n,
+  table.title(fmt::format("{}, messages of {}, {} Gbit/s, {} µs", counted(options.n, "rank"),
                           human_bytes(options.message_bytes), compact(options.bandwidth_gbit),
                           compact(options.latency_us)));
   bool ruled = false;
@@ -202,7 +202,7 @@ void add_compare(CLI::App& app) {
   command
       ->add_option("--message", options->message_bytes,
                    "M, bytes of one message; suffixes kB, MB, GB (default: 100 MB)")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(byte_size())
       ->check(CLI::Range(1.0, 1e18));
   command->add_option("--bandwidth", options->bandwidth_gbit, "B, Gbit/s of a link")
       ->capture_default_str()

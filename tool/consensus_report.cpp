@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "starling/report/number_text.h"
 #include "starling/report/page.h"
 #include "starling/version.h"
 #include "tool/topology_pictures.h"
@@ -40,7 +41,8 @@ std::string consensus_page(const std::vector<ConsensusResult>& results, const st
                            const ConsensusOptions& options, const std::string& command,
                            const std::string& date) {
   const Rank n = results.front().n;
-  Page page("Average consensus", fmt::format("{} ranks mix random values until they agree", n));
+  Page page("Average consensus",
+            fmt::format("{}: random values are averaged until all agree", counted(n, "rank")));
   page.facts({{"ranks", std::to_string(n)},
               {"values per rank", std::to_string(options.dim)},
               {"tolerance", compact(options.tolerance)},

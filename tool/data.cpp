@@ -176,8 +176,8 @@ class DataCommand {
         {"worker", Align::right}, {"samples", Align::right}, {"classes", Align::right}};
     for (int c = 0; c < train_.classes; ++c) columns.emplace_back(std::to_string(c), Align::right);
     Table table(std::move(columns));
-    table.title(fmt::format("{}, {} samples over {} workers by {}", source_.name, train_.size(),
-                            shards_.size(), partition_));
+    table.title(fmt::format("{}, {} samples over {} by {}", source_.name, train_.size(),
+                            counted(static_cast<std::int64_t>(shards_.size()), "worker"), partition_));
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       std::vector<std::string> cells = {std::to_string(i), std::to_string(shards_[i].size()),
                                         std::to_string(classes_seen(counts_[i]))};

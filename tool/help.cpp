@@ -38,6 +38,12 @@ std::string names_of(const std::set<CLI::Option*>& options) {
 /// Writes `--method METHOD...`, and what else is to be known of an option behind its description.
 class HelpFormatter final : public CLI::Formatter {
  public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    if (!app->get_allow_extras()) return usage;
+    usage.resize(usage.find_last_not_of('\n') + 1);
+    return usage + " PROGRAM [ARGUMENTS...]\n";
+  }
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = make_option_name(option, is_positional);
     std::string about = option->get_description();

@@ -22,6 +22,7 @@
 #include "starling/topology/registry.h"
 #include "starling/version.h"
 #include "tool/command.h"
+#include "tool/gpus.h"
 #include "tool/machine.h"
 #include "tool/program.h"
 
@@ -57,6 +58,7 @@ struct Info {
   std::optional<std::string> mpirun = in_path("mpirun");
   std::vector<DataHere> data;
   std::vector<FabricHere> fabrics;
+  Gpus gpus;
   std::vector<std::string> interfaces = network_interfaces();
 };
 
@@ -105,6 +107,7 @@ Info look_around() {
   }
   ask_torch(info);
   look_for_fabrics(info);
+  info.gpus = look_for_gpus();
   for (const DataSource& source : data_sources()) {
     if (!source.recipe) continue;
     const std::filesystem::path folder = data_folder(source.name);
@@ -134,6 +137,7 @@ void print(const Info& info) {
                              ? "is not there: processes cannot exchange blocks"
                              : fmt::format("{}, {} of it free", human_bytes(*info.shared_memory),
                                            human_bytes(*info.shared_memory_free))});
+  for (const auto& [what, about] : rows_of(info.gpus)) table.row({what, about});
   table.row({"torch", info.torch ? info.torch->version : info.torch_problem});
   if (info.torch && !info.torch->blas_core.empty()) table.row({"blas", blas_text(info.torch->blas_core)});
   for (const FabricHere& one : info.fabrics)
@@ -159,6 +163,7 @@ void write_json(const Info& info) {
   json.member("machine", machine_text()).member("cores", info.cores).member("memory", info.memory);
   optional("shared_memory", info.shared_memory);
   optional("shared_memory_free", info.shared_memory_free);
+  write_gpus(json, info.gpus);
   optional("torch", info.torch ? std::optional(info.torch->version) : std::nullopt);
   optional("blas_core", info.torch && !info.torch->blas_core.empty() ? std::optional(info.torch->blas_core)
                                                                      : std::nullopt);

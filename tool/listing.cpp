@@ -104,7 +104,7 @@ void write_remarks(JsonWriter& json, const MethodFamily& family) {
     value.empty() ? json.null() : json.value(value);
   };
   json.begin_object();
-  json.member("topology", describe(needs->schedule)).member("topologies", examples_of(needs->schedule));
+  json.member("topology", topology_text(*needs)).member("topologies", examples_of(needs->schedule));
   json.member("push_sum_schedules", needs->push_sum_schedules);
   json.member("two_block_schedules", needs->two_block_schedules);
   text("optimizer", needs->optimizer);
@@ -169,7 +169,7 @@ void describe_rest(Sheet& sheet, const MethodFamily& family) {
   const auto because = [&](const std::string& key, const std::string& what, const std::string& reason) {
     if (!reason.empty()) sheet.add(key, what + ": " + reason);
   };
-  sheet.add("topology", describe(needs->schedule));
+  sheet.add("topology", topology_text(*needs));
   if (needs->schedule != ScheduleKind::none) sheet.add("for example", examples_of(needs->schedule));
   if (needs->push_sum_schedules) sheet.add("also", "topologies with weights=push, which only keep sums");
   if (needs->two_block_schedules) sheet.add("also", "topologies of two blocks per rank (ceca)");
@@ -229,7 +229,12 @@ void add_listing(CLI::App& app, const std::string& command_name, const std::stri
   command->footer(fmt::format("Examples:\n  starling {0}\n  starling {0} {1}\n  starling {0} --json",
                               command_name, list().front().name));
   command->callback([=] {
-    const auto* one = options->name.empty() ? nullptr : &find(parse_spec(options->name));
+    const Spec spec = options->name.empty() ? Spec{} : parse_spec(options->name);
+    const auto* one = options->name.empty() ? nullptr : &find(spec);
+    if (!spec.arguments.empty())
+      throw InvalidArgument(
+          fmt::format("starling {} shows a {} with all its parameters: give its name only, {}", command_name,
+                      kind, one->name));
     std::string title = fmt::format("{}; `starling {} NAME` shows one in full", command_name, command_name);
     title.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(title.front())));
     show(list(), one, options->json, kind, title);

@@ -2,8 +2,10 @@
 #include <iostream>
 #include <new>
 
+#include "starling/base/environment.h"
 #include "starling/base/error.h"
 #include "starling/base/extension.h"
+#include "starling/base/misspelt_variables.h"
 #include "starling/version.h"
 #include "tool/command.h"
 #include "tool/exec_torch_tool.h"
@@ -37,11 +39,13 @@ int main(int argc, char** argv) {
   add_host_store(app);
   add_run_part(app);
   try {
+    if (!starling::environment::kRank.is_set())  // ranks say it when they join
+      for (const std::string& line : starling::misspelt_variables())
+        std::cerr << "starling: " << line << '\n';
     starling::load_extensions_of_environment();
     app.parse(keep_program(app, argc, argv), argv);
     if (app.get_subcommands().empty()) std::cout << app.help();
-    std::cout.flush();
-    if (!std::cout) throw starling::Error("cannot write to standard output");
+    flush_output();
     return exit_status();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -26,6 +27,17 @@ struct ReportOptions {
   bool json = false;
 };
 
+// Logs may have any name (`starling train --report first.html` writes first.jsonl), and other files may be
+// beside them.
+bool is_log(const fs::path& path) {
+  if (path.filename() == kLogName) return true;
+  const std::string_view wanted = R"({"kind":"run")";
+  std::string begin(wanted.size(), ' ');
+  return path.extension() == ".jsonl" &&
+         std::ifstream(path).read(begin.data(), static_cast<std::streamsize>(begin.size())) &&
+         begin == wanted;
+}
+
 // The logs below a folder, in the order of their paths.
 std::vector<std::string> logs_below(const std::string& folder) {
   std::vector<std::string> found;
@@ -33,10 +45,11 @@ std::vector<std::string> logs_below(const std::string& folder) {
   const auto skip = fs::directory_options::skip_permission_denied;
   for (fs::recursive_directory_iterator at(folder, skip, error), end; !error && at != end;
        at.increment(error))
-    if (at->path().filename() == kLogName && !at->is_directory()) found.push_back(at->path().string());
+    if (!at->is_directory() && is_log(at->path())) found.push_back(at->path().string());
   if (error) throw Error(fmt::format("cannot search {}: {}", folder, error.message()));
   std::sort(found.begin(), found.end());
-  if (found.empty()) throw Error(fmt::format("there is no {} in {} or below it", kLogName, folder));
+  if (found.empty())
+    throw Error(fmt::format("there is no log of a run (such as {}) in {} or below it", kLogName, folder));
   return found;
 }
 
@@ -150,7 +163,7 @@ void add_report(CLI::App& app) {
   CLI::App* command = app.add_subcommand("report", "Training runs as a table and a page, from their logs");
   command
       ->add_option("RUN", options->runs,
-                   "logs of runs (metrics.jsonl), or folders in which to look for them at any depth")
+                   "logs of runs, such as metrics.jsonl, or folders in which to look for them at any depth")
       ->required();
   command->add_option("--html", options->html, "write the HTML report to FILE")
       ->type_name("FILE")

@@ -30,10 +30,14 @@ std::string timeline_file(const launch::LaunchOptions& options) {
   return file;
 }
 
-// The job is over, whatever becomes of its timeline. Programs that join no flock leave none.
+// The job is over, whatever becomes of its timeline.
 void merge_if_any(const std::string& file) {
   try {
-    if (!timeline_parts(file).empty()) merge_timeline(file, file);
+    if (timeline_parts(file).empty())
+      std::cerr << "starling: no timeline: no rank has left one beside " << file
+                << "; programs that join no flock do not\n";
+    else
+      merge_timeline(file, file);
   } catch (const Error& error) {
     std::cerr << "starling: no timeline: " << error.what() << '\n';
   }
@@ -59,14 +63,19 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts
          const CLI::App& command) {
   options.command = program_words();
   if (const auto unknown = command.remaining(); !unknown.empty())
-    throw InvalidArgument(unknown_word(command, unknown.front()) + "; see starling run --help");
+    throw InvalidArgument(unknown_word(command, unknown.front()) +
+                          (unknown.front().starts_with("--on-peer-failure")
+                               ? "; the program sets on_peer_failure, and --on-failure continue is the "
+                                 "launcher's part"
+                               : "; see starling run --help"));
   if (options.command.empty())
     throw InvalidArgument("no program to run; write it last, as in: starling run -n 8 ./train");
   const bool counted = command.count("--ranks") > 0;
   const bool elsewhere = command.count("--hosts") > 0;
   if (!counted && !elsewhere)
-    throw InvalidArgument("--ranks is required, as in: starling run -n 8 ./train; or --hosts a:4,b:4");
+    throw InvalidArgument("give the number of ranks, as in: starling run -n 8 ./train; or --hosts a:4,b:4");
   const std::string timeline = timeline_file(options);
+  if (!timeline.empty()) check_writable(timeline);
   if (!timeline.empty())
     for (const std::string& old : timeline_parts(timeline)) std::filesystem::remove(old);
   exit_status() = elsewhere ? run_on_hosts(options, counted, hosts, restarts, fabric)

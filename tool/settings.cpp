@@ -26,9 +26,8 @@ bool read(const std::string& text, std::string& to) {
   return true;
 }
 bool read(const std::string& text, bool& to) {
-  if (text != "true" && text != "false") return false;
-  to = text == "true";
-  return true;
+  to = text == "true" || text == "yes";
+  return to || text == "false" || text == "no";
 }
 bool read(const std::string& text, std::optional<double>& to) {
   return parse(text, to.emplace());
@@ -166,8 +165,12 @@ void Settings::read_file(const std::string& path) {
 void Settings::check_type(const std::string& name, const TomlScalar& value, const std::string& where) const {
   std::visit(
       [&](auto* target) {
-        if (!fits(target, value))
-          throw Error(fmt::format("{}: {} = {} is not {}", where, name, to_text(value), wanted(target)));
+        if (fits(target, value)) return;
+        const auto* text = std::get_if<std::string>(&value);
+        auto parsed = *target;
+        throw Error(fmt::format("{}: {} = {} is not {}{}", where, name,
+                                text != nullptr ? '"' + *text + '"' : to_text(value), wanted(target),
+                                text != nullptr && read(*text, parsed) ? "; write it without quotes" : ""));
       },
       demand(name, where).target);
 }

@@ -108,7 +108,7 @@ Table consensus_table(const std::vector<ConsensusResult>& results, const std::ve
                "final error",
                "time",
                "time a step"});
-  table.title(fmt::format("Average consensus of {} ranks to an error of {}", results.front().n,
+  table.title(fmt::format("Average consensus of {} to an error of {}", counted(results.front().n, "rank"),
                           compact(options.tolerance)));
   for (std::size_t i = 0; i < results.size(); ++i) {
     const ConsensusResult& result = results[i];

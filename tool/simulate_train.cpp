@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "starling/base/error.h"
+#include "starling/base/spec.h"
 #include "starling/method/registry.h"
 #include "starling/method/update.h"
 #include "starling/simulate/objective_registry.h"
@@ -56,6 +57,20 @@ void check_names(const TrainCommand& command) {
   for (const std::string& method : command.methods) make_method(method);
   for (const std::string& topology : command.topologies) check_topology_spec(topology);
   parse_optimizer(command.training.optimizer);
+}
+
+// The learning rate is the first parameter of every optimizer.
+void use_rate_of_optimizer(TrainCommand& command, bool lr_given) {
+  const std::string& optimizer = command.training.optimizer;
+  const Spec spec = parse_spec(optimizer);
+  const bool has_rate =
+      (!spec.arguments.empty() && spec.arguments.front().key.empty()) ||
+      std::ranges::any_of(spec.arguments, [](const Spec::Argument& one) { return one.key == "lr"; });
+  if (!has_rate) return;
+  if (lr_given)
+    throw InvalidArgument(fmt::format("--lr {} and --optimizer {} contradict each other; give one",
+                                      command.training.lr, optimizer));
+  command.training.lr = parse_optimizer(optimizer).hyper.lr;
 }
 
 // Every method on every topology; those that ask nobody for neighbors once.
@@ -179,12 +194,13 @@ void add_simulate_train(CLI::App& simulate) {
   command->add_option("-t,--topology", options->topologies, "one or more topologies")
       ->type_name("TOPOLOGY")
       ->capture_default_str();
-  command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
-  command->add_option("--decay", training.decay, "the learning rate is divided by this")
-      ->capture_default_str();
-  command->add_option("--decay-every", training.decay_every, "every N steps; 0: never")
-      ->check(CLI::Range(Step{0}, Step{1} << 40))
-      ->capture_default_str();
+  CLI::Option* lr = command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
+  CLI::Option* decay = command->add_option("--decay", training.decay, "the learning rate is divided by this")
+                           ->capture_default_str();
+  decay->needs(command->add_option("--decay-every", training.decay_every, "every N steps; 0: never")
+                   ->check(CLI::Range(Step{0}, Step{1} << 40))
+                   ->capture_default_str()
+                   ->needs(decay));
   command->add_option("--steps", training.steps, "steps of every node")
       ->capture_default_str()
       ->check(CLI::Range(Step{0}, Step{1} << 40));
@@ -233,7 +249,10 @@ void add_simulate_train(CLI::App& simulate) {
       problems_text() +
       "\nExample:\n  starling simulate train -n 300 --problem logistic --dim 100 --lr 0.5 -m dsgd-atc "
       "gradient-tracking -t ring exponential --html race.html");
-  command->callback([options] { run_all(*options); });
+  command->callback([options, lr] {
+    use_rate_of_optimizer(*options, lr->count() > 0);
+    run_all(*options);
+  });
 }
 
 }  // namespace starling::tool

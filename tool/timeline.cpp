@@ -1,12 +1,11 @@
 #include "tool/timeline.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
 #include <fstream>
 #include <iostream>
 
 #include "starling/base/error.h"
+#include "starling/report/number_text.h"
 #include "starling/report/timeline_trace.h"
 #include "tool/command.h"
 
@@ -26,6 +25,10 @@ TimelineRun read_timeline_aloud(const std::string& file) {
     std::cerr << fmt::format(
         "starling: skipped, because they are from a run with another number of ranks: {}\n",
         words(run.strange));
+  for (const TimelinePart& part : run.parts)
+    if (part.damaged > 0)
+      std::cerr << fmt::format("starling: {}.{} is damaged: {} of its {} operations are left out\n", file,
+                               part.rank, part.damaged, part.damaged + part.events.size());
   return run;
 }
 
@@ -33,13 +36,12 @@ void merge_timeline(const std::string& file, const std::string& path) {
   const TimelineRun run = read_timeline_aloud(file);
   std::ofstream out(path, std::ios::binary);
   if (out) write_chrome_trace(out, run);
-  out.close();
-  if (!out) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  close_file(out, path);
   std::size_t events = 0;
   for (const TimelinePart& part : run.parts) events += part.events.size();
-  std::cerr << fmt::format(
-      "starling: {} operations of {} ranks are in {}; open it in Perfetto or chrome://tracing\n", events,
-      run.parts.size(), path);
+  std::cerr << fmt::format("starling: {} of {} are in {}; open it in Perfetto or chrome://tracing\n",
+                           counted(static_cast<std::int64_t>(events), "operation"),
+                           counted(static_cast<std::int64_t>(run.parts.size()), "rank"), path);
 }
 
 void add_timeline(CLI::App& app) {

@@ -68,7 +68,7 @@ std::string describe_exactness(const Analysis& analysis) {
 
 void print_analysis(const Analysis& analysis, double bytes) {
   Table table({{"", Align::left}, {"", Align::left}});
-  table.title(fmt::format("{} on {} ranks", analysis.name, analysis.n));
+  table.title(fmt::format("{} on {}", analysis.name, counted(analysis.n, "rank")));
   const LinkModel link;
   std::string period = std::to_string(analysis.period);
   if (analysis.period == 0) period = analysis.random ? "random: redrawn every step" : "too long to count";
@@ -283,8 +283,12 @@ void write_json(const TopoOptions& options, const Schedule& schedule, const Anal
   json.end_array().end_object();
 }
 
-void run(const TopoOptions& options) {
+void run(const TopoOptions& options, const CLI::App& command) {
   if (options.name.empty()) {
+    for (const char* option : {"--ranks", "--steps", "--rank", "--seed", "--message", "--svg"})
+      if (command.count(option) > 0)
+        throw InvalidArgument(fmt::format(
+            "{} needs a topology, as in: starling topo ring -n 8; starling topo lists them", option));
     list_topologies(options.json);
     return;
   }
@@ -331,7 +335,7 @@ void add_topo(CLI::App& app) {
   command
       ->add_option("--message", options->message_bytes,
                    "bytes of one message, for the byte counts; suffixes kB, MB, GB (default: 100 MB)")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(byte_size())
       ->check(CLI::Range(1.0, 1e18));
   command->add_flag("--json", options->json,
                     "print JSON: the analysis, and [receiver, sender, weight] of every round");
@@ -340,7 +344,7 @@ void add_topo(CLI::App& app) {
   command->footer(
       "Examples:\n  starling topo\n  starling topo 'base(k=2)' -n 24 --rank 3\n  starling topo ceca -n 12 "
       "--svg ceca.svg");
-  command->callback([options] { run(*options); });
+  command->callback([options, command] { run(*options, *command); });
 }
 
 }  // namespace starling::tool

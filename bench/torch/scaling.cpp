@@ -225,11 +225,11 @@ void add_bench_scaling(CLI::App& bench) {
                    "methods; METHOD@TOPOLOGY for one that needs its own topology")
       ->type_name("METHOD")
       ->delimiter(';')
-      ->capture_default_str();
+      ->default_str(join_words(options->methods, ";"));
   command->add_option("--topologies", options->topologies, "topologies, for methods that use one")
       ->type_name("TOPOLOGY")
       ->delimiter(';')
-      ->capture_default_str();
+      ->default_str(join_words(options->topologies, ";"));
   command->add_option("--workers", options->workers, "numbers of workers")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))

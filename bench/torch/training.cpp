@@ -270,7 +270,7 @@ void run(const TrainingBenchOptions& options) {
 void add_bench_training(CLI::App& bench) {
   auto options = std::make_shared<TrainingBenchOptions>();
   CLI::App* command = bench.add_subcommand(
-      "training", "training steps beside no communication at all, and beside PyTorch's DDP");
+      "training", "Training steps beside no communication at all, and beside PyTorch's DDP");
   command->add_option("--rounds", options->rounds, "interleaved rounds")
       ->check(CLI::Range(3, 1000))
       ->capture_default_str();
@@ -280,7 +280,8 @@ void add_bench_training(CLI::App& bench) {
   command->add_option("--only", options->only, "cases whose name contains this, such as 'lenet n=2'");
   command->add_flag("--json", options->json, "print JSON");
   command->add_flag("--quick", options->quick, "a few steps of every case, only to check that it works");
-  command->add_flag("!--alone", options->peers, "without DDP, which needs python3 with torch");
+  command->add_flag_callback(
+      "--alone", [options] { options->peers = false; }, "without DDP, which needs python3 with torch");
   command->callback([options] { run(*options); });
 }
 

@@ -101,6 +101,7 @@ Request read_request(const std::string& line) {
   }
   trainer.name = fmt::format("{} {} {} {} {}", trainer.method, trainer.topology, trainer.message,
                              trainer.eager ? "eager" : "", trainer.on_peer_failure);
+  if (trainer.topology == "-") trainer.topology.clear();  // a method that follows none
   return request;
 }
 

@@ -1,3 +1,4 @@
+#include <optional>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -6,6 +7,7 @@
 #include "module.h"
 #include "pending.h"
 #include "starling/base/stopwatch.h"
+#include "starling/kernel/device.h"
 #include "starling/topology/registry.h"
 
 namespace py = pybind11;
@@ -13,8 +15,10 @@ namespace py = pybind11;
 namespace starling::python {
 namespace {
 
-/// (from, to, elements, dtype) of one tensor, addresses as whole numbers.
-using Tensor = std::tuple<Address, Address, std::size_t, int>;
+/// A device and a stream of it, where work on a tensor is enqueued; none for tensors in host memory.
+using DevicePlace = std::optional<std::pair<int, Address>>;
+/// (from, to, elements, dtype, place) of one tensor, addresses as whole numbers.
+using Tensor = std::tuple<Address, Address, std::size_t, int, DevicePlace>;
 using WeightMap = std::map<Rank, double>;
 /// A number for each tensor's shape, which ranks must agree on; none where counts are enough.
 using Shapes = std::vector<std::uint32_t>;
@@ -29,8 +33,11 @@ Pieces pieces_of_tensors(const std::vector<Tensor>& tensors, const Shapes& shape
   if (!shapes.empty() && shapes.size() != tensors.size())
     throw InvalidArgument("there must be as many shapes as tensors");
   std::vector<Buffer> blocks;
-  for (const auto& [from, to, count, dtype] : tensors)
-    blocks.push_back({static_cast<DType>(dtype), pointer(to), count});
+  for (const auto& [from, to, count, dtype, place] : tensors)
+    if (const auto type = static_cast<DType>(dtype); place)
+      blocks.emplace_back(type, pointer(to), count, MemoryKind::cuda, nullptr);
+    else
+      blocks.emplace_back(type, pointer(to), count);
   Pieces pieces = pieces_of(blocks);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     pieces[i].in = pieces[i].in.at<const void>(pointer(std::get<0>(tensors[i])));
@@ -55,6 +62,31 @@ Started start(F&& make) {
     const py::gil_scoped_release release;
     return make();
   }());
+}
+
+// All tensors of an operation are on one device.
+kernel::DeviceContext context_of(const std::vector<Tensor>& tensors) {
+  kernel::DeviceContext context = kernel::device_context();
+  const DevicePlace* first = nullptr;
+  for (const Tensor& tensor : tensors) {
+    const DevicePlace& place = std::get<4>(tensor);
+    if (!place) continue;
+    if (first != nullptr && place->first != (*first)->first)
+      throw InvalidArgument("the tensors of one operation are on one device, not on cuda:" +
+                            std::to_string((*first)->first) + " and cuda:" + std::to_string(place->first));
+    first = &place;
+    context = {place->first, pointer(place->second)};
+  }
+  return context;
+}
+
+/// Starts an operation on tensors: make(pieces).
+template <typename F>
+Started start_on(const std::vector<Tensor>& tensors, const Shapes& shapes, const F& make) {
+  return start([&] {
+    const kernel::DeviceScope scope(context_of(tensors));
+    return make(pieces_of_tensors(tensors, shapes));
+  });
 }
 
 template <typename F>
@@ -85,6 +117,7 @@ void bind_pending(py::module_& module) {
 
 Flock join_now() {
   refuse_in_child();
+  note_member();
   const py::gil_scoped_release release;
   return join();
 }
@@ -130,8 +163,8 @@ void bind_operations(py::class_<Flock>& flock) {
       .def(
           "start_neighbor_allreduce",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
-            return start([&] {
-              return ByteOperations(self).neighbor_allreduce(pieces_of_tensors(tensors, shapes), {}, name);
+            return start_on(tensors, shapes, [&](Pieces pieces) {
+              return ByteOperations(self).neighbor_allreduce(std::move(pieces), {}, name);
             });
           },
           py::arg("tensors"), py::arg("name"), py::arg("shapes") = Shapes())
@@ -139,9 +172,9 @@ void bind_operations(py::class_<Flock>& flock) {
           "start_weighted_neighbor_allreduce",
           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
              const WeightMap& destinations, const std::string& name, const Shapes& shapes) {
-            return start([&] {
+            return start_on(tensors, shapes, [&](Pieces pieces) {
               return ByteOperations(self).neighbor_allreduce(
-                  pieces_of_tensors(tensors, shapes), {}, Weighted{self_weight, sources, destinations}, name);
+                  std::move(pieces), {}, Weighted{self_weight, sources, destinations}, name);
             });
           },
           py::arg("tensors"), py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
@@ -149,9 +182,8 @@ void bind_operations(py::class_<Flock>& flock) {
       .def(
           "start_hierarchical",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& name, const Shapes& shapes) {
-            return start([&] {
-              return ByteOperations(self).hierarchical_neighbor_allreduce(pieces_of_tensors(tensors, shapes),
-                                                                          name);
+            return start_on(tensors, shapes, [&](Pieces pieces) {
+              return ByteOperations(self).hierarchical_neighbor_allreduce(std::move(pieces), name);
             });
           },
           py::arg("tensors"), py::arg("name"), py::arg("shapes") = Shapes())
@@ -159,9 +191,9 @@ void bind_operations(py::class_<Flock>& flock) {
           "start_weighted_hierarchical",
           [](Flock& self, const std::vector<Tensor>& tensors, double self_weight, const WeightMap& sources,
              const WeightMap& destinations, const std::string& name, const Shapes& shapes) {
-            return start([&] {
+            return start_on(tensors, shapes, [&](Pieces pieces) {
               return ByteOperations(self).hierarchical_neighbor_allreduce(
-                  pieces_of_tensors(tensors, shapes), {self_weight, sources, destinations}, name);
+                  std::move(pieces), {self_weight, sources, destinations}, name);
             });
           },
           py::arg("tensors"), py::arg("self_weight"), py::arg("sources"), py::arg("destinations"),
@@ -170,9 +202,8 @@ void bind_operations(py::class_<Flock>& flock) {
           "start_allreduce",
           [](Flock& self, const std::vector<Tensor>& tensors, const std::string& reduction,
              const std::string& name, const Shapes& shapes) {
-            return start([&] {
-              return ByteOperations(self).allreduce(pieces_of_tensors(tensors, shapes),
-                                                    reduction_of(reduction), name);
+            return start_on(tensors, shapes, [&](Pieces pieces) {
+              return ByteOperations(self).allreduce(std::move(pieces), reduction_of(reduction), name);
             });
           },
           py::arg("tensors"), py::arg("reduction"), py::arg("name"), py::arg("shapes") = Shapes())
@@ -180,8 +211,8 @@ void bind_operations(py::class_<Flock>& flock) {
           "start_broadcast",
           [](Flock& self, const std::vector<Tensor>& tensors, Rank root, const std::string& name,
              const Shapes& shapes) {
-            return start([&] {
-              return ByteOperations(self).broadcast(pieces_of_tensors(tensors, shapes), root, name);
+            return start_on(tensors, shapes, [&](Pieces pieces) {
+              return ByteOperations(self).broadcast(std::move(pieces), root, name);
             });
           },
           py::arg("tensors"), py::arg("root"), py::arg("name"), py::arg("shapes") = Shapes())
@@ -281,6 +312,13 @@ void bind_members(py::class_<Flock>& flock) {
                 std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
           },
           "Bounds every wait, in seconds.")
+      .def(
+          "_interrupt",
+          [](Flock& self, double seconds) {
+            self.interrupt(
+                std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+          },
+          "Operations under way may take this much longer, until the timeout is set.")
       .def_property(
           "on_peer_failure",
           [](const Flock& self) {
@@ -306,6 +344,12 @@ void bind_members(py::class_<Flock>& flock) {
           "Admits waiting newcomers: the larger flock, or the same one if none wait.")
       .def_property_readonly("newcomers", &Flock::newcomers)
       .def_property_readonly("entered", &Flock::entered)
+      .def_property_readonly(
+          "exchanges_device_memory",
+          [](const Flock& self) {
+            return ByteOperations(self).has_messages_in(MemoryKind::cuda) && kernel::why_no_device().empty();
+          },
+          "Whether operations work on CUDA memory where it is.")
       .def("__eq__", [](const Flock& self, const Flock& other) { return self == other; })
       .def("has_window", &Flock::has_window)
       .def("set_allreduce", &Flock::set_allreduce)

@@ -13,10 +13,7 @@ namespace {
 
 constexpr auto kBetweenSignals = std::chrono::milliseconds(100);
 
-std::atomic<bool> forked{false};
-
-// Registered when the module is loaded, before any flock is joined.
-const int registered = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+std::atomic<bool> forked{false};  // from a member of a flock
 
 }  // namespace
 
@@ -26,6 +23,11 @@ void refuse_in_child() {
         "this process was forked by a member of a flock, and the flock is its parent's alone; start workers "
         "by spawning "
         "(multiprocessing's spawn, DataLoader's multiprocessing_context) or leave the flock to the parent");
+}
+
+void note_member() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  static_cast<void>(registered);
 }
 
 void wait_for_result(Pending& pending) {

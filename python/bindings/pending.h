@@ -11,7 +11,10 @@ namespace starling::python {
 /// Waits without the interpreter lock, and lets Ctrl-C through.
 void wait_for_result(Pending& pending);
 
-/// This process is the child of a fork: the flock is its parent's, and nothing of it can be used here.
+/// This process becomes a member of a flock: children that it forks from now on are refused.
+void note_member();
+/// Throws Error in a child that a member of a flock forked: the flock is its parent's, and nothing of it can
+/// be used here.
 void refuse_in_child();
 
 /// A started operation in Python's hands, with the memory that it was given or has made.

@@ -107,6 +107,7 @@ py::dict training(const Objective& objective, TrainingOptions options,
   made["method"] = result.method;
   made["topology"] = result.topology;
   made["warning"] = result.warning;
+  made["diverged"] = result.diverged ? result.diverged->text() : "";
   made["gap_known"] = result.gap_known;
   made["wall_seconds"] = result.wall_seconds;
   made["gradient_seconds"] = result.gradient_seconds;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <pybind11/stl.h>
 
@@ -36,6 +37,32 @@ std::vector<int> lanes(const Schedule& schedule, Step step, bool block_b) {
   return result;
 }
 
+/// The first pair (from, to) such that nothing of rank `from` ever reaches rank `to`. One of them is rank 0.
+std::optional<std::pair<Rank, Rank>> first_unheard(Rank n, const std::vector<std::pair<Rank, Rank>>& edges) {
+  for (const bool to_others : {true, false}) {
+    std::vector<std::vector<Rank>> next(static_cast<std::size_t>(n));
+    for (const auto& [from, to] : edges)
+      next[static_cast<std::size_t>(to_others ? from : to)].push_back(to_others ? to : from);
+    std::vector<bool> reached(next.size());
+    std::vector<Rank> open = {0};
+    reached[0] = true;
+    while (!open.empty()) {
+      const Rank rank = open.back();
+      open.pop_back();
+      for (const Rank other : next[static_cast<std::size_t>(rank)])
+        if (!reached[static_cast<std::size_t>(other)]) {
+          reached[static_cast<std::size_t>(other)] = true;
+          open.push_back(other);
+        }
+    }
+    const auto missed = std::find(reached.begin(), reached.end(), false);
+    if (missed == reached.end()) continue;
+    const auto rank = static_cast<Rank>(missed - reached.begin());
+    return to_others ? std::pair(Rank{0}, rank) : std::pair(rank, Rank{0});
+  }
+  return std::nullopt;
+}
+
 // Once, because programs that set another matching in every step mean it.
 void warn_if_apart(Rank n, const std::vector<Entry>& entries, const std::string& name) {
   static std::atomic<bool> warned{false};
@@ -43,11 +70,12 @@ void warn_if_apart(Rank n, const std::vector<Entry>& entries, const std::string&
   std::vector<std::pair<Rank, Rank>> edges;
   for (const Entry& entry : entries)
     if (entry.receiver != entry.sender && entry.weight != 0) edges.emplace_back(entry.sender, entry.receiver);
-  const auto rank = unreachable(StoredGraph(n, edges, /*directed=*/false));
-  if (!rank || warned.exchange(true)) return;
-  record::log(LogLevel::normal, "the graph of " + name + " is not connected: rank " + std::to_string(*rank) +
-                                    " and rank 0 never hear of each other, so the ranks will not agree while "
-                                    "it is the topology");
+  const auto unheard = first_unheard(n, edges);
+  if (!unheard || warned.exchange(true)) return;
+  record::log(LogLevel::normal, "the graph of " + name + " is not connected: nothing of rank " +
+                                    std::to_string(unheard->first) + " ever reaches rank " +
+                                    std::to_string(unheard->second) +
+                                    ", so the ranks will not agree on their mean while it is the topology");
 }
 
 /// A static schedule of a program's own weights, whatever they sum to; equal names mean equal weights.

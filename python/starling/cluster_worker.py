@@ -76,7 +76,8 @@ class _FlockUse:
         """Operations that were started and are dropped now must not wait for ranks that never answer."""
         flock = self._flock()
         if flock is not None and self._timeout is None:
-            self._timeout, flock.timeout = flock.timeout, self._HURRY
+            self._timeout = flock.timeout
+            flock._interrupt(self._HURRY)
 
     def interrupt(self, *_: Any) -> None:
         self.hurry()

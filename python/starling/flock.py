@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, List, Optional
 
 from . import _core
-from ._checks import warn_renamed
+from ._checks import no_attribute, number_above_0, warn_renamed, whole_number
 from .topologies import schedule_from
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class Flock:
     def __getattr__(self, name):
         return getattr(self._core, name)
 
+    def __setattr__(self, name, value):
+        if name != "_core" and not hasattr(type(self), name):
+            raise no_attribute("the flock", name, ("on_peer_failure", "timeout"))
+        object.__setattr__(self, name, value)
+
     def __repr__(self):
         return f"<starling.Flock: rank {self.rank} of {self.size}, {self.schedule.name}>"
 
@@ -61,7 +66,7 @@ class Flock:
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        self._core.timeout = seconds
+        self._core.timeout = number_above_0("timeout", seconds)
 
     @property
     def on_peer_failure(self) -> str:
@@ -70,6 +75,8 @@ class Flock:
 
     @on_peer_failure.setter
     def on_peer_failure(self, action: str) -> None:
+        if action not in ("raise", "reweight"):
+            raise _core.InvalidArgument(f"on_peer_failure is raise or reweight, not {action}")
         self._core.on_peer_failure = action
 
     @property
@@ -124,7 +131,7 @@ class Flock:
         array = numpy.asarray(array)
         given = numpy.ascontiguousarray(array).reshape(array.shape)
         out = numpy.empty_like(given)
-        return given, out, [(_address(given), _address(out), given.size, _code(given))]
+        return given, out, [(_address(given), _address(out), given.size, _code(given), None)]
 
     def neighbor_allreduce(self, array, name: str = "neighbor_allreduce") -> "numpy.ndarray":
         """The weighted average with this step's neighbors."""
@@ -140,9 +147,10 @@ class Flock:
 
     def broadcast(self, array, root: int = 0, name: str = "broadcast") -> "numpy.ndarray":
         """The array of rank ``root``."""
+        root = whole_number("root", root, 0, self.size - 1)
         given, out, _ = self._in_and_out(array)
         out[...] = given
-        self._core.start_broadcast([(_address(out), _address(out), out.size, _code(out))], root, name).wait()
+        self._core.start_broadcast([(_address(out), _address(out), out.size, _code(out), None)], root, name).wait()
         return out
 
     def allgather(self, array, name: str = "allgather") -> "numpy.ndarray":
@@ -153,6 +161,23 @@ class Flock:
         gathering = self._core.start_allgather(_address(given), given.size, _code(given), name)
         gathering.wait()
         return numpy.frombuffer(gathering, dtype=given.dtype).reshape((-1, *given.shape[1:]))
+
+    def send(self, array, to: int, name: str = "send") -> None:
+        """Sends an array to rank ``to``, which calls ``recv``. Returns when the array may be changed."""
+        import numpy
+
+        to = whole_number("to", to, 0, self.size - 1)
+        given = numpy.ascontiguousarray(array)
+        self._core.send(_address(given), given.size, _code(given), to, name)
+
+    def recv(self, like, source: int, name: str = "send") -> "numpy.ndarray":
+        """The array that rank ``source`` sends, which has the shape and dtype of ``like``."""
+        import numpy
+
+        source = whole_number("source", source, 0, self.size - 1)
+        out = numpy.empty_like(numpy.asarray(like), order="C")
+        self._core.start_recv(_address(out), out.size, _code(out), source, name).wait()
+        return out
 
     def barrier(self, name: str = "barrier") -> None:
         """Returns when all ranks have called it."""
@@ -196,7 +221,7 @@ def break_joined(text: str) -> Optional[_Broken]:
     global _joined
     if _joined is None or isinstance(_joined, _Broken):
         return _joined
-    _joined.timeout = 1.0  # of trainers and windows, which have handles of their own
+    _joined._interrupt(1.0)  # of trainers and windows, which have handles of their own
     _joined = _Broken(text)
     for handle in _handles:
         handle._core = _joined

@@ -6,14 +6,16 @@ import inspect
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
 from . import _core
+from ._checks import set_setting, whole_number
 from ._display import Listing, html_table, line_chart, number_text
 from ._time_model import make_time_model
-from .topologies import Topology, topology as make_topology
+from .topologies import Topology, schedule_from, topology as make_topology
 
 if TYPE_CHECKING:
     import numpy
 
 _USUAL_DIM = 10
+_LARGEST_SEED = 2**64 - 1
 _WORTH_A_THREAD = 4096  # most numbers in the trace of all nodes
 
 
@@ -73,7 +75,8 @@ class Simulation(_Result):
     """A simulated training. Curves, one number per point: ``step``, ``gap`` (f of the mean model above its least value; f
     itself where ``gap_known`` is false), ``gradient_norm``, ``consensus`` (root mean square distance of the nodes from their
     mean), ``distance`` (from the minimizer), ``bytes`` (sent by all), ``seconds`` (modelled), ``staleness``. At the end:
-    ``models`` (nodes x dim) and ``mean_model``. ``trace[step, node]`` is every iterate, where asked for."""
+    ``models`` (nodes x dim) and ``mean_model``. ``diverged`` says where a run ended early, since a model was not finite; it
+    is empty otherwise. ``trace[step, node]`` is every iterate, where asked for."""
 
     _curves = ("gap", "gradient_norm", "consensus", "distance")
     _x_axes = ("step", "bytes", "seconds")
@@ -91,24 +94,28 @@ class Simulation(_Result):
     def __repr__(self) -> str:
         where = f" on {self.topology}" if self.topology else ""
         return (f"<starling.Simulation: {self.method}{where}, {self.n} nodes, {self.step[-1]} steps: "
-                f"{'gap' if self.gap_known else 'value'} {number_text(self.gap[-1])}>")
+                f"{'diverged, ' if self.diverged else ''}{'gap' if self.gap_known else 'value'} {number_text(self.gap[-1])}>")
 
     def _rows(self) -> list:
         rows = [("gap" if self.gap_known else "value", number_text(self.gap[-1])),
                 ("gradient", number_text(self.gradient_norm[-1])), ("consensus", number_text(self.consensus[-1])),
                 ("bytes a node", number_text(self.bytes[-1] / self.n)),
                 ("modelled time", f"{self.modelled_seconds:.4g} s"), ("time here", f"{self.wall_seconds:.3g} s")]
-        return rows + ([("warning", self.warning)] if self.warning else [])
+        return rows + [(key, text) for key, text in (("diverged", self.diverged), ("warning", self.warning)) if text]
 
 
 def consensus(topology: Union[str, Topology], n: Optional[int] = None, steps: int = 1_000_000, *, tolerance: float = 1e-10,
               dim: int = 1, seed: int = 0) -> Consensus:
     """Averages random values until all ranks agree: ``starling.consensus("base(k=1)", 4900).steps``. At most ``steps``
     are run; more are computed where that is possible."""
-    if not isinstance(topology, Topology):
+    if not isinstance(topology, (str, Topology)):
+        size = topology.shape[0] if hasattr(topology, "shape") else len(topology)
+        topology = Topology(schedule_from(topology, size if n is None else n))
+    elif not isinstance(topology, Topology):
         topology = make_topology(topology, _needed(n, "consensus"), seed)
     options = _core.ConsensusOptions()
-    options.tolerance, options.dim, options.seed, options.steps = tolerance, dim, seed, steps
+    for key, setting in dict(tolerance=tolerance, dim=dim, seed=seed, steps=steps).items():
+        set_setting(options, key, setting)
     return Consensus(_core.run_consensus(topology._schedule, options))
 
 
@@ -131,6 +138,7 @@ def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] 
     --time``). The same seed gives the same bits, whatever the number of ``threads`` (0: one per core).
     """
     _refuse_mixtures(problem, a, b, gradient, value, optimum)
+    seed, dim = whole_number("seed", seed, 0, _LARGEST_SEED), whole_number("dim", dim, 1)
     nodes = topology.n if n is None and isinstance(topology, Topology) else n
     if gradient is not None:
         objective = _from_gradient(gradient, value, optimum, x0, nodes)
@@ -139,7 +147,7 @@ def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] 
     else:
         objective = problem if isinstance(problem, _core.Objective) else _core.make_objective(
             problem, _needed(nodes, "simulate"), dim, seed)
-    if n is not None and n != objective.nodes:
+    if n is not None and whole_number("n", n, 1) != objective.nodes:
         raise _core.InvalidArgument(f"the problem has {objective.nodes} nodes, but n is {n}")
     options = _core.TrainingOptions()
     if threads is None:
@@ -148,17 +156,22 @@ def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] 
     settings = dict(method=method, optimizer=optimizer, lr=lr, decay=decay, decay_every=decay_every, steps=steps, seed=seed,
                     precision=precision, threads=threads, drop=drop, points=points,
                     time=make_time_model(time, objective.nodes, seed))
+    if isinstance(topology, str):
+        settings["topology"] = topology
     for key, setting in settings.items():
-        setattr(options, key, setting)
-    schedule = topology._schedule if isinstance(topology, Topology) else None
-    if schedule is None:
-        options.topology = topology
+        set_setting(options, key, setting)
+    schedule = None
+    if isinstance(topology, Topology):
+        schedule = topology._schedule  # C++ compares the sizes
+    elif not isinstance(topology, str):
+        schedule = schedule_from(topology, objective.nodes)
     return Simulation(_core.run_training(objective, options, schedule, trace))
 
 
 def problem(spec: str, n: int, dim: int = _USUAL_DIM, seed: int = 0) -> _core.Objective:
     """A problem by name, for repeated use; it has ``value(x)``, ``gradient(x, node)`` and ``minimize()``."""
-    return _core.make_objective(spec, n, dim, seed)
+    return _core.make_objective(spec, whole_number("n", n, 1), whole_number("dim", dim, 1),
+                                whole_number("seed", seed, 0, _LARGEST_SEED))
 
 
 def problems() -> Listing:
@@ -174,7 +187,7 @@ def methods() -> Listing:
 def _needed(n: Optional[int], what: str) -> int:
     if n is None:
         raise _core.InvalidArgument(f"{what} needs n, the number of nodes")
-    return n
+    return whole_number("n", n, 1)
 
 
 def _refuse_mixtures(problem: Any, a: Any, b: Any, gradient: Any, value: Any, optimum: Any) -> None:

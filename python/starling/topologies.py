@@ -6,11 +6,14 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from . import _core
+from ._checks import whole_number
 from ._display import Listing, html_table, number_text
 
 if TYPE_CHECKING:
     import networkx
     import numpy
+
+_SUM_OFF = 1e-6  # of weights that sum to one, up to rounding to float32
 
 
 class Neighbors(NamedTuple):
@@ -37,38 +40,13 @@ class Topology:
         self._schedule = schedule
 
     @classmethod
-    def from_weights(cls, weights: Any, name: Optional[str] = None, *, push: bool = False) -> "Topology":
+    def from_weights(cls, weights: Any, name: Optional[str] = None, *, push: bool = False,
+                     negative: bool = False) -> "Topology":
         """A fixed topology of your own weights: ``weights[i, j]`` is the weight that receiver i gives to sender j, as a
         numpy or scipy matrix. Every row sums to one, up to 1e-6; with ``push=True`` every column instead, for push-sum
-        methods. Weights of an undirected graph's edges: ``from_graph``."""
-        import numpy
-        import scipy.sparse
-
-        if hasattr(weights, "detach"):  # torch's tensors may belong to a graph, or to a device
-            weights = weights.detach().cpu().numpy()
-        try:
-            matrix = scipy.sparse.coo_matrix(weights).astype(float)
-        except (TypeError, ValueError) as error:
-            raise _core.InvalidArgument(f"weights are a square matrix of numbers: {error}") from None
-        n = matrix.shape[0]
-        if matrix.ndim != 2 or matrix.shape[1] != n or n == 0:
-            raise _core.InvalidArgument(f"weights are a square matrix, not {matrix.shape}")
-        if not numpy.isfinite(matrix.data).all():
-            raise _core.InvalidArgument("every weight must be a finite number")
-        matrix.sum_duplicates()
-        sums = numpy.asarray(matrix.sum(axis=0 if push else 1)).ravel()
-        far = numpy.flatnonzero(numpy.abs(sums - 1) > 1e-6)
-        if far.size:
-            line = "column" if push else "row"
-            why = ("every column must sum to one, since a rank gives away all of its value"
-                   if push else "every row must sum to one, since a rank averages over its sources and itself")
-            hint = "" if push else "; for push-sum, where columns do, give push=True"
-            raise _core.InvalidArgument(f"{line} {far[0]} of the weights sums to {sums[far[0]]:g}, not to 1: {why}{hint}")
-        entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist())
-        if name is None:
-            # Ranks that set equal weights must agree on the name.
-            name = "weights-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
-        return cls(_core.schedule_from_weights(n, entries, name, push))
+        methods. Negative weights, which can make averages grow, need ``negative=True``. Weights of an undirected graph's
+        edges: ``from_graph``."""
+        return cls(_schedule_of_weights(weights, name, push=push, negative=negative))
 
     @classmethod
     def from_graph(cls, graph: "networkx.Graph", name: Optional[str] = None) -> "Topology":
@@ -193,6 +171,48 @@ class Topology:
         return table + (self.svg(6) if self.n <= 64 else "")
 
 
+def _schedule_of_weights(weights: Any, name: Optional[str] = None, *, push: bool = False, negative: bool = False,
+                         size: Optional[int] = None) -> _core.Schedule:
+    """What Topology.from_weights() makes; ``size`` is the number of ranks, where it is known."""
+    import numpy
+    import scipy.sparse
+
+    if hasattr(weights, "detach"):  # torch's tensors may belong to a graph, or to a device
+        weights = weights.detach().cpu().numpy()
+    try:
+        matrix = scipy.sparse.coo_matrix(weights).astype(float)
+    except (TypeError, ValueError) as error:
+        raise _core.InvalidArgument(f"weights are a square matrix of numbers: {error}") from None
+    n = matrix.shape[0]
+    if matrix.ndim != 2 or matrix.shape[1] != n or n == 0:
+        raise _core.InvalidArgument(f"weights are a square matrix, not {matrix.shape}")
+    if not numpy.isfinite(matrix.data).all():
+        raise _core.InvalidArgument("every weight must be a finite number")
+    matrix.sum_duplicates()
+    below = numpy.flatnonzero(matrix.data < -_SUM_OFF)
+    if below.size and not negative:
+        at = below[0]
+        raise _core.InvalidArgument(f"row {matrix.row[at]}, column {matrix.col[at]} of the weights is {matrix.data[at]:g}; if negative "
+                                    "weights are meant, make it with starling.Topology.from_weights(..., negative=True)")
+    sums = numpy.asarray(matrix.sum(axis=0 if push else 1)).ravel()
+    far = numpy.flatnonzero(numpy.abs(sums - 1) > _SUM_OFF)
+    if far.size:
+        line = "column" if push else "row"
+        why = ("every column must sum to one, since a rank gives away all of its value"
+               if push else "every row must sum to one, since a rank averages over its sources and itself")
+        columns = numpy.asarray(matrix.sum(axis=0)).ravel()
+        hint = ("; columns do: for push-sum methods make it with starling.Topology.from_weights(..., push=True)"
+                if not push and (numpy.abs(columns - 1) <= _SUM_OFF).all() else "")
+        raise _core.InvalidArgument(f"{line} {far[0]} of the weights sums to {sums[far[0]]:g}, not to 1: {why}{hint}")
+    if size is not None and n != size:
+        raise _core.InvalidArgument(f"the matrix of weights is for {n} ranks, not for {size}")
+    entries = (matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist())
+    if name is None:
+        # Ranks that set equal weights must agree on the name.
+        name = "weights-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
+    return _core.schedule_from_weights(n, entries, name, push)
+
+
 def schedule_from(given: Any, n: int) -> _core.Schedule:
     """The schedule over n ranks of a name, a Topology, a networkx graph or a matrix of weights."""
     if isinstance(given, str):
@@ -204,7 +224,7 @@ def schedule_from(given: Any, n: int) -> _core.Schedule:
         if not hasattr(given, "shape") and not isinstance(given, (list, tuple)):
             raise TypeError("a topology is a name, a starling.Topology, a networkx graph or a matrix of weights, not a "
                             f"{type(given).__name__}")
-        schedule = Topology.from_weights(given)._schedule
+        schedule = _schedule_of_weights(given, size=n)
     if schedule.size != n:
         raise _core.InvalidArgument(f"the topology {schedule.name} is for {schedule.size} ranks, this flock has {n}")
     return schedule
@@ -213,7 +233,10 @@ def schedule_from(given: Any, n: int) -> _core.Schedule:
 def topology(spec: str, n: int, seed: int = 0) -> Topology:
     """The topology of that name for n ranks: ``starling.topology("base(k=2)", 24)``. ``seed`` is for random ones.
     ``starling.topologies()`` lists all families."""
-    return Topology(_core.make_schedule(spec, n, seed))
+    if not isinstance(spec, str):
+        raise TypeError(f"spec must be a topology's name, not the {type(spec).__name__} {spec!r}; Topology.from_weights and "
+                        "Topology.from_graph make topologies of your own")
+    return Topology(_core.make_schedule(spec, whole_number("n", n, 1, 2**31 - 1), whole_number("seed", seed, 0, 2**64 - 1)))
 
 
 def topologies() -> Listing:

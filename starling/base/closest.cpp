@@ -42,7 +42,16 @@ std::string closest_name(const std::string& name, const std::vector<std::string>
 }
 
 std::string closest_name_hint(const std::string& name, const std::vector<std::string>& valid) {
-  const std::string close = closest_name(name, valid);
+  constexpr std::ptrdiff_t kMostLonger = 3;
+  const auto is_longer = [&](const std::string& one) { return !name.empty() && one.starts_with(name + "-"); };
+  const auto longer = std::count_if(valid.begin(), valid.end(), is_longer);
+  std::string close;
+  if (longer >= 1 && longer <= kMostLonger) {
+    for (const std::string& one : valid)
+      if (is_longer(one)) close += (close.empty() ? "" : " or ") + one;
+  } else {
+    close = closest_name(name, valid);
+  }
   return close.empty() ? "" : fmt::format(" (did you mean {}?)", close);
 }
 

@@ -3,22 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "starling/base/integer.h"
-#include "starling/base/random.h"
-
 namespace starling {
 namespace {
 
 // A tiny Feistel network is far from a random permutation, so small n walk inside a square of this side.
 constexpr Rank kLeastSide = 16;
-
-Rank scramble(Rank value, std::uint32_t key, Rank bound) {
-  std::uint32_t h = (static_cast<std::uint32_t>(value) ^ key) * 0x9E3779B1u;
-  h ^= h >> 15;
-  h *= 0x85EBCA77u;
-  h ^= h >> 13;
-  return static_cast<Rank>((static_cast<std::uint64_t>(h) * static_cast<std::uint64_t>(bound)) >> 32);
-}
 
 }  // namespace
 
@@ -26,26 +15,7 @@ Permutation::Permutation(Rank n, std::uint64_t seed, Step step)
     : n_(n),
       rows_(std::max(kLeastSide, static_cast<Rank>(std::ceil(std::sqrt(n))))),
       columns_(std::max(kLeastSide, (n - 1) / rows_ + 1)) {
-  Random random(seed, static_cast<std::uint64_t>(step), stream::kPermutation);
-  for (std::size_t r = 0; r < kRounds; r += 2) {
-    const std::uint64_t word = random.next();
-    keys_[r] = static_cast<std::uint32_t>(word);
-    keys_[r + 1] = static_cast<std::uint32_t>(word >> 32);
-  }
-}
-
-Rank Permutation::operator()(Rank index) const {
-  std::int64_t value = index;
-  do {
-    auto row = static_cast<Rank>(value / columns_);
-    auto column = static_cast<Rank>(value % columns_);
-    for (std::size_t r = 0; r < kRounds; r += 2) {
-      row = add_mod(row, scramble(column, keys_[r], rows_), rows_);
-      column = add_mod(column, scramble(row, keys_[r + 1], columns_), columns_);
-    }
-    value = static_cast<std::int64_t>(row) * columns_ + column;
-  } while (value >= n_);
-  return static_cast<Rank>(value);
+  redraw(seed, step);
 }
 
 Rank Permutation::inverse(Rank image) const {

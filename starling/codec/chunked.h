@@ -27,6 +27,9 @@ class ChunkedCodec : public HostCodec {
 
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override;
 
+ protected:
+  std::size_t chunk() const { return chunk_; }
+
  private:
   void host_encode(ConstBuffer in, std::size_t rows, const CodecKey& key,
                    std::span<std::byte> message) const final;

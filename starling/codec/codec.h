@@ -50,8 +50,8 @@ class Codec {
   virtual std::size_t encoded_bytes(DType dtype, CodecShape shape) const = 0;
 
   // `message` is of uint8 and has encoded_bytes() elements or more; `rows` as in CodecShape. Values and
-  // message lie in one kind of memory. Throw InvalidArgument for what does not fit, and for memory that the
-  // codec cannot work in.
+  // message may each lie in any memory: what happens on a device is enqueued on the calling thread's stream
+  // (kernel/device.h). Throw InvalidArgument for what does not fit.
 
   /// Writes every byte of the message.
   virtual void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const = 0;

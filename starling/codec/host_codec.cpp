@@ -2,41 +2,69 @@
 
 #include <fmt/format.h>
 
+#include "starling/codec/draws.h"
 #include "starling/kernel/combine.h"
 #include "starling/kernel/convert.h"
+#include "starling/kernel/staged.h"
 
 namespace starling::codec {
 namespace {
 
-// The bytes of the values' message.
+// The values' message without what follows it.
 template <typename Void>
-auto message_of(const Codec& codec, const BasicBuffer<Void>& message, const ConstBuffer& values,
-                std::size_t rows) {
+BasicBuffer<Void> message_of(const Codec& codec, const BasicBuffer<Void>& message, const ConstBuffer& values,
+                             std::size_t rows) {
   is_wide(values.dtype);
-  static_cast<void>(values.host_data());
   const std::size_t bytes = codec.encoded_bytes(values.dtype, {values.count, rows});
   if (message.dtype != DType::uint8 || message.count < bytes)
     throw InvalidArgument(fmt::format("codec {}: the message of {} x {} is {} x uint8, not {} x {}",
                                       codec.canonical, values.count, name(values.dtype), bytes, message.count,
                                       name(message.dtype)));
-  return std::span(message.host_bytes(), bytes);
+  return message.part(0, bytes);
+}
+
+template <typename Void>
+auto bytes_of(const kernel::Staged<Void>& message) {
+  return std::span(message.buffer().host_bytes(), message.buffer().count);
 }
 
 }  // namespace
 
 void HostCodec::encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const {
-  const std::span<std::byte> bytes = message_of(*this, message, in, rows);
-  if (in.count > 0 || !bytes.empty()) host_encode(in, rows, key, bytes);
+  const Buffer own = message_of(*this, message, in, rows);
+  if (in.count == 0 && own.count == 0) return;
+  const auto* kernels = codec_kernels_in(in.memory);
+  if (const auto code = device_code(in.count); kernels != nullptr && code) {
+    const kernel::Staged bytes(own, in.memory, false);
+    kernels->encode(*code, in, draw_key(key), bytes.buffer());
+    return bytes.write_back();
+  }
+  const kernel::Staged values(in);
+  const kernel::Staged bytes(own, MemoryKind::host, false);
+  host_encode(values.buffer(), rows, key, bytes_of(bytes));
+  bytes.write_back();
 }
 
 void HostCodec::decode(ConstBuffer message, std::size_t rows, Buffer out) const {
-  const std::span<const std::byte> bytes = message_of(*this, message, out, rows);
-  if (out.count > 0 || !bytes.empty()) host_decode(bytes, rows, out);
+  const ConstBuffer own = message_of(*this, message, out, rows);
+  if (out.count == 0 && own.count == 0) return;
+  const auto* kernels = codec_kernels_in(out.memory);
+  if (const auto code = device_code(out.count); kernels != nullptr && code)
+    return kernels->decode(*code, kernel::Staged(own, out.memory).buffer(), out);
+  const kernel::Staged values(out, MemoryKind::host, false);
+  host_decode(bytes_of(kernel::Staged(own)), rows, values.buffer());
+  values.write_back();
 }
 
 void HostCodec::decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const {
-  const std::span<const std::byte> bytes = message_of(*this, message, out, rows);
-  if (out.count > 0 || !bytes.empty()) host_decode_add(bytes, rows, weight, out);
+  const ConstBuffer own = message_of(*this, message, out, rows);
+  if (out.count == 0 && own.count == 0) return;
+  const auto* kernels = codec_kernels_in(out.memory);
+  if (const auto code = device_code(out.count); kernels != nullptr && code)
+    return kernels->decode_add(*code, kernel::Staged(own, out.memory).buffer(), weight, out);
+  const kernel::Staged values(out);
+  host_decode_add(bytes_of(kernel::Staged(own)), rows, weight, values.buffer());
+  values.write_back();
 }
 
 void HostCodec::host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,

@@ -1,14 +1,18 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "starling/codec/codec.h"
+#include "starling/kernel/codec_kernels.h"
 
 namespace starling::codec {
 
-/// A codec that works in host memory. It asks for that memory, and for a message that is long enough, once
-/// for all codecs: those override what begins with `host_`.
+/// A codec that works in host memory. What lies on a device is encoded by a device's kernels, where there are
+/// any for this codec, and otherwise goes through a copy in host memory, for which this thread waits. All of
+/// that, and that a message is long enough, is seen to once for all codecs: those override what begins with
+/// `host_`.
 class HostCodec : public Codec {
  public:
   void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const final;
@@ -24,6 +28,9 @@ class HostCodec : public Codec {
   /// Unless overridden, by way of a copy of all decoded values.
   virtual void host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
                                Buffer out) const;
+
+  /// What a device's kernels do to encode and decode so many elements; empty where they cannot.
+  virtual std::optional<kernel::DeviceCode> device_code(std::size_t /*count*/) const { return std::nullopt; }
 };
 
 // For host codecs.

@@ -5,8 +5,11 @@
 
 #include "starling/base/closest.h"
 #include "starling/base/error.h"
+#include "starling/kernel/await_terms.h"
+#include "starling/kernel/codec_kernels.h"
 #include "starling/kernel/convert.h"
 #include "starling/kernel/int8.h"
+#include "starling/kernel/staged.h"
 
 namespace starling::codec {
 namespace {
@@ -40,11 +43,17 @@ class RoundedFormat final : public WireFormat {
   explicit RoundedFormat(DType message) : WireFormat(message) {}
 
   std::size_t encoded_count(std::size_t count) const override { return count; }
-  void encode(ConstBuffer in, Buffer message, Store store) const override { convert(in, message, store); }
-  void decode(ConstBuffer message, Buffer out, Store store) const override { convert(message, out, store); }
+  void encode(ConstBuffer in, Buffer message, Store store) const override { round(in, message, store); }
+  void decode(ConstBuffer message, Buffer out, Store store) const override { round(message, out, store); }
   void combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
                       std::span<const Term> others) const override {
-    kernel::combine_around(dtype(), out.host<float>(), x.host_data(), own.host_data(), others, out.count);
+    arithmetic_in(out.memory).combine_around(dtype(), out, x, {own, 1}, others);
+  }
+
+ private:
+  static void round(ConstBuffer in, Buffer out, Store store) {
+    if (in.on_host() && out.on_host()) return convert(in, out, store);
+    arithmetic_in(out.memory).copy(out, in);
   }
 };
 
@@ -58,6 +67,37 @@ class Int8Format final : public WireFormat {
   }
 
   void encode(ConstBuffer in, Buffer message, Store) const override {
+    if (const auto* kernels = codec_kernels_in(in.memory))
+      return kernels->encode_int8(ends_of(in.count), in, message);
+    const kernel::Staged values(in);
+    const kernel::Staged bytes(message, MemoryKind::host, false);
+    host_encode(values.buffer(), bytes.buffer());
+    bytes.write_back();
+  }
+  void decode(ConstBuffer message, Buffer out, Store) const override {
+    if (const auto* kernels = codec_kernels_in(out.memory))
+      return kernels->decode_int8(ends_of(out.count), message, out);
+    const kernel::Staged values(out, MemoryKind::host, false);
+    host_decode(kernel::Staged(message).buffer(), values.buffer());
+    values.write_back();
+  }
+  void combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
+                      std::span<const Term> others) const override {
+    if (const auto* kernels = codec_kernels_in(out.memory))
+      return kernels->combine_around_int8(ends_of(out.count), out, x, {own, 1}, others);
+    if (out.on_host()) return host_combine_around(out, x, own, others);
+    std::vector<kernel::Staged<const void>> copies;
+    std::vector<Term> terms = kernel::await_terms(others);
+    for (Term& term : terms)
+      term = {copies.emplace_back(ConstBuffer(own.at(term.data))).buffer(), term.weight};
+    const kernel::Staged sum(out, MemoryKind::host, false);
+    const kernel::Staged values(x);
+    host_combine_around(sum.buffer(), values.buffer(), kernel::Staged(own).buffer(), terms);
+    sum.write_back();
+  }
+
+ private:
+  void host_encode(ConstBuffer in, Buffer message) const {
     std::byte* out = message.host_bytes();
     auto* codes = reinterpret_cast<std::int8_t*>(out + grid_bytes(in.count));
     std::fill(codes + in.count, codes + (in.count + 7) / 8 * 8, std::int8_t{0});
@@ -67,7 +107,7 @@ class Int8Format final : public WireFormat {
     });
   }
 
-  void decode(ConstBuffer message, Buffer out, Store) const override {
+  void host_decode(ConstBuffer message, Buffer out) const {
     const RunsOf runs{message.host_bytes(), grid_bytes(out.count)};
     auto* values = out.host<float>();
     for_runs(out.count, [&](std::size_t run, std::size_t begin, std::size_t length) {
@@ -77,8 +117,7 @@ class Int8Format final : public WireFormat {
     });
   }
 
-  void combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
-                      std::span<const Term> others) const override {
+  void host_combine_around(Buffer out, ConstBuffer x, ConstBuffer own, std::span<const Term> others) const {
     kernel::check_on_host(others);
     const std::size_t codes = grid_bytes(out.count);
     const RunsOf own_runs{own.host_bytes(), codes};
@@ -94,7 +133,6 @@ class Int8Format final : public WireFormat {
     });
   }
 
- private:
   /// The runs in a message whose codes begin after so many bytes.
   struct RunsOf {
     const std::byte* message;
@@ -117,9 +155,13 @@ class Int8Format final : public WireFormat {
         body(run++, begin, length);
       }
     };
-    if (!ends_.empty() && ends_.back() == count)
-      for (const std::size_t end : ends_) cut(end);
-    cut(count);
+    for (const std::size_t end : ends_of(count)) cut(end);
+  }
+
+  // The ends of the parameters of a block.
+  std::vector<std::size_t> ends_of(std::size_t count) const {
+    if (!ends_.empty() && ends_.back() == count) return ends_;
+    return {count};
   }
 
   std::size_t grid_bytes(std::size_t count) const {

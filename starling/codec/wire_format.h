@@ -13,6 +13,8 @@ namespace starling::codec {
 /// How blocks of float32 are encoded in the messages of averages. Without state: may be used by many threads
 /// at once. `float16` and `bfloat16` are also the conversions of the codecs of these names; `int8` is not the
 /// codec `uint8`, which has other chunks and 256 steps where this one has 255 around a middle.
+///
+/// What one call is given lies in one kind of memory.
 class WireFormat {
  public:
   virtual ~WireFormat() = default;
@@ -46,9 +48,6 @@ class WireFormat {
 };
 
 using WireFormatPtr = std::shared_ptr<const WireFormat>;
-
-/// Elements that int8 messages scale together, at most.
-inline constexpr std::size_t kInt8Run = 512;
 
 /// The canonical spelling: `float32` (also `fp32`), `float16` (`fp16`, `half`), `bfloat16` (`bf16`) or `int8`
 /// (`uint8`). Throws InvalidArgument listing what is valid.

@@ -36,6 +36,7 @@ class Arrival {
     virtual void done_with(void* handle) noexcept = 0;
     /// The payload of a message in device memory, for the calling thread's device.
     virtual DevicePayload device_payload(void* /*handle*/) { return {}; }
+    virtual bool complete(void* /*handle*/) const { return true; }
   };
 
   Arrival() = default;
@@ -73,6 +74,14 @@ class Arrival {
   std::span<const std::byte> bytes() const {
     if (memory_ != MemoryKind::host) throw_not_host_memory(memory_);
     return bytes_;
+  }
+  /// Whether the payload is here: that of a message in device memory comes after its header, or never if its
+  /// sender has died before.
+  bool complete() const { return memory_ == MemoryKind::host || owner_->complete(handle_); }
+  /// `count` elements from byte `offset` on, once the payload is complete.
+  ConstBuffer buffer(DType dtype, std::size_t count, std::size_t offset = 0) const {
+    if (memory_ == MemoryKind::host) return {dtype, bytes_.data() + offset, count};
+    return {dtype, owner_->device_payload(handle_).data + offset, count, memory_, nullptr};
   }
   /// `count` elements from byte `offset` on as a summand. Of a message in device memory it carries the flag
   /// that the device waits for.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "starling/flock/errors.h"
-#include "starling/kernel/copy.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 
@@ -14,9 +14,10 @@ void Broadcast::begin() {
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
   const bool root = flock_->self() == root_;
-  const Outgoing message = flock_->fabric->reserve(root ? message_bytes(pieces_) : 0);
+  const Outgoing message = reserve(root ? message_bytes(pieces_) : 0);
   if (root)
-    for (const Piece& piece : pieces_) copy_bytes(message.bytes().data() + piece.offset, piece.in);
+    for (const Piece& piece : pieces_)
+      arithmetic_in(memory()).copy(message.buffer(piece.in.dtype, piece.in.count, piece.offset), piece.in);
   MessageHeader head = header_for(0, dtype, count);
   head.detail = layout_hash(static_cast<std::uint64_t>(root_), pieces_);
   post_to_others(message, head);
@@ -39,19 +40,19 @@ void Broadcast::deliver() {
   for (const Arrival& arrival : arrivals_) {
     if (arrival.source() != root_) continue;
     for (const Piece& piece : pieces_)
-      copy_bytes(piece.out.host_data(), arrival.bytes().data() + piece.offset, piece.in.bytes());
+      arithmetic_in(memory()).copy(piece.out, arrival.buffer(piece.in.dtype, piece.in.count, piece.offset));
   }
   arrivals_.clear();
 }
 
 Receive::Receive(std::shared_ptr<FlockState> flock, Topic& topic, Buffer block, Rank source)
     : Operation(MessageKind::point_to_point, std::move(flock), topic), block_(block) {
-  await(expectation(source, flock_->mailbox.next_from(topic_, source), block.dtype, block.count));
+  await(
+      expectation(source, flock_->mailbox.next_from(topic_, source), block.dtype, block.count, block.memory));
 }
 
 void Receive::proceed() {
-  const Arrival& arrival = awaited_[0].arrival;
-  copy_bytes(block_.host_data(), arrival.bytes().data(), block_.bytes());
+  arithmetic_in(block_.memory).copy(block_, awaited_[0].arrival.buffer(block_.dtype, block_.count));
   finish();
 }
 

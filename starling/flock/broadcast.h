@@ -9,7 +9,7 @@ namespace starling::flock {
 class Broadcast final : public Collective {
  public:
   Broadcast(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Rank root)
-      : Collective(MessageKind::broadcast, std::move(flock), topic),
+      : Collective(MessageKind::broadcast, std::move(flock), topic, pieces[0].in.memory),
         pieces_(std::move(pieces)),
         root_(root) {}
 

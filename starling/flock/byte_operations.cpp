@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "starling/fabric/device_messages.h"
 #include "starling/flock/broadcast.h"
 #include "starling/flock/flock.h"
 #include "starling/flock/flock_state.h"
@@ -13,7 +14,7 @@
 #include "starling/flock/neighbor_average.h"
 #include "starling/flock/reduce_all.h"
 #include "starling/flock/staged_reduce.h"
-#include "starling/kernel/copy.h"
+#include "starling/kernel/arithmetic.h"
 #include "starling/record/log.h"
 
 namespace starling::flock {
@@ -147,6 +148,10 @@ Weighted ByteOperations::global(const Weighted& weights, const Name& name) const
   return result;
 }
 
+bool ByteOperations::has_messages_in(MemoryKind memory) const {
+  return memory == MemoryKind::host || state()->fabric->device_messages() != nullptr;
+}
+
 // All ranks gather the sides they have: the collective that Weighted mentions.
 Weighted ByteOperations::inferred(Weighted weights, const Name& name) const {
   if (!weights.sources && !weights.destinations)
@@ -191,7 +196,7 @@ Pending ByteOperations::pair_gossip(Pieces pieces, Rank peer, double self_weight
 }
 
 Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name) const {
-  need_host_memory(pieces, "allreduce", name.text());
+  check_memory(*state()->fabric, pieces, name.text());
   if (reduction == Reduction::average) need_floating(pieces, name.text());
   for (const Piece& piece : pieces)
     if (piece.in.dtype != pieces[0].in.dtype)
@@ -211,8 +216,8 @@ Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name)
 }
 
 Pending ByteOperations::reduce_scatter(ConstBuffer in, Room room, Reduction reduction, Name name) const {
-  need_host_memory(in, "reduce_scatter", name.text());
   Pieces pieces = {{in, {}, 0}};
+  check_memory(*state()->fabric, pieces, name.text());
   if (reduction == Reduction::average) need_floating(pieces, name.text());
   return started(state(),
                  std::make_shared<ReduceAll>(state(), state()->topic(name), std::move(pieces), reduction,
@@ -221,20 +226,20 @@ Pending ByteOperations::reduce_scatter(ConstBuffer in, Room room, Reduction redu
 }
 
 Pending ByteOperations::broadcast(Pieces pieces, Rank root, Name name) const {
-  need_host_memory(pieces, "broadcast", name.text());
+  check_memory(*state()->fabric, pieces, name.text());
   const Rank from = state()->global(root, name.text());
   return started(state(), std::make_shared<Broadcast>(state(), state()->topic(name), std::move(pieces), from),
                  true);
 }
 
 Pending ByteOperations::allgather(ConstBuffer in, Room room, Name name) const {
-  need_host_memory(in, "allgather", name.text());
+  check_messages_in(*state()->fabric, in.memory, name.text());
   return started(state(), std::make_shared<GatherAll>(state(), state()->topic(name), in, std::move(room)),
                  true);
 }
 
 Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, Name name) const {
-  need_host_memory(in, "neighbor_allgather", name.text());
+  check_messages_in(*state()->fabric, in.memory, name.text());
   Topic& topic = state()->topic(name);
   StepPlan plan;
   state()->plan_next_step(state()->main, plan);
@@ -245,7 +250,7 @@ Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, Name name)
 
 Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, const std::vector<Rank>& sources,
                                            const std::vector<Rank>& destinations, Name name) const {
-  need_host_memory(in, "neighbor_allgather", name.text());
+  check_messages_in(*state()->fabric, in.memory, name.text());
   StepPlan plan;
   for (const Rank source : sources) plan.exchange.add_source(state()->global(source, name.text()), 1);
   for (const Rank to : destinations) plan.exchange.add_destination(state()->global(to, name.text()));
@@ -256,26 +261,26 @@ Pending ByteOperations::neighbor_allgather(ConstBuffer in, Room room, const std:
 }
 
 Pending ByteOperations::recv(Buffer block, Rank from, Name name) const {
-  need_host_memory(block, "recv", name.text());
+  check_messages_in(*state()->fabric, block.memory, name.text());
   const Rank source = state()->global(from, name.text());
   return Pending(std::make_shared<Receive>(state(), state()->topic(name), block, source));
 }
 
 void ByteOperations::send(ConstBuffer block, Rank to, Name name) const {
-  need_host_memory(block, "send", name.text());
+  check_messages_in(*state()->fabric, block.memory, name.text());
   const Rank peer = state()->global(to, name.text());
   Topic& topic = state()->topic(name);
   Trace trace(state()->runtime->recorder, {topic.text, topic.recorded}, RecordKind::send,
               topic.record_step());
   trace.peer(peer);
   await_reader(topic, peer);
-  const Outgoing message = state()->fabric->reserve(block.bytes());
-  copy_bytes(message.bytes().data(), block);
+  const Outgoing message = reserve(*state()->fabric, block.bytes(), block.memory);
+  arithmetic_in(block.memory).copy(message.buffer(block.dtype, block.count), block);
   MessageHeader header;
   header.name = topic.hash;
   header.sequence = state()->mailbox.next_to(topic, peer);
   header.count = block.count;
-  header.dtype = static_cast<std::uint8_t>(block.dtype);
+  header.dtype = element_code(block.dtype, block.memory);
   state()->fabric->post(message, header, peer);
   trace.bytes(block.bytes());
   state()->runtime->bytes_sent += block.bytes();

@@ -18,11 +18,15 @@ struct Topic;
 
 /// A flock's operations on buffers of any type, without templates: for bindings of other languages and for
 /// code that gets types at run time. Flock has the same operations for C++ ranges, with the same meaning.
-/// Every function starts an operation; buffers must live until its Pending has ended. Refers to the flock
-/// that it was made from.
+/// Buffers of one operation lie in one kind of memory; on a device the work on them has been enqueued when an
+/// operation has ended. Every function starts an operation; buffers must live until its Pending has ended.
+/// Refers to the flock that it was made from.
 class ByteOperations {
  public:
   explicit ByteOperations(const Flock& flock) : flock_(flock) {}
+
+  /// Whether the flock's ranks can exchange buffers in this memory where they are.
+  bool has_messages_in(MemoryKind memory) const;
 
   /// `memory` is the outgoing memory in which the pieces lie, or empty.
   Pending neighbor_allreduce(Pieces pieces, Outgoing memory, Name name) const;

@@ -13,8 +13,9 @@ constexpr std::uint64_t kNumbered = 2000;
 
 }  // namespace
 
-Collective::Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic)
+Collective::Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic, MemoryKind memory)
     : Operation(kind, std::move(flock), topic),
+      memory_(memory),
       sequence_(flock_->mailbox.next_call(topic)),
       safe_(flock_->reweighting()) {
   // A sum of gradients of different steps would be wrong without a word.
@@ -37,8 +38,13 @@ void Collective::attempt() {
   begin();
 }
 
+MessageKind Collective::kind_in_messages() const {
+  return static_cast<MessageKind>(static_cast<std::uint16_t>(kind_) | (safe_ ? kReweightingKind : 0));
+}
+
 MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size_t count) const {
-  MessageHeader head = header(dtype, count);
+  MessageHeader head = header(dtype, count, memory_);
+  head.kind = static_cast<std::uint16_t>(kind_in_messages());
   head.name = phase_name(phase);
   head.sequence = sequence_;
   head.epoch = view_->epoch;
@@ -47,18 +53,19 @@ MessageHeader Collective::header_for(std::uint64_t phase, DType dtype, std::size
 
 void Collective::post_to(Rank to, const OutgoingRange& range, const MessageHeader& head) const {
   flock_->fabric->post(range, head, to);
-  sent(range.bytes().size());
+  sent(range.size());
 }
 
 void Collective::post_to_others(const OutgoingRange& range, const MessageHeader& head) const {
   for (const Rank to : members())
     if (to != flock_->self()) flock_->fabric->post(range, head, to);
-  sent(range.bytes().size() * (members().size() - 1));
+  sent(range.size() * (members().size() - 1));
 }
 
 Expectation Collective::expectation_of(std::uint64_t phase, Rank source, DType dtype,
                                        std::size_t count) const {
-  Expectation expected = expectation(source, sequence_, dtype, count);
+  Expectation expected = expectation(source, sequence_, dtype, count, memory_);
+  expected.kind = kind_in_messages();
   expected.name = phase_name(phase);
   expected.epoch = view_->epoch;
   expected.of_attempt = true;
@@ -125,9 +132,10 @@ Operation::Loss Collective::lose(const Awaited& awaited) {
 void Collective::forget_attempts() const {
   std::uint64_t most = 0;
   for (const auto& [rank, count] : awaited_from_) most = std::max(most, count);
-  for (const std::uint64_t phase : kPhases) flock_->mailbox.forget(phase_name(phase), sequence_, kind_);
+  for (const std::uint64_t phase : kPhases)
+    flock_->mailbox.forget(phase_name(phase), sequence_, kind_in_messages());
   for (std::uint64_t number = 0; number < most; ++number)
-    flock_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_);
+    flock_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_in_messages());
 }
 
 // Not all ranks exchange with the lost one: a rank that needs it notifies those that wait for messages which
@@ -158,8 +166,9 @@ void Collective::reconsider() {
     return;
   }
   // A rank that lacks something may always move to a newer view: no rank can have delivered without it.
-  const bool left_behind = flock_->mailbox.newest_epoch(phase_name(0), sequence_, kind_) > view_->epoch ||
-                           (!complete_ && flock_->membership.newest()->epoch > view_->epoch);
+  const bool left_behind =
+      flock_->mailbox.newest_epoch(phase_name(0), sequence_, kind_in_messages()) > view_->epoch ||
+      (!complete_ && flock_->membership.newest()->epoch > view_->epoch);
   const auto decided = flock_->fabric->board().agreed(decision_key(view_->epoch));
   if (!left_behind && !decided) return;
   if (decide(false)) {

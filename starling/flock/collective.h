@@ -1,5 +1,6 @@
 #pragma once
 
+#include "starling/fabric/device_messages.h"
 #include "starling/flock/operation.h"
 
 namespace starling::flock {
@@ -13,7 +14,9 @@ namespace starling::flock {
 /// from their untouched inputs.
 class Collective : public Operation {
  public:
-  Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic);
+  /// `memory` is where its messages lie.
+  Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic,
+             MemoryKind memory = MemoryKind::host);
 
   /// Sends; must be called once.
   void start();
@@ -31,6 +34,8 @@ class Collective : public Operation {
   /// Writes the result where the caller wants it.
   virtual void deliver() = 0;
 
+  MemoryKind memory() const { return memory_; }
+  Outgoing reserve(std::size_t bytes) const { return fabric::reserve(*flock_->fabric, bytes, memory_); }
   /// The name of a phase; messages of different phases are matched separately.
   std::uint64_t phase_name(std::uint64_t phase) const { return topic_.hash + phase; }
   MessageHeader header_for(std::uint64_t phase, DType dtype, std::size_t count) const;
@@ -57,7 +62,9 @@ class Collective : public Operation {
   /// True for "commit"; the first proposal counts.
   bool decide(bool commit) const;
   std::uint64_t decision_key(std::uint32_t epoch) const;
+  MessageKind kind_in_messages() const;
 
+  MemoryKind memory_;
   std::uint64_t sequence_;
   std::shared_ptr<const View> view_;
   std::size_t place_ = 0;

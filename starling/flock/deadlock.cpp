@@ -45,7 +45,8 @@ std::string text_of(const std::vector<Link>& cycle) {
   std::string text;
   for (const Link& link : cycle)
     text += fmt::format("{}rank {} {}", text.empty() ? "" : ", ", link.rank, wait_text(link.waiting));
-  return "these ranks wait for each other in a cycle: " + text;
+  return "these ranks wait for each other in a cycle: " + text +
+         "; call each of these operations on every rank that takes part, in the same order";
 }
 
 }  // namespace

@@ -131,6 +131,12 @@ void Flock::set_send_limit(std::uint64_t bytes) {
 void Flock::set_timeout(std::chrono::nanoseconds timeout) {
   if (timeout.count() <= 0) throw InvalidArgument("the timeout must be more than 0");
   state_->runtime->timeout = timeout;
+  state_->runtime->interrupted = false;
+}
+
+void Flock::interrupt(std::chrono::nanoseconds patience) {
+  set_timeout(patience);
+  state_->runtime->interrupted = true;
 }
 
 Flock::Flock(const Flock& parent, const std::vector<Rank>& global_ranks) {

@@ -105,6 +105,9 @@ class Flock {
 
   /// Bounds how long a wait may last while no message arrives; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
+  /// The user has interrupted the program: operations under way may take this much longer, and then throw
+  /// TimedOut, until set_timeout() is called.
+  void interrupt(std::chrono::nanoseconds patience);
   std::chrono::nanoseconds timeout() const;
 
   /// Makes errors and warnings about operations named `beginning`/... name this call.
@@ -236,6 +239,7 @@ class Flock {
   /// Sums along a tree (chain, binary-tree, star, bfs-tree ...) that take a step per hop and no collective:
   /// see relay.h. Made by every rank.
   Relay relay(const std::string& tree, Name name = "relay", const RelayOptions& options = {});
+  Relay relay(const SchedulePtr& tree, Name name = "relay", const RelayOptions& options = {});
 
   /// Exchanges along a schedule that leave the combining to the caller: see neighbor_exchanger.h, which
   /// callers include. Made by every rank.

@@ -116,8 +116,10 @@ void FlockState::set_cursor(ScheduleCursor& cursor, const SchedulePtr& schedule,
     throw InvalidArgument(fmt::format(
         "{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one",
         schedule->name()));
+  const std::uint64_t hash = hash_name(schedule->canonical());
+  mailbox.note_schedule(hash, schedule->name());
   const std::lock_guard lock(mutex_);
-  cursor = {schedule, hash_name(schedule->canonical()), 0, {}, 0, 0};
+  cursor = {schedule, hash, 0, {}, 0, 0};
 }
 
 SchedulePtr FlockState::schedule_of(const ScheduleCursor& cursor) const {

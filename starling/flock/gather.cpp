@@ -1,20 +1,27 @@
 #include "starling/flock/gather.h"
 
-#include "starling/kernel/copy.h"
+#include "starling/fabric/device_messages.h"
+#include "starling/flock/memory_check.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 namespace {
 
-Outgoing filled(Fabric& fabric, ConstBuffer in) {
-  Outgoing message = fabric.reserve(in.bytes());
-  copy_bytes(message.bytes().data(), in);
-  return message;
-}
+/// Elements one after another in a buffer.
+class Appender {
+ public:
+  explicit Appender(Buffer to) : to_(to) {}
 
-std::byte* append(std::byte* to, const void* from, std::size_t bytes) {
-  copy_bytes(to, from, bytes);
-  return to + bytes;
-}
+  void add(ConstBuffer from) {
+    arithmetic_in(to_.memory).copy(to_.part(at_, from.count), from);
+    at_ += from.count;
+  }
+  void add(const Arrival& arrival) { add(arrival.buffer(to_.dtype, arrival.header().count)); }
+
+ private:
+  Buffer to_;
+  std::size_t at_ = 0;
+};
 
 }  // namespace
 
@@ -22,7 +29,9 @@ void GatherAll::begin() {
   arrivals_.clear();
   MessageHeader head = header_for(0, in_.dtype, in_.count);
   head.detail = with_shape(0, in_);
-  post_to_others(filled(*flock_->fabric, in_), head);
+  const Outgoing message = reserve(in_.bytes());
+  arithmetic_in(memory()).copy(message.buffer(in_.dtype, in_.count), in_);
+  post_to_others(message, head);
   for (const Rank member : members()) {
     if (member == flock_->self()) continue;
     Expectation expected = expectation_of(0, member, in_.dtype, in_.count);
@@ -41,10 +50,10 @@ bool GatherAll::go_on() {
 void GatherAll::deliver() {
   std::size_t total = in_.count;
   for (const Arrival& arrival : arrivals_) total += arrival.header().count;
-  std::byte* to = room_(total).host_bytes();
+  Appender to(room_for(room_, total, in_, described()));
   for (std::size_t at = 0; at <= arrivals_.size(); ++at) {
-    if (at == place()) to = append(to, in_.host_data(), in_.bytes());
-    if (at < arrivals_.size()) to = append(to, arrivals_[at].bytes().data(), arrivals_[at].bytes().size());
+    if (at == place()) to.add(in_);
+    if (at < arrivals_.size()) to.add(arrivals_[at]);
   }
   arrivals_.clear();
 }
@@ -60,15 +69,16 @@ void GatherNeighbors::start() {
   for (const Source& source : plan_.exchange.sources) sources.push_back(source.rank);
   for (const Destination& to : plan_.exchange.destinations) destinations.push_back(to.rank);
   if (!destinations.empty()) {
-    const Outgoing message = filled(*flock_->fabric, in_);
-    MessageHeader head = header(in_.dtype, in_.count);
+    const Outgoing message = reserve(*flock_->fabric, in_.bytes(), in_.memory);
+    arithmetic_in(in_.memory).copy(message.buffer(in_.dtype, in_.count), in_);
+    MessageHeader head = header(in_.dtype, in_.count, in_.memory);
     head.detail = with_shape(plan_.schedule, in_);
     head.epoch = plan_.epoch;
     for (const Rank to : destinations) post(message, head, to);
   }
   for (const Rank source : sources) {
     Expectation expected =
-        expectation(source, flock_->mailbox.next_from(topic_, source), in_.dtype, in_.count);
+        expectation(source, flock_->mailbox.next_from(topic_, source), in_.dtype, in_.count, in_.memory);
     expected.any_count = true;
     expected.detail_means = in_.shape == 0 ? Detail::schedule : Detail::layout;
     expected.detail = with_shape(plan_.schedule, in_);
@@ -81,9 +91,9 @@ void GatherNeighbors::proceed() {
   std::size_t total = 0;
   for (const Awaited& awaited : awaited_)
     if (awaited.arrival) total += awaited.arrival.header().count;
-  std::byte* to = room_(total).host_bytes();
+  Appender to(room_for(room_, total, in_, described()));
   for (const Awaited& awaited : awaited_)
-    if (awaited.arrival) to = append(to, awaited.arrival.bytes().data(), awaited.arrival.bytes().size());
+    if (awaited.arrival) to.add(awaited.arrival);
   finish();
 }
 

@@ -8,7 +8,9 @@ namespace starling::flock {
 class GatherAll final : public Collective {
  public:
   GatherAll(std::shared_ptr<FlockState> flock, Topic& topic, ConstBuffer in, Room room)
-      : Collective(MessageKind::gathering, std::move(flock), topic), in_(in), room_(std::move(room)) {}
+      : Collective(MessageKind::gathering, std::move(flock), topic, in.memory),
+        in_(in),
+        room_(std::move(room)) {}
 
  private:
   void begin() override;

@@ -6,6 +6,7 @@
 #include "starling/base/environment.h"
 #include "starling/base/forks.h"
 #include "starling/base/launcher_notice.h"
+#include "starling/base/misspelt_variables.h"
 #include "starling/fabric/cuda/cuda.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/fabric/local/local.h"
@@ -49,6 +50,8 @@ FabricRequest request_of(const LaunchInfo& info, const FabricChoice& choice,
 std::shared_ptr<Fabric> join_as(const LaunchInfo& info, std::optional<std::chrono::nanoseconds> timeout,
                                 int times) {
   const FabricChoice choice = choose_fabric(info);
+  if (info.rank == 0 && times == 0)
+    for (const std::string& line : misspelt_variables()) log(LogLevel::normal, line);
   log(LogLevel::info,
       fmt::format("rank {} of {} joins over {}, as {} says", info.rank, info.size, text(choice),
                   environment::kFabric.text().empty() ? info.launcher : "STARLING_FABRIC"));

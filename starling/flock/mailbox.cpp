@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "starling/base/dtype.h"
+#include "starling/base/name_hash.h"
 #include "starling/flock/errors.h"
 #include "starling/kernel/reduce.h"
+#include "starling/topology/registry.h"
 
 namespace starling::flock {
 namespace {
@@ -53,7 +55,12 @@ std::string kind_text(std::uint16_t kind) {
                                     "an all-reduce in rounds",
                                     "a collective given up",
                                     "a mark"};
-  return kind < std::size(kTexts) ? kTexts[kind] : fmt::format("kind {}", kind);
+  const std::size_t plain = kind & ~kReweightingKind;
+  return plain < std::size(kTexts) ? kTexts[plain] : fmt::format("kind {}", kind);
+}
+
+const char* policy_text(std::uint16_t kind) {
+  return (kind & kReweightingKind) != 0 ? "reweight" : "raise";
 }
 
 // The kind of memory is said where the two sides differ in it.
@@ -62,10 +69,29 @@ std::string elements_text(std::uint64_t count, std::uint8_t code, bool with_memo
   return with_memory ? fmt::format("{} in {}", text, name(memory_in(code))) : text;
 }
 
-std::string describe(std::string text, Step step, std::uint32_t epoch, Detail means, std::uint64_t detail) {
-  if (means == Detail::schedule || means == Detail::layout) text += fmt::format(", step {}", step);
+bool names_schedule(Detail means) {
+  return means == Detail::schedule || means == Detail::layout;
+}
+
+std::string describe(std::string text, Step step, std::uint32_t epoch, Detail means) {
+  if (names_schedule(means)) text += fmt::format(", step {}", step);
   if (epoch != 0) text += fmt::format(", view {}", epoch);
-  return text + detail_text(means, detail);
+  return text;
+}
+
+// By the lower halves of their hashes; what another rank has set is mostly a family with its defaults.
+const std::map<std::uint32_t, std::string>& schedules_by_default() {
+  static const auto all = [] {
+    std::map<std::uint32_t, std::string> names;
+    for (const Family& family : topology_families()) {
+      try {
+        names.emplace(static_cast<std::uint32_t>(hash_name(canonical_topology(family.name))), family.name);
+      } catch (const InvalidArgument&) {  // it has no defaults
+      }
+    }
+    return names;
+  }();
+  return all;
 }
 
 // A header and its bytes come from another process: what is read must be there.
@@ -94,6 +120,19 @@ std::string Topic::described(std::optional<Step> step) const {
            (call->part.empty() ? "" : ", " + call->part);
   }
   return step ? fmt::format("{}, step {}", text, *step) : text;
+}
+
+void Mailbox::note_schedule(std::uint64_t hash, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  schedules_[static_cast<std::uint32_t>(hash)] = name;
+}
+
+std::string Mailbox::schedule_named(std::uint64_t detail) const {
+  const auto lower = static_cast<std::uint32_t>(detail);
+  if (const auto found = schedules_.find(lower); found != schedules_.end()) return found->second;
+  const auto& usual = schedules_by_default();
+  const auto found = usual.find(lower);
+  return found == usual.end() ? "" : found->second;
 }
 
 void Mailbox::set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call) {
@@ -262,23 +301,47 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const Topic& t
 void Mailbox::disagree(const Expectation& expected, const MessageHeader& header, const Topic& topic) {
   const bool other_memory = memory_in(header.dtype) != memory_in(expected.dtype);
   const std::string sent_elements = elements_text(header.count, header.dtype, other_memory);
-  std::string sent = describe(sent_elements, header.step, header.epoch, expected.detail_means, header.detail);
+  const Detail means = expected.detail_means;
+  std::string sent = describe(sent_elements, header.step, header.epoch, means);
   std::string wanted = describe(elements_text(expected.count, expected.dtype, other_memory), expected.step,
-                                expected.epoch, expected.detail_means, expected.detail);
-  if (const auto kind = static_cast<std::uint16_t>(expected.kind); header.kind != kind) {
+                                expected.epoch, means);
+  bool other_schedule = means == Detail::schedule && header.detail != expected.detail;
+  if (!names_schedule(means)) {
+    sent += detail_text(means, header.detail);
+    wanted += detail_text(means, expected.detail);
+  } else {
+    // The lower half of the detail is the schedule's alone where there is one block, and known names say that
+    // it is.
+    const auto halves = header.detail ^ expected.detail;
+    const std::string own = schedule_named(expected.detail);
+    other_schedule = other_schedule || (!own.empty() && (halves & 0xFFFFFFFFU) != 0);
+    if (own.empty() || (halves != 0 && !other_schedule)) {
+      sent += detail_text(means, header.detail);
+      wanted += detail_text(means, expected.detail);
+    } else {
+      const std::string theirs = schedule_named(header.detail);
+      sent += theirs.empty() ? ", another schedule" : ", schedule " + theirs;
+      wanted += ", schedule " + own;
+    }
+  }
+  const auto kind = static_cast<std::uint16_t>(expected.kind);
+  if (header.kind != kind) {
     sent = fmt::format("{} of {}", kind_text(header.kind), sent_elements);
     wanted = kind_text(kind) + " of " + wanted;
   }
   std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", topic.described(),
                                  expected.source, sent, fabric_->rank(), wanted);
-  if (expected.detail_means == Detail::schedule && header.detail != expected.detail)
-    text += "; set the same topology on every rank";
+  if (other_schedule) text += "; set the same topology on every rank";
   // Counts of internal blocks are padded, and say nothing to the user.
-  if (topic.call && header.count != expected.count && !expected.any_count)
+  if ((header.kind ^ kind) == kReweightingKind)
+    text = fmt::format(
+        "{}: on_peer_failure is {} on rank {} and {} on rank {}; choose the same on every rank, before the "
+        "first operation",
+        topic.described(), policy_text(header.kind), expected.source, policy_text(kind), fabric_->rank());
+  else if (topic.call && header.count != expected.count && !expected.any_count)
     text = fmt::format("{}: ranks {} and {} have models of different sizes; give all ranks the same model",
                        topic.described(), expected.source, fabric_->rank());
-  else if (topic.call && header.step != expected.step &&
-           header.kind == static_cast<std::uint16_t>(expected.kind))
+  else if (topic.call && header.step != expected.step && header.kind == kind)
     text = fmt::format(
         "{}: rank {} is in step {} and rank {} in step {}: call backward() and step() equally often on all "
         "ranks",

@@ -21,6 +21,9 @@ namespace starling::flock {
 /// What one number in the header means beside shape and type; both sides must have the same.
 enum class Detail : std::uint8_t { none, schedule, layout, weight, root, reduction, shape };
 
+/// Added to the kind of collectives with OnPeerFailure::reweight, whose ranks exchange more messages.
+inline constexpr std::uint16_t kReweightingKind = 0x100;
+
 /// What an operation expects from one source. The k-th message from i to j under a name meets the k-th that j
 /// expects from i.
 struct Expectation {
@@ -75,6 +78,8 @@ class Mailbox {
   Topic& topic(const Name& name, std::uint64_t flock = 0);
   /// Names that begin with `beginning` and a slash are parts of this call.
   void set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call);
+  /// Remembers the name of a schedule whose hash is in messages, for errors.
+  void note_schedule(std::uint64_t hash, const std::string& name);
   /// What messages call something of this name.
   std::string described(std::string_view name) const;
   /// The same without the step of the call.
@@ -142,7 +147,11 @@ class Mailbox {
   [[noreturn]] void disagree(const Expectation& expectation, const MessageHeader& header, const Topic& topic);
 
   std::shared_ptr<Fabric> fabric_;
+  /// The schedule whose hash is the lower half of this detail; empty where no name is known.
+  std::string schedule_named(std::uint64_t detail) const;
+
   mutable std::mutex mutex_;
+  std::map<std::uint32_t, std::string> schedules_;  // names by the lower halves of their hashes
   std::unordered_map<std::uint64_t, std::unique_ptr<Topic>> topics_;
   std::map<std::string, std::shared_ptr<const UserCall>, std::less<>> calls_;  // by the names' beginning
   std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // arrived before they were expected

@@ -18,18 +18,12 @@ void check_memory(Fabric& fabric, const Pieces& pieces, std::string_view name) {
   check_messages_in(fabric, memory, name);
 }
 
-void need_host_memory(const ConstBuffer& buffer, std::string_view operation, std::string_view name) {
-  if (buffer.on_host()) return;
-  throw InvalidArgument(fmt::format(
-      "{}{} works on host memory, and these elements are in {}; copy them to the host first",
-      name == operation ? "" : fmt::format("{}: ", name), operation, starling::name(buffer.memory)));
-}
-
-void need_host_memory(const Pieces& pieces, std::string_view operation, std::string_view name) {
-  for (const Piece& piece : pieces) {
-    need_host_memory(piece.in, operation, name);
-    need_host_memory(piece.out, operation, name);
-  }
+Buffer room_for(const Room& room, std::size_t count, const ConstBuffer& in, std::string_view name) {
+  Buffer out = room(count);
+  if (out.memory != in.memory && out.address() != nullptr)
+    throw InvalidArgument(fmt::format("{}: the result's memory must be of the input's kind, {}, not {}", name,
+                                      starling::name(in.memory), starling::name(out.memory)));
+  return {in.dtype, out.address(), count, in.memory, out.stream};
 }
 
 }  // namespace starling::flock

@@ -11,8 +11,7 @@ namespace starling::flock {
 /// fabric has messages.
 void check_memory(Fabric& fabric, const Pieces& pieces, std::string_view name);
 
-/// For operations that work on host memory only; throws InvalidArgument that says so.
-void need_host_memory(const ConstBuffer& buffer, std::string_view operation, std::string_view name);
-void need_host_memory(const Pieces& pieces, std::string_view operation, std::string_view name);
+/// The caller's memory for `count` elements of a result, which must lie where the input does.
+Buffer room_for(const Room& room, std::size_t count, const ConstBuffer& in, std::string_view name);
 
 }  // namespace starling::flock

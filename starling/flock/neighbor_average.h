@@ -34,6 +34,8 @@ class NeighborAverage final : public Operation {
  private:
   void proceed() override;
   bool others_need_more() const override { return has_phases(); }
+  /// The device sees what has arrived when it combines.
+  bool needs_payloads() const override { return false; }
   bool has_group() const { return plan_.exchange.group.size() > 1; }
 
   /// Receipts of one phase: under which numbers they go to the sources and come from the destinations.

@@ -18,6 +18,9 @@ constexpr std::chrono::seconds kWarnAfter{5};
 constexpr std::chrono::seconds kSuspectAfter{1};  // then this rank publishes what it waits for
 constexpr std::chrono::milliseconds kLookEvery{1};
 constexpr std::chrono::milliseconds kAbsent{500};
+// Between looks at payloads; they become longer.
+constexpr std::chrono::microseconds kShortestPause{50};
+constexpr std::chrono::microseconds kLongestPause{1000};
 
 static_assert(static_cast<int>(RecordKind::average) == static_cast<int>(MessageKind::average) &&
               static_cast<int>(RecordKind::staged_reduction) ==
@@ -68,7 +71,7 @@ void Operation::finish() {
 void Operation::drop() {
   const std::lock_guard lock(mutex_);
   for (const Awaited& awaited : awaited_)
-    if (!awaited.settled) flock_->mailbox.refuse(awaited.expectation);
+    if (awaited.missing()) flock_->mailbox.refuse(awaited.expectation);
   if (!ended()) return finish();
   awaited_.clear();
 }
@@ -81,7 +84,7 @@ void Operation::finish_lending() {
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
   failed(error_);
-  for (const Awaited& awaited : awaited_) flock_->mailbox.raised(awaited.expectation, !awaited.settled);
+  for (const Awaited& awaited : awaited_) flock_->mailbox.raised(awaited.expectation, awaited.missing());
   for (const Told& told : told_) flock_->mailbox.raised(told.to, told.name, told.number);
   finish();
   dump_losses(*flock_->runtime, error_);
@@ -89,22 +92,33 @@ void Operation::fail(std::exception_ptr error) {
 
 bool Operation::settle_some(std::size_t first, std::size_t last) {
   bool all = true;
+  bool payloads_missing = false;
   for (std::size_t i = first; i < last; ++i) {
     Awaited& awaited = awaited_[i];
     if (awaited.settled) continue;
-    auto arrival = flock_->mailbox.take(awaited.expectation, topic_);
-    if (!arrival) {
-      all = false;
-      continue;
-    }
-    if (!arrival->lost()) {
+    if (!awaited.arrival) {
+      auto arrival = flock_->mailbox.take(awaited.expectation, topic_);
+      if (!arrival) {
+        all = false;
+        continue;
+      }
+      something_came_.store(true, std::memory_order_relaxed);
+      if (arrival->lost()) {
+        awaited.settled = true;
+        continue;
+      }
       awaited.arrival = std::move(*arrival);
       trace_.bytes(awaited.arrival.size());
+    }
+    if (needs_payloads() && !awaited.arrival.complete()) {
+      payloads_missing = true;
+      continue;
     }
     awaited.settled = true;
     something_came_.store(true, std::memory_order_relaxed);
   }
-  return all;
+  awaits_payload_.store(payloads_missing, std::memory_order_relaxed);
+  return all && !payloads_missing;
 }
 
 bool Operation::advance_locked() {
@@ -145,7 +159,7 @@ std::vector<Rank> Operation::missing_sources() {
   const std::lock_guard lock(mutex_);
   std::vector<Rank> missing;
   for (const Awaited& awaited : awaited_)
-    if (!awaited.settled) missing.push_back(awaited.expectation.source);
+    if (awaited.missing()) missing.push_back(awaited.expectation.source);
   return missing;
 }
 
@@ -160,7 +174,7 @@ Rank Operation::first_loss(Rank lost) const {
 }
 
 // A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
-// its death.
+// its death. Its device writes nothing any more by then.
 void Operation::check_losses() {
   std::map<Rank, bool> alive;  // asking takes a system call, and a long operation awaits much from one source
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
@@ -169,7 +183,9 @@ void Operation::check_losses() {
     if (alive.try_emplace(source, alive.contains(source) || flock_->fabric->alive(source)).first->second)
       continue;
     settle_some(0, awaited_.size());
-    if (awaited_[i].settled) continue;
+    // A message that has come just now may still need something of the source, which counts as alive until
+    // then.
+    if (awaited_[i].settled || flock_->fabric->alive(source)) continue;
     const Rank rank = awaited_[i].expectation.source;
     switch (lose(awaited_[i])) {
       case Loss::raise:
@@ -177,6 +193,7 @@ void Operation::check_losses() {
         find_cause();
         throw PeerLost(rank, described(), step_, first_loss(rank));
       case Loss::without:
+        awaited_[i].arrival = {};
         awaited_[i].settled = true;
         break;
       case Loss::restarted:
@@ -191,7 +208,10 @@ Operation::Loss Operation::lose(const Awaited& awaited) {
   return Loss::without;
 }
 
-std::string Operation::why_it_waits(const Expectation& expected) {
+std::string Operation::why_it_waits(const Awaited& awaited) {
+  const Expectation& expected = awaited.expectation;
+  if (awaited.arrival)
+    return fmt::format("The device of rank {} has not finished what it sends.", expected.source);
   std::string text = what_it_does(*flock_, expected.source);
   if (is_collective() && !expected.later_phase)
     text += fmt::format(" {} is collective: call it on every rank.",
@@ -216,8 +236,10 @@ void Operation::check_time(Wait wait) {
   const auto waited = looked_ - waiting_since_;
   const Expectation& expected = missing->expectation;
   if (waited > flock_->runtime->timeout.load())
-    throw TimedOut(fmt::format("{} waited {:.1f} s for rank {}, longer than the timeout. {}", described(),
-                               seconds(waited), expected.source, why_it_waits(expected)));
+    throw TimedOut(
+        fmt::format("{} waited {:.1f} s for rank {}{}. {}", described(), seconds(waited), expected.source,
+                    flock_->runtime->interrupted ? " and was interrupted" : ", longer than the timeout",
+                    why_it_waits(*missing)));
   // A rank that polls, or waits for a limited time, may still send what others wait for.
   if (waited > kSuspectAfter && wait != Wait::poll)
     look_for_deadlock(*flock_, expected, described(), waiting_since_, wait == Wait::forever);
@@ -225,7 +247,7 @@ void Operation::check_time(Wait wait) {
     warned_ = true;
     log(LogLevel::normal,
         fmt::format("rank {} has been waiting {:.0f} s for rank {} in {}. {}", flock_->self(),
-                    seconds(waited), expected.source, described(), why_it_waits(expected)));
+                    seconds(waited), expected.source, described(), why_it_waits(*missing)));
   }
 }
 
@@ -253,16 +275,23 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
   WaitNote note(*flock_);  // withdraws the published wait on every exit
   // Known-dead peers never wake the sleeper.
   if (flock_->reweighting() && flock_->membership.newest()->epoch > 0) look_around(Wait::limited);
-  for (;;) {
+  for (auto pause = kShortestPause;;) {
     const std::uint32_t ticket = flock_->fabric->wake_count();
-    flock_->runtime->advance_in_flight(this);
+    const bool others_await_payloads = flock_->runtime->advance_in_flight(this);
     if (advance()) return true;
     if (deadline != Deadline::max() && Clock::now() >= deadline) {
       if (comes_back) note.keep();
       return false;
     }
+    Deadline until = deadline;
+    if (others_await_payloads || awaits_payload()) {
+      until = std::min(deadline, Clock::now() + pause);
+      pause = std::min(2 * pause, kLongestPause);
+    } else {
+      pause = kShortestPause;
+    }
     const std::uint64_t asleep = trace_.wait_begins();
-    flock_->fabric->sleep(ticket, missing_sources(), deadline);
+    flock_->fabric->sleep(ticket, missing_sources(), until);
     trace_.wait_ends(asleep);
     if (advance()) return true;
     look_now_and_then(comes_back || deadline == Deadline::max() ? Wait::forever : Wait::limited);

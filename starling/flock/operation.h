@@ -43,6 +43,8 @@ class Operation {
   /// For operations in flight that no thread waits for now: handles deaths and decisions.
   void look_if_idle();
   bool ended() const { return ended_.load(std::memory_order_acquire); }
+  /// Whether a message has come whose payload is still being written; nothing wakes a sleeper when it is.
+  bool awaits_payload() const { return awaits_payload_.load(std::memory_order_relaxed); }
   /// One look at everything, deaths and time included, without waiting; true when it has ended.
   bool look();
   /// Waits until it has ended or the deadline has passed; true when it has ended. `comes_back`: the
@@ -63,7 +65,10 @@ class Operation {
   struct Awaited {
     Expectation expectation;
     Arrival arrival;
-    bool settled = false;  // arrived, or given up
+    bool settled = false;  // arrived as far as it must, or given up
+
+    /// Whether no message has come, and one may.
+    bool missing() const { return !settled && !arrival; }
   };
   /// What to do about a source that died without sending.
   enum class Loss { raise, without, restarted };
@@ -71,6 +76,9 @@ class Operation {
   /// Takes what has come; true when everything has settled.
   virtual bool settle() { return settle_some(0, awaited_.size()); }
   bool settle_some(std::size_t first, std::size_t last);
+  /// Whether a message has arrived only when its payload is complete: then a payload that its sender has left
+  /// unfinished is a loss like a message that was never sent.
+  virtual bool needs_payloads() const { return true; }
   /// All that was awaited has settled: await more, or finish().
   virtual void proceed() = 0;
 
@@ -128,7 +136,7 @@ class Operation {
   void note_progress();
   void check_time(Wait wait);
   /// What the source does instead of sending it.
-  std::string why_it_waits(const Expectation& expected);
+  std::string why_it_waits(const Awaited& awaited);
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
 
@@ -143,6 +151,7 @@ class Operation {
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
   std::atomic<bool> something_came_{true};  // since the last look
+  std::atomic<bool> awaits_payload_{false};
   Deadline waiting_since_{};
   Deadline looked_{};
   std::uint64_t bytes_seen_ = 0;  // from those that are waited for

@@ -43,8 +43,13 @@ std::vector<std::shared_ptr<Operation>> RankRuntime::in_flight(const Operation* 
   return live;
 }
 
-void RankRuntime::advance_in_flight(const Operation* except) {
-  for (const auto& operation : in_flight(except)) operation->advance_if_idle();
+bool RankRuntime::advance_in_flight(const Operation* except) {
+  bool payloads = false;
+  for (const auto& operation : in_flight(except)) {
+    operation->advance_if_idle();
+    payloads = payloads || (!operation->ended() && operation->awaits_payload());
+  }
+  return payloads;
 }
 
 void RankRuntime::look_in_flight(const Operation* except) {

@@ -31,6 +31,7 @@ class RankRuntime {
   const std::shared_ptr<Fabric> fabric;
   Mailbox mailbox;
   std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
+  std::atomic<bool> interrupted{false};  // the timeout is how long operations under way may still take
   std::atomic<std::uint64_t> send_limit{std::uint64_t{1} << 30};  // bytes that a receiver may leave unread
   std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<bool> many_threads{false};  // more than one has started operations
@@ -46,7 +47,8 @@ class RankRuntime {
 
   /// Operations of several phases progress while this rank waits for another one.
   void add_in_flight(const std::shared_ptr<Operation>& operation);
-  void advance_in_flight(const Operation* except);
+  /// True if one of them awaits a payload.
+  bool advance_in_flight(const Operation* except);
   /// They are also notified of deaths.
   void look_in_flight(const Operation* except);
 

@@ -1,10 +1,9 @@
 #include "starling/flock/reduce_all.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "starling/kernel/combine.h"
-#include "starling/kernel/copy.h"
+#include "starling/flock/memory_check.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 namespace {
@@ -17,7 +16,7 @@ constexpr std::size_t kReduceChunk = 64 << 10;
 ReduceAll::ReduceAll(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction,
                      Room own_slice)
     : Collective(own_slice ? MessageKind::scattered_reduction : MessageKind::reduction, std::move(flock),
-                 topic),
+                 topic, pieces[0].in.memory),
       pieces_(std::move(pieces)),
       dtype_(pieces_[0].in.dtype),
       count_(total_count(pieces_)),
@@ -35,22 +34,20 @@ void ReduceAll::for_parts(Range range, const F& f) const {
   for (const Piece& piece : pieces_) {
     const std::size_t first = std::max(range.begin, start);
     const std::size_t last = std::min(range.end, start + piece.in.count);
-    if (first < last) f(piece, (first - start) * size_of(dtype_), (last - first) * size_of(dtype_));
+    if (first < last) f(piece, first - start, last - first, first - range.begin);
     start += piece.in.count;
   }
 }
 
-void ReduceAll::copy_in(Range range, std::byte* to) const {
-  for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    copy_bytes(to, piece.in.host_bytes() + offset, bytes);
-    to += bytes;
+void ReduceAll::copy_in(Range range, Buffer to) const {
+  for_parts(range, [&](const Piece& piece, std::size_t first, std::size_t count, std::size_t before) {
+    arithmetic_in(memory()).copy(to.part(before, count), piece.in.part(first, count));
   });
 }
 
-void ReduceAll::copy_out(Range range, const std::byte* from) const {
-  for_parts(range, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    copy_bytes(piece.out.host_bytes() + offset, from, bytes);
-    from += bytes;
+void ReduceAll::copy_out(Range range, ConstBuffer from) const {
+  for_parts(range, [&](const Piece& piece, std::size_t first, std::size_t count, std::size_t before) {
+    arithmetic_in(memory()).copy(piece.out.part(first, count), from.part(before, count));
   });
 }
 
@@ -58,6 +55,7 @@ void ReduceAll::begin() {
   const std::size_t bytes = count_ * size_of(dtype_);
   const std::size_t n = members().size();
   phase_ = 0;
+  sent_ = {};
   reduced_ = {};
   arrivals_.clear();
   sliced_ = n > 1 && (bytes > kShort || own_slice_);
@@ -66,9 +64,9 @@ void ReduceAll::begin() {
   if (sliced_) {
     post_slices(head);
   } else {
-    const Outgoing message = flock_->fabric->reserve(bytes);
-    copy_in({0, count_}, message.bytes().data());
-    post_to_others(message, head);
+    sent_ = reserve(bytes);
+    copy_in({0, count_}, sent_.buffer(dtype_, count_));
+    post_to_others(sent_, head);
   }
   for (const Rank member : members()) {
     if (member == flock_->self()) continue;
@@ -84,10 +82,11 @@ void ReduceAll::begin() {
 void ReduceAll::post_slices(const MessageHeader& head) const {
   const std::size_t element = size_of(dtype_);
   const Range mine = slice(place());
-  const Outgoing message = flock_->fabric->reserve((count_ - mine.count()) * element);
-  std::byte* to = message.bytes().data();
-  copy_in({0, mine.begin}, to);
-  copy_in({mine.end, count_}, to + mine.begin * element);
+  const std::size_t others = count_ - mine.count();
+  const Outgoing message = reserve(others * element);
+  const Buffer block = message.buffer(dtype_, others);
+  copy_in({0, mine.begin}, block.part(0, mine.begin));
+  copy_in({mine.end, count_}, block.part(mine.begin, count_ - mine.end));
   for (std::size_t at = 0; at < members().size(); ++at) {
     if (at == place()) continue;
     const Range theirs = slice(at);
@@ -96,53 +95,48 @@ void ReduceAll::post_slices(const MessageHeader& head) const {
   }
 }
 
-// Through the cache, some elements at a time.
-void ReduceAll::reduce_range(std::size_t count, std::byte* out,
-                             const std::vector<const std::byte*>& blocks) const {
-  const std::size_t element = size_of(dtype_);
-  const std::size_t chunk = kReduceChunk / element;
+std::vector<ConstBuffer> ReduceAll::blocks(ConstBuffer own, std::size_t first) const {
+  std::vector<ConstBuffer> all;
+  for (const Arrival& arrival : arrivals_) {
+    if (all.size() == place()) all.push_back(own);
+    all.push_back(arrival.buffer(dtype_, own.count, first * size_of(dtype_)));
+  }
+  if (all.size() == place()) all.push_back(own);
+  return all;
+}
+
+// On the host through the cache, some elements at a time.
+void ReduceAll::reduce_into(Buffer out, const std::vector<ConstBuffer>& blocks) const {
+  const Arithmetic& arithmetic = arithmetic_in(memory());
+  const std::size_t chunk = out.on_host() ? kReduceChunk / size_of(dtype_) : out.count;
   const bool sums = reduction_ == Reduction::sum || reduction_ == Reduction::average;
   const double weight = reduction_ == Reduction::average ? 1.0 / static_cast<double>(blocks.size()) : 1.0;
   std::vector<Term> terms(blocks.size());
-  for (std::size_t done = 0; done < count; done += chunk) {
-    const std::size_t now = std::min(chunk, count - done);
-    std::byte* to = out + done * element;
+  for (std::size_t done = 0; done < out.count; done += chunk) {
+    const std::size_t now = std::min(chunk, out.count - done);
+    const Buffer to = out.part(done, now);
     if (sums && is_floating(dtype_)) {
-      for (std::size_t i = 0; i < blocks.size(); ++i) terms[i] = {blocks[i] + done * element, weight};
-      combine(dtype_, to, terms, now, Store::cached);
+      for (std::size_t i = 0; i < blocks.size(); ++i) terms[i] = Term(blocks[i].part(done, now), weight);
+      arithmetic.combine(to, terms);
     } else {
-      std::memcpy(to, blocks[0] + done * element, now * element);
+      arithmetic.copy(to, blocks[0].part(done, now));
       for (std::size_t i = 1; i < blocks.size(); ++i)
-        reduce(reduction_, dtype_, to, blocks[i] + done * element, now);
+        arithmetic.reduce(reduction_, to, blocks[i].part(done, now));
     }
   }
 }
 
 bool ReduceAll::go_on() {
-  if (phase_++ > 0 || !sliced_) {
-    arrivals_ = take_arrivals();
-    return true;
-  }
-  const std::size_t element = size_of(dtype_);
+  arrivals_ = take_arrivals();
+  if (phase_++ > 0 || !sliced_) return true;
   const Range mine = slice(place());
+  reduced_ = reserve(mine.count() * size_of(dtype_));
+  const Buffer result = reduced_.buffer(dtype_, mine.count());
   // This rank's own part of its slice may be scattered over pieces.
-  std::vector<std::byte> gathered;
-  const std::byte* own = nullptr;
-  for_parts(mine, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-    if (bytes == mine.count() * element) own = piece.in.host_bytes() + offset;
+  for_parts(mine, [&](const Piece& piece, std::size_t first, std::size_t count, std::size_t before) {
+    reduce_into(result.part(before, count), blocks(piece.in.part(first, count), before));
   });
-  if (own == nullptr) {
-    gathered.resize(mine.count() * element);
-    copy_in(mine, gathered.data());
-    own = gathered.data();
-  }
-  std::vector<const std::byte*> blocks;
-  std::size_t next = 0;
-  for (std::size_t at = 0; at < members().size(); ++at)
-    blocks.push_back(at == place() ? own : awaited_[next++].arrival.bytes().data());
-  reduced_ = flock_->fabric->reserve(mine.count() * element);
-  reduce_range(mine.count(), reduced_.bytes().data(), blocks);
-  awaited_.clear();
+  arrivals_.clear();
   if (own_slice_) return true;
   post_to_others(reduced_, header_for(1, dtype_, mine.count()));
   for (std::size_t at = 0; at < members().size(); ++at)
@@ -151,35 +145,27 @@ bool ReduceAll::go_on() {
 }
 
 void ReduceAll::deliver() {
-  const std::size_t element = size_of(dtype_);
   if (own_slice_) {
     const Range mine = slice(place());
-    std::byte* to = own_slice_(mine.count()).host_bytes();
-    if (members().size() == 1) {
-      copy_in(mine, to);
-    } else {
-      copy_bytes(to, reduced_.bytes().data(), mine.count() * element);
-    }
+    const Buffer out = room_for(own_slice_, mine.count(), pieces_[0].in, described());
+    if (members().size() == 1)
+      copy_in(mine, out);
+    else
+      arithmetic_in(memory()).copy(out, reduced_.buffer(dtype_, mine.count()));
   } else if (sliced_) {
     std::size_t next = 0;
-    for (std::size_t at = 0; at < members().size(); ++at)
-      copy_out(slice(at), at == place() ? reduced_.bytes().data() : arrivals_[next++].bytes().data());
-  } else {
-    // All ranks' whole blocks, in parts: the result may overwrite this rank's own.
-    std::vector<std::byte> own(std::min(count_ * element, kReduceChunk));
-    std::vector<std::byte> result(own.size());
-    const std::size_t chunk = kReduceChunk / element;
-    for (std::size_t done = 0; done < count_; done += chunk) {
-      const Range range{done, std::min(count_, done + chunk)};
-      copy_in(range, own.data());
-      std::vector<const std::byte*> blocks;
-      std::size_t next = 0;
-      for (std::size_t at = 0; at < members().size(); ++at)
-        blocks.push_back(at == place() ? own.data() : arrivals_[next++].bytes().data() + done * element);
-      reduce_range(range.count(), result.data(), blocks);
-      copy_out(range, result.data());
+    for (std::size_t at = 0; at < members().size(); ++at) {
+      const Range range = slice(at);
+      copy_out(range, at == place() ? reduced_.buffer(dtype_, range.count())
+                                    : arrivals_[next++].buffer(dtype_, range.count()));
     }
+  } else {
+    // This rank's own block is read where it was sent from: the result may overwrite it elsewhere.
+    for_parts({0, count_}, [&](const Piece& piece, std::size_t, std::size_t count, std::size_t before) {
+      reduce_into(piece.out, blocks(sent_.buffer(dtype_, count, before * size_of(dtype_)), before));
+    });
   }
+  sent_ = {};
   reduced_ = {};
   arrivals_.clear();
 }

@@ -26,15 +26,18 @@ class ReduceAll final : public Collective {
     std::size_t count() const { return end - begin; }
   };
   Range slice(std::size_t place) const;
-  /// Calls f(pointer into the piece's memory, elements) for the parts that make up the range.
+  /// Calls f(piece, its first element, elements, how many of the range come before) for the parts of pieces
+  /// that make up the range.
   template <typename F>
   void for_parts(Range range, const F& f) const;
   /// Of a sliced one: posts to each member the slice that it reduces.
   void post_slices(const MessageHeader& header) const;
-  void copy_in(Range range, std::byte* to) const;
-  void copy_out(Range range, const std::byte* from) const;
-  /// Reduces elements [0, count) of the members' blocks into `out`, which is none of them.
-  void reduce_range(std::size_t count, std::byte* out, const std::vector<const std::byte*>& blocks) const;
+  void copy_in(Range range, Buffer to) const;
+  void copy_out(Range range, ConstBuffer from) const;
+  /// All members' elements: this rank's own, and of each arrival those from `first` on.
+  std::vector<ConstBuffer> blocks(ConstBuffer own, std::size_t first) const;
+  /// Reduces the members' blocks into `out`, which is none of them.
+  void reduce_into(Buffer out, const std::vector<ConstBuffer>& blocks) const;
 
   Pieces pieces_;
   DType dtype_;
@@ -43,7 +46,8 @@ class ReduceAll final : public Collective {
   Room own_slice_;
   bool sliced_ = false;
   int phase_ = 0;
-  Outgoing reduced_;               // this rank's slice
+  Outgoing sent_;                  // this rank's whole block
+  Outgoing reduced_;               // its slice
   std::vector<Arrival> arrivals_;  // by place, this rank's own left out
 };
 

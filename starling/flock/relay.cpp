@@ -63,10 +63,13 @@ void check_relay_trees(const Schedule& schedule) {
 }
 
 Relay Flock::relay(const std::string& tree, Name name, const RelayOptions& options) {
+  return relay(make_schedule(tree, size()), name, options);
+}
+
+Relay Flock::relay(const SchedulePtr& schedule, Name name, const RelayOptions& options) {
   if (options.missing == Missing::reference && options.patience != std::chrono::nanoseconds::max())
     throw InvalidArgument(fmt::format(
         "{}: a reference cannot stand in for messages that were dropped; use Missing::counts", name.text()));
-  const SchedulePtr schedule = make_schedule(tree, size());
   check_relay_trees(*schedule);
   auto state = std::make_shared<Relay::State>();
   state->flock = state_;
@@ -81,8 +84,7 @@ std::int64_t Relay::contributors() const {
 }
 
 void Relay::set_reference(ConstBuffer block) {
-  const std::byte* bytes = block.host_bytes();
-  state_->reference.assign(bytes, bytes + block.bytes());
+  state_->reference = KeptElements(block, block.memory);
 }
 
 Relay::Memory Relay::memory() {
@@ -92,19 +94,28 @@ Relay::Memory Relay::memory() {
     arriving->wait_until(Deadline::max());
     arriving->raise();
   }
-  Memory memory{{}, state_->reference, state_->filled};
+  const auto on_host = [](ConstBuffer elements) {
+    std::vector<std::byte> bytes(elements.bytes());
+    kernel::transfer({DType::uint8, bytes.data(), bytes.size()}, elements);
+    return bytes;
+  };
+  Memory memory{{}, on_host(state_->reference.elements(DType::uint8)), state_->filled};
   for (const auto& [from, received] : state_->received)
     memory.messages.push_back(
-        {from.first, from.second, received.blocks, {received.bytes().begin(), received.bytes().end()}});
+        {from.first, from.second, received.blocks, on_host(received.elements(DType::uint8))});
   return memory;
 }
 
-void Relay::remember(Memory memory) {
+void Relay::remember(const Memory& memory) {
   state_->received.clear();
   state_->in_flight.clear();
-  for (Memory::Message& message : memory.messages)
-    state_->received[{message.tree, message.neighbor}] = {{}, std::move(message.sum), message.blocks};
-  state_->reference = std::move(memory.reference);
+  // They go where the next step's block lies.
+  const auto kept = [](const std::vector<std::byte>& bytes) {
+    return KeptElements({DType::uint8, bytes.data(), bytes.size()}, MemoryKind::host);
+  };
+  for (const Memory::Message& message : memory.messages)
+    state_->received[{message.tree, message.neighbor}] = {{}, kept(message.sum), message.blocks};
+  state_->reference = kept(memory.reference);
   state_->filled = memory.filled;
 }
 
@@ -117,12 +128,16 @@ Piece Relay::piece_between(ConstBuffer in, Buffer out) const {
 
 Pending Relay::start(const Piece& block) {
   State& state = *state_;
-  need_host_memory({block}, "a relay", state.topic->text);
+  check_memory(*state.flock->fabric, {block}, state.topic->text);
+  if (state.memory.value_or(block.in.memory) != block.in.memory)
+    throw InvalidArgument(fmt::format("{}: the relay's blocks lie in {}, and this one in {}",
+                                      state.topic->text, name(*state.memory), name(block.in.memory)));
   if (!is_floating(block.in.dtype))
     throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", state.topic->text,
                                       name(block.in.dtype)));
   if (const auto current = state.current.lock(); current && !current->ended())
     throw InvalidArgument(fmt::format("{}: the relay's last step has not ended yet", state.topic->text));
+  state.memory = block.in.memory;
   state.flock->runtime->enter();
   StepPlan plan;
   state.flock->plan_next_step(state.cursor, plan);

@@ -63,7 +63,7 @@ class Relay {
   };
   /// With overlap, waits for messages under way; every rank must call it between the same steps.
   Memory memory();
-  void remember(Memory memory);
+  void remember(const Memory& memory);
 
   explicit Relay(std::shared_ptr<State> state) : state_(std::move(state)) {}
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "starling/fabric/device_messages.h"
 #include "starling/flock/errors.h"
 #include "starling/kernel/combine.h"
-#include "starling/kernel/copy.h"
 #include "starling/kernel/interleave.h"
 
 namespace starling::flock {
@@ -96,7 +96,7 @@ void RelaySum::check_layout() const {
 
 Expectation RelaySum::expected_from(Rank neighbor, std::size_t tree) {
   Expectation expected = expectation(neighbor, flock_->mailbox.next_from(topic_, neighbor), block_.in.dtype,
-                                     tree_parts_[tree].count);
+                                     tree_parts_[tree].count, block_.in.memory);
   expected.any_detail = true;  // the number of blocks varies
   expected.epoch = plan_.epoch;
   return expected;
@@ -132,13 +132,26 @@ void RelaySum::begin_step() {
     state_->filled = true;  // the reference is too old by now
     state_->epoch = plan_.epoch;
   }
-  const std::size_t bytes = block_.in.bytes();
   if (state_->filled) state_->reference = {};
-  if (state_->options.missing == Missing::reference && !state_->filled && state_->reference.empty() &&
-      bytes > 0) {
-    state_->reference.resize(bytes);
-    copy_bytes(state_->reference.data(), block_.in);
-  }
+  if (state_->options.missing == Missing::reference && !state_->filled && state_->reference.bytes() == 0)
+    state_->reference = KeptElements(block_.in, block_.in.memory);
+  state_->reference.move_to(block_.in.memory);
+  for (auto& [from, received] : state_->received) received.restored.move_to(block_.in.memory);
+  for (std::size_t tree = 0; gathers() && tree < tree_parts_.size(); ++tree)
+    gathered_.push_back(gathered(block_.in, tree));
+}
+
+ConstBuffer RelaySum::own_part(std::size_t tree) const {
+  return gathers() ? gathered_[tree].buffer()
+                   : block_.in.part(tree_parts_[tree].first, tree_parts_[tree].count);
+}
+
+kernel::OwnedBuffer RelaySum::gathered(ConstBuffer block, std::size_t tree) const {
+  kernel::OwnedBuffer part(block.dtype, tree_parts_[tree].count, block.memory);
+  if (tree < block.count)
+    arithmetic_in(block.memory)
+        .copy_strided(part.buffer(), 1, block.part(tree, block.count - tree), tree_parts_.size());
+  return part;
 }
 
 /// A message to a neighbor: the mean of this rank's block and of the other neighbors' last means. Means are
@@ -148,15 +161,16 @@ struct RelaySum::OutgoingMean {
   std::vector<ReceivedMean> received = {};
   std::uint64_t count = 1;
 
-  void write(DType dtype, const void* own, std::size_t from, std::size_t count_now,
-             std::vector<Term>& terms) const {
-    const std::size_t offset = from * size_of(dtype);
+  void write(ConstBuffer own, std::size_t from, std::vector<Term>& terms) const {
     const auto all = static_cast<double>(count);
     terms.assign(1, {own, 1 / all});
     for (const ReceivedMean& one : received)
-      terms.push_back({one.data + offset, static_cast<double>(one.blocks) / all});
-    combine(dtype, message.bytes().data() + offset, terms, count_now,
-            message.bytes().size() < kPastTheCache ? Store::cached : Store::streaming);
+      terms.emplace_back(one.elements.part(from, own.count), static_cast<double>(one.blocks) / all);
+    const Buffer out = message.buffer(own.dtype, own.count, from * size_of(own.dtype));
+    if (out.on_host())
+      combine(out, terms, message.size() < kPastTheCache ? Store::cached : Store::streaming);
+    else
+      arithmetic_in(out.memory).combine(out, terms);
   }
 };
 
@@ -164,14 +178,14 @@ std::vector<std::vector<RelaySum::OutgoingMean>> RelaySum::outgoing_means() cons
   std::vector<std::vector<OutgoingMean>> all(tree_parts_.size());
   for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
     for (const Rank neighbor : tree_parts_[tree].neighbors) {
-      OutgoingMean mean{flock_->fabric->reserve(tree_parts_[tree].count * size_of(block_.in.dtype))};
+      OutgoingMean mean{
+          reserve(*flock_->fabric, tree_parts_[tree].count * size_of(block_.in.dtype), block_.in.memory)};
       for (const auto& [from, received] : state_->received) {
         if (from.first != tree || from.second == neighbor) continue;
-        if (received.bytes().size() != mean.message.bytes().size())
+        if (received.bytes() != mean.message.size())
           throw InvalidArgument(fmt::format("{}: the last message of rank {} has {} bytes, this block {}",
-                                            topic_.text, from.second, received.bytes().size(),
-                                            mean.message.bytes().size()));
-        mean.received.push_back({received.bytes().data(), received.blocks});
+                                            topic_.text, from.second, received.bytes(), mean.message.size()));
+        mean.received.push_back({received.elements(block_.in.dtype), received.blocks});
         mean.count += received.blocks;
       }
       all[tree].push_back(std::move(mean));
@@ -179,32 +193,31 @@ std::vector<std::vector<RelaySum::OutgoingMean>> RelaySum::outgoing_means() cons
   return all;
 }
 
-// In parts that fit the cache, so that every block is read once for all neighbors and trees.
+// On the host in parts that fit the cache, so that every block is read once for all neighbors and trees.
 void RelaySum::post_messages() {
   const DType dtype = block_.in.dtype;
   const auto all = outgoing_means();
   std::vector<Term> terms;
-  if (interleaved()) {
+  if (interleaved() && !gathers()) {
     const Sorted own(tree_parts_.size(), dtype);
     for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
       const std::size_t now = std::min(own.room(), block_.in.count - done);
       own.read(block_.in.host_data(), done, now);
       for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
         for (const OutgoingMean& mean : all[tree])
-          mean.write(dtype, own[tree], done / tree_parts_.size(), share(now, tree, tree_parts_.size()),
+          mean.write({dtype, own[tree], share(now, tree, tree_parts_.size())}, done / tree_parts_.size(),
                      terms);
     }
   } else {
-    const std::size_t chunk = kRelayChunk / size_of(dtype);
+    const std::size_t chunk = block_.in.on_host() ? kRelayChunk / size_of(dtype) : block_.in.count;
     for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
       for (std::size_t done = 0; done < tree_parts_[tree].count; done += chunk)
         for (const OutgoingMean& mean : all[tree])
-          mean.write(dtype, element(block_.in.host_data(), tree_parts_[tree].first + done), done,
-                     std::min(chunk, tree_parts_[tree].count - done), terms);
+          mean.write(own_part(tree).part(done, std::min(chunk, tree_parts_[tree].count - done)), done, terms);
   }
   for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
     for (std::size_t to = 0; to < all[tree].size(); ++to) {
-      MessageHeader head = header(dtype, tree_parts_[tree].count);
+      MessageHeader head = header(dtype, tree_parts_[tree].count, block_.in.memory);
       head.detail = layout() * kCounts + all[tree][to].count;
       head.epoch = plan_.epoch;
       post(all[tree][to].message, head, tree_parts_[tree].neighbors[to]);
@@ -222,7 +235,7 @@ RelaySum::Mixture RelaySum::mixture(const std::vector<ReceivedMean>& received) {
   const auto all = static_cast<double>(missing == Missing::counts ? count : n);
   mix.self_weight = 1 / all;
   for (const ReceivedMean& one : received)
-    mix.received.push_back({one.data, static_cast<double>(one.blocks) / all});
+    mix.received.emplace_back(one.elements, static_cast<double>(one.blocks) / all);
   if (const std::int64_t gap = n - count; gap > 0) {
     const double rest = static_cast<double>(gap) / static_cast<double>(n);
     // Once every rank has contributed, only dead ranks are missing, and the reference does not replace them.
@@ -240,11 +253,20 @@ void RelaySum::combine_parts(const std::vector<Mixture>& mixtures) {
     const TreePart& part = tree_parts_[tree];
     const Mixture& mix = mixtures[tree];
     if (part.count == 0) continue;
-    std::vector<Term> terms = {{element(block_.in.host_data(), part.first), mix.self_weight}};
+    std::vector<Term> terms = {{own_part(tree), mix.self_weight}};
     terms.insert(terms.end(), mix.received.begin(), mix.received.end());
-    if (mix.reference_weight > 0)
-      terms.push_back({element(state_->reference.data(), part.first), mix.reference_weight});
-    combine(block_.out.part(part.first, part.count), terms);
+    kernel::OwnedBuffer reference;
+    if (mix.reference_weight > 0) {
+      const ConstBuffer whole = state_->reference.elements(block_.in.dtype);
+      if (gathers()) reference = gathered(whole, tree);
+      terms.emplace_back(gathers() ? reference.buffer() : whole.part(part.first, part.count),
+                         mix.reference_weight);
+    }
+    const Arithmetic& arithmetic = arithmetic_in(block_.in.memory);
+    const Buffer out = gathers() ? gathered_[tree].buffer() : block_.out.part(part.first, part.count);
+    arithmetic.combine(out, terms);
+    if (gathers())
+      arithmetic.copy_strided(block_.out.part(tree, block_.out.count - tree), tree_parts_.size(), out, 1);
   }
 }
 
@@ -258,11 +280,14 @@ void RelaySum::combine_interleaved(const std::vector<Mixture>& mixtures) {
   for (std::size_t done = 0; done < block_.in.count; done += own.room()) {
     const std::size_t now = std::min(own.room(), block_.in.count - done);
     own.read(block_.in.host_data(), done, now);
-    if (refers) reference.read(state_->reference.data(), done, now);
+    if (refers) reference.read(state_->reference.elements(block_.in.dtype).host_data(), done, now);
     for (std::size_t tree = 0; tree < trees; ++tree) {
       const Mixture& mix = mixtures[tree];
       terms.assign(1, {own[tree], mix.self_weight});
-      for (const Term& one : mix.received) terms.push_back({element(one.data, done / trees), one.weight});
+      for (const Term& one : mix.received)
+        terms.emplace_back(
+            ConstBuffer(block_.in.dtype, one.data, tree_parts_[tree].count).part(done / trees, 0),
+            one.weight);
       if (mix.reference_weight > 0) terms.push_back({reference[tree], mix.reference_weight});
       combine(block_.in.dtype, own[tree], terms, share(now, tree, trees), Store::cached);
     }
@@ -276,12 +301,13 @@ std::vector<std::vector<RelaySum::ReceivedMean>> RelaySum::received_by_tree() {
     for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
       for (const Rank neighbor : tree_parts_[tree].neighbors)
         if (const auto stored = state_->received.find({tree, neighbor}); stored != state_->received.end())
-          received[tree].push_back({stored->second.bytes().data(), stored->second.blocks});
+          received[tree].push_back({stored->second.elements(block_.in.dtype), stored->second.blocks});
     return received;
   }
   for (std::size_t i = 0; i < awaited_.size(); ++i)
     if (const Arrival& arrival = awaited_[i].arrival)
-      received[awaited_tree_[i]].push_back({arrival.bytes().data(), contributors_in(arrival)});
+      received[awaited_tree_[i]].push_back(
+          {arrival.buffer(block_.in.dtype, tree_parts_[awaited_tree_[i]].count), contributors_in(arrival)});
   return received;
 }
 
@@ -300,7 +326,7 @@ void RelaySum::combine_all() {
   state_->contributors = flock_->size();
   std::vector<Mixture> mixtures;
   for (const auto& received : received_by_tree()) mixtures.push_back(mixture(received));
-  interleaved() ? combine_interleaved(mixtures) : combine_parts(mixtures);
+  interleaved() && !gathers() ? combine_interleaved(mixtures) : combine_parts(mixtures);
   if (state_->contributors == flock_->size()) state_->filled = true;
 }
 
@@ -346,8 +372,10 @@ void RelaySum::reconsider() {
   const bool impatient = now - started_ > state_->options.patience;
   for (Awaited& awaited : awaited_) {
     if (awaited.settled) continue;
-    if (!impatient && !flock_->mailbox.overtaken(awaited.expectation)) continue;
-    flock_->mailbox.refuse(awaited.expectation);  // in case it arrives later
+    const bool missing = awaited.missing();
+    if (!impatient && !(missing && flock_->mailbox.overtaken(awaited.expectation))) continue;
+    if (missing) flock_->mailbox.refuse(awaited.expectation);  // in case it arrives later
+    awaited.arrival = {};
     awaited.settled = true;
   }
 }

@@ -4,9 +4,32 @@
 
 #include "starling/flock/operation.h"
 #include "starling/flock/relay.h"
-#include "starling/kernel/combine.h"
+#include "starling/kernel/arithmetic.h"
+#include "starling/kernel/transfer.h"
 
 namespace starling::flock {
+
+/// A copy of elements, in some memory; whoever reads it knows their type.
+class KeptElements {
+ public:
+  KeptElements() = default;
+  KeptElements(const ConstBuffer& from, MemoryKind memory) : copy_(DType::uint8, from.bytes(), memory) {
+    transfer(copy_.buffer(), {DType::uint8, from.address(), from.bytes(), from.memory, from.stream});
+  }
+
+  std::size_t bytes() const { return copy_.buffer().count; }
+  ConstBuffer elements(DType dtype) const {
+    const Buffer& all = copy_.buffer();
+    return {dtype, all.address(), all.count / size_of(dtype), all.memory, nullptr};
+  }
+  /// Blocks while that is another kind of memory.
+  void move_to(MemoryKind memory) {
+    if (bytes() > 0 && copy_.buffer().memory != memory) *this = KeptElements(copy_.buffer(), memory);
+  }
+
+ private:
+  kernel::OwnedBuffer copy_;
+};
 
 /// The state of a relay from step to step.
 struct Relay::State {
@@ -18,15 +41,18 @@ struct Relay::State {
   std::uint32_t epoch = 0;
   /// The last mean that a neighbor sent over a tree.
   struct StoredMean {
-    Arrival arrival;                  // in the sender's memory
-    std::vector<std::byte> restored;  // or from a checkpoint
-    std::uint64_t blocks = 0;         // of which it is the mean
+    Arrival arrival;           // in the sender's memory
+    KeptElements restored;     // or from a checkpoint
+    std::uint64_t blocks = 0;  // of which it is the mean
 
-    std::span<const std::byte> bytes() const { return arrival ? arrival.bytes() : std::span(restored); }
+    std::size_t bytes() const { return arrival ? arrival.size() : restored.bytes(); }
+    ConstBuffer elements(DType dtype) const {
+      return arrival ? arrival.buffer(dtype, arrival.size() / size_of(dtype)) : restored.elements(dtype);
+    }
   };
   /// By tree and neighbor.
   std::map<std::pair<std::size_t, Rank>, StoredMean> received;
-  std::vector<std::byte> reference;
+  KeptElements reference;
   bool filled = false;  // every rank has contributed once: the reference is no longer needed
   std::int64_t contributors = 0;
   /// With overlap: a message that a neighbor sent in the last step and that is not stored yet.
@@ -36,6 +62,7 @@ struct Relay::State {
   };
   std::vector<InFlight> in_flight;
   std::weak_ptr<Operation> current;
+  std::optional<MemoryKind> memory;  // of all blocks, as the first one's
 };
 
 /// One step of a relay: all messages go out before any is waited for. With overlap those of the step before
@@ -62,16 +89,13 @@ class RelaySum final : public Operation {
   TreePart part_of_tree(std::size_t tree, std::size_t trees) const;
   /// Whether the trees' elements alternate in the block.
   bool interleaved() const { return tree_parts_.size() > 1 && !state_->options.contiguous; }
-  const std::byte* element(const void* block, std::size_t index) const {
-    return static_cast<const std::byte*>(block) + index * size_of(block_.in.dtype);
-  }
   /// A hash of the trees and of how blocks are divided among them, which all ranks must agree on.
   std::uint64_t layout() const;
   void check_layout() const;
 
   /// The mean of `blocks` blocks, from a neighbor.
   struct ReceivedMean {
-    const std::byte* data;
+    ConstBuffer elements;
     std::uint64_t blocks;
   };
   struct OutgoingMean;
@@ -92,6 +116,11 @@ class RelaySum final : public Operation {
   void begin_step();
   void combine_all();
   void post_ahead();
+  /// This rank's elements that go over a tree, together.
+  ConstBuffer own_part(std::size_t tree) const;
+  /// Elements of interleaved trees on a device are brought together before they are used.
+  bool gathers() const { return interleaved() && !block_.in.on_host(); }
+  kernel::OwnedBuffer gathered(ConstBuffer block, std::size_t tree) const;
   void combine_parts(const std::vector<Mixture>& mixtures);
   void combine_interleaved(const std::vector<Mixture>& mixtures);
 
@@ -99,6 +128,7 @@ class RelaySum final : public Operation {
   StepPlan plan_;
   Piece block_;
   std::vector<TreePart> tree_parts_;
+  std::vector<kernel::OwnedBuffer> gathered_;  // own_part() by tree, if gathers()
   bool only_receives_ = false;
   std::vector<std::size_t> awaited_tree_;  // by awaited
   Deadline started_{};

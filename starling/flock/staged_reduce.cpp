@@ -2,10 +2,6 @@
 
 #include <utility>
 
-#include "starling/kernel/combine.h"
-#include "starling/kernel/convert.h"
-#include "starling/kernel/copy.h"
-
 namespace starling::flock {
 namespace {
 
@@ -17,7 +13,7 @@ DType traveling(DType dtype) {
 
 StagedReduce::StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces,
                            Reduction reduction, AllreduceAlgorithm algorithm)
-    : Collective(MessageKind::staged_reduction, std::move(flock), topic),
+    : Collective(MessageKind::staged_reduction, std::move(flock), topic, pieces[0].in.memory),
       pieces_(std::move(pieces)),
       reduction_(reduction),
       algorithm_(algorithm),
@@ -25,10 +21,10 @@ StagedReduce::StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Piec
       dtype_(traveling(pieces_[0].in.dtype)) {}
 
 void StagedReduce::begin() {
-  work_.resize(count_ * size_of(dtype_));
+  work_ = kernel::OwnedBuffer(dtype_, count_, memory());
   std::size_t at = 0;
   for (const Piece& piece : pieces_) {
-    convert(piece.in, {dtype_, work(at), piece.in.count});
+    arithmetic_in(memory()).copy(work(at, piece.in.count), piece.in);
     at += piece.in.count;
   }
   rounds_ = reduce_rounds(algorithm_, place(), members().size(), count_);
@@ -42,8 +38,8 @@ void StagedReduce::start_round() {
   const ReduceRound& round = rounds_[round_];
   for (const auto& send : round.sends) {
     const std::size_t count = send.end - send.begin;
-    const Outgoing message = flock_->fabric->reserve(count * size_of(dtype_));
-    copy_bytes(message.bytes().data(), work(send.begin), count * size_of(dtype_));
+    const Outgoing message = reserve(count * size_of(dtype_));
+    arithmetic_in(memory()).copy(message.buffer(dtype_, count), work(send.begin, count));
     MessageHeader head = header_for(0, dtype_, count);
     head.detail = layout_hash(what, pieces_);
     post_numbered(message, head, members()[send.peer]);
@@ -62,14 +58,14 @@ bool StagedReduce::go_on() {
   if (rounds_.empty()) return true;
   std::size_t next = 0;
   for (const auto& receive : rounds_[round_].receives) {
-    const Arrival& arrival = awaited_[next++].arrival;
+    const std::size_t count = receive.end - receive.begin;
+    const ConstBuffer arrived = awaited_[next++].arrival.buffer(dtype_, count);
     if (receive.add && reduction_ == Reduction::average) {
-      average_in(receive, arrival.bytes().data());
+      average_in(receive, arrived);
     } else if (receive.add) {
-      reduce(reduction_, dtype_, work(receive.begin), arrival.bytes().data(), receive.end - receive.begin);
+      arithmetic_in(memory()).reduce(reduction_, work(receive.begin, count), arrived);
     } else {
-      copy_bytes(work(receive.begin), arrival.bytes().data(),
-                 (receive.end - receive.begin) * size_of(dtype_));
+      arithmetic_in(memory()).copy(work(receive.begin, count), arrived);
     }
   }
   awaited_.clear();
@@ -80,18 +76,19 @@ bool StagedReduce::go_on() {
 
 // Averages travel, not sums, so that equal values stay what they are. In the order of places: both ends of an
 // exchange must get the same bits.
-void StagedReduce::average_in(const ReduceRound::Transfer& receive, const std::byte* arrived) {
+void StagedReduce::average_in(const ReduceRound::Transfer& receive, ConstBuffer arrived) {
   const auto all = static_cast<double>(receive.mine + receive.theirs);
-  Term terms[] = {{work(receive.begin), static_cast<double>(receive.mine) / all},
+  const Buffer mine = work(receive.begin, arrived.count);
+  Term terms[] = {{mine, static_cast<double>(receive.mine) / all},
                   {arrived, static_cast<double>(receive.theirs) / all}};
   if (receive.peer < place()) std::swap(terms[0], terms[1]);
-  combine(dtype_, work(receive.begin), terms, receive.end - receive.begin, Store::cached);
+  arithmetic_in(memory()).combine(mine, terms);
 }
 
 void StagedReduce::deliver() {
   std::size_t at = 0;
   for (const Piece& piece : pieces_) {
-    convert({dtype_, work(at), piece.in.count}, piece.out);
+    arithmetic_in(memory()).copy(piece.out, work(at, piece.in.count));
     at += piece.in.count;
   }
 }

@@ -2,6 +2,7 @@
 
 #include "starling/flock/collective.h"
 #include "starling/flock/reduce_rounds.h"
+#include "starling/kernel/arithmetic.h"
 #include "starling/kernel/reduce.h"
 
 namespace starling::flock {
@@ -18,16 +19,16 @@ class StagedReduce final : public Collective {
   bool go_on() override;
   void deliver() override;
 
-  std::byte* work(std::size_t element) { return work_.data() + element * size_of(dtype_); }
+  Buffer work(std::size_t begin, std::size_t count) const { return work_.buffer().part(begin, count); }
   void start_round();
-  void average_in(const ReduceRound::Transfer& receive, const std::byte* arrived);
+  void average_in(const ReduceRound::Transfer& receive, ConstBuffer arrived);
 
   Pieces pieces_;
   Reduction reduction_;
   AllreduceAlgorithm algorithm_;
   std::size_t count_;
   DType dtype_;  // of what travels
-  std::vector<std::byte> work_;
+  kernel::OwnedBuffer work_;
   std::vector<ReduceRound> rounds_;
   std::size_t round_ = 0;
 };

@@ -186,14 +186,21 @@ Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& optio
   auto state = std::make_shared<Window::State>(*state_, called, tensor, neighbors, options);
   const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
                                            static_cast<std::int64_t>(tensor.dtype)};
-  const auto shapes = allgather(shape, called + "/shape");
+  std::string creation = called;
+  if (described(called) == called) {  // else a user's other call makes the window
+    const auto call = std::make_shared<UserCall>();
+    call->call = fmt::format("create_window('{}')", called);
+    creation += "/create";
+    set_user_call(creation, call);
+  }
+  const auto shapes = allgather(shape, creation + "/shape");
   for (std::size_t i = 0; i < shapes.size(); i += 3)
     if (shapes[i + 1] != shape[1] || shapes[i + 2] != shape[2])
       throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
                                  rank(), tensor.count, starling::name(tensor.dtype), shapes[i], shapes[i + 1],
                                  starling::name(static_cast<DType>(shapes[i + 2]))));
-  state->connect(allgather(state->card(), called + "/window"));
-  barrier(called + "/ready");  // every slot has its first value
+  state->connect(allgather(state->card(), creation + "/window"));
+  barrier(creation + "/ready");  // every slot has its first value
   state_->add_window(called, state);
   return window(name);
 }

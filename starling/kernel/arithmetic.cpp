@@ -46,6 +46,13 @@ class HostArithmetic final : public Arithmetic {
     else
       convert(in, out);
   }
+  void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const override {
+    dispatch(in.dtype, [&]<typename E>(std::type_identity<E>) {
+      E* to = out.host<E>();
+      const E* from = in.host<E>();
+      for (std::size_t k = 0; k * in_step < in.count; ++k) to[k * out_step] = from[k * in_step];
+    });
+  }
   void swap(Buffer a, Buffer b) const override {
     std::byte* first = a.host_bytes();
     std::swap_ranges(first, first + a.bytes(), b.host_bytes());

@@ -27,6 +27,9 @@ class Arithmetic {
   virtual void zero(Buffer out) const = 0;
   /// out <- in, converted where the types differ, see kernel/convert.h.
   virtual void copy(Buffer out, ConstBuffer in) const = 0;
+  /// out[k * out_step] <- in[k * in_step], of the same type, for all k with k * in_step < in.count. What lies
+  /// between in `out` stays.
+  virtual void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const = 0;
   virtual void swap(Buffer a, Buffer b) const = 0;
   /// out <- the sum of weight * term, see kernel/combine.h; `out` may be one of the terms.
   virtual void combine(Buffer out, std::span<const Term> terms) const = 0;

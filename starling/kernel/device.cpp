@@ -89,6 +89,10 @@ std::string why_no_device() {
   return find_device(why_not) == nullptr ? why_not : std::string();
 }
 
+const CodecKernels* codec_kernels_in(MemoryKind memory) {
+  return memory == MemoryKind::host ? nullptr : device().codec_kernels();
+}
+
 void set_device(std::shared_ptr<Device> device) {
   Devices& all = devices();
   const std::lock_guard lock(all.mutex);

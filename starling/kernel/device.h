@@ -8,6 +8,7 @@
 
 #include "starling/base/os/descriptor.h"
 #include "starling/kernel/arithmetic.h"
+#include "starling/kernel/codec_kernels.h"
 #include "starling/kernel/flag.h"
 
 // Devices (GPUs) as Starling uses them. The core links no CUDA: the shared object libstarling_cuda is loaded
@@ -80,6 +81,8 @@ class Device {
   /// everybody who sees the number.
   virtual void write(Flag& flag, std::uint32_t number) = 0;
 
+  /// A stream of the calling thread's device, beside its default one. It lasts as long as the device.
+  virtual Stream new_stream() = 0;
   /// Work enqueued on this thread's stream from now on waits for what `other` has been given so far.
   virtual void order_after(const DeviceContext& other) = 0;
   /// Blocks until all work of this thread's stream has ended.
@@ -89,7 +92,16 @@ class Device {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
 
+  /// A moment in the order of a stream, when the work before it has ended.
+  using Moment = std::shared_ptr<void>;
+  /// The moment after what this thread's stream has been given so far.
+  virtual Moment mark_moment() = 0;
+  /// Seconds on the device's clock between two moments of one device; blocks until both have come.
+  virtual double seconds_between(const Moment& begin, const Moment& end) = 0;
+
   virtual const Arithmetic& arithmetic() const = 0;
+  /// Null where codecs work in host memory.
+  virtual const CodecKernels* codec_kernels() const { return nullptr; }
 };
 
 /// Whether there may be devices: one was set, or the driver's device node is there. Loads nothing.

@@ -3,11 +3,9 @@
 #include "starling/kernel/int8.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include <limits>
 
 #include "starling/kernel/lanes-inl.h"
 #include "starling/kernel/quantize.h"
@@ -82,24 +80,15 @@ HWY_AFTER_NAMESPACE();
 namespace starling::kernel {
 
 Int8Grid quantize_int8(const float* in, std::size_t count, std::int8_t* out) {
-  constexpr float kLargestCode = 127;
-  const auto [least, greatest] = value_range(in, count);
-  if (!std::isfinite(least) || !std::isfinite(greatest)) {
+  const auto [grid, factor] = rules::int8_scale(value_range(in, count));
+  if (factor == 0) {
     std::memset(out, 0, count);
-    return {std::numeric_limits<float>::quiet_NaN(), 0};
-  }
-  const auto middle = static_cast<float>((static_cast<double>(least) + static_cast<double>(greatest)) / 2);
-  // From the rounded middle, so that no code is beyond the largest.
-  const float reach = std::max(greatest - middle, middle - least);
-  const float scale = kLargestCode / reach;
-  if (!std::isfinite(scale)) {  // the values are equal, or differ by too little to matter
-    std::memset(out, 0, count);
-    return {middle, 0};
+    return grid;
   }
   static constexpr decltype(&HWY_STATIC_DISPATCH(quantize_int8_here)) kTable[] =
       STARLING_TARGETS_OF(quantize_int8_here);
-  choose(kTable)(in, count, middle, scale, out);
-  return {middle, reach / kLargestCode};
+  choose(kTable)(in, count, grid.middle, factor, out);
+  return grid;
 }
 
 void combine_around_int8(float* out, const float* x, const Int8Run& own, std::span<const Int8Term> terms,

@@ -4,18 +4,12 @@
 #include <cstdint>
 #include <span>
 
-#include "starling/base/floors.h"
+#include "starling/kernel/code_rules.h"
 
 // Messages of one byte per element: a run of values is scaled together. The bits are the same on every
 // instruction set, for every alignment and on every rank.
 
 namespace starling::kernel {
-
-/// A code stands for middle + code * step.
-struct Int8Grid {
-  float middle;
-  float step;
-};
 
 /// A run as it travels.
 struct Int8Run {

@@ -239,14 +239,9 @@ ValueRange value_range(const float* in, std::size_t count) {
   return choose(kTable)(in, count);
 }
 
-Uint8Steps::Uint8Steps(ValueRange range)
-    : scale(255.0F / (range.greatest - range.least + 1e-7F)),
-      upper(std::nearbyint(range.greatest * scale)),
-      lower(upper - 255.0F) {}
-
 void quantize_uint8(const float* in, std::size_t count, ValueRange range, std::uint8_t* out) {
   const Uint8Steps steps(range);
-  if (!std::isfinite(range.least) || !std::isfinite(range.greatest) || !std::isfinite(steps.upper)) {
+  if (!rules::has_uint8_codes(range, steps)) {
     std::memset(out, 255, count);
     return;
   }

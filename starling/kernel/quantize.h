@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "starling/base/floors.h"
+#include "starling/kernel/code_rules.h"
 #include "starling/kernel/store.h"
 
 // What codecs do with every element. The bits are the same on every instruction set and for every alignment.
@@ -11,23 +11,8 @@
 
 namespace starling::kernel {
 
-struct ValueRange {
-  float least;
-  float greatest;
-};
-
 /// Of at least one value. Both are NaN where a value is; zeros count as +0.
 ValueRange value_range(const float* in, std::size_t count);
-
-/// Bagua's min-max code, every operation in float32: scale = 255 / (greatest - least + 1e-7), upper =
-/// rint(greatest scale), lower = upper - 255.
-struct Uint8Steps {
-  explicit Uint8Steps(ValueRange range);
-
-  float scale;
-  float upper;
-  float lower;
-};
 
 /// min(rint(x scale), upper) - lower, held to 0 .. 255. Where the range or `upper` is not finite (which a
 /// nearly constant run beyond 1e29 makes it), the codes are 255.

@@ -3,25 +3,31 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "starling/kernel/element_rules.h"
+
 // How kernels sum float32 quickly, in one order for all instruction sets.
 
 namespace starling::kernel {
 
 inline constexpr std::size_t kSums = 64;
+/// Elements that go into one row of them, at most.
+inline constexpr std::size_t kSumsPiece = 4096;
+
+STARLING_ELEMENT_RULE double sum_of_eight(const double* eight) {
+  return ((eight[0] + eight[4]) + (eight[1] + eight[5])) + ((eight[2] + eight[6]) + (eight[3] + eight[7]));
+}
 
 /// The sum of what add(begin, count, sums) adds, by index modulo 64, to 64 sums in float32; each call has at
-/// most 4096 elements, and the pieces are added up in float64.
+/// most kSumsPiece elements, and the pieces are added up in float64.
 template <typename Add>
 double sum_in_pieces(std::size_t count, const Add& add) {
-  constexpr std::size_t kPiece = 4096;
   double total = 0;
-  for (std::size_t begin = 0; begin < count; begin += kPiece) {
+  for (std::size_t begin = 0; begin < count; begin += kSumsPiece) {
     float sums[kSums] = {};
-    add(begin, std::min(kPiece, count - begin), sums);
+    add(begin, std::min(kSumsPiece, count - begin), sums);
     double eight[8] = {};
     for (std::size_t k = 0; k < kSums; ++k) eight[k % 8] += static_cast<double>(sums[k]);
-    total +=
-        ((eight[0] + eight[4]) + (eight[1] + eight[5])) + ((eight[2] + eight[6]) + (eight[3] + eight[7]));
+    total += sum_of_eight(eight);
   }
   return total;
 }

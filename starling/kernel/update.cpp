@@ -24,6 +24,7 @@ struct HostPass {
   double gradient_scale;
   void* x;
   void* copy;
+  DType copy_type;
   std::size_t count;
   bool* nonfinite;
 };
@@ -41,6 +42,19 @@ HWY_INLINE V times_plus(V a, V b, V c) {
   return hn::Add(hn::Mul(a, b), c);
 }
 
+// A 16-bit type is rounded to as convert() does.
+template <typename T, class D>
+HWY_INLINE void store_copy(D d, hn::Vec<D> v, const HostPass& pass, std::size_t i) {
+  if (pass.copy_type == dtype_of<T>) {
+    hn::StoreU(v, d, static_cast<T*>(pass.copy) + i);
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (pass.copy_type == DType::float16)
+      store(d, v, static_cast<Half*>(pass.copy) + i);
+    else
+      store(d, v, static_cast<BFloat16*>(pass.copy) + i);
+  }
+}
+
 // The loop that all updates share: what to do with (y, g) is the rule's. Several terms are an average.
 template <typename T, std::size_t kTerms, SumForm kForm, typename Rule>
 void pass_through(const HostPass& pass, const Rule& rule) {
@@ -53,7 +67,6 @@ void pass_through(const HostPass& pass, const Rule& rule) {
   const auto* gradient = static_cast<const T*>(pass.gradient);
   const auto scale = static_cast<T>(pass.gradient_scale);
   auto* x = static_cast<T*>(pass.x);
-  auto* copy = static_cast<T*>(pass.copy);
   // next - next is +0 for every finite number and a NaN otherwise.
   const auto one_vector = [&](auto d, std::size_t i, auto& odd) HWY_ATTR {
     auto y = hn::LoadU(d, from[0] + i);
@@ -72,7 +85,7 @@ void pass_through(const HostPass& pass, const Rule& rule) {
     }
     const auto next = rule(d, i, y, hn::Mul(hn::Set(d, scale), hn::LoadU(d, gradient + i)));
     hn::StoreU(next, d, x + i);
-    if (copy != nullptr) hn::StoreU(next, d, copy + i);
+    if (pass.copy != nullptr) store_copy<T>(d, next, pass, i);
     odd = hn::Or(odd, hn::Sub(next, next));
   };
   const hn::ScalableTag<T> d;
@@ -247,10 +260,16 @@ template <typename Kernel>
 void in_few_terms(const UpdatePass& given, const Kernel& kernel) {
   if (given.from.empty()) throw InvalidArgument("an update needs something to start from");
   check_on_host(given.from);
+  check_copy(given);
   constexpr std::size_t kMostTerms = 4;
   const DType dtype = given.x.dtype;
-  const HostPass pass{given.from,          given.gradient.host_data(), given.gradient_scale,
-                      given.x.host_data(), given.copy.host_data(),     given.x.count,
+  const HostPass pass{given.from,
+                      given.gradient.host_data(),
+                      given.gradient_scale,
+                      given.x.host_data(),
+                      given.copy.host_data(),
+                      given.copy.dtype,
+                      given.x.count,
                       given.nonfinite};
   const SumPlan plan(dtype, pass.from);
   if (pass.from.size() == 1 || (plan.form != SumForm::products && pass.from.size() <= kMostTerms)) {
@@ -268,7 +287,7 @@ void in_few_terms(const UpdatePass& given, const Kernel& kernel) {
     for (Term& term : terms) term.data = at(static_cast<const std::byte*>(term.data));
     piece.gradient = at(static_cast<const std::byte*>(pass.gradient));
     piece.x = at(static_cast<std::byte*>(pass.x));
-    piece.copy = at(static_cast<std::byte*>(pass.copy));
+    if (pass.copy != nullptr) piece.copy = given.copy.part(begin, piece.count).host_data();
     combine(dtype, piece.x, terms, piece.count, Store::cached);
     const Term whole{piece.x, 1};
     piece.from = {&whole, 1};

@@ -4,13 +4,15 @@
 #include <span>
 
 #include "starling/base/buffer.h"
+#include "starling/base/error.h"
 #include "starling/kernel/term.h"
 
 namespace starling::kernel {
 
 /// One run of parameters in a local optimizer's pass: y = combine() of `from`, bit for bit, then x <- y +
 /// U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as the memory that
-/// neighbors read). `x` may be one of the summands. float32 or float64; type and count are x's.
+/// neighbors read). `x` may be one of the summands. float32 or float64; type and count are x's. Only `copy`
+/// may be of float16 or bfloat16 where x is of float32: it is rounded to nearest even.
 struct UpdatePass {
   std::span<const Term> from;
   ConstBuffer gradient;
@@ -20,6 +22,15 @@ struct UpdatePass {
   /// Where given, set to true when an element of the result is infinite or not a number.
   bool* nonfinite = nullptr;
 };
+
+/// Throws InvalidArgument where `copy` has another type than those.
+inline void check_copy(const UpdatePass& pass) {
+  const DType type = pass.copy.dtype;
+  if (pass.copy.address() == nullptr || type == pass.x.dtype) return;
+  if (pass.x.dtype != DType::float32 || (type != DType::float16 && type != DType::bfloat16))
+    throw InvalidArgument("an update's copy of " + name(pass.x.dtype) + " cannot be " + name(type) +
+                          "; it is of the same type, or float16 or bfloat16 of float32");
+}
 
 /// torch's SGD: d = g + weight_decay y; m <- momentum m + (1 - dampening) d; x = y - lr (d, m, or d +
 /// momentum m).

@@ -76,8 +76,14 @@ class Job {
   void open_notices();
   void read_notices();
   void on_notice(char notice);
-  /// Whether the others continue when a rank fails.
+  /// Whether the others continue when a rank fails. Ranks that are all suspended do not.
   bool others_continue() const;
+  void end_unless_others_continue(bool at_once);
+  /// The signal that has suspended the rank, such as SIGSTOP; "" if it runs.
+  std::string suspension(Rank rank) const;
+  Rank suspended_ranks() const;
+  /// For the end of a message.
+  std::string suspended_note() const;
   /// Whether a failed rank does not fail the job, because the others have continued without it.
   bool tolerates_failures() const;
   std::string continuing() const;

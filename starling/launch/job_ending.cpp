@@ -59,6 +59,7 @@ void Job::on_signal(const signalfd_siginfo& info) {
   // The terminal has already signalled its whole foreground group.
   const bool already_signalled = shares_group_ && info.ssi_code == SI_KERNEL;
   if (!already_signalled) signal_ranks(signal, true);
+  signal_ranks(SIGCONT, true);  // a suspended rank gets the signal only when it runs again
 }
 
 void Job::signal_ranks(int signal, bool whole_group) {
@@ -105,7 +106,10 @@ void Job::on_exit(Rank rank, int status) {
   read_notices();  // sent before the rank ended
   if (options_.part) report_exit(rank, status);
   if (options_.on_exit) options_.on_exit(rank);
-  if (!member.ending.failed()) return;
+  if (!member.ending.failed()) {
+    if (!failures_.empty()) end_unless_others_continue(false);
+    return;
+  }
   // With shared streams, only killed ranks have not printed their failure; the failure of the last rank is in
   // the final report.
   const bool news = options_.share_output ? member.ending.signal() != 0 : living_ > 0;
@@ -161,12 +165,34 @@ double Job::time_to_end() const {
 }
 
 bool Job::others_continue() const {
-  return options_.on_failure == OnFailure::keep_going ||
-         (options_.on_failure == OnFailure::as_announced && continues_);
+  if (options_.on_failure != OnFailure::as_announced) return options_.on_failure == OnFailure::keep_going;
+  return continues_ && suspended_ranks() < living_;
 }
 
 bool Job::tolerates_failures() const {
-  return continues_ && options_.on_failure != OnFailure::stop && end_signal_ == 0;
+  return continues_ && options_.on_failure != OnFailure::stop && end_signal_ == 0 && !stopping_;
+}
+
+// Those of this machine only: the launchers of other hosts do not report them.
+std::string Job::suspension(Rank rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  const bool here = links_.empty() && index < children_.size() && children_[index].alive;
+  const int signal = here ? suspending_signal(children_[index].pid) : 0;
+  return signal == 0 ? "" : signal_name(signal);
+}
+
+Rank Job::suspended_ranks() const {
+  Rank count = 0;
+  for (Rank rank = 0; rank < options_.ranks; ++rank) count += suspension(rank).empty() ? 0 : 1;
+  return count;
+}
+
+std::string Job::suspended_note() const {
+  std::string text;
+  for (Rank rank = 0; rank < options_.ranks; ++rank)
+    if (const std::string signal = suspension(rank); !signal.empty())
+      text += fmt::format("; {} is suspended by {}", name_of(rank), signal);
+  return text;
 }
 
 // Overwrites a progress line that a rank has drawn on the terminal.
@@ -176,9 +202,12 @@ void Job::say(const std::string& text) {
 }
 
 std::string Job::continuing() const {
+  const Rank running = living_ - suspended_ranks();
   if (!options_.after_death.empty())
-    return fmt::format("{} of {} continue, {}", living_, options_.ranks, options_.after_death);
-  return fmt::format("continuing with {} {}{}", living_, options_.noun, living_ == 1 ? "" : "s");
+    return fmt::format("{} of {} continue, {}{}", running, options_.ranks, options_.after_death,
+                       suspended_note());
+  return fmt::format("continuing with {} {}{}{}", running, options_.noun, running == 1 ? "" : "s",
+                     suspended_note());
 }
 
 // Survivors may still tell that they continue, or have an error to print: they are not stopped at once,
@@ -194,12 +223,17 @@ void Job::fail(const std::string& who, const std::string& how, const Ending& end
     rest = "; " + continuing();
   } else if (living_ > 0) {
     rest = at_once ? "; stopping the others" : fmt::format("; the others have {:g} s to end", time_to_end());
+    rest += suspended_note();
   }
   if (!how.empty() && !recently_signalled()) say(fmt::format("{} {}{}", who, how, rest));
-  if (others_continue() || living_ == 0) return;
+  end_unless_others_continue(at_once);
+}
+
+void Job::end_unless_others_continue(bool at_once) {
+  if (stopping_ || killed_ || others_continue() || living_ == 0) return;
   if (at_once) {
     stop();
-  } else {
+  } else if (!stop_at_) {
     stop_at_ = in_seconds(time_to_end());
   }
 }
@@ -213,6 +247,7 @@ void Job::stop() {
   stop_at_.reset();
   // A rank that saves its work after SIGINT must not get a SIGTERM in addition.
   if (!recently_signalled() || timed_out_) signal_ranks(SIGTERM, true);
+  signal_ranks(SIGCONT, true);
   kill_after(options_.grace);
 }
 
@@ -283,6 +318,8 @@ std::string Job::living_ranks() const {
       break;
     }
     names.push_back(std::to_string(options_.part ? options_.part->first + rank : rank));
+    if (const std::string signal = suspension(rank); !signal.empty())
+      names.back() += fmt::format(" (suspended by {})", signal);
   }
   return fmt::format("{}{} {}", options_.noun, living_ == 1 ? "" : "s", join_words(names));
 }

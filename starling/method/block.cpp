@@ -7,24 +7,26 @@
 
 #include "starling/base/error.h"
 #include "starling/kernel/convert.h"
-#include "starling/kernel/transfer.h"
+#include "starling/kernel/staged.h"
 
 namespace starling::method {
 
 double read_number(ConstBuffer block) {
-  if (block.dtype == DType::float64) return *block.host<double>();
+  const kernel::Staged number(block);
+  if (block.dtype == DType::float64) return *number.buffer().host<double>();
   float value = 0;
-  convert(block, {DType::float32, &value, 1});
+  convert(number.buffer(), {DType::float32, &value, 1});
   return value;
 }
 
 void write_number(Buffer block, double value) {
-  if (block.dtype == DType::float64) {
-    *block.host<double>() = value;
-    return;
-  }
+  const kernel::Staged number(block, MemoryKind::host, false);
   const auto rounded = static_cast<float>(value);
-  convert({DType::float32, &rounded, 1}, block);
+  if (block.dtype == DType::float64)
+    *number.buffer().host<double>() = value;
+  else
+    convert({DType::float32, &rounded, 1}, number.buffer());
+  number.write_back();
 }
 
 Block::Block(std::string name_, Buffer x_, Buffer gradient_, std::vector<Segment> segments_,
@@ -102,13 +104,19 @@ void Block::mix(std::initializer_list<Buffer> averaged, std::initializer_list<Bu
 
 void Block::update_and_mix() {
   NeighborChannel& neighbor_channel = neighbors();
-  Outgoing next = neighbor_channel.outgoing(x.bytes(), x.memory);
+  const DType type = neighbor_channel.outgoing_type(dtype());
+  Outgoing next = neighbor_channel.outgoing(x.count * size_of(type), x.memory);
   if (!next) {
     update();
     mix(x);
     return;
   }
-  update_as(next.buffer(dtype(), x.count));
+  const Buffer written = next.buffer(type, x.count);
+  const Term own{x, 1};
+  if (type == dtype())
+    update_as(written);
+  else
+    apply({&own, 1}, gradient, gradient_scale, x, written);
   neighbor_channel.mix(std::move(next), x);
 }
 
@@ -125,8 +133,9 @@ void Block::share(ConstBuffer v) {
 void Block::update_from_shared() {
   const SharedExchange shared = take_shared();
   const std::span<const Term> from = shared.terms(x);
-  Outgoing next = neighbors().outgoing(x.bytes(), x.memory);
-  apply(from, gradient, gradient_scale, x, next.buffer(dtype(), x.count));
+  const DType type = neighbors().outgoing_type(dtype());
+  Outgoing next = neighbors().outgoing(x.count * size_of(type), x.memory);
+  apply(from, gradient, gradient_scale, x, next.buffer(type, x.count));
   next_ = std::move(next);
 }
 
@@ -173,6 +182,13 @@ Buffer Block::host_state(const std::string& key, DType type, std::size_t element
 
 Buffer Block::scalar(const std::string& key) {
   return find_state(key, dtype(), 1, x.memory).memory.buffer();
+}
+
+Buffer Block::wide_scalar(const std::string& key, double initial) {
+  const std::size_t before = states_.size();
+  const Buffer number = find_state(key, DType::float64, 1, x.memory).memory.buffer();
+  if (states_.size() > before) write_number(number, initial);
+  return number;
 }
 
 std::span<double> Block::numbers(const std::string& key, std::size_t count, double initial) {

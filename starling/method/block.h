@@ -13,7 +13,8 @@
 
 namespace starling::method {
 
-/// The number in a block of one, of whatever floating type.
+/// The number in a block of one, of whatever floating type and in whatever memory; one on a device is waited
+/// for.
 double read_number(ConstBuffer block);
 void write_number(Buffer block, double value);
 
@@ -85,6 +86,8 @@ class Block {
   Buffer state(const std::string& key);
   /// One number of x's type, that can travel with it.
   Buffer scalar(const std::string& key);
+  /// One number of float64 that can travel with x; `initial` at first.
+  Buffer wide_scalar(const std::string& key, double initial);
   /// Numbers of float64 that last, in host memory.
   std::span<double> numbers(const std::string& key, std::size_t count = 1, double initial = 0);
   /// A vector of another type that lasts, where x is; and one in host memory.

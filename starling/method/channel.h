@@ -10,6 +10,7 @@
 #include "starling/base/types.h"
 #include "starling/fabric/outgoing.h"
 #include "starling/flock/block.h"
+#include "starling/kernel/await_terms.h"
 #include "starling/kernel/reduce.h"
 #include "starling/kernel/term.h"
 #include "starling/method/one_sided.h"
@@ -51,6 +52,9 @@ class SharedExchange {
   /// The terms of the weighted average, this rank's own first. `out` is the memory of the block that was
   /// shared: where messages have fewer bits than the block, the average is computed there.
   std::span<const Term> terms(Buffer out) const { return lender_->lent_terms(out); }
+  /// The same for owners that read the terms by other means than the block's arithmetic: on a device this
+  /// waits until they have arrived, and leaves out lost ones, whose weights this rank's own term gets.
+  std::vector<Term> arrived_terms(Buffer out) const { return kernel::await_terms(terms(out)); }
 
  private:
   void swap(SharedExchange& other) noexcept { std::swap(lender_, other.lender_); }
@@ -63,18 +67,21 @@ class NeighborChannel {
   /// Each piece's out <- the weighted average of the neighbors' in. All pieces travel as one message; on a
   /// two-block schedule they are a and b. Each piece says what a lost message means for it.
   virtual void mix(Pieces pieces) = 0;
-  /// out <- the weighted average of the block in outgoing memory and those that the neighbors sent.
+  /// out <- the weighted average of the block in outgoing memory and those that the neighbors sent. Where
+  /// that is of another type than out, out holds the block, too.
   virtual void mix(Outgoing written, Buffer out) = 0;
   /// out <- the sum of weight * (theirs - own): what mixing would change, without the rounding of a mean. A
   /// pair that loses a message in either direction leaves its difference out at both ends, so that with
   /// symmetric weights the flock's differences sum to zero in any case. out is not in.
   virtual void differences(Piece piece) = 0;
   /// Sends x, which must stay as it is until the exchange is dropped; one exchange at a time. `written`
-  /// holds x already, or nothing. Bytes (an encoded block) travel as they are.
+  /// holds x already, in its outgoing type, or nothing. Bytes (an encoded block) travel as they are.
   virtual SharedExchange share(ConstBuffer x, Outgoing written) = 0;
   /// Memory that neighbors read, to be filled and handed to share() or mix(); empty where a block is sent in
   /// another form than it has here.
   virtual Outgoing outgoing(std::size_t bytes, MemoryKind memory) = 0;
+  /// The type in which elements of blocks of this type are written there.
+  virtual DType outgoing_type(DType block) const { return block; }
 
   /// This rank's exchange in the next round.
   virtual Exchange next() const = 0;

@@ -13,7 +13,10 @@ namespace starling::method {
 
 SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
                          std::uint64_t seed) {
-  if (!method.needs_schedule()) return nullptr;
+  if (!method.needs_schedule()) {
+    check_topology_spec(topology);  // a misspelt name is a mistake, even where it is not used
+    return nullptr;
+  }
   SchedulePtr schedule = make_schedule(parse_spec(method.topology(topology, setting)),
                                        {setting.size, seed, setting.ranks_per_machine});
   method.check(*schedule);

@@ -10,7 +10,6 @@
 #include "starling/codec/wire_format.h"
 #include "starling/flock/neighbor_exchanger.h"
 #include "starling/kernel/arithmetic.h"
-#include "starling/kernel/copy.h"
 #include "starling/method/flock_collective.h"
 #include "starling/method/flock_one_sided.h"
 #include "starling/method/flock_relay.h"
@@ -31,6 +30,9 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   void differences(Piece piece) override;
   SharedExchange share(ConstBuffer x, Outgoing written) override;
   Outgoing outgoing(std::size_t bytes, MemoryKind memory) override;
+  DType outgoing_type(DType block) const override {
+    return block == DType::float32 ? format_->dtype() : block;
+  }
 
   Exchange next() const override { return exchanger_.next(); }
   Step round() const override { return exchanger_.step(); }
@@ -101,8 +103,11 @@ void FlockNeighbors::mix(Pieces pieces) {
 }
 
 void FlockNeighbors::mix(Outgoing written, Buffer out) {
-  const Pieces pieces = {{written.buffer(out.dtype, out.count), out, 0}};
-  add_job(exchanger_.start(pieces, std::move(written)), pieces, pieces);
+  const Buffer message = written.buffer(outgoing_type(out.dtype), out.count);
+  const Pieces sent = {{message, message.dtype == out.dtype ? out : Buffer(), 0}};
+  Pieces pieces = sent;
+  if (message.dtype != out.dtype) pieces = {{out, out, 0}};
+  add_job(exchanger_.start(sent, std::move(written)), std::move(pieces), sent);
 }
 
 void FlockNeighbors::differences(Piece piece) {
@@ -114,7 +119,8 @@ void FlockNeighbors::differences(Piece piece) {
 SharedExchange FlockNeighbors::share(ConstBuffer x, Outgoing written) {
   Pieces pieces = {{x, {}, 0}};
   if (encodes(pieces)) {
-    Encoded sent = encode(pieces);
+    const Pieces as_written = {{written.buffer(format_->dtype(), x.count), {}, 0}};
+    Encoded sent = written ? Encoded{as_written, std::move(written)} : encode(pieces);
     shared_message_ = sent.pieces[0].in;
     shared_ = exchanger_.start(sent.pieces, std::move(sent.memory));
   } else {
@@ -138,7 +144,7 @@ void FlockNeighbors::give_back() noexcept {
 }
 
 Outgoing FlockNeighbors::outgoing(std::size_t bytes, MemoryKind memory) {
-  if (!format_->exact() || schedule_->mixing() == Mixing::two_block) return {};
+  if (!format_->summable() || schedule_->mixing() == Mixing::two_block) return {};
   return flock_.outgoing_bytes(bytes, memory);
 }
 
@@ -175,9 +181,7 @@ void FlockNeighbors::check_exact_if_lost(const Pieces& pieces) const {
 
 // Pieces that are not float32 (scalars) travel as they are.
 FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
-  if (!pieces[0].in.on_host())
-    throw InvalidArgument(fmt::format("{}: blocks in {} travel as float32 so far, not as {}", name_,
-                                      name(pieces[0].in.memory), format_->name()));
+  const MemoryKind memory = pieces[0].in.memory;
   std::vector<Buffer> blocks;
   for (const Piece& piece : pieces) {
     if (piece.in.dtype == DType::float32)
@@ -186,15 +190,15 @@ FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
       blocks.push_back({piece.in.dtype, nullptr, piece.in.count});
   }
   Encoded sent{pieces_of(blocks), {}};
-  sent.memory = flock_.outgoing_bytes(message_bytes(sent.pieces));
+  sent.memory = flock_.outgoing_bytes(message_bytes(sent.pieces), memory);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const ConstBuffer& in = pieces[i].in;
     sent.pieces[i].if_lost = pieces[i].if_lost;
-    const Buffer to = blocks[i].at<void>(sent.memory.bytes().data() + sent.pieces[i].offset);
+    const Buffer to = sent.memory.buffer(blocks[i].dtype, blocks[i].count, sent.pieces[i].offset);
     if (in.dtype == DType::float32)
       format_->encode(in, to);
     else
-      copy_bytes(to.host_data(), in);
+      arithmetic_in(memory).copy(to, in);
     sent.pieces[i].in = to;
   }
   return sent;
@@ -253,7 +257,7 @@ class FlockChannel final : public Channel {
       flock_.set_user_call(name, call_);
     }
     if (options.relay)
-      relay_.emplace(flock_, name, *schedule_, options.relay);
+      relay_.emplace(flock_, name, schedule_, options.relay);
     else if (schedule_)
       neighbors_.emplace(flock_, name, schedule_, std::move(format));
     if (schedule_ && options.one_sided) one_sided_.emplace(flock_, name, schedule_);

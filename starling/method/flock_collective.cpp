@@ -4,7 +4,7 @@
 
 #include "starling/base/error.h"
 #include "starling/flock/errors.h"
-#include "starling/kernel/copy.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::method {
 
@@ -29,8 +29,9 @@ void FlockCollective::reduce_encoded(Pieces pieces, Reduction reduction) {
                     name_, format_->name()));
   // A copy of its own: others read outgoing memory while the result is being written.
   const std::size_t count = total_count(pieces);
-  encoded_.resize(format_->encoded_bytes(count));
-  const Buffer encoded(format_->dtype(), encoded_.data(), count);
+  if (const Buffer& room = encoded_.buffer(); room.count != count || room.memory != pieces[0].in.memory)
+    encoded_ = OwnedBuffer(format_->dtype(), count, pieces[0].in.memory);
+  const Buffer encoded = encoded_.buffer();
   Pieces sent = {{encoded, encoded, 0}};
   std::size_t at = 0;
   for (const Piece& piece : pieces) {
@@ -44,8 +45,7 @@ void FlockCollective::reduce_encoded(Pieces pieces, Reduction reduction) {
 void FlockCollective::decode() {
   std::size_t at = 0;
   for (const Piece& piece : decode_into_) {
-    format_->decode({format_->dtype(), encoded_.data() + format_->encoded_bytes(at), piece.in.count},
-                    piece.out);
+    format_->decode(encoded_.buffer().part(at, piece.in.count), piece.out);
     at += piece.in.count;
   }
   decode_into_.clear();
@@ -73,9 +73,11 @@ void FlockCollective::receive(Pieces pieces, Rank from, const std::string& tag) 
 }
 
 void FlockCollective::start_average(ConstBuffer block) {
-  const std::byte* bytes = block.host_bytes();
-  mean_.assign(bytes, bytes + block.bytes());
-  const Buffer mean(block.dtype, mean_.data(), block.count);
+  if (const Buffer& room = mean_.buffer();
+      room.count != block.count || room.dtype != block.dtype || room.memory != block.memory)
+    mean_ = OwnedBuffer(block.dtype, block.count, block.memory);
+  const Buffer& mean = mean_.buffer();
+  arithmetic_in(block.memory).copy(mean, block);
   const Piece piece{mean, mean, 0};
   average_ = ByteOperations(flock_).allreduce({piece}, Reduction::average,
                                               Name(fmt::format("{}/average/{}", name_, generation_)));
@@ -84,7 +86,7 @@ void FlockCollective::start_average(ConstBuffer block) {
 bool FlockCollective::average_arrived(Buffer out) {
   if (!average_.ready()) return false;
   average_.wait();
-  copy_bytes(out.host_data(), mean_.data(), mean_.size());
+  arithmetic_in(out.memory).copy(out, mean_.buffer());
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include "starling/codec/wire_format.h"
 #include "starling/flock/flock.h"
+#include "starling/kernel/arithmetic.h"
 #include "starling/method/channel.h"
 
 namespace starling::method {
@@ -43,11 +44,11 @@ class FlockCollective final : public CollectiveChannel {
   const WireFormatPtr format_;
   std::vector<Pending> pending_;
   std::vector<Pending> receiving_;
-  std::vector<std::byte> mean_;
+  OwnedBuffer mean_;
   Pending average_;  // of mean_, in the background
   int generation_ = 0;
   bool awaits_average_ = false;
-  std::vector<std::byte> encoded_;
+  OwnedBuffer encoded_;
   Pieces decode_into_;
 };
 

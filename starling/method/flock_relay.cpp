@@ -21,8 +21,8 @@ using MessageNumbers = std::array<std::uint64_t, 3>;
 
 }  // namespace
 
-FlockRelay::FlockRelay(Flock flock, const std::string& name, const Schedule& tree, const RelayRule& rule)
-    : relay_(flock.relay(tree.name(), Name(name + "/relay"),
+FlockRelay::FlockRelay(Flock flock, const std::string& name, const SchedulePtr& tree, const RelayRule& rule)
+    : relay_(flock.relay(tree, Name(name + "/relay"),
                          {.missing = missing_rule(rule.missing), .overlap = rule.overlap})) {}
 
 bool FlockRelay::ready() {

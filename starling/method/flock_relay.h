@@ -10,7 +10,7 @@ namespace starling::method {
 /// The relay of one block on a flock.
 class FlockRelay final : public RelayChannel {
  public:
-  FlockRelay(Flock flock, const std::string& name, const Schedule& tree, const RelayRule& rule);
+  FlockRelay(Flock flock, const std::string& name, const SchedulePtr& tree, const RelayRule& rule);
 
   void start(Piece piece) override { pending_.push_back(relay_.start(piece)); }
   void set_reference(ConstBuffer x) override { relay_.set_reference(x); }

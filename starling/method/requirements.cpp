@@ -8,6 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/spec.h"
 #include "starling/topology/matrix.h"
+#include "starling/topology/settable.h"
 
 namespace starling::method {
 namespace {
@@ -69,22 +70,23 @@ void require_static_symmetric(const Asked& asked) {
     asked.refuse(ScheduleKind::static_symmetric, "needs symmetric weights");
 }
 
-void require_column_sums(const Asked& asked) {
+void require_column_sums(const Asked& asked, bool push_sum) {
   const Schedule& schedule = asked.schedule;
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRows / schedule.size()) return;
+  // A program sets its shares from step to step, and those of other ranks are not known here.
+  if (dynamic_cast<const topology::SettableSchedule*>(&schedule) != nullptr) return;
   for (Step step = 0; step < schedule.period(); ++step) {
     std::vector<double> sums(static_cast<std::size_t>(schedule.size()), 0.0);
     for (const Entry& entry : RoundMatrix(schedule, step).entries())
       sums[static_cast<std::size_t>(entry.sender)] += entry.weight;
     for (std::size_t rank = 0; rank < sums.size(); ++rank)
       if (std::abs(sums[rank] - 1) > kSumOff)
-        throw InvalidArgument(
-            fmt::format("{} needs weights whose columns sum to one, too, so that the sum over the ranks "
-                        "stays; {} gives rank "
-                        "{} a total weight of {:g} in step {}; use Metropolis weights or a regular topology "
-                        "such as ring or "
-                        "exponential, or push-diging with weights=push",
-                        asked.method, schedule.name(), rank, sums[rank], step));
+        throw InvalidArgument(fmt::format(
+            "{} needs weights whose columns sum to one, so that the sum over the ranks stays; {} gives rank "
+            "{} "
+            "a total weight of {:g} in step {}; use Metropolis weights or a regular topology such as ring or "
+            "exponential, or {}weights=push",
+            asked.method, schedule.name(), rank, sums[rank], step, push_sum ? "" : "push-diging with "));
   }
 }
 
@@ -168,8 +170,6 @@ std::string describe(ScheduleKind kind) {
       return "no topology";
     case ScheduleKind::any:
       return "any topology";
-    case ScheduleKind::column_sums:
-      return "weights whose columns sum to one";
     case ScheduleKind::static_symmetric:
       return "static symmetric weights";
     case ScheduleKind::static_neighbors:
@@ -195,7 +195,6 @@ std::string examples_of(ScheduleKind kind) {
     case ScheduleKind::none:
       return "any";
     case ScheduleKind::any:
-    case ScheduleKind::column_sums:
       return "ring, exponential or one-peer-exponential";
     case ScheduleKind::static_symmetric:
       return "ring, star or another static symmetric topology, or the method gradient-tracking";
@@ -217,13 +216,20 @@ std::string examples_of(ScheduleKind kind) {
   return {};
 }
 
+std::string topology_text(const MethodRequirements& needs) {
+  const std::string kind = describe(needs.schedule);
+  if (!needs.column_sums) return kind;
+  const std::string columns = "weights whose columns sum to one";
+  return needs.schedule == ScheduleKind::any ? columns : kind + ", " + columns;
+}
+
 std::string optimizer_text(const MethodRequirements& needs) {
   if (needs.optimizer.empty()) return {};
   return needs.optimizer == "sgd" ? "SGD without momentum" : "Adam or AdamW (without amsgrad)";
 }
 
 std::vector<std::string> describe(const MethodRequirements& needs) {
-  std::vector<std::string> phrases = {describe(needs.schedule)};
+  std::vector<std::string> phrases = {topology_text(needs)};
   if (needs.push_sum_schedules) phrases.front() += " (also of push-sum weights)";
   if (needs.two_block_schedules) phrases.front() += " (also of two blocks)";
   if (!needs.optimizer.empty()) phrases.push_back(optimizer_text(needs));
@@ -246,9 +252,8 @@ void check_schedule(const MethodRequirements& needs, const std::string& spec, co
     default:
       check_mixing(needs, spec, schedule);
   }
+  if (needs.column_sums) require_column_sums(asked, needs.push_sum_schedules);
   switch (needs.schedule) {
-    case ScheduleKind::column_sums:
-      return require_column_sums(asked);
     case ScheduleKind::static_neighbors:
       return require_static_neighbors(asked);
     case ScheduleKind::known_neighbors:

@@ -12,7 +12,6 @@ namespace starling::method {
 enum class ScheduleKind {
   none,              // its steps use no schedule
   any,               // no further demand
-  column_sums,       // the columns sum to one as well, so that the sum over the ranks stays
   static_symmetric,  // the same symmetric weights in every step
   static_neighbors,  // the same neighbors in every step, known one by one (no means within groups)
   known_neighbors,   // neighbors that are known beforehand, not drawn at random
@@ -39,6 +38,7 @@ enum class GradientUse {
 /// documentation read it. A reason that is empty means that there is no such restriction.
 struct MethodRequirements {
   ScheduleKind schedule = ScheduleKind::any;
+  bool column_sums = false;          // the columns must sum to one, so that the sum over the ranks stays
   bool push_sum_schedules = false;   // it also follows schedules of which only the columns sum to one
   bool two_block_schedules = false;  // it also follows schedules that mix two blocks per rank
 
@@ -57,6 +57,8 @@ struct MethodRequirements {
   bool asynchronous = false;  // it never waits for slower ranks, so that ranks may be in different steps
 };
 
+/// "weights whose columns sum to one": the topologies that it can follow, in words.
+std::string topology_text(const MethodRequirements& needs);
 /// "SGD without momentum": the optimizer that it needs, in words; empty where any will do.
 std::string optimizer_text(const MethodRequirements& needs);
 /// All of it in short phrases, such as "static symmetric weights" and "exact messages".

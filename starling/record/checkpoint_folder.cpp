@@ -62,8 +62,10 @@ bool is_whole(const CheckpointInfo& info) {
 std::string offer_before(const std::vector<CheckpointInfo>& all, std::size_t index) {
   for (std::size_t i = index + 1; i < all.size(); ++i)
     if (is_whole(all[i]))
-      return fmt::format("; the previous checkpoint, {}, is intact: resume from it with --resume {}",
-                         all[i].name(), all[i].step);
+      return fmt::format(
+          "; the previous checkpoint, {}, is intact: resume from it with --resume {} (in a program, "
+          "resume(folder, {}))",
+          all[i].name(), all[i].step, all[i].step);
   return "; there is no intact checkpoint before it";
 }
 

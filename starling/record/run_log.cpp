@@ -65,6 +65,7 @@ std::string to_line(const RunHeader& header) {
       .add("date", header.date)
       .add("command", header.command)
       .add("machine", header.machine)
+      .add("device", header.device)
       .add("workers", header.workers)
       .add("parameters", header.parameters)
       .add("experiment", header.experiment);

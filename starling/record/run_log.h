@@ -33,6 +33,7 @@ struct RunHeader {
   std::string date;     // 2026-11-15
   std::string command;  // the exact command line
   std::string machine;
+  std::string device;  // that the first worker trains on, as in torch: "cpu", "cuda:0"
   int workers = 0;
   std::int64_t parameters = 0;  // of one model
   /// All settings that determine the result, and no others: runs that differ in the seed only are

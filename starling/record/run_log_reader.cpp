@@ -109,6 +109,7 @@ RunHeader header_of(const Line& line) {
   line.read_optional("torch", header.torch);
   line.read_optional("date", header.date);
   line.read_optional("machine", header.machine);
+  line.read_optional("device", header.device);
   line.read_optional("parameters", header.parameters);
   line.read("experiment", header.experiment);
   line.read_optional("canonical", header.canonical);

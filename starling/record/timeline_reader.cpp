@@ -27,6 +27,11 @@ std::int64_t whole_ns(double ns) {
   return std::isnan(ns) ? 0 : static_cast<std::int64_t>(std::clamp(ns, -kMost, kMost));
 }
 
+// What a writer may be late with the clock of the header, and by how much clocks of processors may differ.
+constexpr std::uint64_t kTicksAfter = std::uint64_t{1} << 44;
+constexpr std::uint64_t kTicksBefore = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 50;  // of one operation
+
 // The clocks of the header, without atomics.
 struct Head {
   TimelineHeader::Moment first;
@@ -46,6 +51,20 @@ std::string timeline_contents(const std::string& path) {
   if (in) text.assign(std::istreambuf_iterator<char>(in), {});
   if (!in && errno != 0) throw Error(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   return text;
+}
+
+// Whether a writer could have written this record.
+bool is_sound(const TimelineRecord& record, const Head& head, std::size_t names, Rank size) {
+  const auto kind = static_cast<std::uint8_t>(record.kind);
+  const bool known = kind <= static_cast<std::uint8_t>(RecordKind::staged_reduction) ||
+                     (kind >= static_cast<std::uint8_t>(RecordKind::put) &&
+                      kind <= static_cast<std::uint8_t>(RecordKind::update));
+  const auto kept = std::min<std::size_t>(record.peer_count, kTimelinePeers);
+  return known && record.start + kTicksBefore >= head.first.ticks && record.start <= record.end &&
+         record.end <= head.last.ticks + kTicksAfter && record.bytes <= kMostBytes && record.name < names &&
+         record.failed <= 1 && record.peer_count <= static_cast<std::uint32_t>(kMostTimelineRanks) &&
+         std::all_of(record.peers.begin(), record.peers.begin() + static_cast<std::ptrdiff_t>(kept),
+                     [&](std::uint16_t peer) { return peer < size; });
 }
 
 TimelineEvent event_of(const TimelineRecord& record, const Head& head, std::size_t names) {
@@ -142,7 +161,10 @@ TimelinePart read_timeline_part(const std::string& path) {
   for (std::uint64_t i = written - kept; i < written; ++i) {
     TimelineRecord record;
     std::memcpy(&record, ring + i % header.capacity * sizeof(record), sizeof(record));
-    part.events.push_back(event_of(record, head, part.names.size()));
+    if (is_sound(record, head, part.names.size(), part.size))
+      part.events.push_back(event_of(record, head, part.names.size()));
+    else
+      ++part.damaged;
   }
   return part;
 }

@@ -44,6 +44,10 @@ std::string compact(double number, int digits) {
   return fmt::format("{:.{}g}", number, digits);
 }
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string human_bytes(double bytes) {
   constexpr const char* kUnits[] = {" B", " kB", " MB", " GB", " TB", " PB", " EB"};
   return in_units(bytes, kUnits);

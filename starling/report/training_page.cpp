@@ -8,6 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/median.h"
 #include "starling/method/registry.h"
+#include "starling/report/number_text.h"
 #include "starling/report/topology_svg.h"
 #include "starling/report/training_charts.h"
 #include "starling/report/training_tables.h"
@@ -20,10 +21,6 @@ namespace {
 constexpr std::size_t kMostCurves = 24;  // more cannot be distinguished
 constexpr std::size_t kMostPictures = 6;
 constexpr Rank kMostDrawn = 128;  // ranks
-
-std::string plural(std::size_t count, const std::string& word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
 
 // The middle one: a pause for an evaluation or a checkpoint says nothing.
 double usual_speed(const RunLog& run) {
@@ -151,7 +148,7 @@ void add_topologies(Page& page, const std::vector<RunTask>& tasks) {
       const RunHeader& header = group.best().runs.front()->header;
       const std::string topology = followed_topology(header);
       if (topology.empty() || !seen.emplace(topology, header.workers).second) continue;
-      const std::string caption = fmt::format("{} on {} workers", topology, header.workers);
+      const std::string caption = fmt::format("{} on {}", topology, counted(header.workers, "worker"));
       TopologySvgOptions options;
       options.max_n = kMostDrawn;
       if (seen.size() > 1) options.max_rounds = 4;
@@ -187,10 +184,11 @@ std::string subtitle(const std::vector<RunLog>& runs, const std::vector<RunTask>
   const RunHeader& header = runs.front().header;
   if (runs.size() == 1)
     return join_words(std::vector<std::string>{header.setting("method"), header.setting("topology"),
-                                               plural(static_cast<std::size_t>(header.workers), "worker")},
+                                               counted(header.workers, "worker")},
                       " · ");
-  return tasks.size() == 1 ? plural(runs.size(), "run") + " of " + tasks.front().name
-                           : fmt::format("{} of {} tasks", plural(runs.size(), "run"), tasks.size());
+  const std::string all = counted(static_cast<std::int64_t>(runs.size()), "run");
+  return tasks.size() == 1 ? all + " of " + tasks.front().name
+                           : fmt::format("{} of {} tasks", all, tasks.size());
 }
 
 }  // namespace

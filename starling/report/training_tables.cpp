@@ -65,7 +65,7 @@ Table training_table(const RunTask& task) {
   for (const std::string& name : task.distinct) columns.emplace_back(name);
   if (rates) columns.emplace_back("lr", Align::right);
   for (const char* name :
-       {"test accuracy", "own models", "mean model there", "time", "bytes sent", "waiting", "distance"})
+       {"test accuracy", "own models", "mean, same samples", "time", "bytes sent", "waiting", "distance"})
     columns.emplace_back(name, Align::right);
   const bool stale = std::any_of(entries.begin(), entries.end(), [](const RunTask::Member& entry) {
     return last_mean(*entry.cell, [](const RunReport& r) { return r.staleness_most; }).value_or(0) > 0;
@@ -104,7 +104,8 @@ Table training_table(const RunTask& task) {
   table.footnote(
       "test accuracy: of the mean model on all test data, in the last evaluation; own models: the workers' "
       "own, "
-      "their mean, on the first --local-test samples; mean model there: on the same samples.");
+      "their mean, on the first --local-test samples; mean, same samples: the mean model, on the same "
+      "samples.");
   table.footnote(
       "time, bytes sent (by all workers), waiting (share of time) and consensus distance: as of the "
       "last "
@@ -182,6 +183,7 @@ Table settings_table(const std::vector<RunLog>& runs) {
   add("starling", [](const RunLog& run) { return run.header.starling; });
   add("torch", [](const RunLog& run) { return run.header.torch; });
   add("machine", [](const RunLog& run) { return run.header.machine; });
+  add("device", [](const RunLog& run) { return run.header.device; });
   add("date", [](const RunLog& run) { return run.header.date; });
   return table;
 }

@@ -70,6 +70,8 @@ Training::Training(const Objective& objective, const TrainingOptions& options)
     throw InvalidArgument(
         fmt::format("the learning rate is divided by {} every {} steps: by more than 0, every 1 or more",
                     options.decay, options.decay_every));
+  if (!(options.lr >= 0 && std::isfinite(options.lr)))
+    throw InvalidArgument(fmt::format("lr is a finite number of at least 0, not {}", options.lr));
   check_optimizer(*method_, options.optimizer);
   check_losses(*method_, options.drop > 0);
   schedule_ = find_schedule();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/registry.h"
+#include "starling/topology/consistency.h"
 #include "starling/topology/family/list.h"
 
 namespace starling::topology {
@@ -96,6 +97,12 @@ std::vector<Family> topology_families() {
 }
 
 void register_topology(Family family) {
+  family.make = [make = std::move(family.make), name = family.name](const Parameters& parameters,
+                                                                    const TopologySetting& setting) {
+    auto schedule = make(parameters, setting);
+    check_consistent(*schedule, name);
+    return schedule;
+  };
   all_topologies().add(with_seed(std::move(family)));
 }
 

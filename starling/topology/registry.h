@@ -45,7 +45,8 @@ const Family& find_topology(const Spec& spec);
 /// parameters that its family does not take; whether it suits a number of ranks is not looked at.
 void check_topology_spec(const std::string& text);
 
-/// Adds a family of the program's own under a new name. Thread-safe.
+/// Adds a family of the program's own under a new name. Thread-safe. What it makes is checked whenever it is
+/// made: rows that sum to one, and destinations that match the sources (consistency.h).
 void register_topology(Family family);
 
 }  // namespace starling::topology

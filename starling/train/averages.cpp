@@ -1,21 +1,15 @@
 #include "starling/train/averages.h"
 
 #include <cmath>
-#include <cstring>
+#include <fmt/format.h>
 #include <unordered_set>
 
 #include "starling/base/error.h"
 #include "starling/flock/byte_operations.h"
+#include "starling/record/log.h"
+#include "starling/train/device_tensors.h"
 
 namespace starling::train {
-namespace {
-
-Buffer block_of(const torch::Tensor& tensor) {
-  return {dtype_of_tensor(tensor), tensor.data_ptr(), static_cast<std::size_t>(tensor.numel())};
-}
-
-}  // namespace
-
 std::vector<torch::Tensor> Averages::floating_buffers() const {
   std::vector<torch::Tensor> all;
   for (const auto& [name, buffer] : replica_.module.buffers())
@@ -27,7 +21,7 @@ void Averages::broadcast_parameters(Rank root) {
   const torch::NoGradGuard no_grad;
   replica_.notice_changes();
   Flock& flock = replica_.flock;
-  const std::string& prefix = replica_.options.name;
+  const std::string prefix = replica_.operations_of("broadcast", "Trainer::broadcast_parameters()");
   std::vector<Buffer> blocks;
   for (const Bucket& bucket : replica_.buckets) blocks.push_back(bucket.x_block());
   flock.broadcast_group(blocks, root, Name(prefix + "/parameters"));
@@ -65,7 +59,8 @@ void Averages::broadcast_optimizer_state(Rank root) {
       length[0] = kCannotBeSaved;
     }
   }
-  const std::string name = replica_.options.name + "/optimizer";
+  const std::string name =
+      replica_.operations_of("optimizer", "Trainer::broadcast_optimizer_state()") + "/state";
   flock.broadcast(length, root, Name(name));
   if (length[0] == kCannotBeSaved)
     throw InvalidArgument(
@@ -81,28 +76,27 @@ void Averages::broadcast_optimizer_state(Rank root) {
 double Averages::consensus_distance() {
   const torch::NoGradGuard no_grad;
   Flock& flock = replica_.flock;
-  const std::string& prefix = replica_.options.name;
+  const std::string prefix = replica_.operations_of("distance", "Trainer::consensus_distance()");
   if (!replica_.averaged) replica_.notice_changes();
   std::vector<double> squares = {0};
   for (std::size_t b = 0; b < replica_.buckets.size(); ++b) {
     const Bucket& bucket = replica_.buckets[b];
     const Buffer model = replica_.averaged ? bucket.x_block() : replica_.method->model(replica_.block(b));
-    const torch::Tensor own = torch::from_blob(model.host_data(), {static_cast<std::int64_t>(model.count)},
-                                               torch::TensorOptions(bucket.x.scalar_type()));
+    const torch::Tensor own = tensor_over(model, bucket.x.sizes(), bucket.x);
     // Averages the differences from one rank's model instead of the models: equal models have distance zero,
     // and the mean's rounding is small compared with the differences.
     torch::Tensor difference = own.clone();
-    const Buffer first = block_of(difference);
+    const Buffer first = buffer_of_tensor(difference);
     ByteOperations(flock)
         .broadcast({{first, first, 0}}, flock.view().members.front(), Name(prefix + "/first model"))
         .wait();
     difference = own - difference;
     const torch::Tensor mean = difference.clone();
-    const Buffer block = block_of(mean);
+    const Buffer block = buffer_of_tensor(mean);
     ByteOperations(flock).allreduce({{block, block, 0}}, Reduction::average, Name(prefix + "/mean")).wait();
     squares[0] += (difference - mean).to(torch::kFloat64).square().sum().item<double>();
   }
-  flock.allreduce(squares, Reduction::average, Name(prefix + "/distance"));
+  flock.allreduce(squares, Reduction::average, Name(prefix + "/squares"));
   return std::sqrt(squares[0]);
 }
 
@@ -111,30 +105,31 @@ void Averages::average() {
     throw InvalidArgument("the parameters are the flock's average already: revert it or keep it first");
   const torch::NoGradGuard no_grad;
   replica_.notice_changes();
+  const std::string prefix = replica_.operations_of("average", "Trainer::global_average()");
   own_models_.clear();
   for (const Bucket& bucket : replica_.buckets) own_models_.push_back(bucket.x.clone());
   replica_.copy_model_to_x();
   for (const Bucket& bucket : replica_.buckets) {
     const Buffer x = bucket.x_block();
     ByteOperations(replica_.flock)
-        .allreduce({{x, x, 0}}, Reduction::average, Name(replica_.options.name + "/average"))
+        .allreduce({{x, x, 0}}, Reduction::average, Name(prefix + "/models"))
         .wait();
     bucket.publish_x();
   }
   own_buffers_.clear();
   for (const torch::Tensor& buffer : floating_buffers()) own_buffers_.push_back(buffer.clone());
-  average_buffers();
+  average_buffers(prefix + "/buffers");
   replica_.averaged = true;
 }
 
-void Averages::average_buffers() {
+void Averages::average_buffers(const std::string& name) {
   if (replica_.options.buffers == "local") return;
+  warn_of_nonfinite_buffers();
   Flock& flock = replica_.flock;
   for (torch::Tensor& buffer : floating_buffers()) {
     torch::Tensor flat = buffer.cpu().contiguous();
-    const Buffer block = block_of(flat);
+    const Buffer block = buffer_of_tensor(flat);
     const Pieces pieces = {{block, block, 0}};
-    const std::string name = replica_.options.name + "/average buffers";
     if (replica_.options.buffers == "broadcast")
       ByteOperations(flock).broadcast(pieces, flock.view().members.front(), Name(name)).wait();
     else
@@ -143,12 +138,31 @@ void Averages::average_buffers() {
   }
 }
 
+// The mean has them on every rank, and where they came from cannot be seen there.
+void Averages::warn_of_nonfinite_buffers() {
+  const TrainerOptions& options = replica_.options;
+  const bool is_used =
+      options.buffers == "average" || replica_.flock.rank() == replica_.flock.view().members.front();
+  if (!is_used || options.on_nonfinite == "ignore" || warned_of_buffers_) return;
+  for (const auto& [name, buffer] : replica_.module.buffers()) {
+    if (!buffer.is_floating_point() || buffer.isfinite().all().item<bool>()) continue;
+    warned_of_buffers_ = true;
+    log(LogLevel::normal,
+        fmt::format(
+            "rank {}, global_average() after {} steps: buffer {} is not finite here, and so it will be on "
+            "every rank while the model is the average; give this rank's model finite statistics, or "
+            "set buffers to local",
+            replica_.flock.rank(), replica_.driver->step(), name));
+    return;
+  }
+}
+
 void Averages::revert() {
   if (!replica_.averaged) return;
   const torch::NoGradGuard no_grad;
   for (std::size_t b = 0; b < replica_.buckets.size(); ++b) {
     const Bucket& bucket = replica_.buckets[b];
-    std::memcpy(bucket.x.data_ptr(), own_models_[b].data_ptr(), bucket.x.nbytes());
+    torch::Tensor(bucket.x).copy_(own_models_[b]);
     bucket.publish_x();
   }
   const auto buffers = floating_buffers();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "starling/train/training_step.h"
@@ -25,12 +26,14 @@ class Averages {
 
  private:
   std::vector<torch::Tensor> floating_buffers() const;
-  void average_buffers();
+  void average_buffers(const std::string& name);
+  void warn_of_nonfinite_buffers();
 
   Replica& replica_;
   TrainingStep& step_;
   std::vector<torch::Tensor> own_models_;  // by bucket, while averaged
   std::vector<torch::Tensor> own_buffers_;
+  bool warned_of_buffers_ = false;
 };
 
 }  // namespace starling::train

@@ -1,6 +1,21 @@
 #include "starling/train/batches.h"
 
 namespace starling::train {
+namespace {
+
+// A normalized pixel is pixel * scale - shift.
+float scale_of(const Dataset& data, std::size_t channel) {
+  return 1 / (255 * data.deviation[channel]);
+}
+float shift_of(const Dataset& data, std::size_t channel) {
+  return data.mean[channel] / data.deviation[channel];
+}
+
+torch::Tensor bytes_at(const std::vector<std::uint8_t>& bytes, at::IntArrayRef sizes) {
+  return torch::from_blob(const_cast<std::uint8_t*>(bytes.data()), sizes, torch::kUInt8);
+}
+
+}  // namespace
 
 Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
@@ -14,14 +29,37 @@ Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
   for (const std::uint32_t sample : samples) {
     const auto image = data.image(sample);
     for (std::size_t c = 0; c < shape.channels; ++c) {
-      const float scale = 1 / (255 * data.deviation[c]);
-      const float shift = data.mean[c] / data.deviation[c];
+      const float scale = scale_of(data, c);
+      const float shift = shift_of(data, c);
       for (std::size_t i = 0; i < plane; ++i)
         *pixels++ = static_cast<float>(image[c * plane + i]) * scale - shift;
     }
     *labels++ = data.labels[sample];
   }
   return batch;
+}
+
+DeviceDataset::DeviceDataset(const Dataset& data, torch::Device device) {
+  const auto count = static_cast<std::int64_t>(data.size());
+  const auto channels = static_cast<std::int64_t>(data.shape.channels);
+  images_ = bytes_at(data.images, {count, channels, static_cast<std::int64_t>(data.shape.height),
+                                   static_cast<std::int64_t>(data.shape.width)})
+                .to(device);
+  labels_ = bytes_at(data.labels, {count}).to(device, torch::kLong);
+  std::vector<float> scales, shifts;
+  for (std::size_t c = 0; c < data.shape.channels; ++c) {
+    scales.push_back(scale_of(data, c));
+    shifts.push_back(shift_of(data, c));
+  }
+  scale_ = torch::tensor(scales).view({1, channels, 1, 1}).to(device);
+  shift_ = torch::tensor(shifts).view({1, channels, 1, 1}).to(device);
+}
+
+Batch DeviceDataset::batch(std::span<const std::uint32_t> samples) const {
+  const std::vector<std::int64_t> numbers(samples.begin(), samples.end());
+  const torch::Tensor chosen = torch::tensor(numbers, torch::kLong).to(device());
+  return {images_.index_select(0, chosen).to(torch::kFloat32) * scale_ - shift_,
+          labels_.index_select(0, chosen)};
 }
 
 }  // namespace starling::train

@@ -13,8 +13,22 @@ struct Batch {
   torch::Tensor labels;
 };
 
-/// The given samples of a data set as tensors.
+/// The given samples of a data set as tensors of the host.
 Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples);
+
+/// A data set in a device's memory, where its batches are made: only their numbers travel there.
+class DeviceDataset {
+ public:
+  DeviceDataset(const Dataset& data, torch::Device device);
+
+  torch::Device device() const { return images_.device(); }
+  /// Equal to make_batch()'s.
+  Batch batch(std::span<const std::uint32_t> samples) const;
+
+ private:
+  torch::Tensor images_, labels_;  // bytes, as in the Dataset
+  torch::Tensor scale_, shift_;    // by channel
+};
 
 }  // namespace starling::train
 

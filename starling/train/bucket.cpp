@@ -1,12 +1,12 @@
 #include "starling/train/bucket.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <map>
 #include <unordered_map>
 
 #include "starling/base/error.h"
+#include "starling/train/device_tensors.h"
 
 namespace starling::train {
 namespace {
@@ -39,28 +39,11 @@ torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed) {
       .view(placed.parameter.sizes());
 }
 
-DType dtype_of_tensor(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat64:
-      return DType::float64;
-    case torch::kFloat32:
-      return DType::float32;
-    case torch::kFloat16:
-      return DType::float16;
-    case torch::kBFloat16:
-      return DType::bfloat16;
-    default:
-      throw InvalidArgument(
-          fmt::format("a tensor of {} cannot be averaged; float32, float64, float16 and bfloat16 can",
-                      torch::toString(tensor.scalar_type())));
-  }
-}
-
 Buffer Bucket::x_block() const {
-  return {dtype_of_tensor(x), x.data_ptr(), static_cast<std::size_t>(x.numel())};
+  return buffer_of_tensor(x);
 }
 Buffer Bucket::gradient_block() const {
-  return {dtype_of_tensor(gradient), gradient.data_ptr(), static_cast<std::size_t>(gradient.numel())};
+  return buffer_of_tensor(gradient);
 }
 
 void Bucket::publish_x() const {
@@ -76,7 +59,7 @@ void Bucket::publish_gradient() const {
   if (device_x.defined()) torch::Tensor(device_gradient).copy_(gradient);
 }
 void Bucket::zero_gradient() const {
-  std::memset(gradient.data_ptr(), 0, gradient.nbytes());
+  torch::Tensor(gradient).zero_();
   if (device_x.defined()) torch::Tensor(device_gradient).zero_();
 }
 
@@ -141,7 +124,7 @@ ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
   return frozen;
 }
 
-std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) {
+std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, bool through_host) {
   std::vector<Bucket> buckets;
   std::vector<std::size_t> filled;  // elements, by bucket
   std::map<std::pair<torch::ScalarType, std::string>, std::size_t>
@@ -166,16 +149,17 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes) 
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     Bucket& bucket = buckets[b];
     const torch::Tensor& first = parameters[bucket.parameters[0]].parameter;
-    const bool on_device = !first.device().is_cpu();
-    const auto options = torch::TensorOptions(first.dtype()).pinned_memory(on_device);
+    const bool copied = through_host && !first.device().is_cpu();
+    const auto options = copied ? torch::TensorOptions(first.dtype()).pinned_memory(true)
+                                : torch::TensorOptions(first.dtype()).device(first.device());
     bucket.x = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
     bucket.gradient = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
-    if (on_device) {
+    if (copied) {
       bucket.device_x = bucket.x.to(first.device());
       bucket.device_gradient = bucket.x.to(first.device());
     }
-    const torch::Tensor& home = on_device ? bucket.device_x : bucket.x;
-    const torch::Tensor& home_gradient = on_device ? bucket.device_gradient : bucket.gradient;
+    const torch::Tensor& home = copied ? bucket.device_x : bucket.x;
+    const torch::Tensor& home_gradient = copied ? bucket.device_gradient : bucket.gradient;
     for (const std::size_t i : bucket.parameters) {
       Placed& placed = parameters[i];
       placed.place = view_at(home, placed);

@@ -23,8 +23,8 @@ struct Placed {
 };
 
 /// Parameters of one type that are sent together. They and their gradients are views of flat memory, which
-/// never moves: of x and gradient or, for parameters on a device, of `device_x` and `device_gradient`, which
-/// are copied through x and gradient on the host.
+/// never moves: of x and gradient or, for parameters on a device that the flock cannot exchange from there,
+/// of `device_x` and `device_gradient`, which are copied through x and gradient on the host.
 struct Bucket {
   torch::Tensor x;
   torch::Tensor gradient;
@@ -36,7 +36,7 @@ struct Bucket {
   Buffer gradient_block() const;
   std::vector<Segment> segments(const std::vector<Placed>& all) const;
 
-  // Copies to the device (publish) and from it (fetch); no-ops if the parameters are on the host.
+  // Copies to the device (publish) and from it (fetch); no-ops if the parameters are views of x.
   void publish_x() const;
   void fetch_x() const;
   void fetch_gradient() const;
@@ -46,8 +46,6 @@ struct Bucket {
 
 /// A parameter's part of a flat tensor.
 torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed);
-
-DType dtype_of_tensor(const torch::Tensor& tensor);
 
 /// The parameters of an optimizer's groups that require gradients, in the order in which backward is likely
 /// to produce these: the reverse of registration. Shared parameters appear once. Throws InvalidArgument for
@@ -59,7 +57,8 @@ std::vector<Placed> trained_parameters(const ModuleTensors& module,
 ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
                                        const std::vector<std::vector<torch::Tensor>>& groups);
 
-/// Moves the parameters into flat memory, in buckets of at least `bytes`, and gives them gradients.
-std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes);
+/// Moves the parameters into flat memory, in buckets of at least `bytes`, and gives them gradients. If
+/// `through_host`, buckets of parameters on a device have x and gradient on the host.
+std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, bool through_host = false);
 
 }  // namespace starling::train

@@ -5,8 +5,10 @@
 #include <numbers>
 
 #include "starling/method/update.h"
+#include "starling/train/device_tensors.h"
 #include "starling/train/experiment_checkpoint.h"
 #include "starling/train/experiment_data.h"
+#include "starling/train/experiment_device.h"
 #include "starling/train/experiment_evaluation.h"
 #include "starling/train/experiment_meter.h"
 #include "starling/train/torch_optimizer.h"
@@ -23,16 +25,27 @@ double rate_factor(const Experiment& experiment, double epoch) {
   return 0.5 * (1 + std::cos(std::numbers::pi * std::min(1.0, (epoch - experiment.warmup) / rest)));
 }
 
-TrainerOptions trainer_options(const Experiment& experiment) {
-  return {.method = experiment.method,
-          .topology = experiment.topology,
-          .seed = experiment.seed,
-          .message = experiment.message,
-          .accumulation = experiment.accumulation,
-          .clip_norm = experiment.clip_norm,
-          .eager = experiment.eager,
-          .on_nonfinite = experiment.on_nonfinite,
-          .on_peer_failure = experiment.on_peer_failure};
+// On a device losses and results are not looked at in every step, which would wait for it: a loss that is not
+// finite ends the run at the next report.
+TrainerOptions trainer_options(const Experiment& experiment, const Model& model) {
+  const bool on_device = is_on_device(model.parameters()[0]);
+  return {
+      .method = experiment.method,
+      .topology = experiment.topology,
+      .seed = experiment.seed,
+      .message = experiment.message,
+      .accumulation = experiment.accumulation,
+      .clip_norm = experiment.clip_norm,
+      .eager = experiment.eager,
+      .on_nonfinite = on_device && experiment.on_nonfinite == "raise" ? "ignore" : experiment.on_nonfinite,
+      .on_peer_failure = experiment.on_peer_failure};
+}
+
+// For errors about the operations of reports, evaluations and checkpoints.
+void name_operations(Flock& flock) {
+  const auto call = std::make_shared<UserCall>();
+  call->call = "run_experiment()";
+  flock.set_user_call("experiment", call);
 }
 
 /// The loop over epochs and steps.
@@ -41,14 +54,14 @@ class ExperimentRun {
   ExperimentRun(Flock& flock, const Experiment& experiment, const Reporter& report,
                 const CheckpointOptions& checkpoints, std::shared_ptr<const Task> task)
       : flock_(flock),
-        experiment_((check_numbers(experiment), experiment)),
+        experiment_((name_operations(flock), check_numbers(experiment), experiment)),
         report_(report),
         data_(flock, experiment, std::move(task)),
         lr_(parse_optimizer(experiment.optimizer).hyper.lr),
         checkpoints_(flock, experiment, checkpoints),
-        model_((torch::manual_seed(experiment.seed), data_.task().make_model(experiment.model))),
+        model_(make_model()),
         optimizer_(make_torch_optimizer(experiment.optimizer, model_->parameters())),
-        trainer_(flock, *model_, *optimizer_, trainer_options(experiment)),
+        trainer_(flock, *model_, *optimizer_, trainer_options(experiment, *model_)),
         meter_(trainer_, report_) {}
 
   RunReport run() {
@@ -73,6 +86,15 @@ class ExperimentRun {
   }
 
  private:
+  // The same numbers on every device.
+  ModelPtr make_model() const {
+    const torch::Device device = find_device(experiment_.device, flock_.local_rank());
+    torch::manual_seed(experiment_.seed);
+    ModelPtr model = data_.task().make_model(experiment_.model);
+    model->to(device);
+    return model;
+  }
+
   // Resumes if asked to; false if the resumed run is complete already.
   bool begin() {
     std::optional<ExperimentCheckpoints::Restored> restored;
@@ -99,6 +121,7 @@ class ExperimentRun {
     header.starling = STARLING_VERSION;
     header.torch = TORCH_VERSION;
     header.workers = flock_.size();
+    header.device = model_->parameters()[0].device().str();
     header.parameters = static_cast<std::int64_t>(trainer_.parameter_count());
     header.experiment = settings_of(experiment_);
     header.canonical = canonical_settings_of(experiment_);
@@ -155,7 +178,7 @@ class ExperimentRun {
       const auto samples = data_.next_batch();
       if (samples.empty()) break;
       torch::Tensor loss = data_.task().loss(*model_, samples);
-      meter_.add_batch(loss.item<double>(), samples.size());
+      meter_.add_batch(loss.detach(), samples.size());
       if (!meter_.own_loss_is_finite() && experiment_.on_nonfinite != "ignore") {
         has_gradient = false;
         break;

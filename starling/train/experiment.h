@@ -25,7 +25,8 @@ struct Experiment {
   /// What a worker does that runs out of data: repeat its shard ("again"), so that all workers take part in
   /// every step, or "skip" until the longest shard has ended.
   std::string uneven = "again";
-  int batch = 32;  // per worker
+  std::string device = "auto";  // that workers train on: cpu, cuda (the host's GPUs in turn), cuda:N, or auto
+  int batch = 32;               // per worker
   int epochs = 2;
   double warmup = 0;   // epochs in which the learning rate rises from zero
   bool cosine = true;  // it falls to zero along a cosine afterwards; else it stays
@@ -54,10 +55,11 @@ void visit_settings(E& e, Visit&& visit) {
   visit("partition", e.partition, "how samples are split among workers: iid, contiguous, dirichlet(0.1)");
   visit("uneven", e.uneven,
         "a worker that runs out of data: again = repeat its shard, skip = idle until the rest finish");
+  visit("device", e.device, "where workers train: cpu, cuda (the GPUs in turn), cuda:0, or auto");
   visit("batch", e.batch, "samples per worker and step");
   visit("epochs", e.epochs, "passes over the data");
   visit("warmup", e.warmup, "epochs in which the learning rate rises from zero");
-  visit("cosine", e.cosine, "whether it falls to zero along a cosine afterwards");
+  visit("cosine", e.cosine, "whether the learning rate falls to zero along a cosine afterwards");
   visit("seed", e.seed, "seed for initialization, data split and shuffling");
   visit("on_peer_failure", e.on_peer_failure,
         "if a worker dies: raise (all stop) or reweight (the others continue)");
@@ -99,6 +101,10 @@ struct CheckpointOptions {
   bool resume = false;
   std::optional<Step> resume_step = {};
 };
+
+/// Throws InvalidArgument for options out of range, and if a new run would replace the checkpoints of another
+/// one in its folder.
+void check_checkpoints(const CheckpointOptions& options);
 
 /// The events of a run, as its log has them.
 using RunEvent = std::variant<RunHeader, RunReport, RunResume, PeerFailure, RunNotSaved, RunEnd>;

@@ -50,13 +50,26 @@ bool may_change(const std::string& setting) {
 
 }  // namespace
 
-ExperimentCheckpoints::ExperimentCheckpoints(Flock& flock, const Experiment& experiment,
-                                             const CheckpointOptions& options)
-    : flock_(flock), experiment_(experiment), options_(options) {
+void check_checkpoints(const CheckpointOptions& options) {
   if (options.folder.empty()) return;
   if (!(options.every > 0))
     throw InvalidArgument(
         fmt::format("checkpoints every {} epochs: must be more than 0; fractions are valid", options.every));
+  if (options.resume) return;
+  const auto saved = CheckpointFolder(options.folder).list();
+  if (saved.empty()) return;
+  throw InvalidArgument(
+      fmt::format("{} has checkpoints of an earlier run, the last of step {}, which a new run would replace; "
+                  "continue that "
+                  "run with --resume, or give another folder",
+                  options.folder.string(), saved.front().step));
+}
+
+ExperimentCheckpoints::ExperimentCheckpoints(Flock& flock, const Experiment& experiment,
+                                             const CheckpointOptions& options)
+    : flock_(flock), experiment_(experiment), options_(options) {
+  if (options.folder.empty()) return;
+  check_checkpoints(options);
   // Now, so that a bad folder is an error before the first epoch.
   writer_ = std::make_unique<FlockCheckpoints>(flock, options.folder, options.keep, "experiment/checkpoint");
 }

@@ -1,6 +1,9 @@
 #include "starling/train/experiment_data.h"
 
+#include <fmt/format.h>
 #include <limits>
+
+#include "starling/base/error.h"
 
 namespace starling::train {
 namespace {
@@ -36,9 +39,9 @@ std::span<const std::uint32_t> ExperimentData::next_batch() {
   return samples;
 }
 
-std::int64_t ExperimentData::steps_per_epoch() {
-  const std::size_t size =
-      static_cast<std::size_t>(experiment_.batch) * static_cast<std::size_t>(experiment_.accumulation);
+// The batches of the longest shard, or of the mean one if shards are repeated.
+std::int64_t ExperimentData::batches_per_epoch() {
+  const auto size = static_cast<std::size_t>(experiment_.batch);
   if (!repeats_) {
     std::vector<std::int64_t> most = {static_cast<std::int64_t>(sampler_.batches(size))};
     flock_.allreduce(most, Reduction::max, "experiment/epoch");
@@ -48,6 +51,17 @@ std::int64_t ExperimentData::steps_per_epoch() {
   flock_.allreduce(sums, Reduction::sum, "experiment/epoch");
   const std::int64_t samples = sums[1] * static_cast<std::int64_t>(size);
   return (sums[0] + samples - 1) / samples;
+}
+
+std::int64_t ExperimentData::steps_per_epoch() {
+  const std::int64_t batches = batches_per_epoch();
+  const std::int64_t per_step = experiment_.accumulation;
+  if (per_step > batches)
+    throw InvalidArgument(fmt::format(
+        "accumulation = {}: an epoch has {} batches of {} samples per worker, fewer than one step "
+        "would take; choose a smaller accumulation or batch",
+        per_step, batches, experiment_.batch));
+  return (batches + per_step - 1) / per_step;
 }
 
 void ExperimentData::redistribute(const std::vector<Rank>& dead) {

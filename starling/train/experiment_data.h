@@ -23,12 +23,14 @@ class ExperimentData {
   /// The next batch; empty if this rank has none left in this epoch.
   std::span<const std::uint32_t> next_batch();
   /// The number of steps in an epoch of all ranks: that of the longest shard or, if shorter ones repeat, of
-  /// one of mean length. A collective.
+  /// one of mean length. A collective. Throws InvalidArgument if an epoch has too few batches for one step.
   std::int64_t steps_per_epoch();
   /// Gives the samples of dead ranks to the others; between two epochs.
   void redistribute(const std::vector<Rank>& dead);
 
  private:
+  std::int64_t batches_per_epoch();
+
   Flock& flock_;
   const Experiment& experiment_;
   std::shared_ptr<const Task> task_;

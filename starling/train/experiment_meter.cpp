@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "starling/train/device_tensors.h"
+
 namespace starling::train {
 namespace {
 
@@ -30,11 +32,27 @@ void ExperimentMeter::resume(const RunReport& totals, std::uint64_t bytes) {
   before_ = bytes;
 }
 
-void ExperimentMeter::add_batch(double loss, std::size_t samples) {
-  if (!std::isfinite(loss) && !bad_step_) bad_step_ = trainer_.steps() + 1;
+void ExperimentMeter::add_batch(const torch::Tensor& loss, std::size_t samples) {
+  samples_ += static_cast<double>(samples);
+  const Step step = trainer_.steps() + 1;
+  if (!is_on_device(loss)) return add_loss(loss.item<double>(), step);
+  unread_.push_back(loss);
+  unread_steps_.push_back(step);
+}
+
+void ExperimentMeter::add_loss(double loss, Step step) {
+  if (!std::isfinite(loss) && !bad_step_) bad_step_ = step;
   loss_ += loss;
   ++losses_;
-  samples_ += static_cast<double>(samples);
+}
+
+void ExperimentMeter::read_losses() {
+  if (unread_.empty()) return;
+  const torch::Tensor all = torch::stack(unread_).to(torch::kCPU, torch::kFloat64);
+  for (std::size_t i = 0; i < unread_steps_.size(); ++i)
+    add_loss(all[static_cast<std::int64_t>(i)].item<double>(), unread_steps_[i]);
+  unread_.clear();
+  unread_steps_.clear();
 }
 
 std::uint64_t ExperimentMeter::own_bytes() const {
@@ -90,6 +108,7 @@ void ExperimentMeter::note_divergence(double earliest) {
 }
 
 bool ExperimentMeter::agree_on_divergence() {
+  read_losses();
   const Uncounted uncounted(*this);
   std::vector<double> earliest = {bad_step_and_rank()};
   trainer_.flock().allreduce(earliest, Reduction::max, "experiment/divergence");
@@ -98,6 +117,7 @@ bool ExperimentMeter::agree_on_divergence() {
 }
 
 void ExperimentMeter::sum_up() {
+  read_losses();
   Flock& flock = trainer_.flock();
   const double seconds = std::chrono::duration<double>(Clock::now() - since_).count();
   const double waited = trainer_.waited() - waited_;

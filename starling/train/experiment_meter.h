@@ -32,10 +32,11 @@ class ExperimentMeter {
   /// Continues from the totals of a run before it was resumed, in which this rank had sent `bytes`.
   void resume(const RunReport& totals, std::uint64_t bytes);
   void start_clock() { since_ = Clock::now(); }
-  /// A batch of this rank.
-  void add_batch(double loss, std::size_t samples);
+  /// A batch of this rank. A loss on a device is read later, when it is needed.
+  void add_batch(const torch::Tensor& loss, std::size_t samples);
   /// A step that this rank took with data.
   void add_step() { ++steps_; }
+  /// As far as losses have been read.
   bool own_loss_is_finite() const { return !bad_step_; }
 
   /// Sums up everything since the last call into totals(); a collective, not counted itself.
@@ -55,6 +56,8 @@ class ExperimentMeter {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void add_loss(double loss, Step step);
+  void read_losses();
   std::uint64_t own_bytes() const;
   void note_dead(const std::vector<Rank>& dead);
   double bad_step_and_rank() const;
@@ -66,6 +69,8 @@ class ExperimentMeter {
   Clock::time_point since_{};
   double waited_ = 0, combined_ = 0;            // by the trainer, at the last sum_up()
   double loss_ = 0, losses_ = 0, samples_ = 0;  // since the last sum_up()
+  std::vector<torch::Tensor> unread_;           // losses on a device
+  std::vector<Step> unread_steps_;              // theirs
   int steps_ = 0;                               // with data, since the last sum_up()
   std::vector<Rank> dead_;
   std::vector<std::uint64_t> bytes_by_rank_;  // as last reported

@@ -9,6 +9,7 @@
 #include "starling/method/update.h"
 #include "starling/topology/registry.h"
 #include "starling/train/experiment.h"
+#include "starling/train/experiment_device.h"
 #include "starling/train/model/model.h"
 #include "starling/train/options.h"
 #include "starling/train/task.h"
@@ -17,11 +18,12 @@ namespace starling::train {
 
 void check_names(const Experiment& experiment) {
   const MethodPtr method = make_method(experiment.method);
-  if (method->needs_schedule()) check_topology_spec(experiment.topology);
+  check_topology_spec(experiment.topology);
   parse_optimizer(experiment.optimizer);
   check_options({.message = experiment.message,
                  .on_nonfinite = experiment.on_nonfinite,
                  .on_peer_failure = experiment.on_peer_failure});
+  check_device(experiment.device);
   kind_of_data(experiment.data);
   canonical_task(experiment.data);
   canonical_model(experiment.model);
@@ -44,6 +46,8 @@ void check_numbers(const Experiment& experiment) {
   need(experiment.batch >= 1, fmt::format("batch = {}: a batch has at least one sample", experiment.batch));
   need(experiment.uneven == "again" || experiment.uneven == "skip",
        fmt::format("uneven = {}: again or skip", experiment.uneven));
+  need(experiment.accumulation >= 1,
+       fmt::format("accumulation = {}: a step takes at least one batch", experiment.accumulation));
   need(experiment.epochs >= 1, fmt::format("epochs = {}: train for at least one", experiment.epochs));
   need(experiment.warmup >= 0 && experiment.warmup <= experiment.epochs,
        fmt::format("warmup = {}: between 0 and the number of epochs, {}", experiment.warmup,
@@ -61,7 +65,7 @@ std::vector<RunSetting> settings_of(const Experiment& experiment) {
   std::vector<RunSetting> all;
   visit_settings(experiment, [&](const char* name, const auto& value, const char*) {
     const std::string_view key = name;
-    if (key != "reports" && key != "evaluations" && key != "local_test")
+    if (key != "reports" && key != "evaluations" && key != "local_test" && key != "device")
       all.push_back({name, fmt::format("{}", value)});
   });
   return all;

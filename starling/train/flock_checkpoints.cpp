@@ -8,6 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/launch/environment.h"
 #include "starling/record/checkpoint_run.h"
+#include "starling/record/log.h"
 
 namespace starling::train {
 namespace {
@@ -49,6 +50,20 @@ void make_writable(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (!error && access(folder.c_str(), W_OK) != 0) error.assign(errno, std::generic_category());
   if (error) throw Error(fmt::format("cannot write checkpoints to {}: {}", folder.string(), error.message()));
+}
+
+void check_is_folder(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error))
+    throw Error(fmt::format("cannot resume from {}: it is not a folder; give the folder that was saved to",
+                            path.string()));
+}
+
+void log_missing_folder(const Flock& flock, const std::filesystem::path& path) {
+  std::error_code error;
+  if (flock.rank() == flock.view().members.front() && !std::filesystem::exists(path, error))
+    log(LogLevel::normal,
+        fmt::format("there is no folder {} to resume from, so training starts anew", path.string()));
 }
 
 std::string common_token(Flock& flock, const std::string& name) {
@@ -139,6 +154,7 @@ std::optional<OpenedCheckpoint> open_checkpoint(Flock& flock, const std::filesys
                                                 const std::function<void(const OpenedCheckpoint&)>& check) {
   std::optional<OpenedCheckpoint> opened;
   all_or_none(flock, name, [&] {
+    check_is_folder(path);
     const CheckpointFolder folder(path);
     auto info = step ? folder.find(*step) : folder.newest();
     if (!info) return;
@@ -161,6 +177,7 @@ std::optional<OpenedCheckpoint> open_checkpoint(Flock& flock, const std::filesys
         fmt::format("{}: the ranks see different checkpoints there, the newest of steps {} to {} (-1: none); "
                     "all ranks must see the same folder",
                     path.string(), -steps[1], steps[0]));
+  if (!opened) log_missing_folder(flock, path);
   return opened;
 }
 

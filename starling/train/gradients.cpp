@@ -7,7 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/nonfinite.h"
-#include "starling/kernel/reduce.h"
+#include "starling/train/device_tensors.h"
 
 namespace starling::train {
 namespace {
@@ -60,8 +60,9 @@ Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void(
       incomplete_(replica.buckets.size(), 0),
       completed_(replica.buckets.size(), false) {
   const TrainerOptions& options = replica.options;
-  const bool on_host = std::none_of(replica.buckets.begin(), replica.buckets.end(),
-                                    [](const Bucket& bucket) { return bucket.device_x.defined(); });
+  const bool on_host = std::none_of(replica.buckets.begin(), replica.buckets.end(), [](const Bucket& bucket) {
+    return bucket.device_x.defined() || is_on_device(bucket.x);
+  });
   // On a device they wait for step(), since torch's GradScaler may still unscale them.
   sends_early_ = replica.method->averages_gradients() && on_host && !options.eager &&
                  options.loss_scale == 0 && options.on_nonfinite != "skip";
@@ -152,6 +153,7 @@ void Gradients::end_step() {
 void Gradients::accumulated(std::size_t i, const torch::Tensor& part) {
   const std::lock_guard lock(mutex_);
   const Stopwatch::Running running(replica_.busy);
+  const kernel::DeviceScope scope(replica_.device_context());
   const torch::NoGradGuard no_grad;
   const Placed& placed = replica_.parameters[i];
   check_dense(part, placed.name);
@@ -247,6 +249,7 @@ void Gradients::end_backward() {
   if (!eager_or_early()) return;
   const std::lock_guard lock(mutex_);
   const Stopwatch::Running running(replica_.busy);
+  const kernel::DeviceScope scope(replica_.device_context());
   const torch::NoGradGuard no_grad;
   const bool all = std::all_of(incomplete_.begin(), incomplete_.end(), [](std::size_t n) { return n == 0; });
   for (std::size_t b = 0; all && b < completed_.size(); ++b)
@@ -313,8 +316,11 @@ void Gradients::adopt(std::size_t bucket) {
     replica_.block(bucket).segments[placed.segment].active = placed.gradient._version() != arrival.zero;
   }
   replica_.buckets[bucket].fetch_gradient();
-  if (!replica_.gradients_finished && watch_.wants_gradients(replica_.driver->step()))
-    watch_.note_gradient(bucket, replica_.buckets[bucket].gradient_block());
+  if (!replica_.gradients_finished && watch_.wants_gradients(replica_.driver->step())) {
+    const torch::Tensor gradient = replica_.buckets[bucket].gradient.cpu();
+    watch_.note_gradient(bucket,
+                         std::span(static_cast<const std::byte*>(gradient.data_ptr()), gradient.nbytes()));
+  }
 }
 
 // Like adopt(), after finish(): gradients that only other ranks had are used, too.

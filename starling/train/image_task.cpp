@@ -1,4 +1,6 @@
 #include <fmt/format.h>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -38,19 +40,32 @@ class ImageTask final : public Task {
   }
 
   torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
-    const Batch batch = make_batch(train_, samples);
+    const Batch batch = batch_for(model, Split::train, samples);
     return torch::cross_entropy_loss(model.forward(batch.images), batch.labels);
   }
 
   Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {
     return evaluate_in_parts(samples, kImagesAtOnce, [&](std::span<const std::uint32_t> part) {
-      const Batch batch = make_batch(test_, part);
+      const Batch batch = batch_for(model, Split::test, part);
       return evaluate_logits(model.forward(batch.images), batch.labels);
     });
   }
 
  private:
+  // Where the model is.
+  Batch batch_for(const Model& model, Split split, std::span<const std::uint32_t> samples) const {
+    const Dataset& data = split == Split::train ? train_ : test_;
+    const torch::Device device = model.parameters()[0].device();
+    if (device.is_cpu()) return make_batch(data, samples);
+    const std::lock_guard lock(mutex_);
+    std::optional<DeviceDataset>& there = split == Split::train ? train_there_ : test_there_;
+    if (!there || there->device() != device) there.emplace(data, device);
+    return there->batch(samples);
+  }
+
   Dataset train_, test_;
+  mutable std::mutex mutex_;
+  mutable std::optional<DeviceDataset> train_there_, test_there_;  // copies on the model's device
 };
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
-#include "starling/kernel/copy.h"
-#include "starling/kernel/finite.h"
+#include "starling/kernel/arithmetic.h"
+#include "starling/train/device_tensors.h"
 
 namespace starling::train {
 
@@ -25,9 +25,10 @@ class LocalOptimizer::ForeignUpdate final : public Update {
     bucket_.publish_x();
     step_along(pass, segments);
     bucket_.fetch_x();
-    if (pass.nonfinite != nullptr && !all_finite(own)) *pass.nonfinite = true;
-    if (pass.x.address() != own.address()) copy_bytes(pass.x.host_data(), own);
-    if (pass.copy.address() != nullptr) copy_bytes(pass.copy.host_data(), own);
+    const kernel::Arithmetic& arithmetic = kernel::arithmetic_in(own.memory);
+    if (pass.nonfinite != nullptr && !arithmetic.all_finite(own)) *pass.nonfinite = true;
+    if (pass.x.address() != own.address()) arithmetic.copy(pass.x, own);
+    if (pass.copy.address() != nullptr) arithmetic.copy(pass.copy, own);
   }
 
  private:
@@ -35,8 +36,7 @@ class LocalOptimizer::ForeignUpdate final : public Update {
   void step_along(const UpdatePass& pass, std::span<const Segment> segments) {
     std::vector<std::vector<torch::Tensor>> groups(optimizer_.hypers()->size());
     std::vector<torch::Tensor> gradients;
-    const torch::Tensor direction = torch::from_blob(const_cast<void*>(pass.gradient.host_data()),
-                                                     bucket_.x.sizes(), bucket_.x.options());
+    const torch::Tensor direction = tensor_over(pass.gradient, bucket_.x.sizes(), bucket_.x);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Placed& placed = parameters_[i];
       gradients.push_back(placed.parameter.grad());
@@ -95,8 +95,7 @@ UpdatePtr LocalOptimizer::make_update(const std::vector<Placed>& all, const Buck
   const bool wide_enough = x.dtype == DType::float32 || x.dtype == DType::float64;
   const std::size_t segments = bucket.parameters.size();
   if (wide_enough && native_ == "sgd") return make_sgd(x, segments, hypers_);
-  if (wide_enough && !native_.empty())
-    return make_adam(x, segments, hypers_, native_ == "adamw");
+  if (wide_enough && !native_.empty()) return make_adam(x, segments, hypers_, native_ == "adamw");
   std::vector<Placed> parameters;
   for (const std::size_t i : bucket.parameters) parameters.push_back(all[i]);
   return std::make_unique<ForeignUpdate>(*this, bucket, std::move(parameters));
@@ -106,9 +105,8 @@ torch::Tensor state_part(const std::vector<NamedState>& state, const std::string
                          const Placed& placed) {
   for (const NamedState& one : state) {
     if (one.name != name) continue;
-    auto* from = one.data.host_bytes() + placed.offset * size_of(one.data.dtype);
-    return torch::from_blob(from, placed.parameter.sizes(),
-                            torch::TensorOptions(placed.parameter.scalar_type()));
+    const auto elements = static_cast<std::size_t>(placed.parameter.numel());
+    return tensor_over(one.data.part(placed.offset, elements), placed.parameter.sizes(), placed.parameter);
   }
   return {};
 }

@@ -55,6 +55,9 @@ struct TrainerOptions {
   /// Allows optimizer settings (learning rates, momentum, ...) and a clip_norm that differ between ranks.
   /// Otherwise they are compared when the trainer is made and again while they change in training.
   bool per_rank_settings = false;
+  /// Models on a device are exchanged through the host's memory, as they are anyway where the flock or the
+  /// method cannot exchange device memory.
+  bool through_host = false;
   /// Called at the end of every backward pass that has computed gradients.
   std::function<void()> after_backward = nullptr;
   /// Distinguishes trainers of one flock that exist at the same time.

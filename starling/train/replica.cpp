@@ -1,18 +1,20 @@
 #include "starling/train/replica.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 
 #include "starling/base/error.h"
 #include "starling/base/nonfinite.h"
 #include "starling/codec/wire_format.h"
-#include "starling/kernel/finite.h"
+#include "starling/flock/byte_operations.h"
+#include "starling/kernel/device.h"
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
 #include "starling/record/log.h"
 #include "starling/topology/registry.h"
+#include "starling/train/device_tensors.h"
 
 namespace starling::train {
 namespace {
@@ -54,7 +56,8 @@ std::string describe_nonfinite(const torch::Tensor& flat) {
   const torch::Tensor found = flat.flatten().isfinite().logical_not().nonzero();
   if (found.numel() == 0) return {};
   const auto element = found[0].item<std::int64_t>();
-  return fmt::format("{} at element {}", flat.flatten()[element].item<double>(), element);
+  const auto value = flat.flatten()[element].item<double>();
+  return fmt::format("{} at element {}", std::isnan(value) ? "nan" : fmt::format("{}", value), element);
 }
 
 }  // namespace
@@ -98,12 +101,35 @@ Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptim
         fmt::format("{} needs exact messages, and {} would round them: {}; use float32 messages",
                     options.method, options.message, method->exact_messages_because()));
   check_message(*method, options.method, *format);
-  schedule = find_schedule(flock, *method, options);
+  choose_schedule();
   parameters = trained_parameters(module, optimizer->groups());
   frozen = frozen_parameters(module, optimizer->groups());
-  if (failure_policy(options) == OnPeerFailure::reweight) flock.on_peer_failure(OnPeerFailure::reweight);
-  buckets = flatten(parameters, bucket_bytes());
+  at_start_ = module.parameters();
+  if (flock.newcomers() > 0) adopt_failure_policy();  // the members have done it on their former flock
+  const std::string why = why_through_host();
+  if (!why.empty() && flock.rank() == 0)
+    log(LogLevel::normal, fmt::format("models on {} are averaged through the host's memory, since {}",
+                                      parameters[0].parameter.device().str(), why));
+  buckets = flatten(parameters, bucket_bytes(), !why.empty());
   versions_.assign(parameters.size(), 0);
+}
+
+void Replica::choose_schedule() {
+  schedule = find_schedule(flock, *method, options);
+  flocks_schedule_ = schedule && !options.schedule ? flock.schedule() : nullptr;
+}
+
+void Replica::adopt_failure_policy() {
+  if (failure_policy(options) == OnPeerFailure::reweight) flock.on_peer_failure(OnPeerFailure::reweight);
+}
+
+std::string Replica::operations_of(const std::string& purpose, const std::string& call) {
+  const auto of_user = std::make_shared<UserCall>();
+  of_user->call = call;
+  if (driver) of_user->step = driver->step();
+  std::string beginning = options.name + "/" + purpose;
+  flock.set_user_call(beginning, of_user);
+  return beginning;
 }
 
 void Replica::make_driver() {
@@ -124,6 +150,28 @@ void Replica::make_driver() {
       blocks.back()->on_nonfinite = [this, b](ConstBuffer result) { throw_nonfinite(b, result); };
   }
   driver.emplace(method, std::move(blocks));
+}
+
+// Why parameters on a device cannot be exchanged where they are; empty if they can, or are on the host.
+std::string Replica::why_through_host() const {
+  const auto device = parameters[0].parameter.device();
+  bool any = false;
+  for (const Placed& placed : parameters) {
+    any |= is_on_device(placed.parameter);
+    if (placed.parameter.device() != device) return "it is on several devices";
+  }
+  if (!any) return {};
+  if (options.through_host) return "through_host is set";
+  if (const std::string& reason = method->needs().host_memory_because; !reason.empty())
+    return fmt::format("{} needs host memory: {}", options.method, reason);
+  if (!ByteOperations(flock).has_messages_in(MemoryKind::cuda))
+    return kernel::may_have_device() ? "not all ranks are on this host" : "there is no GPU driver";
+  return kernel::why_no_device();
+}
+
+kernel::DeviceContext Replica::device_context() const {
+  return buckets.empty() || buckets[0].x_block().on_host() ? kernel::device_context()
+                                                           : torch_context(buckets[0].x);
 }
 
 std::size_t Replica::bucket_bytes() const {
@@ -172,15 +220,70 @@ void Replica::take_all_parameters() {
   for (std::size_t b = 0; b < buckets.size(); ++b) take_bucket(b);
 }
 
-void Replica::notice_changes() {
+std::vector<std::size_t> Replica::notice_changes() {
   std::vector<bool> changed(buckets.size(), false);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     rebind(i);
     const std::int64_t version = parameters[i].parameter._version();
     if (version != std::exchange(versions_[i], version)) changed[parameters[i].bucket] = true;
   }
+  std::vector<std::size_t> all;
   for (std::size_t b = 0; b < buckets.size(); ++b)
-    if (changed[b]) take_bucket(b);
+    if (changed[b]) {
+      take_bucket(b);
+      all.push_back(b);
+    }
+  return all;
+}
+
+void Replica::check_finite(const std::vector<std::size_t>& changed) {
+  if (options.on_nonfinite == "ignore") return;
+  for (const std::size_t b : changed) {
+    const Buffer x = buckets[b].x_block();
+    if (kernel::arithmetic_in(x.memory).all_finite(x)) continue;
+    for (const std::size_t i : buckets[b].parameters)
+      if (const std::string value = describe_nonfinite(parameters[i].place); !value.empty())
+        throw NonFinite(
+            fmt::format("rank {}, before training step {}: the program has changed parameter {}, which is "
+                        "not finite now ({})",
+                        flock.rank(), driver->step(), parameters[i].name, value));
+  }
+}
+
+void Replica::check_module() const {
+  for (const auto& [name, parameter] : module.parameters()) {
+    if (!parameter.requires_grad()) continue;
+    const auto same = [&](const auto& one) {
+      return one.second.unsafeGetTensorImpl() == parameter.unsafeGetTensorImpl();
+    };
+    if (std::any_of(at_start_.begin(), at_start_.end(), same)) continue;
+    throw InvalidArgument(fmt::format(
+        "parameter {} of the model is not one of those that it had when the trainer was made: a layer was "
+        "added or replaced, which would not be trained. On every rank, make the optimizer and the trainer "
+        "again, or copy values into the old layer",
+        name));
+  }
+}
+
+void Replica::notice_schedule() {
+  if (!flocks_schedule_ || flock.schedule() == flocks_schedule_) return;
+  flocks_schedule_ = nullptr;
+  if (flock.rank() != 0) return;
+  log(LogLevel::normal,
+      fmt::format("the flock's topology was set after this trainer was made, which goes on with {}; to train "
+                  "on {}, make the trainer again (in Python: decentralize again) on every rank",
+                  schedule->name(), flock.schedule()->name()));
+}
+
+double Replica::norm_of_model() {
+  double squares = 0;
+  for (const Bucket& bucket : buckets) {
+    const Buffer x = bucket.x_block();
+    const bool wide = x.dtype == DType::float32 || x.dtype == DType::float64;
+    squares += wide ? kernel::arithmetic_in(x.memory).sum_of_squares(x)
+                    : bucket.x.to(torch::kFloat64).square().sum().item<double>();
+  }
+  return std::sqrt(squares);
 }
 
 void Replica::note_versions() {
@@ -219,7 +322,7 @@ void Replica::copy_model_to_x() {
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const Buffer model = method->model(block(b));
     const Buffer x = buckets[b].x_block();
-    if (model.address() != x.address()) std::memcpy(x.host_data(), model.host_data(), buckets[b].x.nbytes());
+    if (model.address() != x.address()) block(b).copy(x, model);
   }
 }
 
@@ -235,7 +338,7 @@ void Replica::require_own_model(const std::string& what) const {
 
 bool Replica::gradient_is_finite(std::size_t bucket) const {
   const Buffer gradient = buckets[bucket].gradient_block();
-  return all_finite(gradient);
+  return kernel::arithmetic_in(gradient.memory).all_finite(gradient);
 }
 
 void Replica::throw_nonfinite(std::size_t bucket, ConstBuffer result) {
@@ -252,11 +355,12 @@ void Replica::throw_nonfinite(std::size_t bucket, ConstBuffer result) {
     if (const std::string value = describe_nonfinite(view_at(own.gradient, parameters[i])); !value.empty())
       throw NonFinite(text(mean ? "the ranks' mean gradient" : "the gradient", parameters[i], value));
   if (result.address() != nullptr) {
-    const torch::Tensor next =
-        torch::from_blob(const_cast<void*>(result.host_data()), own.x.sizes(), own.x.options());
+    const torch::Tensor next = tensor_over(result, own.x.sizes(), own.x);
     for (const std::size_t i : own.parameters)
       if (const std::string value = describe_nonfinite(view_at(next, parameters[i])); !value.empty())
-        throw NonFinite(text("the gradient is finite, but the update", parameters[i], value));
+        throw NonFinite(
+            text("the gradient is finite, but the update", parameters[i], value) +
+            (schedule ? ". Or the value came from a neighbor's model: see what the other ranks say" : ""));
   }
   throw NonFinite(text("the update", parameters[own.parameters[0]], "or of another parameter of its bucket"));
 }

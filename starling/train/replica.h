@@ -7,6 +7,7 @@
 
 #include "starling/base/stopwatch.h"
 #include "starling/flock/flock.h"
+#include "starling/kernel/device.h"
 #include "starling/method/drive.h"
 #include "starling/train/bucket.h"
 #include "starling/train/local_optimizer.h"
@@ -24,9 +25,16 @@ struct Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
+  /// Finds the method's schedule on the current flock.
+  void choose_schedule();
+  /// Sets the flock's OnPeerFailure, once the ranks have agreed on the options.
+  void adopt_failure_policy();
   /// Makes the blocks and their channels on the current flock and schedule.
   void make_driver();
   Block& block(std::size_t bucket) { return (*driver)[bucket]; }
+  /// Names of this trainer's operations begin with `name()/purpose`: returns that, and makes errors about
+  /// them name the user's `call` instead.
+  std::string operations_of(const std::string& purpose, const std::string& call);
   /// The local optimizer's state, by bucket.
   std::vector<Update*> updates();
   /// The local optimizer's settings, and its state unless the updates keep it, as text; and back. Throws
@@ -39,8 +47,11 @@ struct Replica {
   // Changes of the parameters that were not made by the trainer.
 
   /// Takes in parameters that were changed or loaded since the last step; torch counts its writes in
-  /// versions.
-  void notice_changes();
+  /// versions. Returns their buckets.
+  std::vector<std::size_t> notice_changes();
+  /// Throws NonFinite if a parameter of these buckets is not finite, unless that is to be ignored: before it
+  /// is sent. What the trainer's own steps make is looked at there.
+  void check_finite(const std::vector<std::size_t>& changed);
   /// Like notice_changes(), for all parameters, whether torch has counted a write or not.
   void take_all_parameters();
   /// Stores the parameters' versions as the trainer's own writes.
@@ -50,9 +61,17 @@ struct Replica {
   /// Loading a module gives a parameter other memory: copies it back into its bucket.
   void rebind(std::size_t parameter);
 
+  /// Throws InvalidArgument if the module has other parameters than at the start, as after a layer was
+  /// replaced.
+  void check_module() const;
+  /// Logs once that the flock's own schedule was set after the trainer has read it.
+  void notice_schedule();
+  /// The 2-norm of the parameters.
+  double norm_of_model();
+
   /// Copies the method's model into x, where they differ (push-sum keeps a scaled x).
   void copy_model_to_x();
-  /// Copies x to the device, where the parameters are there.
+  /// Copies x to the device, where the parameters are there and x is not.
   void publish();
   /// Throws InvalidArgument while the parameters are the flock's average; `what` says what was asked for.
   void require_own_model(const std::string& what) const;
@@ -60,6 +79,9 @@ struct Replica {
   bool gradient_is_finite(std::size_t bucket) const;
   /// Throws NonFinite with the parameter's name; `result` is the updated block, if there is one.
   [[noreturn]] void throw_nonfinite(std::size_t bucket, ConstBuffer result);
+
+  /// Where this thread's work on the blocks is enqueued: for a kernel::DeviceScope around it.
+  kernel::DeviceContext device_context() const;
 
   Flock flock;
   ModuleTensors module;
@@ -80,10 +102,13 @@ struct Replica {
 
  private:
   std::size_t bucket_bytes() const;
+  std::string why_through_host() const;
   bool torch_keeps_state();
   void take_bucket(std::size_t bucket);
 
   std::vector<std::int64_t> versions_;  // of the parameters after the last step
+  ModuleTensors::Named at_start_;       // the module's parameters
+  SchedulePtr flocks_schedule_;         // the flock's own when the method's was chosen; null: of no interest
 };
 
 /// The schedule that a method follows on this flock; null if it needs none. Throws InvalidArgument if the

@@ -91,8 +91,8 @@ Description describe_options(const Replica& replica) {
   all.add("seed", std::to_string(options.seed));
   all.add("message", parse_wire_format(options.message));
   all.add("bucket_mb", describe_number(options.bucket_mb));
+  all.add("eager", yes_or_no(options.eager));  // which decides what accumulation = 0 means
   all.add("accumulation", options.accumulation == 0 ? "any number" : std::to_string(options.accumulation));
-  all.add("eager", yes_or_no(options.eager));
   all.add("loss_scale", describe_number(options.loss_scale));
   all.add("on_nonfinite", options.on_nonfinite);
   all.add("buffers", options.buffers);
@@ -134,7 +134,7 @@ Description describe_optimizer(const Replica& replica) {
   return all;
 }
 
-std::vector<Step> agree_on_settings(Replica& replica, Step step) {
+std::vector<Step> agree_on_settings(Replica& replica, Step step, const std::string& call) {
   Flock& flock = replica.flock;
   const TrainerOptions& options = replica.options;
   Description fixed = describe_method(replica);
@@ -142,10 +142,12 @@ std::vector<Step> agree_on_settings(Replica& replica, Step step) {
   // Buffers that are never sent may differ.
   fixed.append(describe_model(replica, options.broadcast_at_start || options.buffers != "local"));
   fixed.append(describe_optimizer(replica));
+  fixed.add("models are exchanged in", starling::name(replica.buckets[0].x_block().memory));
   const Description changing = describe_changing(replica);
   const std::vector<std::int64_t> own = {flock.rank(), step, static_cast<std::int64_t>(fixed.digest()),
                                          static_cast<std::int64_t>(changing.digest())};
-  const auto all = flock.allgather(own, Name(options.name + "/settings"));
+  const std::string prefix = replica.operations_of("agreement", call);
+  const auto all = flock.allgather(own, Name(prefix + "/settings"));
   std::vector<Digests> ranks(all.size() / own.size());
   std::memcpy(ranks.data(), all.data(), ranks.size() * sizeof(Digests));
   Cohort cohort;
@@ -168,7 +170,7 @@ std::vector<Step> agree_on_settings(Replica& replica, Step step) {
   if (differ) {
     const Description counted = counts(step) ? changing : Description();
     for (const Description* part : {&std::as_const(fixed), &counted}) {
-      const auto descriptions = gather_descriptions(flock, *part, Name(options.name + "/differences"));
+      const auto descriptions = gather_descriptions(flock, *part, Name(prefix + "/differences"));
       if (const auto difference = difference_among(descriptions))
         throw InvalidArgument(fmt::format("the ranks do not train alike: {}", *difference));
     }

@@ -19,8 +19,8 @@ Description describe_model(const Replica& replica, bool with_buffers = true);
 Description describe_optimizer(const Replica& replica);
 
 /// Compares what all ranks train; a collective. `step` is this rank's own, or Cohort::kNew for a newcomer,
-/// whose optimizer settings do not count. Returns all ranks' steps. Throws InvalidArgument on all ranks,
-/// naming the first difference.
-std::vector<Step> agree_on_settings(Replica& replica, Step step);
+/// whose optimizer settings do not count; `call` is the user's, for errors. Returns all ranks' steps. Throws
+/// InvalidArgument on all ranks, naming the first difference.
+std::vector<Step> agree_on_settings(Replica& replica, Step step, const std::string& call);
 
 }  // namespace starling::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -46,7 +47,12 @@ void describe_settings(Description& description, const LocalOptimizer& optimizer
 void SettingsWatch::start(const Flock& flock, Options options) {
   forget();
   flock_.reset();
-  if (flock.size() > 1) flock_ = flock;
+  if (flock.size() > 1) {
+    flock_ = flock;
+    const auto call = std::make_shared<UserCall>();
+    call->call = "Trainer::step()";
+    flock_->set_user_call(options.name + "/watch", call);
+  }
   options_ = std::move(options);
   history_ = 0;
   changed_ = 0;
@@ -56,13 +62,14 @@ void SettingsWatch::start(const Flock& flock, Options options) {
   gradients_.clear();
 }
 
-bool SettingsWatch::begin_step(Step step, const LocalOptimizer& optimizer) {
+bool SettingsWatch::begin_step(Step step, const LocalOptimizer& optimizer,
+                               const std::function<double()>& norm_of_model) {
   if (step == seen_) return false;
   seen_ = step;
   const bool changed = notice_change(step, *optimizer.hypers());
   if (flock_ && is_due(step)) {
     read_posts();
-    if (options_.compares || step == 1) post(step, optimizer);
+    if (options_.compares || step == 1) post(step, optimizer, options_.equal_models ? norm_of_model() : 0);
   }
   return changed;
 }
@@ -83,9 +90,12 @@ bool SettingsWatch::notice_change(Step step, const std::vector<Hyper>& hypers) {
 // If ranks do not keep in step, checks become rarer, so that those of a fast rank do not pile up at a slow
 // one.
 bool SettingsWatch::is_due(Step step) const {
-  if (step == 0 || std::has_single_bit(static_cast<std::uint64_t>(step)))
-    return step <= kEvery || options_.asynchronous || step % kEvery == 0;
-  return !options_.asynchronous && step % kEvery == 0;
+  return options_.asynchronous ? step == 0 || std::has_single_bit(static_cast<std::uint64_t>(step))
+                               : is_usual_check(step);
+}
+
+bool SettingsWatch::is_usual_check(Step step) {
+  return step % kEvery == 0 || (step < kEvery && std::has_single_bit(static_cast<std::uint64_t>(step)));
 }
 
 // In larger flocks the neighbors in the exponential graph, in both directions.
@@ -104,7 +114,7 @@ std::vector<Rank> SettingsWatch::peers() const {
   return all;
 }
 
-void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
+void SettingsWatch::post(Step step, const LocalOptimizer& optimizer, double norm) {
   Check& check = checks_.emplace_back();
   if (options_.compares) {
     Description settings;
@@ -112,7 +122,7 @@ void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
     check.own.text = settings.text();
   }
   Report& report = check.own.report;
-  report = {flock_->rank(), step, history_, changed_, 0, check.own.text.size()};
+  report = {flock_->rank(), step, history_, changed_, 0, norm, check.own.text.size()};
   const auto is_nonzero = [](std::uint64_t hash) { return hash != 0; };
   if (step == 1 && std::any_of(gradients_.begin(), gradients_.end(), is_nonzero))
     report.gradient = checksum_of(std::as_bytes(std::span(gradients_)));
@@ -127,7 +137,7 @@ void SettingsWatch::post(Step step, const LocalOptimizer& optimizer) {
   // The message is copied; the elements of a deque do not move.
   check.pending =
       ByteOperations(*flock_).neighbor_allgather({DType::uint8, message.data(), message.size()}, room, others,
-                                                 others, Name(options_.name + "/settings in training"));
+                                                 others, Name(options_.name + "/watch/settings"));
 }
 
 bool SettingsWatch::arrived(Check& check) {
@@ -198,6 +208,7 @@ void SettingsWatch::compare(const Check& check) {
           first.report.step, first.report.changed, first.report.rank, other.report.changed,
           other.report.rank));
   }
+  if (options_.equal_models) warn_of_unequal_models(all);
 }
 
 void SettingsWatch::report_difference(const std::string& text) {
@@ -220,11 +231,29 @@ void SettingsWatch::warn_of_equal_gradients(const std::vector<Post>& all) const 
       "own part, for example with FlockSampler (docs/training.md)");
 }
 
-void SettingsWatch::note_gradient(std::size_t block, ConstBuffer gradient) {
+// Of two ranks the lower one says it. Processors that round differently make no difference here.
+void SettingsWatch::warn_of_unequal_models(const std::vector<Post>& all) {
+  constexpr double kRounding = 1e-4;
+  const auto own = std::find_if(all.begin(), all.end(),
+                                [&](const Post& one_post) { return one_post.report.rank == flock_->rank(); });
+  for (auto other = own + 1; other != all.end() && !warned_of_models_; ++other) {
+    const double difference = std::abs(other->report.norm - own->report.norm);
+    if (other->report.step != own->report.step || !(difference > kRounding * own->report.norm)) continue;
+    warned_of_models_ = true;
+    log(LogLevel::normal,
+        fmt::format(
+            "the models of ranks {} and {} differ at step {}, and this method, which would keep equal "
+            "models equal, does not make them so. After loading or changing a model on one rank, call "
+            "broadcast_parameters() on every rank",
+            own->report.rank, other->report.rank, own->report.step));
+  }
+}
+
+void SettingsWatch::note_gradient(std::size_t block, std::span<const std::byte> gradient) {
   if (gradients_.size() <= block) gradients_.resize(block + 1);
-  const auto bytes = std::span(gradient.host_bytes(), gradient.bytes());
-  const bool zero = std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{}; });
-  gradients_[block] = zero ? 0 : checksum_of(bytes);
+  const bool zero =
+      std::all_of(gradient.begin(), gradient.end(), [](std::byte one) { return one == std::byte{}; });
+  gradients_[block] = zero ? 0 : checksum_of(gradient);
 }
 
 }  // namespace starling::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ class SettingsWatch {
     std::string name;           // the trainer's name
     bool asynchronous = false;  // ranks may be at different steps: differences are only logged
     bool compares = true;       // false: settings may differ between ranks
+    bool equal_models = false;  // the method keeps the models equal
   };
 
   SettingsWatch() = default;
@@ -33,14 +35,18 @@ class SettingsWatch {
   void start(const Flock& flock, Options options);
 
   /// At the beginning of every step. True if this rank's settings have changed since the step before. Throws
-  /// InvalidArgument on both ranks if the settings of two ranks differ.
-  bool begin_step(Step step, const LocalOptimizer& optimizer);
+  /// InvalidArgument on both ranks if the settings of two ranks differ. Logs it if models differ that the
+  /// method keeps equal, by their norms.
+  bool begin_step(Step step, const LocalOptimizer& optimizer, const std::function<double()>& norm_of_model);
+
+  /// Whether methods whose ranks keep in step compare at the beginning of this step.
+  static bool is_usual_check(Step step);
 
   /// Whether note_gradient() is to be called in this step: in the first one, in which equal gradients on all
   /// ranks mean equal data.
   bool wants_gradients(Step step) const { return flock_ && step == 0; }
   /// Takes a block's gradient as backward has computed it.
-  void note_gradient(std::size_t block, ConstBuffer gradient);
+  void note_gradient(std::size_t block, std::span<const std::byte> gradient);
 
  private:
   /// What a rank posts, followed by a text.
@@ -50,6 +56,7 @@ class SettingsWatch {
     std::uint64_t history = 0;     // hash of all settings so far, and of when they changed
     std::int64_t changed = 0;      // the step of the last change
     std::uint64_t gradient = 0;    // the hash of the first gradient; 0: none, or zero
+    double norm = 0;               // of the model, where models are compared
     std::uint64_t text_bytes = 0;  // of what follows
   };
   struct Post {
@@ -64,12 +71,13 @@ class SettingsWatch {
 
   bool notice_change(Step step, const std::vector<Hyper>& hypers);
   bool is_due(Step step) const;
-  void post(Step step, const LocalOptimizer& optimizer);
+  void post(Step step, const LocalOptimizer& optimizer, double norm);
   void read_posts();
   /// Whether the others' posts have arrived, in `check.others`.
   bool arrived(Check& check);
   void compare(const Check& check);
   void warn_of_equal_gradients(const std::vector<Post>& all) const;
+  void warn_of_unequal_models(const std::vector<Post>& all);
   void report_difference(const std::string& text);
   void forget();
   std::vector<Rank> peers() const;
@@ -84,6 +92,7 @@ class SettingsWatch {
   std::deque<Check> checks_;              // posted, the others' posts missing
   int missed_ = 0;                        // in a row
   bool warned_ = false;
+  bool warned_of_models_ = false;
 };
 
 /// Adds the settings of an optimizer's groups.

@@ -51,6 +51,8 @@ class TextTask final : public Task {
       const auto window = text_.window(split, sample);
       to = std::copy(window.begin(), window.end(), to);
     }
+    if (const auto parameters = model.parameters(); !parameters.empty())
+      windows = windows.to(parameters[0].device());
     const torch::Tensor logits = model.forward(windows.narrow(1, 0, length - 1));
     return {logits.flatten(0, 1), windows.narrow(1, 1, length - 1).flatten()};
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "starling/base/error.h"
+#include "starling/kernel/device.h"
 #include "starling/train/averages.h"
 #include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer_checkpoint.h"
@@ -12,37 +14,41 @@
 namespace starling::train {
 namespace {
 
-/// The same error, with another text.
+/// Throws the same error with another text.
 template <typename E>
-class InStep final : public E {
- public:
-  InStep(const E& error, const char* call, Step step)
-      : E(error), text_(fmt::format("{} of training step {}: {}", call, step, error.what())) {}
-  const char* what() const noexcept override { return text_.c_str(); }
+[[noreturn]] void throw_with_text(E error, const std::string& text) {
+  static_cast<Error&>(error) = Error(text);
+  throw E(std::move(error));
+}
 
- private:
-  std::string text_;
-};
+template <typename E>
+[[noreturn]] void throw_in_step(const E& error, const char* call, Step step, const std::string& advice = {}) {
+  throw_with_text(error, fmt::format("{} of training step {}: {}{}", call, step, error.what(), advice));
+}
 
 }  // namespace
 
 struct Trainer::State {
   State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer, TrainerOptions options);
 
+  /// Around everything that works on blocks.
+  kernel::DeviceScope scope() const { return kernel::DeviceScope(replica.device_context()); }
+
   // The flock's errors name operations; programs know calls and steps of training.
   template <typename Body>
   auto in_step(const char* call, const Body& body) -> decltype(body()) {
+    const kernel::DeviceScope device = scope();
     const Step number = replica.driver->step();
     try {
       return body();
     } catch (const PeerLost& error) {
-      throw InStep(error, call, number);
+      throw_in_step(error, call, number, step.advice_on_loss());
     } catch (const TimedOut& error) {
-      throw InStep(error, call, number);
+      throw_in_step(error, call, number);
     } catch (const Mismatch& error) {
-      throw InStep(error, call, number);
+      throw_in_step(error, call, number);
     } catch (const Deadlock& error) {
-      throw InStep(error, call, number);
+      throw_in_step(error, call, number);
     }
   }
 
@@ -60,7 +66,9 @@ Trainer::State::State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOp
       step(replica, membership),
       averages(replica, step),
       checkpoint(replica, step) {
-  const Cohort cohort = membership.agree();
+  const kernel::DeviceScope device = scope();
+  const Cohort cohort = membership.agree("Trainer()");
+  replica.adopt_failure_policy();
   replica.make_driver();
   membership.start_watch();
   replica.optimizer->import_state(replica.parameters, replica.updates());
@@ -80,7 +88,12 @@ Trainer::Trainer(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimiz
                  TrainerOptions options)
     : state_(std::make_unique<State>(std::move(flock), std::move(module), std::move(optimizer),
                                      std::move(options))) {}
-Trainer::~Trainer() = default;
+// What blocks still hold of others is given back in the order of their device's work.
+Trainer::~Trainer() {
+  if (!state_) return;
+  const kernel::DeviceScope device = state_->scope();
+  state_.reset();
+}
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 void Trainer::zero_grad() {
@@ -111,7 +124,8 @@ void Trainer::leave_overflows_to_scaler() {
 std::int64_t Trainer::begin_epoch(std::int64_t batches) {
   if (batches < 0) throw InvalidArgument(fmt::format("begin_epoch({}): give 0 batches or more", batches));
   std::vector<std::int64_t> most = {batches};
-  flock().allreduce(most, Reduction::max, Name(state_->replica.options.name + "/epoch"));
+  flock().allreduce(most, Reduction::max,
+                    Name(state_->replica.operations_of("epoch", "Trainer::begin_epoch()") + "/batches"));
   state_->step.begin_epoch(most[0], batches);
   return most[0];
 }
@@ -126,6 +140,7 @@ Step Trainer::steps() const {
 }
 void Trainer::set_steps(Step steps) {
   if (steps < 0) throw InvalidArgument(fmt::format("set_steps({}): steps count from 0", steps));
+  const kernel::DeviceScope device = state_->scope();
   state_->replica.driver->restart();
   state_->replica.driver->set_step(steps);
 }
@@ -133,6 +148,7 @@ double Trainer::loss_scale() const {
   return state_->step.progress.loss_scale;
 }
 double Trainer::gradient_norm() const {
+  const kernel::DeviceScope device = state_->scope();
   return state_->step.gradient_norm();
 }
 double Trainer::waited() const {
@@ -149,6 +165,7 @@ void Trainer::set_per_rank_settings(bool allowed) {
   state_->membership.start_watch();
 }
 void Trainer::settle() {
+  const kernel::DeviceScope device = state_->scope();
   if (!state_->replica.driver->begun()) state_->replica.driver->settle();
 }
 bool Trainer::sends_gradients() const {
@@ -168,27 +185,33 @@ Flock& Trainer::flock() {
 }
 
 bool Trainer::admit(const std::function<SchedulePtr(Rank size)>& schedule_of_flock) {
+  const kernel::DeviceScope device = state_->scope();
   if (!state_->membership.admit(state_->step, schedule_of_flock)) return false;
   state_->checkpoint.flock_changed();
   return true;
 }
 
 void Trainer::broadcast_parameters(Rank root) {
+  const kernel::DeviceScope device = state_->scope();
   state_->averages.broadcast_parameters(root);
 }
 void Trainer::broadcast_optimizer_state(Rank root) {
+  const kernel::DeviceScope device = state_->scope();
   state_->averages.broadcast_optimizer_state(root);
 }
 void Trainer::export_optimizer_state() {
+  const kernel::DeviceScope device = state_->scope();
   Replica& replica = state_->replica;
   replica.optimizer->export_state(replica.parameters, replica.updates());
 }
 void Trainer::import_optimizer_state() {
+  const kernel::DeviceScope device = state_->scope();
   Replica& replica = state_->replica;
   replica.optimizer->read_settings();
   replica.optimizer->import_state(replica.parameters, replica.updates());
 }
 void Trainer::parameters_changed() {
+  const kernel::DeviceScope device = state_->scope();
   if (state_->replica.options.eager) state_->replica.driver->restart();
   state_->step.parameters_changed();
 }
@@ -203,35 +226,44 @@ void Trainer::flat_parameters_changed() {
 }
 
 void Trainer::save(const std::filesystem::path& folder, const SaveOptions& options) {
+  const kernel::DeviceScope device = state_->scope();
   state_->checkpoint.save(folder, options);
 }
 std::optional<Resumed> Trainer::resume(const std::filesystem::path& folder, std::optional<Step> step) {
+  const kernel::DeviceScope device = state_->scope();
   return state_->checkpoint.resume(folder, step);
 }
 void Trainer::save_parts(SavedParts& parts) {
+  const kernel::DeviceScope device = state_->scope();
   state_->checkpoint.save_parts(parts);
 }
 void Trainer::restore(const CheckpointFile& file) {
+  const kernel::DeviceScope device = state_->scope();
   state_->checkpoint.restore(file);
 }
 void Trainer::restore_mean(std::span<const CheckpointFile> files) {
+  const kernel::DeviceScope device = state_->scope();
   state_->checkpoint.restore_mean(files);
 }
 
 double Trainer::consensus_distance() {
+  const kernel::DeviceScope device = state_->scope();
   return state_->averages.consensus_distance();
 }
 Trainer::Averaged Trainer::global_average() {
+  const kernel::DeviceScope device = state_->scope();
   state_->averages.average();
   return Averaged(*this);
 }
 void Trainer::Averaged::revert() {
-  if (trainer_ != nullptr) trainer_->state_->averages.revert();
-  trainer_ = nullptr;
+  if (trainer_ == nullptr) return;
+  const kernel::DeviceScope device = trainer_->state_->scope();
+  std::exchange(trainer_, nullptr)->state_->averages.revert();
 }
 void Trainer::Averaged::keep() {
-  if (trainer_ != nullptr) trainer_->state_->averages.keep();
-  trainer_ = nullptr;
+  if (trainer_ == nullptr) return;
+  const kernel::DeviceScope device = trainer_->state_->scope();
+  std::exchange(trainer_, nullptr)->state_->averages.keep();
 }
 
 }  // namespace starling::train

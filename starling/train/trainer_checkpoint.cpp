@@ -1,11 +1,13 @@
 #include "starling/train/trainer_checkpoint.h"
 
+#include <algorithm>
 #include <exception>
 #include <fmt/format.h>
 #include <torch/serialize.h>
 
 #include "starling/base/error.h"
 #include "starling/record/log.h"
+#include "starling/train/gathered.h"
 #include "starling/train/saved_model.h"
 #include "starling/train/settings_agreement.h"
 
@@ -65,7 +67,31 @@ void TrainerCheckpoint::flock_changed() {
   checkpoints_.reset();
 }
 
+// Ranks that write into several folders would wait for files that never come.
+void TrainerCheckpoint::check_same_save(const std::string& prefix, const std::filesystem::path& folder,
+                                        const SaveOptions& options) const {
+  Flock& flock = replica_.flock;
+  Description own;
+  own.add("folder", folder.lexically_normal().string());
+  own.add("keep", std::to_string(options.keep));
+  own.add("background", options.background ? "true" : "false");
+  own.add("step", std::to_string(replica_.driver->step()));
+  const auto digest = static_cast<std::int64_t>(own.digest());
+  const auto all = flock.allgather(std::vector<std::int64_t>{digest}, Name(prefix + "/call"));
+  if (std::all_of(all.begin(), all.end(), [&](std::int64_t one) { return one == digest; })) return;
+  if (const auto difference =
+          difference_among(gather_descriptions(flock, own, Name(prefix + "/differences"))))
+    throw InvalidArgument(
+        fmt::format("the ranks do not save the same checkpoint: {}. save() writes all ranks' state into one "
+                    "folder; for a "
+                    "file of each rank's own there is save_parts() (save_checkpoint() in Python)",
+                    *difference));
+}
+
 void TrainerCheckpoint::save(const std::filesystem::path& folder, const SaveOptions& options) {
+  replica_.require_own_model("a checkpoint");
+  const std::string prefix = replica_.operations_of("checkpoint", "Trainer::save()");
+  check_same_save(prefix, folder, options);
   SavedParts parts;
   save_parts(parts);
   for (const auto& [name, value] : options.extra) {
@@ -74,8 +100,7 @@ void TrainerCheckpoint::save(const std::filesystem::path& folder, const SaveOpti
   }
   if (!checkpoints_ || !checkpoints_->belongs_to(replica_.flock, folder, options.keep)) {
     flock_changed();
-    checkpoints_ = std::make_unique<FlockCheckpoints>(replica_.flock, folder, options.keep,
-                                                      replica_.options.name + "/checkpoint");
+    checkpoints_ = std::make_unique<FlockCheckpoints>(replica_.flock, folder, options.keep, prefix);
   }
   const Labels labels = {{"method", replica_.options.method},
                          {"topology", replica_.schedule ? replica_.schedule->name() : "none"},
@@ -93,7 +118,7 @@ std::optional<Resumed> TrainerCheckpoint::resume(const std::filesystem::path& fo
   replica_.require_own_model("resume()");
   if (checkpoints_) checkpoints_->finish();
   Flock& flock = replica_.flock;
-  const std::string name = replica_.options.name + "/resume";
+  const std::string name = replica_.operations_of("resume", "Trainer::resume()");
   const auto opened =
       open_checkpoint(flock, folder, step, name, [&](const OpenedCheckpoint& one) { check_opened(one); });
   if (!opened) return std::nullopt;

@@ -30,6 +30,10 @@ class TrainerCheckpoint {
   void restore_mean(std::span<const CheckpointFile> files);
 
  private:
+  /// Throws InvalidArgument on all ranks if they do not save the same step into the same folder; a
+  /// collective.
+  void check_same_save(const std::string& prefix, const std::filesystem::path& folder,
+                       const SaveOptions& options) const;
   void check_model(const CheckpointFile& file) const;
   void check_everything(const CheckpointFile& file);
   void check_opened(const OpenedCheckpoint& opened);

@@ -1,10 +1,10 @@
 #include "starling/train/trainer_membership.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/kernel/transfer.h"
 #include "starling/method/registry.h"
 #include "starling/record/log.h"
 #include "starling/topology/registry.h"
@@ -20,8 +20,7 @@ void copy_optimizer_state(std::span<Update* const> from, std::span<Update* const
   for (std::size_t b = 0; b < from.size(); ++b) {
     const auto before = from[b]->state();
     const auto after = to[b]->state();
-    for (std::size_t i = 0; i < before.size(); ++i)
-      std::memcpy(after[i].data.host_data(), before[i].data.host_data(), before[i].data.bytes());
+    for (std::size_t i = 0; i < before.size(); ++i) kernel::transfer(after[i].data, before[i].data);
   }
 }
 
@@ -43,13 +42,13 @@ Rank Cohort::giver_of(Rank newcomer, const SchedulePtr& schedule) const {
   return members[static_cast<std::size_t>(newcomer) % members.size()];
 }
 
-Cohort TrainerMembership::agree() {
-  return {agree_on_settings(replica_, has_model_ ? replica_.driver->step() : Cohort::kNew)};
+Cohort TrainerMembership::agree(const std::string& call) {
+  return {agree_on_settings(replica_, has_model_ ? replica_.driver->step() : Cohort::kNew, call)};
 }
 
 void TrainerMembership::start_watch() {
-  watch_.start(replica_.flock,
-               {replica_.options.name, replica_.method->asynchronous(), !replica_.options.per_rank_settings});
+  watch_.start(replica_.flock, {replica_.options.name, replica_.method->asynchronous(),
+                                !replica_.options.per_rank_settings, replica_.method->averages_gradients()});
 }
 
 bool TrainerMembership::admit(TrainingStep& step,
@@ -92,7 +91,7 @@ void TrainerMembership::continue_on(Flock next, TrainingStep& step) {
   replica_.flock = std::move(next);
 
   replica_.method = make_method(replica_.options.method);
-  replica_.schedule = find_schedule(replica_.flock, *replica_.method, replica_.options);
+  replica_.choose_schedule();
   replica_.make_driver();
   copy_optimizer_state(state_before, replica_.updates());
   driver->set_step(before.step());
@@ -100,7 +99,7 @@ void TrainerMembership::continue_on(Flock next, TrainingStep& step) {
   replica_.publish();
   step.parameters_changed();
   has_model_ = true;
-  const Cohort cohort = agree();
+  const Cohort cohort = agree("Trainer::admit()");
   start_watch();
   for (Rank r = 0; r < replica_.flock.size(); ++r)
     if (cohort.is_new(r) && cohort.giver_of(r, replica_.schedule) == replica_.flock.rank())

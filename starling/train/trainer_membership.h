@@ -31,7 +31,7 @@ class TrainerMembership {
 
   /// Compares what all ranks train; a collective. Throws InvalidArgument on all ranks, naming the first
   /// difference.
-  Cohort agree();
+  Cohort agree(const std::string& call);
   /// Starts to compare settings in training, again on another flock; on all ranks between the same steps.
   void start_watch();
   SettingsWatch& watch() { return watch_; }

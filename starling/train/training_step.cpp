@@ -7,20 +7,21 @@
 
 #include "starling/base/error.h"
 #include "starling/base/integer.h"
-#include "starling/kernel/reduce.h"
 #include "starling/record/log.h"
 
 namespace starling::train {
 namespace {
 
 constexpr int kGoodStepsToDouble = 2000;
+constexpr int kManyDiscarded = 10;
 
 }  // namespace
 
 TrainingStep::TrainingStep(Replica& replica, TrainerMembership& membership)
-    : replica_(replica),
-      watch_(membership.watch()),
-      gradients_(replica, membership.watch(), [this] { begin(); }) {
+    : replica_(replica), watch_(membership.watch()), gradients_(replica, membership.watch(), [this] {
+        warn_of_step_beyond_epoch();
+        begin();
+      }) {
   if (replica.options.loss_scale != 0) progress.loss_scale = replica.options.loss_scale;
 }
 
@@ -34,7 +35,7 @@ void TrainingStep::begin() {
   if (replica_.driver->begun()) return;
   replica_.optimizer->read_settings();
   check_frozen();
-  replica_.notice_changes();
+  replica_.check_finite(replica_.notice_changes());
   compare_settings();
   replica_.driver->begin();
 }
@@ -51,7 +52,12 @@ void TrainingStep::check_frozen() const {
 
 void TrainingStep::compare_settings() {
   const LocalOptimizer& optimizer = *replica_.optimizer;
-  if (watch_.begin_step(replica_.driver->step(), optimizer))
+  const Step step = replica_.driver->step();
+  if (step != std::exchange(checked_, step) && SettingsWatch::is_usual_check(step)) {
+    replica_.check_module();
+    replica_.notice_schedule();
+  }
+  if (watch_.begin_step(step, optimizer, [this] { return replica_.norm_of_model(); }))
     check_optimizer(*replica_.method, optimizer.native(), optimizer.name(), *optimizer.hypers());
 }
 
@@ -67,10 +73,19 @@ void TrainingStep::zero_grad(bool and_begin) {
         "zero_grad() between backward() and step(): {} has used the gradients already. Call step() first; "
         "if the loss of another model goes through this one, detach() between them",
         options.eager ? "eager" : options.method));
+  if (run) note_discarded();
   if (and_begin) begin();
   gradients_.renew_hooks();
   gradients_.zero();
   zeroed_ = true;
+}
+
+void TrainingStep::note_discarded() {
+  if (++discarded_ != kManyDiscarded) return;
+  log(LogLevel::normal,
+      fmt::format("rank {}: backward() and zero_grad() came {} times in a row without a step, so the model "
+                  "stays as it is at step {}; call the trainer's step(), or skip(), after each batch",
+                  replica_.flock.rank(), discarded_, replica_.driver->step()));
 }
 
 void TrainingStep::finish_gradients() {
@@ -108,10 +123,12 @@ bool TrainingStep::end_step(bool skipping) {
   const torch::NoGradGuard no_grad;
   gradients_.rethrow_failure();
   if (!skipping) gradients_.rethrow_withheld();
+  warn_of_step_beyond_epoch();
+  discarded_ = 0;
   begin();
   replica_.optimizer->read_settings();
   check_frozen();
-  if (!replica_.options.eager) replica_.notice_changes();
+  if (!replica_.options.eager) replica_.check_finite(replica_.notice_changes());
   gradients_.renew_hooks();
   gradients_.collect();
   gradient_norm_.reset();
@@ -140,9 +157,8 @@ bool TrainingStep::measure_gradients(bool skipping) {
   if (options.clip_norm == 0 && options.loss_scale == 0) return good;
   // With a loss scale no bucket has been sent yet: methods that send gradients send them unscaled.
   if (options.loss_scale != 0 && !gradients_.mark_unscaled())
-    for (const Bucket& bucket : replica_.buckets)
-      kernel::scale(dtype_of_tensor(bucket.gradient), bucket.gradient.data_ptr(), 1 / progress.loss_scale,
-                    static_cast<std::size_t>(bucket.gradient.numel()));
+    for (std::size_t b = 0; b < buckets; ++b)
+      replica_.block(b).arithmetic().scale(replica_.block(b).gradient, 1 / progress.loss_scale);
   replica_.driver->gradients();
   gradient_norm_ = norm_of_gradients();
   if (options.loss_scale != 0 && !std::isfinite(*gradient_norm_)) {
@@ -175,15 +191,23 @@ void TrainingStep::check_announced() {
   if (epoch_steps_ == kNoEpoch || taken >= epoch_batches_ || std::exchange(warned_short_epoch_, true)) return;
   log(LogLevel::normal,
       fmt::format(
-          "rank {} skips {} steps of an epoch: begin_epoch({}) was called here, but only {} steps came "
-          "before finish_epoch(). Pass the number of steps that this rank will take; with several "
-          "batches per step these are fewer than its batches",
-          replica_.flock.rank(), progress.epoch_left, epoch_batches_, taken));
+          "rank {} took {} of the {} steps of an epoch that begin_epoch() announced, and skips the rest. "
+          "Pass the number of steps that this rank will take; with several batches per step these are fewer "
+          "than its batches",
+          replica_.flock.rank(), taken, epoch_batches_));
 }
 
-// Other ranks may be in their next epoch already, where they would meet the wrong step of this rank.
+std::string TrainingStep::advice_on_loss() const {
+  if (epoch_steps_ != kNoEpoch) return {};
+  return ". If it has ended because it had fewer batches, call begin_epoch(batches) before and "
+         "finish_epoch() after each epoch, on every rank";
+}
+
+// Other ranks may be in their next epoch already, where they would meet the wrong step of this rank, or have
+// ended.
 void TrainingStep::warn_of_step_beyond_epoch() {
-  if (std::exchange(warned_beyond_epoch_, true)) return;
+  if (epoch_steps_ == kNoEpoch || progress.epoch_left > 0 || std::exchange(warned_beyond_epoch_, true))
+    return;
   log(LogLevel::normal,
       fmt::format(
           "rank {} takes step {} of an epoch of {} steps: begin_epoch({}) was called here, and no rank "
@@ -199,10 +223,7 @@ void TrainingStep::finish() {
   gradients_.end_step();
   finish_was_asked_ = false;
   zeroed_ = false;
-  if (progress.epoch_left > 0)
-    --progress.epoch_left;
-  else if (epoch_steps_ != kNoEpoch)
-    warn_of_step_beyond_epoch();
+  if (progress.epoch_left > 0) --progress.epoch_left;
   // Autograd notices by the version if a graph outlives the parameters it was computed with.
   for (const Placed& placed : replica_.parameters) placed.parameter.unsafeGetTensorImpl()->bump_version();
   replica_.note_versions();

@@ -40,6 +40,8 @@ class TrainingStep {
 
   /// All ranks take `steps` steps in the epoch that begins; this rank announced `batches`.
   void begin_epoch(std::int64_t steps, std::int64_t batches);
+  /// What to try if a rank is lost in a step: the end of a message, or nothing.
+  std::string advice_on_loss() const;
   /// Before the steps that are left are skipped: this rank should have taken as many as it announced batches.
   void check_announced();
   void end_epoch() { epoch_steps_ = kNoEpoch; }
@@ -62,7 +64,10 @@ class TrainingStep {
   void skip_update();
   double norm_of_gradients();
   void finish();
+  /// Warns once, before this rank waits for others in such a step.
   void warn_of_step_beyond_epoch();
+  /// Warns once of a program that computes gradients and never steps.
+  void note_discarded();
 
   static constexpr std::int64_t kNoEpoch = -1;
 
@@ -71,10 +76,12 @@ class TrainingStep {
   Gradients gradients_;
   std::optional<double> gradient_norm_;  // of the last step, if it was measured
   std::int64_t skipped_steps_ = 0;       // because of gradients that are not finite
+  Step checked_ = -1;                    // the last step in which what a program may replace was compared
   std::int64_t epoch_steps_ = kNoEpoch;  // of the epoch under way
   std::int64_t epoch_batches_ = 0;       // that this rank announced
   bool warned_beyond_epoch_ = false;
   bool warned_short_epoch_ = false;
+  int discarded_ = 0;              // gradients in a row that no step has used
   bool sent_ahead_ = false;        // eager has begun the next step
   bool finish_was_asked_ = false;  // finish_gradients() was called since the last step
   bool zeroed_ = true;             // since the last step

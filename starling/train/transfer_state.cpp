@@ -6,6 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/base/sha256.h"
 #include "starling/flock/byte_operations.h"
+#include "starling/kernel/transfer.h"
 #include "starling/record/log.h"
 #include "starling/train/saved_model.h"
 
@@ -84,10 +85,12 @@ struct TransferState {
   explicit TransferState(Replica& replica) : model(replica.module), places(model.places) {
     const auto updates = replica.updates();
     for (std::size_t b = 0; b < updates.size(); ++b)
-      for (const NamedState& state : updates[b]->state())
+      for (const NamedState& state : updates[b]->state()) {
+        const Buffer bytes = on_host(state.data);
         places.push_back({fmt::format("block {}/{}", b, state.name),
                           name(state.data.dtype),
-                          {state.data.host_bytes(), state.data.bytes()}});
+                          {bytes.host_bytes(), bytes.bytes()}});
+      }
     places.push_back({"numbers", "Double", std::as_writable_bytes(std::span(numbers))});
   }
   TransferState(const TransferState&) = delete;
@@ -101,9 +104,31 @@ struct TransferState {
     return text;
   }
 
+  /// Call this after writing to the places: updates what they are copies of.
+  void written() {
+    model.written();
+    for (const Copy& copy : copies) kernel::transfer(copy.original, copy.memory.buffer());
+  }
+
   SavedModel model;
   double numbers[4] = {};  // step, loss scale, good steps, steps left in the epoch
   std::vector<StatePlace> places;
+
+ private:
+  /// Of what lies on a device.
+  struct Copy {
+    OwnedBuffer memory;
+    Buffer original;
+  };
+
+  Buffer on_host(const Buffer& state) {
+    if (state.on_host()) return state;
+    const Copy& copy = copies.emplace_back(Copy{OwnedBuffer(state.dtype, state.count), state});
+    kernel::transfer(copy.memory.buffer(), state);
+    return copy.memory.buffer();
+  }
+
+  std::vector<Copy> copies;
 };
 
 std::string line_at(const std::string& table, std::size_t near) {
@@ -146,7 +171,7 @@ void receive_state(Replica& replica, TrainingStep::Progress& progress, Rank from
                             replica.flock.rank(), from, line_at(own, at), line_at(theirs, at)));
   }
   stream.receive(state.places, from);
-  state.model.written();
+  state.written();
   replica.driver->set_step(static_cast<Step>(state.numbers[0]));
   progress.loss_scale = state.numbers[1];
   progress.good_steps = static_cast<int>(state.numbers[2]);

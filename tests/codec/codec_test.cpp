@@ -192,29 +192,6 @@ TEST_P(EveryCodec, RefusesOtherElements) {
   EXPECT_THROW(codec->decode_add(message.buffer(), 0, 1, values_of(x)), InvalidArgument);
 }
 
-// Called with values and a message of which one lies on a device.
-template <typename Call>
-void expect_host_memory(const Call& call) {
-  std::vector<float> x(4);
-  Message message(64);
-  const auto on_device = [](const Buffer& buffer) {
-    return Buffer(buffer.dtype, buffer.address(), buffer.count, MemoryKind::cuda, nullptr);
-  };
-  for (const bool values : {true, false})
-    EXPECT_THAT(
-        [&] {
-          call(values ? on_device(values_of(x)) : values_of(x),
-               values ? message.buffer() : on_device(message.buffer()));
-        },
-        testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("these are in CUDA memory")));
-}
-
-TEST_P(EveryCodec, AsksForHostMemory) {
-  expect_host_memory([&](Buffer x, Buffer message) { codec->encode(x, 0, {}, message); });
-  expect_host_memory([&](Buffer x, Buffer message) { codec->decode(message, 0, x); });
-  expect_host_memory([&](Buffer x, Buffer message) { codec->decode_add(message, 0, 1, x); });
-}
-
 TEST_P(EveryCodec, RefusesAMessageThatIsTooShortOrNotOfBytes) {
   std::vector<float> x(100);
   Message message = encoded(*codec, x);

@@ -114,36 +114,76 @@ Join local_rank_processes(Rank size) {
   return [job = new_job(), size](Rank rank) { return join_local(job, rank, size); };
 }
 
+// STARLING_TEST_DEVICE=cuda: the tests that start ranks with device messages do so on a GPU.
+bool on_gpu() {
+  static const char* const asked = std::getenv("STARLING_TEST_DEVICE");
+  return asked != nullptr && std::string(asked) == "cuda";
+}
+
+// In a process of its own: one that has used CUDA cannot fork ranks that do.
+std::vector<RankEnd> on_threads_apart(Rank size, const RankBody& body, const MakeJoin& make_join) {
+  int pipes[2];
+  if (pipe(pipes) != 0) throw std::runtime_error("pipe");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(pipes[0]);
+    alarm(static_cast<unsigned>(kLimit.count()));
+    std::string told;
+    for (const RankEnd& end : on_threads(size, body, make_join))
+      told += fmt::format("{}{}{}", end.ok ? '+' : '-', end.message, '\0');
+    _exit(write(pipes[1], told.data(), told.size()) == static_cast<ssize_t>(told.size()) ? 0 : 1);
+  }
+  close(pipes[1]);
+  std::vector<RankEnd> ends;
+  std::string text;
+  for (char letter = 0; read(pipes[0], &letter, 1) > 0;) {
+    if (letter != '\0') {
+      text += letter;
+      continue;
+    }
+    ends.push_back({text.front() == '+', 0, text.substr(1)});
+    text.clear();
+  }
+  close(pipes[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ends.resize(static_cast<std::size_t>(size),
+              {false, WIFSIGNALED(status) ? WTERMSIG(status) : 0, "the process of all threads has ended"});
+  return ends;
+}
+
 /// The device of this process, for the length of a job of threads; in a rank's own process to the end.
 class UsedDevice {
  public:
-  explicit UsedDevice(std::uint64_t seed)
-      : device_(std::make_shared<kernel::FakeDevice>(kernel::FakeDeviceOptions{.seed = seed})) {
-    kernel::set_device(device_);
+  explicit UsedDevice(const kernel::FakeDeviceOptions& options) {
+    if (!on_gpu() || options.inline_execution)
+      kernel::set_device(std::make_shared<kernel::FakeDevice>(options));
   }
   ~UsedDevice() { kernel::set_device(nullptr); }
   UsedDevice(const UsedDevice&) = delete;
   UsedDevice& operator=(const UsedDevice&) = delete;
 
-  void enter_thread() const { kernel::device_context() = {0, device_->new_stream()}; }
-
- private:
-  std::shared_ptr<kernel::FakeDevice> device_;
+  void enter_thread() const { kernel::device_context() = {0, kernel::device().new_stream()}; }
 };
 
-Join device_threads(Rank size) {
-  auto device = std::make_shared<UsedDevice>(7);
-  return [device, job = new_job(), join = local_rank_threads(size)](Rank rank) {
-    device->enter_thread();
-    return with_device_messages(join(rank), job);
+MakeJoin device_threads(kernel::FakeDeviceOptions options) {
+  return [options](Rank size) -> Join {
+    auto device = std::make_shared<UsedDevice>(options);
+    return [device, job = new_job(), join = local_rank_threads(size)](Rank rank) {
+      device->enter_thread();
+      return with_device_messages(join(rank), job);
+    };
   };
 }
 
-Join device_processes(Rank size) {
-  return [job = new_job(), join = local_rank_processes(size)](Rank rank) {
-    static const UsedDevice device(static_cast<std::uint64_t>(rank) + 1);
-    device.enter_thread();
-    return with_device_messages(join(rank), job);
+MakeJoin device_processes(kernel::FakeDeviceOptions options) {
+  return [options](Rank size) -> Join {
+    return [options, job = new_job(), join = local_rank_processes(size)](Rank rank) mutable {
+      if (options.seed != 0) options.seed += static_cast<std::uint64_t>(rank);
+      static const UsedDevice device(options);
+      device.enter_thread();
+      return with_device_messages(join(rank), job);
+    };
   };
 }
 
@@ -239,6 +279,13 @@ auto start(std::vector<RankEnd> (*how)(Rank, const RankBody&, const MakeJoin&), 
   return [how, make_join](Rank size, const RankBody& body) { return how(size, body, make_join); };
 }
 
+std::vector<Launcher> launchers_on(const std::string& prefix, const kernel::FakeDeviceOptions& options) {
+  const bool apart = on_gpu() && !options.inline_execution;
+  return {{prefix + "_threads", false, true,
+           start(apart ? on_threads_apart : on_threads, device_threads(options))},
+          {prefix + "_processes", true, true, start(on_processes, device_processes(options))}};
+}
+
 std::vector<Launch> launches_of(const std::vector<Launcher>& some, const std::vector<Rank>& sizes,
                                 bool only_processes) {
   std::vector<Launch> all;
@@ -297,9 +344,12 @@ Stopped::~Stopped() {
 }
 
 const std::vector<Launcher>& device_launchers() {
-  static const std::vector<Launcher> all = {
-      {"device_threads", false, true, start(on_threads, device_threads)},
-      {"device_processes", true, true, start(on_processes, device_processes)}};
+  static const std::vector<Launcher> all = launchers_on("device", {.seed = 7});
+  return all;
+}
+
+const std::vector<Launcher>& inline_device_launchers() {
+  static const std::vector<Launcher> all = launchers_on("inline", {.inline_execution = true});
   return all;
 }
 

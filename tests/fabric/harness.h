@@ -37,8 +37,11 @@ struct Launcher {
 const std::vector<Launcher>& launchers();
 
 /// Threads and processes over the local fabric, whose ranks have messages in the memory of a FakeDevice with
-/// delays. Each rank's thread has a stream of its own.
+/// delays or, with STARLING_TEST_DEVICE=cuda, of a GPU. Each rank's thread has a stream of its own.
 const std::vector<Launcher>& device_launchers();
+/// The same without delays: work on the device is done before a call returns, so that code which knows
+/// nothing of the FakeDevice, such as torch's for the host, can work on the same memory.
+const std::vector<Launcher>& inline_device_launchers();
 
 /// Stops a process (SIGSTOP) and resumes it on destruction.
 class Stopped {

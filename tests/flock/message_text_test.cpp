@@ -60,6 +60,15 @@ TEST(MessageTextTest, NamesTheRanksThatDidNotCallACollective) {
   EXPECT_THAT(text_of<TimedOut>([&] { flock.recv(x, 1); }), Not(HasSubstr("collective")));
 }
 
+TEST(MessageTextTest, NamesTheWindowThatOthersDoNotCreate) {
+  const auto fabrics = local_threads(2);
+  Flock flock(fabrics[0]);
+  flock.set_timeout(100ms);
+  std::vector<double> x(1);
+  EXPECT_THAT(text_of<TimedOut>([&] { flock.create_window(x, "w"); }),
+              HasSubstr("create_window('w') is collective: call it on every rank."));
+}
+
 TEST(MessageTextTest, InternalNamesReadAsTheUsersCall) {
   const auto fabrics = local_threads(2);
   Flock flock(fabrics[0]);

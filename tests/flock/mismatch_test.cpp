@@ -89,10 +89,11 @@ TEST_P(PairMismatchTest, Type) {
 }
 
 TEST_P(PairMismatchTest, AnotherScheduleAndThenTheSame) {
-  disagree({"neighbor_allreduce", "schedule"}, [](Flock& flock) {
-    flock.set_schedule(flock.rank() == 0 ? "ring" : "exponential");
-    keeping<float>(flock, 5, [&](auto& x) { flock.neighbor_allreduce(x); });
-  });
+  disagree({"neighbor_allreduce", "schedule ring", "schedule exponential", "set the same topology"},
+           [](Flock& flock) {
+             flock.set_schedule(flock.rank() == 0 ? "ring" : "exponential");
+             keeping<float>(flock, 5, [&](auto& x) { flock.neighbor_allreduce(x); });
+           });
   run([](Flock& flock) {
     flock.set_schedule(flock.rank() == 0 ? "ring" : "one-peer-exponential");
     auto x = start_block<float>(flock.rank(), 5);
@@ -277,6 +278,22 @@ TEST_P(GroupMismatchTest, OperationUnderOneName) {
       flock.rank() == 0 ? static_cast<void>(flock.allreduce(x, Reduction::sum, "mine"))
                         : static_cast<void>(flock.reduce_scatter(x, Reduction::sum, "mine"));
     });
+  });
+}
+
+TEST_P(GroupMismatchTest, FailurePolicies) {
+  run([](Flock& flock) {
+    for (const bool first : {true, false}) {
+      flock.on_peer_failure((flock.rank() == 0) == first ? OnPeerFailure::reweight : OnPeerFailure::raise);
+      const std::string text = message_of<Mismatch>([&] { flock.allreduce(std::vector<int>(3)); });
+      require(text.find(first ? "allreduce: on_peer_failure is reweight on rank 0 and raise on rank "
+                              : "allreduce: on_peer_failure is raise on rank 0 and reweight on rank ") == 0 ||
+                  text.find(first ? "and reweight on rank 0; choose the same on every rank"
+                                  : "and raise on rank 0; choose the same on every rank") != text.npos,
+              text);
+      flock.on_peer_failure(OnPeerFailure::raise);
+      go_on(flock);
+    }
   });
 }
 

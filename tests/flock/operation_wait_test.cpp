@@ -90,6 +90,18 @@ TEST(SlowMessages, EveryPartOfAMessageRestartsTheTimeout) {
   EXPECT_TRUE(fabric->ended()) << "timed out although bytes came in";
 }
 
+TEST(Interruption, IsNoTimeout) {
+  auto fabrics = local_threads(2);
+  Flock flock(fabrics[0]);
+  flock.interrupt(100ms);
+  std::vector<float> x(1);
+  EXPECT_THAT(message_of<TimedOut>([&] { flock.recv(x, 1); }),
+              testing::HasSubstr("s for rank 1 and was interrupted. "));
+  flock.set_timeout(100ms);
+  EXPECT_THAT(message_of<TimedOut>([&] { flock.recv(x, 1); }),
+              testing::HasSubstr("s for rank 1, longer than the timeout. "));
+}
+
 /// Says from its tenth answer on that this rank is out.
 class Out final : public ForwardingFabric {
  public:

@@ -141,6 +141,11 @@ TEST(ArithmeticTest, CopiesConvertSwapAndZero) {
   EXPECT_EQ(narrow, (std::vector<float>{7, 8, 9}));
   host.zero(buffer_over(narrow));
   EXPECT_EQ(narrow, std::vector<float>(3));
+  const std::vector<float> five = {1, 2, 3, 4, 5};
+  host.copy_strided(buffer_over(narrow), 1, {DType::float32, five.data(), 5}, 2);
+  EXPECT_EQ(narrow, (std::vector<float>{1, 3, 5}));
+  host.copy_strided(buffer_over(narrow), 2, {DType::float32, five.data() + 1, 4}, 3);
+  EXPECT_EQ(narrow, (std::vector<float>{2, 3, 5}));
   EXPECT_EQ(host.sum_of_squares(buffer_over(other)),
             1 + 4 + static_cast<double>(0.1F) * static_cast<double>(0.1F));
 }

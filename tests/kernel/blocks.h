@@ -5,6 +5,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ inline std::string target_name(const testing::TestParamInfo<Target>& info) {
   INSTANTIATE_TEST_SUITE_P(Simd, suite, testing::ValuesIn(available_targets()), target_name)
 
 /// A block that begins `offset` elements after a 64-byte boundary, followed by a guard that must stay.
-template <typename T>
+template <typename T, typename Allocator = std::allocator<unsigned char>>
 class Placed {
  public:
   Placed(std::size_t count, std::size_t offset)
@@ -59,7 +60,7 @@ class Placed {
   static constexpr std::size_t kGuard = 32;
   std::size_t count_;
   std::size_t begin_ = 0;
-  std::vector<unsigned char> bytes_;
+  std::vector<unsigned char, Allocator> bytes_;
 };
 
 /// Mostly numbers around one, every eighth any bit pattern: subnormals, infinities, NaN, both zeros.

@@ -145,6 +145,12 @@ class FakeDevice::Queue {
   Random delays_;
 };
 
+struct FakeDevice::FakeMoment {
+  Queue* queue = nullptr;
+  std::uint64_t operation = 0;  // of the queue, which has ended when the moment has come
+  std::chrono::steady_clock::time_point when{};
+};
+
 /// All streams. Memory that is freed after its FakeDevice finds them gone.
 class FakeDevice::Streams {
  public:
@@ -233,6 +239,11 @@ class FakeDevice::Operations final : public Arithmetic {
   }
   void copy(Buffer out, ConstBuffer in) const override {
     device_.enqueue([this, out = host(out), in = host(in)] { host_.copy(out, in); });
+  }
+  void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const override {
+    device_.enqueue([this, out = host(out), out_step, in = host(in), in_step] {
+      host_.copy_strided(out, out_step, in, in_step);
+    });
   }
   void swap(Buffer a, Buffer b) const override {  // NOLINT(bugprone-exception-escape)
     device_.enqueue([this, a = host(a), b = host(b)] { host_.swap(a, b); });
@@ -510,6 +521,25 @@ void FakeDevice::copy_to_host(void* host, const void* device, std::size_t bytes)
 
 void FakeDevice::copy_to_device(void* device, const void* host, std::size_t bytes) {
   copy_to_host(device, host, bytes);
+}
+
+Device::Moment FakeDevice::mark_moment() {
+  Queue& queue = streams_->current();
+  const auto moment = std::make_shared<FakeMoment>();
+  queue.enqueue([moment] { moment->when = std::chrono::steady_clock::now(); });
+  moment->queue = &queue;
+  moment->operation = queue.enqueued();
+  return moment;
+}
+
+double FakeDevice::seconds_between(const Moment& begin, const Moment& end) {
+  const auto when = [](const Moment& moment) {
+    const auto& kept = *static_cast<const FakeMoment*>(moment.get());
+    kept.queue->finish(kept.operation);
+    return kept.when;
+  };
+  const auto from = when(begin);
+  return std::chrono::duration<double>(when(end) - from).count();
 }
 
 const Arithmetic& FakeDevice::arithmetic() const {

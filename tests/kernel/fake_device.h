@@ -38,9 +38,6 @@ class FakeDevice final : public Device {
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
 
-  /// A stream of the calling thread's device. It lasts as long as the FakeDevice.
-  Stream new_stream();
-
   std::string version() const override { return "fake"; }
   std::vector<DeviceInfo> devices() const override;
 
@@ -57,15 +54,20 @@ class FakeDevice final : public Device {
   void wait(const Flag& flag, std::uint32_t number) override;
   void write(Flag& flag, std::uint32_t number) override;
 
+  Stream new_stream() override;
   void order_after(const DeviceContext& other) override;
   void synchronize() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
 
+  Moment mark_moment() override;
+  double seconds_between(const Moment& begin, const Moment& end) override;
+
   const Arithmetic& arithmetic() const override;
 
  private:
   class Queue;
+  struct FakeMoment;
   class Streams;
   class Operations;
   struct Mapping {

@@ -116,6 +116,16 @@ TEST_F(FakeDeviceTest, OrderAfterOrdersStreams) {
   EXPECT_EQ(x, std::vector<float>(1000, 2047));
 }
 
+TEST_F(FakeDeviceTest, TakesTheTimeBetweenMoments) {
+  const Device::Moment before = device_.mark_moment();
+  device_.wait(flags_[2], 1);
+  const Device::Moment after = device_.mark_moment();
+  device_.seconds_between(before, before);  // does not wait for what follows
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  flags_[2] = 1;
+  EXPECT_GE(device_.seconds_between(before, after), 0.002);
+}
+
 TEST_F(FakeDeviceTest, WritesAFlagAfterEarlierWork) {
   std::vector<float> x(1000, 1);
   for (std::uint32_t number = 1; number <= 20; ++number) {
@@ -266,6 +276,7 @@ TEST_F(FakeDeviceTest, UpdatesLikeTheHost) {
       arithmetic.moment_step({}, buffer(0), buffer(2), buffer(3));
       arithmetic.divide(buffer(4), 3);
       arithmetic.swap(buffer(4), buffer(5));
+      arithmetic.copy_strided(buffer(4), 1, buffer(3), 3);
       arithmetic.zero(buffer(1));
     }  // the device has copied the terms
     v.push_back({static_cast<float>(arithmetic.sum_of_squares(buffer(0))),

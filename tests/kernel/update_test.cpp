@@ -7,6 +7,7 @@
 
 #include "blocks.h"
 #include "starling/base/error.h"
+#include "starling/kernel/convert.h"
 
 namespace starling::kernel {
 namespace {
@@ -315,6 +316,41 @@ TEST(UpdateErrorTest, OtherTypesAreRefusedByName) {
               HasSubstr("bfloat16"));
   EXPECT_THAT(refusal([&] { sum_of_squares(DType::int64, &x, 0); }), HasSubstr("int64"));
   EXPECT_THAT(refusal([&] { sgd_update({}, {}, {}, false); }), HasSubstr("something to start from"));
+}
+
+// Averages of as many terms as one pass takes, and of more.
+template <typename E>
+void check_short_copy() {
+  for (const std::size_t count : {1U, 7U, 67U, 9001U})
+    for (const std::size_t terms : {1U, 2U, 6U}) {
+      std::vector<float> x = odd_numbers<float>(count, 1), gradient = odd_numbers<float>(count, 2);
+      Placed<E> copy(count, 3);
+      std::vector<E> expected(count);
+      const std::vector<Term> from(terms, {x.data(), 0.5});
+      sgd_update({from,
+                  {DType::float32, gradient.data(), count},
+                  1,
+                  {DType::float32, x.data(), count},
+                  {dtype_of<E>, copy.data(), count}},
+                 {}, {}, true);
+      convert(DType::float32, x.data(), dtype_of<E>, expected.data(), count);
+      ASSERT_TRUE(copy.guards_stand());
+      ASSERT_TRUE(same_blocks(copy.values(), expected)) << count << " of " << terms << " terms";
+    }
+}
+
+TEST_P(UpdateTest, CopiesInFewerBitsAreRounded) {
+  check_short_copy<Half>();
+  check_short_copy<BFloat16>();
+}
+
+TEST(UpdateCopyTest, OtherTypesAreRefused) {
+  std::vector<double> x(4);
+  std::vector<float> copy(4);
+  const Term own{x.data(), 1};
+  const Buffer block(DType::float64, x.data(), 4);
+  EXPECT_THROW(sgd_update({{&own, 1}, block, 1, block, {DType::float32, copy.data(), 4}}, {}, {}, true),
+               InvalidArgument);
 }
 
 }  // namespace

@@ -203,6 +203,27 @@ TEST_P(EarlyDeaths, AreHandledBySurvivorsThatCannotContinue) {
 INSTANTIATE_TEST_SUITE_P(All, EarlyDeaths, testing::Values("local", "c10d", "hybrid"),
                          [](const auto& test) { return test.param; });
 
+// The flock has announced that it continues; the only rank that is left cannot.
+TEST(RunFailure, ASuspendedRankDoesNotContinue) {
+  const TestFolder folder;
+  const std::string file = (folder.path / "pid").string();
+  launch::LaunchOptions options;
+  options.ranks = 2;
+  options.command = {"sh", "-c",
+                     "[ $RANK = 0 ] || { echo $$ > " + file + ".new; mv " + file + ".new " + file +
+                         "; kill -STOP $$; exit 0; }; until [ -s " + file +
+                         " ]; do sleep 0.02; done; until grep -q 'T (stopped)' /proc/$(cat " + file +
+                         ")/status; do sleep 0.02; done; exit 5"};
+  options.continues = true;
+  options.grace = 0.3;
+  Launched job({.words = {}, .instead = [&] { return launch::launch(options); }});
+  EXPECT_EQ(job.finish(), 5);
+  EXPECT_THAT(job.err, AllOf(HasSubstr("starling: rank 0 failed (exit status 5); the others have 0.3 s to "
+                                       "end; rank 1 is suspended by SIGSTOP\n"
+                                       "starling: stopping rank 1 (suspended by SIGSTOP)\n"),
+                             HasSubstr("rank 0 failed first"), Not(HasSubstr("killing"))));
+}
+
 TEST(RunFailure, SuccessReturnsZeroAndPrintsNothing) {
   const TestFolder folder;
   const Finished job({.words = shell(16, "touch " + folder.path.string() + "/$RANK")});
@@ -237,6 +258,14 @@ INSTANTIATE_TEST_SUITE_P(All, RunSignals, testing::Values(SIGINT, SIGTERM, SIGHU
 TEST(RunSignal, EndsProgramsThatDoNotCatchIt) {
   Launched job({.words = shell(3, "echo up; exec sleep 300")});
   job.wait_for("up", 3);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+  EXPECT_EQ(job.err, "starling: stopped by SIGTERM\n");
+}
+
+TEST(RunSignal, EndsSuspendedRanks) {
+  Launched job({.words = shell(2, "echo up; [ $RANK = 0 ] || kill -STOP $$; exec sleep 300")});
+  job.wait_for("up", 2);
   job.signal(SIGTERM);
   EXPECT_EQ(job.finish(), 128 + SIGTERM);
   EXPECT_EQ(job.err, "starling: stopped by SIGTERM\n");

@@ -18,7 +18,7 @@ struct BadUsage {
 const std::vector<BadUsage> kBadUsages = {
     {{"-n", "0", "--", "true"}, "0 not in range 1 to"},
     {{"-n", "x", "--", "true"}, "x"},
-    {{"--", "true"}, "--ranks is required"},
+    {{"--", "true"}, "give the number of ranks, as in: starling run -n 8"},
     {{"-n", "2"}, "no program to run"},
     {{"-n", "2", "--"}, "no program to run"},
     {{"-n", "2", "no-such-program"}, "'no-such-program' is not in PATH"},
@@ -26,6 +26,9 @@ const std::vector<BadUsage> kBadUsages = {
     {{"-n", "2", "--bogus", "--", "true"}, "no option '--bogus'"},
     {{"-n", "2", "--bogus", "true"}, "no option '--bogus'"},
     {{"-n", "2", "--log-dri", "x"}, "starling run has no option '--log-dri' (did you mean --log-dir?)"},
+    {{"-n", "2", "--on-peer-failure", "reweight", "true"},
+     "and --on-failure continue is the launcher's part"},
+    {{"-n", "2", "--timeline", "/nonexistent/x.json", "true"}, "cannot write /nonexistent/x.json"},
     {{"-n", "2", "--restart-all", "-1", "--", "true"}, "--restart-all: -1 is not a whole number from 0 on"},
     {{"-n", "2", "--fabric", "mpi", "--", "true"}, "as in: STARLING_FABRIC=mpi mpirun -n 4 ./train"},
     {{"-n", "2", "--fabric", "hybrid(mpi)", "true"}, "as in: STARLING_FABRIC='hybrid(mpi)' mpirun -n 4"},

@@ -48,14 +48,23 @@ TEST(MethodRefusalTest, TopologiesThatAMethodCannotFollow) {
   EXPECT_THAT(refusal({.method = "dsgd-atc", .topology = "ceca-1p"}), HasSubstr("n = 5 is odd"));
 }
 
-TEST(MethodRefusalTest, TrackersNeedColumnsThatSumToOne) {
-  for (const char* method : {"gradient-tracking", "diging"}) {
+TEST(MethodRefusalTest, MisspeltTopologiesOfMethodsThatUseNone) {
+  for (const char* method : {"allreduce", "local-sgd", "parameter-server"})
+    EXPECT_THAT(refusal({.method = method, .topology = "rign"}),
+                HasSubstr("unknown topology 'rign' (did you mean ring?)"))
+        << method;
+}
+
+TEST(MethodRefusalTest, TrackersAndPushSumNeedColumnsThatSumToOne) {
+  for (const char* method : {"gradient-tracking", "diging", "push-sum", "push-diging", "async-push-sum"}) {
     EXPECT_THAT(refusal({.method = method, .topology = "star(weights=uniform)"}),
                 AllOf(HasSubstr("needs weights whose columns sum to one"),
                       HasSubstr("gives rank 0 a total weight of 2.2 in step 0")))
         << method;
     EXPECT_THAT(refusal({.method = method, .topology = "star"}), HasSubstr("nothing was thrown")) << method;
   }
+  EXPECT_THAT(refusal({.method = "push-sum", .topology = "star(weights=uniform)"}),
+              HasSubstr("such as ring or exponential, or weights=push"));
 }
 
 /// The topologies that a text speaks of, with their parameters.

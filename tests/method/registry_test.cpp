@@ -26,6 +26,7 @@ TEST(MethodRegistry, MakesEveryMethodWithItsDefaults) {
 
 TEST(MethodRegistry, NamesTheClosestMethodAndAllValidOnes) {
   EXPECT_THAT(refusal("dsgd-awk"), HasSubstr("did you mean dsgd-awc?"));
+  EXPECT_THAT(refusal("dsgd"), HasSubstr("did you mean dsgd-atc or dsgd-awc?"));
   EXPECT_THAT(refusal("sgd"), HasSubstr("valid are allreduce, allreduce-model, parameter-server, dsgd-atc"));
 }
 

@@ -186,3 +186,35 @@ def test_a_sampler_splits_by_class():
     assert len(set(lengths)) == 1
     with pytest.raises(ValueError, match="there are 3 labels for 4 samples"):
         bf.FlockSampler(4, partition="dirichlet(alpha=0.5)", labels=[0, 1, 0])
+
+
+@alone
+@pytest.mark.parametrize("odd_policy", ["raise", "reweight"])
+def test_a_different_on_peer_failure_is_named_at_once(odd_policy):
+    model = linear()
+    other = "reweight" if odd_policy == "raise" else "raise"
+    with pytest.raises(_core.InvalidArgument,
+                       match=f"on_peer_failure: {other} on rank 0, {odd_policy} on rank {n - 1}"):
+        bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1),
+                        on_peer_failure=odd_policy if odd else other)
+
+
+@alone
+def test_a_different_eager_is_named():
+    model = linear()
+    with pytest.raises(_core.InvalidArgument, match=f"alike: eager: false on rank 0, true on rank {n - 1}"):
+        bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1), eager=odd)
+
+
+def test_a_topology_that_comes_too_late_is_noticed(capfd):
+    bf.set_topology("ring")
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    bf.set_topology("complete")
+    for _ in range(2):
+        step(model, optimizer)
+    bf.barrier()
+    bf.set_topology()
+    if rank == 0:
+        text = capfd.readouterr().err
+        assert text.count("the flock's topology was set after this trainer was made, which goes on with ring") == 1, text

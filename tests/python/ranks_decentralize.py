@@ -438,3 +438,48 @@ def test_resume_refuses_another_model_on_every_rank_and_names_it():
     bf.barrier()
     if rank == 0:
         shutil.rmtree(folder)
+
+
+def test_attributes_that_would_do_nothing_are_refused():
+    model = Point()
+    own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(AttributeError, match="clip_norm is an option of decentralize"):
+        own.clip_norm = 1e-6
+    with pytest.raises(AttributeError, match="no on_nonfinte; did you mean on_nonfinite"):
+        own.on_nonfinte = "skip"
+    own.per_rank_settings = True
+    own.steps_of_mine = 3  # the program's own
+    own.found_inf = torch.zeros(1)  # GradScaler's
+    wrapped = bf.DistributedAdaptThenCombineOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    with pytest.raises(AttributeError, match="no dts_weights; did you mean dst_weights"):
+        wrapped.dts_weights = {}
+    wrapped.dst_weights, wrapped.src_weights, wrapped.self_weight = {}, {}, 1.0
+
+
+@pytest.mark.skipif(n == 1, reason="nobody to differ from")
+def test_saving_into_folders_of_each_ranks_own_is_refused_at_once():
+    model = Point()
+    own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(_core.InvalidArgument, match="folder: .*of-0 on rank 0, .*of-1 on rank 1"):
+        own.save(os.path.join(tempfile.gettempdir(), f"of-{rank}"))
+    assert not os.path.exists(os.path.join(tempfile.gettempdir(), "of-0"))
+
+
+def test_resume_from_what_is_no_folder(capfd):
+    model = Point()
+    own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(starling.Error, match="cannot resume from /etc/passwd: it is not a folder"):
+        own.resume("/etc/passwd")
+    assert own.resume(os.path.join(tempfile.gettempdir(), "no-such-chekpoints")) is None
+    if rank == 0:
+        assert "no-such-chekpoints to resume from" in capfd.readouterr().err
+
+
+def test_a_replaced_layer_is_noticed():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model[1] = torch.nn.Linear(3, 2)
+    with pytest.raises(_core.InvalidArgument, match="parameter 1.weight of the model is not one of those"):
+        own.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        own.step()

@@ -56,3 +56,36 @@ def test_mismatched_lengths_are_an_error_on_all_ranks():
     with pytest.raises(ValueError, match="lengths: rank"):
         flock.allreduce(np.zeros(3 + rank % 2), name="lengths")
     flock.barrier()
+
+
+def test_attributes_that_do_nothing_are_refused():
+    with pytest.raises(AttributeError, match=r"the flock has no attribute 'timout' to set \(did you mean timeout\?\); valid are "):
+        flock.timout = 3
+    with pytest.raises(AttributeError, match="did you mean on_peer_failure"):
+        flock.on_peer_failur = "reweight"
+    before = flock.timeout
+    flock.timeout = before + 1
+    assert flock.timeout == before + 1
+    flock.timeout = before
+
+
+def test_arguments_of_another_type_are_named():
+    with pytest.raises(TypeError, match="timeout must be a number above 0, not the str 'x'"):
+        flock.timeout = "x"
+    for wrong in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="timeout must be a number above 0"):
+            flock.timeout = wrong
+    with pytest.raises(ValueError, match="on_peer_failure is raise or reweight, not None"):
+        flock.on_peer_failure = None
+    with pytest.raises(TypeError, match="root must be a whole number from 0 to .*, not the str '0'"):
+        flock.broadcast(np.ones(2), "0")
+
+
+def test_send_and_recv():
+    if n > 1 and rank == 0:
+        flock.send(np.arange(6.0).reshape(2, 3).T, 1)
+    if n > 1 and rank == 1:
+        np.testing.assert_array_equal(flock.recv(np.empty((3, 2)), 0), np.arange(6.0).reshape(2, 3).T)
+    with pytest.raises(TypeError, match="to must be a whole number"):
+        flock.send(np.ones(2), "1")
+    flock.barrier()

@@ -120,7 +120,7 @@ def test_topologies_of_a_wrong_type(wrong):
 
 def test_topologies_of_a_wrong_size():
     for wrong in (networkx.path_graph(n + 1), torch.eye(n + 1)):
-        with pytest.raises(TypeError, match=f"is for {n + 1}, not for {n}"):
+        with pytest.raises((TypeError, ValueError), match=f"is for {n + 1}( ranks)?, not for {n}"):
             bf.set_topology(wrong)
     with pytest.raises(TypeError, match=f"0..{n - 1}"):
         bf.set_topology(bf.RingGraph(n + 1))

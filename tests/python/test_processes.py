@@ -101,6 +101,52 @@ def test_a_forked_child_gets_a_clear_error():
     assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stdout + done.stderr
 
 
+def test_two_topologies_are_both_named():
+    done = run(2, """
+        bf.init()
+        bf.set_topology("ring" if bf.rank() == 0 else "exponential")
+        try:
+            bf.neighbor_allreduce(torch.ones(1))
+        except starling.Mismatch as error:
+            text = str(error)
+            assert "schedule ring" in text and "schedule exponential" in text and "shape" not in text, text
+            print("fine")
+        """)
+    assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stdout + done.stderr
+
+
+def test_relays_follow_a_matrix():
+    done = run(3, """
+        import starling.torch
+        chain = starling.topology("chain", 3).weights()
+        bf.init()
+        bf.set_topology(chain)
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+        optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), 0.1), method="relay-sgd")
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 2) * (bf.rank() + 1)).pow(2).mean().backward()
+            optimizer.step()
+        print("fine")
+        """)
+    assert done.returncode == 0 and done.stdout.count("fine") == 3, done.stdout + done.stderr
+
+
+def test_a_child_of_a_process_without_a_flock_may_join():
+    done = run(1, """
+        child = os.fork()
+        if child == 0:
+            bf.init()
+            sys.exit(0 if bf.allreduce(torch.ones(3)).sum() == 3 else 7)
+        assert os.waitpid(child, 0)[1] == 0
+        bf.init()
+        assert bf.allreduce(torch.ones(3)).sum() == 3
+        print("fine")
+        """)
+    assert done.returncode == 0 and done.stdout.count("fine") == 1, done.stdout + done.stderr
+
+
 def test_the_interpreter_ends_with_operations_under_way():
     done = run(2, """
         bf.init()

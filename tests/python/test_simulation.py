@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -206,3 +207,55 @@ def test_how_results_show_themselves():
     assert result.plot("consensus", x="seconds").get_xlabel() == "seconds"
     with pytest.raises(ValueError, match="no curve"):
         result.plot("speed")
+
+
+def test_a_run_that_diverged_says_so():
+    result = starling.simulate("dsgd-atc", "ring", 4, lr=50, steps=5000)
+    assert "diverged, gap" in repr(result) and "was not finite at step" in result.diverged
+    assert ("diverged", result.diverged) in result._rows()
+    fine = starling.simulate("dsgd-atc", "ring", 4, lr=0.01, steps=10)
+    assert fine.diverged == "" and "diverged" not in repr(fine)
+
+
+@pytest.mark.parametrize("lr", [-1, float("nan"), float("inf")])
+def test_learning_rates_that_are_none_are_refused(lr):
+    with pytest.raises(ValueError, match="lr is a finite number of at least 0, not "):
+        starling.simulate("dsgd-atc", "ring", 4, lr=lr)
+
+
+@pytest.mark.parametrize("settings, text", [
+    (dict(lr="fast"), "lr must be a number, not the str 'fast'"),
+    (dict(seed="x"), "seed must be a whole number from 0 to .*, not the str 'x'"),
+    (dict(decay_every=-1.5), "decay_every must be a whole number of at least 0, not the float -1.5"),
+    (dict(steps=1.5), "steps must be a whole number of at least 0, not the float 1.5"),
+    (dict(method=None), "method must be a text, not the NoneType None"),
+    (dict(n="4"), "n must be a whole number of at least 1, not the str '4'"),
+])
+def test_settings_of_another_type_are_named(settings, text):
+    with pytest.raises(TypeError, match=text):
+        starling.simulate(**{"method": "dsgd-atc", "topology": "ring", "n": 4, "a": A, "b": B, **settings})
+
+
+def test_numbers_out_of_range_are_named():
+    with pytest.raises(ValueError, match="seed must be a whole number from 0 to .*, not -1"):
+        starling.simulate("dsgd-atc", "ring", 4, seed=-1)
+    with pytest.raises(ValueError, match="dim must be a whole number of at least 1, not 0"):
+        starling.problem("quadratic", 4, dim=0)
+
+
+def test_matrices_and_graphs_are_topologies():
+    ring = starling.topology("ring", 4)
+    expected = starling.simulate("dsgd-atc", ring, 4, lr=0.05, steps=20).models
+    for given in (ring.weights(), ring.weights().tolist(), nx.cycle_graph(4)):
+        np.testing.assert_allclose(starling.simulate("dsgd-atc", given, 4, lr=0.05, steps=20).models, expected)
+        assert starling.consensus(given).steps == starling.consensus(ring).steps
+    with pytest.raises(ValueError, match="is for 4 ranks, not for 3"):
+        starling.simulate("dsgd-atc", ring.weights(), 3)
+
+
+def test_push_sum_refuses_columns_that_do_not_sum_to_one():
+    rows_only = [[.5, .5, 0], [0, .5, .5], [.25, .25, .5]]
+    for method in ("push-sum", "push-diging", "async-push-sum"):
+        with pytest.raises(ValueError, match="columns sum to one.*gives rank 0 a total weight of 0.75"):
+            starling.simulate(method, rows_only, 3)
+        starling.simulate(method, starling.Topology.from_weights(np.transpose(rows_only), push=True), 3, steps=5)

@@ -159,8 +159,9 @@ def test_own_weights_come_back():
 
 
 def test_rows_must_sum_to_one():
-    with pytest.raises(starling.InvalidArgument, match=r"row 0 of the weights sums to 4, not to 1.*push=True"):
+    with pytest.raises(starling.InvalidArgument, match=r"row 0 of the weights sums to 4, not to 1") as refused:
         starling.Topology.from_weights(np.ones((4, 4)))
+    assert "push=True" not in str(refused.value)  # their columns do not sum to one, either
     weights = np.array([[0.5, 0.5, 0], [0, 0.25, 0.75], [0.9, 0, 0]])
     with pytest.raises(starling.InvalidArgument, match="row 2 of the weights sums to 0.9"):
         starling.Topology.from_weights(weights)
@@ -177,8 +178,18 @@ starling.Topology.from_weights(np.kron(np.eye(2), np.full((2, 2), 1 / 2)), name=
 """
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=os.environ | {"STARLING_LOG": "normal"}, check=True)
-    assert done.stdout == ("connected\nstarling: the graph of nobody is not connected: rank 1 and rank 0 never hear of each "
-                           "other, so the ranks will not agree while it is the topology\n")
+    assert done.stdout == ("connected\nstarling: the graph of nobody is not connected: nothing of rank 0 ever reaches rank 1, so "
+                           "the ranks will not agree on their mean while it is the topology\n")
+
+
+@pytest.mark.parametrize("rows, text", [
+    ("[[.5, .5, 0], [.5, .5, 0], [0, .5, .5]]", "nothing of rank 2 ever reaches rank 0"),
+    ("[[.5, .5, 0], [.5, .25, .25], [0, 0, 1]]", "nothing of rank 0 ever reaches rank 2"),
+])
+def test_a_rank_that_others_never_hear_gets_a_warning(rows, text):
+    done = subprocess.run([sys.executable, "-c", f"import starling; starling.Topology.from_weights({rows})"], capture_output=True,
+                          text=True, env=os.environ | {"STARLING_LOG": "normal"}, check=True)
+    assert text in done.stderr
 
 
 def test_columns_sum_to_one_for_push_sum():
@@ -186,10 +197,45 @@ def test_columns_sum_to_one_for_push_sum():
     topology = starling.Topology.from_weights(weights, push=True)
     np.testing.assert_array_equal(topology.weights(), weights)
     assert topology._schedule.push_sum
-    with pytest.raises(starling.InvalidArgument, match="row 0 of the weights sums to 1.5"):
+    with pytest.raises(starling.InvalidArgument, match=r"row 0 of the weights sums to 1.5.*Topology.from_weights\(\.\.\., push=True\)"):
         starling.Topology.from_weights(weights)
     with pytest.raises(starling.InvalidArgument, match="column 0 of the weights sums to 1.5"):
         starling.Topology.from_weights(weights.T, push=True)
+
+
+def test_negative_weights_are_asked_for():
+    weights = np.array([[2.0, -1.0], [-1.0, 2.0]])
+    for refused in (lambda: starling.Topology.from_weights(weights), lambda: schedule_from(weights.tolist(), 2)):
+        with pytest.raises(starling.InvalidArgument, match=r"row [01], column [01] of the weights is -1.*Topology.from_weights\(\.\.\., negative=True\)"):
+            refused()
+    np.testing.assert_array_equal(starling.Topology.from_weights(weights, negative=True).weights(), weights)
+    laplacian = starling.topology("star(weights=laplacian)", 8)
+    assert laplacian.weights().min() < -0.5
+    np.testing.assert_allclose(starling.Topology.from_weights(laplacian.weights(), negative=True).weights(), laplacian.weights())
+
+
+def test_a_matrix_of_another_size_is_refused_before_anything_is_said_of_it():
+    program = """
+import numpy as np, starling
+from starling.topologies import schedule_from
+try:
+    schedule_from(np.eye(4), 3)
+except starling.InvalidArgument as error:
+    print(error, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                          env=os.environ | {"STARLING_LOG": "normal"})
+    assert done.stdout == "the matrix of weights is for 4 ranks, not for 3\n"
+    assert done.stderr == ""
+
+
+def test_arguments_of_another_type_are_named():
+    with pytest.raises(TypeError, match="n must be a whole number from 1 to .*, not the str '4'"):
+        starling.topology("ring", "4")
+    with pytest.raises(ValueError, match="seed must be a whole number from 0 to .*, not -1"):
+        starling.topology("random-matching", 4, seed=-1)
+    with pytest.raises(TypeError, match=r"a topology's name, not the list .*Topology.from_weights"):
+        starling.topology([[1]], 1)
 
 
 def test_undirected_graphs_get_metropolis_weights():

@@ -112,7 +112,8 @@ TEST_F(CheckpointFolderTest, RejectsADamagedCheckpointAndOffersThePrevious) {
   damage("ck/step-000000120/rank-1.state");
   EXPECT_TRUE(folder().newest());  // sizes are right
   const std::string offer =
-      "; the previous checkpoint, step-000000080, is intact: resume from it with --resume 80";
+      "; the previous checkpoint, step-000000080, is intact: resume from it with --resume 80 (in a program, "
+      "resume(folder, 80))";
   EXPECT_THAT(
       error_of([&] { folder().check(120); }),
       testing::AllOf(HasSubstr("step-000000120/rank-1.state is corrupt: its part"), HasSubstr(offer)));

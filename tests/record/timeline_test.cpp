@@ -1,5 +1,6 @@
 #include "starling/record/timeline.h"
 
+#include <cstring>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -197,6 +198,34 @@ TEST(TimelineTest, RejectsHostileHeaders) {
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.wall_ns = 1ULL << 63; }), HasSubstr("clocks"));
 }
 
+// Bytes that were overwritten with others leave no operations of exabytes or years behind.
+TEST(TimelineTest, LeavesDamagedRecordsOut) {
+  const RecordFolder folder;
+  constexpr std::size_t kEvents = 12;
+  {
+    Timeline timeline(folder.path("t.0"), 0, 2, 100);
+    for (std::size_t i = 0; i < kEvents; ++i) timeline.write(record_of(timeline.name("x"), 0));
+  }
+  std::string text = folder.read("t.0");
+  const auto record = [&](std::size_t i) -> TimelineRecord& {
+    return reinterpret_cast<TimelineRecord*>(text.data() + kTimelineRecordsAt)[i];
+  };
+  record(1).bytes = ~0ULL;
+  record(2).end = record(2).start - 1;
+  record(3).start = 0;
+  record(4).end = ~0ULL;
+  record(5).name = 1;
+  record(6).kind = static_cast<RecordKind>(63);
+  record(7).peer_count = 1;
+  record(7).peers[0] = 2;
+  record(8).failed = 2;
+  std::memset(static_cast<void*>(&record(9)), 0xA5, sizeof(TimelineRecord));
+  folder.write("t.0", text);
+  const TimelineRun run = read_timeline(folder.path("t"));
+  EXPECT_EQ(run.parts[0].damaged, 9u);
+  EXPECT_EQ(run.parts[0].events.size(), kEvents - 9);
+}
+
 TEST(TimelineTest, HostileRecordsStayWithinTheClock) {
   const RecordFolder folder;
   {
@@ -214,7 +243,8 @@ TEST(TimelineTest, HostileRecordsStayWithinTheClock) {
     }
   }
   const TimelineRun run = read_timeline(folder.path("t"));
-  ASSERT_EQ(run.parts[0].events.size(), 12u);
+  EXPECT_EQ(run.parts[0].events.size() + run.parts[0].damaged, 12u);
+  EXPECT_GE(run.parts[0].damaged, 9u);
   for (const TimelineEvent& event : run.parts[0].events) {
     EXPECT_LE(event.start, event.end);
     EXPECT_GE(event.wait_start, event.start);

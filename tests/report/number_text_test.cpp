@@ -40,6 +40,12 @@ TEST(NumberText, Counts) {
   EXPECT_EQ(human_count(2.4e20), "2.4e+20");
 }
 
+TEST(NumberText, OneIsSingular) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(4, "rank"), "4 ranks");
+}
+
 TEST(NumberText, Times) {
   EXPECT_EQ(human_time(0), "0 s");
   EXPECT_EQ(human_time(8.5e-7), "850 ns");

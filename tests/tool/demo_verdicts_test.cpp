@@ -44,18 +44,20 @@ TEST(DemoVerdicts, ReadsTheDeathFromTheLog) {
   killed.reports.back().workers = 3;
   const Verdict fine = death_verdict(killed, run_with(0.98, 10), 1, 10000);
   EXPECT_EQ(fine.claim, "A killed worker costs no accuracy");
-  EXPECT_THAT(fine.evidence, HasSubstr("worker 1 died by step 470, 3 of 4 continued to the end"));
+  EXPECT_THAT(fine.evidence,
+              HasSubstr("worker 1 died by step 470, and 3 of 4 continued to the end. The accuracy was "));
   EXPECT_TRUE(death_verdict(killed, run_with(0.999, 10), 1, 10000).bad);
 }
 
 TEST(DemoVerdicts, ReportsHowLongOthersWaitedForASlowWorker) {
   const SlowWorkerRun all_reduce{9, 0.7, 0.97, 200, 200};
   const Verdict fine = slow_worker_verdict(all_reduce, {3, 0.01, 0.968, 246, 62}, 4, 4, 10000);
-  EXPECT_THAT(fine.claim, HasSubstr("keeps nobody waiting: 3.0x as fast as all-reduce"));
+  EXPECT_THAT(fine.claim, HasSubstr("keeps nobody waiting, 3.0x as fast as all-reduce"));
   EXPECT_THAT(fine.evidence, HasSubstr("waited 70 % of the time in all-reduce and 1 % in"));
+  EXPECT_THAT(fine.evidence, HasSubstr("All-reduce took 9 s for the batches that ad-psgd did in 3 s"));
   EXPECT_FALSE(fine.bad);
   const Verdict bad = slow_worker_verdict(all_reduce, {12, 0.8, 0.968, 200, 200}, 4, 4, 10000);
-  EXPECT_THAT(bad.claim, HasSubstr("slows the others down: 0.8x as fast as all-reduce"));
+  EXPECT_THAT(bad.claim, HasSubstr("slows the others down, 0.8x as fast as all-reduce"));
   EXPECT_TRUE(bad.bad);
 }
 

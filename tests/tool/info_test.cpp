@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 #include <regex>
 #include <set>
+#include <sstream>
 
+#include "kernel/fake_device.h"
 #include "starling/base/environment.h"
+#include "starling/base/json.h"
 #include "starling/launch/cpus.h"
 #include "starling/method/registry.h"
 #include "starling/topology/registry.h"
 #include "starling/version.h"
+#include "tool/gpus.h"
 #include "tool/machine.h"
 #include "tool/tool_runner.h"
 
@@ -43,6 +47,44 @@ TEST(InfoCommand, DescribesBuildAndMachine) {
   for (const char* row : {"build", "kernels", "/dev/shm", "torch", "fabric local", "fabric c10d",
                           "interfaces", "mpirun", "not in "})
     EXPECT_THAT(words.out, HasSubstr(row));
+}
+
+TEST(InfoCommand, SaysWhyThereIsNoGpu) {
+  const Gpus here = look_for_gpus();
+  if (here.problem.empty()) GTEST_SKIP() << "there is a GPU";
+  const json info = run_tool({"info", "--json"}).json();
+  EXPECT_EQ(info.at("cuda"), nullptr);
+  EXPECT_EQ(info.at("gpus"), json::array());
+  EXPECT_EQ(info.at("no_gpu_because"), here.problem);
+  EXPECT_THAT(run_tool({"info"}).out, HasSubstr("none: "));
+}
+
+TEST(InfoCommand, DescribesGpus) {
+  kernel::set_device(std::make_shared<kernel::FakeDevice>(
+      kernel::FakeDeviceOptions{.memory = std::size_t{3} << 30, .devices = 3}));
+  const kernel::Device::SharedMemory used = kernel::device().create_shared(std::size_t{1} << 30);
+  const Gpus gpus = look_for_gpus();
+  kernel::device().release_shared(used.address, used.bytes);
+  kernel::set_device(nullptr);
+  const auto rows = rows_of(gpus);
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows[0], (std::pair<std::string, std::string>("cuda", "fake")));
+  EXPECT_EQ(rows[2], (std::pair<std::string, std::string>(
+                         "gpu 1", "fake, 3.22 GB, 2.15 GB of it free; maps the memory of GPU 0, 2")));
+  std::ostringstream text;
+  {
+    JsonWriter writer(text);
+    writer.begin_object();
+    write_gpus(writer, gpus);
+    writer.end_object();
+  }
+  const json info = json::parse(text.str());
+  EXPECT_EQ(info.at("cuda"), "fake");
+  EXPECT_EQ(info.at("no_gpu_because"), nullptr);
+  ASSERT_EQ(info.at("gpus").size(), 3U);
+  EXPECT_EQ(info.at("gpus")[1].at("memory"), std::size_t{3} << 30);
+  EXPECT_EQ(info.at("gpus")[1].at("memory_free"), std::size_t{2} << 30);
+  EXPECT_EQ(info.at("gpus")[1].at("peers"), "0, 2");
 }
 
 // OpenBLAS takes its oldest kernels for a processor that it does not know; this one has the name in its

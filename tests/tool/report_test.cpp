@@ -72,6 +72,16 @@ TEST(ReportCommand, SearchesFoldersAndCountsNoRunTwice) {
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path("out.json"))), run.json());
 }
 
+// As `starling train --report first.html` writes it.
+TEST(ReportCommand, FindsLogsOfAnyNameInAFolder) {
+  const Folder folder;
+  folder.write("first.jsonl", text_of(toy_run({})));
+  folder.write("other.jsonl", "{\"kind\":\"else\"}\n");
+  const ToolRun run = report(folder, {folder.path(".")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("dsgd-awc"));
+}
+
 TEST(ReportCommand, ReadsATruncatedLogAndWarns) {
   const Folder folder;
   const std::string log = write_run(folder, "a", toy_run({.finished = false}));
@@ -92,8 +102,9 @@ TEST(ReportCommand, PrintsMistakesInOneLine) {
     EXPECT_FALSE(std::filesystem::exists(folder.path("page.html")));
     return run.err;
   };
-  EXPECT_THAT(complaint({}), HasSubstr("RUN is required"));
-  EXPECT_THAT(complaint({folder.path(".")}), HasSubstr("there is no metrics.jsonl in " + folder.path(".")));
+  EXPECT_THAT(complaint({}), HasSubstr("starling report needs RUN"));
+  EXPECT_THAT(complaint({folder.path(".")}),
+              HasSubstr("there is no log of a run (such as metrics.jsonl) in " + folder.path(".")));
   EXPECT_THAT(complaint({folder.path("none")}),
               HasSubstr("cannot read " + folder.path("none") + ": No such file"));
   const std::string log = write_run(folder, "a", toy_run({}));

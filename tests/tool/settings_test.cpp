@@ -84,6 +84,21 @@ TEST(Settings, FormerNamesCountAndSayTheNewOneOnce) {
   EXPECT_THAT(typed.app.help(), Not(HasSubstr("--network")));
 }
 
+TEST(Settings, QuotedNumbersGetAdvice) {
+  EXPECT_THAT(complaint("lr = \"0.1\"\n"),
+              HasSubstr("line 1: lr = \"0.1\" is not a number; write it without quotes"));
+  EXPECT_THAT(complaint("lr = \"fast\"\n"), testing::EndsWith("lr = \"fast\" is not a number"));
+}
+
+TEST(Settings, YesAndNoAreBooleans) {
+  Command command;
+  command.parse("--eager yes");
+  EXPECT_TRUE(command.eager);
+  command.parse("--eager no");
+  EXPECT_FALSE(command.eager);
+  EXPECT_THROW(command.parse("--eager maybe"), Error);
+}
+
 TEST(Settings, CommandLinesWinOverFiles) {
   const Folder folder;
   Command command;
@@ -103,7 +118,7 @@ TEST(Settings, NameLineAndKeyOfEveryMistake) {
   EXPECT_THAT(complaint("batch = 8\nmodl = \"x\"\n"),
               AllOf(HasSubstr("f.toml, line 2"), HasSubstr("'modl'"), HasSubstr("did you mean model")));
   EXPECT_THAT(complaint("\n\nbatch = \"many\"\n"),
-              AllOf(HasSubstr("line 3"), HasSubstr("batch = many is not a whole number")));
+              AllOf(HasSubstr("line 3"), HasSubstr("batch = \"many\" is not a whole number")));
   EXPECT_THAT(complaint("batch = 1.5\n"), HasSubstr("line 1: batch = 1.5 is not a whole number"));
   EXPECT_THAT(complaint("batch = 99999999999\n"),
               HasSubstr("line 1: batch = 99999999999 is not a whole number"));

@@ -229,6 +229,10 @@ TEST(SimulateTrain, MistakesSayWhatIsValid) {
       {{"-n", "4", "--optimizer", "adam(bate1=0.5)"}, "adam has no parameter 'bate1' (did you mean beta1?)"},
       {{"-n", "4", "--topology", "base(kk=1)"}, "base has no parameter 'kk' (did you mean k?)"},
       {{"-n", "6", "--topology", "hypercube"}, "not a power of two"},
+      {{"-n", "4", "--decay", "2"}, "--decay requires --decay-every"},
+      {{"-n", "4", "--decay-every", "10"}, "--decay-every requires --decay"},
+      {{"-n", "4", "--optimizer", "adam(lr=0.1)", "--lr", "0.2"},
+       "--lr 0.2 and --optimizer adam(lr=0.1) contradict each other; give one"},
       {{"-n", "4", "--trace"}, "--trace needs --json"},
       {{"-n", "4", "--trace", "--json", "--topology", "ring", "star"}, "--trace is of one run"},
       {{"-n", "4", "--precision", "float16"}, "--precision"},
@@ -244,6 +248,15 @@ TEST(SimulateTrain, MistakesSayWhatIsValid) {
     EXPECT_THAT(run.err, AllOf(HasSubstr("starling: "), HasSubstr(tested.says)));
     EXPECT_EQ(run.out, "") << tested.says;
   }
+}
+
+TEST(SimulateTrain, TakesTheLearningRateOfTheOptimizer) {
+  const ToolRun inside = train({"-n", "4", "--steps", "5", "--json", "--optimizer", "sgd(lr=0.3)"});
+  const ToolRun option = train({"-n", "4", "--steps", "5", "--json", "--lr", "0.3"});
+  ASSERT_EQ(inside.status, 0) << inside.err;
+  EXPECT_EQ(inside.json().at("lr"), 0.3);
+  EXPECT_EQ(inside.json().at("results").at(0).at("curve").back().at(1),
+            option.json().at("results").at(0).at("curve").back().at(1));
 }
 
 TEST(SimulateTrain, HelpListsTheProblems) {

@@ -68,7 +68,8 @@ TEST(SweepCommand, RefusesUnknownNames) {
       {"--model=mlp(widht=5)", "mlp has no parameter 'widht' (did you mean width?)"},
       {"--data=synthetic(tarin=5)", "synthetic has no parameter 'tarin' (did you mean train?)"},
       {"--partition=dirichlet(alhpa=1)", "dirichlet has no parameter 'alhpa' (did you mean alpha?)"},
-      {"--message=bf61", "unknown wire format 'bf61' (did you mean bf16?)"}};
+      {"--message=bf61", "unknown wire format 'bf61' (did you mean bf16?)"},
+      {"--accumulation=0", "accumulation = 0: a step takes at least one batch"}};
   for (const auto& [option, complaint] : wrong) {
     const ToolRun run = run_tool({"sweep", "--seed", "1", "2", option, "--list"});
     EXPECT_EQ(run.status, 2) << option;
@@ -116,9 +117,9 @@ TEST(SweepCommand, NamesLineAndKeyOfMistakes) {
   };
   EXPECT_THAT(complaint("seed = [1, 2]\nmetod = \"x\"\n"), HasSubstr("s.toml, line 2: unknown key 'metod'"));
   EXPECT_THAT(complaint("seed = [1, \"two\"]\n"),
-              HasSubstr("s.toml, line 1: seed = two is not a whole number"));
+              HasSubstr("s.toml, line 1: seed = \"two\" is not a whole number"));
   EXPECT_THAT(complaint("[[case]]\nmethod = \"x\"\nlr = \"y\"\n"),
-              HasSubstr("line 3: lr = y is not a number"));
+              HasSubstr("line 3: lr = \"y\" is not a number"));
   EXPECT_THAT(complaint("[case]\nmethod = \"x\"\n"), HasSubstr("line 2: write [[case]]"));
   EXPECT_THAT(complaint("report = \"x\"\n"), HasSubstr("line 1: unknown key 'report'"));
   EXPECT_EQ(run_tool({"sweep", "--out", "/proc/nowhere", "--data", "synthetic"}).status, 2);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "starling/record/ticks.h"
+#include "starling/record/timeline_layout.h"
 #include "tool/tool_runner.h"
 
 namespace starling::tool {
@@ -76,6 +77,19 @@ TEST(TimelineCommand, SummarizesAndDraws) {
   EXPECT_THAT(read_file(folder.path("t.svg")), HasSubstr("second step 0"));
 }
 
+TEST(TimelineCommand, SaysWhatIsDamaged) {
+  const Folder folder;
+  write_parts(folder, {0, 1}, 2);
+  std::string text = read_file(folder.path("t.json.1"));
+  std::fill_n(text.begin() + record::kTimelineRecordsAt, 20, '\x7f');
+  folder.write("t.json.1", text);
+  const ToolRun run = run_tool({"timeline", "summary", folder.path("t.json")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err,
+            "starling: " + folder.path("t.json") + ".1 is damaged: 1 of its 2 operations are left out\n");
+  EXPECT_THAT(run.out, testing::ContainsRegex("first +1 "));
+}
+
 TEST(TimelineCommand, PrintsMistakesInOneLine) {
   const Folder folder;
   const auto complaint = [&](const std::string& command) {
@@ -112,7 +126,8 @@ TEST(TimelineCommand, RunMergesTheTimeline) {
   write_parts(folder, {7}, 8);  // of an earlier run
   const ToolRun nothing = run_tool({"run", "-n", "2", "--timeline", folder.path("t.json"), "--", "true"});
   EXPECT_EQ(nothing.status, 0);
-  EXPECT_EQ(nothing.err, "");
+  EXPECT_EQ(nothing.err, "starling: no timeline: no rank has left one beside " + folder.path("t.json") +
+                             "; programs that join no flock do not\n");
   EXPECT_FALSE(std::filesystem::exists(folder.path("t.json.7")));
   write_parts(folder, {0}, 2);
   std::filesystem::rename(folder.path("t.json.0"), folder.path("made"));
@@ -120,7 +135,7 @@ TEST(TimelineCommand, RunMergesTheTimeline) {
       run_tool({"run", "-n", "2", "--timeline", folder.path("t.json"), "--", "sh", "-c",
                 "[ $STARLING_RANK = 1 ] || cp " + folder.path("made") + " $STARLING_TIMELINE.0"});
   EXPECT_EQ(run.status, 0);
-  EXPECT_THAT(run.err, HasSubstr("2 operations of 1 ranks are in " + folder.path("t.json")));
+  EXPECT_THAT(run.err, HasSubstr("2 operations of 1 rank are in " + folder.path("t.json")));
   EXPECT_TRUE(nlohmann::json::accept(read_file(folder.path("t.json"))));
 }
 

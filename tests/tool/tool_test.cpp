@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/os/program.h"
 #include "starling/version.h"
 #include "tool/tool_runner.h"
 
@@ -30,6 +33,8 @@ TEST(CommandLineTest, ReportsUnknownWordsInOrderWithSuggestions) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{"trian"}, "starling has no command 'trian' (did you mean train?)"},
       {{"bench", "asnyc"}, "starling bench has no command 'asnyc' (did you mean async?)"},
+      {{"simulate", "consesus", "-n", "4", "-t", "ring"},
+       "starling simulate has no command 'consesus' (did you mean consensus?)"},
       {{"compare", "ring", "--rnaks", "8"},
        "starling compare has no option '--rnaks' (did you mean --ranks?)"},
       {{"topo", "ring", "-n", "8", "--sgv=x", "--jsno"},
@@ -208,12 +213,19 @@ TEST(ToolTest, MistakesAreOneLineAndStatusTwo) {
        "starling: cannot write /no/such/folder/a.svg: No such file or directory"},
       {{"topo", "custom(file=/no/such/file)", "-n", "4"},
        "starling: cannot open the graph file /no/such/file"},
-      {{"compare"}, "--ranks is required"},
+      {{"compare"}, "starling compare needs -n or --ranks"},
       {{"compare", "-n", "8", "ring", "rng"}, "starling: unknown topology 'rng'"},
       {{"compare", "-n", "8", "ring", "--tolerance", "2"}, "starling: tolerance 2 is not between 0 and 1"},
       {{"compare", "-n", "8", "ring", "--bandwidth", "0"}, "--bandwidth"},
-      {{"simulate"}, "subcommand is required"},
-      {{"simulate", "consensus", "-n", "4"}, "--topology is required"},
+      {{"simulate"}, "starling simulate needs a command: consensus, train"},
+      {{"topo", "-n", "4"}, "--ranks needs a topology, as in: starling topo ring -n 8"},
+      {{"topo", "--rank", "2"}, "--rank needs a topology"},
+      {{"compare", "-n", "4", "--message", "3xb"}, "3xb is not a number of bytes, such as 4096, 400kB"},
+      {{"methods", "local-sgd(tau=0)"}, "give its name only, local-sgd"},
+      {{"topologies", "base(k=2)"}, "starling topologies shows a topology with all its parameters"},
+      {{"codecs", "top-k(fraction=2)"}, "give its name only, top-k"},
+      {{"simulate", "consensus", "-n", "4"},
+       "starling simulate consensus needs -t or --topology or TOPOLOGY"},
       {{"simulate", "consensus", "-n", "4", "-t", "ring", "--dim", "0"}, "--dim"},
       {{"simulate", "consensus", "-n", "4", "-t", "ring", "--html", "/no/such/folder/a.html"},
        "starling: cannot write /no/such/folder/a.html"},
@@ -296,7 +308,36 @@ TEST(ToolTest, HelpOfEveryCommandSaysInPlainWordsWhatOptionsTake) {
   EXPECT_THAT(run, HasSubstr("--on-failure stop|continue"));
   EXPECT_THAT(run_tool({"simulate", "train", "--help"}).out,
               HasSubstr("--method METHOD...           one or more methods (default: dsgd-awc)\n"));
-  EXPECT_THAT(run_tool({"compare", "--help"}).out, HasSubstr("number of ranks (required)\n"));
+  EXPECT_THAT(run_tool({"compare", "--help"}).out,
+              testing::AllOf(HasSubstr("number of ranks (required)\n"), HasSubstr("--message BYTES")));
+  EXPECT_THAT(run, HasSubstr("run [OPTIONS] PROGRAM [ARGUMENTS...]\n"));
+}
+
+ToolRun shell(const std::string& line) {
+  const auto run = run_program({"/bin/sh", "-c", line}, std::chrono::seconds(60));
+  return {run.ending.exit_status(), run.out, run.err};
+}
+
+TEST(ToolTest, AFailedWriteLeavesNoPartOfAFile) {
+  const Folder folder;
+  const ToolRun run = shell(std::string("trap '' XFSZ; ulimit -f 8; ") + STARLING_TOOL_PATH +
+                            " simulate consensus -n 8 -t ring --html " + folder.path("a.html"));
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.err, "starling: cannot write " + folder.path("a.html") + ": File too large\n");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("a.html")));
+}
+
+TEST(ToolTest, NamesMisspeltVariables) {
+  const std::string line =
+      "starling: STARLING_TIMOUT is set, which is not a variable of Starling (did you mean "
+      "STARLING_TIMEOUT?)\n";
+  const std::string tool = STARLING_TOOL_PATH;
+  EXPECT_EQ(shell("STARLING_TIMOUT=3 STARLING_OF_ANOTHER=1 " + tool + " topo ring -n 4").err, line);
+  EXPECT_EQ(shell("STARLING_TIMEOUT=3 " + tool + " topo ring -n 4").err, "");
+}
+
+TEST(ToolTest, CountsOneInTheSingular) {
+  EXPECT_THAT(run_tool({"topo", "ring", "-n", "1"}).out, HasSubstr("on 1 rank\n"));
 }
 
 TEST(ToolTest, PrintsHelpWithoutACommand) {

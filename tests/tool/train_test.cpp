@@ -154,11 +154,15 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
   refuses({"--lr", "nan"}, "lr = nan");
   refuses({"--drop", "2"}, "--drop: drop = 2: must be a share of messages, from 0 to below 1");
+  refuses({"--accumulation", "0"}, "accumulation = 0: a step takes at least one batch");
   refuses({"--on-nonfinite", "maybe"}, "unknown on_nonfinite 'maybe'; valid are raise, skip, ignore");
   refuses({"--alpha", "0.1", "--partition", "contiguous"},
           "alpha = 0.1 and partition = contiguous contradict each other");
   refuses({"--report", "/nowhere/x.html"}, "/nowhere/x.html");
   refuses({"--resume"}, "--checkpoint DIR");
+  refuses({"--checkpoint", "x", "--resume", "last"}, "last is neither newest nor the number of a step");
+  refuses({"--checkpoint-every", "0.5"}, "--checkpoint-every needs --checkpoint DIR");
+  refuses({"--keep", "2"}, "--keep needs --checkpoint DIR");
   refuses({"--config", folder.write("bad.toml", "\nlr = -2.5\n")}, "bad.toml, line 2: lr = -2.5");
   refuses({"--topology", "base(q=1)"}, "base has no parameter 'q'; valid are k=1");
   refuses({"--topology", "hypercube", "--workers", "3"}, "power of two");
@@ -167,6 +171,8 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--data", "synthetic(tarin=5)"}, "synthetic has no parameter 'tarin' (did you mean train?)");
   refuses({"--partition", "dirichlet(alhpa=1)"}, "dirichlet has no parameter 'alhpa' (did you mean alpha?)");
   refuses({"--batch", "0"}, "batch = 0");
+  refuses({"--method", "allreduce", "--topology", "rign"}, "unknown topology 'rign' (did you mean ring?)");
+  refuses({"--method", "dsgd"}, "unknown method 'dsgd' (did you mean dsgd-atc or dsgd-awc?)");
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
   // Found by all workers, said once.
   started = true;
@@ -386,6 +392,33 @@ TEST(TrainCommand, ReportsThatTheRunIsComplete) {
   EXPECT_EQ(longer.status, 0) << longer.err;
   EXPECT_THAT(longer.out,
               AllOf(HasSubstr("resumed from the checkpoint of step 10"), HasSubstr("done: 20 steps")));
+}
+
+TEST(TrainCommand, FailsWhereItsOutputCannotBeWritten) {
+  const std::string line =
+      std::string(STARLING_TOOL_PATH) + " train --data '" + kData + "' --workers 2 --epochs 1 > /dev/full";
+  const auto run = run_program({"/bin/sh", "-c", line}, std::chrono::seconds(60));
+  EXPECT_EQ(run.ending.exit_status(), 2);
+  EXPECT_EQ(run.err, "starling: cannot write to standard output\n");
+}
+
+// A forgotten --resume.
+TEST(TrainCommand, DoesNotReplaceTheCheckpointsOfAnotherRun) {
+  const Folder folder;
+  const std::vector<std::string> words = {"--checkpoint", folder.path("saved")};
+  ASSERT_EQ(train_tool(words).status, 0);
+  const std::string why = folder.path("saved") +
+                          " has checkpoints of an earlier run, the last of step 10, which a new run would "
+                          "replace; continue that run with --resume, or give another folder\n";
+  const ToolRun again = train_tool(words);
+  EXPECT_EQ(again.status, 2);
+  EXPECT_EQ(again.err, "starling: " + why);
+  EXPECT_EQ(again.out, "");
+  const ToolRun launched = run_tool({"run", "-n", "2", "--", STARLING_TOOL_PATH, "train", "--data", kData,
+                                     "--epochs", "1", "--checkpoint", folder.path("saved")});
+  EXPECT_EQ(launched.status, 2);
+  EXPECT_THAT(launched.err, HasSubstr(why));
+  EXPECT_TRUE(std::filesystem::exists(folder.path("saved/step-000000010")));
 }
 
 TEST(TrainCommand, StartsFromScratchWithoutACheckpoint) {

@@ -1,6 +1,7 @@
 #include "starling/topology/registry.h"
 
 #include <algorithm>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
@@ -256,6 +257,74 @@ TEST(RegistryTest, TakesFamiliesOfTheProgram) {
   }
   family.name = "ring";
   EXPECT_THROW(register_topology(family), InvalidArgument);
+}
+
+/// What making the family says whose schedule is this function.
+std::string own_family_error(const std::string& name, Mixing mixing,
+                             std::function<void(Step, Rank, Exchange&)> fill) {
+  class Own final : public Schedule {
+   public:
+    Own(Rank n, Mixing mixing, std::function<void(Step, Rank, Exchange&)> fill)
+        : Schedule(n), mixing_(mixing), fill_(std::move(fill)) {}
+    Step period() const override { return 2; }
+    Mixing mixing() const override { return mixing_; }
+
+   private:
+    void fill(Step step, Rank rank, Exchange& out) const override { fill_(step, rank, out); }
+    Mixing mixing_;
+    std::function<void(Step, Rank, Exchange&)> fill_;
+  };
+  register_topology(
+      {.name = name,
+       .summary = "",
+       .parameters = {},
+       .make = [=](const Parameters&, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
+         return std::make_shared<Own>(setting.n, mixing, fill);
+       }});
+  return registry_error(name, 3);
+}
+
+TEST(RegistryTest, RefusesFamiliesWhoseRanksDoNotFitTogether) {
+  const auto ring = [](double self, double weight, bool answered) {
+    return [=](Step step, Rank rank, Exchange& out) {
+      out.self_weight = step == 0 ? 0.5 : self;
+      out.add_source((rank + 1) % 3, step == 0 ? 0.5 : weight);
+      if (step == 0 || answered || rank != 1) out.add_destination((rank + 2) % 3);
+    };
+  };
+  EXPECT_EQ(
+      own_family_error("test-heavy", Mixing::average, ring(0.6, 0.6, true)),
+      "test-heavy: in step 1 the weights of rank 0 sum to 1.2, not to 1; the self weight and the sources' "
+      "weights must sum to one");
+  EXPECT_EQ(own_family_error("test-unanswered", Mixing::average, ring(0.5, 0.5, false)),
+            "test-unanswered: in step 1 rank 0 receives from rank 1, which does not send to it; add the "
+            "destination 0 to rank 1 or remove the source");
+  EXPECT_EQ(
+      own_family_error("test-unheard", Mixing::average,
+                       [](Step, Rank rank, Exchange& out) {
+                         if (rank == 2) out.add_destination(0);
+                       }),
+      "test-unheard: in step 0 rank 2 sends to rank 0, which does not receive from it; add the source 2 to "
+      "rank 0 or remove the destination");
+  EXPECT_EQ(own_family_error("test-outside", Mixing::average,
+                             [](Step, Rank rank, Exchange& out) { out.add_pair(rank + 1, 0.1); }),
+            "test-outside: rank 2 exchanges with rank 3 in step 0; its neighbors are other ranks of 0..2");
+  const auto to_first = [](double kept) {
+    return [=](Step, Rank rank, Exchange& out) {
+      out.self_weight = rank == 0 ? 1 : kept;
+      if (rank != 0) {
+        out.add_destination(0);
+        return;
+      }
+      out.add_source(1, 0.5);
+      out.add_source(2, 0.5);
+    };
+  };
+  EXPECT_EQ(
+      own_family_error("test-gives-too-much", Mixing::push_sum, to_first(1)),
+      "test-gives-too-much: in step 0 rank 1 gives away 1.5 of its value in all, not 1; the weights that its "
+      "destinations and itself give to it must sum to one");
+  EXPECT_EQ(own_family_error("test-sums", Mixing::push_sum, to_first(0.5)), "accepted");
 }
 
 TEST(RegistryTest, ManyThreadsAtOnce) {

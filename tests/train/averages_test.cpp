@@ -240,5 +240,47 @@ TEST(Averages, ConsensusDistanceStaysZeroWhenEqualModelsAreMixed) {
     });
 }
 
+TEST(Averages, NamesABufferThatIsNotFinite) {
+  struct Normalizing : torch::nn::Module {
+    torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
+  };
+  for (const std::string policy : {"average", "broadcast", "local"}) {
+    testing::internal::CaptureStderr();
+    on_ranks(3, [&](Flock& flock) {
+      Normalizing net;
+      torch::optim::SGD sgd(net.parameters(), 0.1);
+      Trainer trainer(flock, net, sgd, {.buffers = policy, .broadcast_at_start = false});
+      if (flock.rank() == (policy == "average" ? 1 : 0)) net.norm->running_mean[2] = NAN;
+      for (int k = 0; k < 2; ++k) const auto averaged = trainer.global_average();
+    });
+    const std::string text = testing::internal::GetCapturedStderr();
+    const std::string line =
+        fmt::format("rank {}, global_average() after 0 steps: buffer norm.running_mean is not finite here",
+                    policy == "average" ? 1 : 0);
+    const std::size_t at = text.find(line);
+    EXPECT_EQ(at != std::string::npos, policy != "local") << policy << ": " << text;
+    if (policy != "local") {
+      EXPECT_EQ(text.find("not finite", at + line.size()), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Averages, ErrorsNameTheUsersCall) {
+  on_ranks(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {});
+    train_step(trainer, *network, flock.rank(), 0);
+    if (flock.rank() == 1) {
+      const std::string text = message_of<Deadlock>([&] { train_step(trainer, *network, 1, 1); });
+      require(text.find("Trainer::consensus_distance(), step 1") != text.npos, text);
+      return;
+    }
+    const std::string text = message_of<Deadlock>([&] { trainer.consensus_distance(); });
+    require(text.find("rank 0 waits for rank 1 in Trainer::consensus_distance(), step 1") != text.npos, text);
+    require(text.find("call each of these operations on every rank") != text.npos, text);
+  });
+}
+
 }  // namespace
 }  // namespace starling::train

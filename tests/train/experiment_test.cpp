@@ -169,5 +169,20 @@ TEST(Experiment, RefusesSettingsItCannotTrain) {
   EXPECT_NE(refusal(experiment).find("did you mean adam"), std::string::npos);
 }
 
+TEST(Experiment, RefusesAnAccumulationThatMakesNoStep) {
+  Experiment experiment = small_experiment();
+  experiment.accumulation = 0;
+  EXPECT_THROW(check_numbers(experiment), InvalidArgument);
+  experiment.accumulation = 1000;
+  for (const char* uneven : {"again", "skip"}) {
+    experiment.uneven = uneven;
+    for (const RankEnd& end : run_four(
+             experiment, [](Flock&, const RunReport&) {}, [](const RunReport&) {}))
+      EXPECT_NE(end.message.find("accumulation = 1000: an epoch has 63 batches of 16 samples per worker"),
+                std::string::npos)
+          << end.message;
+  }
+}
+
 }  // namespace
 }  // namespace starling::train

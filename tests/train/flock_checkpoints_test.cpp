@@ -126,5 +126,42 @@ TEST(FlockCheckpoints, RefuseAFolderThatCannotBeWritten) {
   });
 }
 
+TEST(FlockCheckpoints, SavesThatAreNotTheSameAreRefusedAtOnce) {
+  const RecordFolder folder;
+  on_ranks(3, [&](Flock& flock) {
+    SmallTraining run(flock);
+    run.steps(1);
+    const auto refused = [&](const std::string& name, const SaveOptions& options, const std::string& says) {
+      const std::string text =
+          message_of<InvalidArgument>([&] { run.trainer.save(folder.path(name), options); });
+      require(text.find("the ranks do not save the same checkpoint: ") == 0 &&
+                  text.find(says) != std::string::npos,
+              text);
+    };
+    const std::string own = fmt::format("of-{}", flock.rank() == 2 ? 2 : 0);
+    refused(own, {}, fmt::format("{} on rank 0, {} on rank 2", folder.path("of-0"), folder.path("of-2")));
+    refused("saved", {.keep = flock.rank() == 1 ? 1 : 3}, "keep: 3 on rank 0, 1 on rank 1");
+    refused("saved", {.background = flock.rank() == 1}, "background: false on rank 0, true on rank 1");
+    require(!std::filesystem::exists(folder.path("of-0")), "a folder was made");
+    run.trainer.save(folder.path("saved"));
+    refused(own, {}, "on rank 2");  // after a good one, too
+  });
+}
+
+TEST(FlockCheckpoints, ResumeTellsAFileAndAMissingFolder) {
+  const RecordFolder folder;
+  folder.write("file", "not a folder");
+  testing::internal::CaptureStderr();
+  on_ranks(2, [&](Flock& flock) {
+    SmallTraining run(flock);
+    const std::string text = message_of<Error>([&] { run.trainer.resume(folder.path("file")); });
+    require(text.find("it is not a folder; give the folder that was saved to") != text.npos, text);
+    require(!run.trainer.resume(folder.path("chekpoints")), "nothing is there");
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr(fmt::format("there is no folder {} to resume from, so training starts anew",
+                                          folder.path("chekpoints"))));
+}
+
 }  // namespace
 }  // namespace starling::train

@@ -142,9 +142,21 @@ TEST(SettingsAgreement, NamesOptionsThatDiffer) {
   expect({}, {.accumulation = 2}, "accumulation: 1 on rank 0, 2 on rank 2");
   expect({}, {.clip_norm = 0.5}, "clip_norm: 0 on rank 0, 0.5 on rank 2");
   expect({}, {.eager = true}, "eager: false on rank 0, true on rank 2");
+  expect({.accumulation = 0}, {.accumulation = 0, .eager = true}, "eager: false on rank 0, true on rank 2");
   expect({}, {.loss_scale = 8}, "loss_scale: 0 on rank 0, 8 on rank 2");
   expect({}, {.buffers = "local"}, "buffers: average on rank 0, local on rank 2");
   expect({}, {.broadcast_at_start = false}, "broadcast_at_start: true on rank 0, false on rank 2");
+  expect({}, {.on_peer_failure = "reweight"}, "on_peer_failure: raise on rank 0, reweight on rank 2");
+  expect({.on_peer_failure = "reweight"}, {}, "on_peer_failure: reweight on rank 0, raise on rank 2");
+}
+
+TEST(SettingsAgreement, AgreesBeforeAFailurePolicyIsTheFlocks) {
+  on_ranks(3, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    const Trainer trainer(flock, *network, sgd, {.on_peer_failure = "reweight"});
+    require(flock.on_peer_failure() == OnPeerFailure::reweight, "not set");
+  });
 }
 
 TEST(SettingsAgreement, AllowsSettingsPerRankWhereAsked) {

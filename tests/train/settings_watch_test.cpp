@@ -155,5 +155,27 @@ TEST(SettingsWatch, IgnoresGradientsThatAreZero) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(SettingsWatch, WarnsOnceOfModelsThatTheMethodShouldHaveKeptEqual) {
+  for (const bool loads : {true, false}) {
+    testing::internal::CaptureStderr();
+    on_ranks(3, [&](Flock& flock) {
+      const NetworkPtr network = make_network("mlp");
+      torch::optim::SGD sgd(network->parameters(), 0.01);
+      Trainer trainer(flock, *network, sgd, {.method = "allreduce"});
+      for (Step t = 0; t < 40; ++t) {
+        if (loads && t == 5 && flock.rank() == 1) set_parameters(*network, flat_parameters(*network) * 1.5);
+        train_step(trainer, *network, flock.rank(), t);
+      }
+    });
+    const std::string text = testing::internal::GetCapturedStderr();
+    const std::string line = "the models of ranks 0 and 1 differ at step 8";
+    const std::size_t at = text.find(line);
+    EXPECT_EQ(at != std::string::npos, loads) << text;
+    if (loads) {
+      EXPECT_EQ(text.find("ranks 0 and", at + line.size()), std::string::npos) << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace starling::train

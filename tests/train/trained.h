@@ -1,17 +1,26 @@
 #pragma once
 
+#include <cstdlib>
 #include <fmt/format.h>
 
 #include "flock/flock_fixture.h"
+#include "starling/train/device_tensors.h"
 #include "starling/train/trainer.h"
 #include "train/networks.h"
 
 namespace starling::train {
 
+/// Whether the suites train models on a (pretended) device: STARLING_TEST_FABRIC is cuda.
+inline bool trains_on_device() {
+  const char* fabric = std::getenv("STARLING_TEST_FABRIC");
+  return fabric != nullptr && std::string_view(fabric) == "cuda";
+}
+
 /// Runs a body on every rank of a flock; "local_threads" or "local_processes".
 inline std::vector<RankEnd> ends_on(const std::string& launcher, Rank size, const FlockBody& body) {
-  for (const Launcher& one : launchers()) {
-    if (one.name != launcher) continue;
+  pretend_tensors_are_on_device(trains_on_device());
+  for (const Launcher& one : trains_on_device() ? inline_device_launchers() : launchers()) {
+    if (one.name.substr(one.name.find('_')) != launcher.substr(launcher.find('_'))) continue;
     return one.run(size, [body](const std::shared_ptr<Fabric>& fabric) {
       Flock flock(fabric);
       flock.set_timeout(20s);

@@ -143,5 +143,40 @@ TEST(TrainingStepNonFinite, RefusesUnknownPolicies) {
   });
 }
 
+TEST(TrainingStepNonFinite, AValueThatTheProgramHasWrittenIsNamedWhereItWasWritten) {
+  on_ranks(3, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {.topology = "ring"});
+    train_step(trainer, *network, flock.rank(), 0);
+    if (flock.rank() == 1) {
+      const torch::NoGradGuard no_grad;
+      network->parameters()[2].flatten()[1] = NAN;
+      const std::string name = network->named_parameters().keys()[2];
+      const std::string text = message_of<NonFinite>([&] { train_step(trainer, *network, 1, 1); });
+      require(text.find(fmt::format("rank 1, before training step 1: the program has changed parameter {}, "
+                                    "which is not finite now (nan at element 1)",
+                                    name)) == 0,
+              text);
+      return;
+    }
+    message_of<PeerLost>([&] { train_step(trainer, *network, flock.rank(), 1); });
+    require(is_finite(*network), "it has come here");
+  });
+}
+
+// Here rank 1 has started with it.
+TEST(TrainingStepNonFinite, AValueMayHaveComeFromANeighbor) {
+  on_ranks(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp");
+    if (flock.rank() == 1) set_parameters(*network, flat_parameters(*network) * NAN);
+    torch::optim::SGD sgd(network->parameters(), 0.1);
+    Trainer trainer(flock, *network, sgd, {.topology = "ring", .broadcast_at_start = false});
+    const std::string text = message_of<NonFinite>([&] { train_step(trainer, *network, flock.rank(), 0); });
+    const bool may = text.find("Or the value came from a neighbor's model") != std::string::npos;
+    require(may == (flock.rank() == 0), text);
+  });
+}
+
 }  // namespace
 }  // namespace starling::train

@@ -370,5 +370,80 @@ TEST(TrainingStep, ErrorsNameTheCallAndTheTrainingStep) {
     });
 }
 
+// The type, which an uncaught error shows, is the flock's.
+TEST(TrainingStep, ALostRankMayHaveHadFewerBatches) {
+  for (const bool announces : {false, true})
+    on_ranks(2, [&](Flock& flock) {
+      Loop loop(flock, {.method = "dsgd-atc"});
+      if (announces) loop.trainer.begin_epoch(3);
+      train_step(loop.trainer, *loop.network, flock.rank(), 0);
+      if (flock.rank() == 1) return;
+      try {
+        train_step(loop.trainer, *loop.network, 0, 1);
+      } catch (const std::exception& error) {
+        const std::string text = error.what();
+        require(typeid(error) == typeid(PeerLost) && dynamic_cast<const PeerLost&>(error).peer() == 1,
+                typeid(error).name());
+        require((text.find("If it has ended because it had fewer batches, call begin_epoch(batches)") !=
+                 text.npos) == !announces,
+                text);
+        return;
+      }
+      throw Error("nothing was thrown");
+    });
+}
+
+TEST(TrainingStep, AReplacedLayerIsAnError) {
+  on_ranks(2, [](Flock& flock) {
+    struct Replaceable : torch::nn::Module {
+      Replaceable() { head = register_module("head", torch::nn::Linear(3, 2)); }
+      torch::nn::Linear head{nullptr};
+    };
+    Replaceable net;
+    torch::optim::SGD sgd(net.parameters(), 0.1);
+    Trainer trainer(flock, net, sgd, {});
+    const auto step = [&] {
+      trainer.zero_grad();
+      net.head->forward(torch::ones({2, 3})).square().sum().backward();
+      trainer.step();
+    };
+    step();
+    net.head = net.replace_module("head", torch::nn::Linear(3, 2));
+    const std::string text = message_of<InvalidArgument>(step);
+    require(text.find("parameter head.weight of the model is not one of those that it had") == 0, text);
+  });
+}
+
+TEST(TrainingStep, WarnsOnceOfALoopThatNeverSteps) {
+  testing::internal::CaptureStderr();
+  on_ranks(1, [](Flock& flock) {
+    Loop loop(flock, {});
+    for (int k = 0; k < 30; ++k) {
+      loop.trainer.zero_grad();
+      loop.backward(0);
+    }
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::size_t at = text.find("backward() and zero_grad() came 10 times in a row without a step");
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.find("in a row", at + 70), std::string::npos) << text;
+}
+
+TEST(TrainingStep, WarnsOnceOfATopologyThatIsSetTooLate) {
+  testing::internal::CaptureStderr();
+  on_ranks(2, [](Flock& flock) {
+    flock.set_schedule("ring");
+    Loop loop(flock, {});
+    flock.set_schedule("complete");
+    for (Step t = 0; t < 3; ++t) train_step(loop.trainer, *loop.network, flock.rank(), t);
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string line =
+      "the flock's topology was set after this trainer was made, which goes on with ring";
+  const std::size_t at = text.find(line);
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.find("was set after", at + line.size()), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace starling::train

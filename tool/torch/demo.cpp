@@ -9,6 +9,7 @@
 #include "starling/data/registry.h"
 #include "starling/launch/cpus.h"
 #include "starling/record/run_log.h"
+#include "starling/report/number_text.h"
 #include "starling/report/training_page.h"
 #include "starling/version.h"
 #include "tool/torch/command.h"
@@ -61,8 +62,8 @@ class Demo {
   }
 
   void run() {
-    std::cout << fmt::format("LeNet on {}: {} workers, {} epoch{}, the same data and seeds\n", options_.data,
-                             options_.workers, options_.epochs, options_.epochs == 1 ? "" : "s");
+    std::cout << fmt::format("LeNet on {}: {}, {}, the same data and seeds\n", options_.data,
+                             counted(options_.workers, "worker"), counted(options_.epochs, "epoch"));
     act("Act 1: averaging with one neighbor per step, and all-reduce");
     const RunLog neighbors = train("neighbors", kNeighbors, false);
     const RunLog all_reduce = train("all-reduce", kAllReduce, false);

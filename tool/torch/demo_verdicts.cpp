@@ -43,7 +43,7 @@ Verdict accuracy_verdict(const RunLog& neighbors, const RunLog& all_reduce, std:
   return {accuracies.same()     ? "The same accuracy as all-reduce"
           : accuracies.better() ? "More accurate than all-reduce"
                                 : "Less accurate than all-reduce",
-          fmt::format("{}, in {} against {}. Each worker averaged with one neighbor per step.",
+          fmt::format("{}. It took {}, all-reduce {}. Each worker averaged with one neighbor per step.",
                       accuracies.text(), human_time(seconds(neighbors)), human_time(seconds(all_reduce))),
           !accuracies.same() && !accuracies.better()};
 }
@@ -56,13 +56,16 @@ Verdict death_verdict(const RunLog& killed, const RunLog& whole, Rank victim, st
   const Comparison accuracies = compare(accuracy(killed), accuracy(whole), test_samples);
   const PeerFailure& death = killed.lost.front();
   const int left = killed.reports.back().workers;
-  return {accuracies.same()     ? "A killed worker costs no accuracy"
-          : accuracies.better() ? "A killed worker did not hurt"
-                                : "A killed worker costs accuracy",
-          fmt::format("worker {} died by step {}, {} of {} continued to the end: {}, in {} against {}.",
-                      death.rank, death.step, left, killed.header.workers, accuracies.text(),
-                      human_time(seconds(killed)), human_time(seconds(whole))),
-          !accuracies.same() && !accuracies.better()};
+  return {
+      accuracies.same()     ? "A killed worker costs no accuracy"
+      : accuracies.better() ? "A killed worker did not hurt"
+                            : "A killed worker costs accuracy",
+      fmt::format(
+          "worker {} died by step {}, and {} of {} continued to the end. The accuracy was {}. It took {}, "
+          "and {} with all workers alive.",
+          death.rank, death.step, left, killed.header.workers, accuracies.text(), human_time(seconds(killed)),
+          human_time(seconds(whole))),
+      !accuracies.same() && !accuracies.better()};
 }
 
 Verdict slow_worker_verdict(const SlowWorkerRun& all_reduce, const SlowWorkerRun& asynchronous, int workers,
@@ -71,13 +74,15 @@ Verdict slow_worker_verdict(const SlowWorkerRun& all_reduce, const SlowWorkerRun
   const double faster = all_reduce.seconds / asynchronous.seconds;
   const bool shorter = faster > 1.02 && asynchronous.waiting < all_reduce.waiting;
   return {
-      shorter ? fmt::format("A slow worker keeps nobody waiting: {:.1f}x as fast as all-reduce", faster)
-              : fmt::format("A slow worker slows the others down: {:.1f}x as fast as all-reduce", faster),
-      fmt::format("beside a worker of 1/{} of the speed, the {} others waited {:.0f} % of the time in "
-                  "all-reduce and {:.0f} % in "
-                  "asynchronous averages (ad-psgd). The same number of batches took {} and {}; accuracy {}.",
-                  slowness, workers - 1, 100 * all_reduce.waiting, 100 * asynchronous.waiting,
-                  human_time(all_reduce.seconds), human_time(asynchronous.seconds), accuracies.text()),
+      shorter ? fmt::format("A slow worker keeps nobody waiting, {:.1f}x as fast as all-reduce", faster)
+              : fmt::format("A slow worker slows the others down, {:.1f}x as fast as all-reduce", faster),
+      fmt::format(
+          "beside a worker of 1/{} of the speed, the {} others waited {:.0f} % of the time in "
+          "all-reduce and {:.0f} % in "
+          "asynchronous averages (ad-psgd). All-reduce took {} for the batches that ad-psgd did in {}; the "
+          "accuracy of ad-psgd was {}.",
+          slowness, workers - 1, 100 * all_reduce.waiting, 100 * asynchronous.waiting,
+          human_time(all_reduce.seconds), human_time(asynchronous.seconds), accuracies.text()),
       !shorter};
 }
 

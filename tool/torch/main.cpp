@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   try {
     starling::load_extensions_of_environment();
     app.parse(argc, argv);
-    std::cout.flush();
+    if (exit_status() == 0) flush_output();  // else workers have said it, or what is worse
     return exit_status();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);

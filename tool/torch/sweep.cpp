@@ -199,7 +199,11 @@ void make_folder(const std::string& folder) {
 void run(const SweepOptions& options, Settings& known) {
   const SweepFile values = read_values(options, known);
   std::vector<SweepRun> runs = plan_sweep(values.common, values.cases);
-  for (const SweepRun& one : runs) check_names(experiment_of(one));
+  for (const SweepRun& one : runs) {
+    const Experiment experiment = experiment_of(one);
+    check_names(experiment);
+    check_numbers(experiment);
+  }
   if (options.list) {
     for (const SweepRun& one : runs) {
       std::cout << "starling train";

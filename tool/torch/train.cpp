@@ -35,6 +35,9 @@ CheckpointOptions checkpoint_options(const TrainOptions& options) {
   chosen.folder = options.train.checkpoint;
   chosen.every = options.train.checkpoint_every;
   chosen.keep = options.train.keep;
+  for (const char* name : {"checkpoint_every", "keep"})
+    if (chosen.folder.empty() && options.settings.from(name) == Settings::From::command_line)
+      throw InvalidArgument(option_name(name) + " needs --checkpoint DIR");
   const bool asked = options.resumes->count() > 0;
   if (asked && chosen.folder.empty()) throw InvalidArgument("--resume needs --checkpoint DIR to resume from");
   chosen.resume = asked || (!chosen.folder.empty() && was_restarted());
@@ -104,6 +107,7 @@ void run(TrainOptions& options) {
   prepare_for_workers();
   const TrainJob job = job_of(options);
   check(options, job.experiment);
+  check_checkpoints(job.checkpoints);
   exit_status() = start_workers(job, options.train.workers);
 }
 
@@ -123,7 +127,14 @@ void add_train(CLI::App& app) {
                          ->expected(0, 1)
                          ->default_str(kNewest)
                          ->option_text("[STEP]")
-                         ->check(CLI::IsMember({kNewest}) | whole_number());
+                         ->check(CLI::Validator(
+                             [](const std::string& text) {
+                               std::string step = text;
+                               return text == kNewest || whole_number()(step).empty()
+                                          ? std::string()
+                                          : text + " is neither newest nor the number of a step";
+                             },
+                             ""));
   add_load_option(*command);
   command->footer(
       "Alone it starts the workers itself; under starling run, mpirun or torchrun it is one of them.\n\n"

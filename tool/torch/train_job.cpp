@@ -94,6 +94,7 @@ void be_worker(Flock& flock, const TrainJob& job, const std::function<void()>& c
   try {
     if (check) check();
     train(flock, job);
+    flush_output();
   } catch (const std::exception& error) {
     give_up(flock.rank(), error);
   }

@@ -50,7 +50,8 @@ Settings TrainSettings::training_table() {
   settings.add_former_name("on_loss", "on_peer_failure");
   settings.add("lr", lr,
                "learning rate; overrides the optimizer's (0.05 with momentum and nesterov, else 0.01)");
-  settings.add("alpha", alpha, "uneven data: the same as --partition dirichlet(ALPHA); small is more uneven");
+  settings.add("alpha", alpha,
+               "uneven data: the same as --partition dirichlet(ALPHA), more uneven the smaller it is");
   settings.add("workers", workers, "worker processes to start (under a launcher: its ranks)");
   settings.add("threads", threads, "torch threads per worker (0: cores / workers)");
   return settings;

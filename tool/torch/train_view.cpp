@@ -40,8 +40,8 @@ TrainView::TrainView(const TrainJob& job, int workers)
       terminal_(isatty(STDOUT_FILENO) != 0) {}
 
 void TrainView::announce(const Experiment& experiment, int workers) {
-  const std::string text = fmt::format("starting {} worker{}: {} on {}", workers, workers == 1 ? "" : "s",
-                                       experiment.model, experiment.data);
+  const std::string text =
+      fmt::format("starting {}: {} on {}", counted(workers, "worker"), experiment.model, experiment.data);
   std::cout << (isatty(STDOUT_FILENO) != 0 ? text : clock() + " " + text) << std::endl;
 }
 
@@ -84,8 +84,9 @@ void TrainView::line(const std::string& text) {
 }
 
 void TrainView::print(const RunHeader& header) {
-  line(fmt::format("{} on {}: {} workers, {} on {}, {}, {} parameters", header.setting("model"),
-                   header.setting("data"), header.workers, header.setting("method"),
+  line(fmt::format("{} on {}: {}{}, {} on {}, {}, {} parameters", header.setting("model"),
+                   header.setting("data"), counted(header.workers, "worker"),
+                   header.device == "cpu" ? "" : " on " + header.device, header.setting("method"),
                    header.setting("topology"), header.setting("optimizer"), header.parameters));
   if (checkpoints_.resume)
     line(fmt::format("no checkpoint in {} yet; starting from scratch", checkpoints_.folder.string()));

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import io
 import itertools
 import types
@@ -97,6 +100,13 @@ class Decentralized(torch.optim.Optimizer):
         original = self._original()
         if original is not None:
             original.state, original.param_groups = self.state, self.param_groups
+
+    def __setattr__(self, name: str, value) -> None:
+        """Refuses an option of ``decentralize()``, which is read once, and a misspelt attribute, which would do nothing.
+        Others are the business of the user's class."""
+        if not (name.startswith("_") or name in self.__dict__ or hasattr(type(self), name)):
+            _check_attribute(type(self), name)
+        super().__setattr__(name, value)
 
     def __reduce_ex__(self, protocol):
         """For torch.save, pickle and deepcopy: it is tied to the flock of its process."""
@@ -372,6 +382,24 @@ class Decentralized(torch.optim.Optimizer):
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale (with ``loss_scale=``); call ``backward()`` on it."""
         return self._trainer.scale(loss)
+
+
+def _check_attribute(face: type, name: str) -> None:
+    options = _option_names()
+    if name in options:
+        raise AttributeError(f"{name} is an option of decentralize(), which has read it: pass {name}= there, and decentralize "
+                             "the original optimizer again on every rank")
+    settable = {one for part in face.__mro__ if issubclass(part, Decentralized) for one, value in vars(part).items()
+                if not one.startswith("_") and not callable(value) and getattr(value, "fset", True)}
+    close = difflib.get_close_matches(name, sorted(settable | options), 1, 0.85)
+    if close:
+        raise AttributeError(f"a decentralized optimizer has no {name}; did you mean {close[0]}?")
+
+
+@functools.lru_cache(maxsize=None)
+def _option_names() -> frozenset:
+    return frozenset(name for name in inspect.signature(decentralize).parameters
+                     if name not in ("model", "optimizer") and not name.startswith("_"))
 
 
 def _check_trains(optimizer: torch.optim.Optimizer, models: List[torch.nn.Module]) -> None:

@@ -43,6 +43,8 @@ class Started:
         finally:
             if self.traced is not None:
                 self.traced.end()
+        for one in self.operands:
+            one.follow()
         return self.finish()
 
 
@@ -88,6 +90,8 @@ def complete(started: Started) -> Any:
 
 def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mismatch:
     """Adds shapes to an error of the core, which knows only counts."""
+    if "set the same topology" in str(error):  # the shapes agree
+        return error
     listed = ", ".join(str(tuple(shape)) for shape in shapes)
     return _core.Mismatch(f"{error}; this rank's shape is {listed}" if listed else str(error))
 

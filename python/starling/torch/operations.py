@@ -194,7 +194,7 @@ def _allgather(tensor, name: Optional[str]) -> Started:
 
 def gatherable(operation: str, tensor) -> Operand:
     """The operand of a gather, which needs a first dimension."""
-    one = operand(tensor, ANY)
+    one = operand(tensor, ANY, on_host=True)
     if one.memory.dim() == 0:
         raise ValueError(f"{operation} joins tensors along their first dimension, which this one lacks")
     return one

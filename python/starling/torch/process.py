@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Iterable, List, Optional
 from .. import _core, flock as _numpy_flock
 from .._checks import warn_renamed
 from .._graph_checks import check_digraph
-from ..topologies import Topology
+from ..topologies import Topology, schedule_from
 
 if TYPE_CHECKING:
     import networkx
@@ -302,7 +302,7 @@ def unified_mpi_window_model_supported() -> bool:
 
 
 def nccl_built() -> bool:
-    """False: tensors of a GPU travel through the host's memory."""
+    """False: tensors of a GPU are exchanged without NCCL."""
     return False
 
 
@@ -361,7 +361,7 @@ def _read(what: str, topology, nodes: int, weighted: bool):
     elif hasattr(given, "is_directed") and not given.is_directed():
         given = Topology.from_graph(given)._schedule
     elif isinstance(given, (list, tuple)) or hasattr(given, "shape"):
-        given = Topology.from_weights(given)._schedule
+        given = schedule_from(given, nodes)
     if isinstance(given, _core.Schedule):
         if given.size != nodes:
             raise TypeError(f"the {what} {given.name} is for {given.size}, not for {nodes}")

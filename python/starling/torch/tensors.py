@@ -1,4 +1,4 @@
-"""Tensors as the core sees them: contiguous memory of this host, an address, a count and a dtype."""
+"""Tensors as the core sees them: contiguous memory of this host or of a GPU, an address, a count and a dtype."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Dict, FrozenSet, NamedTuple, Optional, Tuple
 import torch
 
 from .. import _core
+from .process import state
 
 CODES: Dict[torch.dtype, int] = {getattr(torch, name): code for name, code in _core.dtypes.items()}
 
@@ -14,7 +15,8 @@ FLOATING: FrozenSet[torch.dtype] = frozenset(dtype for dtype in CODES if dtype.i
 SUMMABLE: FrozenSet[torch.dtype] = FLOATING | {torch.int32, torch.int64}
 ANY: FrozenSet[torch.dtype] = frozenset(CODES)
 
-Block = Tuple[int, int, int, int]  # from, to, elements, dtype
+Place = Tuple[int, int]  # a GPU and a stream of it
+Block = Tuple[int, int, int, int, Optional[Place]]  # from, to, elements, dtype, place
 
 
 class Operand(NamedTuple):
@@ -22,7 +24,8 @@ class Operand(NamedTuple):
 
     given: Any  # what the caller passed
     tensor: torch.Tensor  # the same as a tensor
-    memory: torch.Tensor  # contiguous, on the host; `tensor` itself if it is
+    memory: torch.Tensor  # contiguous; `tensor` itself if it is, and if the core can work on it where it is
+    place: Optional[Place] = None  # where work on it is enqueued; none on the host
 
     @property
     def address(self) -> int:
@@ -35,7 +38,16 @@ class Operand(NamedTuple):
     def block(self, out: Optional[torch.Tensor] = None) -> Block:
         """For an operation that writes to `out`, or in place."""
         there = self.memory if out is None else out
-        return (self.memory.data_ptr(), there.data_ptr(), self.memory.numel(), CODES[self.memory.dtype])
+        return (self.memory.data_ptr(), there.data_ptr(), self.memory.numel(), CODES[self.memory.dtype], self.place)
+
+    def follow(self) -> None:
+        """Orders what torch enqueues from now on after the operation, which was enqueued on the stream of its call."""
+        if self.place is None:
+            return
+        device, stream = self.place
+        current = torch.cuda.current_stream(device)
+        if current.cuda_stream != stream:
+            current.wait_stream(torch.cuda.ExternalStream(stream, device=device))
 
     @property
     def shape(self) -> int:
@@ -44,13 +56,13 @@ class Operand(NamedTuple):
 
     def empty(self) -> torch.Tensor:
         """Memory for a result of the same shape."""
-        return torch.empty(self.memory.shape, dtype=self.memory.dtype)
+        return torch.empty(self.memory.shape, dtype=self.memory.dtype, device=self.memory.device)
 
     def like_given(self, result: torch.Tensor) -> Any:
         """`result` as the caller wants it: on the device of what was given, or a numpy array."""
         if self.given is not self.tensor:
             return result.numpy()
-        return result if self.tensor.device.type == "cpu" else result.to(self.tensor.device)
+        return result if result.device == self.tensor.device else result.to(self.tensor.device)
 
     def write_back(self) -> Any:
         """Copies what was written to `memory` back to the caller's tensor."""
@@ -80,15 +92,25 @@ def shape_number(shape: torch.Size) -> int:
     return hash(shape) & 0xFFFFFFFF
 
 
-def operand(given: Any, allowed: FrozenSet[torch.dtype]) -> Operand:
-    """Accepts a tensor of any device and layout, or a numpy array; ValueError if its dtype is not supported."""
+def operand(given: Any, allowed: FrozenSet[torch.dtype], on_host: bool = False) -> Operand:
+    """Accepts a tensor of any device and layout, or a numpy array; ValueError if its dtype is not supported. A tensor on
+    a GPU stays there if the flock can exchange it from there, unless the operation needs it ``on_host``."""
     tensor = given if isinstance(given, torch.Tensor) else _from_numpy(given)
     if tensor.dtype not in allowed or tensor.layout != torch.strided:
         raise ValueError(f"Tensor type {tensor.type()} is not supported. These are: {_names(allowed)}.")
-    memory = tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu")
+    place = None if on_host or not tensor.is_cuda else _place(tensor)
+    memory = tensor if tensor.device.type == "cpu" or place is not None else tensor.detach().to("cpu")
     if not memory.is_contiguous():
         memory = memory.detach().contiguous()
-    return Operand(given, tensor, memory)
+    return Operand(given, tensor, memory, place)
+
+
+def _place(tensor: torch.Tensor) -> Optional[Place]:
+    """Where the core enqueues work on a GPU's tensor: torch's current stream. None if it cannot."""
+    if state.flock is None or not state.flock.exchanges_device_memory:
+        return None
+    device = tensor.get_device()
+    return device, torch.cuda.current_stream(device).cuda_stream
 
 
 def _from_numpy(given: Any) -> torch.Tensor:

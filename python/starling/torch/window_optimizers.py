@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 
@@ -102,6 +102,9 @@ class _PushSum(_OverWindows, _Weighted):
 
 class _PullGet(_OverWindows, _Weighted):
     """Local steps; after each, fetches the neighbors' latest models and averages them."""
+
+    def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
+        super()._attach(optimizer, models, through_host=True, **options)  # windows lie in host memory
 
     def _open_windows(self, prefix: str) -> None:
         self._flat = self._trainer.flat_parameters()  # kept as long as the windows

@@ -30,7 +30,7 @@ class _Entry:
     """A window and the tensor it was made with."""
 
     def __init__(self, tensor: Any, name: str, zero_init: bool) -> None:
-        one = operand(tensor, SUMMABLE)
+        one = operand(tensor, SUMMABLE, on_host=True)
         self.one = one  # its memory is the core's until the window is freed
         self.core_name = name if _generation == 0 else f"{name}#{_generation}"
         # As in BlueFog, a slot that its neighbor has not written yet adds no p.
@@ -110,7 +110,7 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
     weights = None if dst_weights is None else destination_weights(word, "dst_weights", dst_weights)
     keep = 1.0 if self_weight is None else float(self_weight)
     mine = entry.is_mine(tensor)
-    one = entry.one if mine else operand(tensor, SUMMABLE)
+    one = entry.one if mine else operand(tensor, SUMMABLE, on_host=True)
     there, here = entry.one.memory, one.memory
     if here.shape != there.shape or here.dtype != there.dtype:
         raise ValueError(f"{word}: the window {name!r} has the shape {tuple(there.shape)} of {there.dtype}, "

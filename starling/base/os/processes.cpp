@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <optional>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "starling/base/os/descriptor.h"
@@ -76,6 +77,12 @@ std::vector<pid_t> processes_with(const std::string& assignment) {
     if (environment.find(wanted) != std::string::npos) found.push_back(pid);
   }
   return found;
+}
+
+int suspending_signal(pid_t child) {
+  siginfo_t info{};
+  const bool known = waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0;
+  return known && info.si_pid == child && info.si_code == CLD_STOPPED ? info.si_status : 0;
 }
 
 std::string describe_process(pid_t pid) {

@@ -15,6 +15,9 @@ std::vector<pid_t> descendants(pid_t root, const std::vector<pid_t>& without = {
 /// All living processes that were started with NAME=VALUE in their environment.
 std::vector<pid_t> processes_with(const std::string& assignment);
 
+/// The signal that has suspended a child of this process, as SIGSTOP does; 0 if it is not suspended.
+int suspending_signal(pid_t child);
+
 /// "4711 (python3)", for messages.
 std::string describe_process(pid_t pid);
 

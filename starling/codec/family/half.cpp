@@ -12,6 +12,11 @@ class HalfPrecision : public ChunkedCodec {
       : ChunkedCodec(kPiece, 0, 16), format_(make_wire_format(format)) {}
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t) const override {
+    return DeviceCode{format_->dtype() == DType::float16 ? DeviceCode::Kind::float16
+                                                         : DeviceCode::Kind::bfloat16};
+  }
+
   // Results do not depend on it; pieces and their scratch stay in the first cache.
   static constexpr std::size_t kPiece = 4096;
 

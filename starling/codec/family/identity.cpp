@@ -16,6 +16,10 @@ class Identity : public HostCodec {
   }
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t) const override {
+    return DeviceCode{.kind = DeviceCode::Kind::identity};
+  }
+
   void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
                    std::span<std::byte> message) const override {
     copy_bytes(message.data(), in);

@@ -1,7 +1,4 @@
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "starling/codec/bits.h"
@@ -13,24 +10,22 @@
 namespace starling::codec::family {
 namespace {
 
-// 2 levels + 1 values in two's complement: a sign, and as many bits as `levels` has.
-unsigned bits_for(int levels) {
-  return static_cast<unsigned>(std::bit_width(static_cast<unsigned>(levels))) + 1;
-}
-
 /// |x| over its chunk's norm, which is the header, rounded up or down to one of `levels` steps, at random so
 /// that the mean is x.
 class Qsgd : public ChunkedCodec {
  public:
   Qsgd(int levels, std::size_t chunk)
-      : ChunkedCodec(chunk, sizeof(float), bits_for(levels)), levels_(levels), bits_(bits_for(levels)) {}
+      : ChunkedCodec(chunk, sizeof(float), rules::level_bits(levels)),
+        levels_(levels),
+        bits_(rules::level_bits(levels)) {}
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t) const override {
+    return DeviceCode{.kind = DeviceCode::Kind::qsgd, .chunk = chunk(), .levels = levels_};
+  }
+
   void encode_chunk(const float* in, const ChunkPlace<std::byte>& place, std::uint64_t draws) const override {
-    auto norm = static_cast<float>(std::sqrt(sum_of_squares(DType::float32, in, place.count)));
-    if (!std::isfinite(norm)) norm = std::numeric_limits<float>::quiet_NaN();
-    float scale = static_cast<float>(levels_) / norm;
-    if (!std::isfinite(scale)) scale = 0;
+    const auto [norm, scale] = rules::level_scale(sum_of_squares(DType::float32, in, place.count), levels_);
     std::memcpy(place.header, &norm, sizeof(norm));
     if (scale == 0) {  // nothing but zeros, or too small to divide by; or NaN, which decodes to NaN
       std::memset(place.payload, 0, (place.count * bits_ + 7) / 8);

@@ -24,6 +24,17 @@ class RandomK : public HostCodec {
   }
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t count) const override {
+    return DeviceCode{
+        .kind = DeviceCode::Kind::random_k, .kept = kept(fraction_, count), .factor = factor(count)};
+  }
+
+  // Of the values that are sent.
+  float factor(std::size_t count) const {
+    if (!unbiased_) return 1;
+    return static_cast<float>(static_cast<double>(count) / static_cast<double>(kept(fraction_, count)));
+  }
+
   void host_encode(ConstBuffer in, std::size_t, const CodecKey& key,
                    std::span<std::byte> message) const override {
     std::memset(message.data() + message.size() - 8, 0, 8);
@@ -31,10 +42,9 @@ class RandomK : public HostCodec {
     std::memcpy(message.data(), &draws, sizeof(draws));
     const Choice choice(*this, message, in.count);
     auto* values = reinterpret_cast<float*>(message.data() + sizeof(draws));
-    const float factor =
-        unbiased_ ? static_cast<float>(static_cast<double>(in.count) / static_cast<double>(choice.k)) : 1;
+    const float scale = factor(in.count);
     with_elements(in, [&](const auto* x) {
-      for (std::size_t j = 0; j < choice.k; ++j) values[j] = factor * static_cast<float>(x[choice(j)]);
+      for (std::size_t j = 0; j < choice.k; ++j) values[j] = scale * static_cast<float>(x[choice(j)]);
     });
   }
 

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <limits>
 
 #include "starling/codec/chunked.h"
 #include "starling/codec/family/list.h"
@@ -14,11 +13,13 @@ class Sign : public ChunkedCodec {
   explicit Sign(std::size_t chunk) : ChunkedCodec(chunk, sizeof(float), 1) {}
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t) const override {
+    return DeviceCode{.kind = DeviceCode::Kind::sign, .chunk = chunk()};
+  }
+
   void encode_chunk(const float* in, const ChunkPlace<std::byte>& place, std::uint64_t) const override {
     const double sum = pack_signs(in, place.count, reinterpret_cast<std::uint8_t*>(place.payload));
-    const double mean = sum / static_cast<double>(place.count);
-    // One NaN for all, whichever it was.
-    const float scale = mean == mean ? static_cast<float>(mean) : std::numeric_limits<float>::quiet_NaN();
+    const float scale = rules::sign_scale(sum, place.count);
     std::memcpy(place.header, &scale, sizeof(scale));
   }
   void decode_chunk(const ChunkPlace<const std::byte>& place, float* out) const override {

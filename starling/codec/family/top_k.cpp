@@ -22,6 +22,10 @@ class TopK : public HostCodec {
   }
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t count) const override {
+    return DeviceCode{.kind = DeviceCode::Kind::top_k, .kept = kept(fraction_, count)};
+  }
+
   void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
                    std::span<std::byte> message) const override {
     std::vector<float> scratch;

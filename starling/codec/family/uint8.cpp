@@ -13,6 +13,10 @@ class Uint8 : public ChunkedCodec {
   explicit Uint8(std::size_t chunk) : ChunkedCodec(chunk, sizeof(ValueRange), 8) {}
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t) const override {
+    return DeviceCode{.kind = DeviceCode::Kind::uint8, .chunk = chunk()};
+  }
+
   void encode_chunk(const float* in, const ChunkPlace<std::byte>& place, std::uint64_t) const override {
     const ValueRange range = value_range(in, place.count);
     std::memcpy(place.header, &range, sizeof(range));

@@ -19,6 +19,10 @@ class Vote final : public HostCodec {
   }
 
  private:
+  std::optional<DeviceCode> device_code(std::size_t) const override {
+    return DeviceCode{.kind = DeviceCode::Kind::vote};
+  }
+
   void host_encode(ConstBuffer in, std::size_t, const CodecKey&,
                    std::span<std::byte> message) const override {
     std::vector<float> scratch;

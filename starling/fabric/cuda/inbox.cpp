@@ -70,8 +70,7 @@ std::optional<Arrival> Inbox::poll(Rank source) {
     }
     if (!from.trouble.empty()) throw Error(from.trouble);
     if (is_new) ask_(source, ticket.piece.number);
-    // What follows is taken, too: a message that is left there would keep sleepers awake.
-    while (auto arrival = fabric_.poll(source)) from.held.push_back(std::move(*arrival));
+    take_rest(source);  // a message that is left there would keep sleepers awake
     return std::nullopt;
   }
 }
@@ -129,6 +128,12 @@ DevicePayload Inbox::device_payload(void* handle) {
   return {memory + ticket.offset, &lent.ready->flag, ticket.ready.number};
 }
 
+bool Inbox::complete(void* handle) const {
+  const Lent& lent = *static_cast<const Lent*>(handle);
+  return lent.ticket.bytes == 0 ||
+         kernel::arrived(lent.ready->flag.load(std::memory_order_acquire), lent.ticket.ready.number);
+}
+
 std::byte* Inbox::mapped(Rank source, const Ticket& ticket) {
   const std::lock_guard mapping(mapping_);
   if (unused_.load(std::memory_order_acquire)) unmap_unused();
@@ -147,22 +152,28 @@ std::byte* Inbox::mapped(Rank source, const Ticket& ticket) {
   return piece.address = static_cast<std::byte*>(address);
 }
 
-// Pieces of dead peers, and those that their owners have freed, once no work here touches them any more.
+// Pieces of dead peers, and those that their owners have freed, once no work here touches them any more and
+// no message in them is still to be read: the last ones of a peer may not have been looked for yet.
 void Inbox::unmap_unused() {
   std::vector<std::pair<std::byte*, std::size_t>> unused;
   {
     const std::lock_guard lock(mutex_);
     unused_.store(false, std::memory_order_relaxed);
-    for (Sender& from : senders_) {
+    for (Rank source = 0; source < fabric_.size(); ++source) {
+      Sender& from = sender(source);
       forget_written(from);
+      if (from.dead) take_rest(source);
       std::erase_if(from.pieces, [&](auto& entry) {
         auto& [number, piece] = entry;
         const bool freed = piece.line != nullptr && piece.line->released.load(std::memory_order_acquire) != 0;
         if (!piece.known() || !(from.dead || freed)) return false;
-        const bool in_use = piece.lent > 0 || std::any_of(from.writing.begin(), from.writing.end(),
-                                                          [number = number](const Writing& writing) {
-                                                            return writing.piece == number;
-                                                          });
+        const bool in_use =
+            piece.lent > 0 ||
+            std::any_of(from.writing.begin(), from.writing.end(),
+                        [number = number](const Writing& writing) { return writing.piece == number; }) ||
+            std::any_of(from.held.begin(), from.held.end(), [&, number = number](const Arrival& held) {
+              return is_ticket(held) && ticket_in(held).piece.number == number;
+            });
         if (in_use) {
           unused_.store(true, std::memory_order_relaxed);
           return false;
@@ -173,6 +184,15 @@ void Inbox::unmap_unused() {
     }
   }
   for (const auto& [address, bytes] : unused) kernel::device().release_shared(address, bytes);
+}
+
+void Inbox::take_rest(Rank source) {
+  bool any = false;
+  while (auto arrival = fabric_.poll(source)) {
+    sender(source).held.push_back(std::move(*arrival));
+    any = true;
+  }
+  if (any) fabric_.nudge();  // sleepers look for messages in the fabric
 }
 
 void Inbox::forget_written(Sender& from) {

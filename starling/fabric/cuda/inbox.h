@@ -79,6 +79,7 @@ class Inbox final : public Arrival::Owner {
 
   void done_with(void* handle) noexcept override;
   DevicePayload device_payload(void* handle) override;
+  bool complete(void* handle) const override;
 
   Sender& sender(Rank rank) { return senders_[static_cast<std::size_t>(rank)]; }
   Ticket ticket_in(const Arrival& arrival) const;
@@ -86,6 +87,8 @@ class Inbox final : public Arrival::Owner {
   void drop(Rank source, const Ticket& ticket);
   std::byte* mapped(Rank source, const Ticket& ticket);
   void unmap_unused();
+  /// Moves what has come from the fabric to `held`.
+  void take_rest(Rank source);
   static void forget_written(Sender& from);
 
   const int forks_ = forks_so_far();

@@ -3,21 +3,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "starling/base/error.h"
+#include "starling/kernel/cuda/arguments.h"
 #include "starling/kernel/cuda/device_memory.h"
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/kernels.h"
 
 namespace starling::kernel::cuda {
 namespace {
-
-// The address of elements in device memory, or null.
-template <typename Void>
-Void* on_device(const BasicBuffer<Void>& buffer) {
-  if (buffer.memory == MemoryKind::host && buffer.address() != nullptr)
-    throw InvalidArgument("an operation in CUDA memory was given elements in host memory");
-  return buffer.address();
-}
 
 void check_floating(DType dtype, const char* operation) {
   if (!is_floating(dtype))
@@ -26,14 +18,10 @@ void check_floating(DType dtype, const char* operation) {
                           name(dtype));
 }
 
-void check_parameters(DType dtype, const char* operation) {
-  if (dtype != DType::float32 && dtype != DType::float64)
-    throw InvalidArgument(std::string(operation) + ": parameters are float32 or float64, not " + name(dtype));
-}
-
 void check_pass(const UpdatePass& pass, const char* operation) {
   check_parameters(pass.x.dtype, operation);
   if (pass.from.empty()) throw InvalidArgument("an update needs something to start from");
+  check_copy(pass);
   on_device(pass.gradient);
   on_device(pass.x);
   on_device(pass.copy);
@@ -61,6 +49,15 @@ void CudaArithmetic::copy(Buffer out, ConstBuffer in) const {
     cuda::convert(here, in.dtype, from, out.dtype, to, out.count);
   else if (from != to)
     check(cudaMemcpyAsync(to, from, out.bytes(), cudaMemcpyDeviceToDevice, here.stream()), "cudaMemcpyAsync");
+}
+
+void CudaArithmetic::copy_strided(Buffer out, std::size_t out_step, ConstBuffer in,
+                                  std::size_t in_step) const {
+  void* to = on_device(out);
+  const void* from = on_device(in);
+  if (in.count > 0)
+    cuda::copy_strided(OnDevice(), size_of(in.dtype), to, out_step, from, in_step,
+                       (in.count + in_step - 1) / in_step);
 }
 
 void CudaArithmetic::swap(Buffer a, Buffer b) const {  // NOLINT(bugprone-exception-escape)

@@ -10,6 +10,7 @@ class CudaArithmetic final : public Arithmetic {
   std::shared_ptr<void> allocate(std::size_t bytes) const override;
   void zero(Buffer out) const override;
   void copy(Buffer out, ConstBuffer in) const override;
+  void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const override;
   void swap(Buffer a, Buffer b) const override;
   void combine(Buffer out, std::span<const Term> terms) const override;
   void combine_around(DType message, Buffer out, ConstBuffer x, Term own,

@@ -137,6 +137,13 @@ void CudaDevice::write(Flag& flag, std::uint32_t number) {
       "cuStreamWriteValue32");
 }
 
+Stream CudaDevice::new_stream() {
+  const OnDevice here;
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return stream;
+}
+
 void CudaDevice::order_after(const DeviceContext& other) {
   order(other, current_context());
 }
@@ -156,6 +163,32 @@ void CudaDevice::copy_to_device(void* device, const void* host, std::size_t byte
   if (bytes == 0) return;
   const OnDevice here;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, here.stream()), "cudaMemcpyAsync");
+}
+
+Device::Moment CudaDevice::mark_moment() {
+  const OnDevice here;
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
+  Moment moment(event, [device = here.device()](void* kept) {
+    try {
+      const OnDevice there({device, nullptr});
+      cudaEventDestroy(static_cast<cudaEvent_t>(kept));
+    } catch (const Error&) {  // the device is lost
+    }
+  });
+  check(cudaEventRecord(event, here.stream()), "cudaEventRecord");
+  return moment;
+}
+
+double CudaDevice::seconds_between(const Moment& begin, const Moment& end) {
+  const OnDevice here;
+  for (const Moment& moment : {begin, end})
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(moment.get())), "cudaEventSynchronize");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin.get()),
+                             static_cast<cudaEvent_t>(end.get())),
+        "cudaEventElapsedTime");
+  return static_cast<double>(milliseconds) / 1000;
 }
 
 }  // namespace starling::kernel::cuda

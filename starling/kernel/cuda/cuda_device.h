@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "starling/kernel/cuda/cuda_arithmetic.h"
+#include "starling/kernel/cuda/cuda_codec_kernels.h"
 #include "starling/kernel/device.h"
 
 namespace starling::kernel::cuda {
@@ -28,15 +29,21 @@ class CudaDevice final : public Device {
   void wait(const Flag& flag, std::uint32_t number) override;
   void write(Flag& flag, std::uint32_t number) override;
 
+  Stream new_stream() override;
   void order_after(const DeviceContext& other) override;
   void synchronize() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
 
+  Moment mark_moment() override;
+  double seconds_between(const Moment& begin, const Moment& end) override;
+
   const Arithmetic& arithmetic() const override { return arithmetic_; }
+  const CodecKernels* codec_kernels() const override { return &codec_kernels_; }
 
  private:
   CudaArithmetic arithmetic_;
+  CudaCodecKernels codec_kernels_;
   std::mutex mutex_;
   std::map<void*, int> registered_;  // flags, and the device with which they were registered
 };

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "starling/kernel/codec_kernels.h"
 #include "starling/kernel/cuda/on_device.h"
 #include "starling/kernel/reduce.h"
 #include "starling/kernel/update.h"
@@ -25,6 +26,9 @@ void reduce(const OnDevice& here, Reduction reduction, DType dtype, void* accumu
             std::size_t count);
 void divide(const OnDevice& here, DType dtype, void* data, double number, std::size_t count);
 void swap(const OnDevice& here, void* a, void* b, std::size_t bytes);
+/// `count` elements of 1, 2, 4 or 8 bytes.
+void copy_strided(const OnDevice& here, std::size_t element, void* out, std::size_t out_step, const void* in,
+                  std::size_t in_step, std::size_t count);
 
 double sum_of_squares(const OnDevice& here, DType dtype, const void* data, std::size_t count);
 bool all_finite(const OnDevice& here, DType dtype, const void* data, std::size_t count);
@@ -41,11 +45,31 @@ void adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& r
 void accum_adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& rule, void* m, void* v,
                        void* sum, long t, long s, bool fold);
 
+/// float32 or float64; `weight`: out += weight * decoded, null: out <- decoded.
+void encode(const OnDevice& here, const DeviceCode& code, DType dtype, const void* in, std::size_t count,
+            std::uint64_t draws, void* message);
+void decode(const OnDevice& here, const DeviceCode& code, const void* message, const double* weight,
+            DType dtype, void* out, std::size_t count);
+/// The same for codecs that send a few elements.
+void encode_sparse(const OnDevice& here, const DeviceCode& code, DType dtype, const void* in,
+                   std::size_t count, std::uint64_t draws, void* message);
+void decode_sparse(const OnDevice& here, const DeviceCode& code, const void* message, const double* weight,
+                   DType dtype, void* out, std::size_t count);
+
+void encode_int8(const OnDevice& here, std::span<const std::size_t> ends, const void* in, void* message);
+void decode_int8(const OnDevice& here, std::span<const std::size_t> ends, const void* message, void* out);
+/// The first term is this rank's own message; `x` may be null.
+void combine_around_int8(const OnDevice& here, std::span<const std::size_t> ends, void* out, const void* x,
+                         std::span<const Term> terms);
+
 // Parts of load_kernels(), one per file.
 void load_plan_kernels();
 void load_sum_kernels();
 void load_map_kernels();
 void load_update_kernels();
 void load_measure_kernels();
+void load_code_kernels();
+void load_sparse_kernels();
+void load_int8_kernels();
 
 }  // namespace starling::kernel::cuda

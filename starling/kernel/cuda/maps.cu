@@ -96,6 +96,23 @@ const auto& swap_kernels() {
   return kTable;
 }
 
+// Bits, whatever they mean.
+template <typename Bits>
+__global__ void __launch_bounds__(kBlock) copy_strided_kernel(Bits* out, std::size_t out_step, const Bits* in,
+                                                              std::size_t in_step, std::size_t count) {
+  const std::size_t k = std::size_t{blockIdx.x} * kBlock + threadIdx.x;
+  if (k < count) out[k * out_step] = in[k * in_step];
+}
+
+// Calls body with a type of so many bytes.
+template <typename Body>
+void with_bits(std::size_t element, const Body& body) {
+  if (element == 1) return body(std::uint8_t{});
+  if (element == 2) return body(std::uint16_t{});
+  if (element == 4) return body(std::uint32_t{});
+  body(std::uint64_t{});
+}
+
 template <typename From, typename To>
 void convert_as(const OnDevice& here, const void* in, void* out, std::size_t count) {
   const Shape shape =
@@ -155,7 +172,17 @@ void swap(const OnDevice& here, void* a, void* b, std::size_t bytes) {
               static_cast<std::uint8_t*>(b), bytes, shape.shift);
 }
 
+void copy_strided(const OnDevice& here, std::size_t element, void* out, std::size_t out_step, const void* in,
+                  std::size_t in_step, std::size_t count) {
+  with_bits(element, [&]<typename Bits>(Bits) {
+    here.launch(&copy_strided_kernel<Bits>, static_cast<unsigned>((count + kBlock - 1) / kBlock),
+                static_cast<Bits*>(out), out_step, static_cast<const Bits*>(in), in_step, count);
+  });
+}
+
 void load_map_kernels() {
+  for (const std::size_t element : {1, 2, 4, 8})
+    with_bits(element, []<typename Bits>(Bits) { load(&copy_strided_kernel<Bits>); });
   for (int dtype = 0; dtype <= static_cast<int>(DType::uint8); ++dtype)
     dispatch(static_cast<DType>(dtype), []<typename E>(std::type_identity<E>) {
       load(reduce_kernels<E>());

@@ -1,28 +1,11 @@
-#include "starling/kernel/cuda/elements.cuh"
+#include "starling/kernel/cuda/folds.cuh"
 #include "starling/kernel/cuda/kernels.h"
-#include "starling/kernel/cuda/phases.cuh"
 #include "starling/kernel/cuda/tables.cuh"
-#include "starling/kernel/square_sum.h"
 
 namespace starling::kernel::cuda {
 namespace {
 
-// Of kernel/square_sum.h: sums[k][t] is number 4 t + k.
-using BlockSums = double[4][kBlock];
-static_assert(kSquareSums == 4 * kBlock && kMostSquareChunks == Scratch::kPartialSums &&
-              kMostSquareChunks == 4 * kBlock);
-
-// Folds them as fold_sums() of kernel/square_sum.h does; for thread 0.
-__device__ __forceinline__ double fold_block(BlockSums& sums) {
-  for (unsigned half = kBlock / 2; half > 0; half /= 2)
-    each_thread([&] {
-      const unsigned t = threadIdx.x;
-      if (t >= half) return;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sums[k][t] += sums[k][t + half];
-    });
-  return (sums[0][0] + sums[1][0]) + (sums[2][0] + sums[3][0]);
-}
+static_assert(kMostSquareChunks == Scratch::kPartialSums && kMostSquareChunks == 4 * kBlock);
 
 template <typename T>
 __device__ __forceinline__ void add_squares(double (&sums)[4], const T (&x)[4]) {

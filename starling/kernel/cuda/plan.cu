@@ -84,6 +84,9 @@ void load_kernels() {
   load_map_kernels();
   load_update_kernels();
   load_measure_kernels();
+  load_code_kernels();
+  load_sparse_kernels();
+  load_int8_kernels();
 }
 
 }  // namespace starling::kernel::cuda

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "starling/base/dtype.h"
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/shape.h"
 
@@ -44,6 +45,12 @@ constexpr auto by_terms(const Pick& pick) {
     }
     (std::make_integer_sequence<int, kTermClasses>());
   });
+}
+
+/// Calls body with a number of the type of parameters.
+template <typename Body>
+void as_parameters(DType dtype, const Body& body) {
+  dtype == DType::float64 ? body(double{}) : body(float{});
 }
 
 /// Loads a kernel into the current context, see load_kernels().

@@ -52,12 +52,35 @@ template <typename T>
 struct PassArrays {
   const T* gradient;
   T* x;
-  T* copy;          // or null
+  void* copy;       // or null
+  DType copy_type;  // T's, or a 16-bit one
   bool* nonfinite;  // in host memory, or null
   T scale;
   std::size_t count;
   int shift;
 };
+
+template <typename E, Access kAccess, int kV>
+__device__ __forceinline__ void store_rounded(const Lanes<kAccess, kV>& lanes, void* to,
+                                              const float (&y)[kV]) {
+  E rounded[kV];
+#pragma unroll
+  for (int k = 0; k < kV; ++k) rounded[k] = element_of<E>(y[k]);
+  lanes.store(static_cast<E*>(to), rounded);
+}
+
+template <typename T, Access kAccess, int kV>
+__device__ __forceinline__ void store_copy(const Lanes<kAccess, kV>& lanes, const PassArrays<T>& pass,
+                                           const T (&y)[kV]) {
+  if (pass.copy_type == dtype_of<T>) {
+    lanes.store(static_cast<T*>(pass.copy), y);
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (pass.copy_type == DType::float16)
+      store_rounded<Half>(lanes, pass.copy, y);
+    else
+      store_rounded<BFloat16>(lanes, pass.copy, y);
+  }
+}
 
 template <typename T, template <typename> typename Step, Access kAccess, int kTerms>
 __global__ void __launch_bounds__(kBlock)
@@ -87,7 +110,7 @@ __global__ void __launch_bounds__(kBlock)
   for (int i = 0; i < kStates; ++i)
     if (step.state[i] != nullptr && step.keeps(i)) lanes.store(step.state[i], state[i]);
   lanes.store(pass.x, y);
-  if (pass.copy != nullptr) lanes.store(pass.copy, y);
+  if (pass.copy != nullptr) store_copy(lanes, pass, y);
   if (odd && pass.nonfinite != nullptr) *pass.nonfinite = true;
 }
 
@@ -104,7 +127,8 @@ void update_with(const OnDevice& here, const UpdatePass& pass, const Step<T>& st
   const std::size_t count = pass.x.count;
   PassArrays<T> arrays{static_cast<const T*>(pass.gradient.address()),
                        static_cast<T*>(pass.x.address()),
-                       static_cast<T*>(pass.copy.address()),
+                       pass.copy.address(),
+                       pass.copy.dtype,
                        pass.nonfinite,
                        static_cast<T>(pass.gradient_scale),
                        count,
@@ -112,8 +136,10 @@ void update_with(const OnDevice& here, const UpdatePass& pass, const Step<T>& st
   ShapeFinder finder(count, kLanesOf<T>);
   for (const Term& term : pass.from) finder.add(term.data, sizeof(T));
   for (T* state : step.state) finder.add(state, sizeof(T));
-  const Shape shape =
-      finder.add(arrays.gradient, sizeof(T)).add(arrays.x, sizeof(T)).add(arrays.copy, sizeof(T)).shape();
+  const Shape shape = finder.add(arrays.gradient, sizeof(T))
+                          .add(arrays.x, sizeof(T))
+                          .add(arrays.copy, size_of(arrays.copy_type))
+                          .shape();
   arrays.shift = shape.shift;
   here.launch(update_kernels<T, Step>()[shape.index()][term_class(pass.from.size())], shape.blocks, sum,
               arrays, step);
@@ -163,11 +189,6 @@ template <typename T>
 const auto& moment_step_kernels() {
   static constexpr auto kTable = by_access([](auto access) { return &moment_step_kernel<T, access()>; });
   return kTable;
-}
-
-template <typename Body>
-void as_parameters(DType dtype, const Body& body) {
-  dtype == DType::float64 ? body(double{}) : body(float{});
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ class AsyncPushSum : public Asynchronous {
 
   MethodRequirements requirements() const override {
     MethodRequirements all = Asynchronous::requirements();
+    all.column_sums = true;
     all.push_sum_schedules = true;
     return all;
   }

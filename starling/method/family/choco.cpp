@@ -30,7 +30,7 @@ class Choco : public Method {
     const Buffer pull = block.state("pull");
     const SharedExchange shared = block.take_shared();
     const Buffer message = block.make_state("message", DType::uint8, encoded.bytes());
-    const auto terms = shared.terms(message);
+    const auto terms = shared.arrived_terms(message);
     for (std::size_t i = 0; i < terms.size(); ++i)
       encoded.decode_add(block, message.at(terms[i].data), i == 0 ? terms[i].weight - 1 : terms[i].weight,
                          pull);

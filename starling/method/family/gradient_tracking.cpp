@@ -14,7 +14,7 @@ class GradientTracking : public Method {
     block.mix({block.x}, {y});
   }
 
-  MethodRequirements requirements() const override { return {.schedule = ScheduleKind::column_sums}; }
+  MethodRequirements requirements() const override { return {.column_sums = true}; }
 
   void view_changed(Block& block) override { Tracker::restart(block); }
 };
@@ -33,7 +33,7 @@ class Diging : public Method {
 
   void combine(Block& block) override { block.combine(block.x, {{block.state("x"), 1}, {block.x, 1}}); }
 
-  MethodRequirements requirements() const override { return {.schedule = ScheduleKind::column_sums}; }
+  MethodRequirements requirements() const override { return {.column_sums = true}; }
 
   void view_changed(Block& block) override { Tracker::restart(block); }
 };

@@ -38,7 +38,7 @@ class LowPrecisionRing : public Method {
     const Buffer known = block.state("known");
     const SharedExchange shared = block.take_shared();
     const Buffer message = block.make_state("message", DType::uint8, encoded.bytes());
-    const auto terms = shared.terms(message);
+    const auto terms = shared.arrived_terms(message);
     for (std::size_t i = 0; i < terms.size(); ++i)
       encoded.decode_add(block, message.at(terms[i].data), i == 0 ? 1 : terms[i].weight,
                          i == 0 ? known : block.state("around"));
@@ -64,7 +64,7 @@ class LowPrecisionRing : public Method {
 
   static void meet_neighbors(Block& block, Buffer known, Buffer around) {
     const SharedExchange shared = block.take_shared();
-    const auto terms = shared.terms(block.x);
+    const auto terms = shared.arrived_terms(block.x);
     const std::vector<Term> others(terms.begin() + 1, terms.end());
     block.combine(around, others);
     double& weights = block.numbers("weights")[0];

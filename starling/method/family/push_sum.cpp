@@ -14,18 +14,19 @@ class PushSum : public Method {
   }
 
   void combine(Block& block) override {
-    const double p = block.numbers("p", 1, 1)[0];
+    const double p = read_number(p_of(block));
     if (!(p > 0)) return;  // who has given everything away goes on from its own step
     block.combine(block.x, {{block.state("u"), 1 / p}});
   }
 
   void x_replaced(Block& block) override {
-    block.combine(block.state("u"), {{block.x, block.numbers("p", 1, 1)[0]}});
+    block.combine(block.state("u"), {{block.x, read_number(p_of(block))}});
     block.numbers("pushing")[0] = 1;
   }
 
   MethodRequirements requirements() const override {
-    return {.push_sum_schedules = true,
+    return {.column_sums = true,
+            .push_sum_schedules = true,
             .exact_messages_because =
                 "it averages with weights that do not sum to one, which rounding would spoil"};
   }
@@ -41,7 +42,7 @@ class PushSum : public Method {
     block.update_along(direction, scale);
     block.add(u, block.x);
   }
-  static Buffer p_of(Block& block) { return {DType::float64, block.numbers("p", 1, 1).data(), 1}; }
+  static Buffer p_of(Block& block) { return block.wide_scalar("p", 1); }
 };
 
 /// u <- C(u + U(z, y)), p <- C p, z = u / p, y <- C y + g(z_new) - g(z_old): exact on directed and changing

@@ -37,7 +37,8 @@ class Layer final : public torch::nn::Module {
     const auto batch = x.size(0), length = x.size(1), width = x.size(2);
     const auto parts =
         queries_keys_values_(x).view({batch, length, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
-    const auto future = torch::ones({length, length}, torch::kBool).triu(1);
+    const auto future =
+        torch::ones({length, length}, torch::TensorOptions(torch::kBool).device(x.device())).triu(1);
     const auto scores =
         parts[0].matmul(parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(width / heads_));
     const auto looks =
@@ -74,7 +75,7 @@ torch::Tensor TransformerImpl::forward(const torch::Tensor& symbols) {
   if (length > setting_.context)
     throw InvalidArgument(
         fmt::format("{} symbols are more than the context of {}", length, setting_.context));
-  torch::Tensor x = symbol_(symbols) + place_(torch::arange(length));
+  torch::Tensor x = symbol_(symbols) + place_(torch::arange(length, symbols.device()));
   for (const auto& layer : *layers_) x = std::static_pointer_cast<Layer>(layer)->forward(x);
   return head_(norm_(x));
 }

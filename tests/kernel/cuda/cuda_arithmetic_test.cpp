@@ -45,6 +45,7 @@ TEST(CudaArithmeticTest, DoesNothingWithEmptyBlocks) {
   on_gpu().zero(none);
   on_gpu().copy(none, none);
   on_gpu().swap(none, none);
+  on_gpu().copy_strided(none, 2, none, 1);
   on_gpu().combine(none, {&own, 1});
   on_gpu().combine_around(DType::float16, none, none, own, {});
   on_gpu().reduce(Reduction::sum, none, none);

@@ -136,6 +136,21 @@ TEST_F(CudaDeviceTest, OrderAfterOrdersStreamsAndDevices) {
   }
 }
 
+TEST_F(CudaDeviceTest, TakesTheTimeBetweenMoments) {
+  std::vector<float> x(1000, 1);
+  const DeviceScope second({1, nullptr});
+  const DeviceScope scope({1, device_.new_stream()});
+  const Device::Moment begin = device_.mark_moment();
+  arithmetic_.scale(device_buffer(x), 2);
+  const Device::Moment end = device_.mark_moment();
+  EXPECT_EQ(x[999], 1) << "marks are enqueued";
+  EXPECT_GT(device_.seconds_between(begin, end), 0);
+  EXPECT_EQ(x[999], 2);
+  EXPECT_LT(device_.seconds_between(end, begin), 0);
+  fake_cuda::fail_next("cudaEventRecord", cudaErrorInvalidValue);
+  EXPECT_THROW(device_.mark_moment(), Error);
+}
+
 TEST_F(CudaDeviceTest, CopiesBetweenHostAndDevice) {
   std::vector<float> host = {1, 2, 3}, on_gpu(3), back(3);
   device_.copy_to_device(on_gpu.data(), host.data(), 12);

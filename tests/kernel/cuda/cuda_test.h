@@ -1,28 +1,39 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <gtest/gtest.h>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "blocks.h"
+#ifndef STARLING_TEST_ON_GPU
 #include "machine.h"
+#endif
 #include "starling/kernel/cuda/cuda_device.h"
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/on_device.h"
 
-// What the tests of kernel/cuda/ on the fake CUDA machine share.
+// What the tests of kernel/cuda/ share. They run on the fake CUDA machine; those of kernels also on a real
+// one, with STARLING_TEST_ON_GPU (`./run gpu`).
 
 namespace starling::kernel::cuda {
 
-/// The device, on the fake machine.
-inline CudaDevice& fake_gpu() {
+#ifdef STARLING_TEST_ON_GPU
+inline constexpr const char* kDriver = "libcuda.so.1";
+#else
+inline constexpr const char* kDriver = nullptr;  // the program itself
+#endif
+
+/// The device.
+inline CudaDevice& test_gpu() {
   static CudaDevice& device = *[] {
     std::string why;
-    if (!load_driver(&why, nullptr)) throw std::runtime_error(why);
+    if (!load_driver(&why, kDriver)) throw std::runtime_error(why);
     set_context_function(device_context);
     return new CudaDevice;
   }();
@@ -30,12 +41,45 @@ inline CudaDevice& fake_gpu() {
 }
 
 inline Stream new_stream(int device = 0) {
-  fake_gpu();
+  test_gpu();
   const OnDevice on({device, nullptr});
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream;
 }
+
+/// Runs what need not wait: on the fake machine nothing runs by itself.
+inline void let_streams_run() {
+#ifdef STARLING_TEST_ON_GPU
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+#else
+  fake_cuda::run_streams();
+#endif
+}
+
+/// Memory that the host and the device use at the same address.
+template <typename T>
+struct DeviceAllocator {
+  using value_type = T;
+  DeviceAllocator() = default;
+  template <typename Other>
+  DeviceAllocator(const DeviceAllocator<Other>&) {}  // NOLINT
+  bool operator==(const DeviceAllocator&) const = default;
+
+  T* allocate(std::size_t count) {
+    test_gpu();
+    const OnDevice here({0, nullptr});
+    void* memory = nullptr;
+    check(cudaMallocManaged(&memory, count * sizeof(T), cudaMemAttachGlobal), "cudaMallocManaged");
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t) {
+    const OnDevice here({0, nullptr});
+    check(cudaFree(memory), "cudaFree");
+  }
+};
+template <typename T>
+using DeviceVector = std::vector<T, DeviceAllocator<T>>;
 
 /// A vector twice: on the host, and on the device `offset` elements after an aligned address.
 template <typename T>
@@ -54,7 +98,7 @@ class Twin {
 
  private:
   std::vector<T> host_;
-  Placed<T> device_;
+  Placed<T, DeviceAllocator<unsigned char>> device_;
   std::size_t count_;
 };
 
@@ -62,6 +106,7 @@ inline Buffer device_buffer(std::vector<float>& values) {
   return {DType::float32, values.data(), values.size(), MemoryKind::cuda, nullptr};
 }
 
+#ifndef STARLING_TEST_ON_GPU
 /// Has flags that the device may use.
 class CudaDeviceTest : public testing::Test {
  protected:
@@ -73,9 +118,10 @@ class CudaDeviceTest : public testing::Test {
   }
 
   std::array<Flag, 8> flags_{};
-  CudaDevice& device_ = fake_gpu();
+  CudaDevice& device_ = test_gpu();
   const Arithmetic& arithmetic_ = device_.arithmetic();
 };
+#endif
 
 /// Where the blocks of a call lie: all at aligned addresses, all as far after one, or each elsewhere.
 enum class Layout { aligned, shifted, scattered };

@@ -31,8 +31,8 @@ std::vector<Twin<T>> large_twins(std::size_t number, std::size_t bytes = kManyBy
 template <typename T, typename Body>
 void check(std::vector<Twin<T>>& x, const Body& body) {
   body(arithmetic_in(MemoryKind::host), [&](std::size_t i) { return x[i].host(); });
-  body(fake_gpu().arithmetic(), [&](std::size_t i) { return x[i].device(); });
-  fake_gpu().synchronize();
+  body(test_gpu().arithmetic(), [&](std::size_t i) { return x[i].device(); });
+  test_gpu().synchronize();
   for (Twin<T>& one : x) ASSERT_TRUE(one.same());
 }
 
@@ -71,11 +71,11 @@ void check_around(std::size_t n) {
   for (const bool on_device : {false, true}) {
     const auto buffer = [&](std::size_t i) { return on_device ? messages[i].device() : messages[i].host(); };
     const std::vector<Term> terms = average_of(n, buffer);
-    const Arithmetic& arithmetic = on_device ? fake_gpu().arithmetic() : arithmetic_in(MemoryKind::host);
+    const Arithmetic& arithmetic = on_device ? test_gpu().arithmetic() : arithmetic_in(MemoryKind::host);
     const Buffer out = on_device ? x.device() : x.host();
     arithmetic.combine_around(dtype_of<Message>, out, out, terms[0], std::span(terms).subspan(1));
   }
-  fake_gpu().synchronize();
+  test_gpu().synchronize();
   ASSERT_TRUE(x.same());
 }
 
@@ -128,8 +128,8 @@ void check_convert() {
   auto from = large_twins<From>(1);
   Twin<To> to(std::vector<To>(from[0].host().count), 3);
   arithmetic_in(MemoryKind::host).copy(to.host(), from[0].host());
-  fake_gpu().arithmetic().copy(to.device(), from[0].device());
-  fake_gpu().synchronize();
+  test_gpu().arithmetic().copy(to.device(), from[0].device());
+  test_gpu().synchronize();
   ASSERT_TRUE(to.same());
 }
 
@@ -161,9 +161,9 @@ TEST(LargeBlocksMapTest, Moments) {
 
 template <typename T>
 void check_measures() {
-  std::vector<T> values(kManyBytes / sizeof(T) + 5, static_cast<T>(0.3F));
+  DeviceVector<T> values(kManyBytes / sizeof(T) + 5, static_cast<T>(0.3F));
   const Buffer block(dtype_of<T>, values.data(), values.size(), MemoryKind::cuda, nullptr);
-  const Arithmetic& gpu = fake_gpu().arithmetic();
+  const Arithmetic& gpu = test_gpu().arithmetic();
   EXPECT_TRUE(gpu.all_finite(block));
   if constexpr (sizeof(T) > 2) {
     EXPECT_EQ(gpu.sum_of_squares(block), sum_of_squares(dtype_of<T>, values.data(), values.size()));
@@ -181,11 +181,11 @@ TEST(LargeBlocksMapTest, Measures) {
 // Sums of chunks whose order shows: 2 + 2^-52 is 2, but 2^-52 + 2^-52 counts.
 TEST(LargeBlocksMapTest, SumsSquaresOfAThousandChunks) {
   constexpr std::size_t kChunk = 16384;
-  std::vector<float> values(kChunk * 1000 + 3);
+  DeviceVector<float> values(kChunk * 1000 + 3);
   values[5 * kChunk] = values[5 * kChunk + 1] = 1;
   values[(5 + 256) * kChunk] = values[(5 + 768) * kChunk] = 0x1p-26F;
   const Buffer block(DType::float32, values.data(), values.size(), MemoryKind::cuda, nullptr);
-  EXPECT_EQ(fake_gpu().arithmetic().sum_of_squares(block), 2 + 0x1p-51);
+  EXPECT_EQ(test_gpu().arithmetic().sum_of_squares(block), 2 + 0x1p-51);
   EXPECT_EQ(sum_of_squares(DType::float32, values.data(), values.size()), 2 + 0x1p-51);
 }
 

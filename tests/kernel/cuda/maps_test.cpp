@@ -78,9 +78,9 @@ TEST(CudaMapsTest, CopiesAndConvertsAsTheHost) {
 template <typename Short>
 void check_every_bit_pattern() {
   constexpr std::size_t kPatterns = 65536;
-  std::vector<Short> all(kPatterns);
+  DeviceVector<Short> all(kPatterns);
   for (std::size_t i = 0; i < kPatterns; ++i) all[i] = Short::from_bits(static_cast<std::uint16_t>(i));
-  std::vector<float> host(kPatterns), device(kPatterns);
+  DeviceVector<float> host(kPatterns), device(kPatterns);
   const auto buffer = [](auto& values, MemoryKind memory) {
     using T = std::remove_reference_t<decltype(values[0])>;
     return Buffer(dtype_of<T>, values.data(), values.size(), memory, nullptr);
@@ -91,7 +91,7 @@ void check_every_bit_pattern() {
   for (std::size_t i = 0; i < kPatterns; ++i) ASSERT_EQ(bits_of(device[i]), bits_of(host[i])) << i;
   // Back, and numbers between two that Short has, ties among them.
   for (const std::uint32_t step : {0x0U, 0x1U, 0x1000U, 0xFFFU, 0x1001U, 0x8000U, 0x7FFFU, 0x8001U}) {
-    std::vector<Short> host_back(kPatterns), device_back(kPatterns);
+    DeviceVector<Short> host_back(kPatterns), device_back(kPatterns);
     for (std::size_t i = 0; i < kPatterns; ++i) device[i] = std::bit_cast<float>(bits_of(host[i]) ^ step);
     on_host().copy(buffer(host_back, MemoryKind::host), buffer(device, MemoryKind::host));
     on_gpu().copy(buffer(device_back, MemoryKind::cuda), buffer(device, MemoryKind::cuda));
@@ -104,6 +104,29 @@ void check_every_bit_pattern() {
 TEST(CudaMapsTest, ConvertsEvery16BitPatternAsTheHost) {
   check_every_bit_pattern<Half>();
   check_every_bit_pattern<BFloat16>();
+}
+
+template <typename T>
+void check_copy_strided() {
+  for (const std::size_t count : kCounts)
+    for (const Layout layout : kLayouts) {
+      Twins<T> x(3, count, layout, count);
+      for (const bool device : {false, true}) {
+        const Arithmetic& arithmetic = device ? on_gpu() : on_host();
+        const auto buffer = [&](std::size_t i) { return device ? x[i].device() : x[i].host(); };
+        arithmetic.copy_strided(buffer(1), 1, buffer(0), 2);
+        arithmetic.copy_strided(buffer(2), 3, buffer(0).part(0, (count + 2) / 3), 1);
+        arithmetic.copy_strided(buffer(2).part(count / 2, count - count / 2), 2, buffer(0).part(0, count / 2),
+                                2);
+      }
+      finish();
+      ASSERT_TRUE(x.same()) << count;
+    }
+}
+
+TEST(CudaMapsTest, CopiesStridesAsTheHost) {
+  for (int dtype = 0; dtype <= static_cast<int>(DType::uint8); ++dtype)
+    dispatch(static_cast<DType>(dtype), []<typename T>(std::type_identity<T>) { check_copy_strided<T>(); });
 }
 
 TEST(CudaMapsTest, SwapsAndZeroes) {

@@ -13,10 +13,10 @@ constexpr std::uint32_t kMessage = 5;
 
 class PlanTest : public testing::Test {
  protected:
-  PlanTest() { fake_gpu().register_flags(flags_.data(), sizeof flags_); }
+  PlanTest() { test_gpu().register_flags(flags_.data(), sizeof flags_); }
   ~PlanTest() override {
-    fake_gpu().synchronize();
-    fake_gpu().unregister_flags(flags_.data());
+    test_gpu().synchronize();
+    test_gpu().unregister_flags(flags_.data());
   }
 
   /// Terms of which those from the second on have flags; bit t of `missing`: term t was lost before its
@@ -50,7 +50,7 @@ class PlanTest : public testing::Test {
 
   std::array<Flag, 32> flags_{};
   const Arithmetic& host_ = arithmetic_in(MemoryKind::host);
-  const Arithmetic& gpu_ = fake_gpu().arithmetic();
+  const Arithmetic& gpu_ = test_gpu().arithmetic();
 };
 
 template <typename T>
@@ -80,7 +80,7 @@ TEST_F(PlanTest, TheFirstTermGetsTheWeightsOfTheMissing) {
   const auto combine = [&](auto& x, const std::vector<double>& weights, unsigned missing) {
     host_.combine(x.back().host(), remaining(x, weights, missing));
     gpu_.combine(x.back().device(), flagged(x, weights, missing));
-    fake_gpu().synchronize();
+    test_gpu().synchronize();
   };
   check_missing<float>(combine);
   check_missing<double>(combine);
@@ -95,7 +95,7 @@ TEST_F(PlanTest, UpdatesGoFromWhatHasArrived) {
                      x[0].host(), false);
     gpu_.sgd_update({flagged(x, weights, missing), x[1].device(), 0.5, x.back().device()}, {.momentum = 0.9},
                     x[0].device(), false);
-    fake_gpu().synchronize();
+    test_gpu().synchronize();
   };
   check_missing<float>(update);
   check_missing<double>(update);
@@ -116,7 +116,7 @@ TEST_F(PlanTest, AMissingMessageLeavesNoDifference) {
       const std::vector<Term> device = flagged(messages, weights, missing);
       gpu_.combine_around(DType::bfloat16, x[0].device(), x[0].device(), device[0],
                           std::span(device).subspan(1));
-      fake_gpu().synchronize();
+      test_gpu().synchronize();
       ASSERT_TRUE(x[0].same()) << n << " terms, missing " << missing;
     }
 }
@@ -128,11 +128,11 @@ TEST_F(PlanTest, TheSumWaitsForItsMessages) {
   flags_[1] = kMessage - 1;
   gpu_.combine(x[2].device(), terms);
   host_.combine(x[2].host(), remaining(x, weights, 0));
-  fake_cuda::run_streams();
+  let_streams_run();
   EXPECT_FALSE(x[2].same());
   // What the stream has seen holds, whatever happens to the flag afterwards.
   flags_[1] = kMessage | kLost;
-  fake_gpu().synchronize();
+  test_gpu().synchronize();
   EXPECT_TRUE(x[2].same());
 }
 
@@ -151,9 +151,9 @@ TEST_F(PlanTest, StreamsHavePlansOfTheirOwn) {
     {
       const DeviceScope scope(side);
       gpu_.combine(y[2].device(), part);
-      fake_gpu().synchronize();
+      test_gpu().synchronize();
     }
-    fake_gpu().synchronize();
+    test_gpu().synchronize();
     host_.combine(x[2].host(), remaining(x, weights, 0));
     host_.combine(y[2].host(), remaining(y, weights, 2));
     ASSERT_TRUE(x[2].same());
@@ -170,7 +170,7 @@ TEST_F(PlanTest, ASumOfLostTermsIsZero) {
     terms[0].number = kMessage;
     flags_[0] = kLost;
     gpu_.combine(x[n].device(), terms);
-    fake_gpu().synchronize();
+    test_gpu().synchronize();
     host_.zero(x[n].host());
     EXPECT_TRUE(x[n].same());
   }

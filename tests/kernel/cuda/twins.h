@@ -17,10 +17,10 @@ inline const Arithmetic& on_host() {
   return arithmetic_in(MemoryKind::host);
 }
 inline const Arithmetic& on_gpu() {
-  return fake_gpu().arithmetic();
+  return test_gpu().arithmetic();
 }
 inline void finish() {
-  fake_gpu().synchronize();
+  test_gpu().synchronize();
 }
 
 /// Blocks with the same values on the host and on the device.

@@ -94,8 +94,8 @@ TEST(CudaUpdatesTest, SgdWithoutMomentumNeedsNoState) {
 
 TEST(CudaUpdatesTest, MarksNonfiniteResultsOnly) {
   // eps = 0 and v = 0: what the threads at the ends compute beside the block is not a number.
-  std::vector<float> ones(1003, 1), m(1003, 1), v(1003, 1);
-  const auto buffer = [](std::vector<float>& values) {
+  DeviceVector<float> ones(1003, 1), m(1003, 1), v(1003, 1);
+  const auto buffer = [](DeviceVector<float>& values) {
     return Buffer(DType::float32, values.data(), values.size(), MemoryKind::cuda, nullptr);
   };
   const Term own{ConstBuffer(buffer(ones)), 1};
@@ -131,6 +131,26 @@ void check_moments() {
 TEST(CudaUpdatesTest, MomentsHaveTheBitsOfTheHost) {
   check_moments<float>();
   check_moments<double>();
+}
+
+template <typename E>
+void check_short_copy() {
+  for (const std::size_t count : kCounts)
+    for (const Layout layout : kLayouts) {
+      Twins<float> x(3, count, layout, count);
+      Twins<E> copy(1, count, layout, count);
+      const double weights[] = {0.75, 0.25};
+      const std::vector<Term> host = x.host_terms(weights), device = x.device_terms(weights);
+      on_host().sgd_update({host, x[2].host(), 1, x[0].host(), copy[0].host()}, {}, {}, true);
+      on_gpu().sgd_update({device, x[2].device(), 1, x[0].device(), copy[0].device()}, {}, {}, true);
+      finish();
+      ASSERT_TRUE(x.same() && copy.same()) << count << ", layout " << static_cast<int>(layout);
+    }
+}
+
+TEST(CudaUpdatesTest, CopiesInFewerBitsHaveTheBitsOfTheHost) {
+  check_short_copy<Half>();
+  check_short_copy<BFloat16>();
 }
 
 }  // namespace

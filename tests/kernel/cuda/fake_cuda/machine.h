@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cuda.h>
@@ -99,6 +100,12 @@ struct CUstream_st {
   std::deque<fake_cuda::Operation> operations;
 };
 struct CUevent_st {
+  struct Record {
+    bool happened = false;
+    std::chrono::steady_clock::time_point when{};
+  };
   int device;
-  std::shared_ptr<bool> happened;
+  bool times;
+  std::shared_ptr<Record> record;
+  CUstream_st* stream = nullptr;  // of the record
 };

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -84,27 +85,51 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   machine.finish(stream);
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const int device = fake_cuda::current_device();
   if (device < 0) return cudaErrorDeviceUninitialized;
-  *event = new CUevent_st{device, std::make_shared<bool>(true)};
+  *event = new CUevent_st{device, flags != cudaEventDisableTiming,
+                          std::make_shared<CUevent_st::Record>(CUevent_st::Record{true})};
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device != fake_cuda::current_device()) return cudaErrorInvalidResourceHandle;
-  event->happened = std::make_shared<bool>(false);
-  return enqueue("cudaEventRecord", stream, [happened = event->happened] {
-    *happened = true;
+  event->record = std::make_shared<CUevent_st::Record>();
+  event->stream = Machine::instance().stream(stream);
+  return enqueue("cudaEventRecord", stream, [record = event->record] {
+    *record = {true, std::chrono::steady_clock::now()};
     return true;
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return enqueue("cudaStreamWaitEvent", stream, [happened = event->happened] { return *happened; });
+  return enqueue("cudaStreamWaitEvent", stream, [record = event->record] { return record->happened; });
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (!event->record->happened) Machine::instance().finish(event->stream);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (!begin->times || !end->times) return cudaErrorInvalidResourceHandle;
+  if (!begin->record->happened || !end->record->happened) return cudaErrorInvalidValue;
+  *milliseconds = std::chrono::duration<float, std::milli>(end->record->when - begin->record->when).count();
+  return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return fake_cuda::current_device() < 0 ? cudaErrorDeviceUninitialized : cudaSuccess;
+}
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);  // no more than that: AddressSanitizer finds what reads beside it
+  return fake_cuda::current_device() < 0 ? cudaErrorDeviceUninitialized : cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   return cudaMalloc(memory, bytes);

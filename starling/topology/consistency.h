@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "starling/topology/schedule.h"
+
+namespace starling::topology {
+
+/// Throws InvalidArgument, naming the rank and the step, unless the exchanges of all ranks fit together: rows
+/// sum to one (columns, for push-sum), and every source has a destination and the reverse. Looks at one
+/// period, or at the first steps of one that is long or has none. `name` starts the message.
+void check_consistent(const Schedule& schedule, const std::string& name);
+
+}  // namespace starling::topology
