@@ -12,7 +12,7 @@ namespace starling::tool {
 /// The GPUs of this machine, for `starling info`.
 struct Gpus {
   std::string version;  // of driver and library; "" where there is no GPU
-  std::string problem;  // why there is none, then
+  std::string problem;  // why there is no GPU, then
   std::vector<kernel::DeviceInfo> devices;
 };
 /// Loads CUDA's driver: a process that is forked afterwards cannot use it.

@@ -158,7 +158,7 @@ std::string Replica::why_through_host() const {
   bool any = false;
   for (const Placed& placed : parameters) {
     any |= is_on_device(placed.parameter);
-    if (placed.parameter.device() != device) return "it is on several devices";
+    if (placed.parameter.device() != device) return "the parameters are on several devices";
   }
   if (!any) return {};
   if (options.through_host) return "through_host is set";
