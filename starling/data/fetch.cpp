@@ -175,7 +175,7 @@ class Fetch {
       return std::nullopt;
     }
     tell(what);
-    const fs::path target = scratch_.path() / fs::path(address).filename();
+    fs::path target = scratch_.path() / fs::path(address).filename();
     const auto run =
         run_program({*curl, "--fail", "--location", "--silent", "--show-error", "--connect-timeout", "10",
                      "--max-time", "300", "--output", target.string(), address},

@@ -111,7 +111,7 @@ void LongAverage::combine_part(std::size_t index) {
     const Arrival& arrival = awaited_[index * sources + i].arrival;
     const double weight = plan_.exchange.sources[i].weight;
     if (arrival)
-      terms.push_back({arrival.bytes().data(), weight});
+      terms.emplace_back(arrival.bytes().data(), weight);
     else
       own += weight;  // a missing source's weight stays here
   }

@@ -278,7 +278,7 @@ std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_
   bool placed = false;
   const auto place_own = [&] {
     if (!std::exchange(placed, true))
-      terms.push_back({piece.in, own_weight(exchange, into_b, piece.if_lost)});
+      terms.emplace_back(piece.in, own_weight(exchange, into_b, piece.if_lost));
   };
   if (!group) place_own();
   for (std::size_t i = 0; i < awaited_.size(); ++i) {

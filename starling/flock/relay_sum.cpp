@@ -288,7 +288,7 @@ void RelaySum::combine_interleaved(const std::vector<Mixture>& mixtures) {
         terms.emplace_back(
             ConstBuffer(block_.in.dtype, one.data, tree_parts_[tree].count).part(done / trees, 0),
             one.weight);
-      if (mix.reference_weight > 0) terms.push_back({reference[tree], mix.reference_weight});
+      if (mix.reference_weight > 0) terms.emplace_back(reference[tree], mix.reference_weight);
       combine(block_.in.dtype, own[tree], terms, share(now, tree, trees), Store::cached);
     }
     own.write(block_.out.host_data(), done, now);

@@ -70,7 +70,7 @@ void SharedMemoryWindow::deposit(const Deposit& given) {
     *fresh.p = given.p;
     *fresh.stamp = given.stamp;
     if (old) {
-      terms.push_back({old.data(), 1});
+      terms.emplace_back(old.data(), 1);
       *fresh.p += old.p();
     }
     if (terms.size() == 1 && given.weight == 1) {

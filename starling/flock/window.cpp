@@ -161,8 +161,8 @@ void Window::get(const std::optional<Weights>& given) {
   for (const auto& [rank, share] : shares(*state.flock, state.sources, given)) {
     if (!state.transports.contains(rank)) continue;  // lost before it had a part here
     const WindowTransport::Reading reading = state.transport(rank).read(
-        [&, rank = rank, weight = share](const ConstBuffer& value, double p, Step stamp) {
-          state.slots.at(rank).replace([&](const Content& fresh) {
+        [&, source = rank, weight = share](const ConstBuffer& value, double p, Step stamp) {
+          state.slots.at(source).replace([&](const Content& fresh) {
             const Term term{value, weight};
             weighted_sum(value.at<void>(fresh.data), {&term, 1});
             *fresh.p = weight * p;
@@ -207,7 +207,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
     if (!held.back()) continue;
     trace.peer(rank);
     trace.bytes(state.tensor.bytes());
-    terms.push_back({held.back().data(), weight});
+    terms.emplace_back(held.back().data(), weight);
     p += weight * held.back().p();
     state.staleness.add(state.progress - held.back().stamp());
   }

@@ -66,7 +66,8 @@ void Window::State::check_card(const std::vector<std::int64_t>& cards, std::size
   };
   const std::size_t left = cards.size() - at;
   const bool whole = left >= 3 && cards[at + 2] >= 0 && static_cast<std::uint64_t>(cards[at + 2]) <= left - 3;
-  const auto end = cards.begin() + static_cast<std::ptrdiff_t>(whole ? at + 3 + cards[at + 2] : at);
+  const auto end = cards.begin() +
+                   static_cast<std::ptrdiff_t>(whole ? at + 3 + static_cast<std::size_t>(cards[at + 2]) : at);
   if (!whole || !is_member(cards[at]) ||
       !std::all_of(cards.begin() + static_cast<std::ptrdiff_t>(at) + 3, end, is_member))
     throw Error(fmt::format("{}: rank {} sent a damaged description of its window", name, cards[at]));

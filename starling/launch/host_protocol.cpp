@@ -31,7 +31,7 @@ class StartMessageReader {
 
   std::string word() {
     std::string word;
-    spend(sizeof(word));
+    spend(sizeof(std::string));
     while (true) {
       char letter = 0;
       const ssize_t got = read(input_, &letter, 1);

@@ -120,7 +120,7 @@ class RankOutput {
   void emit(int which, std::string_view text, bool ended);
 
   LineHeads heads_;
-  Stream streams_[2];
+  Stream streams_[2];  // NOLINT(modernize-use-default-member-init): made of the arguments
   Descriptor log_;
   int log_error_ = 0;
   std::string log_text_;

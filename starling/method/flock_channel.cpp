@@ -185,9 +185,9 @@ FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
   std::vector<Buffer> blocks;
   for (const Piece& piece : pieces) {
     if (piece.in.dtype == DType::float32)
-      blocks.push_back({format_->dtype(), nullptr, format_->encoded_count(piece.in.count)});
+      blocks.emplace_back(format_->dtype(), nullptr, format_->encoded_count(piece.in.count));
     else
-      blocks.push_back({piece.in.dtype, nullptr, piece.in.count});
+      blocks.emplace_back(piece.in.dtype, nullptr, piece.in.count);
   }
   Encoded sent{pieces_of(blocks), {}};
   sent.memory = flock_.outgoing_bytes(message_bytes(sent.pieces), memory);

@@ -79,7 +79,7 @@ void FlockRelay::remember(const std::vector<ChannelMemory>& packed) {
                                  {one.bytes.begin() + sizeof numbers, one.bytes.end()}});
     }
   }
-  relay_.remember(std::move(memory));
+  relay_.remember(memory);
 }
 
 }  // namespace starling::method

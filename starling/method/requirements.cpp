@@ -217,7 +217,7 @@ std::string examples_of(ScheduleKind kind) {
 }
 
 std::string topology_text(const MethodRequirements& needs) {
-  const std::string kind = describe(needs.schedule);
+  std::string kind = describe(needs.schedule);
   if (!needs.column_sums) return kind;
   const std::string columns = "weights whose columns sum to one";
   return needs.schedule == ScheduleKind::any ? columns : kind + ", " + columns;

@@ -114,7 +114,7 @@ std::uint16_t Timeline::name(std::string_view text) {
   if (count > kLast) return kLast;
   if (count == kLast) text = kOtherNames;
   TimelineName& place = names_[count];
-  std::copy_n(text.data(), std::min(text.size(), place.size()), place.data());
+  std::ranges::copy(text.substr(0, place.size()), place.begin());
   header_->names.store(count + 1, std::memory_order_release);
   if (count < kLast) numbers_.emplace(text, static_cast<std::uint16_t>(count));
   return static_cast<std::uint16_t>(count);

@@ -214,8 +214,8 @@ std::vector<double> mean_of(std::span<const double> values, int dim) {
   std::vector<long double> sums(static_cast<std::size_t>(dim), 0);
   for (std::size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += values[i];
   std::vector<double> mean;
-  const auto n = static_cast<long double>(values.size() / sums.size());
-  for (const long double sum : sums) mean.push_back(static_cast<double>(sum / n));
+  const std::size_t n = values.size() / sums.size();
+  for (const long double sum : sums) mean.push_back(static_cast<double>(sum / static_cast<long double>(n)));
   return mean;
 }
 

@@ -170,9 +170,9 @@ void Inbox::unmap_unused() {
         const bool in_use =
             piece.lent > 0 ||
             std::any_of(from.writing.begin(), from.writing.end(),
-                        [number = number](const Writing& writing) { return writing.piece == number; }) ||
-            std::any_of(from.held.begin(), from.held.end(), [&, number = number](const Arrival& held) {
-              return is_ticket(held) && ticket_in(held).piece.number == number;
+                        [wanted = number](const Writing& writing) { return writing.piece == wanted; }) ||
+            std::any_of(from.held.begin(), from.held.end(), [&, wanted = number](const Arrival& held) {
+              return is_ticket(held) && ticket_in(held).piece.number == wanted;
             });
         if (in_use) {
           unused_.store(true, std::memory_order_relaxed);

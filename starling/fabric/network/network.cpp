@@ -15,6 +15,7 @@
 #include "starling/fabric/network/board.h"
 #include "starling/fabric/network/monitored_transport.h"
 #include "starling/fabric/network/remote_calls.h"
+#include "starling/record/log.h"
 
 namespace starling::fabric {
 namespace network {
@@ -62,7 +63,11 @@ class TransportFabric final : public NetworkFabric,
       static_cast<void>(transport_.release());  // its threads run in the parent only
       return;
     }
-    leave();
+    try {
+      leave();
+    } catch (const std::exception& error) {
+      log(LogLevel::normal, fmt::format("rank {} left without notifying its peers: {}", rank_, error.what()));
+    }
     transport_->stop();
   }
 

@@ -113,7 +113,7 @@ class Lag : public Method {
       if (heard[0] == 0 || is_lost(block, source.rank))
         terms[0].weight += source.weight;
       else
-        terms.push_back({block.state(key("heard from", source.rank)), source.weight});
+        terms.emplace_back(block.state(key("heard from", source.rank)), source.weight);
     }
     block.combine(block.x, terms);
   }
