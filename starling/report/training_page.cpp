@@ -126,7 +126,7 @@ void add_charts(Page& page, const RunTask& task) {
 
 // What a method makes of the topology that was asked for; empty where it uses none.
 std::string followed_topology(const RunHeader& header) {
-  const std::string asked = header.setting("topology");
+  std::string asked = header.setting("topology");
   const std::string name = header.setting("method");
   if (asked.empty() || name.empty()) return asked;
   try {

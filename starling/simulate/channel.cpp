@@ -353,17 +353,17 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
   if (own.exchange().group.size() > 1) {
     mine = network_.mean_of(own.stamp.round(), own.exchange().group)->bytes.data() + own.pieces[piece].offset;
     if (own.exchange().sources.empty()) {
-      terms.push_back({mine, 1});
+      terms.emplace_back(mine, 1);
       return;
     }
   }
   const IfLost rule = own.pieces[piece].if_lost;
-  terms.push_back({mine, into_b ? own.exchange().self_weight_b : own.exchange().self_weight});
+  terms.emplace_back(mine, into_b ? own.exchange().self_weight_b : own.exchange().self_weight);
   terms.reserve(own.exchange().sources.size() + 1);
   const auto take = [&](const Source& source) {
     const double weight = into_b ? source.weight_b : source.weight;
     if (!left_out(own, source.rank, rule))
-      terms.push_back({told_by(source, own, piece), weight});
+      terms.emplace_back(told_by(source, own, piece), weight);
     else if (rule != IfLost::returned)
       terms[0].weight += weight;
   };
@@ -385,8 +385,8 @@ void SimulatedChannel::subtract_own(const Piece& piece, const Post& own,
   if (group.size() > 1 && own.exchange().sources.empty() && group.size() <= kPairwise) {
     for (std::int64_t i = 0; i < group.size(); ++i)
       if (group[i] != node_)
-        others.push_back({network_[group[i]].post_of(own.stamp.round()).bytes.data() + piece.offset,
-                          1.0 / static_cast<double>(group.size())});
+        others.emplace_back(network_[group[i]].post_of(own.stamp.round()).bytes.data() + piece.offset,
+                            1.0 / static_cast<double>(group.size()));
   } else if (group.size() < 2) {
     others.assign(terms.begin() + 1, terms.end());
   } else {

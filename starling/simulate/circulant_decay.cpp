@@ -15,7 +15,7 @@ using Complex = std::complex<double>;
 
 // Eigen's own transform is fast, and small in memory, for lengths without large prime factors.
 bool is_smooth(std::size_t n) {
-  for (const std::size_t factor : {2, 3, 5, 7, 11, 13})
+  for (const std::size_t factor : {2U, 3U, 5U, 7U, 11U, 13U})
     while (n % factor == 0) n /= factor;
   return n == 1;
 }

@@ -64,7 +64,7 @@ void SimulatedNetwork::finish_group(Step round, const Group& group, GroupMean& m
   for (const Piece& piece : pieces) {
     terms.clear();
     for (std::int64_t i = 0; i < group.size(); ++i)
-      terms.push_back({(*this)[group[i]].post_of(round).bytes.data() + piece.offset, weight});
+      terms.emplace_back((*this)[group[i]].post_of(round).bytes.data() + piece.offset, weight);
     combine(piece.in.dtype, mean.bytes.data() + piece.offset, terms, piece.in.count);
   }
   mean.time += reduction_seconds(group.size(), mean.bytes.size());
@@ -119,7 +119,7 @@ void SimulatedNetwork::run_collectives() {
       for (const Piece& piece : one.pieces) {
         terms.clear();
         for (const auto& [rank, part] : collective.parts)
-          terms.push_back({part.data() + piece.offset, 1.0 / size()});
+          terms.emplace_back(part.data() + piece.offset, 1.0 / size());
         combine(piece.in.dtype, collective.result.data() + piece.offset, terms, piece.in.count);
       }
       collective.parts.clear();
@@ -134,7 +134,7 @@ void SimulatedNetwork::contribute(std::int64_t number, ConstBuffer block, double
   if (collective.there++ == 0) collective.result.resize(block.bytes());
   if (collective.there < size()) return;
   std::vector<Term> terms;
-  for (Rank rank = 0; rank < size(); ++rank) terms.push_back({(*this)[rank].average_block(), 1.0 / size()});
+  for (Rank rank = 0; rank < size(); ++rank) terms.emplace_back((*this)[rank].average_block(), 1.0 / size());
   combine(block.dtype, collective.result.data(), terms, block.count);
   collective.time += reduction_seconds(size(), block.bytes());
 }

@@ -123,7 +123,7 @@ void SimulatedOneSided::update(double self_weight, const Weights& sources, bool 
     Slot& slot = slots_.at(source);
     take_in(slot);
     if (!slot.full) continue;
-    terms.push_back({slot.value.bytes.data(), weight});
+    terms.emplace_back(slot.value.bytes.data(), weight);
     p += weight * slot.value.p;
     channel_.note_age(channel_.progress() - slot.value.stamp);
     if (reset) slot.full = false;

@@ -65,7 +65,7 @@ void SimulatedRelay::post(SimulatedChannel& channel, const Piece& block) {
       std::vector<Term> terms = {{own[tree].data(), 1}};
       for (const auto& [from, relayed] : heard_) {
         if (from.first != tree || from.second == neighbor) continue;
-        terms.push_back({relayed.mean.data(), static_cast<double>(relayed.blocks)});
+        terms.emplace_back(relayed.mean.data(), static_cast<double>(relayed.blocks));
         message.blocks += relayed.blocks;
       }
       for (Term& term : terms) term.weight /= static_cast<double>(message.blocks);
@@ -131,7 +131,7 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
     for (const Rank neighbor : all[tree].neighbors)
       if (const auto relayed = heard_.find({tree, neighbor}); relayed != heard_.end()) {
         count += static_cast<std::int64_t>(relayed->second.blocks);
-        terms.push_back({relayed->second.mean.data(), static_cast<double>(relayed->second.blocks)});
+        terms.emplace_back(relayed->second.mean.data(), static_cast<double>(relayed->second.blocks));
       }
     const auto shares = static_cast<double>(rule.missing == "counts" ? count : n);
     for (Term& term : terms) term.weight /= shares;
@@ -146,7 +146,7 @@ void SimulatedRelay::finish(SimulatedChannel& channel) {
     }
     fewest = std::min(fewest, count);
     terms[0].weight = self_weight;
-    if (reference_weight > 0) terms.push_back({reference[tree].data(), reference_weight});
+    if (reference_weight > 0) terms.emplace_back(reference[tree].data(), reference_weight);
     combine(dtype, own[tree].data(), terms, all[tree].count);
   }
   interleave_into(block_.out, own);

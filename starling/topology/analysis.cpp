@@ -107,14 +107,14 @@ std::optional<Finding> sampled_mean_square_rho(const Schedule& schedule) {
   std::vector<double> image(direction->size());
   double sum = 0;
   double squares = 0;
-  for (const RoundMatrix& round : all.last(kSamples / 2)) {
+  for (const RoundMatrix& round : all.last(kUsedSamples)) {
     round.multiply(direction->data(), image.data());
     const auto mean = mean_of(*direction, 1);
     const double norm = distance_to(image, mean);
     sum += norm * norm;
     squares += norm * norm * norm * norm;
   }
-  const double count = kSamples / 2;
+  const double count = kUsedSamples;
   const double mean = sum / count;
   const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean) / count);
   const double rho = std::sqrt(mean);
