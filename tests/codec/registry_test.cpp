@@ -61,7 +61,7 @@ TEST(CodecRegistry, TakesAProgramsOwnCodecOnce) {
   EXPECT_THAT([&] { register_codec(family); },
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("'nothing' exists already")));
   std::vector<float> x(5, 1.0F);
-  // The default one.
+  // Calls the default implementation of decode_add().
   make_codec("nothing")->decode_add({DType::uint8, nullptr, 0}, 0, 2.0, {DType::float32, x.data(), 5});
   EXPECT_EQ(x, std::vector<float>(5, 7.0F));
 }

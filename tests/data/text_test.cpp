@@ -12,7 +12,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// 'a' to 'j' again and again.
+// 'a' to 'j', repeated.
 Bytes letters(std::size_t count) {
   Bytes bytes(count);
   for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>('a' + i % 10);
@@ -22,7 +22,7 @@ Bytes letters(std::size_t count) {
 TEST(TextTest, WindowsLieBehindEachOther) {
   const TextWindows text("t", letters(100), 4);
   EXPECT_EQ(text.block(), 4u);
-  EXPECT_EQ(text.size(Split::train), 22u);  // of 90 characters, one being only a target
+  EXPECT_EQ(text.size(Split::train), 22u);  // of 90 characters; the last is only a target
   EXPECT_EQ(text.size(Split::test), 2u);    // of 10
   EXPECT_THAT(text.window(Split::train, 0), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(text.window(Split::train, 1), ElementsAre(4, 5, 6, 7, 8));

@@ -11,7 +11,7 @@
 #include "starling/fabric/local/heap.h"
 #include "starling/fabric/local/layout.h"
 
-// What is specific to the local fabric: its memory and its rendezvous.
+// Tests that are specific to the local fabric: its memory and its rendezvous.
 
 namespace starling::fabric {
 namespace {

@@ -19,7 +19,7 @@
 #include "starling/fabric/local/handshake.h"
 #include "starling/fabric/local/local.h"
 
-// Authentication in a rendezvous, and detection of deaths across PID namespaces.
+// Tests authentication in a rendezvous, and detection of deaths across PID namespaces.
 
 namespace starling::fabric {
 namespace {
@@ -224,7 +224,7 @@ TEST(RendezvousTest, MalformedPacketsSilenceAndWrongProofsDoNotDisturbTheOthers)
     local::Challenge challenge;
     if (send(forger.get(), &hello, sizeof(hello), MSG_NOSIGNAL) < 0) return 2;
     if (recv(forger.get(), &challenge, sizeof(challenge), 0) != sizeof(challenge)) return 3;
-    // Reflects its own proof, with descriptors.
+    // Sends the challenge's own proof back, with descriptors.
     const local::Proof proof{challenge.proof};
     const Descriptor null(dup(0));
     local::send_packet(forger.get(), &proof, sizeof(proof),

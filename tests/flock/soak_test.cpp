@@ -44,7 +44,7 @@ TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
 }
 
 TEST(SoakTest, HugeMessages) {
-  // Beyond 2^31 bytes in a soak, a little less every day.
+  // More than 2^31 bytes in a soak, less in everyday tests.
   const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 30'000'001 : 560'000'001;  // floats
   const auto& all = launchers();
   const auto processes =
