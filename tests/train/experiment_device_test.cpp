@@ -28,7 +28,7 @@ TEST(ExperimentDevice, WithoutAGpuAutoIsTheCpuAndCudaIsRefused) {
   }
 }
 
-/// The reports of rank 0, on a pretended device or on the host.
+/// The reports of rank 0, on a simulated device or on the host.
 std::vector<RunReport> reports_of(const Experiment& experiment, bool on_device) {
   std::vector<RunReport> reports;
   std::optional<RunEnd> end;
