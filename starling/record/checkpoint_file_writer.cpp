@@ -107,7 +107,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// Whose file it is; nothing where there is none, or it is something else.
+// The rank whose file this is; empty if the file does not exist or is something else.
 std::optional<std::string> owner_of(const std::filesystem::path& path) {
   try {
     return find_label(CheckpointFile(path).labels(), kRankLabel);
@@ -118,7 +118,7 @@ std::optional<std::string> owner_of(const std::filesystem::path& path) {
 
 using MayReplace = std::function<void()>;
 
-// `may_replace` is asked where there is a file already, and throws where it has to stay.
+// `may_replace` is called if the file exists already, and throws if it must be kept.
 CheckpointFileMark write_file(const std::filesystem::path& path, const Labels& labels,
                               std::span<const StatePart> parts, const std::string& mark,
                               const MayReplace& may_replace) {

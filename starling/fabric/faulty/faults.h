@@ -9,7 +9,8 @@
 
 namespace starling::fabric {
 
-/// What goes wrong, decided by (seed, pair, number of the message): the same script does the same every time.
+/// The faults to inject. Each is a function of (seed, pair of ranks, number of the message), so a script has
+/// the same effect every time.
 struct Faults {
   std::uint64_t seed = 0;
   double drop = 0;   // probability that a message never arrives

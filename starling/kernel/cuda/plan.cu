@@ -7,16 +7,16 @@
 namespace starling::kernel::cuda {
 namespace {
 
-/// A sum whose terms may not have arrived.
+/// A sum with terms that may not have arrived yet.
 struct FlaggedSum {
   GivenSum given;
-  const std::uint32_t* flag[kMostPlannedTerms];  // null: the term is there
+  const std::uint32_t* flag[kMostPlannedTerms];  // null: the term has arrived
   std::uint32_t number[kMostPlannedTerms];
   bool differences;
 };
 
-// One thread, after the stream's waits for the flags have ended: what it finds holds for all kernels of the
-// sum, whatever happens to the flags later.
+// Runs in one thread, after the stream's waits for the flags have ended, and decides once which terms all
+// kernels of the sum use, whatever happens to the flags later.
 template <typename T>
 __global__ void latch_kernel(const __grid_constant__ FlaggedSum sum, PlannedSum<T>* plan) {
   std::uint32_t missing = 0;

@@ -52,7 +52,7 @@ class OnePeerOf final : public Schedule {
  private:
   static constexpr Step kLongestPeriod = Step{1} << 40;
 
-  // The receiver of rank i at this step, or i if it sends to none.
+  // The rank that rank i sends to at this step; i if it sends to none.
   Rank receiver_of(Rank i, Step step) const {
     const std::size_t first = start_[static_cast<std::size_t>(i)];
     const std::size_t degree = start_[static_cast<std::size_t>(i) + 1] - first;
