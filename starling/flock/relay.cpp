@@ -109,7 +109,7 @@ Relay::Memory Relay::memory() {
 void Relay::remember(const Memory& memory) {
   state_->received.clear();
   state_->in_flight.clear();
-  // They go where the next step's block lies.
+  // The restored messages go to the kind of memory of the next step's block.
   const auto kept = [](const std::vector<std::byte>& bytes) {
     return KeptElements({DType::uint8, bytes.data(), bytes.size()}, MemoryKind::host);
   };

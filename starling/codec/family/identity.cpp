@@ -8,7 +8,7 @@
 namespace starling::codec::family {
 namespace {
 
-/// The values themselves, float64 too.
+/// Sends the values unchanged, float64 too.
 class Identity : public HostCodec {
  public:
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override {
