@@ -200,7 +200,7 @@ TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
     driver[0].segments[2].active = true;
     (*hypers)[0].lr = 100;
     driver.finish();
-    // m = 1.5 in the second segment; the third one begins now.
+    // m = 1.5 in the second segment; the third one starts now.
     require(x == std::vector<double>{0.5, 0.5, 0.375, 0.375, 0.375, 0.75}, "second step");
   });
 }

@@ -23,7 +23,7 @@ std::string sum_problem(const Matrix& round, Sums sums, double tolerance) {
   return "";
 }
 
-/// Only where the reference says what b must be.
+/// Compares only entries for which the reference defines b.
 std::string block_b_problem(const DenseRound& actual, const DenseRound& expected, double tolerance) {
   for (Eigen::Index i = 0; i < expected.b.rows(); ++i) {
     if (expected.b.row(i).isZero(0) && expected.b_from_a.row(i).isZero(0)) continue;

@@ -34,7 +34,7 @@ std::string group_problem(const std::vector<Exchange>& exchanges, Rank rank) {
   if (!std::binary_search(sorted.begin(), sorted.end(), rank)) {
     return fmt::format("rank {} is not in its own group", rank);
   }
-  if (rank != sorted.front()) return "";  // looked at once, from the first member
+  if (rank != sorted.front()) return "";  // checked once, for the first member
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() || sorted.front() < 0 ||
       sorted.back() >= n) {
     return fmt::format("the group of rank {} repeats a member or leaves the ranks", rank);
@@ -47,7 +47,7 @@ std::string group_problem(const std::vector<Exchange>& exchanges, Rank rank) {
   return "";
 }
 
-/// Adds `weight` times what `rank` has after its own group mean.
+/// Adds `weight` times the value of `rank` after its own group's mean.
 void add_share(Eigen::MatrixXd& matrix, const std::vector<Exchange>& exchanges, Rank receiver, Rank rank,
                double weight) {
   const Group& group = exchanges[static_cast<std::size_t>(rank)].group;
