@@ -1,5 +1,4 @@
-"""Processes of starling.torch: how they start, end, fork, are interrupted, and wait without the interpreter
-lock."""
+"""Processes of starling.torch: start, end, fork, interruption, and waits that release the interpreter lock."""
 
 import os
 import signal
@@ -36,7 +35,7 @@ def run(n, text, *options, timeout=60, **variables):
 
 
 def together(variables, text, timeout=60):
-    """Processes that no launcher of ours started, each with its own variables."""
+    """Starts processes without a launcher of ours, each with its own variables."""
     program = PREFIX + textwrap.dedent(text)
     ranks = [subprocess.Popen([sys.executable, "-c", program], env=environment(**one), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) for one in variables]
@@ -327,7 +326,7 @@ def test_other_launchers(rank, size, job):
     assert [output.split() for output in outputs] == [["0", "2", "0.5"], ["1", "2", "0.5"]]
 
 
-def test_alone_a_flock_of_one():
+def test_without_a_launcher_a_flock_of_one():
     outputs = together([{}], """
         bf.init()
         x = torch.arange(3.0)
@@ -339,7 +338,7 @@ def test_alone_a_flock_of_one():
 
 
 def test_the_call_overhead_of_a_small_average():
-    """Python on top of the core: 10 microseconds at most."""
+    """Python adds at most 10 microseconds to the core."""
     outputs = together([{}], """
         bf.init()
         x = torch.ones(256)

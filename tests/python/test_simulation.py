@@ -1,4 +1,4 @@
-"""starling.simulate and starling.consensus: known optima, the tool's bits, a free interpreter lock."""
+"""starling.simulate and starling.consensus: known optima, the same bits as the tool, and a released interpreter lock."""
 
 import json
 import os
