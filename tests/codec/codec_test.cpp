@@ -144,7 +144,7 @@ void expect_added(const Codec& codec) {
   }
 }
 
-TEST_P(EveryCodec, AddsWhatItWouldDecode) {
+TEST_P(EveryCodec, DecodeAddAddsTheDecodedValues) {
   expect_added<float>(*codec);
   expect_added<double>(*codec);
 }

@@ -110,7 +110,7 @@ TEST_P(DeviceCodecTest, KeepsAResidualOnTheDevice) {
   }
 }
 
-TEST_P(DeviceCodecTest, RefusesWhatDoesNotFit) {
+TEST_P(DeviceCodecTest, RefusesBuffersThatDoNotFit) {
   const CodecPtr codec = make_codec(GetParam());
   const DeviceBlock<float> x(100);
   const DeviceBlock<std::uint8_t> message(codec->encoded_bytes(DType::float32, {100, 0}) - 1);

@@ -20,7 +20,7 @@ std::string refusal(const std::string& text) {
   return {};
 }
 
-TEST(CodecRegistry, MakesEveryCodecWithItsDefaultsAndRemembersWhatWasAsked) {
+TEST(CodecRegistry, MakesEveryCodecWithItsDefaultsAndKeepsItsSpec) {
   for (const CodecFamily& family : codec_families()) {
     EXPECT_EQ(make_codec(family.name)->spec, family.name);
     EXPECT_FALSE(family.summary.empty());
@@ -34,7 +34,7 @@ TEST(CodecRegistry, NamesTheClosestCodecAndAllValidOnes) {
   EXPECT_THAT(refusal("[fp16]"), HasSubstr("list"));
 }
 
-TEST(CodecRegistry, RefusesWhatACodecCannotBe) {
+TEST(CodecRegistry, RefusesInvalidParameters) {
   EXPECT_THAT(refusal("fp16(h=3)"), HasSubstr("h"));
   EXPECT_THAT(refusal("uint8(chunk=100)"), HasSubstr("64 or 128"));
   EXPECT_THAT(refusal("uint8(chunk=0)"), HasSubstr("chunk"));

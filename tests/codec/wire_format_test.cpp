@@ -54,7 +54,7 @@ TEST(WireFormatTest, HalfPrecisionIsThatOfTheCodec) {
 }
 
 // decode() and combine_around() agree: a message combined with zeros gives its decoded values.
-TEST(WireFormatTest, DecodesWhatAveragesRead) {
+TEST(WireFormatTest, DecodeAgreesWithCombineAround) {
   std::vector<float> values = some_values(1300), zeros(values.size());
   for (const char* name : {"float32", "float16", "bfloat16", "int8"}) {
     const WireFormatPtr format = make_wire_format(name, {100, 101, 1300});

@@ -31,7 +31,7 @@ TEST(TextTest, WindowsLieBehindEachOther) {
   EXPECT_EQ(message_of([&] { text.window(Split::test, 2); }), "t has no window 2 among 2 to test");
 }
 
-TEST(TextTest, TheAlphabetIsWhatOccurs) {
+TEST(TextTest, TheAlphabetHasTheCharactersThatOccur) {
   Bytes bytes(40, 0xFF);
   bytes[3] = 0;
   bytes[39] = 'x';  // in the test split only

@@ -357,7 +357,7 @@ TEST_P(RankFailureTest, PeersNoticeAKilledRankAndContinue) {
           require(std::string(error.what()) == fmt::format("lost rank {}", victim), error.what());
           return;
         }
-        throw Error("heard from the dead");
+        throw Error("received a message from the dead rank");
       }));
   for (Rank r = 0; r + 1 < size; ++r)
     EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << ends[static_cast<std::size_t>(r)].message;

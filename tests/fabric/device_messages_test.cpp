@@ -304,7 +304,7 @@ TEST_P(SenderDeathTest, ReadersContinueWithCompleteMessages) {
     const auto arrival = next_from(fabric, 2);
     const DeviceBlock<float> result = read_on_device(*arrival);
     post_floats(fabric, {}, 2, 0, MemoryKind::host);
-    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 lives");
+    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 is not reported dead");
     const auto dead = std::chrono::steady_clock::now();
     const Floats found = result.values();
     demand(std::chrono::steady_clock::now() - dead < 1s, "the stream waits for the dead rank");
@@ -317,7 +317,7 @@ TEST_P(SenderDeathTest, ReadersContinueWithCompleteMessages) {
       post_floats(fabric, numbered(fabric.rank(), k, kCount), 2, k, MemoryKind::cuda);
       demand(floats_in(*next_from(fabric, other)) == numbered(other, k, kCount), "survivors");
     }
-    demand(fabric.device_messages()->usage().slots <= 5, "messages to the dead keep their slots");
+    demand(fabric.device_messages()->usage().slots <= 5, "messages to the dead rank keep their slots");
   });
   expect_survivors_of(2, ends);
 }
@@ -370,7 +370,7 @@ TEST(DeviceDeathTest, AReadersDeathEndsTheWaitForItsDevice) {
     const Outgoing next = reserve(fabric, 100 * sizeof(float), MemoryKind::cuda);
     demand(fabric.device_messages()->usage().slots == 1, "another slot");
     post_floats(fabric, {}, 1, 1, MemoryKind::host);
-    demand(eventually([&] { return !fabric.alive(1); }), "rank 1 lives");
+    demand(eventually([&] { return !fabric.alive(1); }), "rank 1 is not reported dead");
     const auto dead = std::chrono::steady_clock::now();
     device().synchronize();
     demand(std::chrono::steady_clock::now() - dead < 1s, "the stream waits for the dead rank");
@@ -404,7 +404,7 @@ TEST(DeviceDeathTest, TheMemoryOfTheDeadIsNotKept) {
       kill(getpid(), SIGKILL);
     }
     post_floats(fabric, {}, 2, 1, MemoryKind::host);
-    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 lives");
+    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 is not reported dead");
     for (std::uint64_t k = 1; k < 30; ++k) exchange(k, {0, 1});
     MessageHeader pieces;
     pieces.count = fabric.device_messages()->usage().pieces;

@@ -63,7 +63,7 @@ TEST_P(MpiTest, RejectsARankThatContradictsMpi) {
       if (std::string(error.what()).find("MPI says that this is rank") != std::string::npos) return;
       throw;
     }
-    throw Error("joined as somebody else");
+    throw Error("joined with a wrong rank");
   });
 }
 

@@ -92,7 +92,7 @@ class Signal {
   }
   void await() const {
     char byte = 0;
-    if (read(ends_[0], &byte, 1) != 1) throw Error("nobody gave the signal");
+    if (read(ends_[0], &byte, 1) != 1) throw Error("the signal was not given");
   }
 
  private:
@@ -209,7 +209,7 @@ TEST(RendezvousTest, AProcessThatDoesNotKnowTheJobReceivesNothing) {
   });
   ready.await();
   EXPECT_THAT(error_of([&] { join_local(job, 1, 2, quick()); }), HasSubstr("nothing was sent to it"));
-  EXPECT_EQ(squatter.wait(), 0) << "descriptors went to who did not know the job";
+  EXPECT_EQ(squatter.wait(), 0) << "descriptors were sent to a process that does not know the job";
 }
 
 TEST(RendezvousTest, MalformedPacketsSilenceAndWrongProofsDoNotDisturbTheOthers) {

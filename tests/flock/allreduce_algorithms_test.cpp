@@ -59,7 +59,7 @@ std::vector<std::vector<double>> play(AllreduceAlgorithm way, std::size_t n, std
   }
   for (std::size_t i = 0; i < n; ++i)
     EXPECT_EQ(at[i], rounds[i].size()) << name(way) << ": member " << i << " hangs";
-  for (const auto& [pair, queue] : on_the_way) EXPECT_TRUE(queue.empty()) << "a message that nobody takes";
+  for (const auto& [pair, queue] : on_the_way) EXPECT_TRUE(queue.empty()) << "a message was not received";
   return values;
 }
 
@@ -246,7 +246,7 @@ TEST(AllreduceAlgorithmsFailureTest, SurvivorsAgreeOrAllRaise) {
             require(x[0] == 4 || x[0] == 5, "contributors");
             for (const double value : x) require(value == x[0], "torn");
           }
-          require(reweight, "the dead were not missed");
+          require(reweight, "the failure was not noticed");
         });
         for (const Rank rank : {0, 1, 3, 4})
           EXPECT_TRUE(run.end(rank).ok) << name(way) << " reweight " << reweight << " post " << post

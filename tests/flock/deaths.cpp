@@ -200,7 +200,7 @@ std::vector<Rank> DeathRun::members_after(std::uint32_t epoch) const {
   for (Rank rank = 0; rank < size_; ++rank)
     if (log(rank).members[epoch] > 0)
       return {log(rank).member[epoch], log(rank).member[epoch] + log(rank).members[epoch]};
-  throw std::runtime_error("nobody has seen this view");
+  throw std::runtime_error("no rank has logged this view");
 }
 
 std::vector<DeathRun::Row> DeathRun::rows(Rank rank) const {
@@ -244,10 +244,10 @@ std::string DeathRun::problem_with_steps(const std::string& spec) const {
       if (std::abs(row.sum() - 1) > 1e-12) return where + fmt::format("the row sums to {}", row.sum());
       for (const auto& [source, weight] : row.sources)
         if (all.count(source) > 0 && all.at(source)[k].destinations.count(rank) == 0)
-          return where + fmt::format("heard {}, who did not tell it", source);
+          return where + fmt::format("received from {}, which did not send to it", source);
       for (const Rank to : row.destinations)
         if (all.count(to) > 0 && all.at(to)[k].sources.count(rank) == 0)
-          return where + fmt::format("told {}, who did not hear it", to);
+          return where + fmt::format("sent to {}, which did not receive from it", to);
       if (!live) continue;
       for (const Source& source : live->exchange(static_cast<Step>(k), rank).sources)
         if (all.count(source.rank) > 0 &&

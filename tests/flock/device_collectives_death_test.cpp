@@ -135,7 +135,7 @@ TEST(DeviceCollectivesDeathTest, SurvivorsContinueWithoutAMissingPayload) {
     kill_in(operation, OnPeerFailure::reweight, LastPayload::held,
             [&](Flock& flock, const Outcome& whole, const Outcome& last) {
               require(last.empty() == operation.has_root, "PeerLost");
-              require(has_killed(whole) && !has_killed(last), "what was never complete has arrived");
+              require(has_killed(whole) && !has_killed(last), "an incomplete payload was used");
               if (!operation.has_root && last.size() == operation.count)
                 require(last == Outcome(operation.count, 1 + 2 + 8), "not the survivors' sum");
               // The next operation includes the survivors only.

@@ -148,7 +148,7 @@ TEST_P(DeviceCollectivesTest, BroadcastFromEveryRoot) {
           .wait();
       require(same_bits(bytes.values(), start_block<std::int8_t>(root, 3)) &&
                   same_bits(doubles.values(), start_block<double>(root, 1001)),
-              "not what the root has");
+              "not the root's values");
     }
   });
 }

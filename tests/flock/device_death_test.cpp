@@ -89,7 +89,8 @@ void survive(const std::shared_ptr<Fabric>& fabric, const std::string& spec, Pay
   }
   average_on_device(flock, x[kLast]).wait();
   flock.send(word, kDeviceVictim, "heard");
-  if (!eventually([&] { return !fabric->alive(kDeviceVictim); })) throw Error("the victim lives");
+  if (!eventually([&] { return !fabric->alive(kDeviceVictim); }))
+    throw Error("the victim is not reported dead");
   const auto dead = std::chrono::steady_clock::now();
   for (Step step = 0; step <= kLast; ++step) {
     const bool missing =
@@ -97,7 +98,7 @@ void survive(const std::shared_ptr<Fabric>& fabric, const std::string& spec, Pay
     require(same_bits(x[static_cast<std::size_t>(step)].values(), step_of(*schedule, step, rank, missing)),
             fmt::format("{}, step {}: not the host's bits", spec, step));
   }
-  require(std::chrono::steady_clock::now() - dead < 1s, "survivors wait for the dead");
+  require(std::chrono::steady_clock::now() - dead < 1s, "survivors wait for the dead rank");
   // In the next view, host and device memory give the same results again.
   for (int step = 0; step < 30; ++step) average_on_device(flock, x[0]).wait();
   require(flock.view().members.size() == kDeviceRanks - 1, "the view");

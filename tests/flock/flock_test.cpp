@@ -195,7 +195,7 @@ TEST_P(SlowLinkTest, AWaitContinuesWhileBytesArrive) {
     flock.set_timeout(1s);
     std::this_thread::sleep_for(600ms * flock.rank());
     const std::vector<Rank> all = flock.allgather(std::vector<Rank>{flock.rank()});
-    require(all == std::vector<Rank>{0, 1, 2}, "what was gathered");
+    require(all == std::vector<Rank>{0, 1, 2}, "the gathered values");
     flock.set_timeout(40s);
     flock.barrier();
   });

@@ -111,7 +111,7 @@ TEST_P(GatherTest, SendToSelfArrivesOrIsRejected) {
     } catch (const InvalidArgument&) {
       return;
     }
-    require(same_bits(x, letter), "a letter to oneself");
+    require(same_bits(x, letter), "a message to oneself");
   });
 }
 

@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Convention>& test) { return test.param.name; });
 
 // One Slurm allocation may run several steps, even at the same time.
-TEST(Join, StepsOfOneSlurmJobAreFlocksOfTheirOwn) {
+TEST(Join, StepsOfOneSlurmJobAreSeparateFlocks) {
   std::vector<pid_t> children;
   for (int step = 0; step < 2; ++step)
     for (int rank = 0; rank < 2; ++rank)

@@ -104,7 +104,7 @@ TEST_F(LaunchInfoTest, TheChosenFabricWins) {
   set({{"STARLING_FABRIC", "pigeons"}});
   try {
     chosen();
-    FAIL() << "nobody objected";
+    FAIL() << "no error was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(
         error.what(),

@@ -253,7 +253,7 @@ TEST_F(MailboxTest, AMessageIsOvertakenByALaterOneOfTheSameNameAndSource) {
   EXPECT_FALSE(at(0).overtaken(expect(0, 1, "x")));  // its message has arrived
 }
 
-TEST_F(MailboxTest, TellsAttemptsAtAnOperationApart) {
+TEST_F(MailboxTest, DistinguishesAttemptsAtAnOperation) {
   constexpr auto kKind = MessageKind::point_to_point;
   const auto of_epoch = [](std::uint32_t epoch) {
     return [epoch](MessageHeader& header) {
@@ -283,7 +283,7 @@ TEST_F(MailboxTest, TellsAttemptsAtAnOperationApart) {
   }
 }
 
-TEST_F(MailboxTest, RemembersWhichCollectivesWereGivenUpAndForWhom) {
+TEST_F(MailboxTest, RemembersAbandonedCollectivesAndTheirLostRanks) {
   const Expectation expected = expect(0, 1, "sum");
   send(1, 0, "sum", {}, [](MessageHeader& header) {
     header.kind = static_cast<std::uint16_t>(MessageKind::collective_aborted);

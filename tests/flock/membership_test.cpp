@@ -153,10 +153,10 @@ TEST(PeerFailureTest, ARootThatDiesDuringABroadcastIsAnErrorOnAllRanks) {
       flock.broadcast(x, 2);
     } catch (const PeerLost& lost) {
       if (lost.peer() != 2 || x[0] != flock.rank()) throw;
-      flock.pair_gossip(x, 1 - flock.rank());  // the other rank hears of the failure before this one leaves
+      flock.pair_gossip(x, 1 - flock.rank());  // the other rank learns of the failure before this one leaves
       return;
     }
-    throw Error("a broadcast from the dead");
+    throw Error("a broadcast from the dead root succeeded");
   });
 }
 
@@ -182,7 +182,7 @@ TEST(PeerFailureTest, ALateRankForwardsTheErrorOfADeadRootsBroadcast) {
       flock.pair_gossip(x, 1 - flock.rank());
       return;
     }
-    throw Error("a broadcast from the dead");
+    throw Error("a broadcast from the dead root succeeded");
   });
 }
 

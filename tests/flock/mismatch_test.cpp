@@ -27,7 +27,7 @@ class MismatchTest : public FlockTest {
     const std::size_t comma = text.find(", but rank ");
     const std::size_t second = text.find(expected);
     require(first < comma && comma < second && second != std::string::npos,
-            "says not what each side had: " + text);
+            "does not say what each side had: " + text);
     require(text.substr(first + sent.size(), comma - first - sent.size()) !=
                 text.substr(second + expected.size()),
             "both sides are said to be the same: " + text);
@@ -191,7 +191,7 @@ TEST_P(PairMismatchTest, AMismatchDoesNotAffectOtherOperations) {
       } catch (const Mismatch&) {
         return;  // for the message "letter", whichever call throws it
       }
-      throw Error("the sender was told nothing");
+      throw Error("the sender did not get the mismatch");
     }
     receive_another_length(flock);
     flock.allreduce(x);

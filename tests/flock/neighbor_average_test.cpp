@@ -277,7 +277,7 @@ TEST_P(NeighborTest, LostMessagesLeaveTheirWeightToTheReceiver) {
       require(std::abs(x[0] - 1) < 1e-12, "the weights sum to one");
       lost = lost || (flock.rank() == 1 && x[1] == 1);
     }
-    require(lost || flock.rank() != 1, "rank 1 has heard of rank 0 in every step");
+    require(lost || flock.rank() != 1, "rank 1 has received from rank 0 in every step");
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }

@@ -31,7 +31,7 @@ class NeighborExchangerTest : public FlockTest {};
 
 // On a fabric that loses messages, each piece keeps its invariant (IfLost) in every step, whichever message
 // is lost.
-TEST_P(NeighborExchangerTest, LostMessagesKeepWhatEachPieceAsksFor) {
+TEST_P(NeighborExchangerTest, LostMessagesKeepEachPiecesInvariant) {
   const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(make_faulty(fabric, {.seed = 5, .lose = 0.3}));
     flock.set_timeout(20s);
@@ -169,7 +169,7 @@ TEST_P(NeighborExchangerTest, SetStepContinuesFromThere) {
       const Exchange planned = schedule->exchange(expected, flock.rank());
       require(next.sources.size() == planned.sources.size(), "next()");
       for (std::size_t i = 0; i < next.sources.size(); ++i)
-        require(next.sources[i].rank == planned.sources[i].rank, "whom next() hears");
+        require(next.sources[i].rank == planned.sources[i].rank, "the sources of next()");
       auto x = start_block<float>(flock.rank(), 3);
       PendingExchange exchange = rounds.start(piece_of(x));
       exchange.wait();

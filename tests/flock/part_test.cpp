@@ -230,7 +230,7 @@ TEST(SubFlockFailureTest, AThousandSubFlocksAndADeathInBetween) {
     Flock part = flock.split(0);
     part.set_schedule("complete");
     part.neighbor_allreduce(x);
-    require(part.size() == 3 && part.view().epoch == 0, "a part of the living");
+    require(part.size() == 3 && part.view().epoch == 0, "a sub-flock of the survivors");
     const auto all = part.allgather(x);
     for (const double value : all) require(value == all[0], "not all averaged in the same view");
   });

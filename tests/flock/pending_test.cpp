@@ -293,7 +293,7 @@ TEST_P(OrderTest, AWaitThatTimesOutCanBeContinued) {
       flock.send(word, 1, "go");
       require(pending.wait_for(20s), "a wait that was long enough");
       require(same_bits(x, start_block<float>(1, 3)), "value");
-      require(pending.wait_for(0ns) && pending.ready(), "what has ended stays so");
+      require(pending.wait_for(0ns) && pending.ready(), "a finished operation stays finished");
       pending.wait();
     } else {
       std::vector<std::uint8_t> none;

@@ -190,7 +190,7 @@ TEST_P(RelayTest, LongBlocksHaveTheBitsOfTheirParts) {
 }
 
 TEST_P(RelayTest, BlocksDividedDifferentlyAreAnError) {
-  if (GetParam().size == 1) GTEST_SKIP() << "nobody to disagree with";
+  if (GetParam().size == 1) GTEST_SKIP() << "no rank to disagree with";
   run([](Flock& flock) {
     Relay relay = flock.relay("double-binary-trees", "relay", {.contiguous = flock.rank() == 0});
     const auto schedule = make_schedule("double-binary-trees", flock.size());
@@ -277,7 +277,7 @@ TEST_P(RelayTest, LostMessagesAreNotWaitedFor) {
 // messages of the first steps were still in flight.
 TEST_P(RelayTest, ContinuesFromASavedState) {
   const auto n = static_cast<std::size_t>(GetParam().size);
-  if (GetParam().launcher->processes) GTEST_SKIP() << "what is remembered lies in this process";
+  if (GetParam().launcher->processes) GTEST_SKIP() << "the saved states are in this process";
   for (const char* tree : {"chain", "binary-tree", "double-binary-trees"})
     for (const RelayOptions& options :
          {RelayOptions{Missing::counts}, RelayOptions{Missing::own}, RelayOptions{Missing::reference},
@@ -313,7 +313,7 @@ TEST_P(RelayTest, ContinuesFromASavedState) {
           relay.remember(memories[r]);
           require(relay.memory().filled == memories[r].filled &&
                       relay.memory().reference == memories[r].reference,
-                  "what it remembers");
+                  "the restored state");
           steps(relay, values[r], saved, saved + 4);
           resumed[r] = values[r];
         });
@@ -387,8 +387,8 @@ TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
       filled = filled || (step == 0 && x[0] < -10);
       require(step < 5 || x[0] > static_cast<double>(step) - 5, fmt::format("{} at step {}", x[0], step));
     }
-    require(filled, "what was set is not what was filled with");
-    require(flock.view().members.size() == 4, "nobody died");
+    require(filled, "missing blocks were not filled with the reference");
+    require(flock.view().members.size() == 4, "no rank died");
   });
   for (const Rank rank : {0, 1, 2, 3}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }

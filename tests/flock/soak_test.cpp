@@ -39,7 +39,7 @@ TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
     }
     killed += static_cast<unsigned>(static_cast<std::size_t>(n) - run.survivors().size());
   }
-  EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
+  EXPECT_GT(killed, 0U) << "no rank was killed in time: the moments are too late for this machine";
   RecordProperty("killed", static_cast<int>(killed));
 }
 

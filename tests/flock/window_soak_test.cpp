@@ -209,7 +209,7 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
     killed += static_cast<unsigned>(static_cast<std::size_t>(n) - run.survivors().size());
     for (Rank rank = 0; rank < n; ++rank) rounds += ledger[rank].rounds;
   }
-  EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
+  EXPECT_GT(killed, 0U) << "no rank was killed in time: the moments are too late for this machine";
   EXPECT_GT(rounds, 0);
 }
 

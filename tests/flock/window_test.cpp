@@ -61,7 +61,7 @@ TEST_P(WindowTest, BeginsWithMyTensorOrEmpty) {
   });
 }
 
-TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
+TEST_P(WindowTest, GetsFetchTheLastUpdatedValue) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<double> x = {10.0 * flock.rank()};
@@ -130,7 +130,7 @@ TEST_P(WindowTest, PutsAreSeenWhole) {
         const std::int64_t theirs = seen[0] - x[0];
         for (const std::int64_t value : seen) require(value - x[0] == theirs, "torn");
         const std::int64_t who = theirs % 1000;
-        require(who == source || who == flock.rank(), "from somebody else");
+        require(who == source || who == flock.rank(), "from another rank");
       }
     }
   });
@@ -358,7 +358,7 @@ TEST_P(WindowFailureTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
 
 // Over a network some calls need an answer, and the memory for messages in flight is bounded.
 TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
-  if (GetParam().launcher->shares) GTEST_SKIP() << "where memory is shared nobody waits";
+  if (GetParam().launcher->shares) GTEST_SKIP() << "with shared memory no call waits";
   run([](Flock& flock) {
     flock.set_schedule("complete");
     const Rank sleeper = flock.size() - 1;
@@ -378,7 +378,7 @@ TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
         for (; put[0] < 1000; ++put[0]) window.accumulate(Window::Weights{{sleeper, 1}});
       });
       require(full.find("has not taken what was put") != std::string::npos, full);
-      require(put[0] >= 2 && put[0] < 100, fmt::format("{} values on their way", put[0]));
+      require(put[0] >= 2 && put[0] < 100, fmt::format("{} values in flight", put[0]));
       flock.set_timeout(40s);
     }
     flock.broadcast(put, 0);
@@ -392,7 +392,7 @@ TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
 }
 
 TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
-  if (GetParam().launcher->shares) GTEST_SKIP() << "the memory of the dead stays";
+  if (GetParam().launcher->shares) GTEST_SKIP() << "the memory of a dead rank stays";
   const auto ends = ends_of([](Flock& flock) {
     const Rank victim = flock.size() - 1;
     flock.set_schedule("complete");
@@ -402,7 +402,7 @@ TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
     require(eventually([&] { return !window.alive(victim); }), "the dead rank is not noticed");
     window.put();  // reaches the living neighbors only
     window.get(Window::Weights{{victim, 1}});
-    require(window.version(victim) == 0, "got something of the dead");
+    require(window.version(victim) == 0, "received a value from the dead rank");
     std::vector<double> moved = {7};
     const auto lost = [&](const std::function<void()>& body) {
       const std::string text = message_of<PeerLost>(body);
@@ -412,7 +412,7 @@ TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
     lost([&] { static_cast<void>(window.mutex({victim})); });
     flock.on_peer_failure(OnPeerFailure::reweight);
     window.average_with(victim, x, 0.5, moved);
-    require(moved[0] == 0, "moved towards the dead");
+    require(moved[0] == 0, "moved toward the dead rank");
     flock.barrier("done");
   });
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;

@@ -408,7 +408,7 @@ TEST_F(FakeDeviceTest, FreesMemoryAfterTheWorkThatUsesIt) {
   EXPECT_EQ(result, std::vector<float>(100));
 }
 
-TEST(FakeDeviceLifeTest, TheDestructorRunsWhatNeedsNoWaitAndEndsWaits) {
+TEST(FakeDeviceLifeTest, TheDestructorRunsReadyWorkAndEndsWaits) {
   std::array<Flag, 2> flags{};
   std::vector<float> x(10, 1), y(10, 1), z(10, 1);
   std::shared_ptr<void> memory;

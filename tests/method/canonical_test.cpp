@@ -69,7 +69,7 @@ TEST(CanonicalTest, EverySpellingOfAnObjectiveOrDataSetHasOneForm) {
   expect_one_form(data::data_sources(), [](const std::string& text) { return data::canonical_data(text); });
 }
 
-TEST(CanonicalTest, NamesForPeopleStayShort) {
+TEST(CanonicalTest, DisplayNamesStayShort) {
   const SchedulePtr schedule = make_schedule("base", 6);
   EXPECT_EQ(schedule->name(), "base");
   EXPECT_EQ(schedule->canonical(), "base(k=1)");

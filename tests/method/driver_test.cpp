@@ -252,7 +252,7 @@ TEST(DriverTest, AFlockOfOneSendsNothing) {
       driven.gradient = {3};
       driven.driver.finish();
       require(std::abs(driven.x[0] - 3.9) < 1e-6, family.name);
-      require(driven.driver.waited() < 1, "waits for nobody");
+      require(driven.driver.waited() < 1, "waited although it is alone");
     }
   });
 }

@@ -264,7 +264,7 @@ TEST(SavedState, ADriverThatHasRunCanBeRestored) {
 }
 
 // State that does not fit is refused by name, and nothing changes.
-TEST(SavedState, RefusesWhatWasWrittenByAnother) {
+TEST(SavedState, RefusesStateThatDoesNotFit) {
   const RecordFolder folder;
   const Problem problem{.n = 2, .count = 9};
   const SavedRun run{problem, {.method = "gradient-tracking", .topology = "ring", .optimizer = "adam"}};

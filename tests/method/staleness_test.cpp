@@ -48,9 +48,9 @@ class StalenessTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(StalenessTest, IsBoundedOnRequest) {
   const Lead free = lead_of_the_fast_one(GetParam());
-  EXPECT_GT(free.most, 20) << "nobody waits";
+  EXPECT_GT(free.most, 20) << "an unbounded method waited";
   const Lead bounded = lead_of_the_fast_one(GetParam() + "(staleness=3)");
-  EXPECT_LE(bounded.most, 4) << "a step more may have been made before the other told of its own";
+  EXPECT_LE(bounded.most, 4) << "one more step may be made before the other rank's step is known";
   EXPECT_LE(bounded.oldest, 4);
 }
 

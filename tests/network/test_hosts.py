@@ -140,7 +140,7 @@ def test_programs_that_fail_are_errors():
             hosts.run(0, ["false"])
 
 
-def test_everything_goes_after_an_exception():
+def test_hosts_are_removed_after_an_exception():
     with pytest.raises(RuntimeError):
         with network.Hosts(2) as hosts:
             sleeper = hosts.start(0, ["sleep", "1000"])
@@ -157,7 +157,7 @@ def test_two_networks_at_once():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_everything_goes_after_a_signal(number):
+def test_hosts_are_removed_after_a_signal(number):
     process, sleeper = another(WAITS)
     assert len(namespaces(process.pid)) == 3
     process.send_signal(number)
@@ -176,7 +176,7 @@ def test_the_next_start_removes_what_a_killed_run_left():
         assert namespaces(process.pid) == []
 
 
-def test_the_next_start_leaves_the_living_alone():
+def test_the_next_start_leaves_running_hosts_alone():
     process, sleeper = another(WAITS)
     with network.Hosts(1):
         assert len(namespaces(process.pid)) == 3

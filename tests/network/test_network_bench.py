@@ -70,7 +70,7 @@ def test_the_fastest_is_chosen_and_starts_afresh():
     assert best is all_of[1] and best.seconds == []
 
 
-def test_what_is_not_offered_is_left_out():
+def test_contenders_without_the_operation_are_left_out():
     able, notes = rounds.offered([contender(0.1)])
     assert able == [] and "never heard of it" in notes[0]
 

@@ -117,7 +117,7 @@ def test_skipped_steps_are_counted():
 
 
 @alone
-def test_a_checkpoint_of_another_rank_says_whose_it_is(tmp_path):
+def test_a_checkpoint_of_another_rank_names_that_rank(tmp_path):
     model = linear()
     optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
     path = bf.broadcast(torch.tensor(list(str(tmp_path / "one.ckpt").encode()), dtype=torch.uint8), root_rank=0)

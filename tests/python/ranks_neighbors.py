@@ -170,7 +170,7 @@ def test_senders_and_receivers_that_do_not_match():
 
 
 @pytest.mark.parametrize("call", [bf.neighbor_allreduce, bf.neighbor_allreduce_nonblocking])
-def test_arguments_that_cannot_be(call):
+def test_invalid_arguments_are_errors(call):
     x = mine()
     one = {other: 1.0 for other in bf.in_neighbor_ranks()}
     for wrong in ({"self_weight": 0.5}, {"src_weights": one}, {"self_weight": 1, "src_weights": one},

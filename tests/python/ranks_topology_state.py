@@ -201,7 +201,7 @@ def test_infer_ranks():
     assert bf.InferDestinationFromSourceRanks([(rank + 1) % n]) == [(rank - 1) % n]
 
 
-def test_shutdown_and_back():
+def test_init_after_shutdown():
     bf.win_create(torch.ones(2), "stays")
     handle = bf.allreduce_nonblocking(torch.ones(2))
     bf.shutdown()

@@ -109,7 +109,7 @@ def test_an_exception_comes_with_rank_and_traceback(cluster):
     assert cluster.run(lambda: rank) == [0, 1, 2]  # noqa: F821
 
 
-def test_exceptions_that_cannot_travel_and_exits(cluster):
+def test_exceptions_that_cannot_be_pickled_and_exits(cluster):
     def fail():
         class Locked(Exception):
             def __init__(self):

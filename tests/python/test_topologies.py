@@ -149,7 +149,7 @@ def test_graph_points_from_sender_to_receiver():
     assert graph.number_of_edges() == 8 and graph.edges[0, 0]["weight"] == 0.5
 
 
-def test_own_weights_come_back():
+def test_given_weights_are_returned_unchanged():
     weights = np.array([[0.5, 0.5, 0], [0, 0.25, 0.75], [1, 0, 0]])
     topology = starling.Topology.from_weights(weights)
     np.testing.assert_array_equal(topology.weights(), weights)
@@ -269,7 +269,7 @@ def test_what_is_wrong_with_a_matrix_is_the_error(convert, weights, text):
 
 
 @pytest.mark.parametrize("given", [5, None, object()])
-def test_values_that_are_no_topology(given):
+def test_invalid_topologies_are_errors(given):
     with pytest.raises(TypeError, match="a topology is a name"):
         schedule_from(given, 4)
 

@@ -147,7 +147,7 @@ TEST_F(RunLogFile, FindsTheLearningRateInTheOptimizer) {
   EXPECT_EQ(header.learning_rate(), 0.01);
 }
 
-TEST_F(RunLogFile, CarriesCanonicalSettingsBesideWhatWasTyped) {
+TEST_F(RunLogFile, CarriesCanonicalSettingsBesideTheTypedOnes) {
   RunHeader header = toy_header();
   header.experiment = {{"topology", "base"}, {"batch", "32"}};
   header.canonical = {{"topology", "base(k=1)"}};

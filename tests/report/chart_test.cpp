@@ -69,7 +69,7 @@ TEST(Chart, UnsortedSeriesStayBounded) {
   EXPECT_LE(decimated(series, true, false, 400).x.size(), 400U);
 }
 
-TEST(Chart, DropsWhatAnAxisCannotShow) {
+TEST(Chart, DropsPointsThatAnAxisCannotShow) {
   const double nan = std::nan("");
   const double inf = std::numeric_limits<double>::infinity();
   const Series series{"s", {0, 1, 2, 3, 4, nan}, {1, nan, inf, -1, 0, 1}};

@@ -154,7 +154,7 @@ TEST(RunGroups, LearningRatesOfOneGroupStandSideBySide) {
   EXPECT_THAT(labels(group_runs({runs.begin(), runs.begin() + 1})[0]), ElementsAre("a · ring"));
 }
 
-TEST(RunGroups, DataSetsAreTasksOfTheirOwn) {
+TEST(RunGroups, DataSetsAreSeparateTasks) {
   std::vector<RunLog> runs = {toy_run({}), toy_run({}), toy_run({})};
   runs[1].header.experiment[0].value = "synthetic";
   const auto tasks = group_runs(runs);

@@ -180,7 +180,7 @@ TEST(Objective, LogisticLossAtZero) {
     EXPECT_NEAR(make("logistic(samples=" + samples + ")")->value(Vector(kDim, 0.0)), std::log(2.0), 1e-15);
 }
 
-TEST(Objective, HeterogeneityIsWhatItSays) {
+TEST(Objective, HeterogeneitySpreadsTheGradients) {
   const auto spread = [](const std::string& text) {
     const ObjectivePtr objective = make_objective(text, 20, 10, 1);
     const Vector where = *objective->minimizer();

@@ -63,8 +63,9 @@ std::string round_problem(const Schedule& schedule, Step step, const DenseRound&
   }
   if (problem.empty() && claims.symmetric) problem = difference(whole, whole.transpose(), 0);
   if (!problem.empty()) return problem;
-  if (claims.hears > 0 && largest_degree(product, false) > claims.hears) return "a rank hears too many";
-  if (claims.tells > 0 && largest_degree(product, true) > claims.tells) return "a rank tells too many";
+  if (claims.hears > 0 && largest_degree(product, false) > claims.hears) return "a rank has too many sources";
+  if (claims.tells > 0 && largest_degree(product, true) > claims.tells)
+    return "a rank has too many destinations";
   return "";
 }
 

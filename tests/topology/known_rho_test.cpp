@@ -19,7 +19,7 @@ double distance_from_mean(const Matrix& product) {
   return std::sqrt(std::max(reference::eigenvalues(reference::gram(rest)).maxCoeff(), 0.0));
 }
 
-TEST(KnownRhoTest, IsWhatTheReferenceGives) {
+TEST(KnownRhoTest, EqualsTheReference) {
   for (const char* text : {"ring",
                            "one-way-ring",
                            "chain",

@@ -49,7 +49,7 @@ std::vector<RunReport> reports_of(const Experiment& experiment, bool on_device) 
   return reports;
 }
 
-TEST(ExperimentDevice, ReportsWhatTheHostReports) {
+TEST(ExperimentDevice, ReportsTheSameAsTheHost) {
   Experiment experiment;
   experiment.data = "synthetic(train=400,test=100)";
   experiment.model = "mlp(width=16)";

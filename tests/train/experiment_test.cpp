@@ -68,7 +68,7 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfADeadWorker) {
   const auto ends = run_four(
       experiment,
       [&](Flock& flock, const RunReport& report) {
-        require(report.bytes_sent > sent, "what the dead had sent is forgotten");
+        require(report.bytes_sent > sent, "the bytes that the dead rank had sent are not counted");
         sent = report.bytes_sent;
         if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
       },

@@ -137,7 +137,7 @@ TEST_F(PlanTest, TheSumWaitsForItsMessages) {
 }
 
 // Sums of two streams run in all orders: each keeps the flags that it has read.
-TEST_F(PlanTest, StreamsHavePlansOfTheirOwn) {
+TEST_F(PlanTest, EachStreamHasItsOwnPlan) {
   const DeviceContext side{0, new_stream()};
   for (std::uint64_t round = 0; round < 50; ++round) {
     std::vector<Twin<float>> x = blocks_of<float>(3, 100, 2 * round);
