@@ -15,7 +15,7 @@ void Asynchronous::barrier(Block& block) {
 
 namespace {
 
-// The last step whose answers have not been collected; -1: none.
+// The last step whose incoming messages have not been collected; -1: none.
 double& made(Block& block) {
   return block.numbers("made", 1, -1)[0];
 }

@@ -9,7 +9,7 @@ namespace {
 
 using Algorithm = CompressedAverage::Algorithm;
 
-/// allreduce whose gradients are sent compressed.
+/// allreduce with compressed gradients.
 class CompressedAllreduce : public Method {
  public:
   explicit CompressedAllreduce(CompressedAverage::Options options) : average_(std::move(options)) {}

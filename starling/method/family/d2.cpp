@@ -11,8 +11,8 @@ namespace {
 constexpr double kLeast = -1.0 / 3;
 constexpr double kTolerance = 1e-9;
 
-/// x^ = x + U + D, e = sum of w_j (x^_j - x^); x <- x^ + e, D <- D + e, summed so that rounding does not add
-/// up. Exact diffusion is the same with half of e, which is (I + W) / 2 instead of W.
+/// x^ = x + U + D, e = sum of w_j (x^_j - x^); x <- x^ + e, D <- D + e, summed so that rounding errors do not
+/// accumulate. Exact diffusion is the same with half of e, which is (I + W) / 2 instead of W.
 class D2 : public Method {
  public:
   explicit D2(double share) : share_(share) {}

@@ -4,21 +4,22 @@
 namespace starling::method::family {
 namespace {
 
-/// Adapt while communicating (D-PSGD): x <- z + U(z, g(x)) with z = sum of w_j x_j, which needs no gradient.
+/// Adapt while communicating (D-PSGD): x <- z + U(z, g(x)) with z = sum of w_j x_j, whose exchange needs no
+/// gradient.
 class DsgdAwc : public Method {
  public:
   void begin(Block& block) override { block.share(); }
   void adapt(Block& block) override { block.update_from_shared(); }
 };
 
-// dsgd-awc with an optimizer of a certain kind.
+// dsgd-awc that requires a certain kind of optimizer.
 
 class Dadam : public DsgdAwc {
  public:
   MethodRequirements requirements() const override { return {.optimizer = "adam"}; }
 };
 
-/// DecentDP's AccumAdam(W): AWC with moments that take up the mean gradient of s steps.
+/// DecentDP's AccumAdam(W): dsgd-awc with moments that take in the mean gradient of s steps.
 class AccumAdam : public DsgdAwc {
  public:
   AccumAdam(long s, bool decoupled) : s_(s), decoupled_(decoupled) {}

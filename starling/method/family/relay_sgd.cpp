@@ -38,7 +38,7 @@ class RelaySgd : public Method {
   RelayRule rule_;
 };
 
-/// x <- x + the relayed sum of all ranks' updates, divided by their number: needs equal starts.
+/// x <- x + the relayed sum of all ranks' updates, divided by their number; requires equal starts.
 class RelaySumGrad : public Method {
  public:
   explicit RelaySumGrad(bool overlap) : overlap_(overlap) {}
