@@ -61,7 +61,8 @@ std::optional<std::vector<double>> Quadratic::minimizer() const {
 namespace objective {
 namespace {
 
-// Curvatures from 1 / condition to 1, each node's within 1 +- spread of that; minima around a common one.
+// Curvatures range from 1 / condition to 1, and each node's is within 1 +- spread of that; minima are spread
+// around a common one.
 ObjectivePtr make_quadratic(const Parameters& given, const ObjectiveSetting& setting) {
   const double heterogeneity = given.number("heterogeneity", 0, 1e9);
   const double condition = given.number("condition", 1, 1e12);

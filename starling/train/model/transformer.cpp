@@ -8,7 +8,7 @@
 namespace starling::train {
 namespace {
 
-/// Attention, then two dense layers; each behind a norm, each added to what came in.
+/// Attention, then two dense layers; each preceded by a norm, and each added to its input.
 class Layer final : public torch::nn::Module {
  public:
   explicit Layer(const TransformerSetting& setting)
