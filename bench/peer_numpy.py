@@ -48,7 +48,7 @@ def gradient(rows, x, regularizer, margins, sums):
 
 def seconds_per_call(seconds, call):
     """The best of five batches."""
-    call()  # warms the caches
+    call()  # warms up the caches
     best = float("inf")
     for _ in range(5):
         calls, begin = 0, time.perf_counter()

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import peer_ddp  # the same networks, beside this file
+import peer_ddp  # the same networks, in this folder
 
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}  # as `starling bench training`
 MOST_OVERHEAD = 10e-6  # seconds per call
@@ -174,7 +174,7 @@ def main():
         for ranks in (1, 2):
             ratios, bare, native = training(network, ranks, given.starts, given.rounds, given.seconds)
             low, middle, high = spread(ratios)
-            own = statistics.median(bare)  # what Python costs torch itself, which we cannot give back
+            own = statistics.median(bare)  # Python's overhead in torch itself, which we cannot remove
             met = middle <= MOST_RATIO * max(1.0, own)
             good &= met
             print(f"  {network:5} n = {ranks}: {middle:.3f} ({low:.3f} to {high:.3f}); torch alone "

@@ -19,7 +19,7 @@ LineChart error_chart(const std::string& title, const std::string& x_label,
   chart.y_label = "consensus error";
   chart.log_x = true;
   chart.log_y = true;
-  chart.y_floor = tolerance / 10;  // exact averages end at rounding noise, which says nothing
+  chart.y_floor = tolerance / 10;  // exact averages end at rounding noise, which is not interesting
   for (std::size_t i = 0; i < results.size(); ++i) {
     Series series;
     const bool run = results[i].outcome == ConsensusResult::Outcome::reached ||

@@ -42,12 +42,12 @@ def mpi_missing():
 @dataclass
 class Engine:
     """What our ranks talk through, and who is written on it by hand."""
-    over: str  # in the names of figures
-    peer: str  # likewise
+    over: str  # for the names of figures
+    peer: str  # for the names of figures
     all_reduce: str
     start: object  # (hosts, words, ranks) -> our job
-    start_peer: object  # (hosts, ranks, name) -> its job
-    native: bool = False  # whether our ranks can leave an all-reduce to it
+    start_peer: object  # (hosts, ranks, name) -> the peer's job
+    native: bool = False  # whether our ranks can use the engine's all-reduce
     missing: object = lambda: None
 
 

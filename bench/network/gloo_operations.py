@@ -47,7 +47,7 @@ class AllReduce:
     def check(self):
         if not torch.all(self.x == self.size * (self.size + 1) / 2):
             raise SystemExit(f"gloo_operations: the sum was {self.x[0]}")
-        self.x.zero_()  # sums would grow beyond all bounds
+        self.x.zero_()  # otherwise sums would overflow
 
 
 OPERATIONS = {"one-peer": OnePeer, "all-reduce": AllReduce}

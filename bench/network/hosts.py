@@ -23,7 +23,7 @@ BRIDGE = 254  # the bridge's address, where a launcher may listen
 INTERFACE = "eth0"
 LARGEST = 8
 NAMESPACES = "/run/netns"
-FOLDERS = "/run"  # where a network's files lie
+FOLDERS = "/run"  # the parent folder of a network's files
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -83,7 +83,8 @@ def remove_leftovers():
 
 
 def _die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; `ip netns exec` becomes its command, so it stays
+    # PR_SET_PDEATHSIG; `ip netns exec` executes its command, so it is kept
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class _Undisturbed:
@@ -97,7 +98,7 @@ class _Undisturbed:
 
 
 class Hosts:
-    _numbers = itertools.count()  # tells the networks of one process apart
+    _numbers = itertools.count()  # distinguishes the networks of one process
 
     def __init__(self, count, rate=None):
         if not 1 <= count <= LARGEST:
@@ -107,7 +108,7 @@ class Hosts:
         prefix = f"starling-{os.getpid()}-{_began(os.getpid())}-{next(self._numbers)}"
         self.names = [f"{prefix}-h{host}" for host in range(count)]
         self.switch = f"{prefix}-switch"
-        self.folder = os.path.join(FOLDERS, prefix)  # for files that go with the hosts
+        self.folder = os.path.join(FOLDERS, prefix)  # for files that belong to the hosts
         self._processes = []
         self._handlers = {}
 
@@ -127,7 +128,7 @@ class Hosts:
                 _remove([*self.names, self.switch])
                 raise
             if threading.current_thread() is threading.main_thread():
-                for number in (signal.SIGTERM, signal.SIGHUP):  # SIGINT raises by itself
+                for number in (signal.SIGTERM, signal.SIGHUP):  # SIGINT raises an exception anyway
                     self._handlers[number] = signal.signal(number, self._end)
         return self
 
@@ -154,7 +155,7 @@ class Hosts:
               f"address add {NETWORK}{BRIDGE}/24 dev bridge0\n"
               "link set lo up\nlink set bridge0 addrgenmode none up\n")
         for host, name in enumerate(self.names):
-            # Born in their namespaces: outside nothing appears, not even for a moment.
+            # Created inside their namespaces, so that nothing appears outside, even briefly.
             _tell(["ip", "link", "add", INTERFACE, "netns", name, "type", "veth",
                    "peer", "name", f"port{host}", "netns", self.switch])
             _tell(["ip", "-n", name, "-batch", "-"],
@@ -224,7 +225,7 @@ class Hosts:
 
 def _in_child():
     _die_with_parent()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the parent holds them back while it starts us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the parent blocks them while it starts this process
 
 
 class Idle:

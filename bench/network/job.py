@@ -9,7 +9,8 @@ from pathlib import Path
 
 from hosts import INTERFACE
 
-# As `starling bench training`: torch's threads do not limit OpenBLAS, and memory that is given back is zeroed anew.
+# As in `starling bench training`: torch's threads do not limit OpenBLAS, and memory returned to the kernel
+# must be zeroed again.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                "MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GLOO_")
@@ -35,7 +36,7 @@ class Job:
         self.ranks = ranks or hosts.count
         self._unread = [b""] * self.ranks
         self.processes = []
-        self._inputs, self._outputs = [], []  # of the ranks: a file each, and a descriptor
+        self._inputs, self._outputs = [], []  # of the ranks: a file and a descriptor each
         interface = INTERFACE if hosts.count > 1 else "lo"
         clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
         shared = {**clean, **ENVIRONMENT, "GLOO_SOCKET_IFNAME": interface, **self.meeting(interface)}

@@ -13,7 +13,8 @@ from resilience import kill, stragglers
 from training import BYTES, training
 
 EVERYWHERE, ONCE, ONE_HOST = range(3)
-SECTIONS = {  # name: (what it does, whether for all --hosts and --rates, for the first of them, or on one host)
+# name: (what it does, whether for all --hosts and --rates, for the first of them, or on one host)
+SECTIONS = {
     "loopback": (loopback, ONE_HOST),
     "operations": (operations, EVERYWHERE),
     "training": (training, EVERYWHERE),

@@ -57,7 +57,7 @@ def operations(hosts, options):
     """On the shaped network."""
     found, notes = engines(options)
     figures, times = [], []
-    for engine in found:  # one after the other: who waits for MPI looks again and again
+    for engine in found:  # one after another, because ranks that wait in MPI poll all the time
         for all_of, new in zip((figures, times), over(engine, hosts, options)):
             all_of += new
     return figures, times, notes

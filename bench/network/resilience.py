@@ -10,7 +10,7 @@ from rounds import Contender, Spread, interleave, say
 from training import METHOD, NETWORK, PARAMETERS, best_ddp, one_peer_contender
 
 LATE_MS, PERIOD = 100, 3
-MOST_LOSS = 0.5  # of what all-reduce loses
+MOST_LOSS = 0.5  # relative to all-reduce's loss
 MOST_STALL = 1.0  # seconds
 
 
@@ -40,7 +40,7 @@ def stragglers(hosts, options):
     losses = [[late - usual for late, usual in zip(stumbling.seconds, steady.seconds)]
               for steady, stumbling in zip(all_of[::2], all_of[1::2])]
     idle = statistics.median(all_of[1].idle)
-    # Of differences, medians first: a round's loss may be next to nothing.
+    # Differences of medians, because a single round's loss may be almost zero.
     figures = []
     for peer, loss in zip([theirs.name, "our own all-reduce"], losses[1:]):
         middle = statistics.median(loss)
@@ -106,7 +106,7 @@ def kill(hosts, options):
             seen.append(detection_of_gloo(hosts))
     say("")
     figure("gloo's own detection, s", seen, idle.share)
-    if options.by_hand:  # nothing survives there
+    if options.by_hand:  # nothing survives in these jobs
         return figures, [], []
     job = our_job(hosts, NETWORK)
     usual = job.seconds(f"{METHOD} 4 on_peer_failure=reweight") / 4

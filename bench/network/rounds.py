@@ -12,11 +12,11 @@ from job import Failed, Refused
 class Contender:
     name: str
     job: object
-    line: object  # how many -> what the ranks are told: one line for all, or a list with everybody's
-    least_bytes: int = 0  # that each host must send per piece of work: who sends less has bypassed the network
-    multiple: int = 1  # of which pieces of work are done
+    line: object  # count -> the command for the ranks: one line for all, or a list with one line each
+    least_bytes: int = 0  # that each host must send per piece of work; otherwise it has bypassed the network
+    multiple: int = 1  # the number of pieces of work is a multiple of this
     count: int = 1
-    seconds: list = field(default_factory=list)  # of a piece of work, round by round
+    seconds: list = field(default_factory=list)  # per piece of work, by round
     idle: list = field(default_factory=list)
 
     def take_turn(self):

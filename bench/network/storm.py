@@ -24,8 +24,8 @@ from hosts import INTERFACE, Hosts, Unavailable
 BIN = Path(os.environ.get("STARLING_BIN", Path(__file__).resolve().parents[2] / "build" / "release" / "bin"))
 PEER_TIMEOUT = 2.0  # seconds
 TIMEOUT = 8.0  # of the flock
-LIMIT = 60.0  # no run takes longer after its ranks have joined
-NOBODY = "02:00:00:00:00:99"  # no host has this address: what goes there is lost
+LIMIT = 60.0  # no run may take longer after its ranks have joined
+NOBODY = "02:00:00:00:00:99"  # no host has this address: frames for it are lost
 LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GLOO_")
 
 

@@ -41,7 +41,7 @@ class SimulatedNetwork {
   struct GroupMean {
     std::int64_t there = 0;  // the number of members so far
     bool done = false;
-    double time = 0;  // when its last member began, and its duration
+    double time = 0;  // when the last member began; later, when the mean is complete
     std::vector<std::byte> bytes;
   };
   const GroupMean* mean_of(Step round, const Group& group) const;

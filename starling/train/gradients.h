@@ -51,7 +51,7 @@ class Gradients {
   bool sends_early() const { return sends_early_; }
   bool raises_nonfinite() const;
   void leave_overflows_to_scaler() { has_scaler_ = true; }
-  /// Returns whether gradients are already unscaled since zero() was called, and marks them as unscaled.
+  /// Marks the gradients as unscaled and returns whether they already were; zero() resets the mark.
   bool mark_unscaled() { return std::exchange(unscaled_, true); }
 
  private:
