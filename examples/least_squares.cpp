@@ -13,7 +13,7 @@ int main() {
   constexpr double kStep = 0.002;
   auto flock = starling::join();
 
-  // All ranks' data come from the same true x.
+  // All ranks' data have the same true x.
   std::vector<double> truth(kColumns);
   for (int j = 0; j < kColumns; ++j) truth[static_cast<std::size_t>(j)] = std::sin(j + 1.0);
   std::mt19937 random(static_cast<unsigned>(flock.rank()));

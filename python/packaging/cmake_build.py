@@ -48,7 +48,7 @@ def build_folder() -> Path:
         if shutil.which(program) is None:
             raise SystemExit(f"starling: {program} is needed to build the package (Debian: {package})")
     prefixes = packages_with_cmake_files()
-    # CMake remembers where torch was: another torch, another folder.
+    # CMake caches the location of torch, so another torch gets another folder.
     prefix_path = ";".join(prefixes)
     folder = ROOT / "build" / f"pip-{sys.implementation.cache_tag}-{zlib.crc32(prefix_path.encode()):08x}"
     run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",

@@ -17,7 +17,7 @@ def warn_renamed(old: str, name: str, stacklevel: int = 3) -> None:
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
     """`value` as an int (numpy's integers too), or TypeError / ValueError that says what `name` may be."""
     valid = "a whole number " + (f"of at least {least}" if most is None else f"from {least} to {most}")
-    if isinstance(value, bool):  # an int to Python, a mistake to us
+    if isinstance(value, bool):  # an int for Python, but an error here
         raise TypeError(f"{name} must be {valid}, not the bool {value}")
     try:
         number = operator.index(value)

@@ -70,7 +70,7 @@ class Remote:
         try:
             return self._receive()
         except KeyboardInterrupt:
-            self._link.close()  # otherwise the pending answer would be taken for the next request's
+            self._link.close()  # otherwise the next request would take the pending answer as its own
             raise
 
     def perform(self, function: bytes, tasks: Sequence[Task], ranks: Sequence[int], show: Show,

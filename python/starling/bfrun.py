@@ -12,7 +12,7 @@ from typing import NoReturn, Optional, Sequence
 
 _EXAMPLE = "example: bfrun -np 4 python train.py --lr 0.1"
 _HERE_ONLY = "all ranks run on this machine and communicate through shared memory"
-# Options of mpirun -> why they have no effect here, and what to do instead.
+# Options of mpirun -> why they have no effect here, and what to use instead.
 _WITHOUT_MEANING = {
     "--network-interface": f"{_HERE_ONLY}; leave it out, or use starling run --hosts a:4,b:4 --interface NAME",
     "--extra-mpi-flags": "there is no mpirun to give them to; ranks inherit this shell's variables, so write "
@@ -133,7 +133,7 @@ def _is_this_machine(host: str) -> bool:
     name = socket.gethostname()
     if host in {"localhost", "127.0.0.1", name, name.split(".")[0]}:
         return True
-    return host == socket.getfqdn()  # asks the name service, so last
+    return host == socket.getfqdn()  # last, because it queries the name service
 
 
 if __name__ == "__main__":

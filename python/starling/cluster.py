@@ -55,7 +55,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._closed = False
 
-    # Clusters that outlive the notebook.
+    # Clusters that keep running after the notebook ends.
 
     @classmethod
     def connect(cls, name: str = "default") -> "Cluster":
@@ -91,7 +91,7 @@ class Cluster:
             remote.stop()
         return remote is not None
 
-    # Calls.
+    # Running code on the workers.
 
     @property
     def n(self) -> int:
@@ -226,7 +226,7 @@ def _raise_failures(outcomes: list) -> None:
     ended = [f"{one.data.decode()}, because it did not stop" for one in outcomes if one.kind == "ended"]
     failed = {one.rank: _error_text(one.data) for one in outcomes if one.kind == "error"}
     if lost:
-        # Errors of the other workers follow from it.
+        # Errors of the other workers are consequences.
         texts = {**failed, **{one.rank: one.data.decode() for one in lost}}
         raise WorkerLost("; ".join([one.data.decode() for one in lost] + ended), lost[0].rank, texts)
     if not failed:

@@ -27,7 +27,7 @@ def main(link_fd: int, lifeline: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for fd in (link_fd, lifeline):
         os.set_inheritable(fd, False)
-    # The module that the notebook's functions see; it does not contain the worker's own names.
+    # The module in which the notebook's functions run; it does not contain the worker's own names.
     space = types.ModuleType("__main__")
     space.rank, space.size = int(os.environ["STARLING_RANK"]), int(os.environ["STARLING_SIZE"])
     space.__builtins__ = builtins
@@ -47,8 +47,9 @@ def main(link_fd: int, lifeline: int) -> None:
 
 
 def _die_with(lifeline: int) -> None:
-    # The kernel sends the signal when the pipe's last writer is gone, however that ended and whatever is running here.
-    # Opened again, because all workers share the inherited one, which can signal one process only.
+    # The kernel sends the signal when the pipe's last writer is gone, however it ended and whatever this
+    # worker is running. The pipe is reopened, because all workers share the inherited descriptor, which can
+    # signal only one process.
     own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
@@ -107,7 +108,7 @@ def _perform(function: bytes, arguments: bytes, use: _FlockUse) -> bytes:
             return VALUE + _dump_result(value)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except BaseException as error:  # SystemExit, too: only the notebook ends a worker
+    except BaseException as error:  # including SystemExit: only the notebook ends a worker
         use.hurry()
         return ERROR + _describe(error)
 

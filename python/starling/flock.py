@@ -221,7 +221,7 @@ def break_joined(text: str) -> Optional[_Broken]:
     global _joined
     if _joined is None or isinstance(_joined, _Broken):
         return _joined
-    _joined._interrupt(1.0)  # of trainers and windows, which have handles of their own
+    _joined._interrupt(1.0)  # interrupts operations of trainers and windows, which have handles of their own
     _joined = _Broken(text)
     for handle in _handles:
         handle._core = _joined

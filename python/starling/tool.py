@@ -15,7 +15,7 @@ def tool_path() -> str:
     for place in (here / "bin", built / "bin", built.parents[1] / "bin"):
         if os.access(place / "starling", os.X_OK):
             return str(place / "starling")
-    # Not from PATH: there it may be the console script that asks.
+    # Not from PATH, which may contain the console script that calls this.
     raise FileNotFoundError(f"{here} was built without the command starling (-DSTARLING_TOOL=OFF)")
 
 

@@ -162,7 +162,8 @@ def GetSendWeights(topo: networkx.DiGraph, rank: int) -> tuple[float, dict[int, 
 
 
 def _weight(graph: networkx.DiGraph, source: int, target: int) -> float:
-    return float(graph.edges[source, target].get("weight", 1.0))  # as networkx reads an edge without one
+    # networkx gives edges without a weight the weight 1
+    return float(graph.edges[source, target].get("weight", 1.0))
 
 
 def _weights(graph: networkx.DiGraph) -> dict[tuple[int, int], float]:

@@ -20,7 +20,7 @@ from ..topologies import schedule_from
 from . import operations, process
 
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
-# Settings of a group that the native updates do not know.
+# Settings of a group that native updates do not support.
 _UNKNOWN_SETTINGS = ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay")
 
 _numbers = itertools.count()
@@ -34,7 +34,8 @@ class Resumed(NamedTuple):
     """What ``resume()`` has restored."""
 
     step: int
-    extra: Any  # what save() was given, on this rank or, if the number of ranks has changed, on the first rank
+    # the argument of save(), on this rank or, if the number of ranks has changed, on the first rank
+    extra: Any
     reset: str  # what was reset because the number of ranks has changed; "": the run continues bit for bit
 
 
@@ -77,7 +78,7 @@ class Decentralized(torch.optim.Optimizer):
         optimizer._starling_face = weakref.ref(self)
         optimizer.step = types.MethodType(_step_of_original, optimizer)
         reference = weakref.ref(self)
-        # Scripted modules take no hooks: exchanges that would begin there begin in step().
+        # Scripted modules do not support hooks: the exchanges that hooks would start begin in step() instead.
         hooked = [model for model in models if not isinstance(model, torch.jit.ScriptModule)]
         self._hooks = [model.register_forward_pre_hook(_Forward(reference, "_before_forward")) for model in hooked]
         self._hooks += [model.register_forward_hook(_Forward(reference, "_after_forward")) for model in hooked]
@@ -170,7 +171,7 @@ class Decentralized(torch.optim.Optimizer):
         self._before_step()
         if self._overflowed(scaler):
             if self._trainer.sends_gradients:
-                self._trainer.finish_gradients()  # whose mean all ranks see, so that all skip
+                self._trainer.finish_gradients()  # all ranks see the same mean, so all skip
             self._trainer.skip()
             self._skipped_steps += 1
         else:
@@ -179,7 +180,7 @@ class Decentralized(torch.optim.Optimizer):
         if original is not None and hasattr(original, "_step_count"):
             original._step_count += 1
         if original is not None:
-            original._opt_called = True  # what schedulers of torch 2 look at
+            original._opt_called = True  # schedulers of torch 2 check this
         return loss
 
     def _overflowed(self, scaler) -> bool:
@@ -335,7 +336,7 @@ class Decentralized(torch.optim.Optimizer):
         """
         averaging = self._trainer.averaging()
         averaging.enter()
-        self._averaged = True  # forward passes in the block begin no step
+        self._averaged = True  # so that forward passes inside the block do not begin a step
         try:
             yield
         finally:
@@ -423,7 +424,7 @@ def _step_of_original(self, *arguments, **named):
                        "alone. Call step() of what decentralize() returned")
 
 
-_step_of_original._with_counter = True  # learning rate schedulers look whether step() is still theirs
+_step_of_original._with_counter = True  # learning rate schedulers check whether step() is still theirs
 _step_of_original._wrapped_by_lr_sched = True
 
 
@@ -487,7 +488,7 @@ def _topology_options(topology: Topology) -> dict:
     try:
         named = _core.make_schedule(schedule.name, schedule.size).name == schedule.name
     except _core.InvalidArgument:
-        named = False  # of the caller's own weights
+        named = False  # the caller's own weights have no name
     return {"topology": schedule.name} if named else {"schedule": schedule}
 
 

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-_LONGEST_EXIT = 1.0  # seconds that operations under way get when the interpreter ends
+_LONGEST_EXIT = 1.0  # seconds that operations in flight get when the interpreter exits
 
 
 class Started:
@@ -28,9 +28,9 @@ class Started:
 
     def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any],
                  operands: Sequence[Operand]) -> None:
-        self.name = name  # taken until this ends
+        self.name = name  # in use until this operation ends
         self.pending = pending
-        self.finish = finish  # keeps what the core writes to
+        self.finish = finish  # keeps the memory that the core writes to alive
         self.operands = operands
         self.traced: Optional[timeline.Span] = None
 
@@ -90,7 +90,7 @@ def complete(started: Started) -> Any:
 
 def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mismatch:
     """Adds shapes to an error of the core, which knows only counts."""
-    if "set the same topology" in str(error):  # the shapes agree
+    if "set the same topology" in str(error):  # the shapes agree, so the topology differs
         return error
     listed = ", ".join(str(tuple(shape)) for shape in shapes)
     return _core.Mismatch(f"{error}; this rank's shape is {listed}" if listed else str(error))
@@ -121,7 +121,7 @@ def synchronize(handle: int) -> Any:
     try:
         result = started.result()
     except KeyboardInterrupt:
-        raise  # it is still under way, and may be waited for again
+        raise  # the operation is still in flight and can be waited for again
     except BaseException:
         _forget(handle, started)
         raise
@@ -146,7 +146,7 @@ class Checked:
     def __init__(self, name: str, gathering: Any, begin: Callable[[], Any]) -> None:
         self.name = name
         self._gathering = gathering
-        self._begin = begin  # raises, or starts the operation
+        self._begin = begin  # starts the operation, or raises
         self._pending: Any = None
         self._error: Optional[BaseException] = None
         unchecked.append(self)

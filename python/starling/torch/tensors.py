@@ -15,7 +15,7 @@ FLOATING: FrozenSet[torch.dtype] = frozenset(dtype for dtype in CODES if dtype.i
 SUMMABLE: FrozenSet[torch.dtype] = FLOATING | {torch.int32, torch.int64}
 ANY: FrozenSet[torch.dtype] = frozenset(CODES)
 
-Place = Tuple[int, int]  # a GPU and a stream of it
+Place = Tuple[int, int]  # a GPU and one of its streams
 Block = Tuple[int, int, int, int, Optional[Place]]  # from, to, elements, dtype, place
 
 
@@ -24,8 +24,9 @@ class Operand(NamedTuple):
 
     given: Any  # what the caller passed
     tensor: torch.Tensor  # the same as a tensor
-    memory: torch.Tensor  # contiguous; `tensor` itself if it is, and if the core can work on it where it is
-    place: Optional[Place] = None  # where work on it is enqueued; none on the host
+    # contiguous memory: `tensor` itself if it is contiguous and the core can work on it in place
+    memory: torch.Tensor
+    place: Optional[Place] = None  # where work on it is enqueued; None on the host
 
     @property
     def address(self) -> int:

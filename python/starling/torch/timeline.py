@@ -26,7 +26,7 @@ class _Writer:
         self._lock = threading.Lock()
         self._tensors: Dict[str, int] = {}
         self._threads: Dict[int, int] = {}
-        self._open: Dict[Tuple[str, int], List[str]] = {}  # begun and not ended
+        self._open: Dict[Tuple[str, int], List[str]] = {}  # started and not ended
         self._first = True
         self._began = time.perf_counter_ns()
         self._file.write("[\n")
@@ -82,7 +82,7 @@ class Span:
         self._averages = averages
         self._thread = writer.begin(tensor, f"ENQUEUE_{word}")
         writer.end(tensor, self._thread)
-        # Older programs look for the name with MPI in it.
+        # Older programs search for names that contain MPI.
         activities = [word if word.startswith("WIN_") else f"PROC_{word}", f"MPI_{word}"]
         activities.append("COMMUNICATE")
         for activity in activities:
