@@ -50,7 +50,7 @@ struct AsyncBenchOptions {
 /// The result of one run: the mean over the ranks that were not slowed.
 struct Measurement {
   double rate = 0;  // steps per second
-  double age = 0;   // of what they used, in steps
+  double age = 0;   // of the values used, in steps
 };
 
 struct Result {

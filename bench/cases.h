@@ -13,7 +13,7 @@ struct Bars {
   double ceiling = 0;  // at least this fraction of the ceiling's speed
   double mpi = 0;      // times as fast as Open MPI, at least
   double gloo = 0;     // times as fast as gloo's all-reduce, at least
-  double most = 0;     // the measured value itself: seconds, or a share of a processor
+  double most = 0;     // the maximum of the value itself: seconds, or a fraction of a processor
 };
 
 struct CommCase {
@@ -39,7 +39,7 @@ std::vector<CommCase> comm_cases(const std::vector<int>& cpus, bool quick);
 struct CommResult {
   CommCase what;
   std::vector<std::vector<double>> rounds{kContenders};  // by contender; empty if it did not run
-  bool failed = false;                                   // we did not reach the end
+  bool failed = false;                                   // Starling did not finish
 
   Contender ours() const { return what.contenders.front(); }
   const std::vector<double>& of(Contender contender) const {

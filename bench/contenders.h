@@ -15,7 +15,7 @@ namespace starling::bench {
 enum class Contender {
   starling,           // the plain in-place call
   zero_copy,          // the outgoing memory is written by the caller
-  ceiling,            // what `starling` reads and writes, on private memory, without waiting for anybody
+  ceiling,            // the same reads and writes as `starling`, on private memory, without waiting
   zero_copy_ceiling,  // the same for `zero_copy`
   mpi,
   gloo,  // its all-reduce, for every operation

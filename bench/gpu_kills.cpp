@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kPatience{60};
 struct RankLog {
   std::atomic<long> steps{0};
   std::atomic<std::int64_t> recovered{0};  // when kStepsAfter steps had ended
-  std::atomic<bool> agreed{false};         // the flock goes on as one of three
+  std::atomic<bool> agreed{false};         // the flock continues with three ranks
   std::array<char, 400> error{};
 };
 

@@ -21,7 +21,7 @@ enum class Operation {
   one_peer,     // average with the one neighbor of the one-peer exponential graph's step
   exponential,  // average with all neighbors of the static exponential graph
   allreduce,    // the sum of all
-  window_put,   // into the windows of the static exponential graph's neighbors, who do nothing
+  window_put,   // into the windows of the static exponential graph's neighbors, which are passive
   window_step,  // the same, then the average with the content of the rank's own window
   relay,        // an average along a chain
 };

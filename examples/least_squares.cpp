@@ -30,7 +30,7 @@ int main() {
   std::vector<double> x(kColumns, 0.0);
   std::vector<double> mixed(kColumns);
   for (int k = 0; k < 1000; ++k) {
-    auto pending = flock.neighbor_allreduce_nonblocking(x, mixed);  // the neighbors' x is on its way ...
+    auto pending = flock.neighbor_allreduce_nonblocking(x, mixed);  // the neighbors' x is in transit ...
     std::vector<double> gradient(kColumns, 0.0);                    // ... while we compute A'(Ax - b)
     for (int i = 0; i < kRows; ++i) {
       const double residual = dot(row(i), x) - dot(row(i), truth);

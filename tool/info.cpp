@@ -44,7 +44,7 @@ struct DataHere {
 
 struct FabricHere {
   std::string name;
-  std::string engine;   // "" where it is not here
+  std::string engine;   // "" if it is not available
   std::string problem;  // why torch is not available
 };
 

@@ -24,7 +24,7 @@ struct TrainingRace {
   Rank n = 1;
   std::size_t dim = 1;
   std::string problem;
-  int seeds = 1;             // results are means over so many, each with data of its own
+  int seeds = 1;             // results are means over this many runs, each with other data
   std::string time_file;     // empty: the default machines
   bool least_known = false;  // the objective's least value is known, so gaps can be computed
   TrainingOptions options;

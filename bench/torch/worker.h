@@ -6,7 +6,7 @@ namespace starling::bench {
 
 /// The networks of the training benchmarks.
 struct TrainingWork {
-  std::string name;   // as the peer calls it, too
+  std::string name;   // the same as in the peer's program
   std::string model;  // in the spec grammar
   int channels, height, width, classes;
   int batch;

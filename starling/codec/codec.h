@@ -42,7 +42,7 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  std::string spec;       // as make_codec() was asked for it
+  std::string spec;       // as passed to make_codec()
   std::string canonical;  // with defaults filled in, for comparing
 
   /// The length of a message. It depends only on the shape and dtype, never on values, so all ranks' messages

@@ -22,7 +22,7 @@ std::vector<Shard> iid_partition(std::size_t count, Rank n, std::uint64_t seed);
 /// How dirichlet_partition controls the sizes.
 enum class ShardSize {
   at_least_half,  // redraws until the smallest shard has at least half of the average
-  equal,          // they differ by at most one: what a full worker would get goes on to the others
+  equal,          // sizes differ by at most one: the share of a full worker goes to the others
 };
 
 /// For each class, the workers' shares are drawn from a symmetric Dirichlet distribution; a worker that has
@@ -49,7 +49,7 @@ struct PartitionKind {
   std::string summary;
   std::vector<Parameter> parameters;  // besides seed=
   std::function<std::vector<Shard>(const Parameters&, const Samples&, Rank n)> make;
-  bool is_drawn = true;       // at random, so that it takes seed=
+  bool is_drawn = true;       // random, so it takes seed=
   bool needs_labels = false;  // true: splits by class
 };
 const std::vector<PartitionKind>& partition_kinds();

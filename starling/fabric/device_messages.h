@@ -24,8 +24,8 @@ class DeviceMessages {
   /// The device memory that this rank's messages use.
   struct Usage {
     std::size_t pieces = 0;  // allocated pieces
-    std::size_t bytes = 0;   // of the pieces
-    std::size_t slots = 0;   // that messages have been in
+    std::size_t bytes = 0;   // of all pieces
+    std::size_t slots = 0;   // slots for messages
   };
   virtual Usage usage() const = 0;
 };

@@ -48,7 +48,7 @@ struct FabricKind {
   const FabricPlugin* plugin = nullptr;  // used in place of a shared library
   std::shared_ptr<Fabric> (*join)(const FabricRequest& request) = nullptr;
   WrapFabric (*wrap)(const FabricRequest& request) = nullptr;
-  bool needs_job = false;                  // its ranks on one host find each other by the name of the job
+  bool needs_job = false;                  // ranks on one host find each other by the job's name
   std::vector<Parameter> parameters = {};  // none so far
   std::vector<std::string> aliases = {};
 

@@ -49,7 +49,7 @@ struct Weighted {
   double self_weight = 1;
   std::optional<std::map<Rank, double>> sources = {};       // inferred: 1 each
   std::optional<std::map<Rank, double>> destinations = {};  // scales, usually 1; inferred: 1
-  Group group = {};                                         // whose mean x becomes first
+  Group group = {};                                         // x first becomes the mean over these ranks
 };
 
 /// The user's call that runs operations under internal names, as errors show it: "Trainer::step(), step 41,

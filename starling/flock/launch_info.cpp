@@ -16,7 +16,7 @@ struct LauncherVariables {
   const char* launcher;
   const EnvironmentVariable* rank;
   const EnvironmentVariable* size;
-  const EnvironmentVariable* job;    // null: no name for the job; then `here` must be set, too
+  const EnvironmentVariable* job;    // null: the launcher does not name jobs; then `here` must be set, too
   const EnvironmentVariable* part;   // distinguishes the flocks of a job, if it may have several
   const EnvironmentVariable* here;   // ranks on this host
   const EnvironmentVariable* hosts;  // used if there is no such variable

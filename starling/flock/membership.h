@@ -53,7 +53,7 @@ class Membership {
   std::shared_ptr<const View> first_;
   const std::atomic<std::chrono::nanoseconds>* timeout_ = nullptr;
   std::mutex mutex_;
-  std::uint64_t deaths_ = 0;                        // that are known, of members and of others
+  std::uint64_t deaths_ = 0;                        // known deaths, of members and of others
   std::vector<std::shared_ptr<const View>> views_;  // by epoch
 };
 

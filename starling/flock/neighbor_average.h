@@ -75,11 +75,11 @@ class NeighborAverage final : public Operation {
   bool lending_ = false;
   bool lanes_ = false;
   std::vector<std::vector<Term>> terms_;  // by piece
-  std::vector<double> scales_;            // of destinations, where not all are 1
+  std::vector<double> scales_;            // of destinations, if not all are 1
   bool in_group_ = false;
   Exchange members_;           // the group's mean as an exchange
   std::size_t own_place_ = 0;  // in the group
-  bool receipts_ = false;      // a phase ends with them
+  bool receipts_ = false;      // every phase ends with receipts
   bool in_receipts_ = false;
   Receipts group_receipts_, mix_receipts_;
   // by destination: the share of this rank's block that the destination did not get

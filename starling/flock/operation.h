@@ -118,7 +118,7 @@ class Operation {
   Topic& topic_;
   Step step_;
   Step step_in_messages_;  // both ends must use the same step
-  const bool has_step_;    // step_ is one of a schedule's
+  const bool has_step_;    // step_ is a step of a schedule
   std::vector<Awaited> awaited_;
   /// Counts bytes sent to other ranks.
   void sent(std::size_t bytes) const {

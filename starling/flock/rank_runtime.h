@@ -36,8 +36,8 @@ class RankRuntime {
   std::atomic<std::uint64_t> send_limit{std::uint64_t{1} << 30};  // the most unread bytes of a receiver
   std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<bool> many_threads{false};  // more than one thread has started operations
-  std::atomic<bool> told_others{false};   // what this rank waits for
-  Suspicion suspicion;                    // only the one thread that uses the flock looks here
+  std::atomic<bool> told_others{false};   // this rank has published what it waits for
+  Suspicion suspicion;                    // used only if a single thread uses the flock
 
   /// Called first by every operation: throws reported mismatches, and notes the calling thread.
   void enter();

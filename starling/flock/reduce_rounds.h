@@ -16,7 +16,7 @@ enum class AllreduceAlgorithm {
   doubling,  // log2 n rounds with whole blocks: the fewest rounds
   halving,   // 2 log2 n rounds, as few bytes as the ring
   tree,      // up to one rank and down again: the fewest messages
-  native,    // the fabric's engine, where it has one; else direct
+  native,    // the fabric's engine if it has one; otherwise direct
 };
 
 std::string name(AllreduceAlgorithm algorithm);

@@ -17,7 +17,7 @@ struct WindowControl {
 struct WindowShape {
   ConstBuffer value;          // a value's type and length, without an address
   std::vector<Rank> members;  // the ranks that read every tensor
-  bool shared = false;        // they change it, too
+  bool shared = false;        // the members change the tensors, too
 
   std::size_t part_bytes(std::size_t sources) const;
 };

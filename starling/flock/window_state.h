@@ -46,13 +46,13 @@ struct Window::State {
 
   WindowShape shape;
   std::vector<Rank> sources;               // in ascending order: the ranks with a slot here
-  std::vector<Rank> destinations;          // likewise: the ranks at which this rank has a slot
+  std::vector<Rank> destinations;          // in ascending order: the ranks at which this rank has a slot
   std::uint64_t memory = 0;                // this rank's part
   std::unique_ptr<WindowService> service;  // if other ranks cannot access the memory
   std::map<Rank, Cell> slots;              // by source: here
   // to all ranks' parts, including this rank's own
   std::map<Rank, std::unique_ptr<WindowTransport>> transports;
-  SharedMemoryWindow* own = nullptr;   // of these
+  SharedMemoryWindow* own = nullptr;   // one of transports
   std::map<Rank, std::uint64_t> seen;  // deposits at the last update
 };
 

@@ -17,7 +17,7 @@ struct DeviceCode {
   std::size_t chunk = 0;  // elements, of uint8, sign and qsgd
   int levels = 0;         // of qsgd
   std::size_t kept = 0;   // of top_k and random_k: how many elements are sent
-  float factor = 1;       // of random_k: of the values that are sent
+  float factor = 1;       // of random_k: the factor of the sent values
 };
 
 /// Codecs and int8 messages in device memory: the same bits as on the host, enqueued on the calling thread's

@@ -14,8 +14,8 @@ namespace starling::method {
 namespace {
 
 constexpr double kSame = 1e-12;
-constexpr Step kMostRounds = 4096;   // of a period that is looked through
-constexpr double kSumOff = 1e-6;     // of a column that sums to one, up to rounding to float32
+constexpr Step kMostRounds = 4096;   // of a period that is examined
+constexpr double kSumOff = 1e-6;     // tolerance of column sums, for rounding to float32
 constexpr Step kMostRows = 1 << 18;  // ranks times rounds whose columns are summed
 
 /// A method's name, and the schedule that it should follow.

@@ -11,7 +11,7 @@ namespace starling::method {
 /// MethodRequirements says otherwise.
 enum class ScheduleKind {
   none,              // its steps use no schedule
-  any,               // no further demand
+  any,               // any schedule
   static_symmetric,  // the same symmetric weights in every step
   static_neighbors,  // the same neighbors in every step, known individually (no means within groups)
   known_neighbors,   // neighbors that are known beforehand, not drawn at random
@@ -30,7 +30,7 @@ std::string examples_of(ScheduleKind kind);
 /// What happens to a block's gradient before adapt().
 enum class GradientUse {
   own,       // it stays with its rank
-  sent,      // gradient() tells others, so that it cannot be taken back
+  sent,      // gradient() sends it, so it cannot be taken back
   averaged,  // sent; after gradient_done() it is the mean gradient on every rank, and may still be changed
 };
 
@@ -38,22 +38,22 @@ enum class GradientUse {
 /// reason means that there is no such restriction.
 struct MethodRequirements {
   ScheduleKind schedule = ScheduleKind::any;
-  bool column_sums = false;          // the columns must sum to one, so that the sum over the ranks stays
-  bool push_sum_schedules = false;   // it also follows schedules of which only the columns sum to one
+  bool column_sums = false;  // the columns must sum to one, so that the sum over the ranks is preserved
+  bool push_sum_schedules = false;   // it also follows schedules whose columns alone sum to one
   bool two_block_schedules = false;  // it can also follow schedules that mix two blocks per rank
 
   std::string optimizer = {};  // "sgd" (without momentum), "adam" (Adam or AdamW), or "" for any
   std::string optimizer_because = "its moments take their settings from it";
 
   std::string exact_messages_because = {};  // why messages must have the precision of the parameters
-  std::string no_int8_because = {};         // why int8, which has no sums of its own, is not taken
-  std::string no_losses_because = {};       // why it cannot do without a neighbor's lost message
+  std::string no_int8_because = {};         // why it does not accept int8, whose messages cannot be summed
+  std::string no_losses_because = {};       // why it needs every message of its neighbors
 
   std::string host_memory_because = {};  // why its blocks must be in host memory
 
   GradientUse gradient = GradientUse::own;
   RelayRule relay = {};       // how it relays, if it does
-  bool one_sided = false;     // it talks through memory that others write to (windows)
+  bool one_sided = false;     // it communicates through windows
   bool asynchronous = false;  // it never waits for slower ranks, so that ranks may be in different steps
 };
 

@@ -16,9 +16,9 @@ struct Segment {
   std::size_t begin = 0;
   std::size_t count = 0;
   std::size_t group = 0;  // the group of settings
-  bool active = true;     // has a gradient in this step; what has none is not updated
-  std::size_t rows = 0;   // of the parameter as a matrix, for codecs; 0 where it is none
-  std::uint64_t id = 0;   // the same parameter's on every rank and in every bucketing
+  bool active = true;     // has a gradient in this step; other segments are not updated
+  std::size_t rows = 0;   // of the parameter as a matrix, for codecs; 0 if it is not a matrix
+  std::uint64_t id = 0;   // identifies the parameter on every rank and in every bucketing
 };
 
 /// The settings of a local optimizer, with torch's names; which of them apply depends on the optimizer.

@@ -59,7 +59,7 @@ class Gather {
   }
 
  private:
-  static constexpr std::size_t kMost = 512;         // systems take 1024
+  static constexpr std::size_t kMost = 512;         // systems accept 1024
   static constexpr std::uint64_t kAhead = 8 << 20;  // bytes
 
   // Starts writing to disk while the next chunks are processed, instead of at the final sync. Only a hint.

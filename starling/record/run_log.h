@@ -11,7 +11,7 @@
 // The log of a training run: `metrics.jsonl`, one JSON object per line, written during the run.
 //
 //     out << to_line(header) << std::flush;
-//     out << to_line(report) << std::flush;   // again and again
+//     out << to_line(report) << std::flush;   // repeatedly
 //     out << to_line(RunEnd{939, 30.1}) << std::flush;
 //
 // Numbers that are not finite are written as null and read as NaN.

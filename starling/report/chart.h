@@ -20,8 +20,9 @@ struct LineChart {
   bool log_y = false;
   std::vector<Series> series = {};
   std::string note = {};  // a line of text below the chart
-  double y_floor = 0;     // smaller values lie on the floor of a logarithmic axis; 0: below all positive ones
-  bool markers = false;   // a dot at every point, for sweeps with few
+  double y_floor =
+      0;  // smaller values are drawn at the bottom of a logarithmic axis; 0: below all positive values
+  bool markers = false;  // a dot at every point, for series with few points
 };
 
 /// Stacked bars, one per row, for values that add up, such as seconds of computing and waiting.

@@ -36,17 +36,17 @@ struct RunCell {
 
 /// Runs that differ only in their seeds and learning rates, whatever the spelling of their settings.
 struct RunGroup {
-  std::string label;                  // what tells it from the other groups
+  std::string label;                  // distinguishes it from the other groups
   std::vector<std::string> distinct;  // the values of RunTask::distinct
   std::vector<RunCell> cells;         // by learning rate
-  std::size_t chosen = 0;             // the best merit; of equal ones the larger learning rate
+  std::size_t chosen = 0;  // index of the best cell; of equal ones that with the larger learning rate
 
   const RunCell& best() const { return cells[chosen]; }
 };
 
 /// Runs of one model on one data set.
 struct RunTask {
-  std::string name;                   // lenet on mnist
+  std::string name;                   // such as "lenet on mnist"
   std::vector<std::string> distinct;  // the settings in which groups differ, which name the rows
   std::vector<RunGroup> groups;       // in the order of their first runs
 

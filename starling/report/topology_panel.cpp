@@ -128,7 +128,7 @@ class PanelDrawing {
     const double cell = layout_.nearest * style_.side / 2;
     const bool track = layout_.kind == LayoutKind::grid && std::hypot(along.x, along.y) > 1.5 * cell;
     Point first = from + 0.5 * along + bow(edge, along);  // the point that the edge heads for when it leaves
-    Point last = first;                                   // and comes from when it arrives
+    Point last = first;                                   // the point that it comes from when it arrives
     Point rise;
     if (track) {
       rise = track_rise(along, cell);

@@ -6,7 +6,7 @@
 namespace starling::report {
 namespace {
 
-constexpr int kRandomDraws = 6;                     // enough to see that they differ
+constexpr int kRandomDraws = 6;                     // enough to show that rounds differ
 constexpr std::int64_t kMostExchanges = 1'000'000;  // exchanges to examine before a long period is cut short
 
 double heavier(double left, double right) {

@@ -23,7 +23,7 @@ struct DrawnRound {
   std::vector<DrawnEdge> edges;
   std::vector<std::vector<Rank>> groups;  // groups of at least two members, each ascending
   std::vector<int> group_of;              // per rank: index into groups, -1 for none
-  std::vector<bool> idle;                 // per rank: neither hears nor tells anybody
+  std::vector<bool> idle;                 // per rank: it neither receives nor sends
 
   bool operator==(const DrawnRound&) const = default;
 };

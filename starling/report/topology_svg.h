@@ -9,7 +9,7 @@ namespace starling::report {
 struct TopologySvgOptions {
   std::string title = {};  // the schedule's name if empty
   int max_rounds = 12;     // panels; consecutive equal rounds share one
-  Rank max_n = 512;        // more ranks than this make no picture
+  Rank max_n = 512;        // an error for more ranks
   Rank max_labels = 64;    // ranks are numbered up to this n
 };
 

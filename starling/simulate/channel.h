@@ -84,7 +84,7 @@ class SimulatedChannel final : public Channel,
     const std::vector<double>* places =
         nullptr;     // this node's index among each source's destinations, from 1; null: search
     Exchange drawn;  // the memory of the row, if it is not in fixed_
-    Pieces pieces;   // where they lie in the bytes
+    Pieces pieces;   // at their places in the bytes
     std::vector<std::byte> bytes;
     bool receipts = false;  // receivers send receipts
 

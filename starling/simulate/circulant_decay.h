@@ -20,7 +20,7 @@ class CirculantDecay {
 
  private:
   struct Mode {
-    double energy;          // of the start, all summing to one
+    double energy;          // of the start values; the energies sum to one
     double log_eigenvalue;  // ln |lambda|
   };
   std::vector<Mode> modes_;  // slowest first, without the constant mode

@@ -13,7 +13,7 @@ namespace starling::simulate {
 struct ConsensusOptions {
   double tolerance = 1e-10;    // on ||x_t - mean|| / ||x_0 - mean||
   int dim = 1;                 // values per rank
-  std::uint64_t seed = 0;      // of the start
+  std::uint64_t seed = 0;      // of the start values
   Step max_steps = 1'000'000;  // beyond this, steps are computed from the spectrum if possible
   /// Called from time to time with the step and the current error; return false to stop early.
   std::function<bool(Step, double)> progress;

@@ -13,7 +13,7 @@ using Vector = std::vector<double>;
 constexpr std::size_t kMemory = 20;
 constexpr int kMostIterations = 5000;
 constexpr int kMostTrials = 40;
-constexpr int kPatience = 30;        // iterations without a smaller gradient: rounding is all that is left
+constexpr int kPatience = 30;        // iterations without a smaller gradient: only rounding errors are left
 constexpr double kSmallest = 1e-14;  // relative to the first gradient
 constexpr double kSlackOfValue = 1e-14;
 

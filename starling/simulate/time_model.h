@@ -30,12 +30,12 @@ struct Straggler {
 
 /// The durations on the modelled machines; a pure function of its arguments.
 struct TimeModel {
-  double compute = 1e-3;           // seconds of a gradient
+  double compute = 1e-3;           // seconds per gradient
   std::vector<double> compute_of;  // by node; nodes beyond its end take `compute`
   ModelledLink link;
   Rank ranks_per_host = 1;                // consecutive nodes; links inside a host are `inside`
   ModelledLink inside = {1e-6, 0.08e-9};  // 100 Gbit/s
-  std::vector<LinkRule> rules;            // the last that matches counts, before hosts
+  std::vector<LinkRule> rules;            // the last matching rule counts, and overrides `inside`
   std::vector<Straggler> stragglers;      // all that match apply, in order
   std::uint64_t seed = 0;
 

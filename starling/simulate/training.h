@@ -34,14 +34,14 @@ struct TrainingOptions {
   std::string topology = kDefaultTopology;
   SchedulePtr schedule = nullptr;  // the program's own, instead of the topology
   std::string optimizer = kDefaultOptimizer;
-  double lr = 0.01;      // goes into the optimizer
-  double decay = 1;      // it is divided by this
+  double lr = 0.01;      // passed to the optimizer
+  double decay = 1;      // divides lr every `decay_every` steps
   Step decay_every = 0;  // in steps; 0: never
   Step steps = 1000;
   std::uint64_t seed = 0;
   DType precision = DType::float64;  // or float32
   int threads = 0;                   // 0: one per core; the result does not depend on it
-  double drop = 0;                   // share of neighbors' messages that are lost
+  double drop = 0;                   // fraction of the neighbors' messages that are lost
   TimeModel time;
   Step points = 50;  // the largest number of points of the curve
   /// Called with all nodes' models before the first step (0) and after every step; for asynchronous methods
@@ -52,14 +52,14 @@ struct TrainingOptions {
 };
 
 struct TrainingPoint {
-  Step step = 0;             // of all nodes; of asynchronous methods the mean number of steps
-  double gap = 0;            // f(mean model) - least value; f itself where that is not known
+  Step step = 0;             // of all nodes; for asynchronous methods the mean number of steps
+  double gap = 0;            // f(mean model) - least value; f itself if that is not known
   double gradient_norm = 0;  // of f at the mean model
   double consensus = 0;      // root mean square distance of the models to their mean
-  double distance = 0;       // of the models to the minimizer, likewise; 0 where that is not known
-  double bytes = 0;          // sent by all nodes so far
-  double seconds = 0;        // modelled
-  double staleness = 0;      // mean age in steps of what asynchronous methods have used
+  double distance = 0;   // root mean square distance of the models to the minimizer; 0 if that is not known
+  double bytes = 0;      // sent by all nodes so far
+  double seconds = 0;    // modelled
+  double staleness = 0;  // mean age, in steps, of the values that asynchronous methods have used
 };
 
 /// Where a training run ended because numbers were not finite any more.
@@ -78,7 +78,7 @@ struct TrainingResult {
   bool gap_known = false;
   std::optional<Divergence> diverged = {};  // checked at the points of the curve
   std::vector<TrainingPoint> curve;
-  double wall_seconds = 0;      // of the steps, without what the points of the curve cost
+  double wall_seconds = 0;      // of the steps, without the evaluations for the curve
   double gradient_seconds = 0;  // the part of these spent on gradients
   double bytes = 0;
   double modelled_seconds = 0;

@@ -11,9 +11,9 @@
 namespace starling::topology {
 namespace {
 
-constexpr Rank kLargestLambdaMin = 4'096;      // larger ones converge too slowly to wait for
-constexpr Step kSampledRounds = 32;            // of a random family, for what must hold in every round
-constexpr Step kMostRounds = 128;              // of a long period, likewise
+constexpr Rank kLargestLambdaMin = 4'096;  // beyond this, the iteration converges too slowly
+constexpr Step kSampledRounds = 32;        // of a random family, for properties that must hold in every round
+constexpr Step kMostRounds = 128;          // the same, of a long period
 constexpr std::int64_t kWork = 20'000'000;     // ranks times rounds
 constexpr std::int64_t kCostWork = 4'000'000;  // also for the average cost of a step
 

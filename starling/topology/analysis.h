@@ -53,7 +53,7 @@ struct Analysis {
 };
 
 struct AnalysisOptions {
-  std::int64_t matrix_limit = 20'000;        // largest n whose matrices are looked at
+  std::int64_t matrix_limit = 20'000;        // largest n whose matrices are examined
   std::int64_t circulant_limit = 1'000'000;  // largest n whose circulant eigenvalues are computed
   std::int64_t exactness_limit = 10'000;     // largest n whose exactness is proved by running it
 };

@@ -14,7 +14,7 @@ enum class Weights {
   metropolis,  // 1 / (1 + larger degree), rest on the diagonal: doubly stochastic, any undirected graph
   uniform,     // 1 / (in-degree + 1): rows sum to one, columns too on regular graphs only
   laplacian,   // I - a L with the best a = 2 / (lambda_2 + lambda_n); weights may be negative
-  push,        // each sender gives 1 / (out-degree + 1) to every receiver: columns only, needs push-sum
+  push,  // each sender gives 1 / (out-degree + 1) to every receiver: only columns sum to one, needs push-sum
 };
 
 /// The declaration of `weights=`, for families whose graph allows several.

@@ -14,7 +14,7 @@ namespace starling::topology {
 /// What a topology is built for.
 struct TopologySetting {
   Rank n = 1;
-  std::uint64_t seed = 0;      // for random families that give no seed= of their own
+  std::uint64_t seed = 0;      // for random families whose spec has no seed=
   Rank ranks_per_machine = 1;  // for families whose local= is auto
 };
 

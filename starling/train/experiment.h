@@ -28,7 +28,7 @@ struct Experiment {
   std::string device = "auto";  // for training: cpu, cuda (the host's GPUs in turn), cuda:N, or auto
   int batch = 32;               // per worker
   int epochs = 2;
-  double warmup = 0;   // epochs in which the learning rate rises from zero
+  double warmup = 0;   // epochs during which the learning rate rises from zero
   bool cosine = true;  // afterwards the rate falls to zero along a cosine; otherwise it stays
   std::uint64_t seed = 1;
   std::string on_peer_failure = "raise";
@@ -96,8 +96,8 @@ std::string canonical_setting(const std::string& name, const std::string& value,
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // empty: no checkpoints
-  double every = 1;              // epochs between them; may be a fraction
-  int keep = 3;                  // the newest ones
+  double every = 1;              // epochs between checkpoints; may be a fraction
+  int keep = 3;                  // how many of the newest checkpoints
   /// Resume from the newest checkpoint, or from the one of `resume_step`; start from scratch if there is
   /// none.
   bool resume = false;

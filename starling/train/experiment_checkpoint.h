@@ -12,8 +12,8 @@ namespace starling::train {
 /// The position of a run, in addition to its trainer's state.
 struct RunPosition {
   int epoch = 0;
-  std::int64_t step = 0;    // of the epoch, already done
-  RunReport totals;         // seconds, bytes and so on until here
+  std::int64_t step = 0;    // steps of the epoch already done
+  RunReport totals;         // seconds, bytes and so on so far
   std::uint64_t bytes = 0;  // sent by this rank
 };
 
@@ -50,7 +50,7 @@ class ExperimentCheckpoints {
   const Experiment& experiment_;
   CheckpointOptions options_;
   std::unique_ptr<FlockCheckpoints> writer_;  // null without a folder
-  double due_ = 0;                            // checkpoints that were due so far
+  double due_ = 0;                            // the number of checkpoints due so far
 };
 
 }  // namespace starling::train

@@ -67,10 +67,10 @@ class ExperimentMeter {
   const Reporter& report_;
   RunReport totals_;
   Clock::time_point since_{};
-  double waited_ = 0, combined_ = 0;            // by the trainer, at the last sum_up()
+  double waited_ = 0, combined_ = 0;            // the trainer's times at the last sum_up()
   double loss_ = 0, losses_ = 0, samples_ = 0;  // since the last sum_up()
   std::vector<torch::Tensor> unread_;           // losses on a device
-  std::vector<Step> unread_steps_;              // theirs
+  std::vector<Step> unread_steps_;              // of unread_
   int steps_ = 0;                               // with data, since the last sum_up()
   std::vector<Rank> dead_;
   std::vector<std::uint64_t> bytes_by_rank_;  // as last reported

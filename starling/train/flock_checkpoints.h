@@ -43,7 +43,7 @@ class FlockCheckpoints {
   CheckpointRunOptions options_;
   std::string name_;
   std::unique_ptr<CheckpointWriter> writer_;  // created by the first background write
-  std::optional<Step> last_;                  // that was to be written in the background
+  std::optional<Step> last_;                  // of the last background write
 };
 
 /// A checkpoint that all ranks are about to read.

@@ -92,11 +92,11 @@ class Gradients {
   std::mutex mutex_;                     // backward may run on several threads
   std::vector<Arrival> arrivals_;        // by parameter
   std::vector<std::size_t> incomplete_;  // by bucket: parameters whose gradient is missing
-  std::vector<bool> completed_;          // by bucket: all gradients are there and given to the method
+  std::vector<bool> completed_;          // by bucket: all gradients are complete and the method has them
   bool sends_early_ = false;
-  bool has_scaler_ = false;               // torch's GradScaler looks for overflows
+  bool has_scaler_ = false;               // torch's GradScaler checks for overflows
   bool unscaled_ = false;                 // since zero()
-  std::weak_ptr<int> backward_;           // the pass under way, whose end torch will report
+  std::weak_ptr<int> backward_;           // the current pass, whose end torch will report
   std::exception_ptr failure_;            // of backward, for the next call to throw
   std::exception_ptr withheld_;           // a gradient of this step was not sent because it is not finite
   std::unique_ptr<GradientHooks> hooks_;  // last: they call into this

@@ -99,7 +99,7 @@ struct Replica {
   bool averaged = false;     // the parameters are the flock's average, see Averages
   bool lost_hooks = false;   // parameters were rebound: autograd has new accumulators for them
   double waited_before = 0;  // seconds, on former flocks
-  Stopwatch busy;            // time in the trainer, waiting included
+  Stopwatch busy;            // time in the trainer, including waits
 
  private:
   std::size_t bucket_bytes() const;
@@ -109,7 +109,7 @@ struct Replica {
 
   std::vector<std::int64_t> versions_;  // of the parameters after the last step
   ModuleTensors::Named at_start_;       // the module's parameters
-  SchedulePtr flocks_schedule_;         // the flock's own when the method's was chosen; null: of no interest
+  SchedulePtr flocks_schedule_;         // the flock's own when the method's was chosen; null: not used
 };
 
 /// The schedule that a method follows on this flock; null if it needs none. Throws InvalidArgument if the

@@ -17,7 +17,7 @@ namespace {
 constexpr Step kEvery = 64;       // steps between two checks, once the first ones are over
 constexpr Rank kAllToAll = 16;    // up to this many ranks, all ranks post to all
 constexpr std::size_t kOpen = 4;  // the number of checks that may be in flight
-constexpr int kPatience = 1;      // late checks in a row that are waited for
+constexpr int kPatience = 1;      // how many late checks in a row to wait for
 // Ranks that are in step have posted long before their posts are read.
 constexpr std::chrono::milliseconds kGrace{500};
 

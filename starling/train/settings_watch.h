@@ -56,7 +56,7 @@ class SettingsWatch {
     std::uint64_t history = 0;     // hash of all settings so far, and of when they changed
     std::int64_t changed = 0;      // the step of the last change
     std::uint64_t gradient = 0;    // the hash of the first gradient; 0: none, or zero
-    double norm = 0;               // of the model, where models are compared
+    double norm = 0;               // of the model, if models are compared
     std::uint64_t text_bytes = 0;  // the length of the text that follows
   };
   struct Post {
@@ -89,7 +89,7 @@ class SettingsWatch {
   Step changed_ = 0;
   Step seen_ = -1;
   std::vector<std::uint64_t> gradients_;  // hashes by block
-  std::deque<Check> checks_;              // posted, the others' posts missing
+  std::deque<Check> checks_;              // posted; the others' posts are missing
   int missed_ = 0;                        // in a row
   bool warned_ = false;
   bool warned_of_models_ = false;

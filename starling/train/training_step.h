@@ -77,9 +77,9 @@ class TrainingStep {
   Gradients gradients_;
   std::optional<double> gradient_norm_;  // of the last step, if it was computed
   std::int64_t skipped_steps_ = 0;       // because of gradients that are not finite
-  Step checked_ = -1;                    // the last step in which what a program may replace was compared
+  Step checked_ = -1;  // the last step in which objects that a program may replace were compared
   std::int64_t epoch_steps_ = kNoEpoch;  // of the current epoch
-  std::int64_t epoch_batches_ = 0;       // that this rank announced
+  std::int64_t epoch_batches_ = 0;       // announced by this rank
   bool warned_beyond_epoch_ = false;
   bool warned_short_epoch_ = false;
   int discarded_ = 0;              // gradients in a row that no step has used

@@ -25,8 +25,8 @@ struct SlowWorkerPlan {
 
 /// The result of that run.
 struct SlowWorkerRun {
-  double seconds = 0;   // until all had made their steps
-  double waiting = 0;   // the share of the fast workers' time, on average
+  double seconds = 0;   // until all workers had made their steps
+  double waiting = 0;   // fraction of the fast workers' time, on average
   double accuracy = 0;  // of the mean model
   double fast_steps = 0, slow_steps = 0;
 };

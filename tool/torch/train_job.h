@@ -12,9 +12,9 @@ namespace starling::tool {
 struct TrainJob {
   Experiment experiment;
   CheckpointOptions checkpoints = {};
-  int threads = 0;      // of torch, per worker; 0: the cores shared out
+  int threads = 0;      // torch threads per worker; 0: cores / workers
   std::string metrics;  // the file of the run log; "" for none
-  std::string report;   // its page, made from the log; empty: none
+  std::string report;   // the file of the HTML page made from the log; "" for none
   /// Loaded before the workers are forked, so that they share its memory; without it each worker loads its
   /// own.
   std::shared_ptr<const Task> task = nullptr;

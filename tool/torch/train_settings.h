@@ -11,7 +11,7 @@ namespace starling::tool {
 struct TrainSettings {
   Experiment experiment;
   int workers = 4;
-  std::optional<double> lr;     // in place of the optimizer's own
+  std::optional<double> lr;     // overrides the optimizer's own
   std::optional<double> alpha;  // overrides the partition
   std::string metrics;
   std::string report;

@@ -17,7 +17,7 @@ namespace {
 
 using local::Received;
 
-constexpr std::chrono::seconds kSendLimit{1};     // packets are small, and their queue is not
+constexpr std::chrono::seconds kSendLimit{1};     // packets are small, and the queue is long
 constexpr std::chrono::seconds kAnswerLimit{10};  // if the rank at the socket is alive
 constexpr std::chrono::milliseconds kRetry{5};
 

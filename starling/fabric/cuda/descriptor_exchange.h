@@ -51,7 +51,7 @@ class DescriptorExchange {
     local::Hello hello{};
     bool known = false;
     std::vector<std::uint32_t> wanted;
-    std::size_t asked = 0;      // so many of them
+    std::size_t asked = 0;      // how many of them were requested
     Clock::time_point since{};  // when the first outstanding piece was requested, or the last one arrived
   };
 

@@ -95,8 +95,8 @@ class Inbox final : public Arrival::Owner {
   Fabric& fabric_;
   FlagPages& flags_;
   const std::function<void(Rank, std::uint32_t)> ask_;
-  std::mutex mapping_;               // of calls that map and unmap
-  mutable std::mutex mutex_;         // of what follows; never held while the device is called
+  std::mutex mapping_;               // serializes calls that map and unmap
+  mutable std::mutex mutex_;         // guards the following members; never held during calls of the device
   std::vector<Sender> senders_;      // by rank
   std::atomic<bool> unused_{false};  // some pieces may be ready to unmap
 };

@@ -18,7 +18,7 @@ constexpr std::size_t kSmallest = 256;
 constexpr std::size_t kLargestShared = std::size_t{1} << 20;  // larger slots have a piece of their own
 constexpr std::size_t kSharedPiece = std::size_t{2} << 20;
 constexpr std::uint32_t kLastReady = kernel::kLost - 8;  // beyond this the slot gets another line
-constexpr std::chrono::seconds kWorkLimit{1};            // with work on memory that is to be freed
+constexpr std::chrono::seconds kWorkLimit{1};            // for work on memory that will be freed
 
 std::size_t rounded(std::size_t bytes) {
   return bytes == 0 || bytes > kLargestShared ? bytes : std::bit_ceil(std::max(bytes, kSmallest));

@@ -102,9 +102,8 @@ class Outbox final : public DeviceMessages, public Outgoing::Owner {
   std::vector<bool> dead_;  // by rank
   Pieces pieces_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<Claim>
-      ending_;             // whose readers' hosts have let go, and this rank's stream waits for their devices
-  std::size_t bytes_ = 0;  // of all pieces
+  std::vector<Claim> ending_;  // released by the readers' hosts; this rank's stream waits for their devices
+  std::size_t bytes_ = 0;      // of all pieces
   std::uint32_t last_piece_ = 0;
   std::uint64_t gifts_ = 0;  // the number of slots released so far
 };

@@ -27,7 +27,7 @@ struct FlagName {
 /// The host part of a message in device memory, sent in its place: the location of the payload, the flag that
 /// signals its completion, and the reader's flag line, which tells the owner that the reader has finished.
 struct Ticket {
-  std::uint64_t bytes = 0;   // 0: there is no payload, nor what follows
+  std::uint64_t bytes = 0;   // 0: there is no payload, and the following members are unused
   std::uint64_t offset = 0;  // within the piece
   std::uint64_t piece_bytes = 0;
   FlagName piece;  // its number is the number of the piece

@@ -25,7 +25,7 @@ inline constexpr unsigned kTile = 16 * kBlock;  // elements per block
 struct Selection {
   unsigned bins[kBins];
   std::uint32_t prefix;  // the bits that have been determined
-  std::size_t k;         // which of those with this prefix is the last one, from above
+  std::size_t k;         // the last element is the k-th largest of those with this prefix
 };
 
 /// The bits of a magnitude that are counted in one pass.

@@ -11,7 +11,7 @@ namespace starling::train {
 
 struct TransformerSetting {
   std::int64_t symbols = 256;  // the size of the alphabet
-  std::int64_t context = 64;   // symbols that it looks back
+  std::int64_t context = 64;   // the number of previous symbols that it uses
   std::int64_t width = 64;
   std::int64_t heads = 4;
   std::int64_t layers = 2;
