@@ -14,7 +14,7 @@ import numpy as np
 
 
 def exponential_weights(nodes):
-    """Everybody averages with those 1, 2, 4, ... ahead."""
+    """Every node averages with those 1, 2, 4, ... ahead."""
     offsets = [0]
     while 2 ** (len(offsets) - 1) < nodes:
         offsets.append(2 ** (len(offsets) - 1))

@@ -20,7 +20,7 @@ BATCH = {"lenet": 32, "mlp": 128}
 
 
 class Job:
-    """The ranks of one program, told lines and asked for answers."""
+    """The ranks of one program, which read commands and answer them, one line each."""
 
     def __init__(self, words, ranks, **settings):
         from starling import _core

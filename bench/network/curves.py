@@ -66,7 +66,7 @@ def _table(times):
 
 
 def page(times):
-    """Of everything measured; unshaped links are in the tables only, for they have no bandwidth to speak of."""
+    """A page of all measurements; unshaped links are only in the tables, because their bandwidth is not defined."""
     parts = []
     for section, hosts in dict.fromkeys((one.section, one.hosts) for one in times):
         some = [one for one in times if (one.section, one.hosts) == (section, hosts)]

@@ -1,4 +1,4 @@
-"""The ranks of one program, one on every host, told lines and asked for answers."""
+"""The ranks of one program, one on every host, which read commands and answer them, one line each."""
 import os
 import secrets
 import select
@@ -19,11 +19,11 @@ LIMIT = 600.0  # seconds that an answer may take
 
 
 class Failed(Exception):
-    """A rank ended, or said nothing for too long, or cannot do what it was asked for."""
+    """A rank ended, timed out, or could not carry out a command."""
 
 
 class Refused(Failed):
-    """Every rank is well, but does not offer what it was asked for."""
+    """All ranks work, but do not support the command."""
 
 
 class Job:
@@ -78,7 +78,7 @@ class Job:
         return line.decode().split()
 
     def ask(self, lines, limit=LIMIT):
-        """All ranks' answers; `lines` is one for everybody or a list with everybody's."""
+        """All ranks' answers; `lines` is one line for all, or a list with one line each."""
         lines = [lines] * self.ranks if isinstance(lines, str) else lines
         for rank, line in enumerate(lines):
             self.tell(rank, line)
@@ -89,7 +89,7 @@ class Job:
         return answers
 
     def seconds(self, lines):
-        """The mean over the ranks of what they answer first."""
+        """The mean over the ranks of their first answer."""
         return statistics.mean(float(words[0]) for words in self.ask(lines))
 
     def end(self):
@@ -118,7 +118,7 @@ class TorchJob(Job):
 
 
 class StarlingJob(Job):
-    """Our ranks, over c10d; the store is the launcher's and lies beside the bridge, or on the only host."""
+    """Our ranks, over c10d; the launcher hosts the store beside the bridge, or on the only host."""
 
     def meeting(self, interface):
         where, address = (None, self.hosts.bridge_address) if self.hosts.count > 1 else (0, "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Jobs that mpirun starts across the hosts. It gives its input to rank 0 only, so ranks are told by named pipes."""
+"""Jobs that mpirun starts across the hosts. It passes its input to rank 0 only, so ranks read from named pipes."""
 import itertools
 import os
 import shutil
@@ -18,7 +18,7 @@ COMMON = ["--allow-run-as-root", "--bind-to", "none", "--mca", "mpi_yield_when_i
 
 
 def missing():
-    """Why there can be no such jobs here; None when they can."""
+    """The reason why such jobs cannot run here; None if they can."""
     if not shutil.which("mpirun"):
         return "there is no 'mpirun' here (Debian: openmpi-bin)"
     said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
@@ -26,7 +26,7 @@ def missing():
 
 
 class MpiJob(Job):
-    """Rank k runs on host k; mpirun beside the bridge, from where agent.sh takes the place of ssh."""
+    """Rank k runs on host k; mpirun runs beside the bridge and uses agent.sh instead of ssh."""
     _numbers = itertools.count()
 
     def __init__(self, name, hosts, words, ranks=None, fabric=None):
@@ -63,7 +63,7 @@ class MpiJob(Job):
             os.set_blocking(output, True)
 
     def _open_input(self, pipe, end):
-        """When the rank reads it: then it has opened its output, too."""
+        """Opens the input once the rank reads it: by then it has opened its output, too."""
         while True:
             try:
                 descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

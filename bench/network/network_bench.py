@@ -86,7 +86,7 @@ def places(kind, given):
 
 
 def measure(given):
-    """(figures, times, notes, failures); what fails does not keep the rest from being measured."""
+    """(figures, times, notes, failures); a failure does not end the other measurements."""
     everything, failures = ([], [], []), []
     for name in given.sections or SECTIONS:
         section, kind = SECTIONS[name]

@@ -1,4 +1,4 @@
-"""What was measured beside what we promise: a table for people, JSON for programs."""
+"""Measured figures beside promised ones: a table for users, JSON for programs."""
 import json
 from dataclasses import asdict, dataclass
 

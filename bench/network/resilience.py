@@ -1,4 +1,4 @@
-"""What late and dead hosts cost."""
+"""The cost of late and dead hosts."""
 import statistics
 import time
 
@@ -15,7 +15,7 @@ MOST_STALL = 1.0  # seconds
 
 
 def late_lines(lines, hosts):
-    """Two hosts are late, at different steps: hosts that stumble do not agree on when."""
+    """Two hosts are late, in different steps, as real delays do not coincide."""
     stragglers = {0: 0, hosts.count // 2: 1}
     return [f"{line} late={LATE_MS},{PERIOD},{stragglers[host]}" if host in stragglers else line
             for host, line in enumerate([lines] * hosts.count)]
@@ -55,7 +55,7 @@ def stragglers(hosts, options):
 
 
 def detection_of_gloo(hosts):
-    """Seconds from SIGKILL of a rank until the last of the others, who wait for its word, hears that it is lost."""
+    """Seconds from SIGKILL of a rank until the last rank that waits for its message learns that it is lost."""
     job, victim = gloo_job(hosts), hosts.count - 1
     job.ask("one-peer 1000 1")
     for rank in range(victim):
@@ -92,7 +92,7 @@ def longest_stall(hosts, usual, moment):
 
 
 def kill(hosts, options):
-    """SIGKILL of one host's rank: how long the others stand still, beside gloo's own detection."""
+    """SIGKILL of one host's rank: how long the others are blocked, beside gloo's own detection."""
     figures = []
 
     def figure(name, seconds, idle, **bar):

@@ -1,4 +1,4 @@
-"""Contenders take turns; what is claimed are the rounds' ratios."""
+"""Contenders take turns; claims are about the rounds' ratios."""
 import math
 import statistics
 import sys
@@ -34,7 +34,7 @@ def say(text):
 
 
 def warm_up(contender, seconds, hosts):
-    """Also finds how often it has to work to be busy for `seconds`, and that the network sees it."""
+    """Also determines the repetitions for `seconds` of work, and checks that the network carries the traffic."""
     say(f"warming up {contender.name}")
     contender.count = contender.multiple
     contender.take_turn()
@@ -48,7 +48,7 @@ def warm_up(contender, seconds, hosts):
 
 
 def interleave(contenders, rounds, seconds, hosts):
-    """Every contender has a turn of about `seconds` in every round; who begins changes."""
+    """Every contender has a turn of about `seconds` in every round; the first contender changes."""
     for contender in contenders:
         warm_up(contender, seconds, hosts)
     for number in range(rounds):
@@ -62,7 +62,7 @@ def interleave(contenders, rounds, seconds, hosts):
 
 
 def offered(contenders):
-    """Those that can do what they are asked for, and why the others cannot."""
+    """The contenders that support their commands, and why the others do not."""
     able, notes = [], []
     for contender in contenders:
         try:

@@ -30,7 +30,7 @@ LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MAS
 
 
 class Links:
-    """What goes from one host to another can be lost from now on."""
+    """Controls the loss of frames from one host to another."""
 
     def __init__(self, hosts):
         self.hosts, self._dropped = hosts, set()
@@ -98,7 +98,7 @@ class Job:
 
 
 class Storm:
-    """The faults of one run, and who has to survive them: a set of ranks that must finish, or None where that depends."""
+    """The faults of one run, and the ranks that must survive them; None if that depends on timing."""
 
     def __init__(self, seed):
         draw = random.Random(seed)
@@ -187,7 +187,7 @@ ERROR = re.compile(r"^error (.*)$", re.MULTILINE)
 
 
 def problems(storm, job, must):
-    """What is wrong with how a run ended; nothing where all is well."""
+    """The errors in how a run ended; empty if there are none."""
     found, finished = [], {}
     for rank, process in enumerate(job.processes):
         text = job.text(rank)
@@ -241,7 +241,7 @@ def run(hosts, seed, verbose=False):
 
 
 def worker(seeds, verbose, report):
-    """Runs on networks of its own until there are no more seeds."""
+    """Runs on its own networks until there are no more seeds."""
     networks = {}
     try:
         while True:

@@ -47,7 +47,7 @@ def best_ddp(job, hosts, options, hook=""):
 
 
 def over_other_engines(hosts, options):
-    """Our training with float32 through everything but c10d, and why some is left out."""
+    """Our training with float32 through the engines other than c10d, and why some are left out."""
     if options.by_hand:
         return [], []
     found, notes = engines(options)

@@ -1,4 +1,4 @@
-"""Builds the package with CMake, or takes what a build folder holds."""
+"""Builds the package with CMake, or uses an existing build folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ for name in ("torch", "pybind11"):
 
 
 def build_folder() -> Path:
-    """STARLING_BUILD_DIR as it is, else a folder of our own, brought up to date."""
+    """STARLING_BUILD_DIR unchanged, or else a folder of our own, brought up to date."""
     given = os.environ.get("STARLING_BUILD_DIR")
     if given:
         if not (Path(given) / "CMakeCache.txt").is_file():

@@ -51,7 +51,7 @@ class WheelFile:
         self.add(f"{self._dist_info}/{name}", text.encode())
 
     def add_tree(self, folder: Path) -> None:
-        """Every file below; what may be executed stays so."""
+        """Adds all files below a folder; executable files stay executable."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 mode = 0o755 if path.stat().st_mode & 0o111 else 0o644

@@ -123,7 +123,7 @@ def _globals_of(function: types.FunctionType) -> "dict[str, Any]":
 
 
 def _submodules(function: types.FunctionType, used: "list[Any]") -> "list[str]":
-    """``import scipy.sparse`` binds scipy alone: the parts that the code names must be loaded there, too."""
+    """``import scipy.sparse`` binds only scipy: the submodules that the code names must be loaded there, too."""
     words = {name for code in _code_objects(function.__code__) for name in code.co_names}
     packages = [value.__name__ + "." for value in used if isinstance(value, types.ModuleType)]
     return sorted(

@@ -33,7 +33,7 @@ def socket_path(name: str) -> Path:
 
 
 def open_link(name: str) -> Optional[Connection]:
-    """A connection to the cluster of that name; None when none is running."""
+    """A connection to the cluster with this name; None if none is running."""
     try:
         return Client(str(socket_path(name)), family="AF_UNIX")
     except (FileNotFoundError, ConnectionRefusedError):

@@ -98,7 +98,7 @@ class Worker:
             os.set_blocking(fd, False)
 
     def read_output(self, fd: int, show: Show, limit: int = 1) -> None:
-        """Shows the whole lines among what has been written by now."""
+        """Shows the complete lines that have been written so far."""
         for _ in range(limit):
             try:
                 text = os.read(fd, 1 << 16)
@@ -112,7 +112,7 @@ class Worker:
                 show(self.rank, self.streams[fd], line.decode(errors="replace"))
 
     def flush_output(self, show: Show) -> None:
-        """Shows everything that has been written by now, ended by a newline or not."""
+        """Shows everything that has been written so far, with or without a final newline."""
         for fd, is_error in list(self.streams.items()):
             self.read_output(fd, show, limit=1000)
             if self._partial[fd]:
@@ -124,7 +124,7 @@ class Worker:
             os.kill(self.process.pid, sig)
 
     def reap(self) -> None:
-        """After its end: kills the processes it has started, and records how it ended."""
+        """Call it after the worker's end: kills the processes that it has started, and records how it ended."""
         if self.ending is not None:
             return
         try:
@@ -218,7 +218,7 @@ class Pool:
 
 
 def _end(owner: int, workers: List[Worker], lifeline: int, grace: float) -> None:
-    """Lets the workers end by themselves, then kills them."""
+    """Lets the workers end, then kills those that remain."""
     if os.getpid() != owner:
         return  # in a forked child, the workers belong to the parent
     for worker in workers:

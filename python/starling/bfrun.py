@@ -51,7 +51,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that BlueFog's launchers share: how many ranks, and where."""
+    """Adds the options that BlueFog's launchers share: the number of ranks, and their hosts."""
     parser.add_argument("-np", "--num-proc", dest="np", type=int, metavar="N", help="number of ranks")
     hosts = parser.add_mutually_exclusive_group()
     hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS", help="may only name this machine")
@@ -81,7 +81,7 @@ def starling_words(options: argparse.Namespace) -> list[str]:
 
 
 def main(words: Optional[Sequence[str]] = None) -> None:
-    """The console script ``bfrun``: becomes ``starling run``."""
+    """The console script ``bfrun``: executes ``starling run``."""
     import starling
 
     from .tool import own_python_first
@@ -109,7 +109,7 @@ def _read_hostfile(parser: argparse.ArgumentParser, file: str) -> list[str]:
 
 
 def _check_hosts(parser: argparse.ArgumentParser, entries: list[str], ranks: int) -> None:
-    """Each entry is HOST:SLOTS, or HOST for as many as are asked for."""
+    """Each entry is HOST:SLOTS, or HOST for all ranks."""
     slots = 0
     for entry in entries:
         host, _, number = entry.partition(":")

@@ -78,14 +78,14 @@ class Cluster:
 
     @staticmethod
     def serve(n: int, name: str = "default", *, timeout: Optional[float] = None, grace: float = 5.0) -> None:
-        """Is the cluster in the background, in the foreground: returns at Ctrl-C, SIGTERM or ``stop``."""
+        """Runs the background cluster in this process: returns at Ctrl-C, SIGTERM or ``stop``."""
         from ._cluster_server import serve
 
         serve(n, name, timeout, grace)
 
     @staticmethod
     def stop(name: str = "default") -> bool:
-        """Ends the cluster in the background; false when none was running."""
+        """Ends the background cluster; returns False if none was running."""
         remote = _connect(name)
         if remote is not None:
             remote.stop()
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def pids(self) -> List[int]:
-        """Their process numbers."""
+        """The workers' process ids."""
         return self._workers.pids()
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Cluster:
         return self._perform(function, [(rank, arguments) for rank in chosen], chosen)
 
     def map(self, function: Callable, items: Iterable[Any], ranks: Optional[Sequence[int]] = None) -> List[Any]:
-        """``[function(item) for item in items]``, each by the next worker that is free."""
+        """``[function(item) for item in items]``; each call runs on the next free worker."""
         tasks = [(None, self._dump(((item,), {}))) for item in items]
         return self._perform(function, tasks, self._chosen(ranks))
 

@@ -74,7 +74,7 @@ class _FlockUse:
             flock.timeout = self._timeout
 
     def hurry(self) -> None:
-        """Operations that were started and are dropped now must not wait for ranks that never answer."""
+        """Operations that are dropped now must not wait for ranks that never answer."""
         flock = self._flock()
         if flock is not None and self._timeout is None:
             self._timeout = flock.timeout
@@ -121,7 +121,7 @@ def _dump_result(value: Any) -> bytes:
 
 
 def _describe(error: BaseException) -> bytes:
-    """(type and message, [(file, line, function), ...], the exception itself where it can travel)."""
+    """(type and message, [(file, line, function), ...], the exception itself if it can be pickled)."""
     frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     own = os.path.dirname(__file__)
     while frames and frames[0][0].startswith(own):
@@ -136,7 +136,7 @@ def _describe(error: BaseException) -> bytes:
 
 
 def break_flock(text: str) -> None:
-    """The flock of this worker, if it has joined one, raises ``text`` from now on."""
+    """Makes the flock of this worker, if it has joined one, raise ``text`` from now on."""
     flock = sys.modules.get("starling.flock")
     broken = flock.break_joined(text) if flock is not None else None
     process = sys.modules.get("starling.torch.process")

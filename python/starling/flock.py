@@ -154,7 +154,7 @@ class Flock:
         return out
 
     def allgather(self, array, name: str = "allgather") -> "numpy.ndarray":
-        """All ranks' arrays joined along the first dimension, whose length may differ."""
+        """All ranks' arrays joined along the first dimension, which may differ in length."""
         import numpy
 
         given = numpy.ascontiguousarray(array)
@@ -185,7 +185,7 @@ class Flock:
 
 
 class _Broken:
-    """Stands in for a flock that must not be used any more: every use raises."""
+    """Replaces a flock that must not be used any more: every use raises."""
 
     def __init__(self, text: str):
         self.__dict__["_text"] = text

@@ -17,7 +17,7 @@ _SUM_OFF = 1e-6  # tolerance of sums of weights, for rounding to float32
 
 
 class Neighbors(NamedTuple):
-    """What one rank does in one step: the weight of its own value, its sources with their weights, its destinations,
+    """One rank's exchange in one step: the weight of its own value, its sources with their weights, its destinations,
     and the group whose mean it takes first (empty: no group)."""
 
     self_weight: float
@@ -126,7 +126,7 @@ class Topology:
         return made
 
     def neighbors(self, rank: int, step: int = 0) -> Neighbors:
-        """What ``rank`` does in one step."""
+        """The exchange of ``rank`` in one step."""
         return Neighbors(*self._schedule.exchange(step, rank))
 
     def analysis(self) -> _core.Analysis:
@@ -173,7 +173,7 @@ class Topology:
 
 def _schedule_of_weights(weights: Any, name: Optional[str] = None, *, push: bool = False, negative: bool = False,
                          size: Optional[int] = None) -> _core.Schedule:
-    """What Topology.from_weights() makes; ``size`` is the number of ranks, where it is known."""
+    """The result of Topology.from_weights(); ``size`` is the number of ranks, if known."""
     import numpy
     import scipy.sparse
 

@@ -1,4 +1,4 @@
-"""Becomes ``starling.torch``: it and its submodules are the very same objects under BlueFog's names."""
+"""Becomes ``starling.torch``: it and its submodules are the same objects under BlueFog's names."""
 
 import importlib
 import pkgutil

@@ -31,7 +31,7 @@ class UsedAlready(_core.InvalidArgument, AssertionError):
 
 
 class Resumed(NamedTuple):
-    """What ``resume()`` has restored."""
+    """The result of ``resume()``."""
 
     step: int
     # the argument of save(), on this rank or, if the number of ranks has changed, on the first rank
@@ -54,7 +54,7 @@ def native_kind(optimizer: torch.optim.Optimizer) -> str:
 
 
 class Decentralized(torch.optim.Optimizer):
-    """What a decentralized optimizer adds to the user's class, of which it is also a subclass."""
+    """The part of a decentralized optimizer that is added to the user's class, which it also derives from."""
 
     _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
 
@@ -96,7 +96,7 @@ class Decentralized(torch.optim.Optimizer):
             reference, self._base.__name__, native, lambda: reference()._step_alone(), options)
 
     def __setstate__(self, state) -> None:
-        """Loading brings other groups: holders of the original optimizer must see these, too."""
+        """Loading replaces the groups: the original optimizer must refer to the new ones, too."""
         super().__setstate__(state)
         original = self._original()
         if original is not None:
@@ -138,7 +138,7 @@ class Decentralized(torch.optim.Optimizer):
         self._base.step(self)
 
     def _before_forward(self) -> None:
-        """Starts what needs no gradient, such as the average of the neighbors' models, to overlap the computation."""
+        """Starts everything that needs no gradient, such as the average of the neighbors' models."""
         self._trainer.begin()
 
     def _after_forward(self) -> None:
@@ -184,7 +184,7 @@ class Decentralized(torch.optim.Optimizer):
         return loss
 
     def _overflowed(self, scaler) -> bool:
-        """Unscales the gradients for torch's GradScaler; whether some were not finite."""
+        """Unscales the gradients for torch's GradScaler; returns whether some were not finite."""
         if scaler is not None or hasattr(self, "found_inf"):
             self._trainer.leave_overflows_to_scaler()
         if scaler is not None:  # torch 1
@@ -481,7 +481,7 @@ def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentraliz
 
 
 def _topology_options(topology: Topology) -> dict:
-    """The topology for the trainer: its name where it has one, so that newcomers can make it."""
+    """The topology for the trainer: by name if it has one, so that newcomers can make it."""
     if isinstance(topology, str):
         return {"topology": topology}
     schedule = schedule_from(topology, process.flock().size)

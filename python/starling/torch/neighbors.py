@@ -133,7 +133,7 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
 
 def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
              begin: Callable[[str], Any]) -> Any:
-    """Starts begin(name): at once, or after all ranks have compared their lists."""
+    """Calls begin(name): at once, or after all ranks have compared their lists."""
     if not (weights.dynamic and check):
         return begin(called)
     lists = [list(weights.sources), list(weights.destinations)]

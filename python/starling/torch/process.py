@@ -68,7 +68,7 @@ def at_shutdown(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_forbid_topologies(ask: Callable[[], Optional[str]]) -> Callable[[], Optional[str]]:
-    """Registers a function that returns why the topology must not change now, or nothing."""
+    """Registers a function that returns why the topology must not change now, or None."""
     _reasons.append(ask)
     return ask
 
@@ -210,7 +210,7 @@ def welcome() -> bool:
 
 
 def check_admission() -> None:
-    """Raises if anything is under way that would stay in the old flock."""
+    """Raises if an operation or window would remain in the old flock."""
     for reason in filter(None, (ask() for ask in _reasons)):
         raise _core.InvalidArgument(f"admit: no newcomer can be admitted while {reason}")
     if state.remake is None:

@@ -60,13 +60,13 @@ class Operand(NamedTuple):
         return torch.empty(self.memory.shape, dtype=self.memory.dtype, device=self.memory.device)
 
     def like_given(self, result: torch.Tensor) -> Any:
-        """`result` as the caller wants it: on the device of what was given, or a numpy array."""
+        """`result` in the caller's form: on the device of the input, or as a numpy array."""
         if self.given is not self.tensor:
             return result.numpy()
         return result if result.device == self.tensor.device else result.to(self.tensor.device)
 
     def write_back(self) -> Any:
-        """Copies what was written to `memory` back to the caller's tensor."""
+        """Copies `memory`, after the core has written to it, back to the caller's tensor."""
         if self.memory is not self.tensor:
             with torch.no_grad():
                 self.tensor.copy_(self.memory)

@@ -40,7 +40,7 @@ class _Writer:
             return thread
 
     def end(self, tensor: str, thread: Optional[int] = None) -> bool:
-        """Ends the last event begun; False if there is none."""
+        """Ends the event that began last; returns False if there is none."""
         with self._lock:
             thread = thread or self._threads.get(threading.get_ident(), 0)
             begun = self._open.get((tensor, thread))
