@@ -235,7 +235,7 @@ void run(const AsyncBenchOptions& options) {
 void add_bench_async(CLI::App& bench) {
   auto options = std::make_shared<AsyncBenchOptions>();
   CLI::App* command =
-      bench.add_subcommand("async", "Asynchronous methods beside a slow rank: what the others lose");
+      bench.add_subcommand("async", "Asynchronous methods beside a slow rank: how much the other ranks lose");
   command->add_option("-m,--method", options->methods, "methods; synchronous ones for comparison")
       ->type_name("METHOD")
       ->capture_default_str();

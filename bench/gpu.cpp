@@ -236,7 +236,7 @@ void add_bench_gpu(CLI::App& bench) {
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->footer(
-      "Without a GPU it says why, with exit status 1; so it does when a case fails.\n\n"
+      "Without a GPU, or if a case fails, it prints the reason and exits with status 1.\n\n"
       "Examples:\n  starling bench gpu\n  starling bench gpu --only kill --kills 200");
   command->callback([options, json] {
     options->json = json->count() > 0;

@@ -36,7 +36,7 @@ class Job:
             process.stdin.write(line + "\n")
         answers = [process.stdout.readline().split() for process in self.processes]
         if not all(answers):
-            raise SystemExit(f"python_bench: a rank ended while it was asked for '{line}'")
+            raise SystemExit(f"python_bench: a rank ended during the command '{line}'")
         return answers
 
     def end(self):
@@ -145,7 +145,7 @@ def spread(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--starts", type=int, default=4, help="how often the training processes are started anew")
+    parser.add_argument("--starts", type=int, default=4, help="how often the training processes are started")
     parser.add_argument("--seconds", type=float, default=0.4, help="of one side in one round")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--caller", action="store_true", help=argparse.SUPPRESS)

@@ -114,7 +114,7 @@ class Ranks {
     if (watched.empty()) return {-1, {}};
     for (;;) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      if (left.count() <= 0) throw Error("the time is over: ranks are stuck or far too slow");
+      if (left.count() <= 0) throw Error("time limit reached: ranks are stuck or far too slow");
       poll(watched.data(), watched.size(), static_cast<int>(left.count()) + 1);
       for (std::size_t i = 0; i < watched.size(); ++i)
         if (watched[i].revents != 0) return {ranks[i], {reap(children_[static_cast<std::size_t>(ranks[i])])}};

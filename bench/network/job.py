@@ -129,7 +129,7 @@ class StarlingJob(Job):
         self._store.stdin.flush()
         said = self._store.stdout.readline().split()
         if said[:1] != ["port"]:
-            raise Failed(f"{self.name}: no store for its ranks to meet at: {' '.join(said)}")
+            raise Failed(f"{self.name}: no store for the rendezvous of its ranks: {' '.join(said)}")
         return {"STARLING_FABRIC": "c10d", "STARLING_SIZE": str(self.ranks), "STARLING_JOB": token,
                 "STARLING_STORE": f"{address}:{said[1]}", "STARLING_INTERFACE": interface}
 

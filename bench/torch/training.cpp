@@ -261,7 +261,7 @@ void run(const TrainingBenchOptions& options) {
   progress.clear();
   if (results.empty())
     throw InvalidArgument(
-        fmt::format("no case contains '{}'; they are called like 'lenet n=2'", options.only));
+        fmt::format("no case contains '{}'; a case is named like 'lenet n=2'", options.only));
   options.json ? print_json(results) : print(results, options);
 }
 

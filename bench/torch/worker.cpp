@@ -96,7 +96,7 @@ Request read_request(const std::string& line) {
     const std::size_t equals = word.find('=');
     const auto option = options.find(word.substr(0, equals));
     if (equals == std::string::npos || option == options.end())
-      throw InvalidArgument(fmt::format("'{}' is no option here", word));
+      throw InvalidArgument(fmt::format("unknown option '{}'", word));
     option->second(word.substr(equals + 1));
   }
   trainer.name = fmt::format("{} {} {} {} {}", trainer.method, trainer.topology, trainer.message,

@@ -27,7 +27,7 @@ void bind_errors(py::module_& module) {
   const py::handle error =
       make_class(module, "Error", py::make_tuple(runtime), "Everything that Starling raises.");
   make_class(module, "InvalidArgument", py::make_tuple(error, value),
-             "Something that cannot be was asked for; the message says what would be valid.");
+             "An invalid argument; the message says what is valid.");
   make_class(
       module, "Mismatch", py::make_tuple(error, value),
       "Ranks disagree about an operation: shape, dtype, schedule, root. All that are involved get one.");

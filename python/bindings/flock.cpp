@@ -143,7 +143,7 @@ void bind_operations(py::class_<Flock>& flock) {
             }
           },
           py::arg("from"), py::arg("to"), py::arg("count"), py::arg("dtype"), py::arg("name"),
-          py::arg("shape") = 0, "One tensor, blocking: the shortest way.")
+          py::arg("shape") = 0, "One tensor, blocking: a fast path.")
       .def(
           "_time_neighbor_allreduce",
           [](Flock& self, Address address, std::size_t count, std::size_t calls) {
@@ -319,7 +319,7 @@ void bind_members(py::class_<Flock>& flock) {
             self.interrupt(
                 std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
           },
-          "Operations under way may take this much longer, until the timeout is set.")
+          "Operations in flight may take this much longer, until the timeout is set.")
       .def_property(
           "on_peer_failure",
           [](const Flock& self) {
@@ -350,7 +350,7 @@ void bind_members(py::class_<Flock>& flock) {
           [](const Flock& self) {
             return ByteOperations(self).has_messages_in(MemoryKind::cuda) && kernel::why_no_device().empty();
           },
-          "Whether operations work on CUDA memory where it is.")
+          "Whether operations work on CUDA memory directly, without copies to the host.")
       .def("__eq__", [](const Flock& self, const Flock& other) { return self == other; })
       .def("has_window", &Flock::has_window)
       .def("set_allreduce", &Flock::set_allreduce)

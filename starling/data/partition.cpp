@@ -252,7 +252,7 @@ const std::vector<PartitionKind>& partition_kinds() {
        },
        /*is_drawn=*/false},
       {"dirichlet",
-       "classes unequally spread, the more so the smaller alpha",
+       "classes spread unequally; the smaller alpha, the more so",
        {{"alpha", "", "how even: 100 is like iid, 0.01 is a class or two per worker"},
         {"equal", "no", "shards of equal size"}},
        [](const Parameters& parameters, const Samples& samples, Rank n) {

@@ -69,7 +69,7 @@ FlockState::FlockState(const FlockState& parent, std::vector<Rank> part, std::ui
       on_peer_failure(parent.on_peer_failure.load()) {
   membership.set_timeout(runtime->timeout);
   if (log_level() == LogLevel::debug)
-    log(LogLevel::debug, fmt::format("rank {} is rank {} of a part of {} ranks", self(), rank, size()));
+    log(LogLevel::debug, fmt::format("rank {} is rank {} of a sub-flock of {} ranks", self(), rank, size()));
 }
 
 void FlockState::follow(const FlockState& before, const SchedulePtr& schedule) {

@@ -53,7 +53,7 @@ std::shared_ptr<Fabric> join_as(const LaunchInfo& info, std::optional<std::chron
   if (info.rank == 0 && times == 0)
     for (const std::string& line : misspelt_variables()) log(LogLevel::normal, line);
   log(LogLevel::info,
-      fmt::format("rank {} of {} joins over {}, as {} says", info.rank, info.size, text(choice),
+      fmt::format("rank {} of {} joins over {}, according to {}", info.rank, info.size, text(choice),
                   environment::kFabric.text().empty() ? info.launcher : "STARLING_FABRIC"));
   return join_fabric(choice, request_of(info, choice, timeout, times));
 }

@@ -105,7 +105,7 @@ FabricChoice choose_fabric(const LaunchInfo& info) {
   if (info.job.empty() && find_fabric(choice.name).needs_job)
     throw InvalidArgument(fmt::format(
         "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "
-        "them the same STARLING_JOB, a word that no other job has",
+        "them the same STARLING_JOB, a word that no other job uses",
         info.launcher, asked));
   return choice;
 }

@@ -171,7 +171,7 @@ std::vector<ReduceRound> reduce_rounds(AllreduceAlgorithm algorithm, std::size_t
     case AllreduceAlgorithm::native:
       break;
   }
-  throw InvalidArgument(fmt::format("the all-reduce algorithm {} has no rounds", name(algorithm)));
+  throw InvalidArgument(fmt::format("the all-reduce algorithm {} does not run in rounds", name(algorithm)));
 }
 
 }  // namespace starling::flock

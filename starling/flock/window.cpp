@@ -280,9 +280,9 @@ void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& n
   for (Rank& rank : ranks) {
     const Rank found = flock.global(rank, state_->name);
     if (!state_->transports.contains(found))
-      throw InvalidArgument(
-          fmt::format("{}: rank {} has no part in this window, since it was lost before the window was made",
-                      state_->name, rank));
+      throw InvalidArgument(fmt::format(
+          "{}: rank {} has no part in this window, because it was lost before the window was made",
+          state_->name, rank));
     rank = found;
   }
   std::sort(ranks.begin(), ranks.end());
@@ -318,7 +318,7 @@ Window::Mutex::~Mutex() {
   try {
     for (const Rank rank : held_) state_->transport(rank).unlock();
   } catch (const std::exception& error) {
-    log(LogLevel::normal, fmt::format("{}: a mutex was not given back: {}", state_->name, error.what()));
+    log(LogLevel::normal, fmt::format("{}: a mutex was not released: {}", state_->name, error.what()));
   }
 }
 

@@ -149,8 +149,9 @@ void Window::State::check_neighbors(const Weights& weights, const std::vector<Ra
 // The sources and destinations of a whole period; the schedule's weights if every step has the same.
 Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   if (schedule->random())
-    throw InvalidArgument(
-        fmt::format("create_window: {} draws new neighbors all the time", schedule->name()));
+    throw InvalidArgument(fmt::format(
+        "create_window: {} draws new neighbors in every step; use a topology with fixed neighbors",
+        schedule->name()));
   std::map<Rank, double> sources;
   std::set<Rank> destinations;
   const Step period = std::max<Step>(1, schedule->period());

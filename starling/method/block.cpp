@@ -81,7 +81,7 @@ NeighborChannel& Block::neighbors() const {
 OneSidedChannel& Block::one_sided() const {
   if (OneSidedChannel* part = channel->one_sided()) return *part;
   throw InvalidArgument(name + ": this block has no windows; a method that uses them needs a schedule " +
-                        "and says so (requirements().one_sided)");
+                        "and declares it (requirements().one_sided)");
 }
 
 RelayChannel& Block::relay() const {

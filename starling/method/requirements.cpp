@@ -101,7 +101,7 @@ void require_static_neighbors(const Asked& asked) {
 void require_known_neighbors(const Asked& asked) {
   const Schedule& schedule = asked.schedule;
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRounds)
-    asked.refuse(ScheduleKind::known_neighbors, "needs neighbors that are known beforehand");
+    asked.refuse(ScheduleKind::known_neighbors, "needs neighbors that are known in advance");
   // A group without sources is equivalent to single neighbors; a group followed by sources is not.
   for (Step step = 0; step < schedule.period(); ++step)
     if (const Exchange first = schedule.exchange(step, 0); first.group.size() > 1 && !first.sources.empty())

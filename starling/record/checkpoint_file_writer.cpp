@@ -182,7 +182,7 @@ CheckpointFileMark write_own_checkpoint_file(const std::filesystem::path& path, 
     if (const auto owner = owner_of(path); owner && *owner != std::to_string(rank))
       throw InvalidArgument(fmt::format(
           "{} is the checkpoint of rank {}, and this is rank {}: each rank saves to a file of its "
-          "own, for example with the rank in its name; remove this one if nobody needs it",
+          "own, for example with the rank in its name; remove this one if it is not needed",
           path.string(), *owner, rank));
   });
 }

@@ -40,9 +40,8 @@ class Identity : public HostCodec {
 }  // namespace
 
 CodecFamily identity() {
-  return {"identity", "the values as they are", {}, [](const Parameters&) {
-            return std::make_shared<Identity>();
-          }};
+  return {
+      "identity", "the unchanged values", {}, [](const Parameters&) { return std::make_shared<Identity>(); }};
 }
 
 }  // namespace starling::codec::family

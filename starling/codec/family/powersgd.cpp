@@ -175,7 +175,7 @@ class PowerSgd : public HostCodec {
 CodecFamily powersgd() {
   return {"powersgd",
           "each parameter as a matrix of low rank, by one power iteration; needs error feedback",
-          {{"rank", "2", "rank of the matrices; parameters that would not be shorter are sent as they are"}},
+          {{"rank", "2", "rank of the matrices; parameters that would not be shorter are sent unchanged"}},
           [](const Parameters& given) {
             return std::make_shared<PowerSgd>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
           }};

@@ -45,7 +45,7 @@ SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> 
   bool has_flags = false;
   for (std::size_t t = 0; t < terms.size(); ++t) {
     if (terms[t].memory != MemoryKind::cuda)
-      throw InvalidArgument("a term of a sum on a device lies in " + name(terms[t].memory));
+      throw InvalidArgument("a term of a sum on a device is in " + name(terms[t].memory));
     sum.given.data[t] = terms[t].data;
     sum.given.weight[t] = terms[t].weight;
     if (terms[t].flag == nullptr) continue;

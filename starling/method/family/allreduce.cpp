@@ -28,10 +28,9 @@ class Allreduce : public Method {
   void adapt(Block& block) override { block.update(); }
 
   MethodRequirements requirements() const override {
-    return {
-        .schedule = ScheduleKind::none,
-        .no_int8_because = "gradients are summed on their way; the method bytegrad averages them in bytes",
-        .gradient = GradientUse::averaged};
+    return {.schedule = ScheduleKind::none,
+            .no_int8_because = "gradients are summed in transit; the method bytegrad averages them in bytes",
+            .gradient = GradientUse::averaged};
   }
 
  private:

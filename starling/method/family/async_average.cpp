@@ -79,7 +79,7 @@ class AsyncAverage : public Method {
 MethodFamily async_average() {
   return {"async-average",
           "local steps; models are averaged in the background, at an interval in seconds",
-          {{"interval", "0", "seconds between the starts of two averages; 0: one is always under way"},
+          {{"interval", "0", "seconds between the starts of two averages; 0: an average is always in flight"},
            {"staleness", "auto", "average every N steps instead, applied N steps later; auto: by interval"}},
           [](const Parameters& given) {
             return std::make_shared<AsyncAverage>(given.number("interval", 0, 1e9),

@@ -64,7 +64,7 @@ MethodFamily exact_diffusion() {
 
 MethodFamily d2() {
   return {"d2",
-          "exact on heterogeneous data: takes back what mixing has changed; eigenvalues from -1/3 up",
+          "exact on heterogeneous data: undoes the changes by mixing; eigenvalues of at least -1/3",
           {},
           [](const Parameters&) { return std::make_shared<D2>(1); }};
 }

@@ -96,7 +96,7 @@ class Hierarchical : public DsgdAtc {
 
 MethodFamily dsgd_atc() {
   return {"dsgd-atc",
-          "adapt, then combine: neighbors' updated models are averaged; the only one for ceca",
+          "adapt, then combine: neighbors' updated models are averaged; the only method for ceca",
           {},
           [](const Parameters&) { return std::make_shared<DsgdAtc>(); }};
 }

@@ -35,7 +35,7 @@ class AccumAdam : public DsgdAwc {
 
 MethodFamily accumulating(const std::string& name, const std::string& decay, bool decoupled) {
   return {name,
-          "AWC with an Adam whose moments take up the mean gradient of s steps; weight decay " + decay,
+          "AWC with an Adam whose moments take in the mean gradient of s steps; weight decay " + decay,
           {{"s", "1", "steps per change of the moments; 1 is Adam itself"}},
           [decoupled](const Parameters& given) {
             return std::make_shared<AccumAdam>(static_cast<long>(given.integer("s", 1, 1'000'000)),

@@ -26,11 +26,10 @@ class Extra : public Method {
 }  // namespace
 
 MethodFamily extra() {
-  return {
-      "extra",
-      "exact on heterogeneous data: corrects x by what mixing has changed so far; fixed symmetric weights",
-      {},
-      [](const Parameters&) { return std::make_shared<Extra>(); }};
+  return {"extra",
+          "exact on heterogeneous data: corrects x by the changes by mixing so far; fixed symmetric weights",
+          {},
+          [](const Parameters&) { return std::make_shared<Extra>(); }};
 }
 
 }  // namespace starling::method::family

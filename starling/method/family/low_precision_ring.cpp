@@ -81,7 +81,7 @@ class LowPrecisionRing : public Method {
 
 MethodFamily low_precision_ring() {
   return {"low-precision-ring",
-          "DSGD on a ring whose neighbors follow each other by differences in bytes (Bagua)",
+          "DSGD on a ring with one-byte differences between neighbors' models (Bagua)",
           {{"codec", "uint8", "any codec", ParameterKind::codec}},
           [](const Parameters& given) {
             return std::make_shared<LowPrecisionRing>(make_codec(given.spec("codec").to_string()));

@@ -73,7 +73,7 @@ class ParameterServer : public Method {
 
 MethodFamily parameter_server() {
   return {"parameter-server",
-          "rank 0 gathers the gradients, steps and sends the model back: the old baseline",
+          "rank 0 gathers the gradients, steps and sends the model back: the classic baseline",
           {},
           [](const Parameters&) { return std::make_shared<ParameterServer>(); }};
 }

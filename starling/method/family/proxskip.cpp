@@ -44,7 +44,8 @@ class ProxSkip : public Method {
 
 MethodFamily proxskip() {
   return {"proxskip",
-          "local steps with a correction, and an average with probability p: exact and lazy (Scaffnew)",
+          "local steps with a correction, and an average with probability p: exact with little communication "
+          "(Scaffnew)",
           {{"p", "0.1", "probability that a step ends in an average"},
            {"seed", "0", "seed for the draws, which all ranks share"}},
           [](const Parameters& given) {

@@ -61,14 +61,14 @@ class PushDiging : public PushSum {
 
 MethodFamily push_sum() {
   return {"push-sum",
-          "stochastic gradient push (SGP): for directed graphs on which only sums are kept",
+          "stochastic gradient push (SGP): for directed graphs that preserve only sums",
           {},
           [](const Parameters&) { return std::make_shared<PushSum>(); }};
 }
 
 MethodFamily push_diging() {
   return {"push-diging",
-          "gradient tracking by push-sum: exact on directed graphs on which only sums are kept",
+          "gradient tracking by push-sum: exact on directed graphs that preserve only sums",
           {},
           [](const Parameters&) { return std::make_shared<PushDiging>(); }};
 }

@@ -88,7 +88,7 @@ class QAdam : public Method {
 MethodFamily qadam() {
   return {"qadam",
           "Adam on mean gradients for a while, then with its moments averaged in bytes",
-          {{"warmup", "100", "steps with exact averages, in which the second moment is found"}},
+          {{"warmup", "100", "steps with exact averages, in which the second moment is determined"}},
           [](const Parameters& given) {
             return std::make_shared<QAdam>(given.integer("warmup", 1, 1'000'000'000));
           }};

@@ -45,7 +45,7 @@ class QuasiGlobalMomentum : public Method {
 
 MethodFamily quasi_global_momentum() {
   return {"quasi-global-momentum",
-          "DSGD with a momentum that follows the flock's path: less bias on heterogeneous data, not none",
+          "DSGD with a momentum that follows the flock's path: reduces bias on heterogeneous data",
           {{"mu", "0.9", "momentum, from 0 to below 1"}},
           [](const Parameters& given) {
             return std::make_shared<QuasiGlobalMomentum>(given.number("mu", 0, 0.999999));

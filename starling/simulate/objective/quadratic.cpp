@@ -95,7 +95,7 @@ ObjectiveFamily quadratic() {
           "f_i(x) = 1/2 sum_k a_ik (x_k - b_ik)^2",
           {{"heterogeneity", "1", "distance of the nodes' minima from a common point, per coordinate"},
            {"condition", "10", "largest over smallest curvature"},
-           {"spread", "0.5", "share by which nodes differ in their curvatures"},
+           {"spread", "0.5", "relative difference of the nodes' curvatures"},
            {"noise", "0", "standard deviation of the noise on each coordinate of a gradient"}},
           make_quadratic};
 }
