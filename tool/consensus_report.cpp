@@ -49,12 +49,12 @@ std::string consensus_page(const std::vector<ConsensusResult>& results, const st
               {"seed", std::to_string(options.seed)}});
   page.section("Error against steps");
   page.paragraph(
-      "Every rank starts with random normal values. In each step it mixes what it holds with what a few "
+      "Every rank starts with random normal values. In each step it mixes its values with those that a few "
       "neighbors sent. "
       "The error is the distance to the true mean, relative to the start.");
   page.chart(error_chart("Error after each step", "steps", results, names, options.tolerance, false));
   page.section("Error against messages");
-  page.paragraph("The same runs by what they cost: messages of one model's size that each rank sent.");
+  page.paragraph("The same runs by their cost: messages of one model's size that each rank sent.");
   page.chart(
       error_chart("Error after each message", "messages per rank", results, names, options.tolerance, true));
   page.section("Results").table(consensus_table(results, names, options));

@@ -69,7 +69,7 @@ class Job:
         output = self._outputs[rank]
         while b"\n" not in self._unread[rank]:
             if not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise Failed(f"{self.name}: rank {rank} said nothing for {limit:.0f} s")
+                raise Failed(f"{self.name}: rank {rank} did not answer for {limit:.0f} s")
             got = os.read(output, 1 << 16)
             if not got:
                 raise Failed(f"{self.name}: rank {rank} has ended")

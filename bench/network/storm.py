@@ -264,7 +264,7 @@ def main():
     parser.add_argument("--runs", type=int, default=300, help="how many (300)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first run; the others follow (0)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (1)")
-    parser.add_argument("--verbose", action="store_true", help="what the ranks said")
+    parser.add_argument("--verbose", action="store_true", help="print the ranks' output")
     options = parser.parse_args()
     seeds = list(range(options.first, options.first + options.runs))
     lock, failures, done = threading.Lock(), [], [0]

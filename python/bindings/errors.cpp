@@ -39,7 +39,7 @@ void bind_errors(py::module_& module) {
   make_class(module, "NonFinite", py::make_tuple(error),
              "A gradient or a parameter of this rank is infinite or not a number.");
   make_class(module, "Excluded", py::make_tuple(error),
-             "This rank is no longer part of the job: the others have gone on without it, or may have.");
+             "This rank is no longer part of the job: the others have continued without it, or may have.");
   translate_exceptions();
 }
 

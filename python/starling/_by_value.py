@@ -32,7 +32,7 @@ def dumps(value: Any, carry_globals: bool = True) -> bytes:
         culprit = _culprit(value, carry_globals) if isinstance(value, types.FunctionType) else None
         if culprit is None:
             raise
-        raise TypeError(f"{value.__name__} uses {culprit}, which cannot travel: {error}") from error
+        raise TypeError(f"{value.__name__} uses {culprit}, which cannot be sent: {error}") from error
 
 
 def loads(data: bytes) -> Any:

@@ -46,7 +46,7 @@ void check(const Method& method, const DriverOptions& options, DType parameters)
                                       format->name(), method.exact_messages_because()));
   check_message(method, options.method, *format);
   if (parameters != DType::float32)
-    throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
+    throw InvalidArgument(fmt::format("drive: {} parameters are sent unchanged; {} messages are for float32",
                                       name(parameters), format->name()));
 }
 

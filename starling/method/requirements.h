@@ -14,7 +14,7 @@ enum class ScheduleKind {
   any,               // any schedule
   static_symmetric,  // the same symmetric weights in every step
   static_neighbors,  // the same neighbors in every step, known individually (no means within groups)
-  known_neighbors,   // neighbors that are known beforehand, not drawn at random
+  known_neighbors,   // neighbors that are known in advance, not drawn at random
   single_neighbors,  // individual neighbors (no means within groups)
   both_directions,   // known neighbors, and every edge in both directions
   pairs,             // at most one partner per rank and step

@@ -19,7 +19,7 @@ bool is_same(const torch::Tensor& left, const torch::Tensor& right) {
 void check_dense(const torch::Tensor& gradient, const std::string& parameter) {
   if (gradient.defined() && gradient.layout() != torch::kStrided)
     throw InvalidArgument(
-        fmt::format("the gradient of {} is sparse, which cannot be averaged; use a dense one "
+        fmt::format("the gradient of {} is sparse and cannot be averaged; use a dense one "
                     "(Embedding: sparse = false)",
                     parameter));
 }

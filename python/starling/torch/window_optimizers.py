@@ -150,7 +150,7 @@ class _PullGet(_OverWindows, _Weighted):
 def _check_known_neighbors() -> None:
     schedule = process.flock().schedule
     if schedule.random:
-        raise ValueError(f"windows are made for neighbors that are known beforehand, and {schedule.name} draws new ones in "
+        raise ValueError(f"windows are made for neighbors that are known in advance, and {schedule.name} draws new ones in "
                          "every step")
 
 

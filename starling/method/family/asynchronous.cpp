@@ -48,7 +48,7 @@ Exchange Asynchronous::round_of(const Block& block, Step step) {
 
 MethodRequirements Asynchronous::requirements() const {
   return {.schedule = ScheduleKind::known_neighbors,
-          .exact_messages_because = "windows hold blocks as they are",
+          .exact_messages_because = "windows hold blocks without encoding",
           .host_memory_because = "windows are in host memory",
           .one_sided = true,
           .asynchronous = true};

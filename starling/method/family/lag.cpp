@@ -52,7 +52,7 @@ class Lag : public Method {
 
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::single_neighbors,
-            .exact_messages_because = "its messages travel as they are"};
+            .exact_messages_because = "its messages are sent unchanged"};
   }
 
  private:

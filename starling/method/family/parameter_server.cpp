@@ -40,7 +40,7 @@ class ParameterServer : public Method {
 
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::none,
-            .exact_messages_because = "its messages travel as they are",
+            .exact_messages_because = "its messages are sent unchanged",
             .gradient = GradientUse::sent};
   }
 

@@ -173,7 +173,7 @@ class PowerSgdMethod : public Method {
 
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::none,
-            .exact_messages_because = "its factors travel as they are",
+            .exact_messages_because = "its factors are sent unchanged",
             .host_memory_because = "its products of matrices are computed by Eigen",
             .gradient = GradientUse::averaged};
   }

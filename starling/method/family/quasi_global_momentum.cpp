@@ -34,7 +34,7 @@ class QuasiGlobalMomentum : public Method {
   }
 
   MethodRequirements requirements() const override {
-    return {.optimizer = "sgd", .optimizer_because = "it has a momentum of its own (mu)"};
+    return {.optimizer = "sgd", .optimizer_because = "it has its own momentum (mu)"};
   }
 
  private:

@@ -17,7 +17,7 @@ class OnePeerOfCirculant final : public Circulant {
     Exchange row;
     of.round(0, row);
     for (const Source& source : row.sources) offsets_.push_back(source.rank);
-    // Receivers by (j - i) mod n ascending: a rank that receives from i + offset lies at n - offset.
+    // Receivers by (j - i) mod n ascending: a rank that receives from i + offset is at n - offset.
     std::sort(offsets_.rbegin(), offsets_.rend());
   }
   Step period() const override { return std::max<Step>(1, static_cast<Step>(offsets_.size())); }
