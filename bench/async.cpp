@@ -47,10 +47,10 @@ struct AsyncBenchOptions {
   std::string json_file;
 };
 
-/// The result of one run: the mean over the ranks that are not slowed.
+/// The result of one run: the mean over the ranks that were not slowed.
 struct Measurement {
   double rate = 0;  // steps per second
-  double age = 0;   // of what they used, in steps
+  double age = 0;   // of the values used, in steps
 };
 
 struct Result {
@@ -64,7 +64,7 @@ struct Result {
     for (const Measurement& measurement : measurements) values.push_back(measurement.*what);
     return values;
   }
-  /// What is left of their speed: the median of the rounds' ratios.
+  /// The fraction of the speed that is left: the median of the rounds' ratios.
   double kept() const {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < disturbed.size(); ++i)
@@ -73,14 +73,14 @@ struct Result {
   }
 };
 
-// A gradient takes this long, whatever else the core has to do.
+// Computes for this long, whatever else runs on the core.
 void compute_for(double seconds) {
   const auto end = Clock::now() + Seconds(seconds);
   while (Clock::now() < end) {
   }
 }
 
-/// Runs one rank; {its steps per second, the mean age of the values it used}.
+/// Runs one rank; returns its steps per second and the mean age of the values that it used.
 std::vector<double> be_rank(const std::string& job, const AsyncBenchOptions& options,
                             const std::string& method, const Work& place, int rank, bool disturbed) {
   take_place(place, rank);
@@ -93,7 +93,7 @@ std::vector<double> be_rank(const std::string& job, const AsyncBenchOptions& opt
     compute_for(options.compute_ms / 1000);
     driver.finish();
   };
-  // The usual step, not the last one: a step that the machine has delayed would delay ten times as long.
+  // The median step, not the last one: a step that the machine delayed would delay ten times as long.
   std::vector<double> first;
   for (int i = 0; i < kWarmUp; ++i) {
     const auto from = Clock::now();
@@ -103,7 +103,7 @@ std::vector<double> be_rank(const std::string& job, const AsyncBenchOptions& opt
   const Seconds nap((kSlowness - 1) * median(first));
   flock.barrier();
 
-  // The slow one ends when the others do; who waits for it makes as few steps as it does.
+  // The slow rank ends when the others do; ranks that wait for it make as few steps as it does.
   const bool slow = disturbed && rank + 1 == options.ranks;
   const bool few = slow || (disturbed && !driver.method().asynchronous());
   const int steps = few ? std::max(1, options.steps / kSlowness) : options.steps;
@@ -138,7 +138,7 @@ Measurement measure_async(const AsyncBenchOptions& options, const std::string& m
   return mean;
 }
 
-/// Nothing where nothing is promised: of methods that wait, and where ranks share cores.
+/// Empty if nothing is promised: for methods that wait, and if ranks share cores.
 std::optional<bool> met(const Result& result, const AsyncBenchOptions& options, std::size_t cores) {
   if (!result.asynchronous || static_cast<std::size_t>(options.ranks) > cores) return std::nullopt;
   return result.kept() >= kLeastKept;
@@ -201,7 +201,8 @@ void run(const AsyncBenchOptions& options) {
   std::vector<Result> results;
   for (const std::string& method : options.methods) {
     const MethodPtr made = make_method(method);
-    schedule_for(*made, {options.ranks, options.ranks}, options.topology, 0);  // refusals before the start
+    // reports unsuitable combinations before the start
+    schedule_for(*made, {options.ranks, options.ranks}, options.topology, 0);
     check_optimizer(*made, "sgd");
     results.push_back({method, made->asynchronous(), {}, {}});
   }
@@ -234,7 +235,7 @@ void run(const AsyncBenchOptions& options) {
 void add_bench_async(CLI::App& bench) {
   auto options = std::make_shared<AsyncBenchOptions>();
   CLI::App* command =
-      bench.add_subcommand("async", "Asynchronous methods beside a slow rank: what the others lose");
+      bench.add_subcommand("async", "Asynchronous methods beside a slow rank: how much the other ranks lose");
   command->add_option("-m,--method", options->methods, "methods; synchronous ones for comparison")
       ->type_name("METHOD")
       ->capture_default_str();

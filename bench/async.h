@@ -4,7 +4,7 @@
 
 namespace starling::bench {
 
-/// `starling bench async`: what one slow rank costs the others.
+/// `starling bench async`: how much one slow rank slows the others.
 void add_bench_async(CLI::App& bench);
 
 }  // namespace starling::bench

@@ -15,7 +15,7 @@ using enum Contender;
 constexpr std::size_t kSmall = 1000;  // bytes
 constexpr std::size_t kMegabyte = 1'000'000;
 
-// How often a message of this size is sent in a batch, and how many batches there are.
+// The number of batches, and of messages of this size per batch.
 struct Effort {
   int batches;
   int per_batch;

@@ -10,9 +10,9 @@
 #include "starling/base/stopwatch.h"
 #include "starling/record/checkpoint_writer.h"
 
-// A checkpoint beside a plain write() and fsync() of the same bytes into the same folder, in turns, since
-// disks have moods: `ratio` is the median of the ratios of neighbors, and is to stay below 1.3. `stall` is
-// what the owner waits in save(), as a part of the plain write.
+// A checkpoint beside a plain write() and fsync() of the same bytes to the same folder, alternating, because
+// the speed of disks varies: `ratio` is the median of the ratios of neighboring measurements and must stay
+// below 1.3. `stall` is the owner's wait in save(), as a fraction of the plain write.
 
 namespace starling::bench {
 namespace {
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kBytes = 100'000'000;
 constexpr std::size_t kParts = 20;
 
-/// 100 MB of parts, and a folder beside the program's working directory: /tmp may be memory.
+/// 100 MB of parts, and a folder in the working directory, because /tmp may be in memory.
 class Work {
  public:
   Work() : folder(fs::current_path() / ("checkpoint-bench-" + std::to_string(getpid()))), state(kBytes / 4) {
@@ -38,7 +38,8 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  /// Of writing and syncing a file and then removing the one before it, which is a part of `rotation` only.
+  /// The duration of writing and syncing a file and of removing the previous one, which counts only in
+  /// `rotation`.
   struct Plain {
     double write = 0;
     double rotation = 0;
@@ -87,13 +88,13 @@ void checkpoint_file(benchmark::State& bench) {
   bench.SetBytesProcessed(bench.iterations() * static_cast<std::int64_t>(kBytes));
 }
 
-// The whole thing: snapshot, file, manifest, and the removal of an old one, which the plain write then does,
-// too.
+// A whole checkpoint: snapshot, file, manifest, and the removal of an old one, which the plain write then
+// does, too.
 void checkpoint_save(benchmark::State& bench) {
   const Work work;
   CheckpointWriter writer({work.folder / "ck", "bench", 1, 1, std::chrono::seconds(60), {}}, 0);
   const std::vector<Rank> members = {0};
-  writer.save(0, {}, work.parts, members);  // makes the memory
+  writer.save(0, {}, work.parts, members);  // allocates the memory
   writer.finish();
   std::vector<double> ratios;
   std::vector<double> stalls;

@@ -9,15 +9,15 @@
 #include "starling/codec/registry.h"
 #include "starling/kernel/copy.h"
 
-// Every codec on a block of float32, in turns with a copy of the block (which streams past the cache where
-// the block is too large for it). `of_copy` is the bytes that must move (the block and the message) per
-// second, over those of the copy: 1 is what the memory can do. `block_bytes/s` counts the block alone. Ratios
-// are of medians.
+// Every codec on a block of float32, alternating with a copy of the block (which bypasses the cache if the
+// block is too large for it). `of_copy` is the bytes that must move (the block and the message) per second,
+// relative to the copy: 1 is the limit of the memory. `block_bytes/s` counts the block alone. Ratios are of
+// medians.
 
 namespace starling::bench {
 namespace {
 
-// At the begin of a cache line, as parameters lie in buckets.
+// Aligned to a cache line, like parameters in buckets.
 template <typename T>
 class Aligned {
  public:
@@ -31,7 +31,7 @@ class Aligned {
   std::vector<Line> words_;
 };
 
-// Without the heavy tail of a logarithm per element: the sum of four uniform numbers is normal enough.
+// The sum of four uniform numbers, which is normal enough and needs no logarithm per element.
 Aligned<float> numbers(std::size_t count) {
   Aligned<float> values(count);
   std::uint32_t state = 1;

@@ -31,7 +31,7 @@ struct BenchOptions {
   bool strict = false;
 };
 
-// Two cores, as the bars say: ranks beyond that share them.
+// Two cores, for which the bars hold: more ranks share them.
 std::vector<int> chosen_cpus() {
   std::vector<int> cpus = launch::allowed_cpus();
   if (cpus.size() > 2) cpus.resize(2);
@@ -61,13 +61,13 @@ double measure(const CommCase& what, Contender contender, bool quick) {
   return seconds_per_operation(contender, what.work);
 }
 
-// Runs of Open MPI differ much by whether it may.
+// Results of Open MPI depend much on this permission.
 std::string single_copy_note() {
   return single_copy_allowed() ? "Open MPI may read other processes' memory here, and copies once"
                                : "Open MPI may not read other processes' memory here, and copies twice";
 }
 
-// Contenders take turns, each round beginning with another one. `notes` collects why something is not there.
+// Contenders take turns, and each round starts with another one. `notes` collects why results are missing.
 CommResult run_case(const CommCase& what, const BenchOptions& options, const std::string& place,
                     Progress& progress, std::set<std::string>& notes) {
   CommResult result{what};

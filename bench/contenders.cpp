@@ -28,14 +28,14 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{120};  // a case takes a few seconds
 
-// All bits in one number, to compare ranks with.
+// A hash of all bits, to compare ranks.
 std::int64_t fingerprint(const std::vector<float>& x) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const float value : x) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
   return std::bit_cast<std::int64_t>(hash);
 }
 
-// Throws unless everybody holds the same bits after a sum whose order matters.
+// Throws unless all ranks have the same bits after a sum whose order matters.
 void check_same_bits(Flock& flock, std::size_t elements) {
   std::vector<float> x(elements);
   Random random(static_cast<std::uint64_t>(flock.rank()), 0, 0);
@@ -71,8 +71,8 @@ std::vector<double> be_starling(const std::string& job, const Work& work, int ra
       work, [&] { flock.barrier(); }, operate);
 }
 
-// A program that writes its next values straight into outgoing memory. What it computes is not communication,
-// so after the first step, which shows that the result is right, it writes one element a page.
+// A program that writes its next values directly to outgoing memory. Its computation is not communication, so
+// after the first step, which shows that the result is right, it writes one element per page.
 std::vector<double> be_window(const std::string& job, const Work& work, int rank) {
   Flock flock = join(job, work, rank);
   std::vector<float> x(work.elements, start_value(rank));
@@ -93,7 +93,7 @@ std::vector<double> be_relay(const std::string& job, const Work& work, int rank)
       work, [&] { flock.barrier(); }, [&] { relay.average(x); });
 }
 
-// Puts: a copy for every neighbor. An update, or a step of a relay: what they read and write besides.
+// The memory traffic of puts (a copy for every neighbor), and of an update or a step of a relay.
 std::vector<double> be_other_ceiling(const Work& work, int rank, const std::function<void()>& meet) {
   take_place(work, rank);
   const bool relays = work.operation == Operation::relay;
@@ -102,10 +102,10 @@ std::vector<double> be_other_ceiling(const Work& work, int rank, const std::func
       relays ? std::min(ends, static_cast<std::size_t>(work.ranks - 1)) : source_offsets(work, 0).size();
   std::vector<float> x(work.elements, 1.0F);
   std::vector<std::vector<float>> outgoing(d, x);
-  // What was heard is as fresh as what was sent, or it would stay in the cache as no message does.
+  // Received data is as fresh as sent data; otherwise it would stay in the cache, unlike messages.
   std::vector<std::vector<float>> before = outgoing;
   const double weight = 1.0 / static_cast<double>(d + 1);
-  constexpr std::size_t kChunk = 16'384;  // elements: what the relay takes at a time
+  constexpr std::size_t kChunk = 16'384;  // elements that the relay processes at a time
   return time_batches(work, meet, [&] {
     if (relays) {
       std::swap(outgoing, before);
@@ -144,8 +144,8 @@ std::vector<double> be_zero_copy(const std::string& job, const Work& work, int r
       });
 }
 
-// The kernels that our operation calls, on memory of one's own. All ranks start together and share the memory
-// bus as the real ones do.
+// The kernels that our operation calls, on private memory. All ranks start together and share the memory bus
+// like the real ones.
 std::vector<double> be_ceiling(const Work& work, int rank, bool zero_copy,
                                const std::function<void()>& meet) {
   take_place(work, rank);
@@ -181,7 +181,7 @@ std::vector<double> run_own(Contender contender, const Work& work) {
                            }));
 }
 
-// Ranks pin themselves as ours do. Spinning is what MPI does best with a core per rank, yielding without.
+// Ranks pin themselves like ours. MPI is fastest if it spins with a core per rank, and yields otherwise.
 std::vector<std::string> mpi_command(const Work& work) {
   const bool crowded = static_cast<std::size_t>(work.ranks) > work.cpus.size();
   std::vector<std::string> words = {in_path("mpirun").value(),

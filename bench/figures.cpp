@@ -1,6 +1,5 @@
-// The figures of the topology floor, each beside what was measured in this run. Step counts are facts and
-// decide the exit status; times depend on the machine and are only shown, with the time of a plain copy as
-// the yardstick.
+// The promised figures of topologies, each beside the value measured in this run. Step counts are exact and
+// determine the exit status; times depend on the machine and are only shown, relative to a plain copy.
 
 #include <algorithm>
 #include <atomic>
@@ -46,7 +45,7 @@ struct StepFigure {
   Step most;
 };
 
-// Steps to an error of 1e-10 at n = 4900, with the spread seen over random starts and draws.
+// Steps to an error of 1e-10 at n = 4900, with the range seen over random starts and draws.
 const std::vector<StepFigure> kStepFigures = {
     {"ceca-1p", 13, 13},       {"ceca", 13, 13},         {"ceca(k=2)", 8, 8},
     {"ceca(k=3)", 7, 7},       {"ceca(k=4)", 6, 6},      {"base(k=1)", 23, 23},
@@ -96,7 +95,7 @@ const std::vector<RoundFigure> kRoundFigures = {
     {"random-matching", 1'000'000, 20e-3},
 };
 
-// Rounds and copies take turns, so that a noisy moment hits both.
+// Rounds and copies alternate, so that noise affects both.
 void time_of_a_round() {
   Table table({{"topology", Align::left}, "n", "one round", "promised", "of a copy", {"", Align::left}});
   table.title("One consensus round, one value per rank, one core");
@@ -169,7 +168,8 @@ void exchange_of_one_rank() {
 }  // namespace starling::bench
 
 int main() {
-  starling::bench::memory_of_a_million();  // first: children inherit what the parent has touched
+  // first, because children inherit the memory that the parent has touched
+  starling::bench::memory_of_a_million();
   const bool met = starling::bench::steps_at_4900();
   starling::bench::time_of_a_round();
   starling::bench::exchange_of_one_rank();

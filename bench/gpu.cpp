@@ -71,13 +71,13 @@ struct GpuResult {
   }
 };
 
-/// The GPU that is measured.
+/// The measured GPU.
 struct Gpu {
   std::string about;
   std::string problem;  // why there is none
 };
 
-// Asked in a process of its own: this one forks others, which could not use a driver that it had loaded.
+// Queried in a child process: this process forks others, which could not use a driver that it had loaded.
 Gpu look_for_gpu() {
   if (!kernel::may_have_device()) return {"", kernel::why_no_device()};
   struct Told {
@@ -177,7 +177,8 @@ void run(GpuOptions options) {
   if (options.list) return print_list(cases);
   if (options.settings.quick && options.strict)
     throw InvalidArgument("--strict needs full measurements; drop --quick");
-  if (options.settings.quick) options.settings.elements = 300'000;  // a message with memory of its own
+  // the smallest message with its own memory
+  if (options.settings.quick) options.settings.elements = 300'000;
   if (!options.json_file.empty()) tool::check_writable(options.json_file);
   const Gpu gpu = look_for_gpu();
   if (!gpu.problem.empty()) {
@@ -235,7 +236,7 @@ void add_bench_gpu(CLI::App& bench) {
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->footer(
-      "Without a GPU it says why, with exit status 1; so it does when a case fails.\n\n"
+      "Without a GPU, or if a case fails, it prints the reason and exits with status 1.\n\n"
       "Examples:\n  starling bench gpu\n  starling bench gpu --only kill --kills 200");
   command->callback([options, json] {
     options->json = json->count() > 0;

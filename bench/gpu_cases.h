@@ -9,16 +9,16 @@
 namespace starling::bench {
 
 struct GpuSettings {
-  std::size_t elements = 100'000'000;  // float32, of a model
+  std::size_t elements = 100'000'000;  // float32 elements of a model
   int rounds = 5;
   int kills = 20;
   bool quick = false;
 
-  /// Of what a round repeats.
+  /// The number of repetitions in a round.
   int repeats(int usual) const { return quick ? 2 : usual; }
 };
 
-/// What came out of a round: how long the thing took, and what is compared with the bar.
+/// The result of a round: the duration, and the value that is compared with the bar.
 struct GpuRound {
   double seconds = 0;
   double measured = 0;
@@ -29,15 +29,15 @@ struct GpuCase {
 
   std::string name;
   Rank ranks = 1;    // processes on the GPU
-  std::string of{};  // what `measured` is a share or a multiple of; "" for seconds
+  std::string of{};  // the unit of `measured`, as a fraction or a multiple; "" for seconds
   Unit unit = Unit::share;
   double bar = 0;      // 0: nothing is promised
-  bool least = false;  // the bar is the least, or the most
-  bool worst = false;  // of the rounds the largest counts, and not the median
-  /// Forks processes; the calling one must not have used a device.
+  bool least = false;  // whether the bar is a minimum; otherwise a maximum
+  bool worst = false;  // the largest value of the rounds counts instead of the median
+  /// Forks processes; the calling process must not have used a device.
   std::function<std::vector<GpuRound>(const GpuSettings&)> measure{};
 
-  /// "at least 93 %"; "" where nothing is promised.
+  /// The bar as text, such as "at least 93 %"; "" if nothing is promised.
   std::string bar_text() const;
   std::string text_of(double measured) const;
   bool met(double measured) const { return least ? measured >= bar : measured <= bar; }
@@ -45,7 +45,7 @@ struct GpuCase {
 
 std::vector<GpuCase> gpu_cases();
 
-// Its parts.
+// The cases by file.
 std::vector<GpuCase> gpu_pass_cases();
 std::vector<GpuCase> gpu_rank_cases();
 GpuCase gpu_kill_case();

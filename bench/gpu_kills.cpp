@@ -26,18 +26,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Rank kRanks = 4;
-// So many steps that a survivor begins after the kill and ends: by then each has needed the others' messages.
+// After this many steps that begin after the kill, each survivor has needed the others' messages.
 constexpr int kStepsAfter = 3;
 constexpr std::chrono::seconds kPatience{60};
 
 struct RankLog {
   std::atomic<long> steps{0};
-  std::atomic<std::int64_t> recovered{0};  // when kStepsAfter had ended
-  std::atomic<bool> agreed{false};         // the flock goes on as one of three
+  std::atomic<std::int64_t> recovered{0};  // when kStepsAfter steps had ended
+  std::atomic<bool> agreed{false};         // the flock continues with three ranks
   std::array<char, 400> error{};
 };
 
-/// What the ranks and their killer tell each other. Times are of the steady clock.
+/// Shared by the ranks and the process that kills one. Times are of the steady clock.
 struct KillLog {
   std::atomic<std::int64_t> killed{0};
   std::atomic<long> last_step{std::numeric_limits<long>::max()};
@@ -66,7 +66,7 @@ void train_until_told(const std::string& job, Rank rank, std::size_t elements, K
     if (++after == kStepsAfter) mine.recovered = now();
     mine.agreed = training.rank.flock.view().members.size() == kRanks - 1;
   }
-  // Averages of ones, whoever is missing.
+  // Averages of ones are ones, whichever rank is missing.
   kernel::transfer({DType::float32, ones.data(), elements}, training.x.buffer());
   for (const float value : ones)
     if (std::abs(value - 1) > 1e-4F) throw Error(fmt::format("an average of ones is {}", value));
@@ -84,7 +84,7 @@ void train_until_told(const std::string& job, Rank rank, std::size_t elements, K
   }
 }
 
-/// The four processes; what is left of them is killed in the end.
+/// The four processes; those that remain are killed at the end.
 class Victims {
  public:
   Victims(std::size_t elements, KillLog& log) : log_(log) {
@@ -110,7 +110,7 @@ class Victims {
     pids_[rank] = 0;
   }
 
-  /// Waits until it holds of every rank that has not been killed; throws when one has ended before.
+  /// Waits until the condition holds for every rank that was not killed; throws if one has ended before.
   template <typename Condition>
   void await(const std::string& what, const Condition& condition) {
     const auto deadline = Clock::now() + kPatience;
@@ -125,7 +125,7 @@ class Victims {
     }
   }
 
-  /// Waits for the ends of all survivors.
+  /// Waits until all survivors have ended.
   void finish() {
     const auto deadline = Clock::now() + kPatience;
     while (std::any_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid != 0; })) {
@@ -136,7 +136,7 @@ class Victims {
   }
 
  private:
-  // Reaps ranks that have ended well.
+  // Reaps ranks that have ended successfully.
   void check_alive() {
     for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
       int status = 0;

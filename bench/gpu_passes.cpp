@@ -6,7 +6,7 @@
 #include "bench/ranks.h"
 #include "starling/kernel/update.h"
 
-// What one process does in one pass over device memory, beside a copy of as many bytes.
+// One process's passes over device memory, beside a copy of as many bytes.
 
 namespace starling::bench {
 namespace {
@@ -20,14 +20,14 @@ struct Pass {
   bool adamw = false;
   bool slot = true;  // the result is also written to outgoing memory
 
-  // Of an element: x, its gradient and its moments; what neighbors sent; what is sent.
+  // Bytes per element: x, its gradient and its moments; the neighbors' messages; the sent message.
   double bytes() const {
     const double moments = adamw ? 2 : 1;
     return 4 * (2 + 2 * moments + 1 + static_cast<double>(neighbors) + (slot ? 1 : 0));
   }
 };
 
-// Seconds of one call, by the device's clock.
+// Seconds per call, by the device's clock.
 template <typename Body>
 double device_seconds(int repeats, const Body& body) {
   kernel::Device& device = kernel::device();
@@ -36,7 +36,7 @@ double device_seconds(int repeats, const Body& body) {
   return device.seconds_between(begin, device.mark_moment()) / repeats;
 }
 
-// For each round the seconds of a copy and of the pass.
+// For each round, the seconds of a copy and of the pass.
 std::vector<double> run_pass(const Pass& pass, const GpuSettings& settings) {
   use_own_stream();
   const Arithmetic& arithmetic = kernel::device().arithmetic();

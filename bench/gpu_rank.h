@@ -15,13 +15,13 @@
 #include "starling/kernel/device.h"
 #include "starling/method/driver.h"
 
-// What the processes of `starling bench gpu` share.
+// Helpers that the processes of `starling bench gpu` share.
 
 namespace starling::bench {
 
-inline constexpr std::chrono::seconds kGpuLimit{300};  // for a case: a driver may need a while to start
+inline constexpr std::chrono::seconds kGpuLimit{300};  // for a case; a driver may take a while to start
 
-/// A T that this process shares with those that it forks.
+/// A T in memory that this process shares with its forks.
 template <typename T>
 class Shared {
  public:
@@ -41,17 +41,17 @@ class Shared {
   T* value_;
 };
 
-/// float32 elements in device memory, zero at first.
+/// float32 elements in device memory, initially zero.
 inline kernel::OwnedBuffer on_gpu(std::size_t elements) {
   return {DType::float32, elements, MemoryKind::cuda};
 }
 
-/// The calling thread works on a stream of its own.
+/// Gives the calling thread a stream of its own.
 inline void use_own_stream() {
   kernel::device_context() = {0, kernel::device().new_stream()};
 }
 
-/// Seconds of one call, by this rank's clock, until the device has finished.
+/// Seconds per call by this rank's clock, until the device has finished.
 template <typename Body>
 double seconds_each(int repeats, const Body& body) {
   kernel::device().synchronize();
@@ -74,7 +74,7 @@ struct GpuRank {
   }
 };
 
-/// dsgd-awc with momentum on vectors of zeros, in buckets of equal lengths. Every rank hears one other.
+/// dsgd-awc with momentum on vectors of zeros, in buckets of equal lengths. Every rank has one source.
 struct GpuTraining {
   GpuRank rank;
   kernel::OwnedBuffer x, gradient;

@@ -14,7 +14,7 @@
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
 
-// What several processes on one GPU do, each round beside the same processes' limit.
+// Operations of several processes on one GPU, each round beside the limit for the same processes.
 
 namespace starling::bench {
 namespace {
@@ -39,11 +39,11 @@ method::Driver drive_in_buckets(const Flock& flock, Buffer x, Buffer gradient, s
   return {method, std::move(blocks)};
 }
 
-/// What a rank of a case does: for each round the seconds of its limit, and its own.
+/// The work of one rank of a case: for each round, the seconds of its limit and its own.
 using RankRounds =
     std::function<std::vector<double>(Rank rank, const std::function<void()>& meet, const GpuSettings&)>;
 
-// Of every round what `seconds` says of the slowest rank's limit and time.
+// For every round, `seconds` of the slowest rank's limit and time.
 std::vector<GpuRound> measure_ranks(Rank ranks, const GpuSettings& settings, const RankRounds& body,
                                     const std::function<GpuRound(double limit, double own)>& round) {
   const std::vector<double> all = slowest(
@@ -54,7 +54,7 @@ std::vector<GpuRound> measure_ranks(Rank ranks, const GpuSettings& settings, con
   return rounds;
 }
 
-// Both in turns: the limit's seconds first in the result, whichever was measured first.
+// Alternates the two. In the result the limit's seconds come first, whichever was measured first.
 std::vector<double> in_turns(const GpuSettings& settings, const std::function<void()>& meet,
                              const std::function<double()>& limit, const std::function<double()>& own) {
   std::vector<double> seconds;
@@ -75,7 +75,7 @@ GpuRound times_of_limit(double limit, double own) {
   return {own, own / limit};
 }
 
-// A step, and the local optimizer alone, as all ranks do them at the same time.
+// A step, and the local optimizer alone, on all ranks at the same time.
 GpuCase step_case(Rank ranks) {
   GpuCase made{.name = "step without computing",
                .ranks = ranks,
@@ -104,7 +104,7 @@ GpuCase step_case(Rank ranks) {
   return made;
 }
 
-// How long step() keeps the host, for each of 8 buckets: in all, and without the waits for other ranks.
+// How long step() occupies the host, for each of 8 buckets: in total, and without waiting for other ranks.
 GpuCase host_case() {
   GpuCase made{
       .name = "host's part of a step, a bucket", .ranks = 2, .unit = GpuCase::Unit::seconds, .bar = 50e-6};
@@ -112,7 +112,7 @@ GpuCase host_case() {
     const auto body = [job = launch::random_token()](Rank rank, const auto& meet,
                                                      const GpuSettings& settings) {
       constexpr std::size_t kBuckets = 8;
-      constexpr int kSteps = 10;  // few enough for what a driver lets be enqueued
+      constexpr int kSteps = 10;  // few enough for the driver's limit on enqueued work
       GpuTraining training(job, rank, 2, settings.elements, kBuckets);
       for (int i = 0; i < 4; ++i) training.step();
       std::vector<double> seconds;
@@ -139,7 +139,7 @@ void average(const Flock& flock, Buffer x) {
   ByteOperations(flock).neighbor_allreduce({{x, x}}, {}, "average").wait();
 }
 
-// An average of 2 ranks moves five times its bytes on each: x into outgoing memory (2), and the sum (3).
+// An average of 2 ranks moves five times its bytes on each: x to outgoing memory (2), and the sum (3).
 GpuCase large_average_case() {
   GpuCase made{
       .name = "neighbor_allreduce 100 MB", .ranks = 2, .of = "its bytes' time", .bar = 0.85, .least = true};
@@ -169,8 +169,8 @@ struct alignas(4096) FlagPage {
   std::array<Line, 2> line;
 };
 
-// The least that two processes on a device need to exchange anything: each runs a kernel, tells the other,
-// waits for it, and runs another kernel.
+// The minimum for any exchange of two processes on a device: each runs a kernel, signals the other, waits for
+// it, and runs another kernel.
 GpuCase small_average_case(const std::string& size, std::size_t elements) {
   GpuCase made{.name = "neighbor_allreduce " + size,
                .ranks = 2,
@@ -213,7 +213,7 @@ GpuCase small_average_case(const std::string& size, std::size_t elements) {
   return made;
 }
 
-// What the messages of a training have, beside the model itself.
+// The memory that a training's messages use, in addition to the model.
 GpuCase memory_case() {
   GpuCase made{.name = "memory that dsgd-awc adds",
                .ranks = 2,

@@ -12,17 +12,17 @@
 #include "starling/kernel/reduce.h"
 #include "starling/kernel/update.h"
 
-// The kernels beside what the memory can do, in turns, so that a noisy moment hits both. `bytes/s` counts
-// every block that is read or written once. `of_copy`: that over the bytes/s of memcpy on blocks of the same
-// size. `of_pass`: over a plain loop that reads and writes the same blocks and only ors words: the ceiling of
-// a pass. Ratios are of medians.
+// The kernels relative to the speed of memory, alternating, so that noise affects both. `bytes/s` counts
+// every block that is read or written once. `of_copy`: that relative to the bytes/s of memcpy on blocks of
+// the same size. `of_pass`: relative to a plain loop that reads and writes the same blocks and only ORs
+// words, the ceiling of a pass. Ratios are of medians.
 
 namespace starling::bench {
 namespace {
 
 using Block = std::vector<std::uint64_t>;
 
-// Reads all sources and writes `out`, word by word: what one pass must cost.
+// Reads all sources and writes `out`, word by word: the minimum cost of a pass.
 template <std::size_t kSources>
 void plain_pass(Block& out, const std::vector<Block>& sources) {
   const std::uint64_t* from[kSources];
@@ -35,7 +35,7 @@ void plain_pass(Block& out, const std::vector<Block>& sources) {
   }
 }
 
-// Runs `kernel(out, sources)` in turns with a copy and a plain pass.
+// Runs `kernel(out, sources)`, alternating with a copy and a plain pass.
 template <std::size_t kSources, typename Kernel>
 void beside_the_ceiling(benchmark::State& state, bool in_place, const Kernel& kernel) {
   const auto words = static_cast<std::size_t>(state.range(0)) / sizeof(std::uint64_t);
@@ -80,8 +80,8 @@ void reduce_blocks(benchmark::State& state, DType dtype, Reduction reduction) {
   });
 }
 
-// What a training step does with a block: the average with a neighbor's, the optimizer, and a copy for the
-// next exchange; in one pass beside the same in three. `of_copy` as above, for one pass.
+// The work of a training step on a block: the average with a neighbor's, the optimizer, and a copy for the
+// next exchange, in one pass and in three. `of_copy` as above, for one pass.
 void update_block(benchmark::State& state, bool adam) {
   const auto count = static_cast<std::size_t>(state.range(0)) / sizeof(float);
   const std::vector<float> half(count, 0.5F);

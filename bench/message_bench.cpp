@@ -10,9 +10,9 @@
 #include "starling/codec/wire_format.h"
 #include "starling/flock/block.h"
 
-// What a block of float32 costs that travels in fewer bits: `encode` makes the message, `average` takes a
-// neighbor's into x. In turns with memcpy of the block. `of_copy`: the bytes that must move (block and
-// messages) per second, over those of the copy; `block_bytes/s` counts the block alone. Ratios are of
+// The cost of sending a float32 block with fewer bits: `encode` makes the message, `average` mixes a
+// neighbor's message into x. Alternates with memcpy of the block. `of_copy`: the bytes that must move (block
+// and messages) per second, relative to the copy; `block_bytes/s` counts the block alone. Ratios are of
 // medians.
 
 namespace starling::bench {

@@ -1,5 +1,6 @@
-// The neighbor average through the fabric mpi beside the same written by hand with MPI, in turns, in one
-// run:
+// The neighbor average through the mpi fabric beside the same operation written directly in MPI, alternating,
+// in one run:
+//
 //   mpirun -n 4 starling_mpi_average [ELEMENTS [ROUNDS]]
 
 #include <cstdio>
@@ -14,7 +15,7 @@
 namespace starling::bench {
 namespace {
 
-// The slowest rank's seconds of one operation; the median over the batches.
+// The slowest rank's seconds per operation; the median over the batches.
 template <typename Operate>
 double measure(const Work& work, int rank, Operate operate) {
   std::vector<float> x(work.elements, start_value(rank));

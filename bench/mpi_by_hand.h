@@ -9,8 +9,8 @@
 
 namespace starling::bench {
 
-/// A neighbor average as one writes it with MPI. Receives are posted first, then sends; the average follows
-/// in one pass when all are there.
+/// A neighbor average written directly in MPI: receives are posted first, then sends; the average follows in
+/// one pass when all messages have arrived.
 class AverageByHand {
  public:
   AverageByHand(Work work, int rank) : work_(std::move(work)), rank_(rank) {}

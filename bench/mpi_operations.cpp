@@ -1,6 +1,6 @@
-// Operations as one would write them with MPI by hand: the peer of ours over the fabric mpi. Every rank reads
-// lines "one-peer ELEMENTS REPEATS" and "all-reduce ELEMENTS REPEATS" (MPI_Allreduce) and answers each with
-// the seconds they took.
+// Operations written directly in MPI, to compare with Starling's on the mpi fabric. Every rank reads lines
+// "one-peer ELEMENTS REPEATS" and "all-reduce ELEMENTS REPEATS" (MPI_Allreduce) and answers each with its
+// seconds.
 
 #include <cstdio>
 #include <exception>
@@ -19,7 +19,7 @@ namespace {
 
 using Operate = std::function<void(std::vector<float>&)>;
 
-// One operation on one block, again and again; the first is checked.
+// Repeats one operation on one block, and checks the first result.
 class Repeated {
  public:
   Repeated(const Work& work, int rank, Operate operate)

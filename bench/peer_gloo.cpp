@@ -1,5 +1,5 @@
-// What `starling bench comm` compares with: gloo's all-reduce over TCP on the loopback device, as torch uses
-// it on one host. Starts its ranks itself and prints the seconds of every batch, the slowest rank's.
+// The gloo peer of `starling bench comm`: gloo's all-reduce over TCP on the loopback device, as torch uses it
+// on one host. Starts its own ranks and prints the seconds of every batch, for the slowest rank.
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +18,7 @@
 namespace starling::bench {
 namespace {
 
-/// Where the ranks find each other.
+/// The folder in which the ranks meet.
 class MeetingFolder {
  public:
   MeetingFolder() {
@@ -65,7 +65,7 @@ std::vector<double> measure(const Work& work, int rank, const std::string& folde
     gloo::barrier(options);
   };
   std::vector<double> seconds = time_batches(work, barrier, operate);
-  meet();  // who hangs up early makes the others fail
+  meet();  // a rank that disconnects early makes the others fail
   return seconds;
 }
 

@@ -1,5 +1,5 @@
-// What `starling bench comm` compares with: the same operations as people write them with MPI. Run by mpirun;
-// rank 0 prints the seconds of every batch, the slowest rank's.
+// The MPI peer of `starling bench comm`: the same operations, as usually written in MPI. Run by mpirun; rank
+// 0 prints the seconds of every batch, for the slowest rank.
 
 #include <cstdio>
 #include <cstdlib>
@@ -60,7 +60,7 @@ class Neighbors {
     const float weight = 1.0F / static_cast<float>(sources + 1);
     float* mine = x.data();
     const float* first = gathered_.data();
-    if (sources == 2) {  // n = 3 and 4: a loop that the compiler makes one pass of
+    if (sources == 2) {  // n = 3 and 4: a loop that the compiler turns into one pass
       const float* second = first + elements_;
       for (std::size_t i = 0; i < elements_; ++i) mine[i] = weight * (mine[i] + first[i] + second[i]);
       return;
@@ -157,7 +157,7 @@ void run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    // Before MPI_Init, so that the memory MPI shares is touched where the rank will run.
+    // Pinned before MPI_Init, so that the memory that MPI shares is touched on the rank's core.
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     if (rank != nullptr)

@@ -14,7 +14,7 @@ import numpy as np
 
 
 def exponential_weights(nodes):
-    """Everybody averages with those 1, 2, 4, ... ahead."""
+    """Every node averages with those 1, 2, 4, ... ahead."""
     offsets = [0]
     while 2 ** (len(offsets) - 1) < nodes:
         offsets.append(2 ** (len(offsets) - 1))
@@ -48,7 +48,7 @@ def gradient(rows, x, regularizer, margins, sums):
 
 def seconds_per_call(seconds, call):
     """The best of five batches."""
-    call()  # warms the caches
+    call()  # warms up the caches
     best = float("inf")
     for _ in range(5):
         calls, begin = 0, time.perf_counter()

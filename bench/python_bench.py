@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import peer_ddp  # the same networks, beside this file
+import peer_ddp  # the same networks, in this folder
 
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}  # as `starling bench training`
 MOST_OVERHEAD = 10e-6  # seconds per call
@@ -20,7 +20,7 @@ BATCH = {"lenet": 32, "mlp": 128}
 
 
 class Job:
-    """The ranks of one program, told lines and asked for answers."""
+    """The ranks of one program, which read commands and answer them, one line each."""
 
     def __init__(self, words, ranks, **settings):
         from starling import _core
@@ -36,7 +36,7 @@ class Job:
             process.stdin.write(line + "\n")
         answers = [process.stdout.readline().split() for process in self.processes]
         if not all(answers):
-            raise SystemExit(f"python_bench: a rank ended while it was asked for '{line}'")
+            raise SystemExit(f"python_bench: a rank ended during the command '{line}'")
         return answers
 
     def end(self):
@@ -145,7 +145,7 @@ def spread(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--starts", type=int, default=4, help="how often the training processes are started anew")
+    parser.add_argument("--starts", type=int, default=4, help="how often the training processes are started")
     parser.add_argument("--seconds", type=float, default=0.4, help="of one side in one round")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--caller", action="store_true", help=argparse.SUPPRESS)
@@ -174,7 +174,7 @@ def main():
         for ranks in (1, 2):
             ratios, bare, native = training(network, ranks, given.starts, given.rounds, given.seconds)
             low, middle, high = spread(ratios)
-            own = statistics.median(bare)  # what Python costs torch itself, which we cannot give back
+            own = statistics.median(bare)  # Python's overhead in torch itself, which we cannot remove
             met = middle <= MOST_RATIO * max(1.0, own)
             good &= met
             print(f"  {network:5} n = {ranks}: {middle:.3f} ({low:.3f} to {high:.3f}); torch alone "

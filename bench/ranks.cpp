@@ -24,13 +24,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What one rank leaves behind; its results follow it.
+// The header of one rank's results in shared memory.
 struct Report {
   std::size_t results;
   char error[480];
 };
 
-// Anonymous memory that this process and its ranks share.
+// Anonymous memory that this process shares with its ranks.
 class SharedMemory {
  public:
   SharedMemory(int ranks, std::size_t most_results)
@@ -45,7 +45,7 @@ class SharedMemory {
     pthread_barrier_init(barrier(), &shared, static_cast<unsigned>(ranks));
     pthread_barrierattr_destroy(&shared);
   }
-  // The barrier is not destroyed: that would wait for a killed rank that was in it.
+  // The barrier is not destroyed: that would wait for a killed rank inside it.
   ~SharedMemory() { munmap(base_, bytes_); }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -68,7 +68,7 @@ class SharedMemory {
 [[noreturn]] void be_rank(int rank, pid_t parent, std::size_t most_results, const SharedMemory& memory,
                           const RankBody& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before the line above
+  if (getppid() != parent) _exit(1);  // the parent died before the line above
   Report& report = memory.report(rank);
   try {
     const auto meet = [&] { pthread_barrier_wait(memory.barrier()); };
@@ -78,12 +78,12 @@ class SharedMemory {
     report.results = results.size();
     _exit(0);
   } catch (const std::exception& error) {
-    std::strncpy(report.error, error.what(), sizeof report.error - 1);  // zeros before
+    std::strncpy(report.error, error.what(), sizeof report.error - 1);  // the memory is zeroed
     _exit(1);
   }
 }
 
-// The processes; killed and reaped at the latest when this goes.
+// The processes; the destructor kills and reaps those that remain.
 class Ranks {
  public:
   ~Ranks() {
@@ -102,7 +102,7 @@ class Ranks {
     throw Error(fmt::format("cannot watch a process: {}", std::strerror(error)));
   }
 
-  /// Reaps the next one that ends; {-1, 0} when all are gone, Error when the time is over.
+  /// Reaps the next process that ends; {-1, 0} if there are none left, Error at the deadline.
   std::pair<int, Ending> next(Clock::time_point deadline) {
     std::vector<pollfd> watched;
     std::vector<int> ranks;
@@ -114,7 +114,7 @@ class Ranks {
     if (watched.empty()) return {-1, {}};
     for (;;) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      if (left.count() <= 0) throw Error("the time is over: ranks are stuck or far too slow");
+      if (left.count() <= 0) throw Error("time limit reached: ranks are stuck or far too slow");
       poll(watched.data(), watched.size(), static_cast<int>(left.count()) + 1);
       for (std::size_t i = 0; i < watched.size(); ++i)
         if (watched[i].revents != 0) return {ranks[i], {reap(children_[static_cast<std::size_t>(ranks[i])])}};

@@ -44,13 +44,13 @@ struct SimulateBenchOptions {
   bool json = false;
 };
 
-// Seconds of a step of all nodes.
+// Seconds per step of all nodes.
 struct Round {
   double gradient = 0, training = 0;
   std::optional<double> numpy;
 };
 
-// What numpy's program does, too: a turn is as fast as its best fifth, whatever else the machine had to do.
+// Like numpy's program: a turn counts with its best fifth, whatever else the machine does.
 template <typename Turn>
 double best_of_five(const Turn& turn) {
   double best = turn();
@@ -58,7 +58,7 @@ double best_of_five(const Turn& turn) {
   return best;
 }
 
-// Nothing but the gradients, each thread with its share of the nodes and nobody to wait for.
+// Only the gradients: each thread computes its share of the nodes and waits for nothing.
 double gradient_alone(const Objective& objective, Step steps, int threads) {
   const auto begin = Clock::now();
   std::vector<std::thread> all;
@@ -80,11 +80,11 @@ double training(const Objective& objective, Step steps, int threads) {
   options.lr = 0.1;
   options.steps = steps;
   options.threads = threads;
-  options.points = 2;  // evaluations are not what is measured
+  options.points = 2;  // evaluations are not measured
   return run_training(objective, options).wall_seconds / static_cast<double>(steps);
 }
 
-// Debian's numpy belongs to Debian's python, which need not be the first one in PATH.
+// Debian's numpy belongs to Debian's python, which may not be the first one in PATH.
 std::optional<std::string> python_with_numpy() {
   for (const auto& candidate : {in_path("python3"), std::optional<std::string>("/usr/bin/python3")})
     if (candidate && run_program({*candidate, "-c", "import numpy"}, 60s).succeeded()) return candidate;
@@ -153,11 +153,11 @@ void run(const SimulateBenchOptions& options) {
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(launch::allowed_cpus().size());
   const ObjectivePtr objective =
       make_objective(fmt::format("logistic(samples={})", kSamples), kNodes, kDim, 1);
-  objective->least_value();  // once, outside of what is measured
+  objective->least_value();  // once, outside the measurement
   std::optional<std::string> python;
   if (options.numpy && !(python = python_with_numpy()))
     throw Error("no python3 here has numpy to compare with (Debian: python3-numpy); see --alone");
-  // More threads make small products slower; numpy gets the better number.
+  // More threads slow down small products; numpy gets the better number.
   int numpy_threads = threads;
   if (python && threads > 1 && numpy(*python, 1) < numpy(*python, threads)) numpy_threads = 1;
   std::vector<Round> rounds;

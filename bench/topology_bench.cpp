@@ -4,7 +4,7 @@
 #include "starling/topology/registry.h"
 
 // One consensus round of all ranks, and one rank's exchange. `bytes/s` counts one read and one write of every
-// value, so that it compares with the memory copy at the end.
+// value, for comparison with the memory copy at the end.
 
 namespace starling::bench {
 namespace {

@@ -10,19 +10,19 @@
 #include <string_view>
 #include <vector>
 
-// What all contenders of `starling bench comm` share, so that they differ in the communication only: the
-// arguments, the cores, the values and the way time is taken. Header-only and free of the library: the peers'
-// programs include it too.
+// Shared by all contenders of `starling bench comm`, so that they differ only in the communication:
+// arguments, cores, values and time measurement. Header-only and independent of the library, because the
+// peers' programs include it, too.
 
 namespace starling::bench {
 
-/// What every rank does, again and again.
+/// The operation that every rank repeats.
 enum class Operation {
   one_peer,     // average with the one neighbor of the one-peer exponential graph's step
   exponential,  // average with all neighbors of the static exponential graph
   allreduce,    // the sum of all
-  window_put,   // into the windows of the static exponential graph's neighbors, who do nothing
-  window_step,  // the same, and the average with what is in one's own window
+  window_put,   // into the windows of the static exponential graph's neighbors, which are passive
+  window_step,  // the same, then the average with the content of the rank's own window
   relay,        // an average along a chain
 };
 
@@ -38,7 +38,7 @@ struct Work {
   std::vector<int> cpus;     // all ranks together
 };
 
-/// As words for a peer's program: OPERATION RANKS ELEMENTS BATCHES PER_BATCH CPU,CPU,...
+/// The work as words for a peer's program: OPERATION RANKS ELEMENTS BATCHES PER_BATCH CPU,CPU,...
 inline std::vector<std::string> to_arguments(const Work& work) {
   std::string cpus;
   for (const int cpu : work.cpus) cpus += (cpus.empty() ? "" : ",") + std::to_string(cpu);
@@ -78,8 +78,9 @@ inline Work from_arguments(const std::vector<std::string>& words) {
   return work;
 }
 
-/// A core of one's own for every rank where there are enough; otherwise all ranks share all of them and the
-/// kernel decides. A contender with helper threads passes `own_core` = false: they would fight for one core.
+/// Pins every rank to its own core if there are enough; otherwise all ranks share all cores and the kernel
+/// decides. A contender with helper threads passes `own_core` = false, because its threads would compete for
+/// one core.
 inline void take_place(const Work& work, int rank, bool own_core = true) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -87,10 +88,10 @@ inline void take_place(const Work& work, int rank, bool own_core = true) {
   for (std::size_t i = 0; i < work.cpus.size(); ++i)
     if (!own_core || static_cast<std::size_t>(work.ranks) > work.cpus.size() || i == k)
       CPU_SET(static_cast<std::size_t>(work.cpus[i]), &set);
-  sched_setaffinity(0, sizeof set, &set);  // a refusal costs steadiness, not correctness
+  sched_setaffinity(0, sizeof set, &set);  // a failure makes results noisier, not wrong
 }
 
-/// How far away the sources of a step are: rank r hears r + offset and tells r - offset.
+/// The distances of a step's sources: rank r receives from r + offset and sends to r - offset.
 inline std::vector<int> source_offsets(const Work& work, long step) {
   std::vector<int> offsets;
   for (int offset = 1; offset < work.ranks; offset *= 2) offsets.push_back(offset);
@@ -103,8 +104,8 @@ inline float start_value(int rank) {
   return static_cast<float>(1 + rank);
 }
 
-/// Throws unless `x`, all start_value(rank) before the first operation, is now what it should be. Sums are
-/// set to zero afterwards, for they would grow beyond all bounds.
+/// Throws unless `x`, which was start_value(rank) everywhere before the first operation, has the right value
+/// now. Sums are then set to zero, because they would overflow.
 inline void check_first(const Work& work, int rank, std::vector<float>& x) {
   double expected = start_value(rank);
   if (work.operation == Operation::allreduce) {
@@ -121,11 +122,11 @@ inline void check_first(const Work& work, int rank, std::vector<float>& x) {
   if (work.operation == Operation::allreduce) std::fill(x.begin(), x.end(), 0.0F);
 }
 
-/// Seconds of every batch on this rank, after a warm-up. `barrier` lets all ranks begin a batch together.
+/// The seconds of every batch on this rank, after a warm-up. `barrier` lets all ranks start a batch together.
 template <typename Barrier, typename Operate>
 std::vector<double> time_batches(const Work& work, const Barrier& barrier, const Operate& operate) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kWarmUp = 3;  // memory of all parts has been touched by then
+  constexpr int kWarmUp = 3;  // all memory has been touched by then
   for (int i = 0; i < std::max(kWarmUp, work.per_batch); ++i) operate();
   std::vector<double> seconds;
   for (int batch = 0; batch < work.batches; ++batch) {

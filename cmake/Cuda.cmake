@@ -1,6 +1,7 @@
-# libstarling_cuda: kernel/cuda/, which programs load when they meet a buffer in CUDA memory (kernel/device.cpp). Built where nvcc is;
-# neither a GPU nor a driver is needed for that. nvcc is called by itself, not as a language of the project: one pass makes the PTX, and
-# machine code for two generations of GPUs from it.
+# libstarling_cuda: kernel/cuda/, which programs load when they first use a buffer in CUDA memory
+# (kernel/device.cpp). Built if nvcc is found; that needs neither a GPU nor a driver. nvcc is called directly,
+# not as a language of the project: one pass makes the PTX, and machine code for two generations of GPUs from
+# it.
 option(STARLING_CUDA "Build the plugin for CUDA memory" ON)
 if(NOT STARLING_CUDA OR STARLING_SANITIZE)
   return()
@@ -14,7 +15,7 @@ endif()
 set(folder ${PROJECT_SOURCE_DIR}/starling/kernel/cuda)
 set(objects ${PROJECT_BINARY_DIR}/starling/cuda)
 file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
-# -fmad=false and -ffp-contract=off: the bits of the kernels on the host, see kernel/element_rules.h.
+# -fmad=false and -ffp-contract=off give the same bits as the kernels on the host; see kernel/element_rules.h.
 set(nvcc_flags -std=c++20 -O2 -fmad=false --expt-relaxed-constexpr -gencode "arch=compute_80,code=[sm_80,sm_90,compute_80]"
                -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-Wall,-Wextra -I${PROJECT_SOURCE_DIR} -ccbin ${CMAKE_CXX_COMPILER})
 if(STARLING_WERROR)
@@ -29,7 +30,8 @@ foreach(source ${kernels})
     COMMAND ${CMAKE_COMMAND} -E make_directory ${objects}/${name}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${nvcc_flags} -c ${source} -o ${objects}/${name}.o -MD -MF ${objects}/${name}.d --keep
             --keep-dir ${objects}/${name}
-    COMMAND ${CMAKE_COMMAND} -E rename ${objects}/${name}/${name}.ptx ${objects}/${name}.ptx # for a test; no more of what was kept
+    # for a test; the other intermediate files are not kept
+    COMMAND ${CMAKE_COMMAND} -E rename ${objects}/${name}/${name}.ptx ${objects}/${name}.ptx
     COMMAND ${CMAKE_COMMAND} -E rm -rf ${objects}/${name}
     DEPENDS ${source}
     DEPFILE ${objects}/${name}.d
@@ -39,7 +41,7 @@ foreach(source ${kernels})
   list(APPEND ptx ${objects}/${name}.ptx)
 endforeach()
 
-# Of the library it has what it calls and what keeps no state: all else would be there twice.
+# Contains only the library code that it calls and that keeps no state; the rest would exist twice.
 file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
 add_library(starling_cuda MODULE ${sources} ${compiled} starling/base/dtype.cpp starling/base/buffer.cpp starling/base/permutation.cpp)
 target_include_directories(starling_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
@@ -50,4 +52,4 @@ target_link_options(starling_cuda PRIVATE -Wl,-Bsymbolic -Wl,--exclude-libs,ALL 
 set_target_properties(starling_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/starling
                                                CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON STARLING_PTX "${ptx}"
                                                STARLING_KERNELS "${compiled}")
-set_property(GLOBAL APPEND PROPERTY starling_fabrics starling_cuda) # is installed as they are
+set_property(GLOBAL APPEND PROPERTY starling_fabrics starling_cuda)  # installed like the fabrics

@@ -1,8 +1,9 @@
-# Extensions: shared libraries that `starling --load` loads. They are built against the headers; what they call is in the program that
-# loads them, or in the shared library Starling where BUILD_SHARED_LIBS is on.
+# Extensions: shared libraries that `starling --load` loads. They are built against the headers; the functions
+# that they call are in the program that loads them, or in the shared library Starling if BUILD_SHARED_LIBS is
+# on.
 #
-#     add_library(mine MODULE mine.cpp)
-#     target_link_libraries(mine PRIVATE Starling::extension)
+#   add_library(mine MODULE mine.cpp)
+#   target_link_libraries(mine PRIVATE Starling::extension)
 add_library(starling_extension INTERFACE)
 add_library(Starling::extension ALIAS starling_extension)
 target_compile_features(starling_extension INTERFACE cxx_std_20)
@@ -15,7 +16,8 @@ if(starling_type STREQUAL "SHARED_LIBRARY")
   target_link_libraries(starling_extension INTERFACE starling)
 endif()
 
-# starling_loads_extensions(PROGRAM): it holds the whole library and shows its symbols, whatever an extension may call.
+# starling_loads_extensions(PROGRAM): links the whole library and exports its symbols, because an extension
+# may call any of them.
 function(starling_loads_extensions program)
   set_target_properties(${program} PROPERTIES ENABLE_EXPORTS ON)
   if(starling_type STREQUAL "STATIC_LIBRARY")

@@ -1,4 +1,4 @@
-# Warnings and sanitizers for our own targets only: users' code never sees them.
+# Warnings and sanitizers for our own targets only, not for users' code.
 add_library(starling_flags INTERFACE)
 target_compile_options(starling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -8,9 +8,10 @@ if(STARLING_WERROR)
   target_compile_options(starling_flags INTERFACE -Werror)
 endif()
 
-# starling_in_batches(TARGET SIZE): sources of one folder are compiled about SIZE at a time, since reading headers is most of the work;
-# what remains of a folder is spread over its batches. Their unnamed namespaces become one: names in them are unique within a folder.
-# Sources with flags of their own stay alone.
+# starling_in_batches(TARGET SIZE): compiles about SIZE sources of a folder at a time, since reading headers
+# is most of the work; the remaining sources of a folder are spread over its batches. Unnamed namespaces of a
+# batch become one, so names in them must be unique within a folder. Sources with their own flags are compiled
+# alone.
 option(STARLING_BATCHES "Compile several sources at a time: half the work when all are compiled" ON)
 function(starling_in_batches target size)
   if(NOT STARLING_BATCHES)
@@ -40,9 +41,10 @@ function(starling_in_batches target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# starling_precompile(TARGET HEADER): the target's sources begin with this header, which is compiled once, ahead; sources with flags of
-# their own do without. starling_precompile(TARGET REUSE_FROM OTHER): with what was compiled for the other target, so that position-
-# independent code must be asked for in the same way. ccache needs to be told that all this is fine.
+# starling_precompile(TARGET HEADER): precompiles HEADER once and includes it first in the target's sources,
+# except for sources with their own flags. starling_precompile(TARGET REUSE_FROM OTHER): reuses the other
+# target's precompiled header, so both must have the same setting for position-independent code. ccache must
+# be told that this is safe.
 function(starling_precompile target)
   if(NOT STARLING_BATCHES)
     return()
@@ -62,14 +64,15 @@ function(starling_precompile target)
   endif()
 endfunction()
 
-# starling_with_torch(TARGET): torch's headers cost half a minute per file, so they are compiled ahead, once, for starling_torch. All
-# with the same few optimizations, or what was compiled ahead could not be used: what takes time is in the library, or in torch.
+# starling_with_torch(TARGET): torch's headers take half a minute per file, so they are precompiled once, for
+# starling_torch. All such targets use the same few optimizations, or they could not share it; the
+# time-consuming code is in the library, or in torch.
 function(starling_with_torch target)
   target_compile_options(${target} PRIVATE -O1)
   if(target STREQUAL "starling_torch")
     starling_precompile(${target} ${PROJECT_SOURCE_DIR}/starling/train/torch_version.h)
   else()
-    target_link_libraries(${target} PRIVATE fmt::fmt) # the same definitions
+    target_link_libraries(${target} PRIVATE fmt::fmt)  # so that definitions are the same
     starling_precompile(${target} REUSE_FROM starling_torch)
   endif()
 endfunction()
@@ -80,7 +83,8 @@ if(STARLING_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(starling_flags INTERFACE -Wno-maybe-uninitialized) # false alarms in <regex> and Eigen with sanitizers
   endif()
-  # Eigen chooses its allocator by the sanitizer: the same for the solvers, which are compiled without.
+  # Eigen chooses its allocator by the sanitizer; this makes the solvers, which are compiled without, choose
+  # the same one.
   target_compile_definitions(starling_flags INTERFACE EIGEN_MALLOC_ALREADY_ALIGNED=0)
   target_link_options(starling_flags INTERFACE -fsanitize=${STARLING_SANITIZE})
 endif()

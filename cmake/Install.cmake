@@ -9,7 +9,7 @@ endif()
 install(CODE "include(\"${PROJECT_SOURCE_DIR}/cmake/PublicHeaders.cmake\")
 starling_install_headers(\"${PROJECT_SOURCE_DIR}\" \"${CMAKE_INSTALL_INCLUDEDIR}\" ${with_torch})")
 install(FILES ${PROJECT_BINARY_DIR}/generated/starling/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/starling)
-# Fabrics that are loaded when asked for lie where plugin.cpp looks, and where StarlingConfig.cmake lets programs look.
+# Fabric plugins are installed where plugin.cpp searches and where StarlingConfig.cmake lets programs search.
 get_property(fabrics GLOBAL PROPERTY starling_fabrics)
 foreach(fabric ${fabrics})
   set_target_properties(${fabric} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
@@ -24,13 +24,13 @@ if(STARLING_TOOL)
     install(TARGETS starling_torch_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
   foreach(program starling_tool starling_torch_tool)
-    if(BUILD_SHARED_LIBS AND TARGET ${program}) # which then finds libstarling.so
+    if(BUILD_SHARED_LIBS AND TARGET ${program})  # so that it finds libstarling.so
       set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
     endif()
   endforeach()
 endif()
 set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/Starling)
-# find_package(Starling COMPONENTS torch) also finds libtorch; without, nobody needs it.
+# find_package(Starling COMPONENTS torch) also finds libtorch; otherwise it is not needed.
 if(TARGET starling_torch)
   set_target_properties(starling_torch PROPERTIES EXPORT_NAME torch INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS starling_torch EXPORT StarlingTorchTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

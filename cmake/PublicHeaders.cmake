@@ -1,9 +1,10 @@
-# Which headers users get: those of include/starling/, and what they include, directly or not. The others may change any day. The list is
-# made when Starling is installed, so that an edit of a header costs no configuration.
+# The headers that users get: those in include/starling/, and all that they include, directly or not. Other
+# headers may change at any time. The list is made during installation, so that editing a header needs no new
+# configuration.
 cmake_minimum_required(VERSION 3.23)
 
-# starling_public_headers(OUT ROOT WITHOUT): their paths, as they are included; those that match WITHOUT are left out, with what only they
-# include. The generated version.h is not among them.
+# starling_public_headers(OUT ROOT WITHOUT): the headers' paths, as they are included; headers that match
+# WITHOUT are left out, with those that only they include. The generated version.h is not among them.
 function(starling_public_headers out root without)
   file(GLOB open RELATIVE ${root}/include ${root}/include/starling/*.h)
   set(found "")
@@ -24,7 +25,7 @@ function(starling_public_headers out root without)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# starling_header_file(OUT ROOT HEADER): where it lies.
+# starling_header_file(OUT ROOT HEADER): the file of a header.
 function(starling_header_file out root header)
   foreach(folder ${root}/include ${root})
     if(EXISTS ${folder}/${header})
@@ -35,7 +36,7 @@ function(starling_header_file out root header)
   message(FATAL_ERROR "a public header includes ${header}, which is not there")
 endfunction()
 
-# starling_install_headers(ROOT DESTINATION WITH_TORCH): without torch, those of the Trainer are of no use.
+# starling_install_headers(ROOT DESTINATION WITH_TORCH): without torch, leaves out the Trainer's headers.
 function(starling_install_headers root destination with_torch)
   set(without "^$")
   if(NOT with_torch)

@@ -1,5 +1,5 @@
-// Headers that nearly every source includes, compiled once, ahead (cmake/Flags.cmake). Sources still include
-// what they use: see STARLING_BATCHES=OFF.
+// Headers that nearly every source includes, precompiled once (cmake/Flags.cmake). Sources still include what
+// they use: see STARLING_BATCHES=OFF.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,5 +1,6 @@
-// Average consensus: every rank starts with its own numbers and talks to a few neighbors only.
-//     starling run -n 8 -- build/release/bin/example_average_consensus one-peer-exponential
+// Average consensus: every rank starts with its own numbers and exchanges only with a few neighbors.
+//
+//   starling run -n 8 -- build/release/bin/example_average_consensus one-peer-exponential
 
 #include <cmath>
 #include <iostream>

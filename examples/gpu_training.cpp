@@ -1,6 +1,7 @@
-// Every rank trains on a GPU of its host, or on the CPU where there is none. Models, averages and updates
-// stay on the GPU (docs/gpu.md); ranks may share one.
-//     starling run -n 4 -- example_gpu_training
+// Every rank trains on a GPU of its host, or on the CPU if there is none. Models, averages and updates stay
+// on the GPU (docs/gpu.md); ranks may share one.
+//
+//   starling run -n 4 -- example_gpu_training
 #include <iostream>
 #include <starling/starling.h>
 #include <torch/torch.h>
@@ -28,7 +29,7 @@ int main() {
     error.backward();
     trainer.step();
     if (step % 50 == 49)
-      loss = error.item<double>();  // reading a number waits for the GPU: not in every step
+      loss = error.item<double>();  // reading a number waits for the GPU, so do not do it in every step
   }
   const double distance = trainer.consensus_distance();
   if (flock.rank() == 0)

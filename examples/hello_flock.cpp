@@ -1,5 +1,5 @@
-// Alone it is a flock of one; under `starling run -n 4 -- build/release/bin/example_hello_flock` it is one of
-// four.
+// Started alone, this is a flock of one; with `starling run -n 4 -- build/release/bin/example_hello_flock` a
+// flock of four.
 
 #include <iostream>
 #include <sstream>

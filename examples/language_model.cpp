@@ -1,8 +1,8 @@
 // A small transformer learns to continue any text file, character by character, with AccumAdamW on a ring:
 //
-//     build/release/bin/starling run -n 4 -- build/release/bin/example_language_model README.md 300
+//   build/release/bin/starling run -n 4 -- build/release/bin/example_language_model README.md 300
 //
-// Every worker reads its own stretch of the text; the last tenth is kept to test on.
+// Every worker reads its own part of the text; the last tenth is used for testing.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -12,7 +12,7 @@
 
 constexpr std::int64_t kContext = 64;
 
-// Random stretches of [begin, end) and, for each symbol, the one after it.
+// Random windows of [begin, end) and, for each symbol, the next one.
 std::pair<torch::Tensor, torch::Tensor> stretches(const torch::Tensor& text, std::int64_t begin,
                                                   std::int64_t end, std::int64_t count) {
   const auto starts = torch::randint(begin, end - kContext - 1, {count, 1});

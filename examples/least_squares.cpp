@@ -13,7 +13,7 @@ int main() {
   constexpr double kStep = 0.002;
   auto flock = starling::join();
 
-  // All ranks' data come from the same true x.
+  // All ranks' data have the same true x.
   std::vector<double> truth(kColumns);
   for (int j = 0; j < kColumns; ++j) truth[static_cast<std::size_t>(j)] = std::sin(j + 1.0);
   std::mt19937 random(static_cast<unsigned>(flock.rank()));
@@ -30,7 +30,7 @@ int main() {
   std::vector<double> x(kColumns, 0.0);
   std::vector<double> mixed(kColumns);
   for (int k = 0; k < 1000; ++k) {
-    auto pending = flock.neighbor_allreduce_nonblocking(x, mixed);  // the neighbors' x is on its way ...
+    auto pending = flock.neighbor_allreduce_nonblocking(x, mixed);  // the neighbors' x is in transit ...
     std::vector<double> gradient(kColumns, 0.0);                    // ... while we compute A'(Ax - b)
     for (int i = 0; i < kRows; ++i) {
       const double residual = dot(row(i), x) - dot(row(i), truth);

@@ -1,9 +1,9 @@
-// LeNet on MNIST, first for one process; the three lines marked with (*) make it a flock.
+// LeNet on MNIST, written for one process; the three lines marked with (*) make it decentralized.
 //
-//     build/release/bin/starling run -n 4 -- build/release/bin/example_mnist
+//   build/release/bin/starling run -n 4 -- build/release/bin/example_mnist
 //
-// Another data set as the first argument (synthetic needs no files), the number of epochs as the second, a
-// folder for checkpoints as the third: a run that was killed continues from there.
+// Arguments: another data set (synthetic needs no files), the number of epochs, and a folder for checkpoints,
+// from which a run that was killed resumes.
 #include <cstdio>
 #include <cstdlib>
 #include <starling/data.h>
@@ -35,12 +35,12 @@ int main(int argc, char** argv) try {
   const auto data = starling::load(name, starling::Split::train);
   const auto test = starling::load(name, starling::Split::test);
 
-  auto flock = starling::join();  // (*) a flock of one if no launcher started several
+  auto flock = starling::join();  // (*) a flock of one without a launcher
   Net net;
   torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
   starling::Trainer trainer(flock, net, sgd, {.topology = "one-peer-exponential"});  // (*)
 
-  // Every worker has its own share of the images.
+  // Every worker has its own part of the images.
   const auto shards = starling::iid_partition(data.size(), flock.size(), 1);
   starling::ShardSampler sampler(shards[static_cast<std::size_t>(flock.rank())], flock.rank(), 1);
   int first = 0;

@@ -1,5 +1,5 @@
 // A codec of your own: a class with three functions, and one line to register it. This one sends the mean of
-// every eight elements; error feedback makes up for the rest.
+// every eight elements; error feedback sends the rest later.
 #include <cmath>
 #include <cstring>
 #include <iostream>

@@ -1,13 +1,14 @@
-// A method and a topology of your own: two classes and a line each to register them. Then both names work
-// wherever names do: here in the simulator, with 64 nodes in this process, and on a flock of processes.
-//     starling run -n 4 -- example_my_method
+// A method and a topology of your own: two classes, and one line each to register them. Then both names work
+// everywhere: here in the simulator, with 64 nodes in this process, and on a flock of processes.
+//
+//   starling run -n 4 -- example_my_method
 #include <cmath>
 #include <iostream>
 #include <starling/starling.h>
 
 using namespace starling;
 
-// DSGD with momentum on the pull towards the neighbors: v <- beta v + sum of w_j (x_j - x), x <- x + v.
+// DSGD with momentum on the differences to the neighbors: v <- beta v + sum of w_j (x_j - x), x <- x + v.
 class MomentumGossip : public Method {
  public:
   explicit MomentumGossip(double beta) : beta_(beta) {}
@@ -21,7 +22,7 @@ class MomentumGossip : public Method {
     block.combine(v, {{v, beta_}, {block.state("pull"), 1}});  // v <- beta v + pull
     block.combine(block.x, {{block.x, 1}, {v, 1}});
   }
-  // A rank has died: the velocities do not sum to zero any more.
+  // Without the dead rank, the velocities do not sum to zero any more.
   void view_changed(Block& block) override { block.zero(block.state("velocity")); }
 
  private:

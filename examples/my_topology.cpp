@@ -1,12 +1,12 @@
-// A topology of your own: a class with one function, one line to register it, and everything else works on
-// it.
+// A topology of your own: a class with one function, and one line to register it. Then all of Starling can
+// use it.
 
 #include <iostream>
 #include <starling/starling.h>
 
 using namespace starling;
 
-// Every rank receives from its mirror image, and in the next step from its left neighbor.
+// Every rank receives from its mirror image and, in the next step, from its left neighbor.
 class Mirror final : public Schedule {
  public:
   using Schedule::Schedule;
@@ -38,7 +38,7 @@ int main() {
             << (*analysis.row_stochastic && *analysis.column_stochastic ? "yes" : "no") << ", rho "
             << analysis.rho->value << '\n';
 
-  // It nests like any other.
+  // It can be nested like any other topology.
   const ConsensusResult result = run_consensus(make_schedule("hierarchical(outer=mirror, local=4)", 64));
   std::cout << "64 ranks on 16 machines agree in " << result.steps << " steps\n";
   return result.outcome == ConsensusResult::Outcome::reached ? 0 : 1;

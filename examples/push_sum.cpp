@@ -1,6 +1,7 @@
-// Asynchronous average: no rank ever waits. Each gives half of its value to its neighbors at any time, and
-// x / p converges to the mean on every rank.
-//     starling run -n 4 -- example_push_sum
+// Asynchronous average: no rank ever waits. Each rank gives half of its value to its neighbors from time to
+// time, and x / p converges to the mean on every rank.
+//
+//   starling run -n 4 -- example_push_sum
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -14,11 +15,11 @@ int main() {
 
   const auto neighbors = window.destinations();
   for (int k = 0; k < 300; ++k) {
-    std::this_thread::sleep_for(std::chrono::microseconds(200));  // something to compute
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // stands for a computation
     starling::Window::Weights shares;
     for (const starling::Rank neighbor : neighbors)
       shares[neighbor] = 0.5 / static_cast<double>(neighbors.size());
-    if (!neighbors.empty()) window.accumulate(shares, 0.5);  // adds to their slots, keeps a half
+    if (!neighbors.empty()) window.accumulate(shares, 0.5);  // adds to their slots, keeps half
     window.update_then_collect();                            // adds what has arrived
   }
 

@@ -1,6 +1,7 @@
-// Averages along a tree: every rank sees every other, one step later per hop, and talks to its neighbors
-// only.
-//     starling run -n 4 -- example_relay_average
+// Averages along a tree: values of every rank reach all others, one step later per hop, though ranks only
+// exchange with neighbors.
+//
+//   starling run -n 4 -- example_relay_average
 #include <iostream>
 #include <starling/starling.h>
 

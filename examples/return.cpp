@@ -1,5 +1,7 @@
-// A rank that is killed returns. A shell starts it again; the others, which have continued, admit it.
-//     starling run -n 3 --fabric c10d -- sh -c 'example_return || STARLING_ENTER=1 example_return'
+// A rank that was killed returns: a shell starts it again, and the other ranks, which have continued, admit
+// it.
+//
+//   starling run -n 3 --fabric c10d -- sh -c 'example_return || STARLING_ENTER=1 example_return'
 #include <cmath>
 #include <csignal>
 #include <iostream>
@@ -17,13 +19,13 @@ int main() {
       if (k == 10 && flock.rank() == 1) raise(SIGKILL);
       flock.neighbor_allreduce(x);
     }
-    while (flock.newcomers() == 0) {  // members keep working, and admit newcomers now and then
+    while (flock.newcomers() == 0) {  // members continue, and check for newcomers from time to time
       flock.neighbor_allreduce(x);
       flock = flock.admit();  // the same flock, unless a newcomer has joined
     }
   }
 
-  // From here on there is no difference between them.
+  // From here on members and newcomers do the same.
   for (int k = 0; k < 60; ++k) flock.neighbor_allreduce(x);
   if (flock.entered())
     std::cout << "returned as rank " << flock.rank() << " of " << flock.size() << ", they agree on " << x[0]

@@ -1,4 +1,4 @@
-// Which topology agrees fastest on 100 ranks? Analysis and simulation from C++.
+// Which topology reaches consensus fastest on 100 ranks? Analysis and simulation from C++.
 
 #include <iomanip>
 #include <iostream>
@@ -18,7 +18,7 @@ int main() {
               << analysis.rho->value << run.steps << '\n';
   }
 
-  // What one rank does in one step: all that a worker needs.
+  // One rank's exchange in one step, which is all that a worker needs.
   const Exchange exchange =
       make_schedule("one-peer-exponential", 1'000'000)->exchange(/*step=*/5, /*rank=*/42);
   std::cout << "of a million, rank 42 receives from rank " << exchange.sources[0].rank

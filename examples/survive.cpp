@@ -1,5 +1,6 @@
 // A flock that continues when a rank dies: the others agree on a new view and average without it.
-//     starling run -n 4 -- example_survive
+//
+//   starling run -n 4 -- example_survive
 #include <cmath>
 #include <csignal>
 #include <iostream>
@@ -7,7 +8,7 @@
 
 int main() {
   auto flock = starling::join();
-  // Without this, ranks that need the dead one get PeerLost, and starling run stops the job.
+  // Without this line, ranks that need the dead one throw PeerLost, and starling run stops the job.
   flock.on_peer_failure(starling::OnPeerFailure::reweight);
   flock.set_schedule("one-peer-exponential");
 
@@ -17,7 +18,7 @@ int main() {
     flock.neighbor_allreduce(x);
   }
 
-  // Collectives are of the survivors too, and all get the same result.
+  // Collectives cover the survivors, too, and all get the same result.
   const auto all = flock.allgather(x);
   double spread = 0;
   for (const double value : all) spread = std::max(spread, std::abs(value - all[0]));

@@ -1,6 +1,7 @@
-// Decentralized gradient descent that writes each new x straight into outgoing memory: neighbors read it
-// there, and nothing is copied on the way.
-//     starling run -n 4 -- example_zero_copy
+// Decentralized gradient descent that writes each new x directly to outgoing memory: neighbors read it there,
+// without a copy.
+//
+//   starling run -n 4 -- example_zero_copy
 #include <cmath>
 #include <iostream>
 #include <starling/starling.h>
@@ -9,7 +10,7 @@ int main() {
   auto flock = starling::join();
   constexpr std::size_t kSize = 100'000;
 
-  // Rank r's loss is |x - r|^2 / 2, so that the best common x is the mean of the ranks.
+  // Rank r's loss is |x - r|^2 / 2, so the best common x is the mean of the ranks.
   std::vector<float> x(kSize, 0.0F);
   for (int k = 0; k < 400; ++k) {
     const float rate = 0.5F / static_cast<float>(1 + k);

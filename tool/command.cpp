@@ -32,7 +32,7 @@ std::vector<std::string>& stored_arguments() {
 
 namespace {
 
-// The command that was being read, the innermost one.
+// The innermost command that was being parsed.
 const CLI::App& innermost(const CLI::App& app) {
   const auto& parsed = app.get_subcommands();
   return parsed.empty() ? app : innermost(*parsed.back());
@@ -87,7 +87,7 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = innermost(app);
   std::vector<std::string> words = command.remaining();
-  // What follows an unknown option was its value, and what follows an unknown command is its own.
+  // The word after an unknown option was its value; the words after an unknown command are its own.
   if (!words.empty() && words.front().starts_with('-'))
     std::erase_if(words, [](const std::string& word) { return !word.starts_with('-'); });
   else if (!words.empty() && !command_names(command).empty())

@@ -166,7 +166,7 @@ void write_json(const std::vector<Row>& rows, const CompareOptions& options, con
 void run(const CompareOptions& options) {
   const LinkModel link{options.bandwidth_gbit * 1e9 / 8, options.latency_us * 1e-6};
   const auto& names = options.names.empty() ? usual_names() : options.names;
-  // All names are read before the first run, so that a misspelt one costs nothing.
+  // Resolves all names before the first run, so that a misspelled one costs no time.
   std::vector<SchedulePtr> schedules;
   for (const std::string& name : names) schedules.push_back(make_schedule(name, options.n, options.seed));
   std::vector<Row> rows;

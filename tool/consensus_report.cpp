@@ -19,7 +19,7 @@ LineChart error_chart(const std::string& title, const std::string& x_label,
   chart.y_label = "consensus error";
   chart.log_x = true;
   chart.log_y = true;
-  chart.y_floor = tolerance / 10;  // exact averages end at rounding noise, which says nothing
+  chart.y_floor = tolerance / 10;  // exact averages end at rounding noise, which is not interesting
   for (std::size_t i = 0; i < results.size(); ++i) {
     Series series;
     const bool run = results[i].outcome == ConsensusResult::Outcome::reached ||
@@ -49,12 +49,12 @@ std::string consensus_page(const std::vector<ConsensusResult>& results, const st
               {"seed", std::to_string(options.seed)}});
   page.section("Error against steps");
   page.paragraph(
-      "Every rank starts with random normal values. In each step it mixes what it holds with what a few "
+      "Every rank starts with random normal values. In each step it mixes its values with those that a few "
       "neighbors sent. "
       "The error is the distance to the true mean, relative to the start.");
   page.chart(error_chart("Error after each step", "steps", results, names, options.tolerance, false));
   page.section("Error against messages");
-  page.paragraph("The same runs by what they cost: messages of one model's size that each rank sent.");
+  page.paragraph("The same runs by their cost: messages of one model's size that each rank sent.");
   page.chart(
       error_chart("Error after each message", "messages per rank", results, names, options.tolerance, true));
   page.section("Results").table(consensus_table(results, names, options));

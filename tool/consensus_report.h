@@ -8,11 +8,11 @@
 
 namespace starling::tool {
 
-/// The race as a table for people; `names` as the user typed them.
+/// The results as a table for users; `names` as the user typed them.
 Table consensus_table(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
                       const ConsensusOptions& options);
 
-/// The race as a self-contained HTML page.
+/// The results as a self-contained HTML page.
 std::string consensus_page(const std::vector<ConsensusResult>& results, const std::vector<std::string>& names,
                            const ConsensusOptions& options, const std::string& command,
                            const std::string& date);

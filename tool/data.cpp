@@ -23,12 +23,12 @@ struct DataOptions {
   bool json = false;
 };
 
-// What is known of a data set without fetching anything.
+// The information about a data set that needs no download.
 struct Presence {
   DataSource source;
-  std::string folder;  // "" when it is generated
+  std::string folder;  // "" if it is generated
   std::optional<Dataset> train, test;
-  std::string problem;  // why it is not here
+  std::string problem;  // why it is missing
 };
 
 Presence look_for(const DataSource& source) {
@@ -107,7 +107,7 @@ std::size_t classes_seen(const std::vector<std::size_t>& counts) {
       std::count_if(counts.begin(), counts.end(), [](std::size_t count) { return count > 0; }));
 }
 
-// By worker, how many samples of each class.
+// The number of samples of each class, by worker.
 std::vector<std::vector<std::size_t>> count_by_worker(const Dataset& data, const std::vector<Shard>& shards) {
   std::vector<std::vector<std::size_t>> counts;
   for (const Shard& shard : shards) {

@@ -21,7 +21,7 @@ void remember_arguments(char** argv) {
 
 void add_torch_command(CLI::App& parent, const std::string& name, const std::string& help) {
   CLI::App* command = parent.add_subcommand(name, help);
-  command->set_help_flag();  // the other program has it
+  command->set_help_flag();  // the other program has one
   command->prefix_command();
   command->callback([name] {
     const auto program = beside_us("starling-torch");

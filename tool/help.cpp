@@ -12,8 +12,8 @@ bool is_plain_type(std::string_view word) {
   return word.empty() || word == "TEXT" || word == "INT" || word == "UINT" || word == "FLOAT";
 }
 
-// What an option takes, of the parser's "UINT:SIZE [b, kb, ...]:UINT in [1 - 9]": its type, unless a check
-// says more than a range.
+// The value that an option takes, from the parser's "UINT:SIZE [b, kb, ...]:UINT in [1 - 9]": its type,
+// unless a check says more than a range.
 std::string value_name(const std::string& types) {
   const std::string type = types.substr(0, types.find(':'));
   if (!is_plain_type(type)) return type;
@@ -35,7 +35,7 @@ std::string names_of(const std::set<CLI::Option*>& options) {
   return text;
 }
 
-/// Writes `--method METHOD...`, and what else is to be known of an option behind its description.
+/// Writes `--method METHOD...`, and further properties of an option after its description.
 class HelpFormatter final : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -53,7 +53,7 @@ class HelpFormatter final : public CLI::Formatter {
       if (!is_positional) name += " " + value_name(option->get_type_name());
       if (option->get_allow_extra_args() && option->get_expected_max() > 1) name += "...";
       std::string fallback = option->get_default_str();
-      if (fallback.starts_with('[')) fallback = fallback.substr(1, fallback.size() - 2);  // of a list
+      if (fallback.starts_with('[')) fallback = fallback.substr(1, fallback.size() - 2);  // a list
       if (!fallback.empty()) about += " (default: " + fallback + ")";
       if (option->get_required() && !is_positional) about += " (required)";
     }

@@ -29,7 +29,7 @@
 namespace starling::tool {
 namespace {
 
-// What starling-torch says of itself.
+// The information that starling-torch reports about itself.
 struct Torch {
   std::string version;
   std::string blas_core;  // of OpenBLAS, or ""
@@ -44,8 +44,8 @@ struct DataHere {
 
 struct FabricHere {
   std::string name;
-  std::string engine;   // "" where it is not here
-  std::string problem;  // then
+  std::string engine;   // "" if it is not available
+  std::string problem;  // why torch is not available
 };
 
 struct Info {
@@ -89,7 +89,7 @@ void ask_torch(Info& info) {
   }
 }
 
-// By their names only: `starling data` reads them.
+// Checks only that the files exist: `starling data` reads them.
 bool files_are_there(const Recipe& recipe, const std::filesystem::path& folder) {
   return std::all_of(recipe.files.begin(), recipe.files.end(), [&](const DataFile& file) {
     std::error_code ignored;

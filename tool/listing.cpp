@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kGap = 2;    // columns between a name and the text
-constexpr std::size_t kKeys = 24;  // columns for the keys of one description, with the gap
+constexpr std::size_t kKeys = 24;  // columns for the keys of a description, including the gap
 
 using Lines = std::vector<std::string>;
 
@@ -39,7 +39,7 @@ std::string parameters_of(const std::vector<Parameter>& parameters) {
   return joined(words);
 }
 
-// What a method of this family needs as it is by default; nothing where a parameter must be given.
+// The requirements of a family's method with default parameters; empty if a parameter must be given.
 std::optional<MethodRequirements> needs_of(const MethodFamily& family) {
   try {
     return make_method(family.name)->needs();
@@ -53,7 +53,7 @@ std::string properties_of(const Family& family) {
   return family.changing ? "changes with the step" : "static";
 }
 
-/// What lists show of an entry beside its name, parameters and summary.
+/// The information about an entry that lists show in addition to its name, parameters and summary.
 std::string remark_on(const Family& family) {
   return properties_of(family);
 }
@@ -141,7 +141,7 @@ void write_list(const std::vector<Entry>& entries) {
   json.end_array();
 }
 
-/// Two columns of a full description, wrapped.
+/// A full description in two columns, wrapped.
 class Sheet {
  public:
   void add(std::string key, const std::string& text) {
@@ -212,7 +212,7 @@ void show(const std::vector<Entry>& entries, const Entry* one, bool json, const 
   }
 }
 
-/// A command that lists the entries of a registry, or shows the one that is named.
+/// Adds a command that lists the entries of a registry, or shows a single one.
 template <typename List, typename Find>
 void add_listing(CLI::App& app, const std::string& command_name, const std::string& kind, const List& list,
                  const Find& find) {

@@ -2,7 +2,7 @@
 
 namespace starling::tool {
 
-/// Every family of topologies with its parameters, for people or as JSON.
+/// Lists all families of topologies with their parameters, as text or JSON.
 void list_topologies(bool json);
 
 }  // namespace starling::tool

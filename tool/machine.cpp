@@ -13,7 +13,7 @@ namespace starling::tool {
 
 namespace {
 
-// Of the first processor; "" where Linux does not tell.
+// A value of the first processor; "" if Linux does not provide it.
 std::string cpuinfo(const std::string& key) {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {

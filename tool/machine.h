@@ -8,11 +8,11 @@ namespace starling::tool {
 /// "2 cores, AMD EPYC", for reports.
 std::string machine_text();
 
-/// What OPENBLAS_CORETYPE should say where OpenBLAS runs with the kernels for `core`, such as "Prescott":
-/// those are what it takes for any processor that is younger than itself. "" where it has chosen well.
+/// The value that OPENBLAS_CORETYPE should have if OpenBLAS uses the kernels for an old `core` such as
+/// "Prescott", as it does on any processor that is newer than itself. "" if its choice is good.
 std::string better_blas_core(const std::string& core);
 
-/// "eth0 192.0.2.7", those that are up and have an address.
+/// The interfaces that are up and have an address, as "eth0 192.0.2.7".
 std::vector<std::string> network_interfaces();
 
 }  // namespace starling::tool

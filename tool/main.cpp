@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   add_host_store(app);
   add_run_part(app);
   try {
-    if (!starling::environment::kRank.is_set())  // ranks say it when they join
+    if (!starling::environment::kRank.is_set())  // ranks warn when they join
       for (const std::string& line : starling::misspelt_variables())
         std::cerr << "starling: " << line << '\n';
     starling::load_extensions_of_environment();

@@ -9,15 +9,15 @@
 
 namespace starling::tool {
 
-/// run_program that throws Error when it fails, with its last line on standard error, and when the
-/// time is over.
+/// Like run_program, but throws Error if the program fails, with its last line on standard error, or if it
+/// reaches the time limit.
 ProgramRun run_successfully(const std::vector<std::string>& words, const std::vector<int>& cpus,
                             std::chrono::seconds limit);
 
-/// This program's own file.
+/// The path of this program's file.
 std::string own_path();
 
-/// The path of a program that was built beside this one; nothing where it was not.
+/// The path of a program that was built beside this one; empty if it was not.
 std::optional<std::string> beside_us(const std::string& name);
 
 }  // namespace starling::tool

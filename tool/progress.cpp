@@ -8,13 +8,14 @@ namespace starling::tool {
 
 namespace {
 
-// A line that wraps could not be written over.
+// Shortens the text to the terminal's width, because a wrapped line could not be overwritten.
 std::string fitting(const std::string& text) {
   winsize window{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return text;
   std::size_t end = 0;
   for (std::size_t width = 0; end < text.size(); ++end) {
-    const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;  // a character, in UTF-8
+    // the first byte of a UTF-8 character
+    const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
     if (begins && ++width >= window.ws_col) break;
   }
   return text.substr(0, end);

@@ -4,7 +4,7 @@
 
 namespace starling::tool {
 
-/// One line on the terminal that is written over and over; nothing at all in a pipe.
+/// A line on the terminal that is overwritten again and again; prints nothing to a pipe.
 class Progress {
  public:
   Progress();

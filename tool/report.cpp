@@ -27,8 +27,8 @@ struct ReportOptions {
   bool json = false;
 };
 
-// Logs may have any name (`starling train --report first.html` writes first.jsonl), and other files may be
-// beside them.
+// Whether a file is a run log. Logs may have any name (`starling train --report first.html` writes
+// first.jsonl), and there may be other files beside them.
 bool is_log(const fs::path& path) {
   if (path.filename() == kLogName) return true;
   const std::string_view wanted = R"({"kind":"run")";
@@ -38,7 +38,7 @@ bool is_log(const fs::path& path) {
          begin == wanted;
 }
 
-// The logs below a folder, in the order of their paths.
+// The logs below a folder, sorted by path.
 std::vector<std::string> logs_below(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
@@ -53,7 +53,7 @@ std::vector<std::string> logs_below(const std::string& folder) {
   return found;
 }
 
-// Named twice is there once.
+// A log that was named twice is included once.
 std::vector<std::string> logs_of(const std::vector<std::string>& runs) {
   std::vector<std::string> logs;
   for (const std::string& run : runs) {
@@ -67,7 +67,7 @@ std::vector<std::string> logs_of(const std::vector<std::string>& runs) {
   return logs;
 }
 
-// `--json a/metrics.jsonl b/metrics.jsonl` names a log as the file to write.
+// For `--json a/metrics.jsonl b/metrics.jsonl`, which names a log as the output file.
 void refuse_log(const std::string& option, const std::string& path) {
   if (fs::path(path).extension() == ".jsonl")
     throw InvalidArgument(fmt::format(

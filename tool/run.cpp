@@ -21,7 +21,7 @@ std::vector<std::string>& program_words() {
   return words;
 }
 
-// What the ranks will write their timelines to; "" for none.
+// The file for the ranks' timelines; "" for none.
 std::string timeline_file(const launch::LaunchOptions& options) {
   const std::string prefix = environment::kTimeline.assignment("");
   std::string file = environment::kTimeline.text();
@@ -30,7 +30,7 @@ std::string timeline_file(const launch::LaunchOptions& options) {
   return file;
 }
 
-// The job is over, whatever becomes of its timeline.
+// A problem with the timeline does not make the finished job fail.
 void merge_if_any(const std::string& file) {
   try {
     if (timeline_parts(file).empty())
@@ -83,12 +83,12 @@ void run(launch::LaunchOptions& options, const HostsOptions& hosts, int restarts
   if (!timeline.empty()) merge_if_any(timeline);
 }
 
-// Its ranks meet in no store of ours.
+// Such ranks do not use a store of ours.
 bool engine_starts_ranks(const FabricChoice& choice) {
   return find_fabric(choice.name).join == nullptr && store_of(choice).empty();
 }
 
-// What is wrong with the name of such a fabric.
+// The error for a fabric whose ranks are started by its engine.
 std::string started_by_engine(const std::string& fabric) {
   for (const FabricChoice& choice : fabric_choices())
     if (text(choice) == fabric && engine_starts_ranks(choice))

@@ -22,11 +22,11 @@
 namespace starling::tool {
 namespace {
 
-// Nobody sits at the hosts to be asked, and one that vanishes is noticed within a minute.
+// ssh must not ask for passwords, and notices within a minute that a host has vanished.
 constexpr const char* kSsh = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15";
 constexpr const char* kPartCommand = "run-part";
 
-// Of our own environment; what is about this process or this host stays here.
+// The variables of our environment that hosts get; variables about this process or this host stay here.
 std::vector<std::string> variables_for_hosts() {
   using namespace environment;
   const std::array kStay = {kRank,  kSize,   kJob,          kPart,     kHost,
@@ -56,7 +56,7 @@ std::string chosen_fabric(const std::string& asked, const std::vector<launch::Ho
   return fabric;
 }
 
-// Of this machine, as the hosts see it.
+// The address by which the hosts reach this machine.
 std::string meeting_address(const HostsOptions& options, const std::string& interface,
                             const std::vector<launch::HostShare>& hosts) {
   if (!options.address.empty()) return options.address;
@@ -72,7 +72,7 @@ std::string meeting_address(const HostsOptions& options, const std::string& inte
                                     join_words(unknown)));
 }
 
-// For programs that meet as torch.distributed does, at rank 0.
+// For programs that use torch.distributed's rendezvous, at rank 0.
 std::string address_of_first(const std::string& host, const std::string& ours) {
   const auto address = launch::address_towards(host);
   return address && launch::is_loopback(*address) ? ours : host;
@@ -159,8 +159,8 @@ int run_on_hosts(const launch::LaunchOptions& asked, bool counted, const HostsOp
 
 namespace {
 
-// The interface by which this host reaches the store is the one that others reach it by. A name that was
-// chosen, by us or for Gloo, counts more.
+// The interface through which this host reaches the store is the one through which other hosts reach it. An
+// interface that Starling or the user has chosen for Gloo takes precedence.
 void choose_interface(std::vector<std::string>& environment) {
   const std::string assigns_store = environment::kStore.assignment("");
   std::string store;
@@ -198,7 +198,7 @@ void run_part() {
 void add_run_part(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand(kPartCommand, "The ranks of one host; starling run --hosts starts it there");
-  command->group("");  // not for people
+  command->group("");  // hidden: not for users
   command->callback(run_part);
 }
 

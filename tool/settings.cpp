@@ -137,7 +137,7 @@ void Settings::add_options(CLI::App& command) {
             set(name, text, option);
           },
           setting.help);
-      added->take_last();  // the last one typed counts
+      added->take_last();  // the last value typed counts
       added->type_name(setting.takes);
       if (const std::string now = text(name); !now.empty()) added->default_str(now);
       setting.options.push_back(added);
@@ -145,7 +145,7 @@ void Settings::add_options(CLI::App& command) {
     };
     add(name);
     for (const FormerName& former : former_)
-      if (former.name == name) add(former.old)->group("");  // not shown
+      if (former.name == name) add(former.old)->group("");  // hidden
   }
 }
 
@@ -209,7 +209,7 @@ const Settings::Setting& Settings::demand(const std::string& name, const std::st
   throw Error(where + ": " + unknown_name("key", name, names()));
 }
 
-// Of a job's processes the one that was started by hand says it, else rank 0.
+// Only one process of a job prints this: the one that the user started, or else rank 0.
 void say_renamed(const std::string& old, const std::string& name) {
   static std::set<std::string> said;
   const bool started_by_us = environment::kWorkerErrors.is_set();

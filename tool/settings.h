@@ -13,7 +13,7 @@ namespace starling::tool {
 /// A value of a TOML file.
 using TomlScalar = std::variant<bool, std::int64_t, double, std::string>;
 
-/// One `key = value` of it, or `key = [value, ...]`.
+/// One `key = value` of a TOML file, or `key = [value, ...]`.
 struct TomlEntry {
   std::string key;
   std::size_t line = 0;
@@ -21,21 +21,21 @@ struct TomlEntry {
   bool list = false;
 };
 
-/// The file's entries in order; tables are flattened to `table.key`, lists of them to `table.0.key`. Throws
-/// Error naming file and line.
+/// The file's entries in order; tables are flattened to `table.key`, lists of tables to `table.0.key`. Throws
+/// Error with file and line.
 std::vector<TomlEntry> read_toml(const std::string& path);
 
-/// `clip_norm` -> `--clip-norm`.
+/// The option of a setting: `clip_norm` -> `--clip-norm`.
 std::string option_name(std::string name);
 
-/// As it would be typed on a command line.
+/// The value as typed on a command line.
 std::string to_text(const TomlScalar& value);
 
-/// What can be set on a command line as `--name VALUE` and in a TOML file as `name = value`; command lines
-/// win.
+/// Settings that can be given as `--name VALUE` on a command line and as `name = value` in a TOML file; the
+/// command line takes precedence.
 class Settings {
  public:
-  /// `takes` is for the help: FILE, DIR.
+  /// `takes` is the kind of value for the help text: FILE, DIR.
   void add(const std::string& name, std::string& target, const std::string& help,
            const std::string& takes = "TEXT");
   void add(const std::string& name, int& target, const std::string& help);
@@ -43,24 +43,25 @@ class Settings {
   void add(const std::string& name, std::optional<double>& target, const std::string& help);
   void add(const std::string& name, bool& target, const std::string& help);
   void add(const std::string& name, std::uint64_t& target, const std::string& help);
-  /// `old` is a former name of `name`: accepted in files and on command lines, with one line that says so.
+  /// Accepts `old`, a former name of `name`, in files and on command lines, with a line that reports the new
+  /// name.
   void add_former_name(const std::string& old, const std::string& name);
 
-  /// Options of the command, with the targets' present values as defaults.
+  /// Adds options to the command, with the targets' current values as defaults.
   void add_options(CLI::App& command);
-  /// After parsing: the file's values, for what the command line does not give.
+  /// Call it after parsing: takes values from the file for settings that the command line does not give.
   void read_file(const std::string& path);
-  /// From text, as typed. Throws Error saying what would be valid; `where` comes first in it.
+  /// Sets a value from text, as typed. Throws Error that starts with `where` and says what is valid.
   void set(const std::string& name, const std::string& text, const std::string& where);
-  /// Of the right type for this name? Throws Error naming `where`, the name and what would be valid.
+  /// Throws Error with `where`, the name and what is valid unless the value has the right type for this name.
   void check_type(const std::string& name, const TomlScalar& value, const std::string& where) const;
-  /// Who gave it; the later win.
+  /// The source of a value; later sources take precedence.
   enum class From { nobody, file, command_line };
   From from(const std::string& name) const;
-  /// "mnist.toml, line 3" or "--lr", for messages.
+  /// Where the value was given, as in "mnist.toml, line 3" or "--lr", for messages.
   const std::string& where(const std::string& name) const { return demand(name, name).where; }
   std::vector<std::string> names() const;
-  /// The name under which `name` is known now; says so if it is a former one.
+  /// The current name of `name`; prints a notice if it is a former name.
   std::string current_name(const std::string& name) const;
   struct FormerName {
     std::string old;
@@ -77,7 +78,7 @@ class Settings {
     Target target;
     std::string help;
     std::string takes;
-    std::vector<CLI::Option*> options = {};  // the second is a former name's
+    std::vector<CLI::Option*> options = {};  // the second one has the former name
     std::string where = {};
   };
   const Setting& demand(const std::string& name, const std::string& where) const;
@@ -86,7 +87,7 @@ class Settings {
   std::vector<FormerName> former_;
 };
 
-/// Says on standard error, once and by one process of a job, that `old` is now called `name`.
+/// Prints on standard error, once and in one process of a job, that `old` is now called `name`.
 void say_renamed(const std::string& old, const std::string& name);
 /// The same for options of a command; throws InvalidArgument if both names are given.
 void say_renamed(const CLI::App& command, const std::string& old, const std::string& name);

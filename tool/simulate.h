@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-// What `starling simulate` can do; one file each.
+// The subcommands of `starling simulate`, one per file.
 
 namespace starling::tool {
 

@@ -67,7 +67,7 @@ void write_json(const std::vector<ConsensusResult>& results, const ConsensusComm
 }
 
 void run(ConsensusCommand& options) {
-  // All names are read before the first run, so that a misspelt one costs nothing.
+  // Resolves all names before the first run, so that a misspelled one costs no time.
   std::vector<SchedulePtr> schedules;
   for (const std::string& name : options.topologies)
     schedules.push_back(make_schedule(name, options.n, options.consensus.seed));

@@ -52,7 +52,7 @@ ObjectivePtr objective_of(const TrainCommand& command, std::uint64_t seed) {
   return read;
 }
 
-// Throws for what no number of nodes would make right: a misspelt name or parameter.
+// Throws for errors that do not depend on the number of nodes: a misspelled name or parameter.
 void check_names(const TrainCommand& command) {
   for (const std::string& method : command.methods) make_method(method);
   for (const std::string& topology : command.topologies) check_topology_spec(topology);
@@ -73,7 +73,7 @@ void use_rate_of_optimizer(TrainCommand& command, bool lr_given) {
   command.training.lr = parse_optimizer(optimizer).hyper.lr;
 }
 
-// Every method on every topology; those that ask nobody for neighbors once.
+// Every method on every topology; methods without a topology once.
 std::vector<RaceRun> pairs_of(const TrainCommand& command) {
   std::vector<RaceRun> runs;
   for (const std::string& method : command.methods) {
@@ -132,7 +132,7 @@ void run_one(TrainingRace& race, RaceRun& run, const std::vector<ObjectivePtr>& 
 }
 
 void run_all(TrainCommand& command) {
-  // Names, files and refusals come before the first run, so that a misspelt one costs nothing.
+  // Checks names, files and combinations before the first run, so that a mistake costs no time.
   check_names(command);
   if (command.trace && !command.json) throw InvalidArgument("--trace needs --json");
   if (!command.html.empty()) check_writable(command.html);
@@ -155,7 +155,7 @@ void run_all(TrainCommand& command) {
   progress.clear();
   if (std::ranges::none_of(race.runs, [](const RaceRun& run) { return run.refusal.empty(); }))
     throw InvalidArgument(race.runs.front().refusal);
-  // Of several contenders one that diverges is a result; of one it is the end.
+  // With several runs, divergence of one is a result; a single run that diverges sets the exit status.
   if (std::ranges::all_of(race.runs, [](const RaceRun& run) {
         return !run.refusal.empty() || run.result.diverged.has_value();
       })) {

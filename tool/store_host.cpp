@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kCommand = "host-store";
 
-// Every rank has a connection or two.
+// Raises the limit on open files, because every rank has one or two connections.
 void allow_many_files() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -35,8 +35,8 @@ void tell_people(const std::string& text) {
   std::cerr << fmt::format("starling: {}\n", text) << std::flush;
 }
 
-// The token comes as a line on standard input, where nobody else can see it, and the end of that ends us.
-// What we say goes to standard output: the port, or why there is none.
+// The store's process. Standard input brings the token in a line, where no other process can see it; its end
+// also ends this process. Standard output reports the port, or why there is none.
 void host(const std::string& address) {
   bool ready = false;
   try {
@@ -71,8 +71,8 @@ StoreHost::StoreHost(const std::string& fabric, const std::string& address) : to
   const std::string self = own_path();
   pid_ = fork();
   if (pid_ == 0) {
-    setpgid(0, 0);  // Ctrl-C is for the launcher
-    sigset_t none;  // a launcher that starts its job again holds signals back
+    setpgid(0, 0);  // the launcher handles Ctrl-C
+    sigset_t none;  // a launcher that restarts its job blocks signals
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     dup2(in[0], STDIN_FILENO);
@@ -106,7 +106,7 @@ StoreHost::~StoreHost() {
 void StoreHost::tell_exited(Rank rank) {
   exits_ += fmt::format("{}{}", exits_.empty() ? "" : " ", rank);
   const std::string line = fmt::format("starling/exits={}\n", exits_);
-  // Where the store is gone, or its pipe is full because it is stopped, nobody would hear it.
+  // If the store is gone, or its pipe is full because it is suspended, nobody needs the notice.
   static_cast<void>(!write(hold_, line.data(), line.size()));
 }
 
@@ -114,7 +114,7 @@ void add_host_store(CLI::App& app) {
   auto address = std::make_shared<std::string>();
   CLI::App* command =
       app.add_subcommand(kCommand, "The store in which ranks find each other; starling run starts it");
-  command->group("");  // not for people
+  command->group("");  // hidden: not for users
   command->add_option("address", *address)->required();
   command->callback([address] { host(*address); });
 }

@@ -7,22 +7,22 @@
 
 namespace starling::tool {
 
-/// A process of ours that hosts the store where the ranks of a job meet, until this is dropped or our process
-/// ends in whatever way: the launcher itself must not have threads. Where the process that serves the store
-/// dies, another one goes on with its entries (network::StoreSupervisor).
+/// A child process that hosts the store for the rendezvous of a job's ranks, since the launcher itself must
+/// not have threads. It ends with this object, or when this process ends in any way. If the process that
+/// serves the store dies, another one continues with its entries (network::StoreSupervisor).
 class StoreHost {
  public:
-  /// For a fabric whose shared object is there, else it throws Error. Listens on this address of ours only.
+  /// For a fabric whose plugin exists; throws Error otherwise. Listens only on this address of this machine.
   StoreHost(const std::string& fabric, const std::string& address);
   ~StoreHost();
   StoreHost(const StoreHost&) = delete;
   StoreHost& operator=(const StoreHost&) = delete;
 
   const std::string& where() const { return where_; }  // address:port
-  /// The job's, without which nobody gets in: ranks find it as STARLING_JOB. It is new, and random.
+  /// The job's token, which every client must know; ranks get it as STARLING_JOB. It is new and random.
   const std::string& token() const { return token_; }
 
-  /// Ranks that still wait for this one to join hear of it (fabric/c10d/group_formation.cpp).
+  /// Notifies ranks that still wait for this one to join (fabric/c10d/group_formation.cpp).
   void tell_exited(Rank rank);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kSecondsPerByteAtGbit = 8e-9;
 
-// One entry of the file, and the questions a key may ask of it.
+// One entry of the file, with accessors that check its value.
 class Value {
  public:
   Value(const TomlEntry& entry, std::string where, Rank nodes)
@@ -63,7 +63,7 @@ class Value {
     return list;
   }
 
-  // The number in the key itself, of `compute_of.3`.
+  // The number in the key itself, as in `compute_of.3`.
   Rank rank_in_key(std::size_t number) const {
     if (number >= static_cast<std::size_t>(nodes_))
       throw Error(fmt::format("{}: {}: nodes are numbered from 0 to {}", where_, entry_.key, nodes_ - 1));
@@ -99,7 +99,7 @@ class Value {
   Rank nodes_;
 };
 
-// Keys with the number of a list's item, or a rank, written as #.
+// Valid keys, with # for the number of a list's item, or a rank.
 struct Key {
   const char* name;
   void (*set)(TimeModel& model, std::size_t number, const Value& value);

@@ -6,8 +6,8 @@
 
 namespace starling::tool {
 
-/// A time model of `nodes` nodes from a TOML file (docs/simulate.md has all keys). Throws Error naming file,
-/// line, key and what would be valid.
+/// Reads a time model of `nodes` nodes from a TOML file (docs/simulate.md has all keys). Throws Error with
+/// file, line, key and what is valid.
 TimeModel read_time_file(const std::string& path, Rank nodes);
 
 }  // namespace starling::tool

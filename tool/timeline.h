@@ -6,10 +6,10 @@
 
 namespace starling::tool {
 
-/// What lies there, with a line on standard error about everything that does not.
+/// Reads the timelines of `file`, and reports missing or unreadable parts on standard error.
 TimelineRun read_timeline_aloud(const std::string& file);
 
-/// `starling timeline merge`: the parts of `file` become one trace.
+/// `starling timeline merge`: merges the parts of `file` into one trace.
 void merge_timeline(const std::string& file, const std::string& out);
 
 }  // namespace starling::tool

@@ -61,7 +61,7 @@ std::string describe_exactness(const Analysis& analysis) {
                        analysis.exact->rounds == 1 ? "round" : "rounds",
                        analysis.exact->from_any_step ? "any step" : "the start of a period");
   if (analysis.exactness_run || analysis.period == 0) return "no";
-  // Too large to run; the formula, where there is one, still says so.
+  // Too large to run; a formula, if there is one, still gives the answer.
   return analysis.rho && analysis.rho->value == 0 ? "after a period (by formula, not run at this n)"
                                                   : "not computed at this n and period";
 }
@@ -194,8 +194,8 @@ void write_analysis(JsonWriter& json, const Analysis& analysis, double bytes) {
   json.end_object();
 }
 
-// CECA: how what is heard enters the two blocks, where that is the same for every rank (no groups, nobody
-// idle).
+// CECA: how received blocks enter the two blocks, if that is the same for every rank (no groups, no idle
+// ranks).
 void write_update(JsonWriter& json, const Schedule& schedule, Step step) {
   struct Coefficients {
     double self[2] = {0, 0};
@@ -245,7 +245,7 @@ void write_round(JsonWriter& json, const Schedule& schedule, Step step, const st
   json.begin_object();
   json.member("step", step);
   const Exchange exchange = schedule.exchange(step, rank.value_or(0));
-  if (rank && !lanes && exchange.group.size() <= 1) {  // one row needs no matrix, so that any n will do
+  if (rank && !lanes && exchange.group.size() <= 1) {  // one row needs no matrix, so any n is possible
     std::vector<Entry> row = {{*rank, *rank, Lane::a, exchange.self_weight}};
     for (const Source& source : exchange.sources)
       row.push_back({*rank, source.rank, source.lane, source.weight});

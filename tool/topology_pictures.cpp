@@ -20,7 +20,7 @@ std::vector<Picture> topology_pictures(const std::vector<std::string>& names, st
     try {
       pictures.push_back({topology_svg(*make_schedule(name, kRanks, seed), options),
                           fmt::format("{} on {} ranks", name, kRanks)});
-    } catch (const InvalidArgument&) {  // a file's graph, three local ranks
+    } catch (const InvalidArgument&) {  // for example a file's graph, or three local ranks
     }
   }
   return pictures;

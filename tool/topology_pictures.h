@@ -8,8 +8,8 @@
 
 namespace starling::tool {
 
-/// The graphs of these topologies on 8 ranks, each once: few enough to see the edges. A topology that does
-/// not exist at this size has no picture.
+/// Pictures of these topologies on 8 ranks, without duplicates: few enough to see the edges. A topology that
+/// does not exist at this size has no picture.
 std::vector<Picture> topology_pictures(const std::vector<std::string>& names, std::uint64_t seed);
 
 }  // namespace starling::tool

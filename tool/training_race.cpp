@@ -64,7 +64,7 @@ void write_run(JsonWriter& json, const RaceRun& run, const RaceRun* baseline) {
   json.end_array().end_object();
 }
 
-// Noise of single points says nothing: the mean over a few neighbors.
+// The mean over a few neighboring points, because single points are noisy.
 double smoothed_distance(const std::vector<TrainingPoint>& curve, std::size_t i) {
   constexpr std::size_t kAround = 4;
   const std::size_t first = i < kAround ? 0 : i - kAround;
@@ -77,7 +77,7 @@ double smoothed_distance(const std::vector<TrainingPoint>& curve, std::size_t i)
 }  // namespace
 
 TrainingResult mean_of(const std::vector<TrainingResult>& results) {
-  // What one seed's run says of divergence, all say.
+  // If the run of one seed diverged, the mean counts as diverged.
   const auto bad =
       std::ranges::find_if(results, [](const TrainingResult& one) { return one.diverged.has_value(); });
   TrainingResult mean = results.front();

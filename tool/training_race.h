@@ -12,39 +12,39 @@ namespace starling::tool {
 
 /// One method on one topology.
 struct RaceRun {
-  std::string method, topology;  // as typed; no topology where the method uses none
+  std::string method, topology;  // as typed; no topology if the method uses none
   std::string refusal = {};      // why it could not run
   TrainingResult result = {};
 
   std::string label() const { return topology.empty() ? method : method + ", " + topology; }
 };
 
-/// Methods and topologies on one problem.
+/// A comparison of methods and topologies on one problem.
 struct TrainingRace {
   Rank n = 1;
   std::size_t dim = 1;
   std::string problem;
-  int seeds = 1;             // results are means over so many, each with data of its own
+  int seeds = 1;             // results are means over this many runs, each with other data
   std::string time_file;     // empty: the default machines
-  bool least_known = false;  // of the objective: gaps are to it
+  bool least_known = false;  // the objective's least value is known, so gaps can be computed
   TrainingOptions options;
   std::vector<RaceRun> runs;
-  /// Of a single run, where asked for: every node's iterate, [step][node][coordinate].
+  /// For a single run, if requested: every node's iterate, [step][node][coordinate].
   std::optional<std::vector<std::vector<std::vector<double>>>> trace;
 };
 
-/// The pointwise mean of the same run with several seeds.
+/// The pointwise mean of the same run over several seeds.
 TrainingResult mean_of(const std::vector<TrainingResult>& results);
 
 /// The centralized run that the others are compared with, if there is one.
 const RaceRun* baseline_of(const TrainingRace& race);
-/// Transient iterations: the step from which on the nodes' mean square distance to the minimizer, smoothed,
-/// stays within 10 % of the baseline's; nothing where it never does.
+/// Transient iterations: the step from which on the nodes' smoothed mean square distance to the minimizer
+/// stays within 10 % of the baseline's; empty if it never does.
 std::optional<Step> catches_up(const RaceRun& run, const RaceRun& baseline);
 
 Table race_table(const TrainingRace& race);
 void write_race(std::ostream& out, const TrainingRace& race);
-/// As a self-contained HTML page.
+/// The comparison as a self-contained HTML page.
 std::string race_page(const TrainingRace& race, const std::string& command, const std::string& date);
 
 }  // namespace starling::tool

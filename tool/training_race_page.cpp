@@ -22,7 +22,7 @@ constexpr Against kAgainst[] = {
     {"modelled seconds", [](const TrainingPoint& point) { return point.seconds; }},
 };
 
-// One view per x; those in which nothing moves are left out (a single node sends nothing).
+// One view per x axis; leaves out views in which x does not change (a single node sends nothing).
 std::vector<LineChart> views(const TrainingRace& race, const std::string& title, Value y) {
   std::vector<LineChart> charts;
   for (const Against& against : kAgainst) {
@@ -40,14 +40,15 @@ std::vector<LineChart> views(const TrainingRace& race, const std::string& title,
         series.y.push_back(y(point));
       }
       moves = moves || (!series.x.empty() && series.x.back() > 0);
-      chart.series.push_back(std::move(series));  // even an empty one: colors stay the same in all charts
+      // even an empty series, so that colors are the same in all charts
+      chart.series.push_back(std::move(series));
     }
     if (moves) charts.push_back(std::move(chart));
   }
   return charts;
 }
 
-// Nothing to see of what diverged at once, or never began.
+// Leaves out charts without points, of runs that diverged at once or never began.
 void add_charts(Page& page, const TrainingRace& race, const std::string& title, Value y) {
   const auto charts = views(race, title, y);
   if (!charts.empty()) page.charts(title, charts);

@@ -33,7 +33,8 @@ std::string content(int file) {
   return all;
 }
 
-// One record is "c3 text" or "-3 text" and a zero: of rank 3, a consequence or not.
+// A record is "c3 text" or "-3 text" and a zero byte: the error of rank 3, which is a consequence (c) or a
+// cause (-).
 std::vector<WorkerError> parse(const std::string& all) {
   std::vector<WorkerError> words;
   for (std::size_t begin = 0, end; (end = all.find('\0', begin)) != std::string::npos; begin = end + 1) {
@@ -50,7 +51,8 @@ std::vector<WorkerError> parse(const std::string& all) {
 
 }  // namespace
 
-// A file, not a pipe: no process has to read while workers run. Appended to, so that records stay whole.
+// A file, not a pipe, so that no process has to read while workers run. Records are appended, so that they
+// stay whole.
 WorkerErrors::WorkerErrors() : file_(memfd_create("starling-worker-errors", 0)) {
   if (!file_ || fcntl(file_.get(), F_SETFL, O_APPEND) != 0)
     throw Error(fmt::format("cannot make a file in memory: {}", std::strerror(errno)));

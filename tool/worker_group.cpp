@@ -41,7 +41,7 @@ WorkerGroup::WorkerGroup(const std::string& name, const std::vector<std::string>
     plan.cpus = cpus;
     plan.input = input_end.get();
     plan.output = output_end.get();
-    plan.own_group = false;  // Ctrl-C reaches them too
+    plan.own_group = false;  // Ctrl-C reaches them, too
     sigemptyset(&plan.mask);
     getrlimit(RLIMIT_NOFILE, &plan.files);
     workers_.push_back({start_child(plan), std::move(input), std::move(output), {}});

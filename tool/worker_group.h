@@ -11,16 +11,16 @@
 
 namespace starling::tool {
 
-/// What training processes want of their environment: a fair number of threads, and a malloc that keeps
-/// memory for the next step's tensors instead of giving it back to the kernel (which made LeNet's steps 1.4
-/// times as long, now and then).
+/// Environment variables for training processes: a fair number of threads, and a malloc that keeps memory for
+/// the next step's tensors instead of returning it to the kernel (which at times made LeNet's steps 1.4 times
+/// as long).
 std::vector<std::string> training_environment(int threads);
 
-/// The processes of one job that are told what to do and answer, a line at a time. Gone with this object.
+/// The processes of one job, which read commands and write answers, one line each. They end with this object.
 class WorkerGroup {
  public:
-  /// Starts `ranks` times the program `words` (the first is a path), as `starling run` would, on `cpus`.
-  /// `environment` are NAME=VALUE. What they write on standard error is ours.
+  /// Starts `ranks` processes that run `words` (the first is a path), like `starling run`, on `cpus`.
+  /// `environment` contains NAME=VALUE. They share our standard error.
   WorkerGroup(const std::string& name, const std::vector<std::string>& words, Rank ranks,
               const std::vector<int>& cpus, const std::vector<std::string>& environment);
   ~WorkerGroup();
@@ -29,11 +29,12 @@ class WorkerGroup {
 
   /// Sends a line to all.
   void tell(const std::string& line);
-  /// One line of every rank. Throws Error when one ends or says "cannot REASON", or when the time is over.
+  /// Reads one line from every rank. Throws Error if a rank ends or answers "cannot REASON", or at the time
+  /// limit.
   std::vector<std::string> answers(std::chrono::seconds limit);
-  /// The next line of one rank; nothing when it has ended, and written all it had to say.
+  /// The next line of one rank; empty if the rank has ended and all its output was read.
   std::optional<std::string> line_of(Rank rank, std::chrono::seconds limit);
-  /// Waits for all to end; throws Error when one of them failed.
+  /// Waits for all to end; throws Error if one failed.
   void finish(std::chrono::seconds limit);
 
  private:

@@ -33,7 +33,7 @@ def starling_mpi_job(hosts, words, ranks=None):
 
 
 def mpi_missing():
-    """Why nothing can run over MPI here; None when it can."""
+    """The reason why MPI cannot run here; None if it can."""
     if not (BUILD / "lib" / "starling" / "libstarling_mpi.so").exists() or not MPI_OPERATIONS.exists():
         return "the fabric mpi is not built here (Debian: libopenmpi-dev)"
     return mpi_job.missing()
@@ -41,13 +41,13 @@ def mpi_missing():
 
 @dataclass
 class Engine:
-    """What our ranks talk through, and who is written on it by hand."""
-    over: str  # in the names of figures
-    peer: str  # likewise
+    """The engine of our jobs, and the peer written directly on it."""
+    over: str  # for the names of figures
+    peer: str  # for the names of figures
     all_reduce: str
     start: object  # (hosts, words, ranks) -> our job
-    start_peer: object  # (hosts, ranks, name) -> its job
-    native: bool = False  # whether our ranks can leave an all-reduce to it
+    start_peer: object  # (hosts, ranks, name) -> the peer's job
+    native: bool = False  # whether our ranks can use the engine's all-reduce
     missing: object = lambda: None
 
 
@@ -58,7 +58,7 @@ ENGINES = {
 
 
 def engines(options):
-    """Those of --engines that are here, and why others are not."""
+    """The engines in --engines that are available, and why others are not."""
     reasons = {name: ENGINES[name].missing() for name in options.engines}
     return ([ENGINES[name] for name, reason in reasons.items() if reason is None],
             [f"the engine {name}: {reason}" for name, reason in reasons.items() if reason is not None])

@@ -44,7 +44,7 @@ def _chart(points):
                      f'<text x="{x(rate):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{rate:g}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">Mbit/s of every link</text>')
-    # Names beside the curves' right ends, moved apart where they would overlap.
+    # Names at the right ends of the curves, moved apart if they would overlap.
     ends = sorted((y(max(series)[1]), name) for name, series in points.items())
     for at in range(1, len(ends)):
         ends[at] = (max(ends[at][0], ends[at - 1][0] + 16), ends[at][1])
@@ -66,7 +66,7 @@ def _table(times):
 
 
 def page(times):
-    """Of everything measured; unshaped links are in the tables only, for they have no bandwidth to speak of."""
+    """A page of all measurements; unshaped links are only in the tables, because their bandwidth is not defined."""
     parts = []
     for section, hosts in dict.fromkeys((one.section, one.hosts) for one in times):
         some = [one for one in times if (one.section, one.hosts) == (section, hosts)]

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 class OnePeer:
-    """x <- (x + that of the source) / 2; rank r hears r + 2^k and tells r - 2^k."""
+    """x <- (x + the source's x) / 2; rank r receives from r + 2^k and sends to r - 2^k."""
 
     def __init__(self, elements):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
@@ -30,7 +30,7 @@ class OnePeer:
         self.x.lerp_(self.heard, 0.5)
 
     def check(self):
-        """After the first."""
+        """Checks the result of the first operation."""
         expected = (1 + self.rank + 1 + (self.rank + 1) % self.size) / 2
         if not torch.all(self.x == expected):
             raise SystemExit(f"gloo_operations: rank {self.rank} got {self.x[0]} instead of {expected}")
@@ -47,7 +47,7 @@ class AllReduce:
     def check(self):
         if not torch.all(self.x == self.size * (self.size + 1) / 2):
             raise SystemExit(f"gloo_operations: the sum was {self.x[0]}")
-        self.x.zero_()  # sums would grow beyond all bounds
+        self.x.zero_()  # otherwise sums would overflow
 
 
 OPERATIONS = {"one-peer": OnePeer, "all-reduce": AllReduce}

@@ -54,7 +54,7 @@ class Contender:
         self.compute(images, labels)
         hears.wait()
         tells.wait()
-        # x + (neighbor's - own) / 2, both as they traveled
+        # x + (neighbor's - own) / 2, both as they were sent
         self.flat.add_(self.heard.to(torch.float32), alpha=0.5).sub_(self.sent.to(torch.float32), alpha=0.5)
         self.sgd.step()
 

@@ -23,16 +23,16 @@ BRIDGE = 254  # the bridge's address, where a launcher may listen
 INTERFACE = "eth0"
 LARGEST = 8
 NAMESPACES = "/run/netns"
-FOLDERS = "/run"  # where a network's files lie
+FOLDERS = "/run"  # the parent folder of a network's files
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Unavailable(Exception):
-    """This machine cannot make such hosts, and why."""
+    """This machine cannot make such hosts; the message says why."""
 
 
 def _tell(words, lines=None):
-    """Runs a command of iproute2; `lines` go to its standard input."""
+    """Runs a command of iproute2 with `lines` as its standard input."""
     try:
         done = subprocess.run(words, input=lines, capture_output=True, text=True)
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def _tell(words, lines=None):
 
 
 def _began(pid):
-    """When a process began, in ticks since the boot; None when there is no such process. Pids return, pairs do not."""
+    """When a process began, in ticks since boot; None if it does not exist. Pids are reused, these pairs are not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return int(file.read().rpartition(")")[2].split()[19])
@@ -52,7 +52,7 @@ def _began(pid):
 
 
 def _remove(names):
-    """Ends what runs in these namespaces, then takes them away. Their links go with them."""
+    """Ends the processes in these namespaces, then removes the namespaces and with them their links."""
     for name in names:
         found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
         for pid in map(int, found.stdout.split()):
@@ -64,7 +64,7 @@ def _remove(names):
 
 
 def leftovers(place=NAMESPACES, ending="-(?:h\\d+|switch)"):
-    """Namespaces, or what else is called so, whose maker no longer lives."""
+    """Namespaces with our kind of name whose creator has died."""
     try:
         names = os.listdir(place)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def leftovers(place=NAMESPACES, ending="-(?:h\\d+|switch)"):
 
 
 def remove_leftovers():
-    """Returns the namespaces that it removed."""
+    """Removes leftover namespaces and returns them."""
     names = leftovers()
     _remove(names)
     for folder in leftovers(FOLDERS, ending=""):
@@ -83,11 +83,12 @@ def remove_leftovers():
 
 
 def _die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; `ip netns exec` becomes its command, so it stays
+    # PR_SET_PDEATHSIG; `ip netns exec` executes its command, so it is kept
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class _Undisturbed:
-    """Signals wait until the end of the block: half a network is of no use, and nobody would know of it."""
+    """Delays signals until the end of the block, so that no half-made network is left behind."""
 
     def __enter__(self):
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -97,7 +98,7 @@ class _Undisturbed:
 
 
 class Hosts:
-    _numbers = itertools.count()  # tells the networks of one process apart
+    _numbers = itertools.count()  # distinguishes the networks of one process
 
     def __init__(self, count, rate=None):
         if not 1 <= count <= LARGEST:
@@ -107,7 +108,7 @@ class Hosts:
         prefix = f"starling-{os.getpid()}-{_began(os.getpid())}-{next(self._numbers)}"
         self.names = [f"{prefix}-h{host}" for host in range(count)]
         self.switch = f"{prefix}-switch"
-        self.folder = os.path.join(FOLDERS, prefix)  # for files that go with the hosts
+        self.folder = os.path.join(FOLDERS, prefix)  # for files that belong to the hosts
         self._processes = []
         self._handlers = {}
 
@@ -127,7 +128,7 @@ class Hosts:
                 _remove([*self.names, self.switch])
                 raise
             if threading.current_thread() is threading.main_thread():
-                for number in (signal.SIGTERM, signal.SIGHUP):  # SIGINT raises by itself
+                for number in (signal.SIGTERM, signal.SIGHUP):  # SIGINT raises an exception anyway
                     self._handlers[number] = signal.signal(number, self._end)
         return self
 
@@ -154,7 +155,7 @@ class Hosts:
               f"address add {NETWORK}{BRIDGE}/24 dev bridge0\n"
               "link set lo up\nlink set bridge0 addrgenmode none up\n")
         for host, name in enumerate(self.names):
-            # Born in their namespaces: outside nothing appears, not even for a moment.
+            # Created inside their namespaces, so that nothing appears outside, even briefly.
             _tell(["ip", "link", "add", INTERFACE, "netns", name, "type", "veth",
                    "peer", "name", f"port{host}", "netns", self.switch])
             _tell(["ip", "-n", name, "-batch", "-"],
@@ -171,7 +172,7 @@ class Hosts:
                         "scope", "link", "src", address, "congctl", "cubic"], capture_output=True)
 
     def set_rate(self, rate):
-        """Of every link in both directions, in Mbit/s; None lifts the limit. Running programs notice nothing else."""
+        """Sets the rate of every link in both directions, in Mbit/s; None removes the limit."""
         with _Undisturbed():
             ends = [(name, [INTERFACE]) for name in self.names]
             ends.append((self.switch, [f"port{host}" for host in range(self.count)]))
@@ -209,7 +210,7 @@ class Hosts:
         return process
 
     def run(self, host, words, **options):
-        """As `start`, and waits; returns what it printed. Throws when it fails."""
+        """Like `start`, but waits; returns the output. Raises if the program fails."""
         process = self.start(host, words, stdout=subprocess.PIPE, text=True, **options)
         out, _ = process.communicate()
         if process.returncode != 0:
@@ -217,18 +218,18 @@ class Hosts:
         return out
 
     def bytes_sent(self, host):
-        """By the host over its link so far, headers included."""
+        """The bytes that the host has sent over its link so far, headers included."""
         found = json.loads(_tell(["ip", "-n", self.names[host], "-json", "-statistics", "link", "show", INTERFACE]))
         return found[0]["stats64"]["tx"]["bytes"]
 
 
 def _in_child():
     _die_with_parent()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the parent holds them back while it starts us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the parent blocks them while it starts this process
 
 
 class Idle:
-    """The share of processor time that nobody used, in a block: `with Idle() as idle: ...`, then `idle.share`."""
+    """The idle fraction of processor time in a block: `with Idle() as idle: ...`, then `idle.share`."""
 
     @staticmethod
     def _read():

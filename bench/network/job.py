@@ -1,4 +1,4 @@
-"""The ranks of one program, one on every host, told lines and asked for answers."""
+"""The ranks of one program, one on every host, which read commands and answer them, one line each."""
 import os
 import secrets
 import select
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from hosts import INTERFACE
 
-# As `starling bench training`: torch's threads do not limit OpenBLAS, and memory that is given back is zeroed anew.
+# As in `starling bench training`: torch's threads do not limit OpenBLAS, and memory returned to the kernel
+# must be zeroed again.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                "MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GLOO_")
@@ -18,11 +19,11 @@ LIMIT = 600.0  # seconds that an answer may take
 
 
 class Failed(Exception):
-    """A rank ended, or said nothing for too long, or cannot do what it was asked for."""
+    """A rank ended, timed out, or could not carry out a command."""
 
 
 class Refused(Failed):
-    """Every rank is well, but does not offer what it was asked for."""
+    """All ranks work, but do not support the command."""
 
 
 class Job:
@@ -35,7 +36,7 @@ class Job:
         self.ranks = ranks or hosts.count
         self._unread = [b""] * self.ranks
         self.processes = []
-        self._inputs, self._outputs = [], []  # of the ranks: a file each, and a descriptor
+        self._inputs, self._outputs = [], []  # of the ranks: a file and a descriptor each
         interface = INTERFACE if hosts.count > 1 else "lo"
         clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
         shared = {**clean, **ENVIRONMENT, "GLOO_SOCKET_IFNAME": interface, **self.meeting(interface)}
@@ -68,7 +69,7 @@ class Job:
         output = self._outputs[rank]
         while b"\n" not in self._unread[rank]:
             if not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise Failed(f"{self.name}: rank {rank} said nothing for {limit:.0f} s")
+                raise Failed(f"{self.name}: rank {rank} did not answer for {limit:.0f} s")
             got = os.read(output, 1 << 16)
             if not got:
                 raise Failed(f"{self.name}: rank {rank} has ended")
@@ -77,7 +78,7 @@ class Job:
         return line.decode().split()
 
     def ask(self, lines, limit=LIMIT):
-        """All ranks' answers; `lines` is one for everybody or a list with everybody's."""
+        """All ranks' answers; `lines` is one line for all, or a list with one line each."""
         lines = [lines] * self.ranks if isinstance(lines, str) else lines
         for rank, line in enumerate(lines):
             self.tell(rank, line)
@@ -88,7 +89,7 @@ class Job:
         return answers
 
     def seconds(self, lines):
-        """The mean over the ranks of what they answer first."""
+        """The mean over the ranks of their first answer."""
         return statistics.mean(float(words[0]) for words in self.ask(lines))
 
     def end(self):
@@ -117,7 +118,7 @@ class TorchJob(Job):
 
 
 class StarlingJob(Job):
-    """Our ranks, over c10d; the store is the launcher's and lies beside the bridge, or on the only host."""
+    """Our ranks, over c10d; the launcher hosts the store beside the bridge, or on the only host."""
 
     def meeting(self, interface):
         where, address = (None, self.hosts.bridge_address) if self.hosts.count > 1 else (0, "127.0.0.1")
@@ -128,7 +129,7 @@ class StarlingJob(Job):
         self._store.stdin.flush()
         said = self._store.stdout.readline().split()
         if said[:1] != ["port"]:
-            raise Failed(f"{self.name}: no store for its ranks to meet at: {' '.join(said)}")
+            raise Failed(f"{self.name}: no store for the rendezvous of its ranks: {' '.join(said)}")
         return {"STARLING_FABRIC": "c10d", "STARLING_SIZE": str(self.ranks), "STARLING_JOB": token,
                 "STARLING_STORE": f"{address}:{said[1]}", "STARLING_INTERFACE": interface}
 

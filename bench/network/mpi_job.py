@@ -1,4 +1,4 @@
-"""Jobs that mpirun starts across the hosts. It gives its input to rank 0 only, so ranks are told by named pipes."""
+"""Jobs that mpirun starts across the hosts. It passes its input to rank 0 only, so ranks read from named pipes."""
 import itertools
 import os
 import shutil
@@ -10,14 +10,15 @@ from hosts import NETWORK
 from job import Failed, Job
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 60.0  # seconds within which all ranks run
-# Ranks share cores, so who waits lets others run. 4 is the ring: on such links twice as fast as what Open MPI takes by itself.
+LIMIT = 60.0  # seconds within which all ranks must be running
+# Ranks share cores, so waiting ranks yield. 4 is the ring algorithm: on such links twice as fast as Open
+# MPI's default.
 COMMON = ["--allow-run-as-root", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
           "--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4"]
 
 
 def missing():
-    """Why there can be no such jobs here; None when they can."""
+    """The reason why such jobs cannot run here; None if they can."""
     if not shutil.which("mpirun"):
         return "there is no 'mpirun' here (Debian: openmpi-bin)"
     said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
@@ -25,7 +26,7 @@ def missing():
 
 
 class MpiJob(Job):
-    """Rank k runs on host k; mpirun beside the bridge, from where agent.sh takes the place of ssh."""
+    """Rank k runs on host k; mpirun runs beside the bridge and uses agent.sh instead of ssh."""
     _numbers = itertools.count()
 
     def __init__(self, name, hosts, words, ranks=None, fabric=None):
@@ -36,7 +37,7 @@ class MpiJob(Job):
         return {"STARLING_FABRIC": self._fabric} if self._fabric else {}
 
     def place(self, rank):
-        return {}  # mpirun's
+        return {}  # mpirun sets them
 
     def start(self, words, shared):
         folder = os.path.join(self.hosts.folder, f"mpi-{next(self._numbers)}")
@@ -44,7 +45,7 @@ class MpiJob(Job):
         pipes = [[os.path.join(folder, f"{kind}-{rank}") for kind in ("in", "out")] for rank in range(self.ranks)]
         for pipe in itertools.chain(*pipes):
             os.mkfifo(pipe)
-        # Read from the begin, so that a rank that opens its output need not wait.
+        # Opened for reading from the start, so that a rank that opens its output need not wait.
         self._outputs = [os.open(out, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) for _, out in pipes]
         where, across = None, ["--mca", "plm", "rsh", "--mca", "plm_rsh_no_tree_spawn", "1",
                                "--mca", "plm_rsh_agent", str(HERE / "mpi_agent.sh"),
@@ -62,13 +63,13 @@ class MpiJob(Job):
             os.set_blocking(output, True)
 
     def _open_input(self, pipe, end):
-        """When the rank reads it: then it has opened its output, too."""
+        """Opens the input once the rank reads it: by then it has opened its output, too."""
         while True:
             try:
                 descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 os.set_blocking(descriptor, True)
                 return os.fdopen(descriptor, "wb")
-            except OSError:  # nobody reads it yet
+            except OSError:  # the rank has not opened it yet
                 if self.processes[0].poll() is not None:
                     raise Failed(f"{self.name}: mpirun has ended with {self.processes[0].returncode}") from None
                 if time.monotonic() > end:

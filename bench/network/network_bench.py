@@ -13,7 +13,8 @@ from resilience import kill, stragglers
 from training import BYTES, training
 
 EVERYWHERE, ONCE, ONE_HOST = range(3)
-SECTIONS = {  # name: (what it does, whether for all --hosts and --rates, for the first of them, or on one host)
+# name: (what it does, whether for all --hosts and --rates, for the first of them, or on one host)
+SECTIONS = {
     "loopback": (loopback, ONE_HOST),
     "operations": (operations, EVERYWHERE),
     "training": (training, EVERYWHERE),
@@ -85,7 +86,7 @@ def places(kind, given):
 
 
 def measure(given):
-    """(figures, times, notes, failures); what fails does not keep the rest from being measured."""
+    """(figures, times, notes, failures); a failure does not end the other measurements."""
     everything, failures = ([], [], []), []
     for name in given.sections or SECTIONS:
         section, kind = SECTIONS[name]

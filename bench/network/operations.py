@@ -11,7 +11,7 @@ MOST_OVER_HAND = 1.1
 
 
 def contenders_of(jobs, elements, network, native=False):
-    """By (whose, operation)."""
+    """The contenders by (owner, operation)."""
     found = {}
     for whose, job in jobs.items():
         for operation in ("one-peer", "all-reduce", *(["native-all-reduce"] if native and whose == "ours" else [])):
@@ -54,17 +54,17 @@ def over(engine, hosts, options):
 
 
 def operations(hosts, options):
-    """On the shaped network."""
+    """Operations on the shaped network."""
     found, notes = engines(options)
     figures, times = [], []
-    for engine in found:  # one after the other: who waits for MPI looks again and again
+    for engine in found:  # one after another, because ranks that wait in MPI poll all the time
         for all_of, new in zip((figures, times), over(engine, hosts, options)):
             all_of += new
     return figures, times, notes
 
 
 def loopback(hosts, options):
-    """Four ranks on one host: what our way through an engine costs beside the same by hand."""
+    """Four ranks on one host: the cost of our operations through an engine, beside the same written directly on it."""
     found, notes = engines(options)
     figures = []
     for engine in found:

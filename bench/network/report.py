@@ -1,10 +1,10 @@
-"""What was measured beside what we promise: a table for people, JSON for programs."""
+"""Measured figures beside promised ones: a table for users, JSON for programs."""
 import json
 from dataclasses import asdict, dataclass
 
 from rounds import Spread
 
-LEAST_ROUNDS = 20  # for claims
+LEAST_ROUNDS = 20  # required for claims
 
 
 @dataclass
@@ -14,7 +14,7 @@ class Figure:
     rate: object  # Mbit/s; None: unshaped
     name: str
     spread: Spread
-    idle: float  # the share of processor time that nobody used meanwhile
+    idle: float  # the idle fraction of processor time meanwhile
     at_least: float = None
     at_most: float = None
     rounds: int = 0

@@ -1,4 +1,4 @@
-"""What late and dead hosts cost."""
+"""The cost of late and dead hosts."""
 import statistics
 import time
 
@@ -10,12 +10,12 @@ from rounds import Contender, Spread, interleave, say
 from training import METHOD, NETWORK, PARAMETERS, best_ddp, one_peer_contender
 
 LATE_MS, PERIOD = 100, 3
-MOST_LOSS = 0.5  # of what all-reduce loses
+MOST_LOSS = 0.5  # relative to all-reduce's loss
 MOST_STALL = 1.0  # seconds
 
 
 def late_lines(lines, hosts):
-    """Two hosts are late, at different steps: hosts that stumble do not agree on when."""
+    """Two hosts are late, in different steps, as real delays do not coincide."""
     stragglers = {0: 0, hosts.count // 2: 1}
     return [f"{line} late={LATE_MS},{PERIOD},{stragglers[host]}" if host in stragglers else line
             for host, line in enumerate([lines] * hosts.count)]
@@ -40,7 +40,7 @@ def stragglers(hosts, options):
     losses = [[late - usual for late, usual in zip(stumbling.seconds, steady.seconds)]
               for steady, stumbling in zip(all_of[::2], all_of[1::2])]
     idle = statistics.median(all_of[1].idle)
-    # Of differences, medians first: a round's loss may be next to nothing.
+    # Differences of medians, because a single round's loss may be almost zero.
     figures = []
     for peer, loss in zip([theirs.name, "our own all-reduce"], losses[1:]):
         middle = statistics.median(loss)
@@ -55,7 +55,7 @@ def stragglers(hosts, options):
 
 
 def detection_of_gloo(hosts):
-    """Seconds from SIGKILL of a rank until the last of the others, who wait for its word, hears that it is lost."""
+    """Seconds from SIGKILL of a rank until the last rank that waits for its message learns that it is lost."""
     job, victim = gloo_job(hosts), hosts.count - 1
     job.ask("one-peer 1000 1")
     for rank in range(victim):
@@ -92,7 +92,7 @@ def longest_stall(hosts, usual, moment):
 
 
 def kill(hosts, options):
-    """SIGKILL of one host's rank: how long the others stand still, beside gloo's own detection."""
+    """SIGKILL of one host's rank: how long the others are blocked, beside gloo's own detection."""
     figures = []
 
     def figure(name, seconds, idle, **bar):
@@ -106,7 +106,7 @@ def kill(hosts, options):
             seen.append(detection_of_gloo(hosts))
     say("")
     figure("gloo's own detection, s", seen, idle.share)
-    if options.by_hand:  # nothing survives there
+    if options.by_hand:  # nothing survives in these jobs
         return figures, [], []
     job = our_job(hosts, NETWORK)
     usual = job.seconds(f"{METHOD} 4 on_peer_failure=reweight") / 4

@@ -1,4 +1,4 @@
-"""Contenders take turns; what is claimed are the rounds' ratios."""
+"""Contenders take turns; claims are about the rounds' ratios."""
 import math
 import statistics
 import sys
@@ -12,11 +12,11 @@ from job import Failed, Refused
 class Contender:
     name: str
     job: object
-    line: object  # how many -> what the ranks are told: one line for all, or a list with everybody's
-    least_bytes: int = 0  # that each host must send per piece of work: who sends less has bypassed the network
-    multiple: int = 1  # of which pieces of work are done
+    line: object  # count -> the command for the ranks: one line for all, or a list with one line each
+    least_bytes: int = 0  # that each host must send per piece of work; otherwise it has bypassed the network
+    multiple: int = 1  # the number of pieces of work is a multiple of this
     count: int = 1
-    seconds: list = field(default_factory=list)  # of a piece of work, round by round
+    seconds: list = field(default_factory=list)  # per piece of work, by round
     idle: list = field(default_factory=list)
 
     def take_turn(self):
@@ -34,7 +34,7 @@ def say(text):
 
 
 def warm_up(contender, seconds, hosts):
-    """Also finds how often it has to work to be busy for `seconds`, and that the network sees it."""
+    """Also determines the repetitions for `seconds` of work, and checks that the network carries the traffic."""
     say(f"warming up {contender.name}")
     contender.count = contender.multiple
     contender.take_turn()
@@ -48,7 +48,7 @@ def warm_up(contender, seconds, hosts):
 
 
 def interleave(contenders, rounds, seconds, hosts):
-    """Every contender has a turn of about `seconds` in every round; who begins changes."""
+    """Every contender has a turn of about `seconds` in every round; the first contender changes."""
     for contender in contenders:
         warm_up(contender, seconds, hosts)
     for number in range(rounds):
@@ -62,7 +62,7 @@ def interleave(contenders, rounds, seconds, hosts):
 
 
 def offered(contenders):
-    """Those that can do what they are asked for, and why the others cannot."""
+    """The contenders that support their commands, and why the others do not."""
     able, notes = [], []
     for contender in contenders:
         try:

@@ -24,13 +24,13 @@ from hosts import INTERFACE, Hosts, Unavailable
 BIN = Path(os.environ.get("STARLING_BIN", Path(__file__).resolve().parents[2] / "build" / "release" / "bin"))
 PEER_TIMEOUT = 2.0  # seconds
 TIMEOUT = 8.0  # of the flock
-LIMIT = 60.0  # no run takes longer after its ranks have joined
-NOBODY = "02:00:00:00:00:99"  # no host has this address: what goes there is lost
+LIMIT = 60.0  # no run may take longer after its ranks have joined
+NOBODY = "02:00:00:00:00:99"  # no host has this address: frames for it are lost
 LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GLOO_")
 
 
 class Links:
-    """What goes from one host to another can be lost from now on."""
+    """Controls the loss of frames from one host to another."""
 
     def __init__(self, hosts):
         self.hosts, self._dropped = hosts, set()
@@ -98,7 +98,7 @@ class Job:
 
 
 class Storm:
-    """The faults of one run, and who has to survive them: a set of ranks that must finish, or None where that depends."""
+    """The faults of one run, and the ranks that must survive them; None if that depends on timing."""
 
     def __init__(self, seed):
         draw = random.Random(seed)
@@ -187,7 +187,7 @@ ERROR = re.compile(r"^error (.*)$", re.MULTILINE)
 
 
 def problems(storm, job, must):
-    """What is wrong with how a run ended; nothing where all is well."""
+    """The errors in how a run ended; empty if there are none."""
     found, finished = [], {}
     for rank, process in enumerate(job.processes):
         text = job.text(rank)
@@ -241,7 +241,7 @@ def run(hosts, seed, verbose=False):
 
 
 def worker(seeds, verbose, report):
-    """Runs on networks of its own until there are no more seeds."""
+    """Runs on its own networks until there are no more seeds."""
     networks = {}
     try:
         while True:
@@ -264,7 +264,7 @@ def main():
     parser.add_argument("--runs", type=int, default=300, help="how many (300)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first run; the others follow (0)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (1)")
-    parser.add_argument("--verbose", action="store_true", help="what the ranks said")
+    parser.add_argument("--verbose", action="store_true", help="print the ranks' output")
     options = parser.parse_args()
     seeds = list(range(options.first, options.first + options.runs))
     lock, failures, done = threading.Lock(), [], [0]

@@ -8,10 +8,10 @@ from rounds import Contender, Spread, fastest, interleave, offered, ratio
 NETWORK = "mlp"
 PARAMETERS = 8 * (1024 * 1024 + 1024)
 METHOD = "dsgd-awc one-peer-exponential"
-BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of an element that travels
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # per element of a message
 MOST_OVER_LIMIT = 1.1  # a step over max(compute, wire)
 
-# (ours, DDP's precision) at (hosts, Mbit/s): how many times as fast we are at least.
+# (ours, DDP's precision) at (hosts, Mbit/s): the least speedup over DDP.
 BARS = {
     ("float32", "float32"): {(4, 1000): 1.45, (8, 1000): 1.5, (4, 100): 1.45},
     ("bfloat16", "float32"): {(4, 1000): 2.2},
@@ -21,7 +21,7 @@ BARS = {
 
 
 def bar_of(pair, hosts, rate):
-    if rate is None:  # never slower
+    if rate is None:  # must not be slower
         return 1.0 if pair == ("float32", "float32") else None
     return BARS[pair].get((hosts, rate))
 
@@ -39,7 +39,7 @@ def alone_contender(job, by_hand):
 def best_ddp(job, hosts, options, hook=""):
     precision, bytes_each = ("float16", 2) if hook else ("float32", 4)
     suffix = f" hook={hook}" if hook else ""
-    # A ring sends 2 (n - 1) / n times the gradients: at least once.
+    # A ring sends 2 (n - 1) / n times the gradients, so at least once.
     return fastest([Contender(f"DDP {precision}, {bucket} MB", job,
                               lambda count, b=bucket: f"steps {count} bucket={b}{suffix}",
                               least_bytes=int(0.9 * bytes_each * PARAMETERS)) for bucket in options.buckets],
@@ -47,7 +47,7 @@ def best_ddp(job, hosts, options, hook=""):
 
 
 def over_other_engines(hosts, options):
-    """Our training with float32 through everything but c10d, and why some is left out."""
+    """Our training with float32 through the engines other than c10d, and why some are left out."""
     if options.by_hand:
         return [], []
     found, notes = engines(options)
@@ -85,7 +85,7 @@ def training(hosts, options):
         if "float32" in mine:
             figure(f"{other.name} / {mine['float32'].name}", ratio(other, mine["float32"]), other)
         figure(f"{theirs['float32'].name} / {other.name}", ratio(theirs["float32"], other), other)
-    # Curves go on whichever bucket size is the best.
+    # Curves show the best bucket size.
     times = [Times("training", hosts.count, hosts.rate, one.name.split(",")[0], one.middle(), statistics.median(one.idle))
              for one in [alone, *mine.values(), *others, *theirs.values()]]
     for job in [ours, ddp, *(other.job for other in others)]:

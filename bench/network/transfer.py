@@ -1,4 +1,4 @@
-"""How fast a TCP connection between two hosts is: what the links are worth before anything else is measured."""
+"""The speed of a TCP connection between two hosts, measured before anything else."""
 import subprocess
 import sys
 

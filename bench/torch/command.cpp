@@ -8,7 +8,7 @@
 namespace starling::bench {
 namespace {
 
-// This program's own children.
+// Commands of child processes of this program.
 void add_workers(CLI::App& app) {
   struct WorkerOptions {
     std::string work;

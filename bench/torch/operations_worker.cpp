@@ -13,7 +13,7 @@
 namespace starling::bench {
 namespace {
 
-// One operation on one block, again and again; the first is checked.
+// Repeats one operation on one block, and checks the first result.
 class Repeated {
  public:
   Repeated(Flock flock, Work work, std::string way)
@@ -45,7 +45,7 @@ class Repeated {
 
   Flock flock_;
   Work work_;
-  std::string way_;  // to all-reduce
+  std::string way_;  // the all-reduce algorithm
   std::string name_;
   std::vector<float> x_;
 };
@@ -81,8 +81,7 @@ void be_operations_worker() {
     const std::string key = fmt::format("{} {}", name, work.elements);
     auto found = ready.find(key);
     if (found == ready.end()) {
-      flock.set_schedule(
-          "one-peer-exponential");  // from its step 0, which is what the first is checked against
+      flock.set_schedule("one-peer-exponential");  // from its step 0, which the first check expects
       found = ready.emplace(key, Repeated(flock, work, operation->second.way)).first;
     }
     std::cout << found->second.seconds(repeats) << std::endl;

@@ -35,7 +35,7 @@ struct ScalingBenchOptions {
   std::string html;
 };
 
-// Methods that follow no topology are measured once.
+// Methods without a topology are measured once.
 bool follows_topology(const std::string& method) {
   return method.rfind("allreduce", 0) != 0 && method.rfind("local-sgd", 0) != 0 &&
          method != "parameter-server" && method != "alone";
@@ -45,7 +45,7 @@ struct Point {
   std::string method, topology;
   int workers = 0;
   std::vector<double> images_per_second;
-  std::vector<double> waiting;  // share of the time
+  std::vector<double> waiting;  // fraction of the time
 
   static double mean(const std::vector<double>& values) {
     double sum = 0;
@@ -134,7 +134,7 @@ Table table_of(const std::vector<Point>& points, const ScalingBenchOptions& opti
   return table;
 }
 
-// Against the number of workers, a line per method and topology.
+// Against the number of workers, with one line per method and topology.
 LineChart chart(const std::vector<Point>& points, const std::string& title, const std::string& y_label,
                 double (*value)(const Point& point, double alone)) {
   LineChart result;

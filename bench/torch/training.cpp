@@ -39,7 +39,7 @@ struct TrainingBenchOptions {
 struct Case {
   std::string work;
   Rank ranks;
-  double most_over_alone;  // bars
+  double most_over_alone;  // promised maxima
   double least_over_ddp;
 };
 
@@ -53,13 +53,13 @@ constexpr const char* kAlone = "alone -";
 constexpr const char* kOurs = "dsgd-awc one-peer-exponential";
 constexpr const char* kAllreduce = "allreduce -";
 
-// Seconds of a step of one contender, round by round: the mean over the ranks.
+// Seconds per step of one contender, by round: the mean over the ranks.
 struct Times {
   std::vector<double> total;
   std::vector<double> waiting;
 };
 
-// Debian's torch belongs to Debian's python, which need not be the first one in PATH.
+// Debian's torch belongs to Debian's python, which may not be the first one in PATH.
 std::string python_with_torch() {
   for (const auto& candidate : {in_path("python3"), std::optional<std::string>("/usr/bin/python3")})
     if (candidate && run_program({*candidate, "-c", "import torch.distributed"}, 60s).succeeded())
@@ -71,7 +71,7 @@ std::string python_with_torch() {
 class Arena {
  public:
   Arena(const Case& what, const TrainingBenchOptions& options) : cpus_(launch::allowed_cpus()) {
-    if (cpus_.size() > 2) cpus_.resize(2);  // as the bars say
+    if (cpus_.size() > 2) cpus_.resize(2);  // the bars hold for two cores
     const int threads = std::max(1, static_cast<int>(cpus_.size()) / what.ranks);
     const std::string threads_text = std::to_string(threads);
     ours_ = std::make_unique<WorkerGroup>(
@@ -261,7 +261,7 @@ void run(const TrainingBenchOptions& options) {
   progress.clear();
   if (results.empty())
     throw InvalidArgument(
-        fmt::format("no case contains '{}'; they are called like 'lenet n=2'", options.only));
+        fmt::format("no case contains '{}'; a case is named like 'lenet n=2'", options.only));
   options.json ? print_json(results) : print(results, options);
 }
 

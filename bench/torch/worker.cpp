@@ -16,8 +16,8 @@
 namespace starling::bench {
 namespace {
 
-// Next to no learning: a network that has learned its one batch by heart computes with denormal numbers,
-// which are slow.
+// Almost no learning: a network that has memorized its one batch computes with denormal numbers, which are
+// slow.
 constexpr double kLr = 1e-5;
 
 // A network with its optimizer, and a trainer unless it trains "alone" or only computes "gradients".
@@ -54,7 +54,7 @@ class Contender {
   torch::Tensor images_, labels_;
 };
 
-// In which steps a rank is late, and by how much.
+// The steps in which a rank is late, and by how much.
 struct Lateness {
   long milliseconds = 0, period = 1, phase = 0;
 
@@ -66,7 +66,7 @@ struct Lateness {
 
 struct Request {
   int steps = 0;
-  TrainerOptions trainer;  // its name is the contender's: what is asked for again goes on
+  TrainerOptions trainer;  // its name identifies the contender, which continues when it is requested again
   Lateness late;
   bool marks = false;
 };
@@ -96,12 +96,12 @@ Request read_request(const std::string& line) {
     const std::size_t equals = word.find('=');
     const auto option = options.find(word.substr(0, equals));
     if (equals == std::string::npos || option == options.end())
-      throw InvalidArgument(fmt::format("'{}' is no option here", word));
+      throw InvalidArgument(fmt::format("unknown option '{}'", word));
     option->second(word.substr(equals + 1));
   }
   trainer.name = fmt::format("{} {} {} {} {}", trainer.method, trainer.topology, trainer.message,
                              trainer.eager ? "eager" : "", trainer.on_peer_failure);
-  if (trainer.topology == "-") trainer.topology.clear();  // a method that follows none
+  if (trainer.topology == "-") trainer.topology.clear();  // for a method without a topology
   return request;
 }
 
@@ -113,7 +113,7 @@ std::string answer(const Flock& flock, Contender& contender, const Request& requ
   const double waited = contender.waited();
   std::vector<double> marks;
   Flock(flock).barrier();
-  // What an eager trainer has sent ahead before its turn is not a gift.
+  // Steps not measured, so that messages that an eager trainer has sent ahead do not count.
   for (int step = 0; step < 2; ++step) contender.step();
   const double begin = now();
   for (int step = 0; step < request.steps; ++step) {
@@ -153,7 +153,7 @@ void be_training_worker(const std::string& name, int threads) {
         found = contenders.emplace(request.trainer.name, Contender(flock, work, request.trainer)).first;
       std::cout << answer(flock, found->second, request) << std::endl;
     } catch (const InvalidArgument& error) {
-      std::cout << "cannot " << error.what() << std::endl;  // the others say the same
+      std::cout << "cannot " << error.what() << std::endl;  // the other ranks report the same
     }
   }
 }

@@ -1,5 +1,6 @@
-// An extension: a shared library whose topology, method, codec and objective `starling` knows by name.
-//     starling simulate train --load libladder.so -m rested -t ladder --problem bowls -n 16
+// An extension: a shared library whose topology, method, codec and objective `starling` can use by name.
+//
+//   starling simulate train --load libladder.so -m rested -t ladder --problem bowls -n 16
 #include <cmath>
 #include <cstring>
 #include <starling/extension.h>
@@ -24,7 +25,7 @@ class Ladder : public Schedule {
   double weight_;
 };
 
-// DSGD that averages in every `every`-th step only.
+// DSGD that averages only in every `every`-th step.
 class Rested : public Method {
  public:
   explicit Rested(Step every) : every_(every) {}
@@ -38,7 +39,7 @@ class Rested : public Method {
   Step every_;
 };
 
-// Every element in half its bits: float32 without its last 16 bits.
+// Halves the bits of every element: float32 without its last 16 bits.
 class Cut final : public HostCodec {
  public:
   std::size_t encoded_bytes(DType, CodecShape shape) const override { return whole_message(2 * shape.count); }
@@ -71,7 +72,7 @@ class Cut final : public HostCodec {
   }
 };
 
-// Node r wants every element to be r, so all together want the mean of that.
+// Node r's minimum has every element r, so the common minimum is the mean of the ranks.
 class Bowls : public Objective {
  public:
   using Objective::gradient;

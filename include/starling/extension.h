@@ -3,14 +3,14 @@
 #include "starling/starling.h"
 #include "starling/version.h"
 
-/// Starts the one function of a shared library that `starling --load` loads; it registers what the library
-/// has:
+/// Defines the entry point of a shared library that `starling --load` loads. Its body registers what the
+/// library adds:
 ///
-///     STARLING_EXTENSION() {
-///       starling::register_topology({...});
-///     }
+///   STARLING_EXTENSION() {
+///     starling::register_topology({...});
+///   }
 ///
-/// The version that the library was built against travels with it; another one is refused.
+/// The library records the Starling version that it was built with; another version refuses to load it.
 #define STARLING_EXTENSION()                                                                 \
   extern "C" __attribute__((visibility("default"))) const char starling_extension_version[]; \
   extern "C" const char starling_extension_version[] = STARLING_VERSION;                     \

@@ -56,7 +56,7 @@ Analysis analysis_of(const std::shared_ptr<Schedule>& schedule) {
 }  // namespace
 
 void bind_analysis(py::module_& module) {
-  py::class_<Analysis>(module, "Analysis", "What is known about a topology; None where it was not computed.")
+  py::class_<Analysis>(module, "Analysis", "The known properties of a topology; None if not computed.")
       .def_readonly("name", &Analysis::name)
       .def_readonly("n", &Analysis::n)
       .def_readonly("period", &Analysis::period, "Rounds until it repeats; 0: never.")

@@ -6,8 +6,8 @@
 
 namespace starling::python {
 
-/// What a callback in Python returns, from a thread without the interpreter lock. InvalidArgument that went
-/// through Python is InvalidArgument again, as is any ValueError.
+/// Calls a Python callback from a thread without the interpreter lock, and returns its result. An
+/// InvalidArgument that passed through Python becomes InvalidArgument again, and so does any ValueError.
 template <typename Function>
 auto ask_python(const Function& ask) {
   const pybind11::gil_scoped_acquire acquire;

@@ -1,8 +1,8 @@
 #include "module.h"
 #include "starling/version.h"
 
-// The module starling._core: everything that needs no torch. Arrays arrive as addresses, so that numpy's and
-// torch's, of any version, are the same here.
+// The module starling._core: everything that needs no torch. Arrays are passed as addresses, so that numpy's
+// and torch's arrays, of any version, are handled alike.
 PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = STARLING_VERSION;
   starling::python::bind_errors(module);

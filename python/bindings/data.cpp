@@ -8,7 +8,7 @@ namespace py = pybind11;
 
 namespace starling::python {
 
-// What FlockSampler splits data with.
+// The data splits that FlockSampler uses.
 void bind_data(py::module_& module) {
   py::class_<DataSplit>(module, "DataSplit")
       .def(py::init([](std::size_t count, const std::optional<std::string>& labels, Rank rank, Rank size,

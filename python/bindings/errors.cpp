@@ -27,7 +27,7 @@ void bind_errors(py::module_& module) {
   const py::handle error =
       make_class(module, "Error", py::make_tuple(runtime), "Everything that Starling raises.");
   make_class(module, "InvalidArgument", py::make_tuple(error, value),
-             "Something that cannot be was asked for; the message says what would be valid.");
+             "An invalid argument; the message says what is valid.");
   make_class(
       module, "Mismatch", py::make_tuple(error, value),
       "Ranks disagree about an operation: shape, dtype, schedule, root. All that are involved get one.");
@@ -39,7 +39,7 @@ void bind_errors(py::module_& module) {
   make_class(module, "NonFinite", py::make_tuple(error),
              "A gradient or a parameter of this rank is infinite or not a number.");
   make_class(module, "Excluded", py::make_tuple(error),
-             "This rank is no longer part of the job: the others have gone on without it, or may have.");
+             "This rank is no longer part of the job: the others have continued without it, or may have.");
   translate_exceptions();
 }
 

@@ -2,8 +2,7 @@
 
 namespace starling::python {
 
-/// Starling's exceptions reach Python as the classes of starling._core, from whichever of our modules they
-/// are thrown.
+/// Translates Starling's exceptions to the classes of starling._core, whichever of our modules throws them.
 void translate_exceptions();
 
 }  // namespace starling::python

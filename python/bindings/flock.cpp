@@ -15,12 +15,12 @@ namespace py = pybind11;
 namespace starling::python {
 namespace {
 
-/// A device and a stream of it, where work on a tensor is enqueued; none for tensors in host memory.
+/// A device and one of its streams, on which work on a tensor is enqueued; empty for tensors in host memory.
 using DevicePlace = std::optional<std::pair<int, Address>>;
-/// (from, to, elements, dtype, place) of one tensor, addresses as whole numbers.
+/// (from, to, elements, dtype, place) of one tensor; addresses are integers.
 using Tensor = std::tuple<Address, Address, std::size_t, int, DevicePlace>;
 using WeightMap = std::map<Rank, double>;
-/// A number for each tensor's shape, which ranks must agree on; none where counts are enough.
+/// A number for each tensor's shape, which ranks must agree on; empty if only counts matter.
 using Shapes = std::vector<std::uint32_t>;
 
 Piece piece_of(Address from, Address to, std::size_t count, int dtype, std::uint32_t shape) {
@@ -54,7 +54,8 @@ Reduction reduction_of(const std::string& word) {
   throw InvalidArgument("a reduction is sum, average, min or max, not " + word);
 }
 
-/// Posting copies, which may take a while: never with the interpreter lock.
+/// Starts an operation without the interpreter lock, because posting copies the tensors, which may take a
+/// while.
 template <typename F>
 Started start(F&& make) {
   refuse_in_child();
@@ -64,7 +65,7 @@ Started start(F&& make) {
   }());
 }
 
-// All tensors of an operation are on one device.
+// The context of an operation's tensors, which are all on one device.
 kernel::DeviceContext context_of(const std::vector<Tensor>& tensors) {
   kernel::DeviceContext context = kernel::device_context();
   const DevicePlace* first = nullptr;
@@ -137,12 +138,12 @@ void bind_operations(py::class_<Flock>& flock) {
             try {
               wait_for_result(pending);
             } catch (const py::error_already_set&) {
-              pending.abandon();  // dropping it would wait; the caller keeps the memory
+              pending.abandon();  // the destructor would wait; the caller keeps the memory alive
               throw;
             }
           },
           py::arg("from"), py::arg("to"), py::arg("count"), py::arg("dtype"), py::arg("name"),
-          py::arg("shape") = 0, "One tensor, blocking: the shortest way.")
+          py::arg("shape") = 0, "One tensor, blocking: a fast path.")
       .def(
           "_time_neighbor_allreduce",
           [](Flock& self, Address address, std::size_t count, std::size_t calls) {
@@ -318,7 +319,7 @@ void bind_members(py::class_<Flock>& flock) {
             self.interrupt(
                 std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
           },
-          "Operations under way may take this much longer, until the timeout is set.")
+          "Operations in flight may take this much longer, until the timeout is set.")
       .def_property(
           "on_peer_failure",
           [](const Flock& self) {
@@ -349,7 +350,7 @@ void bind_members(py::class_<Flock>& flock) {
           [](const Flock& self) {
             return ByteOperations(self).has_messages_in(MemoryKind::cuda) && kernel::why_no_device().empty();
           },
-          "Whether operations work on CUDA memory where it is.")
+          "Whether operations work on CUDA memory directly, without copies to the host.")
       .def("__eq__", [](const Flock& self, const Flock& other) { return self == other; })
       .def("has_window", &Flock::has_window)
       .def("set_allreduce", &Flock::set_allreduce)

@@ -9,7 +9,7 @@ namespace py = pybind11;
 
 namespace starling::python {
 
-// The variables that `starling run` would give to the ranks of a new job, for callers that start them
+// The variables that `starling run` would give to the ranks of a new job, for callers that start ranks
 // themselves.
 void bind_launch(py::module_& module) {
   module.def(

@@ -15,7 +15,7 @@ void bind_analysis(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
 void bind_data(pybind11::module_& module);
 
-/// Python hands over memory as whole numbers.
+/// An address as an integer, as Python passes memory.
 using Address = std::uintptr_t;
 
 inline void* pointer(Address address) {

@@ -21,14 +21,15 @@ std::vector<double> values_of(const Array& array) {
   return {array.data(), array.data() + array.size()};
 }
 
-/// Gradients that a Python function computes. Callers, on any thread, do not hold the interpreter lock.
+/// An objective whose gradients a Python function computes. Callers, on any thread, do not hold the
+/// interpreter lock.
 class PythonObjective final : public Objective {
  public:
   struct Data {
     py::function gradient;          // (node, x, step) -> array
     py::object value;               // x -> number, or None
     std::vector<double> start;      // nodes x dim
-    std::vector<double> minimizer;  // empty where it is not known
+    std::vector<double> minimizer;  // empty if it is not known
   };
   PythonObjective(Rank nodes, Data data)
       : Objective(nodes, data.start.size() / static_cast<std::size_t>(nodes)), data_(std::move(data)) {}

@@ -4,7 +4,7 @@
 
 namespace starling::python {
 
-/// What simulated nodes minimize: by name, from a program's own arrays, or a function of Python's.
+/// Binds objectives of simulated nodes: by name, from a program's arrays, or from a Python function.
 void bind_objective(pybind11::module_& module);
 
 }  // namespace starling::python

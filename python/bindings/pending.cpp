@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kBetweenSignals = std::chrono::milliseconds(100);
 
-std::atomic<bool> forked{false};  // from a member of a flock
+std::atomic<bool> forked{false};  // this process was forked from a member of a flock
 
 }  // namespace
 
@@ -45,12 +45,12 @@ void wait_for_result(Pending& pending) {
   }
 }
 
-// Dropping a Pending waits for it. Where no message can arrive any more (the interpreter ends, the child of a
-// fork) it is left to the end of the process.
+// The destructor of a Pending waits. If no message can arrive any more (the interpreter ends, or this is a
+// forked child), the operation is abandoned until the process ends.
 Started::~Started() {
   if (!pending_) return;
   if (forked || Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0) {
-    pending_.release();  // NOLINT: on purpose
+    pending_.release();  // NOLINT: leaked on purpose
     return;
   }
   const py::gil_scoped_release release;

@@ -11,13 +11,14 @@ namespace starling::python {
 /// Waits without the interpreter lock, and lets Ctrl-C through.
 void wait_for_result(Pending& pending);
 
-/// This process becomes a member of a flock: children that it forks from now on are refused.
+/// Notes that this process is a member of a flock: flock calls in children that it forks from now on are
+/// refused.
 void note_member();
-/// Throws Error in a child that a member of a flock forked: the flock is its parent's, and nothing of it can
-/// be used here.
+/// Throws Error in a child that was forked from a member of a flock: the flock belongs to the parent and
+/// cannot be used in the child.
 void refuse_in_child();
 
-/// A started operation in Python's hands, with the memory that it was given or has made.
+/// A started operation for Python, with the memory that it uses.
 class Started {
  public:
   explicit Started(Pending pending) : pending_(std::make_unique<Pending>(std::move(pending))) {}
@@ -32,7 +33,8 @@ class Started {
   std::unique_ptr<Pending> pending_;
 };
 
-/// One whose result's length is known only when it is there: afterwards its bytes, as a buffer.
+/// A started operation whose result has an unknown length; when it has ended, its bytes are available as a
+/// buffer.
 class Gathering : public Started {
  public:
   using Bytes = std::shared_ptr<std::vector<std::byte>>;

@@ -20,7 +20,7 @@ DoubleArray to_array(const std::vector<double>& values, std::vector<py::ssize_t>
   return DoubleArray(std::move(shape), values.data());
 }
 
-/// One member of every point of a curve.
+/// One member of every point of a curve, as an array.
 template <typename Point, typename T>
 py::array_t<T> column(const std::vector<Point>& curve, T Point::*member) {
   py::array_t<T> values(static_cast<py::ssize_t>(curve.size()));
@@ -29,7 +29,7 @@ py::array_t<T> column(const std::vector<Point>& curve, T Point::*member) {
   return values;
 }
 
-/// Checks for Ctrl-C about ten times a second; true until it was pressed.
+/// Checks for Ctrl-C about ten times a second; returns true until it was pressed.
 class Interrupts {
  public:
   bool none() {

@@ -29,7 +29,7 @@ Entries entries(const Schedule& schedule, Step step, bool block_b) {
   return result;
 }
 
-/// Which of the sender's blocks each of these entries weighs: 0 for a, 1 for b.
+/// For each of these entries, the sender's block that it weighs: 0 for a, 1 for b.
 std::vector<int> lanes(const Schedule& schedule, Step step, bool block_b) {
   std::vector<int> result;
   for (const Entry& entry : RoundMatrix(schedule, step).entries(block_b ? Lane::b : Lane::a))
@@ -37,7 +37,7 @@ std::vector<int> lanes(const Schedule& schedule, Step step, bool block_b) {
   return result;
 }
 
-/// The first pair (from, to) such that nothing of rank `from` ever reaches rank `to`. One of them is rank 0.
+/// The first pair (from, to) such that data of rank `from` never reaches rank `to`. One of them is rank 0.
 std::optional<std::pair<Rank, Rank>> first_unheard(Rank n, const std::vector<std::pair<Rank, Rank>>& edges) {
   for (const bool to_others : {true, false}) {
     std::vector<std::vector<Rank>> next(static_cast<std::size_t>(n));
@@ -63,7 +63,7 @@ std::optional<std::pair<Rank, Rank>> first_unheard(Rank n, const std::vector<std
   return std::nullopt;
 }
 
-// Once, because programs that set another matching in every step mean it.
+// Warns once, because programs that set another matching in every step intend this.
 void warn_if_apart(Rank n, const std::vector<Entry>& entries, const std::string& name) {
   static std::atomic<bool> warned{false};
   if (warned) return;
@@ -78,7 +78,7 @@ void warn_if_apart(Rank n, const std::vector<Entry>& entries, const std::string&
                                     ", so the ranks will not agree on their mean while it is the topology");
 }
 
-/// A static schedule of a program's own weights, whatever they sum to; equal names mean equal weights.
+/// A static schedule with the program's own weights, whatever they sum to; equal names mean equal weights.
 std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::string& name, bool push) {
   const auto& [receivers, senders, weights] = given;
   std::vector<Entry> list;
@@ -90,7 +90,7 @@ std::shared_ptr<Schedule> from_weights(Rank n, const Entries& given, const std::
   return schedule;
 }
 
-/// What this rank does from now on, with weights of its own.
+/// Sets this rank's exchange from now on, with the program's own weights.
 void set_exchange(SettableSchedule& self, double self_weight, const std::map<Rank, double>& sources,
                   const std::map<Rank, double>& destinations, const std::vector<Rank>& group) {
   Exchange exchange;
@@ -156,7 +156,7 @@ void bind_topology(py::module_& module) {
   module.def(
       "schedule_address",
       [](const std::shared_ptr<Schedule>& schedule) {
-        // Read at once by starling._torch; the last one asked for lives until the next.
+        // Keeps the schedule alive until the next call; starling._torch reads the address at once.
         static std::shared_ptr<Schedule> lent;
         lent = schedule;
         return reinterpret_cast<std::uintptr_t>(&lent);

@@ -10,7 +10,8 @@ namespace py = pybind11;
 namespace starling::python {
 namespace {
 
-/// Windows are written to without asking anybody: a forked child must not even begin.
+/// Refuses calls in forked children before they begin, because window writes need no other rank's
+/// cooperation.
 struct OwnProcess {
   OwnProcess() { refuse_in_child(); }
 };
@@ -29,7 +30,7 @@ Window create(Flock& flock, Address address, std::size_t count, int dtype, const
 class Held {
  public:
   Held(Window window, std::vector<Rank> ranks) : window_(std::move(window)), ranks_(std::move(ranks)) {}
-  /// Without the interpreter lock, which only Ctrl-C needs.
+  /// Waits without the interpreter lock, which only the Ctrl-C check takes.
   void enter() {
     mutex_.emplace(window_.mutex(ranks_, [] {
       const py::gil_scoped_acquire acquire;

@@ -1,4 +1,4 @@
-"""Builds the package with CMake, or takes what a build folder holds."""
+"""Builds the package with CMake, or uses an existing build folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ for name in ("torch", "pybind11"):
 
 
 def build_folder() -> Path:
-    """STARLING_BUILD_DIR as it is, else a folder of our own, brought up to date."""
+    """STARLING_BUILD_DIR unchanged, or else a folder of our own, brought up to date."""
     given = os.environ.get("STARLING_BUILD_DIR")
     if given:
         if not (Path(given) / "CMakeCache.txt").is_file():
@@ -48,7 +48,7 @@ def build_folder() -> Path:
         if shutil.which(program) is None:
             raise SystemExit(f"starling: {program} is needed to build the package (Debian: {package})")
     prefixes = packages_with_cmake_files()
-    # CMake remembers where torch was: another torch, another folder.
+    # CMake caches the location of torch, so another torch gets another folder.
     prefix_path = ";".join(prefixes)
     folder = ROOT / "build" / f"pip-{sys.implementation.cache_tag}-{zlib.crc32(prefix_path.encode()):08x}"
     run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",

@@ -1,4 +1,4 @@
-"""What a wheel says about itself. The version has one place: project() in CMakeLists.txt."""
+"""The metadata of a wheel. The version is defined in one place: project() in CMakeLists.txt."""
 
 from __future__ import annotations
 

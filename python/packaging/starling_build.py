@@ -1,4 +1,4 @@
-"""The backend of ``pip install .`` (PEP 517): CMake builds, this packs, with the standard library only."""
+"""The backend of ``pip install .`` (PEP 517): CMake builds, this packs, using only the standard library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wheel_file import WheelFile, wheel_tag
 
 
 def bluefog_alias() -> bool:
-    """Whether the wheel also carries the package ``bluefog`` with bfrun and ibfrun: only on request."""
+    """Whether the wheel also contains the package ``bluefog`` with bfrun and ibfrun: only on request."""
     return os.environ.get("STARLING_BLUEFOG_ALIAS", "") not in ("", "0")
 
 
@@ -27,7 +27,7 @@ def write_metadata(add) -> None:
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings=None) -> str:
-    """So that pip knows name and requirements before anything is compiled."""
+    """Tells pip the name and the requirements before anything is compiled."""
     name = f"starling-{version()}.dist-info"
     folder = Path(metadata_directory) / name
     folder.mkdir()
@@ -36,7 +36,7 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings=No
 
 
 def build_wheel(wheel_directory: str, config_settings=None, metadata_directory=None) -> str:
-    """What CMake installs as the package, in a zip with its metadata."""
+    """Packs the files that CMake installs as the package, with their metadata."""
     folder = build_folder()
     name = f"starling-{version()}-{wheel_tag()}.whl"
     with tempfile.TemporaryDirectory() as stage:
@@ -50,7 +50,7 @@ def build_wheel(wheel_directory: str, config_settings=None, metadata_directory=N
 
 
 def build_sdist(sdist_directory: str, config_settings=None) -> str:
-    """Everything git tracks, or everything but build folders where there is no git."""
+    """All files that git tracks or, without git, all but build folders."""
     base = f"starling-{version()}"
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode == 0:

@@ -21,7 +21,7 @@ def wheel_tag() -> str:
 
 class WheelFile:
     def __init__(self, path: Path, dist_info: str):
-        # The libraries are most of it, and the zip is unpacked at once: the fastest level.
+        # Uses the fastest compression level: the wheel is mostly libraries, and it is unpacked at once.
         self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
         self._dist_info = dist_info
         self._record: list[str] = []
@@ -37,7 +37,7 @@ class WheelFile:
 
     @staticmethod
     def _info(name: str, mode: int) -> zipfile.ZipInfo:
-        info = zipfile.ZipInfo(name)  # dated 1980: the same files make the same wheel
+        info = zipfile.ZipInfo(name)  # dated 1980, so that equal files give equal wheels
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (0o100000 | mode) << 16
         return info
@@ -51,7 +51,7 @@ class WheelFile:
         self.add(f"{self._dist_info}/{name}", text.encode())
 
     def add_tree(self, folder: Path) -> None:
-        """Every file below; what may be executed stays so."""
+        """Adds all files below a folder; executable files stay executable."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 mode = 0o755 if path.stat().st_mode & 0o111 else 0o644

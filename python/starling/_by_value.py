@@ -14,7 +14,7 @@ import uuid
 import weakref
 from typing import Any, Iterator
 
-# The same class has the same token on both sides, so that instances that come back are of the notebook's class.
+# A class has the same token on both sides, so that returned instances have the notebook's class.
 _tokens: "weakref.WeakKeyDictionary[type, str]" = weakref.WeakKeyDictionary()
 _classes: "weakref.WeakValueDictionary[str, type]" = weakref.WeakValueDictionary()
 
@@ -32,7 +32,7 @@ def dumps(value: Any, carry_globals: bool = True) -> bytes:
         culprit = _culprit(value, carry_globals) if isinstance(value, types.FunctionType) else None
         if culprit is None:
             raise
-        raise TypeError(f"{value.__name__} uses {culprit}, which cannot travel: {error}") from error
+        raise TypeError(f"{value.__name__} uses {culprit}, which cannot be sent: {error}") from error
 
 
 def loads(data: bytes) -> Any:
@@ -99,7 +99,7 @@ def _importable(value: Any) -> bool:
 
 
 def _reduce_sentinel(value: Any) -> Any:
-    # dataclasses compares MISSING and its like by identity.
+    # dataclasses compares MISSING and similar values by identity.
     module = sys.modules["dataclasses"]
     name = next((name for name, one in vars(module).items() if one is value), None)
     return NotImplemented if name is None else (getattr, (module, name))
@@ -123,7 +123,7 @@ def _globals_of(function: types.FunctionType) -> "dict[str, Any]":
 
 
 def _submodules(function: types.FunctionType, used: "list[Any]") -> "list[str]":
-    """``import scipy.sparse`` binds scipy alone: the parts that the code names must be loaded there, too."""
+    """``import scipy.sparse`` binds only scipy: the submodules that the code names must be loaded there, too."""
     words = {name for code in _code_objects(function.__code__) for name in code.co_names}
     packages = [value.__name__ + "." for value in used if isinstance(value, types.ModuleType)]
     return sorted(
@@ -156,7 +156,7 @@ def _reduce_function(function: types.FunctionType, carry_globals: bool) -> tuple
 
 
 def _make_function(code: bytes, name: str, cells: int) -> types.FunctionType:
-    # Empty at first: it may be among its own globals or in its own closure.
+    # Initially empty, because the function may be among its own globals or in its own closure.
     closure = tuple(types.CellType() for _ in range(cells))
     return types.FunctionType(marshal.loads(code), vars(sys.modules["__main__"]), name, None, closure)
 

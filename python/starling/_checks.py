@@ -15,9 +15,9 @@ def warn_renamed(old: str, name: str, stacklevel: int = 3) -> None:
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """`value` as an int (numpy's integers too), or TypeError / ValueError that says what `name` may be."""
+    """`value` as an int (numpy's integers too); otherwise TypeError or ValueError with the valid range of `name`."""
     valid = "a whole number " + (f"of at least {least}" if most is None else f"from {least} to {most}")
-    if isinstance(value, bool):  # an int to Python, a mistake to us
+    if isinstance(value, bool):  # an int for Python, but an error here
         raise TypeError(f"{name} must be {valid}, not the bool {value}")
     try:
         number = operator.index(value)
@@ -29,7 +29,7 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
 
 
 def number_above_0(name: str, value: Any) -> float:
-    """`value` as a float, or TypeError / ValueError that says what `name` may be."""
+    """`value` as a float; otherwise TypeError or ValueError with the valid range of `name`."""
     if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
         raise TypeError(f"{name} must be a number above 0, not the {type(value).__name__} {value!r}")
     number = float(value)
@@ -39,7 +39,7 @@ def number_above_0(name: str, value: Any) -> float:
 
 
 def set_setting(settings: Any, name: str, value: Any) -> None:
-    """Sets an attribute of the library's settings; TypeError in words where its type is another."""
+    """Sets an attribute of the library's settings; raises a clear TypeError if the type is wrong."""
     try:
         setattr(settings, name, value)
     except TypeError:
@@ -49,7 +49,7 @@ def set_setting(settings: Any, name: str, value: Any) -> None:
 
 
 def no_attribute(owner: str, name: str, valid: Iterable[str]) -> AttributeError:
-    """The error for setting an attribute that would do nothing."""
+    """The error for setting an attribute without effect."""
     settable = sorted(valid)
     close = difflib.get_close_matches(name, settable, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""

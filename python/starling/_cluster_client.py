@@ -33,7 +33,7 @@ def socket_path(name: str) -> Path:
 
 
 def open_link(name: str) -> Optional[Connection]:
-    """A connection to the cluster of that name; None when none is running."""
+    """A connection to the cluster with this name; None if none is running."""
     try:
         return Client(str(socket_path(name)), family="AF_UNIX")
     except (FileNotFoundError, ConnectionRefusedError):
@@ -70,7 +70,7 @@ class Remote:
         try:
             return self._receive()
         except KeyboardInterrupt:
-            self._link.close()  # otherwise the pending answer would be taken for the next request's
+            self._link.close()  # otherwise the next request would take the pending answer as its own
             raise
 
     def perform(self, function: bytes, tasks: Sequence[Task], ranks: Sequence[int], show: Show,

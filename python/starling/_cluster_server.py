@@ -52,7 +52,7 @@ class _Server:
             while True:
                 word, *rest = link.recv()
                 if word == "cancel":
-                    continue  # too late: the request is done
+                    continue  # too late: the request has been answered
                 link.send(getattr(self, "_on_" + word)(link, *rest))
         except (EOFError, OSError):
             pass  # the client has disconnected
@@ -64,7 +64,7 @@ class _Server:
             try:
                 link.send(("output", *line))
             except OSError:
-                pass  # the cancel notices
+                pass  # the cancellation reports it
 
         with self._lock:
             return "done", self._pool.perform(function, tasks, ranks, show, _ClientCancel(link))
@@ -93,7 +93,7 @@ def serve(n: int, name: str, timeout: Optional[float], grace: float) -> None:
             raise _core.Error(f"a cluster named {name} is running already; `ibfrun stop` ends it") from None
         pool = Pool(n, timeout=timeout, grace=grace)
         try:
-            path.unlink(missing_ok=True)  # left by a cluster that was killed: we hold the lock
+            path.unlink(missing_ok=True)  # left by a cluster that was killed, since we hold the lock
             with Listener(str(path), family="AF_UNIX", backlog=16) as listener:
                 server = _Server(pool)
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -96,9 +96,10 @@ def _powers_of_two(largest: int) -> Callable[[int], int]:
 
 def _inner_outer(world_size: int, local_size: int, self_rank: int, exponential: bool) -> Iterator[SendRecv]:
     machines, machine, local = _place(world_size, local_size, 3, self_rank)
-    local_size = int(local_size)  # numpy's integers would spread into the ranks we yield
+    local_size = int(local_size)  # otherwise numpy integers would spread to the ranks that this yields
     outside = _powers_of_two(machines - 1 if exponential else 1)
-    inside = _powers_of_two(local_size - 2 if exponential else 1)  # without the rank outside and this one
+    # without this rank and the one that communicates outside
+    inside = _powers_of_two(local_size - 2 if exponential else 1)
 
     def steps() -> Iterator[SendRecv]:
         for step in count():
@@ -107,7 +108,8 @@ def _inner_outer(world_size: int, local_size: int, self_rank: int, exponential: 
                 hop = outside(step)
                 send, recv = (((machine + way) % machines) * local_size + local for way in (hop, -hop))
             else:
-                # The ranks that stay inside, clockwise from our right: hops skip the one that goes outside.
+                # The ranks that communicate inside, clockwise from this one: hops skip the rank that
+                # communicates outside.
                 others = [(local + distance) % local_size for distance in range(1, local_size)]
                 others.remove(traveler)
                 hop = inside(step)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Sequence
 if TYPE_CHECKING:
     import numpy
 
-_NO_RANKS = [-1]  # sent in place of a list that cannot be sent: not a valid list, so all ranks raise
+_NO_RANKS = [-1]  # sent instead of a list that cannot be sent: an invalid list, so all ranks raise
 
 
 def InferSourceFromDestinationRanks(

@@ -17,11 +17,12 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Sequenc
 from . import _core
 from .cluster_worker import FLOCK_USE
 
-Show = Callable[[int, bool, str], None]  # rank, whether it is standard error, a line
-Task = Tuple[Optional[int], bytes]  # for this rank (None: for the next free worker), the pickled arguments
+Show = Callable[[int, bool, str], None]  # rank, whether the line is from standard error, the line
+Task = Tuple[Optional[int], bytes]  # the rank (None: the next free worker), the pickled arguments
 
 _START_SECONDS = 60.0
-_TELL_SECONDS = 0.2  # after a rank's exception: time for others to fail by themselves before they are interrupted
+# after a rank's exception: the time that others have to fail by themselves before they are interrupted
+_TELL_SECONDS = 0.2
 
 
 class Outcome(NamedTuple):
@@ -85,7 +86,7 @@ class Worker:
         with theirs:
             fds = (theirs.fileno(), lifeline)
             start = f"import sys; sys.path[:] = {sys.path!r}; from starling.cluster_worker import main; main{fds}"
-            # A session of its own: we forward the terminal's Ctrl-C, once.
+            # Starts a session of its own, because we forward the terminal's Ctrl-C, once.
             self.process = subprocess.Popen(
                 [sys.executable, "-c", start], env=environment, pass_fds=fds, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
@@ -97,7 +98,7 @@ class Worker:
             os.set_blocking(fd, False)
 
     def read_output(self, fd: int, show: Show, limit: int = 1) -> None:
-        """Shows the whole lines among what has been written by now."""
+        """Shows the complete lines that have been written so far."""
         for _ in range(limit):
             try:
                 text = os.read(fd, 1 << 16)
@@ -111,7 +112,7 @@ class Worker:
                 show(self.rank, self.streams[fd], line.decode(errors="replace"))
 
     def flush_output(self, show: Show) -> None:
-        """Shows everything that has been written by now, ended by a newline or not."""
+        """Shows everything that has been written so far, with or without a final newline."""
         for fd, is_error in list(self.streams.items()):
             self.read_output(fd, show, limit=1000)
             if self._partial[fd]:
@@ -123,11 +124,11 @@ class Worker:
             os.kill(self.process.pid, sig)
 
     def reap(self) -> None:
-        """After its end: kills the processes it has started, and records how it ended."""
+        """Call it after the worker's end: kills the processes that it has started, and records how it ended."""
         if self.ending is not None:
             return
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.killpg(self.process.pid, signal.SIGKILL)  # not reaped yet, so the process id is still its own
         except (ProcessLookupError, PermissionError):
             pass
         status = self.process.wait()
@@ -217,9 +218,9 @@ class Pool:
 
 
 def _end(owner: int, workers: List[Worker], lifeline: int, grace: float) -> None:
-    """Lets the workers end by themselves, then kills them."""
+    """Lets the workers end, then kills those that remain."""
     if os.getpid() != owner:
-        return  # a forked child: the workers are its parent's
+        return  # in a forked child, the workers belong to the parent
     for worker in workers:
         worker.link.close()
     until = time.monotonic() + grace
@@ -293,7 +294,7 @@ class _Performance:
             elif one in deaths and deaths[one].rank in self.busy and not deaths[one].link.poll():
                 self._on_death(deaths[one])
         if self.cancel in ready:
-            # The second time does not wait.
+            # A second cancellation does not wait.
             self._stop_soon(0, kill=self.cancel.times() > 1)
             if self.cancel.over:
                 self.cancel = None

@@ -12,7 +12,7 @@ from typing import NoReturn, Optional, Sequence
 
 _EXAMPLE = "example: bfrun -np 4 python train.py --lr 0.1"
 _HERE_ONLY = "all ranks run on this machine and communicate through shared memory"
-# Options of mpirun -> why they have no effect here, and what to do instead.
+# Options of mpirun -> why they have no effect here, and what to use instead.
 _WITHOUT_MEANING = {
     "--network-interface": f"{_HERE_ONLY}; leave it out, or use starling run --hosts a:4,b:4 --interface NAME",
     "--extra-mpi-flags": "there is no mpirun to give them to; ranks inherit this shell's variables, so write "
@@ -29,7 +29,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         prog="bfrun",
         allow_abbrev=False,
         usage="bfrun -np N [-H localhost:N | -hostfile FILE] [--timeline-filename PREFIX] [--verbose] CMD",
-        description="Starts a command as N ranks on this machine, by way of `starling run`.",
+        description="Starts a command as N ranks on this machine, with `starling run`.",
         epilog=_EXAMPLE,
     )
     parser.add_argument("-v", "--version", action="store_true", help="print Starling's version")
@@ -51,11 +51,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that BlueFog's launchers share: how many ranks, and where."""
+    """Adds the options that BlueFog's launchers share: the number of ranks, and their hosts."""
     parser.add_argument("-np", "--num-proc", dest="np", type=int, metavar="N", help="number of ranks")
     hosts = parser.add_mutually_exclusive_group()
     hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS", help="may only name this machine")
-    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines 'host slots=N', the same way")
+    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines 'host slots=N', read like -H")
     for name in ("--network-interface", "--extra-mpi-flags", "--prefix"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("-p", "--ssh-port", help=argparse.SUPPRESS)
@@ -81,7 +81,7 @@ def starling_words(options: argparse.Namespace) -> list[str]:
 
 
 def main(words: Optional[Sequence[str]] = None) -> None:
-    """The console script ``bfrun``: becomes ``starling run``."""
+    """The console script ``bfrun``: executes ``starling run``."""
     import starling
 
     from .tool import own_python_first
@@ -109,7 +109,7 @@ def _read_hostfile(parser: argparse.ArgumentParser, file: str) -> list[str]:
 
 
 def _check_hosts(parser: argparse.ArgumentParser, entries: list[str], ranks: int) -> None:
-    """Each entry is HOST:SLOTS, or HOST for as many as are asked for."""
+    """Each entry is HOST:SLOTS, or HOST for all ranks."""
     slots = 0
     for entry in entries:
         host, _, number = entry.partition(":")
@@ -133,7 +133,7 @@ def _is_this_machine(host: str) -> bool:
     name = socket.gethostname()
     if host in {"localhost", "127.0.0.1", name, name.split(".")[0]}:
         return True
-    return host == socket.getfqdn()  # asks the name service, so last
+    return host == socket.getfqdn()  # last, because it queries the name service
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._closed = False
 
-    # Clusters that outlive the notebook.
+    # Clusters that keep running after the notebook ends.
 
     @classmethod
     def connect(cls, name: str = "default") -> "Cluster":
@@ -78,20 +78,20 @@ class Cluster:
 
     @staticmethod
     def serve(n: int, name: str = "default", *, timeout: Optional[float] = None, grace: float = 5.0) -> None:
-        """Is the cluster in the background, in the foreground: returns at Ctrl-C, SIGTERM or ``stop``."""
+        """Runs the background cluster in this process: returns at Ctrl-C, SIGTERM or ``stop``."""
         from ._cluster_server import serve
 
         serve(n, name, timeout, grace)
 
     @staticmethod
     def stop(name: str = "default") -> bool:
-        """Ends the cluster in the background; false when none was running."""
+        """Ends the background cluster; returns False if none was running."""
         remote = _connect(name)
         if remote is not None:
             remote.stop()
         return remote is not None
 
-    # Calls.
+    # Running code on the workers.
 
     @property
     def n(self) -> int:
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def pids(self) -> List[int]:
-        """Their process numbers."""
+        """The workers' process ids."""
         return self._workers.pids()
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Cluster:
         return self._perform(function, [(rank, arguments) for rank in chosen], chosen)
 
     def map(self, function: Callable, items: Iterable[Any], ranks: Optional[Sequence[int]] = None) -> List[Any]:
-        """``[function(item) for item in items]``, each by the next worker that is free."""
+        """``[function(item) for item in items]``; each call runs on the next free worker."""
         tasks = [(None, self._dump(((item,), {}))) for item in items]
         return self._perform(function, tasks, self._chosen(ranks))
 
@@ -226,7 +226,7 @@ def _raise_failures(outcomes: list) -> None:
     ended = [f"{one.data.decode()}, because it did not stop" for one in outcomes if one.kind == "ended"]
     failed = {one.rank: _error_text(one.data) for one in outcomes if one.kind == "error"}
     if lost:
-        # Errors of the other workers follow from it.
+        # Errors of the other workers are consequences.
         texts = {**failed, **{one.rank: one.data.decode() for one in lost}}
         raise WorkerLost("; ".join([one.data.decode() for one in lost] + ended), lost[0].rank, texts)
     if not failed:

@@ -27,7 +27,7 @@ def main(link_fd: int, lifeline: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for fd in (link_fd, lifeline):
         os.set_inheritable(fd, False)
-    # The module that the notebook's functions see; it does not contain the worker's own names.
+    # The module in which the notebook's functions run; it does not contain the worker's own names.
     space = types.ModuleType("__main__")
     space.rank, space.size = int(os.environ["STARLING_RANK"]), int(os.environ["STARLING_SIZE"])
     space.__builtins__ = builtins
@@ -47,8 +47,9 @@ def main(link_fd: int, lifeline: int) -> None:
 
 
 def _die_with(lifeline: int) -> None:
-    # The kernel sends the signal when the pipe's last writer is gone, however that ended and whatever is running here.
-    # Opened again, because all workers share the inherited one, which can signal one process only.
+    # The kernel sends the signal when the pipe's last writer is gone, however it ended and whatever this
+    # worker is running. The pipe is reopened, because all workers share the inherited descriptor, which can
+    # signal only one process.
     own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
@@ -73,7 +74,7 @@ class _FlockUse:
             flock.timeout = self._timeout
 
     def hurry(self) -> None:
-        """Operations that were started and are dropped now must not wait for ranks that never answer."""
+        """Operations that are dropped now must not wait for ranks that never answer."""
         flock = self._flock()
         if flock is not None and self._timeout is None:
             self._timeout = flock.timeout
@@ -107,7 +108,7 @@ def _perform(function: bytes, arguments: bytes, use: _FlockUse) -> bytes:
             return VALUE + _dump_result(value)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except BaseException as error:  # SystemExit, too: only the notebook ends a worker
+    except BaseException as error:  # including SystemExit: only the notebook ends a worker
         use.hurry()
         return ERROR + _describe(error)
 
@@ -120,7 +121,7 @@ def _dump_result(value: Any) -> bytes:
 
 
 def _describe(error: BaseException) -> bytes:
-    """(type and message, [(file, line, function), ...], the exception itself where it can travel)."""
+    """(type and message, [(file, line, function), ...], the exception itself if it can be pickled)."""
     frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     own = os.path.dirname(__file__)
     while frames and frames[0][0].startswith(own):
@@ -135,7 +136,7 @@ def _describe(error: BaseException) -> bytes:
 
 
 def break_flock(text: str) -> None:
-    """The flock of this worker, if it has joined one, raises ``text`` from now on."""
+    """Makes the flock of this worker, if it has joined one, raise ``text`` from now on."""
     flock = sys.modules.get("starling.flock")
     broken = flock.break_joined(text) if flock is not None else None
     process = sys.modules.get("starling.torch.process")

@@ -154,7 +154,7 @@ class Flock:
         return out
 
     def allgather(self, array, name: str = "allgather") -> "numpy.ndarray":
-        """All ranks' arrays joined along the first dimension, whose length may differ."""
+        """All ranks' arrays joined along the first dimension, which may differ in length."""
         import numpy
 
         given = numpy.ascontiguousarray(array)
@@ -185,7 +185,7 @@ class Flock:
 
 
 class _Broken:
-    """Stands in for a flock that must not be used any more: every use raises."""
+    """Replaces a flock that must not be used any more: every use raises."""
 
     def __init__(self, text: str):
         self.__dict__["_text"] = text
@@ -221,7 +221,7 @@ def break_joined(text: str) -> Optional[_Broken]:
     global _joined
     if _joined is None or isinstance(_joined, _Broken):
         return _joined
-    _joined._interrupt(1.0)  # of trainers and windows, which have handles of their own
+    _joined._interrupt(1.0)  # interrupts operations of trainers and windows, which have handles of their own
     _joined = _Broken(text)
     for handle in _handles:
         handle._core = _joined

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _USUAL_DIM = 10
 _LARGEST_SEED = 2**64 - 1
-_WORTH_A_THREAD = 4096  # most numbers in the trace of all nodes
+_WORTH_A_THREAD = 4096  # the largest number of values for which one thread is used
 
 
 class _Result:
@@ -151,7 +151,8 @@ def simulate(method: str = _core.DEFAULT_METHOD, topology: Union[str, Topology] 
         raise _core.InvalidArgument(f"the problem has {objective.nodes} nodes, but n is {n}")
     options = _core.TrainingOptions()
     if threads is None:
-        # Python's functions take turns anyway, and small problems are done before another thread has woken up.
+        # Python functions run one at a time anyway, and small problems are done before another thread wakes
+        # up.
         threads = 1 if gradient is not None or objective.nodes * objective.dim < _WORTH_A_THREAD else 0
     settings = dict(method=method, optimizer=optimizer, lr=lr, decay=decay, decay_every=decay_every, steps=steps, seed=seed,
                     precision=precision, threads=threads, drop=drop, points=points,

@@ -15,23 +15,23 @@ def tool_path() -> str:
     for place in (here / "bin", built / "bin", built.parents[1] / "bin"):
         if os.access(place / "starling", os.X_OK):
             return str(place / "starling")
-    # Not from PATH: there it may be the console script that asks.
+    # Not from PATH, which may contain the console script that calls this.
     raise FileNotFoundError(f"{here} was built without the command starling (-DSTARLING_TOOL=OFF)")
 
 
 def own_python_first() -> None:
-    """In a virtual environment, activated or not, programs started from here find its ``python``."""
+    """In a virtual environment, activated or not, makes child programs find its ``python``."""
     if sys.prefix != sys.base_prefix:
         scripts = os.path.dirname(sys.executable)
         os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
 
 
 def become_tool(arguments: Sequence[str]) -> NoReturn:
-    """Turns this process into ``starling ARGUMENTS``."""
+    """Executes ``starling ARGUMENTS`` in place of this process."""
     own_python_first()
     os.execv(tool_path(), ["starling", *arguments])
 
 
 def main() -> NoReturn:
-    """The console script ``starling``: becomes the command."""
+    """The console script ``starling``: executes the command."""
     become_tool(sys.argv[1:])

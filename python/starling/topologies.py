@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import networkx
     import numpy
 
-_SUM_OFF = 1e-6  # of weights that sum to one, up to rounding to float32
+_SUM_OFF = 1e-6  # tolerance of sums of weights, for rounding to float32
 
 
 class Neighbors(NamedTuple):
-    """What one rank does in one step: the weight of its own value, its sources with their weights, its destinations,
+    """One rank's exchange in one step: the weight of its own value, its sources with their weights, its destinations,
     and the group whose mean it takes first (empty: no group)."""
 
     self_weight: float
@@ -65,7 +65,7 @@ class Topology:
             raise _core.InvalidArgument("some edges of the graph have a weight, and some have none")
         matrix = networkx.to_numpy_array(graph, nodelist=range(n), weight="weight" if any(weighted) else None).T
         if not any(weighted):
-            # Two edges between one pair of a multigraph are one.
+            # Parallel edges of a multigraph count as one edge.
             numpy.fill_diagonal(matrix, 0.0)
             matrix = (matrix != 0).astype(float)
             degrees = matrix.sum(axis=1)
@@ -126,7 +126,7 @@ class Topology:
         return made
 
     def neighbors(self, rank: int, step: int = 0) -> Neighbors:
-        """What ``rank`` does in one step."""
+        """The exchange of ``rank`` in one step."""
         return Neighbors(*self._schedule.exchange(step, rank))
 
     def analysis(self) -> _core.Analysis:
@@ -173,11 +173,11 @@ class Topology:
 
 def _schedule_of_weights(weights: Any, name: Optional[str] = None, *, push: bool = False, negative: bool = False,
                          size: Optional[int] = None) -> _core.Schedule:
-    """What Topology.from_weights() makes; ``size`` is the number of ranks, where it is known."""
+    """The result of Topology.from_weights(); ``size`` is the number of ranks, if known."""
     import numpy
     import scipy.sparse
 
-    if hasattr(weights, "detach"):  # torch's tensors may belong to a graph, or to a device
+    if hasattr(weights, "detach"):  # torch's tensors may require gradients or be on a device
         weights = weights.detach().cpu().numpy()
     try:
         matrix = scipy.sparse.coo_matrix(weights).astype(float)

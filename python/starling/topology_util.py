@@ -54,7 +54,7 @@ __all__ = [
 
 
 def isPowerOf(x: int, base: int) -> bool:
-    """Whether x is 1, base, base^2, ...; exact for any size, as no logarithm is taken."""
+    """Whether x is 1, base, base^2, ...; exact for any size, because it uses no logarithm."""
     base = whole_number("base", base, 2)
     remainder = whole_number("x", x, 1)
     while remainder % base == 0:
@@ -75,7 +75,7 @@ def ExponentialGraph(size: int, base: int = 2) -> networkx.DiGraph:
 
 
 def SymmetricExponentialGraph(size: int, base: int = 4) -> networkx.DiGraph:
-    """Rank r exchanges with the ranks whose distance, the shorter way round, is a power of base."""
+    """Rank r exchanges with the ranks whose distance, in the shorter direction, is a power of base."""
     size = whole_number("size", size, 1)
     base = whole_number("base", base, 2)
     return _uniform_circulant(size, [hop for hop in range(1, size) if isPowerOf(min(hop, size - hop), base)])
@@ -162,7 +162,8 @@ def GetSendWeights(topo: networkx.DiGraph, rank: int) -> tuple[float, dict[int, 
 
 
 def _weight(graph: networkx.DiGraph, source: int, target: int) -> float:
-    return float(graph.edges[source, target].get("weight", 1.0))  # as networkx reads an edge without one
+    # networkx gives edges without a weight the weight 1
+    return float(graph.edges[source, target].get("weight", 1.0))
 
 
 def _weights(graph: networkx.DiGraph) -> dict[tuple[int, int], float]:

@@ -18,7 +18,7 @@ namespace {
   throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
 }
 
-constexpr mode_t kMode = 0666;  // less what the umask takes away
+constexpr mode_t kMode = 0666;  // minus the bits of the umask
 
 }  // namespace
 
@@ -29,7 +29,7 @@ AtomicFile::AtomicFile(std::filesystem::path path, const std::string& mark) : pa
     temporary_ += mark.empty() ? fmt::format(".part-{}-{}", getpid(), count++) : ".part-" + mark;
     file_ =
         open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (mark.empty() ? O_EXCL : O_TRUNC), kMode);
-  } while (file_ < 0 && errno == EEXIST);  // left by a process that had our number
+  } while (file_ < 0 && errno == EEXIST);  // a process with our process id left this file behind
   if (file_ < 0) fail();
 }
 
@@ -85,7 +85,7 @@ void write_atomically(const std::filesystem::path& path, std::span<const std::ui
 void sync_folder(const std::filesystem::path& folder) {
   const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0) fail_to_write(folder);
-  const bool synced = fsync(file) == 0 || errno == EINVAL;  // some file systems cannot, and need not
+  const bool synced = fsync(file) == 0 || errno == EINVAL;  // some file systems do not support fsync
   close(file);
   if (!synced) fail_to_write(folder);
 }

@@ -9,30 +9,29 @@
 
 namespace starling {
 
-/// A file that appears whole or not at all: it is written beside its place, synced, and renamed there. One
-/// that was not committed is removed. Everything throws Error with the system's reason.
+/// A file that appears completely or not at all: it is written under a temporary name, synced, and renamed. A
+/// file that was not committed is removed. All functions throw Error with the system's reason.
 class AtomicFile {
  public:
-  /// Writes to `path` + ".part-" + `mark`, which it overwrites; without a mark, to a unique name.
+  /// Writes to `path` + ".part-" + `mark`, overwriting it; without a mark, to a unique name.
   explicit AtomicFile(std::filesystem::path path, const std::string& mark = {});
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// To write to directly.
+  /// The descriptor, for writing directly.
   int descriptor() const { return file_; }
   void write(std::span<const std::uint8_t> bytes);
-  /// All bytes are on the disk when this returns; place() and commit() do that, too.
+  /// Syncs the data to disk. place() and commit() do this, too.
   void sync();
-  /// Puts the file in its place where there is none yet; false, and nothing is changed, where there is one or
-  /// the file system cannot tell.
+  /// Renames the file to its final name if no such file exists. Otherwise, or if the file system does not
+  /// support this, returns false and changes nothing.
   bool place_if_free();
-  /// Puts the file in its place, unless it is there already; it may be lost with the power until the folder
-  /// is synced.
+  /// Renames the file to its final name, once. A power failure may undo this until the folder is synced.
   void place();
-  /// Puts the file in its place and syncs the folder.
+  /// Renames the file to its final name and syncs the folder.
   void commit();
-  /// Throws "cannot write <path>: " and the reason in errno.
+  /// Throws "cannot write <path>: " with the reason from errno.
   [[noreturn]] void fail() const;
 
  private:
@@ -42,11 +41,12 @@ class AtomicFile {
   bool synced_ = false;
 };
 
-/// Writes a whole file beside `path`, syncs it and renames it there: whatever happens in between, `path` is
-/// the old file or the new one, never a part. Throws Error with the system's reason; nothing is left then.
+/// Replaces the file at `path` in one step: it is written beside `path`, synced and renamed, so `path` always
+/// holds the old content or the new, never a part. Throws Error with the system's reason and then leaves
+/// nothing behind.
 void write_atomically(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
 
-/// Syncs the folder: files created, renamed or removed in it are on disk when this returns. Throws Error.
+/// Syncs the folder: when this returns, files created, renamed or removed in it are so on disk. Throws Error.
 void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace starling

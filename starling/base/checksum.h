@@ -11,12 +11,12 @@
 
 namespace starling {
 
-/// XXH3, 64 bits: finds damage at the speed of memory. Not against forgers; see sha256.h for those.
+/// XXH3, 64 bits: detects damage at memory speed. It does not protect against forgery; sha256.h does.
 class Checksum {
  public:
   Checksum();
   Checksum& add(std::span<const std::byte> bytes);
-  /// Of everything added so far.
+  /// The checksum of everything added so far.
   std::uint64_t value() const;
 
  private:
@@ -25,9 +25,9 @@ class Checksum {
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes);
 
-/// 16 hexadecimal digits, always.
+/// The checksum as exactly 16 hexadecimal digits.
 std::string checksum_text(std::uint64_t checksum);
-/// Parses the text of a checksum; 0 if it is malformed.
+/// Parses a checksum's text; returns 0 if it is malformed.
 std::uint64_t parse_checksum(std::string_view text);
 
 }  // namespace starling

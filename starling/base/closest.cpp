@@ -9,7 +9,8 @@
 namespace starling {
 namespace {
 
-// Letters to change, add, drop or swap with the next (Damerau and Levenshtein, each letter once).
+// The number of letters to change, add, drop or swap with the next one (Damerau-Levenshtein, each letter at
+// most once).
 std::size_t edit_distance(const std::string& left, const std::string& right) {
   std::vector<std::size_t> last, row(right.size() + 1), next(right.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -36,7 +37,7 @@ std::string closest_name(const std::string& name, const std::vector<std::string>
       });
   if (closest == valid.end()) return "";
   const std::size_t distance = edit_distance(*closest, name);
-  // In a word of two letters one may be wrong (`kk` for `k`), in longer ones two if most are right.
+  // A name of at least two letters may have one wrong letter (`kk` for `k`), one of five or more two.
   const bool close = distance <= 1 ? name.size() >= 2 : distance == 2 && name.size() >= 5;
   return close ? *closest : "";
 }

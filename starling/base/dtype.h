@@ -11,12 +11,12 @@
 
 namespace starling {
 
-/// The types of elements that travel. The values are part of the message header: append, never reorder.
+/// The element types of messages. The values are part of the message header: append, never reorder.
 enum class DType : std::uint8_t { float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 };
 
 namespace detail {
 
-// Rounds to nearest even; what is too large becomes infinite; a NaN stays one, made quiet, as F16C does it.
+// Rounds to nearest even. Values that are too large become infinite; a NaN stays a (quiet) NaN, as with F16C.
 constexpr std::uint16_t half_bits(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;

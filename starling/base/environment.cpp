@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-// Nothing if the text is no number, or more than a number.
+// Empty if the text is not exactly one number.
 template <typename Number>
 std::optional<Number> parsed_number(std::string_view text) {
   Number number{};
@@ -45,7 +45,7 @@ std::optional<std::int64_t> EnvironmentVariable::number(std::int64_t lowest, std
 }
 
 std::optional<std::chrono::nanoseconds> EnvironmentVariable::seconds(double lowest) const {
-  constexpr double kHighest = 1e9;  // nanoseconds of more do not fit
+  constexpr double kHighest = 1e9;  // nanoseconds beyond this do not fit
   const std::string set = text();
   if (set.empty()) return std::nullopt;
   const auto seconds = parsed_number<double>(set);
@@ -76,7 +76,7 @@ std::span<const EnvironmentVariable> environment_variables() {
 
 namespace {
 
-// An item of a list, in at most 100 columns.
+// One list item, at most 100 columns wide.
 std::string page_item(const EnvironmentVariable& variable) {
   const bool ours = *variable.owner == '\0';
   const std::string text =

@@ -8,12 +8,12 @@
 
 namespace starling {
 
-/// An environment variable that Starling reads, declared once in environment.inc. Code names it by its
-/// constant and reads it here, nowhere else.
+/// An environment variable that Starling reads, declared once in environment.inc. Code refers to it by its
+/// constant and reads it only here.
 struct EnvironmentVariable {
   const char* name;
   const char* holds;     // "seconds", "file"
-  const char* fallback;  // in words, for the documentation; "" for variables of others
+  const char* fallback;  // for the documentation; "" for variables of other programs
   const char* about;     // one sentence
   const char* owner;     // the tool that defines it; "" for Starling's own
 
@@ -24,15 +24,15 @@ struct EnvironmentVariable {
   /// Whether the variable is set, even to the empty string.
   bool is_set() const { return value() != nullptr; }
 
-  /// The value as a number; nothing if the variable is not set or empty. Each throws InvalidArgument with the
-  /// variable, its value and what is valid.
+  /// The value as a number; empty if the variable is unset or empty. These functions throw InvalidArgument
+  /// with the variable, its value and the valid range.
   std::optional<std::int64_t> number(std::int64_t lowest, std::int64_t highest) const;
-  /// Above 0, or `lowest` and more.
+  /// A duration above 0, or of at least `lowest`.
   std::optional<std::chrono::nanoseconds> seconds(double lowest = 0) const;
-  /// Above 0.
+  /// A size above 0.
   std::optional<std::uint64_t> bytes() const;
 
-  /// "NAME=value", as processes are given it.
+  /// "NAME=value", as in a process's environment.
   std::string assignment(const std::string& value) const { return std::string(name) + "=" + value; }
 };
 
@@ -46,10 +46,10 @@ namespace environment {
 #undef FOREIGN_VARIABLE
 }  // namespace environment
 
-/// All of them: those for users, those between a launcher and its ranks, those of other tools.
+/// All variables: those for users, those between a launcher and its ranks, and those of other tools.
 std::span<const EnvironmentVariable> environment_variables();
 
-/// docs/environment.md.
+/// The content of docs/environment.md.
 std::string environment_page();
 
 }  // namespace starling

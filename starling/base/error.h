@@ -7,13 +7,13 @@
 
 namespace starling {
 
-/// Everything that Starling throws.
+/// The base class of all exceptions that Starling throws.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The caller asked for something that cannot be; the message says what would be valid.
+/// The caller passed something invalid; the message says what is valid.
 class InvalidArgument : public Error {
  public:
   using Error::Error;

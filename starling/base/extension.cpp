@@ -23,7 +23,7 @@ void* open_library(const fs::path& file, int mode) {
   return handle;
 }
 
-// Resolves functions only after the version is known to fit: a library of another version lacks some.
+// Binds functions lazily, after the version check: a library of another version may lack some symbols.
 void register_from(const fs::path& file) {
   void* handle = open_library(file, RTLD_LAZY);
   using Entry = void (*)();

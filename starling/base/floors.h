@@ -1,8 +1,8 @@
 #pragma once
 
-// Namespaces follow folders. As an include goes down the floors and never up, so do names: each floor sees
-// the floor beneath it, and through that one all others below, without naming them; the public nouns are
-// lifted into `starling` by the headers that declare them.
+// Namespaces follow folders. Like includes, names go down the floors only: each floor uses the namespace of
+// the floor below, and through it all lower ones. Headers that declare public types also lift them into
+// `starling`.
 namespace starling::kernel {}
 namespace starling::topology {
 using namespace starling::kernel;
@@ -38,7 +38,7 @@ namespace starling::train {
 using namespace starling::simulate;
 }
 
-// What stands on the library sees all of it.
+// Programs and bindings on top of the library use all of it.
 namespace starling::tool {
 using namespace starling::train;
 }

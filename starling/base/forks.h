@@ -4,8 +4,8 @@
 
 namespace starling {
 
-/// How many forks lie between this process and the first one that asked: a child must not use its parent's
-/// place in a flock.
+/// The number of forks between this process and the first one that called this. A forked child must not act
+/// as its parent's rank in a flock.
 int forks_so_far();
 
 }  // namespace starling

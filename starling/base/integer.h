@@ -5,7 +5,8 @@
 
 #include "starling/base/types.h"
 
-// Integer arithmetic that topologies need. Floating-point logarithms are wrong at exact powers, so none here.
+// Integer arithmetic for topologies. Floating-point logarithms are wrong at exact powers, so none are used
+// here.
 
 namespace starling {
 
@@ -36,7 +37,7 @@ constexpr std::int64_t power(std::int64_t base, int exponent) {
   return result;
 }
 
-/// a mod n in 0 .. n-1, for any a.
+/// a mod n, in 0 .. n-1, for any a.
 constexpr Rank wrap(std::int64_t a, Rank n) {
   const std::int64_t r = a % n;
   return static_cast<Rank>(r < 0 ? r + n : r);

@@ -102,7 +102,7 @@ std::string json_quoted(std::string_view text) {
         quoted += "\\t";
         break;
       default:
-        // The line separators are legal in JSON but were not in JavaScript.
+        // U+2028 and U+2029 are legal in JSON strings but not in old JavaScript.
         if (c < 0x20 || c == 0x7F || c == 0x2028 || c == 0x2029) {
           quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
         } else {

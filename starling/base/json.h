@@ -13,25 +13,26 @@
 
 namespace starling {
 
-/// Writes JSON as it goes, without building a document: commas, indents and escapes are its business.
+/// Streams JSON without building a document; handles commas, indentation and escapes.
 ///
-///     JsonWriter json(std::cout);
-///     json.begin_object().member("n", 16).key("rho").value(0.5).end_object();
+///   JsonWriter json(std::cout);
+///   json.begin_object().member("n", 16).key("rho").value(0.5).end_object();
 ///
-/// Throws Error when the calls do not make a document (a value without its key, an end without a begin).
+/// Throws Error if the calls do not form a document (a value without a key, an end without a begin).
 class JsonWriter {
  public:
   enum class Layout { lines, one_line, compact };  // compact: one line without spaces
 
-  /// `digits` significant digits; 17 bring every double back as it was, and so do the fewest that can (0).
+  /// `digits`: significant digits of doubles. 17 digits restore every double exactly; 0 writes the fewest
+  /// digits that do.
   explicit JsonWriter(std::ostream& out, Layout layout = Layout::lines, int digits = 17)
       : out_(out), layout_(layout), digits_(digits) {}
 
   JsonWriter& begin_object(Layout layout = Layout::lines) { return begin('{', layout); }
   JsonWriter& end_object() { return end('}'); }
-  /// A value that is JSON already.
+  /// Writes text that is already JSON.
   JsonWriter& literal(std::string_view json) { return raw(json); }
-  /// `Layout::one_line` for an array of numbers that should not take a line each.
+  /// `Layout::one_line` keeps an array of numbers on one line.
   JsonWriter& begin_array(Layout layout = Layout::lines) { return begin('[', layout); }
   JsonWriter& end_array() { return end(']'); }
   JsonWriter& key(std::string_view name);
@@ -40,7 +41,7 @@ class JsonWriter {
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
   JsonWriter& value(bool yes) { return raw(yes ? "true" : "false"); }
-  /// A number that is not finite has no JSON: null.
+  /// Writes null for a number that is not finite.
   JsonWriter& value(double number);
   template <std::integral T>
   JsonWriter& value(T number) {
@@ -52,7 +53,7 @@ class JsonWriter {
   }
   JsonWriter& null() { return raw("null"); }
 
-  /// An array on one line.
+  /// Writes an array on one line.
   template <std::ranges::input_range Range>
   requires(!std::convertible_to<const Range&, std::string_view>) JsonWriter& value(const Range& items) {
     begin_array(Layout::one_line);
@@ -66,7 +67,7 @@ class JsonWriter {
     return value(content);
   }
 
-  /// One whole document has been written.
+  /// Whether one complete document has been written.
   bool complete() const { return levels_.empty() && started_; }
 
  private:

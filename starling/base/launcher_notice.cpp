@@ -7,7 +7,8 @@
 namespace starling {
 namespace {
 
-// Programs in between may have closed the socket, and its number may be another file's: -1 then.
+// The launcher's socket, or -1. Programs in between may have closed it and reused its number, so the device
+// and inode are compared.
 int launcher_socket() {
   const char* text = environment::kLauncher.value();
   if (text == nullptr) return -1;

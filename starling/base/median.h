@@ -6,7 +6,7 @@
 
 namespace starling {
 
-/// The middle value, or the mean of the two in the middle. Throws Error where there is none.
+/// The middle value, or the mean of the two middle values. Throws Error if there are no values.
 double median(std::vector<double> values);
 
 }  // namespace starling

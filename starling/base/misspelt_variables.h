@@ -7,8 +7,8 @@
 
 namespace starling {
 
-/// A line for each variable of the environment that looks like a misspelt one of Starling's, such as
-/// STARLING_TIMOUT. Names that are close to none are somebody else's.
+/// One line for each environment variable that looks like a misspelled Starling variable, such as
+/// STARLING_TIMOUT. Names that resemble none of ours are ignored.
 std::vector<std::string> misspelt_variables();
 
 }  // namespace starling

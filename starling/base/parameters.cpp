@@ -42,7 +42,7 @@ bool is_yes_or_no(const std::string& word) {
   return word == "yes" || word == "no" || word == "true" || word == "false";
 }
 
-// Whole numbers stay exact; a word that only begins like a number stays as it is.
+// Integers stay exact; a word that only starts like a number is kept as it is.
 std::string canonical_number(const Spec& spec) {
   const std::string& word = spec.word;
   std::int64_t whole = 0;

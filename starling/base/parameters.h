@@ -11,11 +11,12 @@
 
 namespace starling {
 
-/// What the value of a parameter is: a number, word or list; text that is kept as it is (a file's name); or
-/// itself the spec of a topology or a codec.
+/// The kind of a parameter's value: a number, word or list; text that is kept as it is (a file name); or the
+/// spec of a topology or codec.
 enum class ParameterKind { value, text, topology, codec };
 
-/// A parameter that a name of the grammar takes; the text of the default, "" when it must be given.
+/// A declared parameter of a topology, method, codec, ...: its name and its default as text, "" if it must be
+/// given.
 struct Parameter {
   std::string name;
   std::string fallback;
@@ -23,11 +24,11 @@ struct Parameter {
   ParameterKind kind = ParameterKind::value;
 };
 
-/// Gives the canonical form of a value that is the spec of a topology or a codec.
+/// Returns the canonical form of a value that is the spec of a topology or a codec.
 using CanonicalPart = std::function<Spec(ParameterKind kind, const Spec& value)>;
 
-/// The arguments of one Spec, checked against the declared parameters. Positional arguments fill the
-/// parameters in the order of their declaration. Every getter throws InvalidArgument naming the valid values.
+/// The arguments of one Spec, checked against the declared parameters. Positional arguments fill parameters
+/// in the order of declaration. Every getter throws InvalidArgument with the valid values.
 class Parameters {
  public:
   Parameters(const Spec& spec, const std::vector<Parameter>& declared);
@@ -36,7 +37,7 @@ class Parameters {
   bool given(const std::string& name) const;
 
   std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most) const;
-  /// An integer that may be absent, or the word `auto` (the declared fallback).
+  /// An integer, or nothing if the parameter is absent or `auto` (the declared fallback).
   std::optional<std::int64_t> optional_integer(const std::string& name, std::int64_t least,
                                                std::int64_t most) const;
   double number(const std::string& name, double least, double most) const;
@@ -50,8 +51,8 @@ class Parameters {
   /// A list of ranks below n, `[0,2,5..9]`, ascending and without repetition.
   std::vector<Rank> ranks(const std::string& name, Rank n) const;
 
-  /// The one spelling of all specs that mean the same: every parameter by name, in the order of declaration,
-  /// defaults filled in, numbers in their shortest form. This is what ranks compare.
+  /// The canonical spelling, equal for all specs of equal meaning: every parameter by name, in declaration
+  /// order, with defaults, numbers in their shortest form. Ranks compare it.
   Spec canonical(const CanonicalPart& part = {}) const;
 
  private:

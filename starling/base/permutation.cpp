@@ -6,7 +6,7 @@
 namespace starling {
 namespace {
 
-// A tiny Feistel network is far from a random permutation, so small n walk inside a square of this side.
+// A tiny Feistel network is far from a random permutation, so a small n uses a square with this side.
 constexpr Rank kLeastSide = 16;
 
 }  // namespace
@@ -47,7 +47,7 @@ void Permutation::table(std::span<Rank> images, std::vector<Rank>& scratch) cons
     }
     return static_cast<std::int64_t>(row) * columns_ + column;
   };
-  // Row by row: dividing every index would cost more than the rounds.
+  // Row by row, since dividing every index would cost more than the rounds do.
   Rank row = 0;
   for (std::size_t begin = 0; begin < images.size(); begin += static_cast<std::size_t>(columns_), ++row) {
     const auto width = static_cast<Rank>(std::min(images.size() - begin, static_cast<std::size_t>(columns_)));

@@ -18,7 +18,7 @@ class Permutation {
  public:
   Permutation(Rank n, std::uint64_t seed, Step step);
 
-  /// The one that (seed, step) draws, of as many. Host and device code.
+  /// Redraws the permutation for (seed, step) with the same number of elements. Host and device code.
   constexpr void redraw(std::uint64_t seed, Step step) {
     Random random(seed, static_cast<std::uint64_t>(step), stream::kPermutation);
     for (std::size_t r = 0; r < kRounds; r += 2) {
@@ -44,7 +44,7 @@ class Permutation {
   }
   Rank inverse(Rank image) const;
 
-  /// images[i] = (*this)(i) for all i; much faster than n single calls. `scratch` is reused between calls.
+  /// images[i] = (*this)(i) for all i; much faster than n single calls. `scratch` is reused across calls.
   void table(std::span<Rank> images, std::vector<Rank>& scratch) const;
 
  private:

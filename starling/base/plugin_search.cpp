@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The program or library that contains this code. The loader's entry for a program is the name it was started
-// with, which may lack the folder.
+// The program or library that contains this code. For a program the loader knows the name it was started
+// with, perhaps without a folder.
 struct CodeModule {
   fs::path file;
   void* handle = nullptr;  // from dlopen; the caller closes it
@@ -33,8 +33,8 @@ CodeModule this_module() {
   return {fs::canonical(map->l_name, ignored), dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD)};
 }
 
-// The folders in which the dynamic loader searches libraries for this module: its RUNPATH, LD_LIBRARY_PATH,
-// the system's.
+// The folders in which the dynamic loader searches for libraries of this module: its RUNPATH,
+// LD_LIBRARY_PATH, the system's.
 std::vector<fs::path> loader_folders(void* handle) {
   std::vector<fs::path> folders;
   Dl_serinfo size{};
@@ -52,8 +52,8 @@ std::vector<fs::path> loader_folders(void* handle) {
   return folders;
 }
 
-// In this order: the user's folders, those beside this module (in the build folder, an installation, a Python
-// package), those of the dynamic loader.
+// In search order: the user's folders, the folders beside this module (build folder, installation or Python
+// package), the dynamic loader's.
 std::vector<fs::path> plugin_folders() {
   std::vector<fs::path> folders;
   if (const std::string configured = environment::kPluginPath.text(); !configured.empty())

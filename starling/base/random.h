@@ -9,8 +9,8 @@
 
 namespace starling {
 
-/// Philox 4x32-10 (Salmon et al., 2011): a pure function of (key, counter), so that every rank draws
-/// the same numbers for a step without talking, and any step can be computed directly.
+/// Philox 4x32-10 (Salmon et al., 2011): a pure function of (key, counter). All ranks draw the same numbers
+/// for a step without communication, and any step can be computed directly.
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32);
@@ -25,8 +25,8 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
   return counter;
 }
 
-/// The random numbers that belong to (seed, position, stream): position is usually a step, a stream keeps
-/// different uses of one seed apart. Cheap to make; draws are numbered from 0.
+/// A generator of the random numbers of (seed, position, stream). The position is usually a step; the stream
+/// separates different uses of one seed. Cheap to construct.
 class Random {
  public:
   constexpr Random(std::uint64_t seed, std::uint64_t position, std::uint32_t stream)
@@ -71,7 +71,7 @@ class Random {
   bool have_spare_ = false;
 };
 
-/// Streams in use; a new user takes a new number.
+/// The streams in use; a new use takes a new number.
 namespace stream {
 inline constexpr std::uint32_t kEquiDyn = 1;
 inline constexpr std::uint32_t kEquiStatic = 2;
@@ -88,12 +88,12 @@ inline constexpr std::uint32_t kSynthetic = 12;  // three: patterns, training im
 inline constexpr std::uint32_t kProxSkip = 15;
 inline constexpr std::uint32_t kPairGossip = 16;
 inline constexpr std::uint32_t kPowerSgd = 17;
-inline constexpr std::uint32_t kObjective = 20;  // what the nodes share: solutions, spectra, class centers
-inline constexpr std::uint32_t kObjectiveNode = 21;   // a node's own data
-inline constexpr std::uint32_t kObjectiveBatch = 22;  // what it sees of them in a step
+inline constexpr std::uint32_t kObjective = 20;      // shared by all nodes: solutions, spectra, class centers
+inline constexpr std::uint32_t kObjectiveNode = 21;  // a node's own data
+inline constexpr std::uint32_t kObjectiveBatch = 22;  // the samples that a node uses in a step
 inline constexpr std::uint32_t kStraggler = 23;
 inline constexpr std::uint32_t kSimulatedDrop = 24;
-inline constexpr std::uint32_t kFaults = 0x80000000;  // and up: one per pair of ranks
+inline constexpr std::uint32_t kFaults = 0x80000000;  // from here on, one stream per pair of ranks
 }  // namespace stream
 
 }  // namespace starling

@@ -15,27 +15,27 @@ namespace starling {
 
 /// "a topology", "an objective".
 std::string with_article(const std::string& what);
-/// Throws InvalidArgument for a name that the grammar of specs cannot read back.
+/// Throws InvalidArgument if the spec grammar cannot read the name.
 void check_registered_name(const std::string& what, const std::string& name);
 
-/// How often anything was added to any registry of this process.
+/// The number of additions to any registry of this process.
 std::size_t registrations();
 void count_registration();
 
-/// The entries of one kind (topologies, methods, codecs, ...) that specs can name, in the order in which they
-/// were added. Thread-safe. Entries are never removed, so references to them stay valid.
+/// The entries of one kind (topologies, methods, codecs, ...) that specs can name, in the order of
+/// registration. Thread-safe. Entries are never removed, so references to them stay valid.
 ///
 /// An Entry has `name`, `aliases`, `summary` and `parameters`.
 template <typename Entry>
 class Registry {
  public:
-  /// `what` is the kind in the singular, for messages; `part` canonicalizes values that are specs themselves.
+  /// `what`: the kind in the singular, for messages. `part`: canonicalizes values that are specs themselves.
   Registry(std::string what, std::vector<Entry> entries, CanonicalPart part = {})
       : what_(std::move(what)),
         part_(std::move(part)),
         entries_(std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end())) {}
 
-  /// By name or alias; throws InvalidArgument with what may have been meant and all valid names.
+  /// Finds an entry by name or alias. Throws InvalidArgument with the closest name and all valid names.
   const Entry& find(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     if (const Entry* entry = look_up(name)) return *entry;
@@ -52,7 +52,7 @@ class Registry {
     return {entries_.begin(), entries_.end()};
   }
 
-  /// Throws InvalidArgument if the name, or one of its aliases, is taken.
+  /// Throws InvalidArgument if the name or one of its aliases is taken.
   void add(Entry entry) {
     std::vector<std::string> names = entry.aliases;
     names.insert(names.begin(), entry.name);
@@ -66,7 +66,7 @@ class Registry {
     count_registration();
   }
 
-  /// The one spelling of all specs that mean the same (Parameters::canonical), under the entry's own name.
+  /// The canonical spelling of a spec (Parameters::canonical) under the entry's main name.
   Spec canonical(const Spec& spec) const {
     const Entry& entry = find(spec);
     Spec named = spec;

@@ -68,7 +68,7 @@ void Sha256::update(std::span<const std::uint8_t> bytes) {
 
 Sha256::Digest Sha256::digest() {
   const std::uint64_t bits = total_ * 8;
-  // One bit, zeros up to the last eight bytes of a block, and there the length.
+  // Padding: one bit, zeros, and the length in the last eight bytes of a block.
   std::array<std::uint8_t, 2 * kBlock> tail{0x80};
   const std::size_t held = total_ % kBlock;
   const std::size_t size = (held < kBlock - 8 ? kBlock : 2 * kBlock) - held;

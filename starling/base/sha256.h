@@ -10,7 +10,7 @@
 
 namespace starling {
 
-/// SHA-256 (FIPS 180-4), to recognize files; a few hundred megabytes a second.
+/// SHA-256 (FIPS 180-4), to identify files; it hashes a few hundred megabytes per second.
 class Sha256 {
  public:
   static constexpr std::size_t kBlock = 64;
@@ -18,9 +18,9 @@ class Sha256 {
 
   void update(std::span<const std::uint8_t> bytes);
 
-  /// The digest of everything so far. Nothing may follow.
+  /// The digest of everything added so far. Add nothing afterwards.
   Digest digest();
-  /// The same, as 64 hexadecimal digits.
+  /// The digest as 64 hexadecimal digits.
   std::string finish();
 
  private:

@@ -16,7 +16,7 @@ bool is_word_character(char c) {
          std::string_view("-_.+/:~%@").find(c) != std::string_view::npos;
 }
 
-// Control characters would break a message of one line, or end it.
+// Escapes control characters, which would break up a one-line message.
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char c : text) {
@@ -99,7 +99,7 @@ class Parser {
   }
 
   [[noreturn]] void fail(const std::string& expectation) const {
-    std::size_t end = at_ + 1;  // of the character: UTF-8 takes more than one byte for some
+    std::size_t end = at_ + 1;  // the end of one character, which may take several bytes in UTF-8
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
     const std::string seen =
         at_ < text_.size() ? fmt::format("'{}'", printable(text_.substr(at_, end - at_))) : "the end";

@@ -8,12 +8,12 @@
 
 namespace starling {
 
-/// One piece of the string grammar that topologies, methods and codecs share:
+/// A parsed spec, in the grammar that topologies, methods and codecs share:
 ///
-///     spec  = word | word "(" [argument {"," argument}] ")" | "[" [spec {"," spec}] "]"
-///     argument = [key "="] spec
+///   spec     = word | word "(" [argument {"," argument}] ")" | "[" [spec {"," spec}] "]"
+///   argument = [key "="] spec
 ///
-/// A word is a name, a number or a path; anything else goes between double quotes. Examples: `ring`,
+/// A word is a name, a number or a path; any other text goes between double quotes. Examples: `ring`,
 /// `base(k=2)`, `periodic(ring, h=16)`, `live(ring, members=[0,2,5..9])`, `custom(file="my graph.csv")`.
 struct Spec {
   struct Argument;
@@ -29,7 +29,7 @@ struct Spec {
 };
 
 struct Spec::Argument {
-  std::string key;  // empty when given by position
+  std::string key;  // empty for a positional argument
   Spec value;
 
   friend bool operator==(const Argument& left, const Argument& right);

@@ -10,16 +10,16 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Seconds that a call takes.
+/// The seconds that a call takes.
 template <typename Body>
 double seconds_of(const Body& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
-  asm volatile("" : : : "memory");  // what it wrote counts as read
+  asm volatile("" : : : "memory");  // keeps the compiler from removing the work
   return seconds_since(start);
 }
 
-/// Sums up the time in calls, the outermost of those within each other.
+/// Sums up the time spent in calls; nested calls count once.
 class Stopwatch {
  public:
   class Running {

@@ -7,13 +7,13 @@
 
 namespace starling {
 
-/// A call of the operating system failed: "cannot make a pipe: Too many open files".
+/// A failed call of the operating system: "cannot make a pipe: Too many open files".
 class SystemError : public Error {
  public:
   SystemError(const std::string& what, int code)
       : Error(what + ": " + std::generic_category().message(code)), code_(code) {}
 
-  /// As errno had it.
+  /// The value of errno.
   int code() const { return code_; }
 
  private:

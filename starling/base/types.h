@@ -6,10 +6,10 @@
 
 namespace starling {
 
-/// A worker's number, 0 .. n-1.
+/// The number of a rank, 0 .. n-1.
 using Rank = std::int32_t;
 
-/// The number of a communication round; round 0 is the first.
+/// The number of a step (communication round), from 0.
 using Step = std::int64_t;
 
 }  // namespace starling

@@ -8,15 +8,15 @@
 
 namespace starling {
 
-/// One step through UTF-8 text: the code point at `position`, which moves on; U+FFFD for what is not UTF-8.
+/// Reads the code point at `position` of UTF-8 text and advances `position`; U+FFFD for invalid bytes.
 char32_t next_code_point(std::string_view text, std::size_t& position);
 
 void append_utf8(std::string& text, char32_t code_point);
 
-/// The number of code points: the columns a terminal needs for Latin, Greek and mathematical text.
+/// The number of code points: the columns that a terminal needs for Latin, Greek and mathematical text.
 std::size_t utf8_length(std::string_view text);
 
-/// The first `length` code points, the last of them "…" if something had to go.
+/// The first `length` code points; the last one is "…" if the text was cut.
 std::string utf8_shortened(std::string_view text, std::size_t length);
 
 }  // namespace starling

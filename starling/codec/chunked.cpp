@@ -20,8 +20,7 @@ std::size_t ChunkedCodec::encoded_bytes(DType dtype, CodecShape shape) const {
   return header_total(shape.count) + whole_message((shape.count * bits_ + 7) / 8);
 }
 
-// Calls body(place) for every chunk; a large parameter goes past the cache, where the caller does not change
-// that.
+// Calls body(place) for every chunk. A large parameter bypasses the cache if body passes place.store on.
 template <typename Byte, typename Body>
 void ChunkedCodec::for_chunks(std::size_t count, Byte* message, const Body& body) const {
   const Store store =
@@ -35,7 +34,7 @@ void ChunkedCodec::for_chunks(std::size_t count, Byte* message, const Body& body
 
 void ChunkedCodec::host_encode(ConstBuffer in, std::size_t, const CodecKey& key,
                                std::span<std::byte> message) const {
-  // What rounding up to whole messages adds.
+  // Clears the padding of both parts.
   const std::size_t payload = header_total(in.count);
   std::memset(message.data() + payload - 8 * (payload > 0), 0, 8 * (payload > 0));
   std::memset(message.data() + message.size() - 8, 0, 8);

@@ -6,8 +6,8 @@
 
 namespace starling::codec {
 
-/// Where one chunk of a parameter stands in a message: `count` elements, from element `first` on. The
-/// payload of a chunk begins at a multiple of 8 bytes.
+/// The place of a chunk of a parameter in a message: `count` elements from element `first` on. A chunk's
+/// payload starts at a multiple of 8 bytes.
 template <typename Byte>
 struct ChunkPlace {
   std::size_t first;
@@ -17,11 +17,11 @@ struct ChunkPlace {
   Store store;  // cached or streaming
 };
 
-/// A codec that treats a parameter chunk by chunk, in float32. The message is all chunks' headers (of as
-/// many bytes as given), then all elements, of as many bits each as given.
+/// A codec that encodes a parameter chunk by chunk, in float32. A message is all chunks' headers, then all
+/// elements, with a fixed number of header bytes per chunk and bits per element.
 class ChunkedCodec : public HostCodec {
  public:
-  /// `chunk` is a multiple of 64, `header_bytes` of 4.
+  /// `chunk` is a multiple of 64, `header_bytes` a multiple of 4.
   ChunkedCodec(std::size_t chunk, std::size_t header_bytes, std::size_t bits)
       : chunk_(chunk), header_bytes_(header_bytes), bits_(bits) {}
 
@@ -37,7 +37,7 @@ class ChunkedCodec : public HostCodec {
   void host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
                        Buffer out) const final;
 
-  /// `draws` is the key's; see draw_key().
+  /// `draws` is the key of random draws; see draw_key().
   virtual void encode_chunk(const float* in, const ChunkPlace<std::byte>& place,
                             std::uint64_t draws) const = 0;
   virtual void decode_chunk(const ChunkPlace<const std::byte>& place, float* out) const = 0;
@@ -51,7 +51,7 @@ class ChunkedCodec : public HostCodec {
   std::size_t bits_;
 };
 
-/// The parameter `chunk` of a family, for its list and for its making.
+/// The parameter `chunk` of a codec family: its declaration, and its value in `given`.
 Parameter chunk_parameter(const std::string& fallback);
 std::size_t chunk_of(const Parameters& given);
 

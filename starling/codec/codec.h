@@ -10,63 +10,63 @@
 
 namespace starling::codec {
 
-/// What an encoding draws its random numbers from: equal keys, equal draws.
+/// The key of an encoding's random numbers: equal keys give equal draws.
 struct CodecKey {
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;
   Step step = 0;
 };
 
-/// A parameter as codecs see it: `rows` of its matrix, 0 where it has none (PowerSGD then takes a near-square
-/// one).
+/// The shape of a parameter: its elements and the `rows` of its matrix, or 0 if it is not a matrix (PowerSGD
+/// then uses a nearly square one).
 struct CodecShape {
   std::size_t count = 0;
   std::size_t rows = 0;
 };
 
-/// Makes a message of a parameter's values, shorter than they are, and values of a message. Codecs have no
-/// state and may be used by many threads at once. Those of this library are HostCodecs.
+/// Encodes a parameter's values as a message, usually a shorter one, and decodes messages. Codecs have no
+/// state; thread-safe. The codecs of this library are HostCodecs.
 ///
-/// Elements are float32 or float64 (others: InvalidArgument). float64 goes through float32, except in
-/// `identity`, so what is beyond float32 counts as infinite. A codec that works in chunks cuts them inside
-/// the parameter, so the result does not depend on what else travels with it. Bits are the same on every
-/// instruction set.
+/// Elements are float32 or float64 (others: InvalidArgument). float64 is converted to float32, except in
+/// `identity`, so values beyond float32 become infinite. A chunked codec cuts chunks within one parameter, so
+/// the result does not depend on other parameters in the message. Bits are the same on every instruction set.
 ///
-/// Messages begin at a multiple of 8 bytes and are multiples of 8 bytes long, so that they can follow one
-/// another; parameters are aligned as their elements are. Blocks do not overlap.
+/// Messages start at a multiple of 8 bytes and are multiples of 8 bytes long, so they can be concatenated;
+/// parameters have the alignment of their elements. Blocks do not overlap.
 ///
-/// NaN and infinite values never reach outside the blocks, and are not hidden either: `identity`, `float16`,
+/// NaN and infinite values never affect other blocks, and are not hidden either: `identity`, `float16`,
 /// `bfloat16` and `random-k` keep them element by element, `top-k` sends them first (NaN before infinity);
-/// with the others the chunk they lie in (powersgd: the parameter) decodes to NaN, or to infinities where
-/// `sign` meets an infinity. `vote` has no room for them: its callers check.
+/// the others decode their chunk (powersgd: the parameter) to NaN, or to infinities if `sign` meets an
+/// infinity. `vote` cannot represent them: its callers check.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  std::string spec;       // as make_codec() was asked for it
-  std::string canonical;  // the same with defaults filled in, for comparing
+  std::string spec;       // as passed to make_codec()
+  std::string canonical;  // with defaults filled in, for comparing
 
-  /// Depends on the shape and dtype alone, never on values: messages of all ranks are equally long.
+  /// The length of a message. It depends only on the shape and dtype, never on values, so all ranks' messages
+  /// are equally long.
   virtual std::size_t encoded_bytes(DType dtype, CodecShape shape) const = 0;
 
-  // `message` is of uint8 and has encoded_bytes() elements or more; `rows` as in CodecShape. Values and
-  // message may each lie in any memory: what happens on a device is enqueued on the calling thread's stream
-  // (kernel/device.h). Throw InvalidArgument for what does not fit.
+  // `message` has type uint8 and at least encoded_bytes() elements; `rows` as in CodecShape. Values and
+  // message may each be in any kind of memory: work on a device is enqueued on the calling thread's stream
+  // (kernel/device.h). These functions throw InvalidArgument for arguments that do not fit.
 
   /// Writes every byte of the message.
   virtual void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const = 0;
-  /// Overwrites out. Everything that is needed is in the bytes.
+  /// Overwrites out, using only the bytes of the message.
   virtual void decode(ConstBuffer message, std::size_t rows, Buffer out) const = 0;
-  /// out += weight * decoded, rounded as combine() rounds it.
+  /// out += weight * decoded, rounded like combine().
   virtual void decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const = 0;
 };
 
 using CodecPtr = std::shared_ptr<const Codec>;
 
-/// For codecs: whether elements are float64 rather than float32; throws InvalidArgument for what is neither.
+/// For codecs: whether elements are float64 rather than float32; throws InvalidArgument for other types.
 bool is_wide(DType dtype);
 
-/// For codecs: the next multiple of 8, as messages are long.
+/// For codecs: rounds up to a multiple of 8 bytes.
 constexpr std::size_t whole_message(std::size_t bytes) {
   return (bytes + 7) / 8 * 8;
 }

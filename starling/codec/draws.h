@@ -5,8 +5,8 @@
 
 namespace starling::codec {
 
-/// One Philox key for a CodecKey. Its numbers are those of counters {block, 0, 0, 0}, so that element e of a
-/// parameter draws the same however the work is cut.
+/// The Philox key of a CodecKey. Its numbers are those of counters {block, 0, 0, 0}, so element e of a
+/// parameter draws the same number however the work is divided.
 inline std::uint64_t draw_key(const CodecKey& key) {
   const auto step = static_cast<std::uint64_t>(key.step);
   const auto word =

@@ -4,9 +4,9 @@
 
 namespace starling::codec {
 
-/// Encodes in + residual and keeps in `residual`, which starts as zeros, what the message left out: (in +
-/// residual) - decoded. So nothing is lost, only late: over any number of calls, what was decoded plus the
-/// residual is the sum of the inputs, up to rounding. A NaN or an infinity stays in the residual.
+/// Encodes in + residual and keeps in `residual` (initially zero) what the message left out: (in + residual)
+/// - decoded. So nothing is lost, only delayed: over any number of calls, the decoded values plus the
+/// residual equal the sum of the inputs, up to rounding. A NaN or an infinity stays in the residual.
 void encode_with_feedback(const Codec& codec, ConstBuffer in, Buffer residual, std::size_t rows,
                           const CodecKey& key, Buffer message);
 

@@ -10,7 +10,7 @@
 namespace starling::codec {
 namespace {
 
-// The values' message without what follows it.
+// The part of `message` that the values' message occupies.
 template <typename Void>
 BasicBuffer<Void> message_of(const Codec& codec, const BasicBuffer<Void>& message, const ConstBuffer& values,
                              std::size_t rows) {
@@ -69,7 +69,7 @@ void HostCodec::decode_add(ConstBuffer message, std::size_t rows, double weight,
 
 void HostCodec::host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
                                 Buffer out) const {
-  // Of doubles, so that it is aligned for either type.
+  // A vector of doubles, so that it is aligned for either type.
   std::vector<double> scratch(is_wide(out.dtype) ? out.count : (out.count + 1) / 2);
   const Buffer decoded = out.at<void>(scratch.data());
   host_decode(message, rows, decoded);

@@ -9,10 +9,9 @@
 
 namespace starling::codec {
 
-/// A codec that works in host memory. What lies on a device is encoded by a device's kernels, where there are
-/// any for this codec, and otherwise goes through a copy in host memory, for which this thread waits. All of
-/// that, and that a message is long enough, is seen to once for all codecs: those override what begins with
-/// `host_`.
+/// A codec that works in host memory. Values on a device are encoded by the device's kernels if they support
+/// this codec, and otherwise through a copy in host memory, for which the thread waits. This class handles
+/// that, and checks message lengths, for all codecs; they override the functions that start with `host_`.
 class HostCodec : public Codec {
  public:
   void encode(ConstBuffer in, std::size_t rows, const CodecKey& key, Buffer message) const final;
@@ -20,20 +19,20 @@ class HostCodec : public Codec {
   void decode_add(ConstBuffer message, std::size_t rows, double weight, Buffer out) const final;
 
  private:
-  // Values are float32 or float64, messages have encoded_bytes() bytes. Not called where both are empty.
+  // Values are float32 or float64, messages have encoded_bytes() bytes. Not called if both are empty.
 
   virtual void host_encode(ConstBuffer in, std::size_t rows, const CodecKey& key,
                            std::span<std::byte> message) const = 0;
   virtual void host_decode(std::span<const std::byte> message, std::size_t rows, Buffer out) const = 0;
-  /// Unless overridden, by way of a copy of all decoded values.
+  /// The default implementation decodes all values into a copy first.
   virtual void host_decode_add(std::span<const std::byte> message, std::size_t rows, double weight,
                                Buffer out) const;
 
-  /// What a device's kernels do to encode and decode so many elements; empty where they cannot.
+  /// The device code for encoding and decoding this many elements; empty if device kernels do not support it.
   virtual std::optional<kernel::DeviceCode> device_code(std::size_t /*count*/) const { return std::nullopt; }
 };
 
-// For host codecs.
+// Helpers for host codecs.
 
 /// Calls body with the elements, as float* or double*.
 template <typename Void, typename Body>
@@ -44,10 +43,10 @@ void with_elements(const BasicBuffer<Void>& values, const Body& body) {
     body(values.template host<float>());
 }
 
-/// The values as float32: themselves, or converted into `scratch`.
+/// The values as float32: the values themselves, or converted into `scratch`.
 const float* as_floats(ConstBuffer in, std::vector<float>& scratch);
 
-/// out += weight * values, as combine() rounds it. A float64 `out` needs `scratch`.
+/// out += weight * values, rounded like combine(). A float64 `out` needs `scratch`.
 void add_floats(const float* values, double weight, Buffer out, std::vector<double>& scratch);
 
 }  // namespace starling::codec

@@ -10,7 +10,7 @@
 
 namespace starling::codec {
 
-/// A named family of codecs: what the grammar knows, and how to make one.
+/// A named family of codecs: what the spec grammar needs, and the function that makes one.
 struct CodecFamily {
   std::string name;
   std::string summary;
@@ -19,18 +19,18 @@ struct CodecFamily {
   std::vector<std::string> aliases = {};
 };
 
-/// `make_codec("top-k(fraction=0.01)")`; throws InvalidArgument listing what is valid.
+/// Makes a codec, as in `make_codec("top-k(fraction=0.01)")`; throws InvalidArgument with what is valid.
 CodecPtr make_codec(std::string_view text);
 
-/// All families, in the order of the documentation; a program's own come last.
+/// All families in the order of the documentation, then those that the program registered.
 std::vector<CodecFamily> codec_families();
-/// The family that a spec names; throws InvalidArgument with what may have been meant.
+/// The family that a spec names; throws InvalidArgument with the closest name.
 const CodecFamily& find_codec(const Spec& spec);
 
-/// The one spelling of all specs of codecs that mean the same: `top-k(fraction=0.01)` for `top-k`.
+/// The canonical spelling, equal for all specs of the same codec: `top-k(fraction=0.01)` for `top-k`.
 std::string canonical_codec(std::string_view text);
 
-/// Adds a codec of the program's own under a new name. Thread-safe.
+/// Registers a codec under a new name. Thread-safe.
 void register_codec(CodecFamily family);
 
 }  // namespace starling::codec

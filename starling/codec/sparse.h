@@ -7,7 +7,7 @@
 #include "starling/base/parameters.h"
 #include "starling/codec/host_codec.h"
 
-// What codecs share that send a few elements of a parameter and mean zero by the rest.
+// Helpers of codecs that send a few elements of a parameter and treat the rest as zero.
 
 namespace starling::codec {
 
@@ -19,13 +19,14 @@ inline double fraction_of(const Parameters& given) {
   return given.number("fraction", 1e-9, 1);
 }
 
-/// ceil(fraction * count), at least 1 of at least 1; 0.07 of 100, a little above 7 in float64, is 7.
+/// ceil(fraction * count), but at least 1. Tolerates rounding: 0.07 of 100, a little above 7 in float64, is
+/// 7.
 inline std::size_t kept(double fraction, std::size_t count) {
   const double exact = fraction * static_cast<double>(count) * (1 - 1e-12);
   return std::clamp(static_cast<std::size_t>(std::ceil(exact)), std::min<std::size_t>(1, count), count);
 }
 
-/// out[index(j)] = values[j] for j below k, the rest is zero; or out[index(j)] += weight * values[j].
+/// out[index(j)] = values[j] for j < k, zero elsewhere; or out[index(j)] += weight * values[j].
 template <typename Index>
 void scatter(const float* values, std::size_t k, Buffer out, const Index& index) {
   std::memset(out.host_data(), 0, out.bytes());

@@ -37,7 +37,7 @@ const WireFormatSpelling& find_wire_format(const std::string& text) {
   throw InvalidArgument(unknown_name("wire format", text, names, aliases));
 }
 
-/// Every element on its own, rounded to the message's type.
+/// Rounds every element to the message's type.
 class RoundedFormat final : public WireFormat {
  public:
   explicit RoundedFormat(DType message) : WireFormat(message) {}
@@ -57,7 +57,7 @@ class RoundedFormat final : public WireFormat {
   }
 };
 
-/// The grids of all runs, then a byte for every element, filled up to a multiple of 8 bytes.
+/// The grids of all runs, then one byte per element, padded to a multiple of 8 bytes.
 class Int8Format final : public WireFormat {
  public:
   explicit Int8Format(std::vector<std::size_t> ends) : WireFormat(DType::int8), ends_(std::move(ends)) {}
@@ -133,7 +133,7 @@ class Int8Format final : public WireFormat {
     });
   }
 
-  /// The runs in a message whose codes begin after so many bytes.
+  /// The runs of a message; `codes` is the offset of its codes.
   struct RunsOf {
     const std::byte* message;
     std::size_t codes;
@@ -158,7 +158,7 @@ class Int8Format final : public WireFormat {
     for (const std::size_t end : ends_of(count)) cut(end);
   }
 
-  // The ends of the parameters of a block.
+  // The ends of a block's parameters.
   std::vector<std::size_t> ends_of(std::size_t count) const {
     if (!ends_.empty() && ends_.back() == count) return ends_;
     return {count};

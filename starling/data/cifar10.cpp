@@ -36,7 +36,7 @@ void append_records(Dataset& data, std::span<const std::uint8_t> bytes, const st
   }
 }
 
-// The files of a split, wherever they lie: where(name) gives nothing for one that is not there.
+// Appends the files of a split; where(name) returns a file's content, or nothing if it does not exist.
 template <typename F>
 bool append_files(Dataset& data, Split split, F&& where) {
   std::vector<fs::path> paths;
@@ -70,7 +70,7 @@ std::vector<std::string> cifar10_names(Split split) {
 }
 
 Dataset load_cifar10(Split split, const fs::path& folder) {
-  // Over the training images, by channel.
+  // Mean and deviation of the training images, by channel.
   Dataset data{"cifar10", {}, {}, kShape, kClasses, {0.4914F, 0.4822F, 0.4465F}, {0.2470F, 0.2435F, 0.2616F}};
   const auto in_folder = [&](const std::string& name) { return find_packed(folder / name); };
   const auto in_subfolder = [&](const std::string& name) {
@@ -83,7 +83,7 @@ Dataset load_cifar10(Split split, const fs::path& folder) {
   }
   throw Error(
       fmt::format("cifar10 is not here: {} has neither {} nor {}; `starling data cifar10` fetches it, or put "
-                  "the files of CIFAR-10's binary version there (STARLING_DATA says where data sets lie)",
+                  "the files of CIFAR-10's binary version there (STARLING_DATA sets the folder of data sets)",
                   folder.string(), join_words(cifar10_names(split)), kArchive));
 }
 
@@ -95,7 +95,7 @@ std::vector<std::uint8_t> cifar10_from_npm(const DataFile& file, const PackageMe
   const std::string labels_name = place == names.end() ? "test_lables.json" : "train_lables.json";
   const auto text = member(labels_name);
   const auto labels = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  // The labels of all training files lie in one list.
+  // One list contains the labels of all training files.
   const std::size_t first =
       place == names.end() ? 0 : static_cast<std::size_t>(place - names.begin()) * rows.height;
   if (rows.width != kPlane || !labels.is_array() || labels.size() < first + rows.height)
@@ -118,7 +118,7 @@ std::vector<std::uint8_t> cifar10_from_npm(const DataFile& file, const PackageMe
 DataSource cifar10_source() {
   return {
       .name = "cifar10",
-      .summary = "photographs of ten kinds of things, 32 x 32, color: 50000 to train, 10000 to test",
+      .summary = "photographs of ten kinds of objects, 32 x 32, color: 50000 to train, 10000 to test",
       .parameters = {},
       .load = [](const Parameters& /*none*/, Split split,
                  const fs::path& folder) { return load_cifar10(split, folder); },

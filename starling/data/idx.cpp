@@ -11,7 +11,8 @@ namespace starling::data {
 namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
-constexpr std::size_t kMostBytes = std::size_t{1} << 40;  // no file is that long, but a damaged header is
+// a longer file does not exist, but a damaged header may say so
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 
 std::string dimension_text(const std::vector<std::size_t>& dimensions) {
   return fmt::format("{}", fmt::join(dimensions, " x "));
@@ -21,7 +22,7 @@ std::size_t product(const std::vector<std::size_t>& dimensions, const std::strin
   std::size_t total = 1;
   for (const std::size_t size : dimensions) {
     if (size != 0 && total > kMostBytes / size)
-      throw Error(fmt::format("{}: its header promises {} values, which cannot be", file,
+      throw Error(fmt::format("{}: its header promises {} values, which is impossible", file,
                               dimension_text(dimensions)));
     total *= size;
   }
@@ -60,7 +61,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t dimensions) {
   if (count < promised)
     throw Error(fmt::format("{}: cut off: its header promises {} = {} bytes, {} follow", file.name(),
                             dimension_text(array.dimensions), promised, count));
-  // The last bytes of a gzip file, its checksum, are looked at only when the end is read.
+  // zlib verifies a gzip file's checksum, its last bytes, only when the end is read.
   std::array<std::uint8_t, 1> more{};
   if (file.read(more) > 0)
     throw Error(fmt::format("{}: more bytes than the {} = {} that its header promises", file.name(),

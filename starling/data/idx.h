@@ -17,12 +17,12 @@ struct IdxArray {
   std::vector<std::uint8_t> values;
 };
 
-/// Reads a file, plain or gzip, of exactly that many dimensions. What is cut off, too long or something else
-/// is refused with an Error that names the file, what was found and what is valid.
+/// Reads a file, plain or gzip, with exactly this number of dimensions. Throws Error with the file, what was
+/// found and what is valid if it is truncated, too long or not IDX.
 IdxArray read_idx(const std::filesystem::path& path, std::size_t dimensions);
 
-/// What MNIST and its relatives have in common: train-images-idx3-ubyte, train-labels-idx1-ubyte and the same
-/// for t10k, all of them plain or with .gz behind.
+/// The layout that MNIST and its relatives share: train-images-idx3-ubyte, train-labels-idx1-ubyte and the
+/// same for t10k, all of them plain or with the suffix .gz.
 struct IdxSet {
   std::string name;
   ImageShape shape;
@@ -31,7 +31,7 @@ struct IdxSet {
   float deviation = 1;
 };
 
-/// The names of the files of a split, without a folder: images, then labels.
+/// The names of a split's files, without a folder.
 struct IdxNames {
   std::string images;
   std::string labels;

@@ -4,7 +4,7 @@
 
 namespace starling::data {
 
-/// `mnist`: 60,000 + 10,000 handwritten digits of 28 x 28 (LeCun, Cortes, Burges).
+/// The data set `mnist`: 60,000 + 10,000 handwritten digits, 28 x 28 (LeCun, Cortes, Burges).
 DataSource mnist_source();
 
 }  // namespace starling::data

@@ -27,7 +27,7 @@ void PackedFile::Close::operator()(void* file) const {
 }
 
 PackedFile::PackedFile(const std::filesystem::path& path) : name_(path.string()) {
-  // Opening a folder succeeds and reading it fails with a message about nothing.
+  // Opening a folder succeeds, but reading it fails with a meaningless message.
   if (std::filesystem::is_directory(path)) throw Error(fmt::format("cannot read {}: it is a folder", name_));
   errno = 0;
   file_.reset(gzopen(name_.c_str(), "rbe"));
@@ -96,8 +96,8 @@ std::string packed_sha256(const std::filesystem::path& path) {
   return digest.finish();
 }
 
-// Headers of 512 bytes: the name first, the size in octal digits at 124, "ustar" at 257, a name's beginning
-// at 345 where it is long. Contents are padded to whole blocks.
+// A header has 512 bytes: the name first, the size in octal digits at 124, "ustar" at 257, the beginning of a
+// long name at 345. Contents are padded to whole blocks.
 std::optional<std::span<const std::uint8_t>> tar_member(std::span<const std::uint8_t> tar,
                                                         const std::string& member,
                                                         const std::string& archive) {
@@ -107,7 +107,7 @@ std::optional<std::span<const std::uint8_t>> tar_member(std::span<const std::uin
     return std::string(field.substr(0, field.find('\0')));
   };
   for (std::size_t at = 0; at + kBlock <= tar.size();) {
-    if (tar[at] == 0) return std::nullopt;  // the end is a block of zeros
+    if (tar[at] == 0) return std::nullopt;  // a block of zeros ends the archive
     if (text(at + 257, 5) != "ustar") throw Error(fmt::format("{} is not a tar archive", archive));
     const std::string prefix = text(at + 345, 155);
     const std::string name = (prefix.empty() ? "" : prefix + "/") + text(at, 100);

@@ -11,15 +11,16 @@
 
 namespace starling::data {
 
-/// Reads a file as it is, or what a gzip file holds; which of the two, its first bytes tell.
+/// Reads a plain file, or the content of a gzip file; the first bytes tell which it is.
 class PackedFile {
  public:
-  /// Throws Error when it cannot be opened.
+  /// Throws Error if the file cannot be opened.
   explicit PackedFile(const std::filesystem::path& path);
 
-  /// Fewer bytes than asked for only at the end; throws Error naming the file where it is damaged or cut off.
+  /// Returns fewer bytes than requested only at the end. Throws Error with the file's name if it is damaged
+  /// or truncated.
   std::size_t read(std::span<std::uint8_t> bytes);
-  /// Appends up to `most` bytes; memory grows with what is there, not with what is asked for.
+  /// Appends up to `most` bytes; uses memory for the bytes that exist, not for `most`.
   std::size_t append(std::vector<std::uint8_t>& bytes, std::size_t most);
 
   const std::string& name() const { return name_; }
@@ -33,17 +34,17 @@ class PackedFile {
   std::unique_ptr<void, Close> file_;
 };
 
-/// `path` itself, or with .gz behind it; nothing where neither is there.
+/// `path` itself, or `path` with the suffix .gz; empty if neither exists.
 std::optional<std::filesystem::path> find_packed(const std::filesystem::path& path);
 
 /// The whole content of a plain or gzip file.
 std::vector<std::uint8_t> read_packed(const std::filesystem::path& path);
 
-/// Its SHA-256, unpacked: the same for `file` and `file.gz`.
+/// The SHA-256 of the unpacked content: equal for `file` and `file.gz`.
 std::string packed_sha256(const std::filesystem::path& path);
 
-/// A member of a tar archive in memory; nothing where it has none of that name. Throws Error naming
-/// `archive` where it is cut off or no tar at all.
+/// A member of a tar archive in memory; empty if there is none with this name. Throws Error with `archive` if
+/// the archive is truncated or not a tar file.
 std::optional<std::span<const std::uint8_t>> tar_member(std::span<const std::uint8_t> tar,
                                                         const std::string& member,
                                                         const std::string& archive);

@@ -22,8 +22,8 @@ void check_workers(std::size_t count, Rank n) {
   if (count > UINT32_MAX) throw InvalidArgument(fmt::format("{} samples are more than 2^32 - 1", count));
 }
 
-// Marsaglia and Tsang, for shapes from 1 on. Smaller ones come from shape + 1 times a power of a uniform
-// number, which is far below the smallest double for an alpha such as 0.01; hence the logarithm.
+// Marsaglia and Tsang's method, for shapes of at least 1. Smaller shapes use shape + 1 times a power of a
+// uniform number, which is far below the smallest double for an alpha such as 0.01; hence the logarithm.
 double log_gamma_draw(double shape, Random& random) {
   if (shape < 1) return log_gamma_draw(shape + 1, random) + std::log(1 - random.uniform()) / shape;
   const double d = shape - 1.0 / 3;
@@ -37,7 +37,8 @@ double log_gamma_draw(double shape, Random& random) {
   }
 }
 
-// Splits `count` in proportion to exp(weight) over the workers with room; `given` is added to.
+// Splits `count` in proportion to exp(weight) over the workers that have room, and adds the result to
+// `given`.
 void split(std::size_t count, const std::vector<double>& weights, const std::vector<bool>& has_room,
            std::vector<std::size_t>& given) {
   double most = -INFINITY;
@@ -49,7 +50,7 @@ void split(std::size_t count, const std::vector<double>& weights, const std::vec
     sums[i] = sum += has_room[i] ? std::exp(weights[i] - most) : 0;
   std::size_t before = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    // The last with room has the whole sum, so the last cut is `count` itself.
+    // The last worker with room has the whole sum, so the last cut is `count` itself.
     const auto cut =
         sums[i] == sum ? count : static_cast<std::size_t>(sums[i] / sum * static_cast<double>(count));
     given[i] += cut - before;
@@ -59,7 +60,7 @@ void split(std::size_t count, const std::vector<double>& weights, const std::vec
 
 using Shares = std::vector<std::vector<std::size_t>>;  // [class][worker]
 
-// One draw, by the original rule: full workers take no more, but the one before they were full may be large.
+// One draw by the original rule: full workers get no more, but the share before they were full may be large.
 Shares draw_shares(const std::vector<std::size_t>& class_sizes, std::size_t n, std::size_t count,
                    double alpha, Random& random) {
   Shares shares;
@@ -128,8 +129,8 @@ Shares draw_until_fair(const std::vector<std::size_t>& class_sizes, std::size_t 
       alpha, kMostDraws, count, class_sizes.size(), n));
 }
 
-// More workers than classes cannot all be at their fair share of a few classes each, so they are split into
-// groups of at most as many workers as there are classes; each group has its part of every class.
+// If there are more workers than classes, not all can have a fair share of only a few classes each. So they
+// are split into groups with at most as many workers as classes, and each group gets its part of every class.
 Shares draw_in_groups(const std::vector<std::size_t>& class_sizes, std::size_t n, double alpha,
                       std::uint64_t seed) {
   const std::size_t groups = (n + class_sizes.size() - 1) / class_sizes.size();
@@ -162,7 +163,7 @@ Parameters read_parameters(const Spec& spec, const PartitionKind& kind, std::uin
   return {spec, declared};
 }
 
-// The samples in this order, cut into n pieces.
+// Cuts the samples, in this order, into n pieces.
 std::vector<Shard> cut(const std::vector<std::uint32_t>& samples, Rank n) {
   std::vector<Shard> shards;
   auto begin = samples.begin();
@@ -251,7 +252,7 @@ const std::vector<PartitionKind>& partition_kinds() {
        },
        /*is_drawn=*/false},
       {"dirichlet",
-       "classes unequally spread, the more so the smaller alpha",
+       "classes spread unequally; the smaller alpha, the more so",
        {{"alpha", "", "how even: 100 is like iid, 0.01 is a class or two per worker"},
         {"equal", "no", "shards of equal size"}},
        [](const Parameters& parameters, const Samples& samples, Rank n) {

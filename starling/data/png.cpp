@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::array<std::uint8_t, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr std::size_t kChannels = 3;
-constexpr std::size_t kMostPixelBytes = std::size_t{1} << 32;  // a larger header is a damaged one
+constexpr std::size_t kMostPixelBytes = std::size_t{1} << 32;  // a header with more is damaged
 
 std::size_t number(std::span<const std::uint8_t> bytes) {
   return std::size_t{bytes[0]} << 24 | std::size_t{bytes[1]} << 16 | std::size_t{bytes[2]} << 8 | bytes[3];
 }
 
-// Of the three neighbors left, above and both, the one nearest to left + above - both.
+// The one of the three neighbors left, above and both that is nearest to left + above - both.
 int paeth(int left, int above, int both) {
   const int guess = left + above - both;
   const int to_left = std::abs(guess - left), to_above = std::abs(guess - above),
@@ -45,7 +45,7 @@ class Reader {
       if (kind == "IDAT") packed.insert(packed.end(), content.begin(), content.end());
     }
     demand(image_.width > 0 && image_.height > 0, "it has no pixels");
-    // zlib packs a thousand equal bytes into one, no more.
+    // zlib compresses at most about a thousand equal bytes into one.
     demand((1 + image_.width * kChannels) * image_.height <= 1100 * (packed.size() + 64),
            "its header promises more pixels than it can hold");
     std::vector<std::uint8_t> rows((1 + image_.width * kChannels) * image_.height);
@@ -61,7 +61,7 @@ class Reader {
     if (!valid) throw Error(fmt::format("{}: {}", name_, what));
   }
 
-  // The next chunk: the length of its content, its kind, the content, a checksum of the last two.
+  // Reads the next chunk: the length of its content, its kind, the content, and a checksum of the last two.
   std::span<const std::uint8_t> chunk(std::string_view& kind) {
     demand(rest_.size() >= 12 && number(rest_) <= rest_.size() - 12, "it is cut off");
     const std::size_t size = number(rest_);
@@ -79,11 +79,11 @@ class Reader {
     image_.height = number(content.subspan(4));
     demand(image_.width * image_.height <= kMostPixelBytes / (2 * kChannels), "it is too large");
     constexpr std::array<std::uint8_t, 5> kRgb = {8, 2, 0, 0,
-                                                  0};  // bits, colors, packing, filters, interlace
+                                                  0};  // bits, color type, compression, filter, interlace
     demand(std::equal(kRgb.begin(), kRgb.end(), content.begin() + 8), "valid is RGB, 8 bits, not interlaced");
   }
 
-  // A row begins with the number of the filter that its bytes are differences by.
+  // A row starts with the number of the filter by which its bytes were encoded.
   void unfilter(std::span<const std::uint8_t> rows) {
     const std::size_t length = image_.width * kChannels;
     image_.pixels.resize(length * image_.height);

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "" when it is not set or relative, which the XDG rules say to ignore.
+// Empty if the variable is unset or relative, which the XDG rules say to ignore.
 fs::path folder_variable(const EnvironmentVariable& variable) {
   fs::path folder = variable.text();
   return folder.is_absolute() ? folder : fs::path();

@@ -32,7 +32,7 @@ std::vector<Shard> reshard(std::vector<Shard> shards, std::span<const Rank> dead
       orphans.insert(orphans.end(), shards[rank].begin(), shards[rank].end());
       shards[rank].clear();
     }
-  // At random, for order in a file may mean something, such as classes one after the other.
+  // At random, because the order in a file may mean something, such as one class after another.
   Random random(seed, orphans.size(), stream::kReshard);
   shuffle(orphans, random);
   for (std::size_t assigned = 0; assigned < orphans.size();)

@@ -10,17 +10,17 @@
 
 namespace starling::data {
 
-/// The samples of one worker, by their number in the data set, ascending.
+/// One worker's samples, by their numbers in the data set, ascending.
 using Shard = std::vector<std::uint32_t>;
 
-/// Fisher and Yates, the same on every platform.
+/// A Fisher-Yates shuffle, the same on every platform.
 void shuffle(std::span<std::uint32_t> samples, Random& random);
 
-/// Distributes the samples of dead ranks over the others, evenly and at random: every sample goes to exactly
-/// one survivor, and shares differ by at most one. `dead` lists all ranks that are dead by now, not only the
-/// last; their shards become empty. Equal arguments give equal results, so that survivors need not
-/// communicate: each computes the same from the first shards and the dead ranks of its view. Throws
-/// InvalidArgument if a rank is out of range or named twice, or if none is left.
+/// Distributes the samples of dead ranks over the survivors, evenly and at random: every sample goes to
+/// exactly one survivor, and shares differ by at most one. `dead` lists all ranks that are dead by now, not
+/// only the last; their shards become empty. Equal arguments give equal results, so survivors need not
+/// communicate: each computes the same from the original shards and the dead ranks of its view. Throws
+/// InvalidArgument if a rank is out of range or listed twice, or if none is left.
 std::vector<Shard> reshard(std::vector<Shard> shards, std::span<const Rank> dead, std::uint64_t seed = 0);
 [[deprecated("call reshard")]] inline std::vector<Shard> deal_again(std::vector<Shard> shards,
                                                                     std::span<const Rank> dead,
@@ -28,25 +28,25 @@ std::vector<Shard> reshard(std::vector<Shard> shards, std::span<const Rank> dead
   return reshard(std::move(shards), dead, seed);
 }
 
-/// The order in which a rank goes through its shard: reshuffled for every epoch, a pure function of
-/// (seed, epoch, rank), so that a position is all that a checkpoint has to keep.
+/// The order in which a rank goes through its shard: reshuffled for every epoch by a pure function of (seed,
+/// epoch, rank), so a checkpoint needs to store only the position.
 ///
-///     ShardSampler sampler(shards[rank], rank, seed);
-///     for (sampler.start(epoch); auto batch = sampler.next(32); !batch.empty(); batch = sampler.next(32))
+///   ShardSampler sampler(shards[rank], rank, seed);
+///   for (sampler.start(epoch); auto batch = sampler.next(32); !batch.empty(); batch = sampler.next(32))
 ///     ...
 class ShardSampler {
  public:
   ShardSampler(Shard shard, Rank rank, std::uint64_t seed);
 
-  /// Shuffles, and goes on behind the first `position` samples of the epoch.
+  /// Shuffles for the epoch, and skips its first `position` samples.
   void start(std::int64_t epoch, std::size_t position = 0);
-  /// The next samples, fewer than `most` at the end of the epoch and none behind it. Valid until `start`.
+  /// The next samples: fewer than `most` at the end of the epoch, none after it. Valid until `start`.
   std::span<const std::uint32_t> next(std::size_t most);
 
-  /// Another shard, from the next start() on: after reshard.
+  /// Replaces the shard, from the next start() on; call it after reshard.
   void replace(Shard shard);
 
-  /// How many times next(size) gives something in a whole epoch.
+  /// How many batches next(size) returns in a whole epoch.
   std::size_t batches(std::size_t size) const;
   std::int64_t epoch() const { return epoch_; }
   std::size_t position() const { return position_; }

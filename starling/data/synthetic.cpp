@@ -11,18 +11,18 @@ namespace {
 constexpr int kSide = 28;
 constexpr int kSyntheticClasses = 10;
 constexpr int kMostShift = 8;
-constexpr int kCell = 4;  // pixels between random values that are interpolated
+constexpr int kCell = 4;  // pixels between the random values, which are interpolated
 constexpr int kPatternSide = kSide + 2 * kMostShift;
 constexpr int kFull = 64;  // the denominator of strengths
 
-// Sums of bytes are nearly normal: of variance 4 * 256^2 / 12, 148 squared.
+// Sums of four bytes are nearly normal, with variance 4 * 256^2 / 12, which is 148 squared.
 int nearly_normal(std::uint32_t bytes) {
   int sum = 0;
   for (int shift = 0; shift < 32; shift += 8) sum += static_cast<int>((bytes >> shift) & 255U);
   return sum - 510;
 }
 
-// A smooth random field of Side x Side: random values every kCell pixels, linear in between.
+// A smooth random field of Side x Side: random values every kCell pixels, interpolated linearly.
 template <int Side>
 std::array<int, Side * Side> smooth_field(Random& random) {
   constexpr int kGrid = (Side + kCell - 1) / kCell + 1;
@@ -44,7 +44,8 @@ std::array<int, Side * Side> smooth_field(Random& random) {
 
 using Pattern = std::array<int, kPatternSide * kPatternSide>;
 
-// Pixels around 128, a pattern and a veil with this much of a field's spread each.
+// The strengths, in units of a field's spread, of the smooth background and the noise that are added to each
+// pattern; pixels are around 128.
 constexpr int kVeil = 8;
 constexpr int kNoise = 8;
 constexpr int kLeastStrength = 24;
@@ -95,7 +96,7 @@ Dataset make_synthetic(Split split, const SyntheticOptions& options) {
 
 DataSource synthetic_source() {
   return {.name = "synthetic",
-          .summary = "generated patterns, 28 x 28, grey: no files, no network, for trying things out",
+          .summary = "generated patterns, 28 x 28, grey: need no files and no network",
           .parameters = {{"seed", "1", "of the patterns and of the images"},
                          {"train", "4000", "number of training images"},
                          {"test", "1000", "number of test images"}},

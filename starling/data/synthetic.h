@@ -7,19 +7,19 @@
 
 namespace starling::data {
 
-/// Synthetic images: each of ten classes is a smooth random pattern, seen shifted, stronger or weaker,
-/// behind a smooth veil and noise. Small convolutional networks learn it from a few thousand images; a linear
-/// classifier does not. Integer arithmetic: the same bytes on every platform.
+/// Synthetic images: each of ten classes is a smooth random pattern, which images show shifted, with varying
+/// strength, and with a smooth background and noise added. Small convolutional networks learn it from a few
+/// thousand images; a linear classifier does not. Uses integer arithmetic: the same bytes on every platform.
 struct SyntheticOptions {
   std::uint64_t seed = 1;  // of the patterns and of the images
   std::size_t train = 4000;
   std::size_t test = 1000;
 };
 
-/// 28 x 28, grey. The two splits have the same patterns and no image in common.
+/// 28 x 28, gray. The two splits have the same patterns and no common image.
 Dataset make_synthetic(Split split, const SyntheticOptions& options = {});
 
-/// `synthetic(seed=1, train=4000, test=1000)`.
+/// The data set `synthetic(seed=1, train=4000, test=1000)`.
 DataSource synthetic_source();
 
 }  // namespace starling::data

@@ -12,21 +12,21 @@
 
 namespace starling::data {
 
-/// A text as a language model of characters sees it: bytes, numbered by their place in the alphabet of those
-/// that occur. A sample is a window of `block` characters and, for each, the one after it; windows do not
-/// overlap. The last tenth of the text is the test split.
+/// A text for character language models: bytes, numbered by their position in the alphabet of the bytes that
+/// occur. A sample is a window of `block` characters and, for each of them, the next character; windows do
+/// not overlap. The last tenth of the text is the test split.
 class TextWindows {
  public:
-  /// Throws InvalidArgument, naming the text and what would do, where a split has not one window.
+  /// Throws InvalidArgument, with the text and a valid choice, if a split has no window.
   TextWindows(std::string name, std::span<const std::uint8_t> bytes, std::size_t block);
 
   const std::string& name() const { return name_; }
   /// The bytes that occur anywhere in the text, ascending.
   const std::vector<std::uint8_t>& alphabet() const { return alphabet_; }
   std::size_t block() const { return block_; }
-  /// How many windows a split has.
+  /// The number of windows in a split.
   std::size_t size(Split split) const;
-  /// Window `index` of a split: block + 1 symbols, below alphabet().size(), the last being only a target.
+  /// Window `index` of a split: block + 1 symbols below alphabet().size(); the last one is only a target.
   std::span<const std::uint8_t> window(Split split, std::size_t index) const;
 
  private:
@@ -37,7 +37,7 @@ class TextWindows {
   std::size_t test_begin_ = 0;
 };
 
-/// Of a file, plain or gzip; throws Error where it cannot be read.
+/// Reads a file, plain or gzip; throws Error if it cannot be read.
 TextWindows read_text(const std::filesystem::path& file, std::size_t block);
 
 }  // namespace starling::data

@@ -19,15 +19,15 @@ struct AdmissionRound {
   std::vector<std::uint64_t> newcomers{};  // their tickets, in the order of their future ranks
 };
 
-/// Admits processes that want to join a running job. The members and the newcomers form a new fabric
-/// together: first the members in their order, then the newcomers. Until the round is concluded, and for good
-/// if it fails, the members keep using the old fabric. Owned by the old fabric.
+/// Admits processes that want to join a running job. The members and the newcomers form a new fabric: first
+/// the members in their order, then the newcomers. The members use the old fabric until the round is
+/// concluded, and keep it if the round fails. Owned by the old fabric.
 class Admission {
  public:
   virtual ~Admission() = default;
 
   /// Called by one member: invites all waiting newcomers and returns those that answered. A newcomer that
-  /// does not answer promptly is taken for dead and is not asked again.
+  /// does not answer promptly is considered dead and is not asked again.
   virtual AdmissionRound invite() = 0;
   /// Called by every member, with its index among the members: forms the new fabric. Throws if that fails or
   /// takes longer than admission_time_limit().

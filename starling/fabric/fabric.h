@@ -18,7 +18,8 @@ namespace starling::fabric {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Where a message in device memory lies in this process. It is complete when its flag has reached `number`.
+/// The location of a message in device memory, in this process. The message is complete when its flag has
+/// reached `number`.
 struct DevicePayload {
   const std::byte* data = nullptr;
   const kernel::Flag* flag = nullptr;
@@ -26,8 +27,8 @@ struct DevicePayload {
 };
 
 /// A received message: a read-only view of its bytes, released when this object is destroyed. A message in
-/// device memory may still be on its way. Work that reads it is enqueued before it is dropped, on the stream
-/// of the thread that drops it (kernel/device.h) or one that this stream follows.
+/// device memory may not have arrived yet. Enqueue work that reads it before destroying this object, on the
+/// destroying thread's stream (kernel/device.h) or on one that this stream waits for.
 class Arrival {
  public:
   class Owner {
@@ -48,7 +49,7 @@ class Arrival {
         header_(header),
         bytes_(bytes),
         size_(bytes.size()) {}
-  /// In device memory.
+  /// A message in device memory.
   Arrival(Owner* owner, Rank source, void* handle, const MessageHeader& header, MemoryKind memory)
       : owner_(owner),
         memory_(memory),
@@ -70,21 +71,21 @@ class Arrival {
   const MessageHeader& header() const { return header_; }
   std::size_t size() const { return size_; }
   MemoryKind memory() const { return memory_; }
-  /// Throws InvalidArgument unless they lie in host memory.
+  /// Throws InvalidArgument unless the message is in host memory.
   std::span<const std::byte> bytes() const {
     if (memory_ != MemoryKind::host) throw_not_host_memory(memory_);
     return bytes_;
   }
-  /// Whether the payload is here: that of a message in device memory comes after its header, or never if its
-  /// sender has died before.
+  /// Whether the payload has arrived. In device memory the payload follows its header, or never arrives if
+  /// the sender dies before.
   bool complete() const { return memory_ == MemoryKind::host || owner_->complete(handle_); }
-  /// `count` elements from byte `offset` on, once the payload is complete.
+  /// `count` elements from byte `offset` on; valid once the payload is complete.
   ConstBuffer buffer(DType dtype, std::size_t count, std::size_t offset = 0) const {
     if (memory_ == MemoryKind::host) return {dtype, bytes_.data() + offset, count};
     return {dtype, owner_->device_payload(handle_).data + offset, count, memory_, nullptr};
   }
-  /// `count` elements from byte `offset` on as a summand. Of a message in device memory it carries the flag
-  /// that the device waits for.
+  /// `count` elements from byte `offset` on, as a term of a sum. In device memory, the term has the flag that
+  /// the device waits for.
   Term term(DType dtype, std::size_t count, std::size_t offset, double weight) const {
     if (memory_ == MemoryKind::host) return {ConstBuffer(dtype, bytes_.data() + offset, count), weight};
     const DevicePayload payload = owner_->device_payload(handle_);
@@ -173,10 +174,10 @@ class Fabric {
   /// False once the peer has died or left. Messages that it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;
 
-  /// Why this rank is no longer a member of the job (the others continue without it, or may do so). Empty
-  /// while it is a member.
+  /// Why this rank is no longer a member of the job (the others continue without it, or may do so). Empty if
+  /// it is a member.
   virtual std::string exclusion_reason() const { return {}; }
-  /// The members have agreed to continue without `peer`: alive(peer) becomes false, and the peer is told.
+  /// The members have agreed to continue without `peer`: alive(peer) becomes false, and `peer` is notified.
   virtual void exclude(Rank /*peer*/) {}
   /// Bytes received from `source`, including incomplete messages; always 0 if the fabric does not count them.
   virtual std::uint64_t bytes_from(Rank /*source*/) const { return 0; }

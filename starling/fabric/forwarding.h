@@ -6,7 +6,7 @@
 
 namespace starling::fabric {
 
-/// Forwards everything to another fabric; what wraps one overrides what it changes.
+/// Forwards all calls to another fabric; fabrics that wrap one override the calls that they change.
 class ForwardingFabric : public Fabric {
  public:
   explicit ForwardingFabric(std::shared_ptr<Fabric> inner) : inner_(std::move(inner)) {}

@@ -7,8 +7,8 @@
 
 namespace starling::fabric {
 
-/// The elements of a message as one byte of its header: their type, and in the top bit the kind of memory
-/// they lie in, in which sender and receiver must agree, too.
+/// Encodes a message's element type as one byte of its header. The top bit is the kind of memory, on which
+/// sender and receiver must agree, too.
 constexpr std::uint8_t element_code(DType dtype, MemoryKind memory) {
   return static_cast<std::uint8_t>(static_cast<unsigned>(dtype) | (memory == MemoryKind::host ? 0U : 0x80U));
 }

@@ -8,8 +8,8 @@
 
 namespace starling::fabric {
 
-/// Outgoing memory: written in place, then posted to any number of ranks. Once posted it is only read, and
-/// can be read here too, until this is dropped; readers elsewhere keep it as long as they need it.
+/// Outgoing memory: written in place, then posted to any number of ranks. After it is posted it is read-only;
+/// this rank can read it until this object is destroyed, and readers keep the memory as long as they need it.
 class Outgoing {
  public:
   class Owner {
@@ -30,14 +30,14 @@ class Outgoing {
     if (owner_ != nullptr) owner_->give_back(handle_);
   }
 
-  /// Throws InvalidArgument unless they lie in host memory.
+  /// Throws InvalidArgument unless the memory is host memory.
   std::span<std::byte> bytes() const {
     if (memory_ != MemoryKind::host) throw_not_host_memory(memory_);
     return bytes_;
   }
   std::size_t size() const { return bytes_.size(); }
   MemoryKind memory() const { return memory_; }
-  /// `count` elements from byte `offset` on, in whatever memory; an empty buffer where there is no memory.
+  /// `count` elements from byte `offset` on, in any kind of memory; an empty buffer if there is no memory.
   Buffer buffer(DType dtype, std::size_t count, std::size_t offset = 0) const {
     if (owner_ == nullptr) return {};
     return {dtype, bytes_.data() + offset, count, memory_, nullptr};
@@ -59,15 +59,15 @@ class Outgoing {
   MemoryKind memory_ = MemoryKind::host;
 };
 
-/// A range of outgoing memory, or all of it: what is posted.
+/// A range of outgoing memory, or all of it, to be posted.
 class OutgoingRange {
  public:
-  // Implicit: all of it is a range, too.
+  // Implicit: the whole memory is a range, too.
   OutgoingRange(const Outgoing& message) : OutgoingRange(message, 0, message.size()) {}
   OutgoingRange(const Outgoing& message, std::size_t offset, std::size_t bytes)
       : handle_(message.handle()), offset_(offset), elements_(message.buffer(DType::uint8, bytes, offset)) {}
 
-  /// Throws InvalidArgument unless they lie in host memory.
+  /// Throws InvalidArgument unless the memory is host memory.
   std::span<const std::byte> bytes() const { return {elements_.host_bytes(), elements_.count}; }
   std::size_t size() const { return elements_.count; }
   MemoryKind memory() const { return elements_.memory; }

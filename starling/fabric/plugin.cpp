@@ -12,7 +12,7 @@
 
 namespace starling::fabric {
 
-// Every fabric of list.inc is a function `FabricKind name()` in the file kind.cpp of its folder.
+// Every fabric in list.inc is a function `FabricKind name()` in the kind.cpp of its folder.
 #define STARLING_FABRIC(name) FabricKind name();
 #include "starling/fabric/list.inc"
 #undef STARLING_FABRIC
@@ -51,7 +51,7 @@ Registry<FabricKind>& all_fabrics() {
   return instance;
 }
 
-// Of a wrapper, the fabric below.
+// The fabric that provides the engine: for a wrapper, the wrapped one.
 const std::string& engine_of(const FabricChoice& choice) {
   return choice.inner.empty() ? choice.name : choice.inner;
 }

@@ -37,52 +37,52 @@ struct FabricPlugin {
   std::shared_ptr<Fabric> (*enter)(const FabricRequest& request, const WrapFabric& wrap) = nullptr;
 };
 
-/// A fabric that programs can ask for. It is built in (`join`), has an engine that may connect hosts (a
-/// shared object, or a plugin of the program's own), or wraps a fabric with an engine (`wrap`).
+/// A fabric that programs can name. It is built in (`join`), has an engine that may connect hosts (a plugin,
+/// loaded from a shared library or provided by the program), or wraps a fabric with an engine (`wrap`).
 struct FabricKind {
   std::string name;
   std::string summary;
   std::string library = {};     // the shared object with its engine
   std::string store = {};       // the fabric whose ranks meet in a store that the launcher hosts, if any
   std::string found_with = {};  // the software that an installation needs for it
-  const FabricPlugin* plugin = nullptr;  // in place of a shared object
+  const FabricPlugin* plugin = nullptr;  // used in place of a shared library
   std::shared_ptr<Fabric> (*join)(const FabricRequest& request) = nullptr;
   WrapFabric (*wrap)(const FabricRequest& request) = nullptr;
-  bool needs_job = false;                  // its ranks on one host find each other by the name of the job
+  bool needs_job = false;                  // ranks on one host find each other by the job's name
   std::vector<Parameter> parameters = {};  // none so far
   std::vector<std::string> aliases = {};
 
   bool has_engine() const { return !library.empty() || plugin != nullptr; }
 };
 
-/// All of them, in the order of fabric/list.inc; a program's own come last.
+/// All fabrics in the order of fabric/list.inc, then those that the program registered.
 std::vector<FabricKind> fabric_kinds();
 /// Throws InvalidArgument for an unknown name.
 const FabricKind& find_fabric(const std::string& name);
 
-/// Adds a fabric of the program's own under a new name, for STARLING_FABRIC and `hybrid(name)`. It has a
-/// plugin, which must outlive all flocks, or a library. Thread-safe.
+/// Registers a fabric under a new name, for STARLING_FABRIC and `hybrid(name)`. It has a plugin, which must
+/// outlive all flocks, or a library. Thread-safe.
 void register_fabric(FabricKind kind);
 
-/// Checks that the plugin of a fabric exists, without loading it; throws like load_fabric(). Plugins are
-/// searched in STARLING_PLUGIN_PATH (folders separated by colons), beside the program or library that
-/// contains this code, in lib/starling of its installation, and in the folders of the dynamic loader.
+/// Checks that the plugin of a fabric exists, without loading it; throws like load_fabric(). Searches
+/// STARLING_PLUGIN_PATH (folders separated by colons), the folder of the program or library that contains
+/// this code, lib/starling of its installation, and the dynamic loader's folders.
 void check_fabric(const std::string& name);
 
 /// Loads a plugin. Throws InvalidArgument for an unknown name and Error if the plugin is missing or does not
 /// load.
 const FabricPlugin& load_fabric(const std::string& name);
 
-/// What STARLING_FABRIC can name: a fabric, or one that wraps another, as in `hybrid(mpi)`.
+/// The value of STARLING_FABRIC: a fabric, or one that wraps another, as in `hybrid(mpi)`.
 struct FabricChoice {
   std::string name;
   std::string inner = {};  // the fabric that `name` wraps
 };
 
 std::string text(const FabricChoice& choice);
-/// All of them. A wrapper is also named alone: the launcher then says what it wraps.
+/// All valid choices. A wrapper may also be named alone: the launcher then decides what it wraps.
 std::vector<FabricChoice> fabric_choices();
-/// The fabric whose store the ranks meet in; "" if they meet elsewhere.
+/// The fabric whose store the ranks use for the rendezvous; "" if they use none.
 std::string store_of(const FabricChoice& choice);
 
 std::shared_ptr<Fabric> join_fabric(const FabricChoice& choice, const FabricRequest& request);

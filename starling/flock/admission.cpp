@@ -49,7 +49,7 @@ void check_admission(const Fabric& fabric, const Admission* admission, Rank size
 }  // namespace
 
 // All ranks that took part in the gather are members, and the new fabric is used only if all of them have
-// formed it. A death meanwhile is handled like any other, in this flock or in the next.
+// formed it. A death in the meantime is handled like any other, in this flock or in the new one.
 Flock Flock::admit(const std::function<SchedulePtr(Rank size)>& next) {
   Admission* admission = state_->fabric->admission();
   check_admission(*state_->fabric, admission, size());
@@ -82,7 +82,7 @@ Flock Flock::admit(const std::function<SchedulePtr(Rank size)>& next) {
   } catch (const std::exception& error) {
     fabric.reset();
     problem = error.what();
-    problem.erase(std::min(problem.find('\n'), problem.size()));  // torch adds its stack
+    problem.erase(std::min(problem.find('\n'), problem.size()));  // torch appends its stack trace
   }
   std::vector<std::int32_t> good = {fabric ? 1 : 0};
   allreduce(good, Reduction::min, "admit/good");

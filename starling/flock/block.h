@@ -78,8 +78,8 @@ concept RangeOfBuffers = requires(T& blocks) {
 /// Returns a buffer for a result, of the input's type, once the number of its elements is known.
 using Room = std::function<Buffer(std::size_t elements)>;
 
-/// What happens to the share of a neighbor average that a lost message carried. All but `own` need the
-/// sender to know of the loss: on a fabric that loses messages the receivers send receipts.
+/// What happens to the weight of a neighbor average's lost message. All choices but `own` require that the
+/// sender learns of the loss: on a fabric that loses messages, receivers send receipts.
 enum class IfLost : std::uint8_t {
   own,       // the receiver uses its own block instead: an average stays an average
   returned,  // the sender keeps it: the sum over all ranks does not change

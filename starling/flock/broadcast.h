@@ -4,8 +4,8 @@
 
 namespace starling::flock {
 
-/// All members get the root's blocks. Each member also sends all others the root it means, by a header
-/// without bytes: different roots are an error on all ranks instead of a hang.
+/// All members get the root's blocks. Each member also sends its choice of root to all others, in a message
+/// without payload: different roots are an error on all ranks instead of a hang.
 class Broadcast final : public Collective {
  public:
   Broadcast(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Rank root)
@@ -23,14 +23,14 @@ class Broadcast final : public Collective {
   std::vector<Arrival> arrivals_;
 };
 
-/// One message from one rank.
+/// Receives one message from one rank.
 class Receive final : public Operation {
  public:
   Receive(std::shared_ptr<FlockState> flock, Topic& topic, Buffer block, Rank source);
 
  private:
   void proceed() override;
-  Loss lose(const Awaited&) override { return Loss::raise; }  // nothing can stand in for it
+  Loss lose(const Awaited&) override { return Loss::raise; }  // nothing can replace the message
 
   Buffer block_;
 };

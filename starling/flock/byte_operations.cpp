@@ -27,7 +27,7 @@ void need_floating(const Pieces& pieces, std::string_view name) {
                                         starling::name(piece.in.dtype)));
 }
 
-// What neighbor averages need.
+// Throws InvalidArgument unless the pieces can be averaged.
 void check_averaged(const std::shared_ptr<FlockState>& state, const Pieces& pieces, const Name& name) {
   need_floating(pieces, name.text());
   check_memory(*state->fabric, pieces, name.text());
@@ -48,7 +48,7 @@ const std::shared_ptr<FlockState>& ByteOperations::state() const {
   return flock_.state_;
 }
 
-// The receiver sends no notice when it has read, so this polls until at most half of the limit is unread.
+// The receiver sends no notice after reading, so this polls until at most half of the limit is unread.
 void ByteOperations::await_reader(const Topic& topic, Rank to) const {
   Fabric& fabric = *state()->fabric;
   const std::uint64_t limit = state()->runtime->send_limit;
@@ -101,7 +101,7 @@ Pending ByteOperations::hierarchical_neighbor_allreduce(Pieces pieces, Name name
   return scheduled(state()->machines, std::move(pieces), {}, name);
 }
 
-// Ranks with equal local ranks exchange between machines.
+// Ranks with equal local ranks exchange, between machines.
 Pending ByteOperations::hierarchical_neighbor_allreduce(Pieces pieces, const Weighted& machines,
                                                         Name name) const {
   check_averaged(state(), pieces, name);
@@ -130,7 +130,7 @@ Pending ByteOperations::hierarchical_neighbor_allreduce(Pieces pieces, const Wei
   return started(state(), operation, operation->has_phases());
 }
 
-// The same weights by ranks of the whole flock.
+// The same weights, by ranks of the whole flock.
 Weighted ByteOperations::global(const Weighted& weights, const Name& name) const {
   const auto translated = [&](const std::map<Rank, double>& side) {
     std::map<Rank, double> result;
@@ -152,7 +152,7 @@ bool ByteOperations::has_messages_in(MemoryKind memory) const {
   return memory == MemoryKind::host || state()->fabric->device_messages() != nullptr;
 }
 
-// All ranks gather the sides they have: the collective that Weighted mentions.
+// All ranks gather the sides that are given: the collective that Weighted describes.
 Weighted ByteOperations::inferred(Weighted weights, const Name& name) const {
   if (!weights.sources && !weights.destinations)
     throw InvalidArgument(fmt::format("{}: give sources, destinations or both", name.text()));

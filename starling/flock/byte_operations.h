@@ -17,22 +17,22 @@ struct ScheduleCursor;
 struct Topic;
 
 /// A flock's operations on buffers of any type, without templates: for bindings of other languages and for
-/// code that gets types at run time. Flock has the same operations for C++ ranges, with the same meaning.
-/// Buffers of one operation lie in one kind of memory; on a device the work on them has been enqueued when an
-/// operation has ended. Every function starts an operation; buffers must live until its Pending has ended.
-/// Refers to the flock that it was made from.
+/// types known only at run time. Flock has the same operations for C++ ranges. All buffers of an operation
+/// are in one kind of memory; on a device, the work on them has been enqueued when the operation has ended.
+/// Every function starts an operation; buffers must live until its Pending has ended. Refers to the flock
+/// that it was made from.
 class ByteOperations {
  public:
   explicit ByteOperations(const Flock& flock) : flock_(flock) {}
 
-  /// Whether the flock's ranks can exchange buffers in this memory where they are.
+  /// Whether ranks can exchange buffers in this kind of memory without copying them to the host.
   bool has_messages_in(MemoryKind memory) const;
 
-  /// `memory` is the outgoing memory in which the pieces lie, or empty.
+  /// `memory` is the outgoing memory that contains the pieces, or empty.
   Pending neighbor_allreduce(Pieces pieces, Outgoing memory, Name name) const;
   Pending neighbor_allreduce(Pieces pieces, Outgoing memory, const Weighted& weights, Name name) const;
   Pending hierarchical_neighbor_allreduce(Pieces pieces, Name name) const;
-  /// With the caller's own weights; the ranks in them are machines.
+  /// With the caller's weights; the ranks in them are machines.
   Pending hierarchical_neighbor_allreduce(Pieces pieces, const Weighted& machines, Name name) const;
   Pending pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name) const;
   Pending allreduce(Pieces pieces, Reduction reduction, Name name) const;
@@ -40,11 +40,11 @@ class ByteOperations {
   Pending broadcast(Pieces pieces, Rank root, Name name) const;
   Pending allgather(ConstBuffer in, Room room, Name name) const;
   Pending neighbor_allgather(ConstBuffer in, Room room, Name name) const;
-  /// From and to ranks that the caller chooses, in the order of `sources`.
+  /// Sends to and receives from ranks that the caller chooses; the result is in the order of `sources`.
   Pending neighbor_allgather(ConstBuffer in, Room room, const std::vector<Rank>& sources,
                              const std::vector<Rank>& destinations, Name name) const;
   Pending recv(Buffer buffer, Rank from, Name name) const;
-  /// Copies the buffer; may wait while the receiver has too much unread, see Flock::set_send_limit().
+  /// Copies the buffer; may wait if the receiver has too much unread, see Flock::set_send_limit().
   void send(ConstBuffer buffer, Rank to, Name name) const;
 
  private:

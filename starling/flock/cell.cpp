@@ -14,7 +14,7 @@ std::size_t lines(std::size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
-// What is published: a number that never comes back, and the buffer + 1 (0: no value).
+// The published word: a version that never repeats, and the buffer's number + 1 (0: no value).
 constexpr std::uint64_t kBuffers = 1 << 16;
 
 std::uint64_t next_version(std::uint64_t published, std::size_t buffer_plus_one) {
@@ -28,7 +28,8 @@ struct Cell::Control {
   std::atomic<std::uint64_t> deposits;
 };
 
-// Control, a line for each party's hold, then the offsets of the writers' buffers.
+// Layout: Control, one line per party with the buffer that it holds, then the offsets of the writers'
+// buffers.
 std::size_t Cell::control_bytes(std::size_t parties, std::size_t writers) {
   return kCacheLine + parties * kCacheLine + lines(writers * (parties + 1) * sizeof(std::uint64_t));
 }
@@ -59,7 +60,7 @@ std::atomic<std::uint64_t>& Cell::buffer_of(std::size_t writer, std::size_t inde
   return table[writer * (ranks_.size() + 1) + index];
 }
 
-// A line with p and the stamp, then the bytes.
+// A buffer is a line with p and the stamp, then the bytes.
 Content Cell::content(std::size_t buffer) const {
   const std::size_t each = ranks_.size() + 1;
   const std::size_t writer = buffer / each;
@@ -67,7 +68,7 @@ Content Cell::content(std::size_t buffer) const {
     throw Error(fmt::format("a window of rank {} is damaged: it has no buffer {}", ranks_[0], buffer));
   const std::uint64_t offset = buffer_of(writer, buffer % each).load();
   std::byte* memory = fabric_->exposed(ranks_[writer], offset);
-  // Its last byte is there, too: another process wrote the offset.
+  // Another process wrote the offset, so check that the whole buffer is inside its region.
   if (offset % alignof(double) != 0 || offset + kCacheLine + bytes_ < offset ||
       fabric_->exposed(ranks_[writer], offset + kCacheLine + bytes_ - 1) == nullptr)
     throw Error(fmt::format("a window of rank {} is damaged: a buffer at {}", ranks_[writer], offset));

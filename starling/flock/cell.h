@@ -9,23 +9,23 @@
 
 namespace starling::flock {
 
-/// What a cell contains: bytes, and what travels with them.
+/// The content of a cell: bytes, with their push-sum scalar p and stamp.
 struct Content {
   std::byte* data = nullptr;
   double* p = nullptr;            // push-sum's scalar
-  std::int64_t* stamp = nullptr;  // the step that the writer was in
+  std::int64_t* stamp = nullptr;  // the writer's step
 };
 
 /// A value in exposed memory that some ranks (the parties) read and the first few of them (the writers)
-/// replace, as a whole and without ever waiting for each other: a rank that is stopped or killed in the
-/// middle of anything delays no other rank and leaves the last whole value.
+/// replace as a whole, without ever waiting for each other: a rank that is stopped or killed at any point
+/// delays no other rank and leaves the last complete value.
 ///
-/// A writer fills a buffer of its own that no reader holds and publishes it with one compare-and-swap. A
-/// reader announces which buffer it reads, and checks again that this is still the published one (a hazard
+/// A writer fills one of its buffers that no reader holds and publishes it with one compare-and-swap. A
+/// reader announces which buffer it reads, and then checks that this is still the published one (a hazard
 /// pointer); so with one buffer more than there are parties, a writer always has a free one.
 class Cell {
  public:
-  /// A reader's hold on a buffer, until this is dropped.
+  /// A reader's hold on a buffer, until this object is destroyed.
   class Held {
    public:
     Held() = default;
@@ -60,7 +60,7 @@ class Cell {
   /// rank is ranks[me]. Values have `bytes` bytes.
   Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
        std::size_t me, std::size_t bytes);
-  /// Gives this writer's buffers back; no party reads the cell any more.
+  /// Frees this writer's buffers; no party may read the cell afterwards.
   void withdraw();
 
   /// Reads the value; false if the cell is empty.
@@ -69,10 +69,10 @@ class Cell {
   Held take();
   /// Publishes what `fill` writes.
   void replace(const std::function<void(const Content& fresh)>& fill);
-  /// Publishes what `fill` makes of the value; called again when the value changed meanwhile. `old` is empty
-  /// if the cell is empty.
+  /// Publishes what `fill` makes of the current value; called again if the value has changed in the meantime.
+  /// `old` is empty if the cell is empty.
   void change(const std::function<void(const Content& fresh, const Held& old)>& fill);
-  /// How often a value was published here by others than the first writer.
+  /// How many values other writers than the first have published.
   std::uint64_t deposits() const;
 
  private:
@@ -81,9 +81,9 @@ class Cell {
   std::atomic<std::uint32_t>& hold_of(std::size_t party) const;
   std::atomic<std::uint64_t>& buffer_of(std::size_t writer, std::size_t index) const;
   Content content(std::size_t buffer) const;
-  /// A buffer of this writer's that no reader holds.
+  /// A buffer of this writer that no reader holds.
   std::size_t free_buffer();
-  /// What is published, held where it is something.
+  /// The published word; holds its buffer if there is a value.
   std::uint64_t hold_published(Held& held);
 
   std::shared_ptr<Fabric> fabric_;

@@ -18,7 +18,7 @@ Collective::Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topi
       memory_(memory),
       sequence_(flock_->mailbox.next_call(topic)),
       safe_(flock_->reweighting()) {
-  // A sum of gradients of different steps would be wrong without a word.
+  // Ranks must be in the same step: a sum of gradients of different steps would be silently wrong.
   if (topic.call && topic.call->same_step)
     step_in_messages_ = topic.call->step.load(std::memory_order_relaxed);
 }
@@ -124,7 +124,7 @@ Operation::Loss Collective::lose(const Awaited& awaited) {
   if (!safe_) return Loss::raise;
   flock_->membership.lost(awaited.expectation.source);
   if (complete_) return Loss::without;
-  decide(false);  // no rank can have committed a result that this rank has not got
+  decide(false);  // no rank can have committed a result that this rank lacks
   attempt();
   return Loss::restarted;
 }
@@ -138,7 +138,7 @@ void Collective::forget_attempts() const {
     flock_->mailbox.forget(phase_name(kNumbered + number), sequence_, kind_in_messages());
 }
 
-// Not all ranks exchange with the lost one: a rank that needs it notifies those that wait for messages which
+// Not all ranks exchange with the lost rank. A rank that needs it notifies those that wait for messages which
 // it cannot send now.
 void Collective::failed(const std::exception_ptr& error) {
   if (safe_) return;
@@ -153,7 +153,7 @@ void Collective::failed(const std::exception_ptr& error) {
   }
 }
 
-// A rank that gave up because of a lost rank may have left since.
+// A rank that gave up because of a lost rank may have left since then.
 void Collective::find_cause() {
   if (const auto lost = flock_->mailbox.given_up(phase_name(0), sequence_))
     throw PeerLost(*lost, described(), step_);

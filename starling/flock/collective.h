@@ -5,33 +5,33 @@
 
 namespace starling::flock {
 
-/// An operation of all members of the view: all survivors get the same result, or all raise.
+/// An operation of all members of the view: all survivors get the same result, or all throw.
 ///
-/// With OnPeerFailure::reweight a death ends an attempt: every rank that has the whole result says so to all
-/// (`have`) and delivers it when all members have announced it. If one dies first, the register decides: a
-/// rank that has data of all survivors proposes to commit; a rank that lacks something, or sees another rank
-/// in a later attempt, proposes to abandon. Then all survivors deliver, or all restart in the newest view
-/// from their untouched inputs.
+/// With OnPeerFailure::reweight a death ends an attempt. Every rank that has the whole result tells all
+/// others (`have`) and delivers it when all members have done so. If a member dies first, the register
+/// decides: a rank that has the data of all survivors proposes to commit; a rank that lacks something, or
+/// sees another rank in a later attempt, proposes to abandon. Then all survivors deliver, or all restart in
+/// the newest view from their unchanged inputs.
 class Collective : public Operation {
  public:
-  /// `memory` is where its messages lie.
+  /// `memory` is the kind of memory of its messages.
   Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic,
              MemoryKind memory = MemoryKind::host);
 
-  /// Sends; must be called once.
+  /// Starts the operation; call it once.
   void start();
 
  protected:
-  /// The members of this attempt, in the flock's order, and where this rank is among them.
+  /// The members of this attempt in the flock's order, and this rank's index among them.
   const std::vector<Rank>& members() const { return view_->members; }
   std::size_t place() const { return place_; }
 
-  /// An attempt begins: post and await. Called again when one was abandoned.
+  /// Begins an attempt: posts and awaits messages. Called again if an attempt was abandoned.
   virtual void begin() = 0;
-  /// All that was awaited is here: true when the result is complete, though not yet delivered; false after
-  /// awaiting more.
+  /// Called when all awaited messages have arrived. Returns true if the result is complete, though not yet
+  /// delivered; false after awaiting more messages.
   virtual bool go_on() = 0;
-  /// Writes the result where the caller wants it.
+  /// Writes the result to the caller's memory.
   virtual void deliver() = 0;
 
   MemoryKind memory() const { return memory_; }
@@ -42,10 +42,10 @@ class Collective : public Operation {
   void post_to(Rank to, const OutgoingRange& range, const MessageHeader& header) const;
   void post_to_others(const OutgoingRange& range, const MessageHeader& header) const;
   Expectation expectation_of(std::uint64_t phase, Rank source, DType dtype, std::size_t count) const;
-  /// For algorithms in which a pair exchanges several messages, which are numbered.
+  /// For algorithms in which a pair of ranks exchanges several messages: numbers them.
   void post_numbered(const Outgoing& message, MessageHeader header, Rank to);
   Expectation numbered(Expectation expectation);
-  /// Moves the arrivals out of the way of the next phase, in the order they were awaited in.
+  /// Returns the arrivals in the order in which they were awaited, and clears them for the next phase.
   std::vector<Arrival> take_arrivals();
 
  private:
@@ -59,7 +59,7 @@ class Collective : public Operation {
   void attempt();
   void conclude();
   void forget_attempts() const;
-  /// True for "commit"; the first proposal counts.
+  /// Returns true for "commit"; the first proposal of any rank counts.
   bool decide(bool commit) const;
   std::uint64_t decision_key(std::uint32_t epoch) const;
   MessageKind kind_in_messages() const;
@@ -71,7 +71,7 @@ class Collective : public Operation {
   bool safe_;  // agree with the survivors before delivering
   std::map<Rank, std::uint64_t> posted_;
   std::map<Rank, std::uint64_t> awaited_from_;
-  bool complete_ = false;  // the result is here, the others' `have` may not be
+  bool complete_ = false;  // the result is complete, but perhaps not the others' `have`
 };
 
 }  // namespace starling::flock

@@ -20,7 +20,7 @@ std::string wait_text(const WaitStatus& waiting) {
   return fmt::format("waits for rank {} in {}", waiting.peer, waiting.text.data());
 }
 
-// The cycle at the end of the chain of waits that begins at `first`, or nothing.
+// The cycle at the end of the chain of waits that starts at `first`; empty if there is none.
 std::vector<Link> find_cycle(Board& board, Link first) {
   std::vector<Link> chain = {first};
   for (;;) {
@@ -81,7 +81,8 @@ void look_for_deadlock(FlockState& flock, const Expectation& expected, const std
   mine.step = expected.step;
   operation.copy(mine.text.data(), mine.text.size() - 1);
   flock.runtime->told_others = true;
-  // A later phase comes by itself, and another thread may send what is missing.
+  // Messages of a later phase are sent without a call of the source, and another thread may send the missing
+  // message.
   if (expected.later_phase || flock.runtime->many_threads || !forever) {
     board.publish(mine);
     return;
@@ -101,7 +102,7 @@ void look_for_deadlock(FlockState& flock, const Expectation& expected, const std
   const std::uint64_t key = hash_of(cycle);
   const auto me =
       std::find_if(cycle.begin(), cycle.end(), [&](const Link& link) { return link.rank == flock.self(); });
-  if (me == cycle.end()) return;  // those in it will end it
+  if (me == cycle.end()) return;  // the ranks in the cycle will end it
   suspicion.since = mine.since;
   suspicion.cycle = key;
   suspicion.text = text_of(cycle);

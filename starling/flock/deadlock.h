@@ -6,27 +6,26 @@
 
 namespace starling::flock {
 
-/// A text of what other ranks can see of a rank: what it posted last, and what it waits for.
+/// Describes what `rank` has published about itself: its last post, and what it waits for.
 std::string what_it_does(FlockState& flock, Rank rank);
 
-/// Tells others what this rank waits for, and follows the waits from rank to rank. Throws Deadlock on every
-/// rank of a cycle, once each of them has found the same cycle and knows that it has not sent what the one
-/// before it waits for. Ranks that use the flock from several threads are not part of cycles: another thread
-/// may still send.
-/// A wait that is not `forever` ends by itself: it is published, but it is part of no cycle.
+/// Publishes what this rank waits for, and follows the waits from rank to rank. Throws Deadlock on every rank
+/// of a cycle, once each of them has found the same cycle and knows that it has not sent what its predecessor
+/// waits for. Ranks that use the flock from several threads are never part of a cycle, because another thread
+/// may still send. A wait that is not `forever` ends anyway: it is published, but is not part of a cycle.
 void look_for_deadlock(FlockState& flock, const Expectation& expected, const std::string& operation,
                        Deadline since, bool forever);
 /// Throws the Deadlock that the ranks of this rank's cycle have agreed on, if they have.
 void raise_known_deadlock(FlockState& flock, Deadline since);
 
-/// Withdraws what look_for_deadlock published, when the wait is over.
+/// Withdraws what look_for_deadlock() published when the wait is over.
 class WaitNote {
  public:
   explicit WaitNote(FlockState& flock) : flock_(flock) {}
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
   ~WaitNote();
-  /// The wait continues at once, in another call.
+  /// Keeps the published wait, because another call continues it at once.
   void keep() { kept_ = true; }
 
  private:

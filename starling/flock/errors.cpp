@@ -41,7 +41,7 @@ void dump_losses(RankRuntime& runtime, const std::exception_ptr& error) {
   } catch (const TimedOut& late) {
     dump_operations(runtime, late.what());
   } catch (...) {
-    // Other errors explain themselves.
+    // Other errors need no dump of the last operations.
   }
 }
 

@@ -12,8 +12,8 @@ namespace starling::flock {
 class PeerLost : public Error {
  public:
   PeerLost(Rank peer, const std::string& operation, Step step) : PeerLost(peer, operation, step, peer) {}
-  /// `operation` is what messages call it, with its step where it counts any;
-  /// `first` was lost before `peer`, which is perhaps why `peer` left.
+  /// `operation` is its name in messages, with its step if it counts steps. `first` was lost before `peer`
+  /// and may be the reason why `peer` left.
   PeerLost(Rank peer, const std::string& operation, Step step, Rank first);
 
   Rank peer() const { return peer_; }
@@ -26,14 +26,14 @@ class PeerLost : public Error {
   Step step_;
 };
 
-/// Ranks disagree about an operation: shape, dtype, schedule, root. All ranks involved get this error, which
-/// says what each side had.
+/// Ranks disagree about an operation: shape, dtype, schedule or root. All ranks involved throw this error,
+/// which says what each side passed.
 class Mismatch : public Error {
  public:
   using Error::Error;
 };
 
-/// Blocking operations in opposite orders: the ranks wait for each other in a cycle, which it names.
+/// The ranks of a cycle wait for each other in blocking operations; the message lists the cycle.
 class Deadlock : public Error {
  public:
   using Error::Error;
@@ -52,8 +52,8 @@ class Excluded : public Error {
   using Error::Error;
 };
 
-/// While an object of this class lives, operations of this thread that fail because a peer is lost write
-/// nothing to the log: for results that are not wanted any more.
+/// While an object of this class exists, operations of this thread that fail because of a lost peer log
+/// nothing. Used if the result is not needed any more.
 class QuietLosses {
  public:
   QuietLosses();

@@ -16,7 +16,7 @@
 namespace starling::flock {
 namespace {
 
-// 0: not pretended.
+// The number of ranks per machine that the user has set; 0 if none.
 Rank ranks_per_machine() {
   constexpr std::int64_t kMost = 1'000'000;
   if (const auto ours = environment::kRanksPerMachine.number(1, kMost)) return static_cast<Rank>(*ours);

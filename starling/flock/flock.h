@@ -31,41 +31,41 @@ namespace starling::flock {
 class FlockState;
 class NeighborExchanger;
 
-/// The group a program joins: rank, size and the operations. A cheap value handle; copies share everything.
-/// Every function may be called from several threads; operations of the same name are matched across ranks in
-/// the order in which they were started.
+/// The group of ranks that a program joins, with its operations. A cheap value handle; copies share
+/// everything. Thread-safe. Operations of the same name are matched across ranks in the order in which they
+/// were started.
 ///
-///     auto flock = starling::join();
-///     std::vector<float> x(1000, float(flock.rank()));
-///     for (int k = 0; k < 100; ++k) flock.neighbor_allreduce(x);
+///   auto flock = starling::join();
+///   std::vector<float> x(1000, float(flock.rank()));
+///   for (int k = 0; k < 100; ++k) flock.neighbor_allreduce(x);
 ///
-/// Operations take anything contiguous with data() and size(), or a pointer and a count, and work in place:
-/// an lvalue is changed and returned by reference, a temporary is changed and returned by value, so that x =
+/// Operations take any contiguous range with data() and size(), or a pointer and a count, and work in place:
+/// an lvalue is changed and returned by reference, a temporary is changed and returned by value, so x =
 /// flock.neighbor_allreduce(std::move(y)) allocates nothing. For a constant, neighbor_allreduce returns a
 /// changed copy. Every `*_nonblocking` returns at once; its buffers must live until the Pending has ended.
 class Flock {
  public:
   explicit Flock(std::shared_ptr<Fabric> fabric);
 
-  /// True for handles of the same flock.
+  /// Whether both handles refer to the same flock.
   friend bool operator==(const Flock& a, const Flock& b) { return a.state_ == b.state_; }
 
   Rank rank() const;
   Rank size() const;
 
-  /// The sub-flock of the ranks that give the same color, ordered by key, then rank. A collective; a rank
+  /// The sub-flock of the ranks that pass the same color, ordered by key, then rank. A collective; a rank
   /// with a negative color gets a sub-flock of its own. Ranks of a sub-flock count from 0; errors and
   /// StepRecords name ranks of the whole flock.
   Flock split(std::int64_t color, std::int64_t key = 0);
-  /// The sub-flock of these ranks, in this order. Called by all of them, and by no other rank.
+  /// The sub-flock of these ranks, in this order. Exactly these ranks must call it.
   Flock group(const std::vector<Rank>& ranks);
 
   /// Admits the processes that wait to join (STARLING_ENTER, docs/networks.md): a collective, between two
-  /// operations. If none waits, it costs a short operation and returns this flock. Otherwise it returns a
-  /// new one: the live ranks in their order, then the newcomers, with the same settings and the same schedule
+  /// operations. If none waits, it costs a short operation and returns this flock. Otherwise it returns a new
+  /// flock: the live ranks in their order, then the newcomers, with the same settings and the same schedule
   /// for the new number of ranks, from its step 0. The old flock ends with its last handle. `next` makes the
-  /// schedule for the new size; by default the one of the same name. If it throws InvalidArgument, the
-  /// newcomers keep waiting.
+  /// schedule for the new size; the default makes the one of the same name. If `next` throws InvalidArgument,
+  /// the newcomers keep waiting.
   Flock admit(const std::function<SchedulePtr(Rank size)>& next = nullptr);
   [[deprecated("call admit")]] Flock welcome(const std::function<SchedulePtr(Rank size)>& next = nullptr) {
     return admit(next);
@@ -105,19 +105,19 @@ class Flock {
 
   /// Bounds how long a wait may last while no message arrives; 300 s unless set here or by STARLING_TIMEOUT.
   void set_timeout(std::chrono::nanoseconds timeout);
-  /// The user has interrupted the program: operations under way may take this much longer, and then throw
-  /// TimedOut, until set_timeout() is called.
+  /// Call it when the user has interrupted the program: operations in flight may take at most this much
+  /// longer, then they throw TimedOut, until set_timeout() is called.
   void interrupt(std::chrono::nanoseconds patience);
   std::chrono::nanoseconds timeout() const;
 
-  /// Makes errors and warnings about operations named `beginning`/... name this call.
+  /// Errors and warnings about operations named `beginning`/... will name this call.
   void set_user_call(const std::string& beginning, std::shared_ptr<const UserCall> call);
 
   /// The text by which errors and warnings name the operation `name`.
   std::string described(std::string_view name) const;
 
-  /// send() waits while its receiver has more than this many bytes of this rank's messages unread; after the
-  /// timeout it throws TimedOut. 1 GiB, or STARLING_SEND_LIMIT, unless set here.
+  /// send() waits while its receiver has more than this many bytes of this rank's messages unread, and throws
+  /// TimedOut after the timeout. 1 GiB, or STARLING_SEND_LIMIT, unless set here.
   void set_send_limit(std::uint64_t bytes);
   std::uint64_t send_limit() const;
 
@@ -131,7 +131,7 @@ class Flock {
   void on_peer_failure(OnPeerFailure policy);
   OnPeerFailure on_peer_failure() const;
   [[deprecated("call on_peer_failure")]] void on_loss(OnPeerFailure policy) { on_peer_failure(policy); }
-  /// Whether messages of neighbor averages get lost on purpose: see Faults.
+  /// Whether messages of neighbor averages are lost on purpose; see Faults.
   bool loses_messages() const;
   /// With OnPeerFailure::reweight: continues without `lost`, a rank of the whole flock. Needed only after
   /// recv, which throws PeerLost; the other operations continue by themselves.
@@ -158,7 +158,7 @@ class Flock {
   void neighbor_allreduce(E* data, std::size_t count, Name name = "neighbor_allreduce") {
     neighbor_allreduce(std::span(data, count), name);
   }
-  /// Out of place.
+  /// Out of place: writes the result to `out`.
   template <ElementRange In, WritableRange Out>
   void neighbor_allreduce(const In& in, Out&& out, Name name = "neighbor_allreduce") {
     operations().neighbor_allreduce(between(in, out, name), {}, name).wait();
@@ -169,12 +169,12 @@ class Flock {
     return operations().neighbor_allreduce(between(in, out, name), {}, name);
   }
 
-  /// Memory that other ranks read in place: write the block there, then pass the slot to neighbor_allreduce.
+  /// Memory that other ranks read in place: write the block to it, then pass the slot to neighbor_allreduce.
   template <typename E>
   Slot<E> outgoing(std::size_t count) {
     return Slot<E>(fabric(), outgoing_bytes(count * sizeof(E)));
   }
-  /// In device memory it is written by work on the calling thread's stream (kernel/device.h).
+  /// Device memory is written by work on the calling thread's stream (kernel/device.h).
   Outgoing outgoing_bytes(std::size_t bytes, MemoryKind memory = MemoryKind::host) const;
   /// Zero-copy: out <- w_self slot + sum of w_j x_j.
   template <typename E, WritableRange Out>
@@ -201,7 +201,7 @@ class Flock {
     return operations().neighbor_allreduce(between(in, out, name), {}, weights, name);
   }
 
-  /// Many tensors as one message; they may differ in type and length.
+  /// Averages several tensors as one message; they may differ in type and length.
   template <RangeOfBuffers T>
   void neighbor_allreduce_group(T&& tensors, Name name = "neighbor_allreduce_group") {
     operations().neighbor_allreduce(group(tensors, name), {}, name).wait();
@@ -236,18 +236,18 @@ class Flock {
     return operations().pair_gossip(between(in, out, name), peer, self_weight, name);
   }
 
-  /// Sums along a tree (chain, binary-tree, star, bfs-tree ...) that take a step per hop and no collective:
-  /// see relay.h. Made by every rank.
+  /// Sums along a tree (chain, binary-tree, star, bfs-tree ...) that take one step per hop and need no
+  /// collective; see relay.h. Every rank creates it.
   Relay relay(const std::string& tree, Name name = "relay", const RelayOptions& options = {});
   Relay relay(const SchedulePtr& tree, Name name = "relay", const RelayOptions& options = {});
 
-  /// Exchanges along a schedule that leave the combining to the caller: see neighbor_exchanger.h, which
-  /// callers include. Made by every rank.
+  /// Exchanges along a schedule that leave the combining to the caller; see neighbor_exchanger.h, which
+  /// callers include. Every rank creates it.
   NeighborExchanger neighbor_exchanger(const SchedulePtr& schedule, Name name = "exchanges") const;
 
   // Collectives of all live ranks.
 
-  /// Every rank gets the sum, minimum, maximum or average over all ranks, bit for bit the same.
+  /// Every rank gets the sum, minimum, maximum or average over all ranks, with the same bits.
   template <WritableRange T>
   T allreduce(T&& x, Reduction reduction = Reduction::sum, Name name = "allreduce") {
     operations().allreduce(in_place(x), reduction, name).wait();
@@ -272,7 +272,7 @@ class Flock {
     return allreduce(std::forward<T>(x), Reduction::average, name);
   }
 
-  /// The part of the reduced whole that belongs to this rank: elements [r count / n, (r + 1) count / n).
+  /// This rank's part of the reduced block: elements [r count / n, (r + 1) count / n).
   template <ElementRange T>
   auto reduce_scatter(const T& x, Reduction reduction = Reduction::sum, Name name = "reduce_scatter") {
     std::vector<ElementOf<const T>> part;
@@ -336,7 +336,7 @@ class Flock {
   void barrier(Name name = "barrier") { barrier_nonblocking(name).wait(); }
   [[nodiscard]] Pending barrier_nonblocking(Name name = "barrier");
 
-  // One-sided: see window.h.
+  // One-sided operations; see window.h.
 
   /// A collective. The window has a slot for every neighbor in any step of the schedule. `x` must live as
   /// long as the window: until Window::free() or the end of the flock. Until then no other window may have
@@ -350,7 +350,7 @@ class Flock {
   [[deprecated("call create_window")]] Window win_create(T& x, Name name, const WindowOptions& options = {}) {
     return create_window(buffer_of(x), name, options);
   }
-  /// The window of this name, until it is freed.
+  /// The window with this name, until it is freed.
   Window window(Name name) const;
   bool has_window(const std::string& name) const;
   [[deprecated("call Window::free")]] static void win_free(Window&& window) {
@@ -358,7 +358,7 @@ class Flock {
   }
   [[deprecated("call Window::free")]] void win_free(Name name) const { window(name).free(); }
 
-  // Point to point. send() waits only at the send limit.
+  // Point-to-point messages. send() waits only at the send limit.
 
   template <ElementRange T>
   void send(const T& x, Rank to, Name name = "send") {
@@ -401,7 +401,7 @@ class Flock {
   static Pieces checked(Piece piece, Buffer out, const Name& name);
   static Pieces checked(Pieces pieces, const Name& name);
   [[noreturn]] static void refuse_alias(const Name& name);
-  /// The operations on buffers, which the templates above call.
+  /// The operations on buffers that the templates above call.
   ByteOperations operations() const { return ByteOperations(*this); }
   std::shared_ptr<Fabric> fabric() const;
   friend class ByteOperations;
@@ -410,7 +410,7 @@ class Flock {
   Flock(const Flock& parent, const std::vector<Rank>& global_ranks);
   explicit Flock(std::shared_ptr<FlockState> state) : state_(std::move(state)) {}
   friend Flock join(const Faults& faults);
-  /// Newcomers were admitted: from now on join() returns this flock instead of `before`.
+  /// After newcomers were admitted: join() returns this flock instead of `before` from now on.
   void replace(const Flock& before) const;
   Exchange all_neighbors(const SchedulePtr& schedule) const;
 
@@ -422,12 +422,12 @@ class Flock {
 /// admit(). STARLING_TIMEOUT=seconds bounds joining and every wait.
 ///
 /// A process has one flock: while a handle of it exists, join() returns the same flock, from any thread. When
-/// the last handle is dropped, the process leaves; it can join again if all ranks do.
+/// the last handle is destroyed, the process leaves; it can join again if all ranks do.
 Flock join();
-/// The same, with injected faults such as lost messages, to test a program. Throws InvalidArgument if this
+/// Joins with injected faults such as lost messages, to test a program. Throws InvalidArgument if this
 /// process has joined with other faults.
 Flock join(const Faults& faults);
-/// The number of ranks that the launcher has started; nothing without a launcher.
+/// The number of ranks that the launcher has started; empty without a launcher.
 std::optional<Rank> launched_ranks();
 
 }  // namespace starling::flock

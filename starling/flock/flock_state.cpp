@@ -20,9 +20,9 @@ std::vector<Rank> ranks_from_0(Rank size) {
   return all;
 }
 
-/// Whether these ranks reach each other in the rounds of a period, without anybody else.
+/// Whether these ranks reach each other in the rounds of a period without any other rank.
 bool connects(const Schedule& schedule, const std::vector<Rank>& ranks) {
-  constexpr Step kEndless = 256;  // rounds to look at of a schedule that does not repeat
+  constexpr Step kEndless = 256;  // rounds to check of a schedule that does not repeat
   const auto place = [&](Rank rank) { return std::lower_bound(ranks.begin(), ranks.end(), rank); };
   std::vector<std::pair<Rank, Rank>> edges;
   Exchange exchange;
@@ -69,7 +69,7 @@ FlockState::FlockState(const FlockState& parent, std::vector<Rank> part, std::ui
       on_peer_failure(parent.on_peer_failure.load()) {
   membership.set_timeout(runtime->timeout);
   if (log_level() == LogLevel::debug)
-    log(LogLevel::debug, fmt::format("rank {} is rank {} of a part of {} ranks", self(), rank, size()));
+    log(LogLevel::debug, fmt::format("rank {} is rank {} of a sub-flock of {} ranks", self(), rank, size()));
 }
 
 void FlockState::follow(const FlockState& before, const SchedulePtr& schedule) {
@@ -138,8 +138,9 @@ Step FlockState::step_of(const ScheduleCursor& cursor) const {
   return cursor.step;
 }
 
-// A schedule that cannot be had for so few ranks, or is a program's own, stays as it was while it connects
-// them: what is missing goes to the receiver itself in every step.
+// The schedule for a view. If it cannot be made for the remaining ranks, or is the program's own, the
+// original is kept as long as it connects them: in every step the weights of dead sources go to the receiver
+// itself.
 const SchedulePtr& FlockState::schedule_in(ScheduleCursor& cursor, const View& view) {
   SchedulePtr& found = cursor.in_view[view.epoch];
   if (found) return found;
@@ -174,7 +175,7 @@ void FlockState::plan_next_step(ScheduleCursor& cursor, StepPlan& plan) {
   plan.over = schedule_in(cursor, *view);
   if (cursor.epoch != view->epoch) {
     cursor.epoch = view->epoch;
-    // The two blocks of CECA are exact from the first round of a period only.
+    // CECA's two blocks are exact only from the first round of a period on.
     if (cursor.schedule->mixing() == Mixing::two_block) cursor.origin = plan.step;
   }
   plan.over->exchange(plan.step - cursor.origin, self(), plan.exchange);

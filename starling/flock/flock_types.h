@@ -11,7 +11,7 @@
 #include "starling/base/types.h"
 #include "starling/topology/exchange.h"
 
-// Arguments and results of a flock's functions.
+// Types of the arguments and results of a flock's functions.
 
 namespace starling::flock {
 
@@ -23,33 +23,33 @@ enum class OnPeerFailure {
 
 using OnLoss [[deprecated("use OnPeerFailure")]] = OnPeerFailure;
 
-/// What one rank did in one step. The weights of missing sources have been added to its self weight.
+/// One rank's part in one step. The weights of missing sources have been added to its self weight.
 struct StepRecord {
   Step step = 0;            // of the schedule
-  std::uint32_t epoch = 0;  // of the view it was done in
+  std::uint32_t epoch = 0;  // of the view in which the step was done
   Exchange exchange;        // ranks of the whole flock
 };
 using StepObserver = std::function<void(const StepRecord&)>;
 
-/// The membership that all ranks agree on. A view holds for scheduled operations from number `first_step` on
-/// (counted since joining); earlier ones are finished in the view before it.
+/// The membership that all ranks agree on. A view applies to scheduled operations from number `first_step` on
+/// (counted since joining); earlier operations finish in the previous view.
 struct View {
   std::uint32_t epoch = 0;    // members that have died so far
-  std::vector<Rank> members;  // alive, in the flock's order
+  std::vector<Rank> members;  // live ranks, in the flock's order
   Step first_step = 0;        // -1: not agreed on yet
 
   bool has(Rank rank) const;
 };
 
 /// The weights of one neighbor average that does not follow the schedule: out = self_weight * x + the sum
-/// over sources of weight * (their scale for this rank) * (their x). Sources or
-/// destinations that are left out are inferred from the other ranks' calls by a collective, in which every
-/// rank must take part and leave out the same.
+/// over sources of weight * (the source's scale for this rank) * (the source's x). If sources or destinations
+/// are left out, a collective infers them from the other ranks' calls: every rank must take part and leave
+/// out the same.
 struct Weighted {
   double self_weight = 1;
   std::optional<std::map<Rank, double>> sources = {};       // inferred: 1 each
-  std::optional<std::map<Rank, double>> destinations = {};  // scales, usually 1 each; inferred: 1 each
-  Group group = {};                                         // whose mean x becomes first
+  std::optional<std::map<Rank, double>> destinations = {};  // scales, usually 1; inferred: 1
+  Group group = {};                                         // x first becomes the mean over these ranks
 };
 
 /// The user's call that runs operations under internal names, as errors show it: "Trainer::step(), step 41,

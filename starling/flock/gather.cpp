@@ -7,7 +7,7 @@
 namespace starling::flock {
 namespace {
 
-/// Elements one after another in a buffer.
+/// Writes elements one after another to a buffer.
 class Appender {
  public:
   explicit Appender(Buffer to) : to_(to) {}

@@ -4,7 +4,7 @@
 
 namespace starling::flock {
 
-/// All members' elements one after another, in rank order; lengths may differ.
+/// Gathers all members' elements one after another, in rank order; lengths may differ.
 class GatherAll final : public Collective {
  public:
   GatherAll(std::shared_ptr<FlockState> flock, Topic& topic, ConstBuffer in, Room room)
@@ -22,8 +22,8 @@ class GatherAll final : public Collective {
   std::vector<Arrival> arrivals_;
 };
 
-/// The elements of this step's sources one after another, in the order of the schedule, without the caller's
-/// own.
+/// Gathers the elements of this step's sources one after another, in the order of the schedule, without the
+/// caller's own.
 class GatherNeighbors final : public Operation {
  public:
   GatherNeighbors(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, ConstBuffer in, Room room)

@@ -19,13 +19,13 @@
 namespace starling::flock {
 namespace {
 
-/// The flock of this process. Threads that join at the same time wait for the first.
+/// The flock of this process. Threads that join at the same time wait for the first one.
 struct Joined {
   std::mutex mutex;
   std::weak_ptr<FlockState> state;
   Faults faults;
   int forks = 0;
-  int times = 0;  // that this process has joined
+  int times = 0;  // how often this process has joined
 };
 
 Joined& joined() {
@@ -53,7 +53,7 @@ std::shared_ptr<Fabric> join_as(const LaunchInfo& info, std::optional<std::chron
   if (info.rank == 0 && times == 0)
     for (const std::string& line : misspelt_variables()) log(LogLevel::normal, line);
   log(LogLevel::info,
-      fmt::format("rank {} of {} joins over {}, as {} says", info.rank, info.size, text(choice),
+      fmt::format("rank {} of {} joins over {}, according to {}", info.rank, info.size, text(choice),
                   environment::kFabric.text().empty() ? info.launcher : "STARLING_FABRIC"));
   return join_fabric(choice, request_of(info, choice, timeout, times));
 }
@@ -65,7 +65,7 @@ bool comes_later() {
   throw InvalidArgument(fmt::format("STARLING_ENTER={} is neither 1 nor 0", word));
 }
 
-// A newcomer has no rank before the members admit it.
+// A newcomer has no rank until the members admit it.
 std::shared_ptr<Fabric> enter_job(std::optional<std::chrono::nanoseconds> timeout) {
   const LaunchInfo info{"STARLING_ENTER", 0, 1, environment::kJob.text(), true, "c10d"};
   if (info.job.empty())

@@ -10,16 +10,16 @@
 namespace starling::flock {
 namespace {
 
-// The variables by which launchers give a process its rank; the first launcher whose variables are set
+// The variables in which launchers pass a process its rank; the first launcher whose variables are set
 // counts.
 struct LauncherVariables {
   const char* launcher;
   const EnvironmentVariable* rank;
   const EnvironmentVariable* size;
-  const EnvironmentVariable* job;    // null: no name for the job; then `here` must be set, too
+  const EnvironmentVariable* job;    // null: the launcher does not name jobs; then `here` must be set, too
   const EnvironmentVariable* part;   // distinguishes the flocks of a job, if it may have several
   const EnvironmentVariable* here;   // ranks on this host
-  const EnvironmentVariable* hosts;  // where there is no such variable
+  const EnvironmentVariable* hosts;  // used if there is no such variable
   const char* network;               // the fabric between hosts
 };
 
@@ -28,7 +28,7 @@ constexpr LauncherVariables kLaunchers[] = {
      "c10d"},
     {"mpirun", &environment::kOpenMpiRank, &environment::kOpenMpiSize, &environment::kPmixNamespace, nullptr,
      &environment::kOpenMpiLocalSize, nullptr, "mpi"},
-    // MPICH's, and its relatives'.
+    // MPICH and its derivatives.
     {"mpiexec", &environment::kPmiRank, &environment::kPmiSize, nullptr, nullptr,
      &environment::kMpichLocalSize, nullptr, "mpi"},
     {"srun", &environment::kSlurmRank, &environment::kSlurmSize, &environment::kSlurmJob,
@@ -37,7 +37,7 @@ constexpr LauncherVariables kLaunchers[] = {
      &environment::kTorchLocalSize, nullptr, "c10d"},
 };
 
-// Nothing if there is no such variable or it is not set.
+// Empty if there is no such variable or it is not set.
 std::optional<Rank> read_rank(const EnvironmentVariable* variable) {
   if (variable == nullptr) return std::nullopt;
   return variable->number(0, std::numeric_limits<Rank>::max());
@@ -76,8 +76,7 @@ std::optional<LaunchInfo> find_launch_info() {
 
 namespace {
 
-// What ranks talk through unless somebody says otherwise: on one host, and on several through the launcher's
-// network.
+// The default fabrics for ranks on one host, and for ranks on several hosts with the launcher's network.
 constexpr const char* kOnOneHost = "local";
 constexpr const char* kOnSeveralHosts = "hybrid";
 
@@ -106,7 +105,7 @@ FabricChoice choose_fabric(const LaunchInfo& info) {
   if (info.job.empty() && find_fabric(choice.name).needs_job)
     throw InvalidArgument(fmt::format(
         "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "
-        "them the same STARLING_JOB, a word that no other job has",
+        "them the same STARLING_JOB, a word that no other job uses",
         info.launcher, asked));
   return choice;
 }

@@ -18,11 +18,11 @@ struct LaunchInfo {
   std::string network;  // the fabric for several hosts
 };
 
-/// By the variables of starling run, mpirun, MPICH's mpiexec, srun or torchrun, in this order; nothing for a
-/// process that was started alone.
+/// The launch info from the variables of starling run, mpirun, MPICH's mpiexec, srun or torchrun, in this
+/// order; empty for a process that was started alone.
 std::optional<LaunchInfo> find_launch_info();
 
-/// The fabric that STARLING_FABRIC names, or the one that fits the launcher.
+/// The fabric that STARLING_FABRIC names, or else the one that suits the launcher.
 FabricChoice choose_fabric(const LaunchInfo& info);
 
 }  // namespace starling::flock

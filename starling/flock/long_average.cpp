@@ -37,12 +37,12 @@ LongAverage::Part LongAverage::part(std::size_t index) const {
 }
 
 void LongAverage::start() {
-  // One number for all parts, which differ by name.
+  // All parts share one number; they differ by name.
   for (const Source& source : plan_.exchange.sources)
     numbers_from_.push_back(flock_->mailbox.next_from(topic_, source.rank));
   for (const Destination& destination : plan_.exchange.destinations) {
     numbers_to_.push_back(flock_->mailbox.next_to(topic_, destination.rank));
-    note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is looked at first
+    note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is checked first
   }
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < plan_.exchange.sources.size(); ++i) {
@@ -59,7 +59,7 @@ void LongAverage::start() {
   for (std::size_t index = 0; index < parts_; ++index) {
     post_part(index);
     advance();
-    // Where ranks share a processor core, the others get it now, before this data falls out of the cache.
+    // If ranks share a processor core, yields it now, before this data falls out of the cache.
     for (int k = 0; k < kPatience && combined_ < posted_ && !ended(); ++k) {
       flock_->fabric->yield_cpu();
       advance();
@@ -92,7 +92,7 @@ void LongAverage::post_part(std::size_t index) {
   posted_ = index + 1;
 }
 
-// A destination with a scale of its own gets a message of its own.
+// A destination with its own scale gets its own message.
 Outgoing LongAverage::scaled_part(std::size_t index, double factor) const {
   const auto [begin, count] = part(index);
   const std::size_t element = size_of(block_.in.dtype);
@@ -113,10 +113,10 @@ void LongAverage::combine_part(std::size_t index) {
     if (arrival)
       terms.emplace_back(arrival.bytes().data(), weight);
     else
-      own += weight;  // a missing source's weight stays here
+      own += weight;  // the weight of a missing source is added to the own weight
   }
   terms[0].weight = own;
-  // Elsewhere the result goes past the cache, as that of one long call would.
+  // Not in place, the result bypasses the cache, as one long call would do.
   const bool in_place = block_.out.address() == block_.in.address();
   combine(block_.out.part(begin, count), terms, in_place ? Store::cached : Store::streaming);
   if (index + 1 == parts_ && flock_->observed()) {

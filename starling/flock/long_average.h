@@ -4,23 +4,23 @@
 
 namespace starling::flock {
 
-/// A neighbor average of one long block, piece by piece: each is posted as soon as it is copied and combined
-/// as soon as all sources' are there, while it is still in the cache. No rank waits between pieces: a rank
-/// that is ahead continues to post. Less than half the memory traffic of NeighborAverage; the bits are the
-/// same.
+/// A neighbor average of one long block, piece by piece: each piece is posted as soon as it is copied and
+/// combined as soon as all sources' pieces have arrived, while it is still in the cache. No rank waits
+/// between pieces: a rank that is ahead continues to post. Less than half the memory traffic of
+/// NeighborAverage, with the same bits.
 ///
-/// The price: where a source is lost in the middle of an operation in place, some parts are averages already.
-/// Every element is either as it was or an average.
+/// The price: if a source is lost during an in-place operation, some parts are averages already. Every
+/// element is either unchanged or an average.
 class LongAverage final : public Operation {
  public:
-  /// Whether it is worth it; asks only what both ends of every edge know.
+  /// Whether piecewise averaging pays off; depends only on what both ends of every edge know.
   static bool suits(const Exchange& exchange, const Pieces& pieces);
 
-  /// `mine` is what to post if the block lies in outgoing memory already.
+  /// `mine` is the outgoing memory that contains the block, or empty.
   LongAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, const Piece& block,
               Outgoing mine);
 
-  /// Sends; must be called once.
+  /// Starts the operation; call it once.
   void start();
 
  private:

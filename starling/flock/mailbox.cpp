@@ -14,9 +14,10 @@
 namespace starling::flock {
 namespace {
 
-constexpr std::size_t kReportedMismatches = 64;  // remembered
+constexpr std::size_t kReportedMismatches = 64;  // the number of reports remembered
 
-// Small numbers share their place with a shape.
+// The text of a message's shape, which is in the upper half of its detail; the lower half holds another small
+// number.
 std::string shape_text(std::uint64_t detail) {
   return detail >> 32 == 0 ? "" : fmt::format(", shape {:08x}", detail >> 32);
 }
@@ -63,7 +64,7 @@ const char* policy_text(std::uint16_t kind) {
   return (kind & kReweightingKind) != 0 ? "reweight" : "raise";
 }
 
-// The kind of memory is said where the two sides differ in it.
+// Names the kind of memory only if the two sides differ in it.
 std::string elements_text(std::uint64_t count, std::uint8_t code, bool with_memory) {
   const std::string text = fmt::format("{} x {}", count, name(dtype_in(code)));
   return with_memory ? fmt::format("{} in {}", text, name(memory_in(code))) : text;
@@ -79,14 +80,15 @@ std::string describe(std::string text, Step step, std::uint32_t epoch, Detail me
   return text;
 }
 
-// By the lower halves of their hashes; what another rank has set is mostly a family with its defaults.
+// Names of topologies with default parameters, by the lower halves of their hashes: other ranks mostly use
+// one of these.
 const std::map<std::uint32_t, std::string>& schedules_by_default() {
   static const auto all = [] {
     std::map<std::uint32_t, std::string> names;
     for (const Family& family : topology_families()) {
       try {
         names.emplace(static_cast<std::uint32_t>(hash_name(canonical_topology(family.name))), family.name);
-      } catch (const InvalidArgument&) {  // it has no defaults
+      } catch (const InvalidArgument&) {  // a topology with a required parameter
       }
     }
     return names;
@@ -94,14 +96,15 @@ const std::map<std::uint32_t, std::string>& schedules_by_default() {
   return all;
 }
 
-// A header and its bytes come from another process: what is read must be there.
+// The header and the bytes come from another process: check that all bytes to be read have arrived.
 void check_bytes(const Expectation& expected, const Arrival& arrival, const Topic& topic) {
   if (arrival.lost()) return;
   const DType dtype = dtype_in(expected.dtype);
   const std::uint64_t element = size_of(dtype);
   const std::uint64_t bytes = arrival.size();
   const bool right = expected.any_count ? bytes / element == arrival.header().count && bytes % element == 0
-                                        : bytes >= expected.bytes;  // memory of the user's may be longer
+                                        // outgoing memory of the user's may be longer
+                                        : bytes >= expected.bytes;
   if (!right)
     throw Error(fmt::format("{}: rank {} sent a damaged message: {} bytes, which are not {} x {}",
                             topic.described(), expected.source, bytes, arrival.header().count, name(dtype)));
@@ -142,7 +145,7 @@ void Mailbox::set_user_call(const std::string& beginning, std::shared_ptr<const 
   calls_[beginning] = std::move(call);
 }
 
-// That of the longest beginning.
+// The call registered for the longest matching beginning of the name.
 std::shared_ptr<const UserCall> Mailbox::call_of(std::string_view name) const {
   for (std::size_t end = name.rfind('/'); end != std::string_view::npos && end > 0;
        end = name.rfind('/', end - 1))
@@ -204,7 +207,7 @@ bool Mailbox::sent(std::uint64_t name, Rank peer, std::uint64_t sequence) const 
 }
 
 std::string Mailbox::text_of(std::uint64_t name) const {
-  // Later phases and parts of an operation count on from its name.
+  // The hashes of an operation's later phases and parts are its name's hash plus a small number.
   constexpr std::uint64_t kMostParts = 10'000;
   const std::lock_guard lock(mutex_);
   for (std::uint64_t part = 0; part < kMostParts; ++part)
@@ -232,7 +235,7 @@ void Mailbox::keep(Arrival arrival) {
     early_[key].push_back(std::move(arrival));
     return;
   }
-  // Where both sides saw the same disagreement, each has raised it already.
+  // Both sides detected the same mismatch, so this rank has thrown it already.
   if (mismatch_reported(arrival.source(), key)) return;
   complaints_.push_back({arrival.source(),
                          key,
@@ -310,8 +313,8 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
     sent += detail_text(means, header.detail);
     wanted += detail_text(means, expected.detail);
   } else {
-    // The lower half of the detail is the schedule's alone where there is one block, and known names say that
-    // it is.
+    // With a single block the lower half of the detail is the schedule's hash alone. A known name tells that
+    // this is the case.
     const auto halves = header.detail ^ expected.detail;
     const std::string own = schedule_named(expected.detail);
     other_schedule = other_schedule || (!own.empty() && (halves & 0xFFFFFFFFU) != 0);
@@ -332,7 +335,7 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
   std::string text = fmt::format("{}: rank {} sent {}, but rank {} expected {}", topic.described(),
                                  expected.source, sent, fabric_->rank(), wanted);
   if (other_schedule) text += "; set the same topology on every rank";
-  // Counts of internal blocks are padded, and say nothing to the user.
+  // Counts of internal blocks are padded, so they would not help the user.
   if ((header.kind ^ kind) == kReweightingKind)
     text = fmt::format(
         "{}: on_peer_failure is {} on rank {} and {} on rank {}; choose the same on every rank, before the "
@@ -387,7 +390,7 @@ void Mailbox::refuse(const Expectation& expected) {
 
 bool Mailbox::overtaken(const Expectation& expected) const {
   const std::lock_guard lock(mutex_);
-  constexpr std::uint64_t kAhead = 32;  // a neighbor is never further
+  constexpr std::uint64_t kAhead = 32;  // a neighbor is never further ahead
   const auto here = [&](std::uint64_t sequence) {
     const auto found = early_.find({expected.name, sequence});
     return found != early_.end() &&

@@ -15,7 +15,7 @@ constexpr std::uint64_t kDeath = 0x6465617468;
 constexpr std::uint64_t kFirstStep = 0x6669727374;
 constexpr std::chrono::seconds kWarnAboutMember{5};
 
-// The excluded rank, and the rank that reported it.
+// A dead rank, and the rank that reported it.
 struct Death {
   Rank rank;
   Rank by;
@@ -83,7 +83,7 @@ void Membership::learn() {
   }
 }
 
-// A stopped rank announces nothing: the others cannot know whether it is ahead of them.
+// A stopped rank does not answer, so the others cannot know whether it is ahead of them.
 Step Membership::started_by(Rank member) const {
   const auto since = std::chrono::steady_clock::now();
   for (bool warned = false;;) {

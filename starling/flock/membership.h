@@ -11,13 +11,12 @@
 
 namespace starling::flock {
 
-/// Agreement on which ranks are alive, by the fabric's register alone: the d-th death of the job is what all
-/// ranks agree on under key (death, d). Where it is a member's, the next view, e, is without it and
-/// holds from 1 + the highest step that any of its members has started, agreed on under key (first step, e).
-/// A rank announces a step before it looks for deaths; a rank that fixes a first step looks at the
-/// announcements after the death is known: one of the two sees the other, so all ranks do a step in the same
-/// view.
-/// Thread-safe.
+/// Agreement on which ranks are alive, through the fabric's register alone: the d-th death of the job is what
+/// all ranks agree on under key (death, d). If the dead rank is a member, the next view e lacks it and
+/// applies from 1 + the highest step that any of its members has started, agreed on under key (first step,
+/// e). A rank announces a step before it checks for deaths; a rank that fixes a first step reads the
+/// announcements after the death is known. One of the two sees the other, so all ranks do a step in the same
+/// view. Thread-safe.
 class Membership {
  public:
   /// The membership of these ranks; `flock` separates their announcements from those of other flocks.
@@ -28,24 +27,24 @@ class Membership {
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership();
-  /// The longest time that a rank which does not announce its step delays the others.
+  /// Limits how long a rank that does not answer for its step delays the others.
   void set_timeout(const std::atomic<std::chrono::nanoseconds>& timeout) { timeout_ = &timeout; }
 
   /// The newest view that any rank has proposed.
   std::shared_ptr<const View> newest();
-  /// This rank starts `step`: the view in which all ranks do it.
+  /// Starts `step` on this rank, and returns the view in which all ranks do it.
   std::shared_ptr<const View> start(Step step);
-  /// The first view, of all ranks: where deaths are errors, it is the only one.
+  /// The first view, of all ranks; if deaths are errors, it is the only one.
   std::shared_ptr<const View> first() const { return first_; }
   std::shared_ptr<const View> at_epoch(std::uint32_t epoch);
-  /// The view that holds for `step`, as far as it is known.
+  /// The view that applies to `step`, as far as known.
   std::shared_ptr<const View> at(Step step);
-  /// This rank has seen that `rank` is dead: there will be a view without it.
+  /// Reports that this rank has seen `rank` die: a view without it will follow.
   void lost(Rank rank);
 
  private:
   std::size_t latest(Step step) const;
-  void learn();  // of deaths that others agreed on; throws Excluded where this rank is one of them
+  void learn();  // learns the deaths that others agreed on; throws Excluded if this rank is one of them
   Step started_by(Rank member) const;
   void fix_first_steps();
 
@@ -54,11 +53,11 @@ class Membership {
   std::shared_ptr<const View> first_;
   const std::atomic<std::chrono::nanoseconds>* timeout_ = nullptr;
   std::mutex mutex_;
-  std::uint64_t deaths_ = 0;                        // that are known, of members and of others
+  std::uint64_t deaths_ = 0;                        // known deaths, of members and of others
   std::vector<std::shared_ptr<const View>> views_;  // by epoch
 };
 
-/// A key for the register.
+/// A key of the register.
 constexpr std::uint64_t register_key(std::uint64_t kind, std::uint64_t a, std::uint64_t b = 0,
                                      std::uint64_t c = 0) {
   std::uint64_t key = kind;

@@ -13,8 +13,8 @@ void check_memory(Fabric& fabric, const Pieces& pieces, std::string_view name) {
     for (const ConstBuffer& buffer : {piece.in, ConstBuffer(piece.out)})
       if (buffer.memory != memory && buffer.address() != nullptr)
         throw InvalidArgument(
-            fmt::format("{}: the tensors of one operation lie in one kind of memory, not in {} and {}", name,
-                        starling::name(memory), starling::name(buffer.memory)));
+            fmt::format("{}: the tensors of one operation must be in one kind of memory, not in {} and {}",
+                        name, starling::name(memory), starling::name(buffer.memory)));
   check_messages_in(fabric, memory, name);
 }
 

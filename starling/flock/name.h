@@ -8,8 +8,8 @@
 
 namespace starling::flock {
 
-/// What an operation is called. Operations of the same name meet in the order in which they were started. It
-/// views the text: for arguments, not to be kept.
+/// The name of an operation. Operations with equal names are matched in the order in which they were started.
+/// A view of the text: use it for arguments, do not store it.
 class Name {
  public:
   constexpr Name(const char* text) : Name(std::string_view(text)) {}              // NOLINT: a word is a name

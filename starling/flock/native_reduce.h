@@ -6,11 +6,11 @@
 
 namespace starling::flock {
 
-/// A sum or average by the fabric's engine. The ranks first exchange what they want; then rank 0
-/// numbers the operation, since an engine needs all ranks to do the same in the same order.
+/// A sum or average by the fabric's engine. The ranks first exchange headers; then rank 0 numbers the
+/// operation, since an engine needs the same calls in the same order on all ranks.
 class NativeReduce final : public Collective {
  public:
-  /// Whether the engine supports it and all ranks that it involves are alive. Short blocks are no faster so.
+  /// Whether the engine supports the operation and all ranks are alive. Short blocks are not faster this way.
   static bool serves(const FlockState& flock, const Pieces& pieces, Reduction reduction);
 
   NativeReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction);
@@ -23,7 +23,8 @@ class NativeReduce final : public Collective {
 
   void launch(std::uint64_t number);
 
-  /// What the engine works on and reports to; it may outlive an operation that was not waited for.
+  /// The memory that the engine works on, and its result; it may outlive an operation that was not waited
+  /// for.
   struct Running {
     Outgoing memory;
     std::atomic<bool> done{false};
@@ -33,7 +34,7 @@ class NativeReduce final : public Collective {
   Reduction reduction_;
   DType dtype_;
   std::size_t count_;
-  bool ready_ = false;  // so are all others
+  bool ready_ = false;  // this rank and all others are ready
   std::shared_ptr<Running> running_;
   Deadline limit_{};
 };

@@ -27,7 +27,7 @@ NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic
   note_scales();
 }
 
-// A destination with a scale of its own gets a message of its own.
+// A destination with its own scale gets its own message.
 void NeighborAverage::note_scales() {
   const auto& told = plan_.exchange.destinations;
   if (std::all_of(told.begin(), told.end(), [](const Destination& to) { return to.scale == 1; })) return;
@@ -69,7 +69,7 @@ void NeighborAverage::start() {
     start_mix();
     return;
   }
-  // Later operations of this name must not take the numbers of this one's second phase.
+  // Reserves the numbers of the second phase now, so that later operations of this name do not take them.
   for (const Source& source : plan_.exchange.sources)
     numbers_from_.push_back(flock_->mailbox.next_from(topic_, source.rank));
   for (const Destination& destination : plan_.exchange.destinations)
@@ -130,7 +130,8 @@ void NeighborAverage::start_group() {
   if (receipts_) group_receipts_ = number_receipts("/group/receipt", members_);
 }
 
-// Numbered when the operation starts, so that later ones of this name do not take these numbers.
+// Reserves the numbers of receipts when the operation starts, so that later operations of this name do not
+// take them.
 NeighborAverage::Receipts NeighborAverage::number_receipts(const std::string& phase,
                                                            const Exchange& exchange) {
   Receipts numbers{&flock_->mailbox.topic(topic_.text + phase, flock_->identity), {}, {}};
@@ -141,8 +142,8 @@ NeighborAverage::Receipts NeighborAverage::number_receipts(const std::string& ph
   return numbers;
 }
 
-// A receipt is a point-to-point message with the weight with which the receiver would have taken what it did
-// not get, 0 if it did; those are never lost.
+// A receipt is a point-to-point message with the weight that the receiver would have given to a message that
+// was lost; 0 if the message arrived. Receipts are never lost.
 void NeighborAverage::start_receipts(const Exchange& exchange, const Receipts& numbers) {
   in_receipts_ = true;
   MessageHeader head = header(DType::float64, 1);
@@ -168,7 +169,7 @@ void NeighborAverage::start_receipts(const Exchange& exchange, const Receipts& n
   }
 }
 
-// A dead receiver sends none; its share is lost, and the next view restarts.
+// A dead receiver sends no receipt; its share is lost, and the next view restarts.
 void NeighborAverage::read_receipts(const Exchange& exchange) {
   in_receipts_ = false;
   unheard_.assign(exchange.destinations.size(), 0);
@@ -180,7 +181,7 @@ void NeighborAverage::read_receipts(const Exchange& exchange) {
   awaited_.resize(exchange.sources.size());
 }
 
-// The mean over the group goes straight into outgoing memory where others want it.
+// The mean over the group is written directly to outgoing memory if other ranks need it.
 void NeighborAverage::finish_group() {
   in_group_ = false;
   if (plan_.exchange.sources.empty() && plan_.exchange.destinations.empty()) {
@@ -218,7 +219,7 @@ void NeighborAverage::start_mix() {
            numbers_from_.empty() ? mailbox.next_from(topic_, sources[i].rank) : numbers_from_[i]);
 }
 
-// A message carries a or b. A rank that receives both from one sender gets a first.
+// A message carries block a or b. A rank that receives both from one sender gets a first.
 void NeighborAverage::start_lanes() {
   Mailbox& mailbox = flock_->mailbox;
   for (const Lane lane : {Lane::a, Lane::b}) {
@@ -268,7 +269,7 @@ double NeighborAverage::own_weight(const Exchange& exchange, bool into_b, IfLost
   return own;
 }
 
-// In the order of the group where there is one, so that every member gets the same bits.
+// In the order of the group, if there is one, so that every member gets the same bits.
 std::vector<Term> NeighborAverage::terms_of(const Exchange& exchange, std::size_t index) const {
   const Piece& piece = pieces_[index];
   const bool group = &exchange == &members_;
@@ -330,7 +331,8 @@ void NeighborAverage::conclude(const Exchange& exchange) {
 }
 
 void NeighborAverage::give_back() {
-  if (!ended() && has_phases()) wait_until(Deadline::max());  // others need what this rank still has to send
+  // others need messages that this rank still has to send
+  if (!ended() && has_phases()) wait_until(Deadline::max());
   drop();
 }
 
@@ -357,11 +359,11 @@ PendingExchange& PendingExchange::operator=(PendingExchange&& other) noexcept {
 
 PendingExchange::~PendingExchange() {
   if (!operation_) return;
-  // The pieces are only read to be sent, which has happened: no wait is needed except in a group.
+  // The pieces are only read for sending, which is done: only a group needs a wait.
   try {
     operation_->give_back();
   } catch (...) {
-    // Only a forked child, which has nothing to wait for, gets here.
+    // Only a forked child gets here; it has nothing to wait for.
   }
 }
 

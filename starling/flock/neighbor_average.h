@@ -5,15 +5,15 @@
 
 namespace starling::flock {
 
-/// out <- self weight * in + the sum of weight * what each source sent, for every piece, in one pass each. A
-/// step with a group takes the mean over the group first. All pieces lie in one kind of memory; on a device
-/// the average has been enqueued when the operation has ended.
+/// out <- self weight * in + the sum of weight * (the source's message), in one pass per piece. A step with a
+/// group takes the mean over the group first. All pieces are in one kind of memory; on a device, the average
+/// has been enqueued when the operation has ended.
 class NeighborAverage final : public Operation {
  public:
-  /// `mine` is what to post if the pieces lie in outgoing memory already.
+  /// `mine` is the outgoing memory that contains the pieces, or empty.
   NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, Pieces pieces,
                   Outgoing mine);
-  /// With the caller's own weights, for sources and destinations.
+  /// With the caller's weights for sources and destinations.
   NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, const Weighted& weights, bool symmetric,
                   Pieces pieces, Outgoing mine);
 
@@ -22,23 +22,23 @@ class NeighborAverage final : public Operation {
   NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, Pieces pieces,
                   Outgoing mine, bool lanes);
 
-  /// Sends; must be called once.
+  /// Starts the operation; call it once.
   void start();
-  /// Once it has ended well: what makes the result of a piece, lent until give_back().
+  /// After success: the terms of a piece's result, lent until give_back().
   std::span<const Term> terms(std::size_t piece) const { return terms_[piece]; }
   void give_back();
   std::uint32_t epoch() const { return plan_.epoch; }
-  /// Whether other ranks wait for messages that this rank sends after it has received some.
+  /// Whether other ranks wait for messages that this rank can send only after it has received some.
   bool has_phases() const { return has_group() || receipts_; }
 
  private:
   void proceed() override;
   bool others_need_more() const override { return has_phases(); }
-  /// The device sees what has arrived when it combines.
+  /// False, because the device checks what has arrived when it combines.
   bool needs_payloads() const override { return false; }
   bool has_group() const { return plan_.exchange.group.size() > 1; }
 
-  /// Receipts of one phase: under which numbers they go to the sources and come from the destinations.
+  /// The receipts of one phase: the numbers of those sent to sources and of those expected from destinations.
   struct Receipts {
     Topic* topic = nullptr;
     std::vector<std::uint64_t> to, from;
@@ -53,10 +53,10 @@ class NeighborAverage final : public Operation {
   void finish_group();
   void start_mix();
   void start_lanes();
-  /// Into the pieces' own outputs, or into a message.
+  /// Writes the combined pieces to their outputs, or to a message.
   void combine_pieces(const Exchange& exchange, const Outgoing& message);
   std::vector<Term> terms_of(const Exchange& exchange, std::size_t piece) const;
-  /// This rank's weight with that of what was lost, by the rule.
+  /// This rank's own weight, increased by the weights of lost messages according to the rule.
   double own_weight(const Exchange& exchange, bool into_b, IfLost rule) const;
   void record_step(const Exchange& exchange);
   void conclude(const Exchange& exchange);
@@ -71,18 +71,19 @@ class NeighborAverage final : public Operation {
   Detail detail_means_ = Detail::none;
   std::uint64_t detail_ = 0;
   Pieces pieces_;
-  Outgoing mine_;  // posted, and perhaps where the pieces lie
+  Outgoing mine_;  // posted; may contain the pieces
   bool lending_ = false;
   bool lanes_ = false;
   std::vector<std::vector<Term>> terms_;  // by piece
-  std::vector<double> scales_;            // of destinations, where not all are 1
+  std::vector<double> scales_;            // of destinations, if not all are 1
   bool in_group_ = false;
   Exchange members_;           // the group's mean as an exchange
   std::size_t own_place_ = 0;  // in the group
-  bool receipts_ = false;      // a phase ends with them
+  bool receipts_ = false;      // every phase ends with receipts
   bool in_receipts_ = false;
   Receipts group_receipts_, mix_receipts_;
-  std::vector<double> unheard_;  // by destination: the share of this rank's block that it did not get
+  // by destination: the share of this rank's block that the destination did not get
+  std::vector<double> unheard_;
   std::vector<std::uint64_t> numbers_from_;
   std::vector<std::uint64_t> numbers_to_;
 };

@@ -15,8 +15,8 @@ namespace starling::flock {
 class FlockState;
 class NeighborAverage;
 
-/// A neighbor exchange that has been started and leaves the combining to its owner. The neighbors' blocks
-/// are lent until this object is dropped, to be combined with anything in one pass.
+/// A started neighbor exchange whose owner combines the blocks. The neighbors' blocks are lent until this
+/// object is destroyed, so they can be combined with other data in one pass.
 class PendingExchange {
  public:
   PendingExchange() = default;
@@ -28,9 +28,9 @@ class PendingExchange {
   explicit operator bool() const { return operation_ != nullptr; }
   /// Makes progress, never blocks.
   bool ready();
-  /// Returns when all messages are there; throws PeerLost, Mismatch or TimedOut.
+  /// Returns when all messages have arrived; throws PeerLost, Mismatch or TimedOut.
   void wait();
-  /// After wait(): the summands of one piece's result, this rank's own among them.
+  /// After wait(): the terms of one piece's result, including this rank's own.
   std::span<const Term> terms(std::size_t piece = 0) const;
   /// The epoch of the view in which all ranks do this step.
   std::uint32_t epoch() const;
@@ -39,20 +39,20 @@ class PendingExchange {
   std::shared_ptr<NeighborAverage> operation_;
 };
 
-/// Follows a schedule at a pace of its own, such as one block of a model among many: the k-th exchange is the
-/// schedule's k-th step. Unlike the flock's own schedule it may be one of two blocks (CECA).
+/// Exchanges along a schedule with its own step counter, such as for one block of a model: the k-th exchange
+/// is the schedule's k-th step. Unlike the flock's own schedule, it may have two blocks (CECA).
 class NeighborExchanger {
  public:
   NeighborExchanger() = default;
   NeighborExchanger(const std::shared_ptr<FlockState>& flock, const SchedulePtr& schedule, const Name& name);
 
-  /// Starts the next step's exchange of these pieces (of a two-block schedule a and b); `memory` is where the
-  /// only piece lies if it lies in outgoing memory. The pieces' outputs are not written.
+  /// Starts the next step's exchange of these pieces (a and b of a two-block schedule); `memory` is the
+  /// outgoing memory that contains the only piece, or empty. The pieces' outputs are not written.
   PendingExchange start(Pieces pieces, Outgoing memory = {});
-  /// What this rank is going to do in the next step, by ranks of the whole flock, as far as is known.
+  /// This rank's exchange in the next step, by ranks of the whole flock, as far as known.
   Exchange next() const;
   Step step() const;
-  /// Sets the step counter; every rank must set the same.
+  /// Sets the step counter; every rank must set the same step.
   void set_step(Step step);
   Mixing mixing() const;
   SchedulePtr schedule() const;

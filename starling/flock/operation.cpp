@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kWarnAfter{5};
 constexpr std::chrono::seconds kSuspectAfter{1};  // then this rank publishes what it waits for
 constexpr std::chrono::milliseconds kLookEvery{1};
 constexpr std::chrono::milliseconds kAbsent{500};
-// Between looks at payloads; they become longer.
+// The pauses between checks for payloads; they grow.
 constexpr std::chrono::microseconds kShortestPause{50};
 constexpr std::chrono::microseconds kLongestPause{1000};
 
@@ -64,7 +64,7 @@ void Operation::post(const OutgoingRange& range, MessageHeader header, Rank to) 
 }
 
 void Operation::finish() {
-  awaited_.clear();  // what was lent goes back
+  awaited_.clear();  // releases the messages that were lent
   finish_lending();
 }
 
@@ -163,7 +163,7 @@ std::vector<Rank> Operation::missing_sources() {
   return missing;
 }
 
-// A rank that loses a peer usually leaves, too, and so on: all ranks name the one that was lost first.
+// A rank that loses a peer usually leaves, too, and so on, so all ranks name the rank that was lost first.
 Rank Operation::first_loss(Rank lost) const {
   constexpr std::uint64_t kFirstLoss = 0x6C6F7373;
   try {
@@ -173,23 +173,24 @@ Rank Operation::first_loss(Rank lost) const {
   }
 }
 
-// A peer that died after posting what we wait for is no loss, so the messages are looked at once more after
-// its death. Its device writes nothing any more by then.
+// A peer that died after posting what this rank waits for is not lost, so this checks for messages once more
+// after the death. The peer's device writes nothing any more by then.
 void Operation::check_losses() {
-  std::map<Rank, bool> alive;  // asking takes a system call, and a long operation awaits much from one source
+  // a check takes a system call, and a long operation awaits many messages from one source
+  std::map<Rank, bool> alive;
   for (std::size_t i = 0; i < awaited_.size(); ++i) {
     if (awaited_[i].settled) continue;
     const Rank source = awaited_[i].expectation.source;
     if (alive.try_emplace(source, alive.contains(source) || flock_->fabric->alive(source)).first->second)
       continue;
     settle_some(0, awaited_.size());
-    // A message that has come just now may still need something of the source, which counts as alive until
+    // A message that has just arrived may still need something from the source, which counts as alive until
     // then.
     if (awaited_[i].settled || flock_->fabric->alive(source)) continue;
     const Rank rank = awaited_[i].expectation.source;
     switch (lose(awaited_[i])) {
       case Loss::raise:
-        raise_known_deadlock(*flock_, waiting_since_);  // whose other ranks may have left
+        raise_known_deadlock(*flock_, waiting_since_);  // other ranks of the deadlock may have left already
         find_cause();
         throw PeerLost(rank, described(), step_, first_loss(rank));
       case Loss::without:
@@ -219,7 +220,7 @@ std::string Operation::why_it_waits(const Awaited& awaited) {
   return text;
 }
 
-// Of a message that comes in slowly each part is news.
+// If a message arrives slowly, each part of it counts as progress.
 void Operation::note_progress() {
   std::uint64_t bytes = 0;
   Rank last = -1;
@@ -251,7 +252,7 @@ void Operation::check_time(Wait wait) {
   }
 }
 
-// What is too slow to do at every look for messages.
+// Checks that are too slow for every look at messages.
 void Operation::look_around(Wait wait) {
   const std::lock_guard lock(mutex_);
   if (ended()) return;
@@ -273,7 +274,7 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
   if (advance()) return true;
   flock_->runtime->note_thread();
   WaitNote note(*flock_);  // withdraws the published wait on every exit
-  // Known-dead peers never wake the sleeper.
+  // No message wakes this rank if known-dead peers are awaited, so check them first.
   if (flock_->reweighting() && flock_->membership.newest()->epoch > 0) look_around(Wait::limited);
   for (auto pause = kShortestPause;;) {
     const std::uint32_t ticket = flock_->fabric->wake_count();
@@ -301,8 +302,8 @@ bool Operation::wait_until(Deadline deadline, bool comes_back) {
 void Operation::look_now_and_then(Wait wait) {
   flock_->mailbox.drain_all();
   const auto now = Clock::now();
-  // The time starts again with every message: slow links are no reason to warn. A thread that has not looked
-  // for long was busy elsewhere, and did not wait.
+  // The time starts again with every message, because slow links are no reason to warn. A thread that has not
+  // checked for long was busy elsewhere and did not wait.
   if (something_came_.exchange(false, std::memory_order_relaxed) || now - looked_ > kAbsent)
     waiting_since_ = now;
   if (now - looked_ < kLookEvery) return;
@@ -333,7 +334,7 @@ Pending::~Pending() {
   try {
     if (operation_) operation_->wait_until(Deadline::max());
   } catch (...) {
-    // Only a forked child, which has nothing to wait for, gets here.
+    // Only a forked child gets here; it has nothing to wait for.
   }
 }
 
@@ -367,18 +368,18 @@ bool Pending::wait_part(std::chrono::nanoseconds duration, bool comes_back) {
 }
 
 void Pending::pause() {
-  if (operation_) operation_->wait_until(Clock::now());  // which withdraws the published wait
+  if (operation_) operation_->wait_until(Clock::now());  // withdraws the published wait
 }
 
 void Pending::forget() {
   if (!operation_) return;
-  operation_->advance();  // takes what is here already
+  operation_->advance();  // takes the messages that have arrived already
   operation_->drop();
   operation_.reset();
 }
 
 void Pending::abandon() {
-  new std::shared_ptr<Operation>(std::move(operation_));  // NOLINT: never to be waited for, nor freed
+  new std::shared_ptr<Operation>(std::move(operation_));  // never waited for and never freed
 }
 
 }  // namespace starling::flock

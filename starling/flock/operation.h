@@ -14,14 +14,14 @@
 
 namespace starling::flock {
 
-/// An operation between its start and its end: it posts, awaits messages and continues when all messages of a
-/// phase are there. There is no thread behind it: the waiting thread does the work. Results are written when
-/// no error is possible any more, so an error leaves the caller's blocks as they were (but see LongAverage).
-/// Work on device memory is enqueued on the stream of the thread that makes it, whichever thread continues
-/// it.
+/// An operation from its start to its end: it posts, awaits messages, and continues when all messages of a
+/// phase have arrived. No thread runs behind it: the waiting thread does the work. Results are written when
+/// no error is possible any more, so an error leaves the caller's blocks unchanged (except for LongAverage).
+/// Work on device memory is enqueued on the stream of the thread that created the operation, whichever thread
+/// continues it.
 class Operation {
  public:
-  /// `step` is one of a schedule's; operations without a schedule have none.
+  /// `step` is a step of a schedule; empty for operations without one.
   Operation(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic,
             std::optional<Step> step = std::nullopt)
       : kind_(kind),
@@ -36,27 +36,28 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Progress as far as messages are there; true when the operation has ended.
+  /// Makes progress as far as messages have arrived; true when the operation has ended.
   bool advance();
-  /// The same unless another thread is doing it.
+  /// Calls advance() unless another thread is doing so.
   void advance_if_idle();
-  /// For operations in flight that no thread waits for now: handles deaths and decisions.
+  /// For operations in flight that no thread waits for at present: handles deaths and decisions.
   void look_if_idle();
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  /// Whether a message has come whose payload is still being written; nothing wakes a sleeper when it is.
+  /// Whether a message has arrived whose payload is still being written. Its completion wakes no sleeping
+  /// thread.
   bool awaits_payload() const { return awaits_payload_.load(std::memory_order_relaxed); }
-  /// One look at everything, deaths and time included, without waiting; true when it has ended.
+  /// Checks everything once, including deaths and time, without waiting; true when the operation has ended.
   bool look();
-  /// Waits until it has ended or the deadline has passed; true when it has ended. `comes_back`: the
-  /// caller will wait again, so that the wait may be part of a deadlock.
+  /// Waits until the operation has ended or the deadline has passed; true if it has ended. `comes_back`: the
+  /// caller will wait again, so the wait may be part of a deadlock.
   bool wait_until(Deadline deadline, bool comes_back = false);
-  /// Throws what went wrong, if anything.
+  /// Throws the operation's error, if any.
   void raise() const;
-  /// Gives back what has arrived; what has not is not waited for any more.
+  /// Releases the messages that have arrived and stops waiting for the others.
   void drop();
 
   const std::string& name() const { return topic_.text; }
-  /// What messages call it: the user's call, with its step.
+  /// The text by which messages name the operation: the user's call, with its step.
   std::string described() const {
     return topic_.described(has_step_ ? std::optional<Step>(step_) : std::nullopt);
   }
@@ -65,33 +66,34 @@ class Operation {
   struct Awaited {
     Expectation expectation;
     Arrival arrival;
-    bool settled = false;  // arrived as far as it must, or given up
+    bool settled = false;  // arrived as far as needed, or given up
 
-    /// Whether no message has come, and one may.
+    /// Whether no message has arrived yet, and one may.
     bool missing() const { return !settled && !arrival; }
   };
-  /// What to do about a source that died without sending.
+  /// How to continue if a source died without sending.
   enum class Loss { raise, without, restarted };
 
-  /// Takes what has come; true when everything has settled.
+  /// Takes the messages that have arrived; true when all awaited messages have settled.
   virtual bool settle() { return settle_some(0, awaited_.size()); }
   bool settle_some(std::size_t first, std::size_t last);
-  /// Whether a message has arrived only when its payload is complete: then a payload that its sender has left
-  /// unfinished is a loss like a message that was never sent.
+  /// Whether a message counts as arrived only when its payload is complete. Then an unfinished payload of a
+  /// dead sender is a loss, like a message that was never sent.
   virtual bool needs_payloads() const { return true; }
-  /// All that was awaited has settled: await more, or finish().
+  /// Called when all awaited messages have settled: await more, or call finish().
   virtual void proceed() = 0;
 
   virtual Loss lose(const Awaited& awaited);
-  /// Others wait for what this rank sends in a later phase: a complaint about something else must not end it.
+  /// Whether others wait for what this rank sends in a later phase, so that a mismatch of another operation
+  /// must not end this one.
   virtual bool others_need_more() const { return false; }
-  /// All ranks of the flock must call it.
+  /// Whether all ranks of the flock must call it.
   virtual bool is_collective() const { return false; }
-  /// A source is lost: throws where this has a cause that the user should see instead.
+  /// A source is lost: throws an error that explains the loss better to the user, if there is one.
   virtual void find_cause() {}
-  /// The operation has failed: others may have to know.
+  /// Called when the operation has failed, in case other ranks must be notified.
   virtual void failed(const std::exception_ptr&) {}
-  /// Called now and then while no message arrives.
+  /// Called from time to time while no message arrives.
   virtual void reconsider() {}
 
   Expectation expectation(Rank source, std::uint64_t sequence, DType dtype, std::size_t count,
@@ -101,30 +103,30 @@ class Operation {
     trace_.peer(expectation.source, expectation.later_phase);
   }
   void finish();
-  /// Ends it, but keeps what has arrived until drop().
+  /// Ends the operation, but keeps the arrived messages until drop().
   void finish_lending();
 
   MessageHeader header(DType dtype, std::size_t count, MemoryKind memory = MemoryKind::host) const;
-  /// Message `number` under `name` went to this rank: once the operation has failed, that rank's report about
-  /// it is ignored.
+  /// Records that message `number` under `name` was sent to this rank. If the operation fails, that rank's
+  /// report about the message is ignored.
   void note_told(Rank to, std::uint64_t name, std::uint64_t number) { told_.push_back({to, name, number}); }
-  /// Posts under the topic's own count for `to`.
+  /// Posts with the topic's next number for `to`.
   void post(const OutgoingRange& range, MessageHeader header, Rank to);
 
   const MessageKind kind_;
   const std::shared_ptr<FlockState> flock_;
   Topic& topic_;
   Step step_;
-  Step step_in_messages_;  // both ends must name the same
-  const bool has_step_;    // step_ is one of a schedule's
+  Step step_in_messages_;  // both ends must use the same step
+  const bool has_step_;    // step_ is a step of a schedule
   std::vector<Awaited> awaited_;
-  /// So many bytes have gone to others.
+  /// Counts bytes sent to other ranks.
   void sent(std::size_t bytes) const {
     trace_.bytes(bytes);
     flock_->runtime->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   }
 
-  mutable Trace trace_;  // sending changes nothing but this
+  mutable Trace trace_;  // mutable, because sending changes only the trace
 
  private:
   bool advance_locked();
@@ -135,7 +137,7 @@ class Operation {
   Rank first_loss(Rank lost) const;
   void note_progress();
   void check_time(Wait wait);
-  /// What the source does instead of sending it.
+  /// What the source does instead of sending the message.
   std::string why_it_waits(const Awaited& awaited);
   void fail(std::exception_ptr error);
   std::vector<Rank> missing_sources();
@@ -150,11 +152,11 @@ class Operation {
   mutable std::mutex mutex_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
-  std::atomic<bool> something_came_{true};  // since the last look
+  std::atomic<bool> something_came_{true};  // since the last check
   std::atomic<bool> awaits_payload_{false};
   Deadline waiting_since_{};
   Deadline looked_{};
-  std::uint64_t bytes_seen_ = 0;  // from those that are waited for
+  std::uint64_t bytes_seen_ = 0;  // from the awaited sources
   bool warned_ = false;
 };
 

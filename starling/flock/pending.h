@@ -9,9 +9,8 @@ namespace starling::flock {
 
 class Operation;
 
-/// A started operation. It always ends in a result or an error that names the peer; the memory it was given
-/// must live until then. Dropping it waits, like a thread would have to be joined, but swallows the error:
-/// call wait().
+/// A started operation. It always ends with a result or with an error that names the peer; its memory must
+/// live until then. The destructor waits but swallows errors, so call wait().
 class Pending {
  public:
   Pending() = default;
@@ -22,19 +21,19 @@ class Pending {
 
   /// Whether wait() would return, or throw, at once. Makes progress, never blocks.
   bool ready();
-  /// Returns when the result is there; throws PeerLost, Mismatch or TimedOut.
+  /// Returns when the result is available; throws PeerLost, Mismatch or TimedOut.
   void wait();
-  /// The same for at most `duration`; false when that was too short.
+  /// Like wait(), for at most `duration`; returns false if the operation has not ended by then.
   bool wait_for(std::chrono::nanoseconds duration);
-  /// A part of wait(), for callers that look at signals in between: false means that they call again at once,
-  /// or pause().
+  /// A part of wait(), for callers that check for signals in between. After false, call it again at once, or
+  /// call pause().
   bool wait_on(std::chrono::nanoseconds duration);
-  /// The caller of wait_on() does something else now.
+  /// Call it when the caller of wait_on() interrupts its wait.
   void pause();
-  /// Ends an operation of one phase without its result: what has not come is not waited for, and what comes
-  /// later is thrown away. Its memory may go.
+  /// Ends a one-phase operation without its result: missing messages are not waited for, and later arrivals
+  /// are dropped. Its memory may be freed.
   void forget();
-  /// No thread will wait for it, and the memory it was given lives for ever.
+  /// Gives the operation up without waiting for it. Its memory must live for ever.
   void abandon();
 
  private:

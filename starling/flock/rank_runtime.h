@@ -15,13 +15,14 @@ class Operation;
 
 /// A cycle of waits that a waiting rank has found; see deadlock.h.
 struct Suspicion {
-  std::uint64_t since = 0;  // the wait in which it was found
+  std::uint64_t since = 0;  // identifies the wait in which the cycle was found
   std::uint64_t cycle = 0;
   std::uint64_t confirmed = 0;
   std::string text;
 };
 
-/// What all flocks of one rank share: the fabric, the mailbox and the operations in flight. Thread-safe.
+/// The state that all flocks of one rank share: the fabric, the mailbox and the operations in flight.
+/// Thread-safe.
 class RankRuntime {
  public:
   explicit RankRuntime(std::shared_ptr<Fabric> given)
@@ -31,25 +32,25 @@ class RankRuntime {
   const std::shared_ptr<Fabric> fabric;
   Mailbox mailbox;
   std::atomic<std::chrono::nanoseconds> timeout{std::chrono::seconds(300)};
-  std::atomic<bool> interrupted{false};  // the timeout is how long operations under way may still take
-  std::atomic<std::uint64_t> send_limit{std::uint64_t{1} << 30};  // bytes that a receiver may leave unread
+  std::atomic<bool> interrupted{false};  // `timeout` now limits how long operations in flight may still take
+  std::atomic<std::uint64_t> send_limit{std::uint64_t{1} << 30};  // the most unread bytes of a receiver
   std::atomic<std::uint64_t> bytes_sent{0};
-  std::atomic<bool> many_threads{false};  // more than one has started operations
-  std::atomic<bool> told_others{false};   // what this rank waits for
-  Suspicion suspicion;                    // only the one thread that uses the flock looks here
+  std::atomic<bool> many_threads{false};  // more than one thread has started operations
+  std::atomic<bool> told_others{false};   // this rank has published what it waits for
+  Suspicion suspicion;                    // used only if a single thread uses the flock
 
-  /// What every operation does first: raises complaints, notes which thread it comes from.
+  /// Called first by every operation: throws reported mismatches, and notes the calling thread.
   void enter();
-  /// Throws Excluded where this rank is no longer part of the job.
+  /// Throws Excluded if this rank is no longer part of the job.
   void check_membership() const;
-  /// Operations are started or waited for by this thread.
+  /// Notes that this thread starts or waits for operations.
   void note_thread();
 
-  /// Operations of several phases progress while this rank waits for another one.
+  /// Registers an operation of several phases, which also progresses while this rank waits for another one.
   void add_in_flight(const std::shared_ptr<Operation>& operation);
   /// True if one of them awaits a payload.
   bool advance_in_flight(const Operation* except);
-  /// They are also notified of deaths.
+  /// Lets the operations in flight check for deaths.
   void look_in_flight(const Operation* except);
 
  private:

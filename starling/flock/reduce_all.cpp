@@ -8,7 +8,8 @@
 namespace starling::flock {
 namespace {
 
-constexpr std::size_t kShort = 32 << 10;  // bytes: below, two rounds cost more than reading everything
+// bytes: for shorter blocks two rounds cost more than reading all blocks
+constexpr std::size_t kShort = 32 << 10;
 constexpr std::size_t kReduceChunk = 64 << 10;
 
 }  // namespace
@@ -78,7 +79,7 @@ void ReduceAll::begin() {
   }
 }
 
-// They lie in one block, from which this rank's own slice is left out.
+// All slices are in one block, which leaves out this rank's own slice.
 void ReduceAll::post_slices(const MessageHeader& head) const {
   const std::size_t element = size_of(dtype_);
   const Range mine = slice(place());
@@ -105,7 +106,7 @@ std::vector<ConstBuffer> ReduceAll::blocks(ConstBuffer own, std::size_t first) c
   return all;
 }
 
-// On the host through the cache, some elements at a time.
+// On the host in short runs that fit the cache.
 void ReduceAll::reduce_into(Buffer out, const std::vector<ConstBuffer>& blocks) const {
   const Arithmetic& arithmetic = arithmetic_in(memory());
   const std::size_t chunk = out.on_host() ? kReduceChunk / size_of(dtype_) : out.count;
@@ -132,7 +133,7 @@ bool ReduceAll::go_on() {
   const Range mine = slice(place());
   reduced_ = reserve(mine.count() * size_of(dtype_));
   const Buffer result = reduced_.buffer(dtype_, mine.count());
-  // This rank's own part of its slice may be scattered over pieces.
+  // The pieces may scatter this rank's own part of its slice.
   for_parts(mine, [&](const Piece& piece, std::size_t first, std::size_t count, std::size_t before) {
     reduce_into(result.part(before, count), blocks(piece.in.part(first, count), before));
   });
@@ -160,7 +161,7 @@ void ReduceAll::deliver() {
                                     : arrivals_[next++].buffer(dtype_, range.count()));
     }
   } else {
-    // This rank's own block is read where it was sent from: the result may overwrite it elsewhere.
+    // This rank's own block is read from its outgoing memory, because the result may overwrite the input.
     for_parts({0, count_}, [&](const Piece& piece, std::size_t, std::size_t count, std::size_t before) {
       reduce_into(piece.out, blocks(sent_.buffer(dtype_, count, before * size_of(dtype_)), before));
     });

@@ -5,12 +5,12 @@
 
 namespace starling::flock {
 
-/// The reduction of all members' blocks, element by element in rank order, so that every rank gets the same
-/// bits. Short blocks go to all members, which all compute the same; of long ones member r reduces the r-th
-/// slice and sends it to all.
+/// Reduces all members' blocks, element by element in rank order, so every rank gets the same bits. Short
+/// blocks go to all members, which all compute the same; of long blocks, member r reduces the r-th slice and
+/// sends it to all.
 class ReduceAll final : public Collective {
  public:
-  /// All of `pieces` have the same type. With `own_slice`, this rank gets only its slice: reduce_scatter.
+  /// All `pieces` have the same type. With `own_slice`, this rank gets only its slice (reduce_scatter).
   ReduceAll(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction,
             Room own_slice);
 
@@ -19,24 +19,24 @@ class ReduceAll final : public Collective {
   bool go_on() override;
   void deliver() override;
 
-  /// Elements [begin, end) of what would be one block.
+  /// Elements [begin, end) of the concatenated pieces.
   struct Range {
     std::size_t begin;
     std::size_t end;
     std::size_t count() const { return end - begin; }
   };
   Range slice(std::size_t place) const;
-  /// Calls f(piece, its first element, elements, how many of the range come before) for the parts of pieces
-  /// that make up the range.
+  /// Calls f(piece, its first element, count, elements of the range before it) for the parts of pieces in the
+  /// range.
   template <typename F>
   void for_parts(Range range, const F& f) const;
-  /// Of a sliced one: posts to each member the slice that it reduces.
+  /// For a long block: posts to each member the slice that it reduces.
   void post_slices(const MessageHeader& header) const;
   void copy_in(Range range, Buffer to) const;
   void copy_out(Range range, ConstBuffer from) const;
-  /// All members' elements: this rank's own, and of each arrival those from `first` on.
+  /// The elements of all members: this rank's own, and those of each arrival from `first` on.
   std::vector<ConstBuffer> blocks(ConstBuffer own, std::size_t first) const;
-  /// Reduces the members' blocks into `out`, which is none of them.
+  /// Reduces the members' blocks into `out`, which must not be one of them.
   void reduce_into(Buffer out, const std::vector<ConstBuffer>& blocks) const;
 
   Pieces pieces_;
@@ -48,7 +48,7 @@ class ReduceAll final : public Collective {
   int phase_ = 0;
   Outgoing sent_;                  // this rank's whole block
   Outgoing reduced_;               // its slice
-  std::vector<Arrival> arrivals_;  // by place, this rank's own left out
+  std::vector<Arrival> arrivals_;  // by index of the member, without this rank
 };
 
 }  // namespace starling::flock

@@ -39,12 +39,13 @@ ReduceRounds ring(std::size_t place, std::size_t n, std::size_t count) {
   return rounds;
 }
 
-/// Members from `first` on, `span` of them, and those folded onto them.
+/// The number of members from `first` on, `span` of them and those folded onto them.
 std::size_t folded_members(std::size_t first, std::size_t span, std::size_t rest) {
   return span + (rest > first ? std::min(rest - first, span) : 0);
 }
 
-// Members beyond a power of two send their blocks to the first members before, and get the result after.
+// Members beyond a power of two send their blocks to the first members before the rounds, and get the result
+// afterwards.
 template <typename FlockState>
 ReduceRounds folded(std::size_t place, std::size_t n, std::size_t count, const FlockState& flock) {
   const std::size_t p = std::bit_floor(n);
@@ -70,11 +71,12 @@ ReduceRounds doubling(std::size_t place, std::size_t n, std::size_t count) {
 
 ReduceRounds halving(std::size_t place, std::size_t n, std::size_t count) {
   return folded(place, n, count, [&](std::size_t p, ReduceRounds& rounds) {
-    // Parts [low, high) of p are this member's to reduce; each round it gives one half away.
+    // This member reduces parts [low, high) of p; in each round it gives one half away.
     std::size_t low = 0;
     std::size_t high = p;
     std::vector<std::pair<std::size_t, std::size_t>> kept = {{low, high}};
-    // Those whose blocks are in this member's elements: the places that agree with its own in the low bits.
+    // The number of members whose blocks are in this member's elements: those whose index agrees with its own
+    // in the low bits.
     const auto members_like = [&](std::size_t like, std::size_t apart) {
       std::size_t members = 0;
       for (std::size_t q = like % apart; q < p; q += apart) members += q < n - p ? 2 : 1;
@@ -92,7 +94,7 @@ ReduceRounds halving(std::size_t place, std::size_t n, std::size_t count) {
       high = mine_high;
       kept.emplace_back(low, high);
     }
-    // And back: what is reduced spreads over the same halves.
+    // The way back: the reduced parts spread over the same halves.
     for (std::size_t bit = 1; bit < p; bit *= 2) {
       const auto mine = kept.back();
       kept.pop_back();
@@ -105,7 +107,7 @@ ReduceRounds halving(std::size_t place, std::size_t n, std::size_t count) {
   });
 }
 
-// A binomial tree with the first member at its root.
+// A binomial tree rooted at the first member.
 ReduceRounds tree(std::size_t place, std::size_t n, std::size_t count) {
   ReduceRounds rounds;
   std::size_t bit = 1;
@@ -169,7 +171,7 @@ std::vector<ReduceRound> reduce_rounds(AllreduceAlgorithm algorithm, std::size_t
     case AllreduceAlgorithm::native:
       break;
   }
-  throw InvalidArgument(fmt::format("the all-reduce algorithm {} has no rounds", name(algorithm)));
+  throw InvalidArgument(fmt::format("the all-reduce algorithm {} does not run in rounds", name(algorithm)));
 }
 
 }  // namespace starling::flock

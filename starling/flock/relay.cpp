@@ -69,7 +69,7 @@ Relay Flock::relay(const std::string& tree, Name name, const RelayOptions& optio
 Relay Flock::relay(const SchedulePtr& schedule, Name name, const RelayOptions& options) {
   if (options.missing == Missing::reference && options.patience != std::chrono::nanoseconds::max())
     throw InvalidArgument(fmt::format(
-        "{}: a reference cannot stand in for messages that were dropped; use Missing::counts", name.text()));
+        "{}: a reference cannot replace messages that were dropped; use Missing::counts", name.text()));
   check_relay_trees(*schedule);
   auto state = std::make_shared<Relay::State>();
   state->flock = state_;
@@ -109,7 +109,7 @@ Relay::Memory Relay::memory() {
 void Relay::remember(const Memory& memory) {
   state_->received.clear();
   state_->in_flight.clear();
-  // They go where the next step's block lies.
+  // The restored messages go to the kind of memory of the next step's block.
   const auto kept = [](const std::vector<std::byte>& bytes) {
     return KeptElements({DType::uint8, bytes.data(), bytes.size()}, MemoryKind::host);
   };
@@ -136,7 +136,8 @@ Pending Relay::start(const Piece& block) {
     throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", state.topic->text,
                                       name(block.in.dtype)));
   if (const auto current = state.current.lock(); current && !current->ended())
-    throw InvalidArgument(fmt::format("{}: the relay's last step has not ended yet", state.topic->text));
+    throw InvalidArgument(
+        fmt::format("{}: the relay's previous step has not ended yet; wait for it first", state.topic->text));
   state.memory = block.in.memory;
   state.flock->runtime->enter();
   StepPlan plan;

@@ -22,29 +22,29 @@ enum class Missing {
 
 struct RelayOptions {
   Missing missing = Missing::counts;
-  /// A message that has not arrived by then is dropped and contributes no block. A message that a later one
-  /// has overtaken is dropped anyway.
+  /// A message that has not arrived after this time is dropped and contributes no block. A message is also
+  /// dropped when a later one has arrived.
   std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
   /// How a schedule of several trees divides the block: elements in turn (a layer's elements then go over all
   /// trees), or contiguous parts. Every rank must choose the same.
   bool contiguous = false;
-  /// Messages of a step are used in the next one, so that they overlap with the computation between them;
+  /// Uses the messages of a step in the next one, so that they overlap with the computation between them;
   /// rank j's block is then `hops` steps old.
   bool overlap = false;
 };
 
-/// Throws InvalidArgument if the schedule is not a tree, or a few trees in turn.
+/// Throws InvalidArgument unless the schedule is a tree, or a few trees in turn.
 void check_relay_trees(const Schedule& schedule);
 
-/// RelaySum: in every step each rank sends each neighbor on a tree the mean of its own block and of its
-/// other neighbors' last messages. So every rank gets the mean of all blocks, rank j's being max(0, hops -
-/// 1) steps old. A handle; copies share everything. One call at a time.
+/// RelaySum: in every step each rank sends to each neighbor on a tree the mean of its own block and of its
+/// other neighbors' last messages. So every rank gets the mean of all blocks; rank j's is max(0, hops - 1)
+/// steps old. A handle; copies share everything. One call at a time.
 ///
-/// A schedule of several trees in turn (double-binary-trees) gives each an equal part of the block: the even
-/// and the odd elements, unless RelayOptions asks for contiguous parts.
+/// A schedule of several trees in turn (double-binary-trees) gives each tree an equal part of the block: the
+/// even and the odd elements, unless RelayOptions asks for contiguous parts.
 ///
-///     auto relay = flock.relay("chain");
-///     relay.average(x);   // x <- the average of all ranks' latest known blocks
+///   auto relay = flock.relay("chain");
+///   relay.average(x);   // x <- the average of all ranks' latest known blocks
 class Relay {
  public:
   struct State;
@@ -61,7 +61,7 @@ class Relay {
     std::vector<std::byte> reference;
     bool filled = false;  // every rank has contributed once: the reference is no longer needed
   };
-  /// With overlap, waits for messages under way; every rank must call it between the same steps.
+  /// With overlap, waits for messages in flight; every rank must call it between the same steps.
   Memory memory();
   void remember(const Memory& memory);
 

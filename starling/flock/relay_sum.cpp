@@ -12,9 +12,9 @@ namespace starling::flock {
 namespace {
 
 constexpr std::size_t kRelayChunk = 64 << 10;  // bytes
-// A message of this length has left all caches when it is read.
+// A message of this length has left all caches by the time it is read.
 constexpr std::size_t kPastTheCache = std::size_t{4} << 20;
-// A deinterleaved part is short: the next cache lines are then on their way while these are being summed.
+// A deinterleaved part is short, so that the next cache lines are loading while these are summed.
 constexpr std::size_t kSorted = 2 << 10;
 
 // A header's detail holds the number of blocks in the mean and the sender's layout().
@@ -24,7 +24,7 @@ std::uint64_t contributors_in(const Arrival& arrival) {
   return arrival.header().detail % kCounts;
 }
 
-/// A part of a block in the cache, the elements of each tree together.
+/// A part of a block in the cache, with each tree's elements together.
 class Sorted {
  public:
   Sorted(std::size_t trees, DType dtype) : element_(size_of(dtype)), rows_(kSorted / element_ / trees) {
@@ -85,7 +85,7 @@ std::uint64_t RelaySum::layout() const {
   return (plan_.schedule + (state_->options.contiguous ? 1 : 0)) % kCounts;
 }
 
-// A rank with other trees mostly has other neighbors, but other parts may have the same lengths.
+// A rank with other trees usually has other neighbors, but different divisions may give equal lengths.
 void RelaySum::check_layout() const {
   for (const Awaited& one : awaited_)
     if (one.arrival && one.arrival.header().detail / kCounts != layout())

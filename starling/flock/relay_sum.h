@@ -9,7 +9,7 @@
 
 namespace starling::flock {
 
-/// A copy of elements, in some memory; whoever reads it knows their type.
+/// A copy of elements in some kind of memory; its readers know the element type.
 class KeptElements {
  public:
   KeptElements() = default;
@@ -22,7 +22,7 @@ class KeptElements {
     const Buffer& all = copy_.buffer();
     return {dtype, all.address(), all.count / size_of(dtype), all.memory, nullptr};
   }
-  /// Blocks while that is another kind of memory.
+  /// Moves the elements to another kind of memory; blocks if that is necessary.
   void move_to(MemoryKind memory) {
     if (bytes() > 0 && copy_.buffer().memory != memory) *this = KeptElements(copy_.buffer(), memory);
   }
@@ -53,7 +53,7 @@ struct Relay::State {
   /// By tree and neighbor.
   std::map<std::pair<std::size_t, Rank>, StoredMean> received;
   KeptElements reference;
-  bool filled = false;  // every rank has contributed once: the reference is no longer needed
+  bool filled = false;  // every rank has contributed once, so the reference is no longer needed
   std::int64_t contributors = 0;
   /// With overlap: a message that a neighbor sent in the last step and that is not stored yet.
   struct InFlight {
@@ -62,15 +62,15 @@ struct Relay::State {
   };
   std::vector<InFlight> in_flight;
   std::weak_ptr<Operation> current;
-  std::optional<MemoryKind> memory;  // of all blocks, as the first one's
+  std::optional<MemoryKind> memory;  // of all blocks, set by the first one
 };
 
-/// One step of a relay: all messages go out before any is waited for. With overlap those of the step before
-/// are waited for, first.
+/// One step of a relay: posts all messages before it waits for any. With overlap, it first waits for those of
+/// the previous step.
 class RelaySum final : public Operation {
  public:
   RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Piece& block);
-  /// Makes no step; only receives the messages that are under way.
+  /// Makes no step; only receives the messages in flight.
   explicit RelaySum(std::shared_ptr<Relay::State> state);
 
   void start();
@@ -116,9 +116,9 @@ class RelaySum final : public Operation {
   void begin_step();
   void combine_all();
   void post_ahead();
-  /// This rank's elements that go over a tree, together.
+  /// This rank's elements that go over one tree, contiguous.
   ConstBuffer own_part(std::size_t tree) const;
-  /// Elements of interleaved trees on a device are brought together before they are used.
+  /// Whether elements are gathered before use: those of interleaved trees on a device are.
   bool gathers() const { return interleaved() && !block_.in.on_host(); }
   kernel::OwnedBuffer gathered(ConstBuffer block, std::size_t tree) const;
   void combine_parts(const std::vector<Mixture>& mixtures);

@@ -10,14 +10,14 @@ namespace starling::flock {
 namespace {
 
 constexpr std::chrono::milliseconds kLockPatience{
-    100};  // then a rank that waits for a mutex checks its holder
+    100};  // after this time a rank that waits for a mutex checks whether the holder is alive
 
 enum class Errands : std::uint32_t { deposit, read, average_with, progress, lock, unlock };
 
-/// What travels before a value, both ways; a line, so that values are aligned.
+/// Precedes a value, in both directions; as long as a cache line, so that values are aligned.
 struct Note {
   Errands errand = Errands::deposit;
-  std::uint32_t flag = 0;  // add; look; there is something
+  std::uint32_t flag = 0;  // add; look; a value follows
   double weight = 0;
   double p = 0;
   std::int64_t number = 0;  // stamp; steps; holder
@@ -120,7 +120,7 @@ std::optional<Arrival> RemoteWindow::ask(const Outgoing& question) const {
   return answer;
 }
 
-// Waits only where this rank is far ahead of a peer that takes nothing.
+// Waits only if this rank is far ahead of a peer that does not process its deposits.
 void RemoteWindow::deposit(const Deposit& given) {
   if (!services_.wait_for_room(peer_, deadline()))
     throw TimedOut(fmt::format("{}: rank {} has not taken what was put for longer than the timeout",
@@ -160,7 +160,7 @@ std::optional<Rank> RemoteWindow::lock(bool look) {
                                      std::chrono::steady_clock::now() + kLockPatience);
   if (!answer) {
     if (!fabric_->alive(peer_)) throw PeerLost(peer_, errand_.window, 0);
-    unlock();  // it may take it for this rank when it wakes up
+    unlock();  // the peer may grant the mutex when it continues
     return peer_;
   }
   const Note note = note_of(answer->bytes());

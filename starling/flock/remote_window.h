@@ -18,7 +18,7 @@ class WindowService {
   WindowService(const WindowService&) = delete;
   WindowService& operator=(const WindowService&) = delete;
 
-  /// What others call it.
+  /// The id by which other ranks call this service.
   std::uint64_t number() const { return number_; }
   /// The last progress that this peer reported.
   const std::atomic<Step>& progress(Rank peer) const { return guests_.at(peer).progress; }
@@ -43,9 +43,9 @@ class WindowService {
 /// arrives before any message that this rank sends to the same peer afterwards.
 class RemoteWindow final : public WindowTransport {
  public:
-  /// What it needs to know beside the peer; `timeout` is read at every wait.
+  /// The parameters besides the peer; `timeout` is read at every wait.
   struct Errand {
-    std::string window;  // its name, for errors
+    std::string window;  // the window's name, for errors
     std::function<std::chrono::nanoseconds()> timeout;
   };
 
@@ -63,7 +63,8 @@ class RemoteWindow final : public WindowTransport {
 
  private:
   Deadline deadline() const { return std::chrono::steady_clock::now() + errand_.timeout(); }
-  /// Empty where the peer is lost; throws TimedOut where it lives and does not answer.
+  /// Sends a request and returns the reply. Empty if the peer is lost; throws TimedOut if it is alive but
+  /// does not answer.
   std::optional<Arrival> ask(const Outgoing& question) const;
 
   std::shared_ptr<Fabric> fabric_;

@@ -17,7 +17,7 @@ std::size_t tensor_control_bytes(const WindowShape& shape) {
   return Cell::control_bytes(shape.members.size(), shape.shared ? shape.members.size() : 1);
 }
 
-// Where a cell's parties have their buffers: over a network all at the owner, which acts for them.
+// The ranks whose memory holds a cell's buffers: over a network always the owner, which acts for the others.
 std::vector<Rank> keepers(Fabric& fabric, std::vector<Rank> parties) {
   if (fabric.remote_calls() != nullptr) std::fill(parties.begin(), parties.end(), parties[0]);
   return parties;
@@ -30,7 +30,7 @@ std::size_t WindowShape::part_bytes(std::size_t sources) const {
          sources * Cell::control_bytes(kSlotParties, kSlotParties);
 }
 
-// The owner writes, or all ranks do; all ranks read.
+// The owner writes, or all ranks do if the window is shared; all ranks read.
 Cell WindowPart::tensor(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, Rank who) const {
   std::vector<Rank> parties = {owner};
   for (const Rank member : shape.members)
@@ -107,7 +107,7 @@ std::optional<Step> SharedMemoryWindow::average_with(ConstBuffer mine, double we
   return stamp;
 }
 
-// Others read it there.
+// Other ranks read it from the control block.
 void SharedMemoryWindow::tell_progress(Step steps) {
   if (who_ == owner_) control_.progress.store(steps, std::memory_order_release);
 }
@@ -121,7 +121,7 @@ std::optional<Rank> SharedMemoryWindow::lock(bool look) {
     throw Error(fmt::format("the window of rank {} is damaged: rank {} holds its mutex", owner_, by));
   if (look && by != who_ && !fabric_->alive(by) &&
       control_.holder.compare_exchange_strong(there, mine, std::memory_order_acquire))
-    return std::nullopt;  // its holder is dead and will not give it back
+    return std::nullopt;  // the holder is dead and will not release it
   return by;
 }
 

@@ -7,22 +7,22 @@
 
 namespace starling::flock {
 
-/// What lies at the beginning of a rank's exposed window memory; its cells follow.
+/// The start of a rank's exposed window memory; its cells follow.
 struct WindowControl {
   std::atomic<std::uint32_t> holder;   // of the mutex: rank + 1
-  std::atomic<std::int64_t> progress;  // steps its owner has made
+  std::atomic<std::int64_t> progress;  // the number of steps that its owner has made
 };
 
-/// What all parts of a window have in common.
+/// The properties that all parts of a window share.
 struct WindowShape {
   ConstBuffer value;          // a value's type and length, without an address
   std::vector<Rank> members;  // the ranks that read every tensor
-  bool shared = false;        // they change it, too
+  bool shared = false;        // the members change the tensors, too
 
   std::size_t part_bytes(std::size_t sources) const;
 };
 
-/// One rank's part: control, the cell of its tensor, a cell per source.
+/// One rank's part: the control block, the cell of its tensor, and one cell per source.
 struct WindowPart {
   Rank owner = 0;
   std::byte* memory = nullptr;
@@ -30,15 +30,15 @@ struct WindowPart {
 
   WindowControl& control() const { return *reinterpret_cast<WindowControl*>(memory); }
   Cell tensor(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, Rank who) const;
-  /// The slot of the k-th source, for itself or for the owner.
+  /// The slot of the k-th source, for the source or the owner.
   Cell slot(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, std::size_t k, Rank who) const;
 };
 
-/// A window part in memory that this process reaches: that of all ranks where they share memory, else this
-/// rank's own, on behalf of the ranks that its WindowService serves.
+/// A window part in memory that this process can access: any rank's if ranks share memory, otherwise only
+/// this rank's own, for the ranks that its WindowService serves.
 class SharedMemoryWindow final : public WindowTransport {
  public:
-  /// `who` is the rank that makes the call.
+  /// `who` is the calling rank.
   SharedMemoryWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, const WindowPart& part,
                      Rank who);
 

@@ -11,8 +11,8 @@ class Fabric;
 
 namespace starling::flock {
 
-/// Outgoing memory as elements: written by its owner, then handed to an operation, which posts it without a
-/// copy. Dropping it gives the memory back. What it contains at first is undefined.
+/// Outgoing memory as elements: its owner writes it, then passes it to an operation, which posts it without a
+/// copy. The destructor releases the memory. Its initial content is undefined.
 template <typename E>
 class Slot {
  public:

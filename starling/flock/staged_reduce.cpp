@@ -74,8 +74,8 @@ bool StagedReduce::go_on() {
   return false;
 }
 
-// Averages travel, not sums, so that equal values stay what they are. In the order of places: both ends of an
-// exchange must get the same bits.
+// Ranks exchange averages, not sums, so that equal values stay unchanged. The terms are in the order of
+// members, because both ends of an exchange must get the same bits.
 void StagedReduce::average_in(const ReduceRound::Transfer& receive, ConstBuffer arrived) {
   const auto all = static_cast<double>(receive.mine + receive.theirs);
   const Buffer mine = work(receive.begin, arrived.count);

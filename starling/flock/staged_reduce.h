@@ -7,8 +7,8 @@
 
 namespace starling::flock {
 
-/// An all-reduce by rounds of messages between pairs. Elements of two bytes travel as float32 and are rounded
-/// once, at the end.
+/// An all-reduce by rounds of messages between pairs. Two-byte elements are sent as float32 and rounded once,
+/// at the end.
 class StagedReduce final : public Collective {
  public:
   StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Reduction reduction,
@@ -27,7 +27,7 @@ class StagedReduce final : public Collective {
   Reduction reduction_;
   AllreduceAlgorithm algorithm_;
   std::size_t count_;
-  DType dtype_;  // of what travels
+  DType dtype_;  // of the messages
   kernel::OwnedBuffer work_;
   std::vector<ReduceRound> rounds_;
   std::size_t round_ = 0;

@@ -7,7 +7,7 @@
 
 namespace starling::flock {
 
-/// The age of the values that were used, in steps of the user.
+/// The age of the values used, in steps of the user.
 struct Staleness {
   double sum = 0;
   std::uint64_t used = 0;

@@ -7,11 +7,11 @@
 
 namespace starling::flock {
 
-/// out <- the sum of the terms; `out` may be the first. Integers know no weights but 0 and 1: throws
-/// InvalidArgument.
+/// out <- the sum of the terms; `out` may be the first. Throws InvalidArgument for integers with weights
+/// other than 0 and 1.
 void weighted_sum(Buffer out, std::span<const Term> terms);
 
-/// Throws InvalidArgument for a weight that values of this type do not know.
+/// Throws InvalidArgument for a weight that values of this type cannot have.
 void check_weight(DType dtype, double weight);
 
 }  // namespace starling::flock

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
-// What each of these ranks gets, by rank of the whole flock: 1 unless weights are given.
+// The weight for each of these ranks, by rank of the whole flock; 1 unless weights are given.
 std::vector<std::pair<Rank, double>> shares(const FlockState& flock, const std::vector<Rank>& ranks,
                                             const std::optional<Window::Weights>& given) {
   std::vector<std::pair<Rank, double>> all;
@@ -50,7 +50,7 @@ void Window::deposit(ConstBuffer value, const std::optional<Weights>& given, boo
   trace.end(false);
 }
 
-// What was not given away.
+// Scales the tensor and p to the share that was not sent.
 void Window::keep_share(double self_weight) {
   if (self_weight == 1) return;
   const Buffer& tensor = state_->tensor;
@@ -122,7 +122,7 @@ void Window::average_with(Rank other, ConstBuffer mine, double weight, Buffer mo
   if (!stamp) {
     if (!state.flock->reweighting())
       throw PeerLost(rank, state.flock->mailbox.described(state.name), state.progress);
-    std::memset(moved.host_data(), 0, bytes);  // a lost rank's value cannot be met: no movement
+    std::memset(moved.host_data(), 0, bytes);  // the value of a lost rank stays unreachable: nothing moved
     return;
   }
   state.staleness.add(state.progress - *stamp);
@@ -195,7 +195,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
   State& state = *state_;
   state.check_neighbors(weights, state.sources, "sources");
   Trace trace = state.trace(RecordKind::update);
-  // One pass over everything that is there; the slots are held until it is done.
+  // One pass over all available slots, which are held until it is done.
   std::vector<Cell::Held> held;
   std::vector<Term> terms = {{state.tensor, self_weight}};
   double p = self_weight * state.p;
@@ -273,16 +273,16 @@ std::vector<Rank> Window::destinations() const {
   return ranks;
 }
 
-// In ascending order, so that two ranks never wait for each other.
+// In ascending order, so that no two ranks wait for each other.
 void Window::Mutex::take(std::vector<Rank> ranks, const std::function<void()>& now_and_then) {
   using Clock = std::chrono::steady_clock;
   FlockState& flock = *state_->flock;
   for (Rank& rank : ranks) {
     const Rank found = flock.global(rank, state_->name);
     if (!state_->transports.contains(found))
-      throw InvalidArgument(
-          fmt::format("{}: rank {} has no part in this window, since it was lost before the window was made",
-                      state_->name, rank));
+      throw InvalidArgument(fmt::format(
+          "{}: rank {} has no part in this window, because it was lost before the window was made",
+          state_->name, rank));
     rank = found;
   }
   std::sort(ranks.begin(), ranks.end());
@@ -318,7 +318,7 @@ Window::Mutex::~Mutex() {
   try {
     for (const Rank rank : held_) state_->transport(rank).unlock();
   } catch (const std::exception& error) {
-    log(LogLevel::normal, fmt::format("{}: a mutex was not given back: {}", state_->name, error.what()));
+    log(LogLevel::normal, fmt::format("{}: a mutex was not released: {}", state_->name, error.what()));
   }
 }
 

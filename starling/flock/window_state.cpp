@@ -59,7 +59,7 @@ std::vector<std::int64_t> Window::State::card() const {
   return card;
 }
 
-// They come from other processes.
+// The cards come from other processes, so check them.
 void Window::State::check_card(const std::vector<std::int64_t>& cards, std::size_t at) const {
   const auto is_member = [&](std::int64_t rank) {
     return std::find(flock->members.begin(), flock->members.end(), rank) != flock->members.end();
@@ -147,11 +147,12 @@ void Window::State::check_neighbors(const Weights& weights, const std::vector<Ra
                                         list(valid, *flock)));
 }
 
-// The sources and destinations of a whole period; weights where every step has the same.
+// The sources and destinations of a whole period; the schedule's weights if every step has the same.
 Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
   if (schedule->random())
-    throw InvalidArgument(
-        fmt::format("create_window: {} draws new neighbors all the time", schedule->name()));
+    throw InvalidArgument(fmt::format(
+        "create_window: {} draws new neighbors in every step; use a topology with fixed neighbors",
+        schedule->name()));
   std::map<Rank, double> sources;
   std::set<Rank> destinations;
   const Step period = std::max<Step>(1, schedule->period());
@@ -188,7 +189,7 @@ Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& optio
   const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
                                            static_cast<std::int64_t>(tensor.dtype)};
   std::string creation = called;
-  if (described(called) == called) {  // else a user's other call makes the window
+  if (described(called) == called) {  // otherwise another call of the user makes the window
     const auto call = std::make_shared<UserCall>();
     call->call = fmt::format("create_window('{}')", called);
     creation += "/create";
@@ -201,12 +202,12 @@ Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& optio
                                  rank(), tensor.count, starling::name(tensor.dtype), shapes[i], shapes[i + 1],
                                  starling::name(static_cast<DType>(shapes[i + 2]))));
   state->connect(allgather(state->card(), creation + "/window"));
-  barrier(creation + "/ready");  // every slot has its first value
+  barrier(creation + "/ready");  // every slot has its first value now
   state_->add_window(called, state);
   return window(name);
 }
 
-// A handle keeps the flock alive, which keeps the state.
+// The handle keeps the flock alive, and the flock keeps the state.
 Window Flock::window(Name name) const {
   struct Kept {
     std::shared_ptr<FlockState> flock;

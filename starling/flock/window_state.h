@@ -9,32 +9,32 @@ namespace starling::flock {
 
 /// This rank's part of a window, and the transports to the parts of all ranks.
 struct Window::State {
-  /// Exposes this rank's part; connect() follows when all ranks have done so.
+  /// Exposes this rank's part; call connect() when all ranks have done so.
   State(FlockState& flock, std::string name, Buffer tensor, Exchange neighbors, const WindowOptions& options);
 
   /// What this rank publishes about its part: its rank, the part's name and its sources.
   std::vector<std::int64_t> card() const;
-  /// With the cards of all ranks.
+  /// Connects to the parts of all ranks; `cards` are their cards.
   void connect(const std::vector<std::int64_t>& cards);
-  /// Throws Error where the bytes at this index are not a valid card.
+  /// Throws Error unless the numbers at this index are a valid card.
   void check_card(const std::vector<std::int64_t>& cards, std::size_t at) const;
-  void publish_own();  // where the window is readable
-  /// Throws InvalidArgument for a value that is not as the tensor is, given to `call`.
+  void publish_own();  // if the window is readable
+  /// Throws InvalidArgument if a value passed to `call` does not match the tensor.
   void check_value(const ConstBuffer& value, const char* call) const;
-  /// Throws InvalidArgument where the window is not shared.
+  /// Throws InvalidArgument unless the window is shared.
   void check_shared() const;
   Cell& own_value();
-  /// Gives all memory back. Without it the memory stays until the flock ends: others may look at it.
+  /// Frees all memory. Otherwise the memory stays until the flock ends, because other ranks may access it.
   void free();
-  /// Throws InvalidArgument for ranks that are not among `valid`, which the error calls `what`.
+  /// Throws InvalidArgument for ranks that are not in `valid`, which the error calls `what`.
   void check_neighbors(const Weights& weights, const std::vector<Rank>& valid, const char* what) const;
   WindowTransport& transport(Rank global_rank) const { return *transports.at(global_rank); }
-  /// One call in the records.
+  /// A trace of one call, for the records.
   Trace trace(RecordKind kind) const {
     return {flock->runtime->recorder, {topic.text, topic.recorded}, kind, topic.record_step()};
   }
 
-  FlockState* flock;  // which keeps this; handles keep both
+  FlockState* flock;  // which keeps this state; handles keep both
   std::string name;
   Topic& topic;  // only its name, for the records
   Buffer tensor;
@@ -46,13 +46,14 @@ struct Window::State {
 
   WindowShape shape;
   std::vector<Rank> sources;               // in ascending order: the ranks with a slot here
-  std::vector<Rank> destinations;          // likewise: the ranks at which this rank has a slot
+  std::vector<Rank> destinations;          // in ascending order: the ranks at which this rank has a slot
   std::uint64_t memory = 0;                // this rank's part
-  std::unique_ptr<WindowService> service;  // where others do not reach it
+  std::unique_ptr<WindowService> service;  // if other ranks cannot access the memory
   std::map<Rank, Cell> slots;              // by source: here
-  std::map<Rank, std::unique_ptr<WindowTransport>> transports;  // to every rank's part, this rank's included
-  SharedMemoryWindow* own = nullptr;                            // of these
-  std::map<Rank, std::uint64_t> seen;                           // deposits at the last update
+  // to all ranks' parts, including this rank's own
+  std::map<Rank, std::unique_ptr<WindowTransport>> transports;
+  SharedMemoryWindow* own = nullptr;   // one of transports
+  std::map<Rank, std::uint64_t> seen;  // deposits at the last update
 };
 
 }  // namespace starling::flock

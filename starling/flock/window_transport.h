@@ -11,7 +11,7 @@ namespace starling::flock {
 /// A value with its weight, p and step.
 struct Deposit {
   ConstBuffer value;
-  double weight = 1;  // to be multiplied with
+  double weight = 1;  // the factor for the value
   double p = 1;       // with its weight
   Step stamp = 0;
   bool add = false;  // to the slot's content, instead of replacing it
@@ -23,7 +23,7 @@ class WindowTransport {
  public:
   virtual ~WindowTransport() = default;
 
-  /// Whether that part has a slot for this rank; what `deposit` puts there is seen whole.
+  /// Whether that part has a slot for this rank. deposit() writes to the slot as a whole.
   virtual bool has_slot() const = 0;
   virtual void deposit(const Deposit& deposit) = 0;
 
@@ -33,7 +33,7 @@ class WindowTransport {
   virtual Reading read(const Reader& reader) = 0;
 
   /// Moves the tensor by weight * (mine - tensor) and writes the change to `moved`. Returns the tensor's
-  /// stamp, or nothing if its owner is lost.
+  /// stamp; empty if its owner is lost.
   virtual std::optional<Step> average_with(ConstBuffer mine, double weight, Buffer moved) = 0;
 
   /// The owner's last reported step. Callers of the transport report theirs with tell_progress().
@@ -45,7 +45,7 @@ class WindowTransport {
   virtual std::optional<Rank> lock(bool look) = 0;
   virtual void unlock() = 0;
 
-  /// Gives memory back; the transport is not used any more.
+  /// Frees the memory; the transport is not used any more.
   virtual void withdraw() {}
 };
 

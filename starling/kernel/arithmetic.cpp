@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-// Calls body with the elements' type.
+// Calls body with the element type, float32 or float64.
 template <typename Body>
 void as_parameters(DType dtype, const char* rule, const Body& body) {
   if (dtype == DType::float32)

@@ -11,50 +11,49 @@
 
 namespace starling::kernel {
 
-/// Arithmetic on vectors in one kind of memory. Methods reach it through their block, so that they run
-/// wherever the block is: on the host these functions are the SIMD kernels of this folder; on a device they
-/// are enqueued on the calling thread's stream (kernel/device.h), and only what returns a number waits for
-/// it. The bits are the same everywhere. Buffers of one call have the same number of elements. Used by any
-/// thread.
+/// Vector arithmetic in one kind of memory. Methods reach it through their block, so they run wherever the
+/// block is: on the host as the SIMD kernels of this folder, on a device as kernels enqueued on the calling
+/// thread's stream (kernel/device.h), where only functions that return a number wait. The bits are the same
+/// everywhere. Buffers of one call have the same number of elements. Thread-safe.
 class Arithmetic {
  public:
   virtual ~Arithmetic() = default;
 
-  /// Zeroed memory, aligned for every kernel.
+  /// Allocates zeroed memory, aligned for every kernel.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) const = 0;
 
   /// out <- 0.
   virtual void zero(Buffer out) const = 0;
-  /// out <- in, converted where the types differ, see kernel/convert.h.
+  /// out <- in, converted if the types differ; see kernel/convert.h.
   virtual void copy(Buffer out, ConstBuffer in) const = 0;
-  /// out[k * out_step] <- in[k * in_step], of the same type, for all k with k * in_step < in.count. What lies
-  /// between in `out` stays.
+  /// out[k * out_step] <- in[k * in_step], of the same type, for all k with k * in_step < in.count. The
+  /// elements of `out` in between stay unchanged.
   virtual void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const = 0;
   virtual void swap(Buffer a, Buffer b) const = 0;
   /// out <- the sum of weight * term, see kernel/combine.h; `out` may be one of the terms.
   virtual void combine(Buffer out, std::span<const Term> terms) const = 0;
-  /// out <- x + the sum of weight * (term - own), of terms and own of type `message`; without x (empty) the
-  /// differences alone. See combine_around() of kernel/combine.h.
+  /// out <- x + the sum of weight * (term - own), with terms and own of type `message`; without x (empty),
+  /// only the sum. See combine_around() in kernel/combine.h.
   virtual void combine_around(DType message, Buffer out, ConstBuffer x, Term own,
                               std::span<const Term> others) const = 0;
   /// accumulator <- accumulator (sum, min or max) in.
   virtual void reduce(Reduction reduction, Buffer accumulator, ConstBuffer in) const = 0;
-  /// x <- factor * x, x <- x / number.
+  /// x <- factor * x and x <- x / number.
   virtual void scale(Buffer x, double factor) const = 0;
   virtual void divide(Buffer x, double number) const = 0;
-  /// In float64, the same bits on every instruction set.
+  /// Computed in float64, with the same bits on every instruction set.
   virtual double sum_of_squares(ConstBuffer x) const = 0;
   /// Whether no element is infinite or not a number.
   virtual bool all_finite(ConstBuffer x) const = 0;
 
-  // Element-wise rules, see kernel/element_rules.h and kernel/update.h. float32 or float64.
+  // Element-wise rules for float32 and float64; see kernel/element_rules.h and kernel/update.h.
 
-  /// `v` may be empty: then only m changes.
+  /// `v` may be empty; then only m changes.
   virtual void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,
                        Buffer v) const = 0;
   virtual void moment_step(const MomentStepRule& rule, Buffer x, ConstBuffer m, ConstBuffer v) const = 0;
 
-  // The passes of local optimizers, see kernel/update.h.
+  // The passes of local optimizers; see kernel/update.h.
 
   virtual void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first) const = 0;
   virtual void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v,
@@ -62,15 +61,15 @@ class Arithmetic {
   virtual void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum,
                                  long t, long s, bool fold) const = 0;
 
-  /// A mark for UpdatePass::nonfinite, false at first: passes in this memory can set it, and the host reads
-  /// it. On a device it may be set after the call that sets it has returned.
+  /// A mark for UpdatePass::nonfinite, initially false, that passes in this memory can set and the host can
+  /// read. A device may set it after the call has returned.
   virtual std::shared_ptr<bool> make_mark() const = 0;
 };
 
-/// The arithmetic for buffers in this memory; throws InvalidArgument where there is none.
+/// The arithmetic for buffers in this kind of memory; throws InvalidArgument if there is none.
 const Arithmetic& arithmetic_in(MemoryKind memory);
 
-/// A buffer that owns its memory, zeroed at first.
+/// A buffer that owns its memory, initially zeroed.
 class OwnedBuffer {
  public:
   OwnedBuffer() = default;

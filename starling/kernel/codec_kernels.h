@@ -9,44 +9,44 @@
 
 namespace starling::kernel {
 
-/// A codec as kernels follow it. What its messages are is said with the codec, in codec/family/.
+/// Describes a codec to the kernels. codec/family/ documents the codecs and their messages.
 struct DeviceCode {
   enum class Kind { identity, float16, bfloat16, uint8, sign, vote, qsgd, top_k, random_k };
 
   Kind kind;
-  std::size_t chunk = 0;  // of uint8, sign and qsgd
+  std::size_t chunk = 0;  // elements, of uint8, sign and qsgd
   int levels = 0;         // of qsgd
   std::size_t kept = 0;   // of top_k and random_k: how many elements are sent
-  float factor = 1;       // of random_k: of the values that are sent
+  float factor = 1;       // of random_k: the factor of the sent values
 };
 
-/// What codecs and messages of int8 do in device memory: the host's bits, enqueued on the calling thread's
-/// stream. Buffers lie in the memory of its device, values are float32 or float64, and messages are as long
-/// as the codec says. Used by any thread.
+/// Codecs and int8 messages in device memory: the same bits as on the host, enqueued on the calling thread's
+/// stream. Buffers are in the device's memory, values are float32 or float64, and messages have the length
+/// that the codec gives. Thread-safe.
 class CodecKernels {
  public:
   virtual ~CodecKernels() = default;
 
-  /// `draws` is the key of random draws, see codec/draws.h.
+  /// `draws`: the key of the random draws; see codec/draws.h.
   virtual void encode(const DeviceCode& code, ConstBuffer in, std::uint64_t draws, Buffer message) const = 0;
-  /// Indices beyond `out`, which no encoder makes, are left out.
+  /// Skips indices beyond `out`, which no encoder produces.
   virtual void decode(const DeviceCode& code, ConstBuffer message, Buffer out) const = 0;
   virtual void decode_add(const DeviceCode& code, ConstBuffer message, double weight, Buffer out) const = 0;
 
-  // Messages of int8, see codec/wire_format.h; values are float32. `ends`: where the parameters of the block
-  // end, the last one at its own end.
+  // int8 messages of float32 values; see codec/wire_format.h. `ends`: where the parameters of the block end;
+  // the last one ends with the block.
 
   virtual void encode_int8(std::span<const std::size_t> ends, ConstBuffer in, Buffer message) const = 0;
   virtual void decode_int8(std::span<const std::size_t> ends, ConstBuffer message, Buffer out) const = 0;
-  /// As Arithmetic::combine_around(), of messages of int8.
+  /// Like Arithmetic::combine_around(), for int8 messages.
   virtual void combine_around_int8(std::span<const std::size_t> ends, Buffer out, ConstBuffer x, Term own,
                                    std::span<const Term> others) const = 0;
 };
 
-/// Elements that messages of int8 scale together, at most.
+/// The largest number of elements that int8 messages scale together.
 inline constexpr std::size_t kInt8Run = 512;
 
-/// The kernels for values in this memory; null where codecs work on the host.
+/// The kernels for values in this kind of memory; null if codecs work in host memory.
 const CodecKernels* codec_kernels_in(MemoryKind memory);
 
 }  // namespace starling::kernel

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// A few terms: pointers and weights stay in registers.
+// A sum of few terms, whose pointers and weights stay in registers.
 template <typename T, std::size_t kTerms, SumForm kForm = SumForm::products>
 class ShortSum {
  public:
@@ -42,7 +42,7 @@ class ShortSum {
   }
 
  private:
-  // Subtracted from the first in the end, so that equal values keep even the sign of zero.
+  // Subtracted from the first term at the end, so that equal values keep even the sign of zero.
   template <class D, class V, class Loader>
   HWY_INLINE V pull(D d, std::size_t t, V first, std::size_t i, Loader loader) const {
     const V difference = hn::Sub(first, loader(d, data_[t] + i));
@@ -93,7 +93,7 @@ class LongSum {
   SumForm form_;
 };
 
-// Beside many sources, past the cache was not faster (measured); so the long sum has no such loop.
+// Streaming stores were not faster beside many sources (measured), so the long sum has no such loop.
 template <typename T, typename Sum>
 void write(T* out, std::size_t count, bool streaming, const Sum& sum) {
   if constexpr (!std::is_same_v<Sum, LongSum<T>>)

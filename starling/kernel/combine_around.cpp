@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// kTerms = 0: any number.
+// kTerms = 0: any number of terms.
 template <typename Message, std::size_t kTerms>
 void around(Element<Message>* out, const Element<Message>* x, const Message* own, std::span<const Term> given,
             std::size_t count) {
@@ -27,7 +27,7 @@ void around(Element<Message>* out, const Element<Message>* x, const Message* own
     };
     auto sum = pull(terms[0]);
     for (std::size_t t = 1; t < number; ++t) sum = hn::Add(sum, pull(terms[t]));
-    // Subtracted, so that without differences x keeps even the sign of zero.
+    // Subtracted, so that x without differences keeps even the sign of zero.
     return hn::Sub(x == nullptr ? hn::Zero(d) : loader(d, x + i), sum);
   });
 }

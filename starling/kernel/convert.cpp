@@ -20,7 +20,7 @@ void convert_as(const void* in, void* out, std::size_t count, bool streaming) {
   map<Wide>(static_cast<To*>(out), count, load_one);
 }
 
-// False when there is no such conversion.
+// Returns false if there is no such conversion.
 bool convert_here(DType from, const void* in, DType to, void* out, std::size_t count, bool streaming) {
   using enum DType;
   const auto is = [&](DType source, DType destination) { return from == source && to == destination; };

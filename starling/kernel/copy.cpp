@@ -8,10 +8,10 @@
 namespace starling::kernel {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;  // the baseline: past the first cache, wider vectors are no faster
+namespace hn = hwy::HWY_NAMESPACE;  // the baseline: beyond the L1 cache, wider vectors are no faster
 
-// From here on, libc may copy with `rep movsb`, which was seen (AMD's Zen 4, at times) to take five times as
-// long as plain stores into memory that other cores had just read.
+// From this size on, libc may copy with `rep movsb`, which at times took five times as long as plain stores
+// (measured on AMD's Zen 4) into memory that other cores had just read.
 constexpr std::size_t kPlainStores = 2048;
 constexpr std::size_t kPastTheCache = std::size_t{32} << 20;
 
@@ -27,7 +27,7 @@ void copy_vectors(std::uint8_t* out, const std::uint8_t* in, std::size_t bytes) 
     }
   };
   const std::size_t head = (lanes - reinterpret_cast<std::uintptr_t>(out) % lanes) % lanes;
-  std::memcpy(out, in, head);  // the stores are aligned
+  std::memcpy(out, in, head);  // so that the stores are aligned
   std::size_t i = head;
   for (; i + 4 * lanes <= bytes; i += 4 * lanes) {
     const auto a = hn::LoadU(d, in + i);

@@ -17,7 +17,7 @@ using GetDevice = Device* (*)(DeviceContext& (*context)(), std::string* why);
 
 struct Devices {
   std::mutex mutex;
-  std::shared_ptr<Device> given;  // by set_device()
+  std::shared_ptr<Device> given;  // from set_device()
   Device* loaded = nullptr;       // the plugin's, which is never unloaded
   std::string why_not;            // after a failed attempt, which is not repeated
 };
@@ -55,7 +55,7 @@ Device* load_device(std::string& why_not) {
   return get(device_context, &why_not);
 }
 
-// Null with a reason.
+// Returns null with a reason if there is none.
 Device* find_device(std::string& why_not) {
   Devices& all = devices();
   const std::lock_guard lock(all.mutex);

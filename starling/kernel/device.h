@@ -11,23 +11,24 @@
 #include "starling/kernel/codec_kernels.h"
 #include "starling/kernel/flag.h"
 
-// Devices (GPUs) as Starling uses them. The core links no CUDA: the shared object libstarling_cuda is loaded
-// when a buffer in CUDA memory is first used. Tests put a device of their own in its place.
+// Devices (GPUs). The core does not link CUDA: the library libstarling_cuda is loaded when a buffer in CUDA
+// memory is first used. Tests replace it with a device of their own.
 
 namespace starling::kernel {
 
-/// A stream of work on a device, as the device's library writes it (a cudaStream_t); null is the default one.
+/// A stream of work on a device, as the device's library represents it (a cudaStream_t); null is the default
+/// stream.
 using Stream = void*;
 
-/// Where this thread's device work goes: operations on buffers in device memory are enqueued on this stream
-/// and return at once.
+/// Where a thread's device work goes: operations on buffers in device memory are enqueued on this stream and
+/// return at once.
 struct DeviceContext {
   int device = 0;
   Stream stream = nullptr;
   bool operator==(const DeviceContext&) const = default;
 };
-/// This thread's; whoever has a framework's current stream (the Trainer, the Python package) sets it for the
-/// length of a call.
+/// This thread's context. Code that knows a framework's current stream (the Trainer, the Python package) sets
+/// it for the duration of a call.
 DeviceContext& device_context();
 
 class DeviceScope {
@@ -41,77 +42,78 @@ class DeviceScope {
   DeviceContext before_;
 };
 
-/// One device as `starling info` shows it.
+/// One device, as `starling info` shows it.
 struct DeviceInfo {
   std::string name;
   std::size_t bytes = 0;
   std::size_t bytes_free = 0;
-  std::string peers;  // the devices whose memory it can map
+  std::string peers;  // the devices whose memory this one can map
 };
 
-/// The devices of this process. Functions that take no stream use the calling thread's device_context().
-/// Errors of the device's library are thrown as Error, with its name for them. Thread-safe.
+/// The devices of this process. Functions without a stream argument use the calling thread's
+/// device_context(). Errors of the device's library are thrown as Error with the library's name for them.
+/// Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;
 
-  /// Driver and library versions, for people.
+  /// Driver and library versions, for messages.
   virtual std::string version() const = 0;
   virtual std::vector<DeviceInfo> devices() const = 0;
 
-  /// Device memory that other processes can map through a descriptor.
+  /// Device memory that other processes can map through a file descriptor.
   struct SharedMemory {
     void* address = nullptr;
-    std::size_t bytes = 0;  // rounded up to what the device allocates
+    std::size_t bytes = 0;  // rounded up to the device's granularity
     Descriptor descriptor;
   };
-  /// Throws Error with the bytes needed and free where there is not enough memory.
+  /// Throws Error with the bytes needed and the bytes free if there is not enough memory.
   virtual SharedMemory create_shared(std::size_t bytes) = 0;
-  /// The memory of a peer, mapped here to be read. `bytes` is SharedMemory::bytes.
+  /// Maps a peer's memory for reading. `bytes` is SharedMemory::bytes.
   virtual void* map_shared(Descriptor descriptor, std::size_t bytes) = 0;
-  /// Ends a mapping, or frees memory; work on it must have ended.
+  /// Undoes a mapping or frees memory, on which all work must have ended.
   virtual void release_shared(void* address, std::size_t bytes) noexcept = 0;
 
-  /// Makes flags in this range of host memory usable by the device.
+  /// Makes flags in this range of host memory accessible to the device.
   virtual void register_flags(void* memory, std::size_t bytes) = 0;
   virtual void unregister_flags(void* memory) noexcept = 0;
-  /// Work that is enqueued afterwards waits until the flag, kLost included, is at least `number`.
+  /// Work enqueued from now on waits until the flag, with its kLost bit, is at least `number`.
   virtual void wait(const Flag& flag, std::uint32_t number) = 0;
-  /// The flag becomes `number` when the work enqueued so far has ended; what that wrote is visible to
-  /// everybody who sees the number.
+  /// Sets the flag to `number` when the work enqueued so far has ended; every reader of the number then sees
+  /// what that work wrote.
   virtual void write(Flag& flag, std::uint32_t number) = 0;
 
-  /// A stream of the calling thread's device, beside its default one. It lasts as long as the device.
+  /// A new stream of the calling thread's device, besides its default stream. It lives as long as the device.
   virtual Stream new_stream() = 0;
-  /// Work enqueued on this thread's stream from now on waits for what `other` has been given so far.
+  /// Work enqueued on this thread's stream from now on waits for the work enqueued on `other` so far.
   virtual void order_after(const DeviceContext& other) = 0;
   /// Blocks until all work of this thread's stream has ended.
   virtual void synchronize() = 0;
-  /// Between host and device memory, in the order of this thread's stream; the host memory must stay until
-  /// the copy has ended (synchronize()).
+  /// Copies between host and device memory, in the order of this thread's stream; the host memory must stay
+  /// valid until the copy has ended (synchronize()).
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
 
-  /// A moment in the order of a stream, when the work before it has ended.
+  /// A point in the order of a stream, reached when the work before it has ended.
   using Moment = std::shared_ptr<void>;
-  /// The moment after what this thread's stream has been given so far.
+  /// The point after the work enqueued on this thread's stream so far.
   virtual Moment mark_moment() = 0;
-  /// Seconds on the device's clock between two moments of one device; blocks until both have come.
+  /// Seconds on the device's clock between two moments of one device; blocks until both are reached.
   virtual double seconds_between(const Moment& begin, const Moment& end) = 0;
 
   virtual const Arithmetic& arithmetic() const = 0;
-  /// Null where codecs work in host memory.
+  /// Null if codecs work in host memory.
   virtual const CodecKernels* codec_kernels() const { return nullptr; }
 };
 
-/// Whether there may be devices: one was set, or the driver's device node is there. Loads nothing.
+/// Whether there may be devices: one was set, or the driver's device node exists. Loads nothing.
 bool may_have_device();
-/// The devices of this process; loads libstarling_cuda on the first call. Throws Error that says why there
-/// are none.
+/// The devices of this process; loads libstarling_cuda on the first call. Throws Error with the reason if
+/// there are none.
 Device& device();
-/// Why device() would throw; empty where it would not.
+/// The reason why device() would throw; empty if it would not.
 std::string why_no_device();
-/// For tests: from now on device() is this one.
+/// For tests: makes device() return this one from now on.
 void set_device(std::shared_ptr<Device> device);
 
 }  // namespace starling::kernel

@@ -7,9 +7,9 @@
 
 #include "starling/kernel/update.h"
 
-// What every kernel does with one element, as plain functions of numbers: the definition that the SIMD
-// kernels follow bit for bit (tests compare them) and that a device compiler can take as it is. Each
-// operation is rounded on its own, so these are compiled without contraction to fused multiply-adds.
+// The operations of all kernels on one element, as plain functions. The SIMD kernels reproduce them bit for
+// bit (tests compare them), and device code calls them. Each operation is rounded on its own, so this code is
+// compiled without contraction to fused multiply-adds.
 
 #if defined(__CUDACC__)
 #define STARLING_ELEMENT_RULE __host__ __device__ inline
@@ -20,7 +20,7 @@
 namespace starling::kernel {
 namespace rules {
 
-// The forms of a weighted sum, see kernel/average.h; `n` is 1 or more.
+// The forms of a weighted sum; see kernel/average.h. `n` is at least 1.
 
 template <typename T>
 STARLING_ELEMENT_RULE T products(const T* x, const T* weight, int n) {
@@ -43,7 +43,7 @@ STARLING_ELEMENT_RULE T mean(const T* x, int n) {
   return x[0] - sum / static_cast<T>(n);
 }
 
-/// IEEE 754-2019's minimum and maximum of floats, see kernel/reduce.h; the usual ones of integers.
+/// IEEE 754-2019's minimum and maximum for floats (see kernel/reduce.h), the usual ones for integers.
 template <typename T>
 STARLING_ELEMENT_RULE bool is_negative(T x) {
   using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
@@ -66,7 +66,7 @@ STARLING_ELEMENT_RULE T maximum(T a, T b) {
   return a > b ? a : b;
 }
 
-/// The settings of SGD in the type that is computed in.
+/// The settings of SGD in the type that it is computed in.
 template <typename T>
 struct SgdNumbers {
   SgdNumbers(const SgdRule& rule, bool its_first)
@@ -82,7 +82,7 @@ struct SgdNumbers {
   bool has_momentum, nesterov, first;
 };
 
-/// The next x; m changes where there is momentum.
+/// The next x of SGD; m changes if there is momentum.
 template <typename T>
 STARLING_ELEMENT_RULE T sgd(const SgdNumbers<T>& numbers, T y, T g, T& m) {
   if (numbers.weight_decay != 0) g = numbers.weight_decay * y + g;
@@ -93,7 +93,7 @@ STARLING_ELEMENT_RULE T sgd(const SgdNumbers<T>& numbers, T y, T g, T& m) {
   return y - numbers.lr * g;
 }
 
-/// The settings of Adam in step `t`, in the type that is computed in.
+/// The settings of Adam in step `t`, in the type that it is computed in.
 template <typename T>
 struct AdamNumbers {
   AdamNumbers(const AdamRule& rule, long t)
@@ -142,7 +142,7 @@ STARLING_ELEMENT_RULE T adam(const AdamNumbers<T>& numbers, T y, T g, T& m, T& v
   return adam_step(numbers, y, m, v);
 }
 
-/// The next x of AccumAdam; `share` is 1 / s. The moments change in a fold only.
+/// The next x of AccumAdam; `share` is 1 / s. The moments change only in a fold.
 template <typename T>
 STARLING_ELEMENT_RULE T accum_adam(const AdamNumbers<T>& numbers, T share, bool fold, T y, T g, T& m, T& v,
                                    T& sum) {

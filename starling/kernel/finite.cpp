@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// Infinities and NaNs have an exponent of ones only: one more carries into the sign bit.
+// Infinities and NaNs have an exponent of all ones: adding one carries into the sign bit.
 template <typename Bits>
 bool exponents_below(const void* data, std::size_t count, Bits exponent, Bits lowest) {
   const auto* bits = static_cast<const Bits*>(data);

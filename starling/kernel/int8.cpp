@@ -20,7 +20,7 @@ void quantize_int8_here(const float* in, std::size_t count, float middle, float 
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<std::uint8_t, decltype(d)> d8;
     const auto scaled = hn::Mul(hn::Sub(hn::LoadU(d, in + i), hn::Set(d, middle)), hn::Set(d, scale));
-    // 1.5 * 2^23 + q is rounded to a whole number and has q, as a complement of two, in its last byte.
+    // Adding 1.5 * 2^23 rounds q to an integer, whose two's complement is then in the last byte.
     const auto code = hn::BitCast(du, hn::Add(scaled, hn::Set(d, 0x1.8p23F)));
     hn::StoreU(hn::TruncateTo(d8, code), d8, bytes + i);
   };
@@ -32,7 +32,7 @@ void quantize_int8_here(const float* in, std::size_t count, float middle, float 
   for (; i < count; ++i) one_vector(one, i);
 }
 
-// kTerms = 0: any number.
+// kTerms = 0: any number of terms.
 template <std::size_t kTerms>
 void around_int8(float* out, const float* x, const Int8Run& own, std::span<const Int8Term> given,
                  std::size_t count) {
@@ -53,7 +53,7 @@ void around_int8(float* out, const float* x, const Int8Run& own, std::span<const
     };
     auto sum = pull(terms[0]);
     for (std::size_t t = 1; t < number; ++t) sum = hn::Add(sum, pull(terms[t]));
-    // Subtracted, so that without differences x keeps even the sign of zero.
+    // Subtracted, so that x without differences keeps even the sign of zero.
     return hn::Sub(x == nullptr ? hn::Zero(d) : hn::LoadU(d, x + i), sum);
   });
 }

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// Vectors sort two parts, which is what happens; more go one by one.
+// Vector instructions for two parts, the usual case; more parts go element by element.
 template <typename E>
 void deinterleave_as(std::span<std::byte* const> parts, const void* whole, std::size_t count) {
   const auto* from = static_cast<const E*>(whole);
@@ -48,7 +48,7 @@ void interleave_as(void* whole, std::span<std::byte* const> parts, std::size_t c
     std::memcpy(to + i, parts[i % parts.size()] + i / parts.size() * sizeof(E), sizeof(E));
 }
 
-// False when there are no elements of this size.
+// Returns false for unsupported element sizes.
 bool deinterleave_here(std::span<std::byte* const> parts, const void* from, std::size_t count,
                        std::size_t element) {
   if (element == 2)

@@ -1,5 +1,5 @@
-// Vectors of floats from and to memory of any floating dtype, and the tables of functions per instruction
-// set. Seen by the kernels' sources only, once per target of Highway (hence the guard that toggles).
+// Loads and stores vectors of floats from memory of any floating dtype, and function tables per instruction
+// set. Included only by the kernels' sources, once per Highway target (hence the guard that toggles).
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #endif
 
 // The table of a function that exists in every target's namespace. HWY_EXPORT would need libhwy at link time;
-// so only Highway's headers are needed, and users of an installed Starling need none.
+// this way Highway's headers are enough, and users of an installed Starling need neither.
 #ifndef STARLING_TARGETS_OF
 #define STARLING_TARGETS_OF(function)                                                    \
   {                                                                                      \
@@ -50,7 +50,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The type in which elements are computed: float for the 16-bit types.
+/// The type that elements are computed in: float for the 16-bit types.
 template <typename T>
 using Element = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
@@ -63,7 +63,7 @@ HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
 /// vectors and a fence before another thread reads the block; `unfenced` leaves the fence to the caller.
 enum class StoreMode { cached, streaming, unfenced };
 
-// Half of an SSE vector cannot be streamed: Highway would write all of it.
+// Half of an SSE vector cannot be streamed: Highway would write the whole vector.
 template <StoreMode kMode, class V, class D>
 HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
   if constexpr (kMode != StoreMode::cached && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) >= 16) {
@@ -78,7 +78,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D>* to) {
   put<kMode>(v, d, to);
 }
 
-// Vectors of double also read and write float.
+// Vectors of double can also read and write float.
 template <class D, std::enable_if_t<std::is_same_v<hn::TFromD<D>, double>, int> = 0>
 HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
@@ -87,7 +87,7 @@ HWY_INLINE hn::Vec<D> load(D d, const float* from) {
 template <StoreMode kMode = StoreMode::cached, class D,
           std::enable_if_t<std::is_same_v<hn::TFromD<D>, double>, int> = 0>
 HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // whose DemoteTo makes large numbers finite
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // their DemoteTo makes large numbers finite
   alignas(16) double lanes[hn::MaxLanes(D())];
   hn::Store(v, D(), lanes);
   for (std::size_t i = 0; i < hn::Lanes(D()); ++i) to[i] = static_cast<float>(lanes[i]);
@@ -97,7 +97,7 @@ HWY_INLINE void store(D, hn::Vec<D> v, float* to) {
 #endif
 }
 
-// 16-bit patterns widened to 32 bits, and back (they are below 2^16, so that saturation never bites).
+// 16-bit patterns widened to 32 bits and back (they are below 2^16, so the narrowing never saturates).
 template <class D>
 HWY_INLINE auto load_bits(D, const std::uint16_t* from) {
   return hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(hn::Rebind<std::uint16_t, D>(), from));
@@ -114,7 +114,7 @@ HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, &from->bits)));
 }
 
-// The upper 16 bits are the result, except for a NaN with payload in the lower ones.
+// The upper 16 bits are the result, except for a NaN whose payload is in the lower bits.
 template <class D>
 HWY_INLINE auto round_number(D, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
@@ -133,8 +133,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, BFloat16* to) {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// F16C rounds to nearest even as Highway calls it, and treats NaN as half_bits does (tests compare all of
-// them).
+// F16C, as Highway uses it, rounds to nearest even and treats NaN like half_bits (tests compare all values).
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   return hn::PromoteTo(
@@ -149,7 +148,7 @@ HWY_INLINE void store(D, hn::Vec<D> v, Half* to) {
 
 #else
 
-// half_value and half_bits of base/dtype.h, with selections for their branches.
+// half_value and half_bits of base/dtype.h, with selections instead of branches.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   const hn::RebindToUnsigned<D> du;
@@ -192,7 +191,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, Half* to) {
 
 #endif
 
-// How map() asks for the inputs of d's lanes.
+// How map() loads the inputs of d's lanes.
 struct Whole {
   template <class D, typename T>
   HWY_INLINE hn::Vec<D> operator()(D d, const T* from) const {
@@ -202,8 +201,8 @@ struct Whole {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Of twice as many bfloat16, those with even or with odd index: in a 32-bit word one is a shift away from its
-// float, the other a mask. No shuffles.
+// Of twice as many bfloat16 values, those with even or with odd index: in a 32-bit word one becomes a float
+// by a shift, the other by a mask. No shuffles.
 template <class D>
 HWY_INLINE auto load_words(D, const BFloat16* from) {
   const hn::Repartition<std::uint16_t, D> d16;
@@ -224,7 +223,7 @@ struct Odd {
   }
 };
 
-// A NaN that was computed from bfloat16 has zeros where rounding adds, and needs no care.
+// A NaN computed from bfloat16 has zeros in the bits that rounding adds to, so it needs no special case.
 template <StoreMode kMode, class D>
 HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) {
   const hn::Repartition<std::uint16_t, D> d16;
@@ -234,9 +233,9 @@ HWY_INLINE void store_words(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16* to) 
 
 #endif
 
-/// out[i] = f(d, i, loader) for i = 0 .. count-1, in strides of d's lanes; f gets its inputs by loader(d,
-/// pointer + i). What does not fill a vector runs through one-lane vectors, so that an element's result
-/// depends neither on its place nor on the length of vectors.
+/// out[i] = f(d, i, loader) for i = 0 .. count-1, one vector of d at a time; f loads its inputs by loader(d,
+/// pointer + i). A remainder shorter than a vector goes through one-lane vectors, so an element's result
+/// depends neither on its position nor on the vector length.
 template <typename L, StoreMode kMode = StoreMode::cached, typename T, typename F>
 HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   const hn::ScalableTag<L> d;
@@ -257,9 +256,9 @@ HWY_INLINE void map(T* out, std::size_t count, const F& f) {
   if constexpr (kMode == StoreMode::streaming) hwy::FlushStream();
 }
 
-/// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns how many elements
-/// these are. d has at most 16 lanes; value(i) are those of elements i and up. Vectors of every length add in
-/// the same order: a pass keeps four of them in registers, and has its own elements.
+/// sums[k] += value(i) for i = k, k + 64, ... over whole groups of 64 elements; returns the number of these
+/// elements. d has at most 16 lanes; value(i) returns elements i and up. Vectors of every length add in the
+/// same order: a pass keeps four vectors of sums in registers, each for its own elements.
 template <class D, typename Value>
 HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, float* sums, const Value& value) {
   const std::size_t lanes = hn::Lanes(d), whole = count / kSums * kSums;

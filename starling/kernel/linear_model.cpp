@@ -13,13 +13,13 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// Eight lanes on every target, in one vector or several: sums then have the same order everywhere.
+// Eight lanes on every target, in one or several vectors, so that sums have the same order everywhere.
 template <typename T>
 using Eight = hn::CappedTag<T, kLinearColumns>;
 template <typename T>
 inline constexpr std::size_t kParts = kLinearColumns / hn::MaxLanes(Eight<T>());
 
-constexpr std::size_t kChunk = 32;  // rows that stay in the first cache between their two uses
+constexpr std::size_t kChunk = 32;  // rows that stay in the L1 cache between their two uses
 static_assert(kChunk % kLinearColumns == 0 && kChunk % kLinearRows == 0);
 
 template <class D>
@@ -33,7 +33,7 @@ HWY_INLINE hn::TFromD<D> sum_of_lanes(D, hn::Vec<D> v) {
   return hn::GetLane(v);
 }
 
-// Lanes l and l + 4 first, then l and l + 2, then the last two.
+// Adds lanes l and l + 4 first, then l and l + 2, then the last two.
 template <typename T>
 HWY_INLINE T sum_of_eight(hn::Vec<Eight<T>> (&parts)[kParts<T>]) {
   for (std::size_t width = kParts<T> / 2; width > 0; width /= 2)
@@ -58,15 +58,15 @@ struct ExpTraits<float> {
   static constexpr std::uint32_t kOne = 0x3F800000;
 };
 
-// exp(v) = 2^n exp(r) with |r| <= ln 2 / 2 and a Taylor polynomial; without fused multiply-add, whose bits
-// not every target has. What would overflow is kept just below.
+// exp(v) = 2^n exp(r) with |r| <= ln 2 / 2 and a Taylor polynomial, without fused multiply-adds, which some
+// targets lack. Values that would overflow are clamped just below.
 template <class D>
 HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> v) {
   using T = hn::TFromD<D>;
   using Traits = ExpTraits<T>;
   const hn::RebindToUnsigned<D> du;
   v = hn::Max(hn::Min(v, hn::Set(d, Traits::kMost)), hn::Set(d, -Traits::kMost));
-  // The addition rounds to an integer, which then stands in the lowest bits.
+  // The addition rounds to an integer, which is then in the lowest bits.
   const auto shifted =
       hn::Add(hn::Mul(v, hn::Set(d, static_cast<T>(1.44269504088896340736))), hn::Set(d, Traits::kRound));
   const auto n = hn::Sub(shifted, hn::Set(d, Traits::kRound));
@@ -80,7 +80,7 @@ HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> v) {
   return hn::Mul(sum, hn::BitCast(d, power));
 }
 
-// Margins of four rows at once: they share the loads of x.
+// The margins of four rows at once, which share the loads of x.
 template <typename T>
 HWY_INLINE void margins_of_four(const float* const* rows, std::size_t columns, const T* x, T* margins) {
   const Eight<T> d;
@@ -97,7 +97,7 @@ HWY_INLINE void margins_of_four(const float* const* rows, std::size_t columns, c
   for (std::size_t row = 0; row < kLinearRows; ++row) margins[row] = sum_of_eight<T>(sums[row]);
 }
 
-// out += the sum of four rows with their factors.
+// out += the sum of four rows times their factors.
 template <typename T>
 HWY_INLINE void add_four(const float* const* rows, std::size_t columns, const T* factors, T* out) {
   const Eight<T> d;
@@ -112,7 +112,7 @@ HWY_INLINE void add_four(const float* const* rows, std::size_t columns, const T*
   }
 }
 
-// In place: margins become scale * loss'(margin).
+// Replaces margins by scale * loss'(margin).
 template <typename T>
 HWY_INLINE void slopes(LinearLoss loss, T* margins, const double* targets, std::size_t count, T scale) {
   const Eight<T> d;
@@ -156,7 +156,7 @@ void gradient_here(DType dtype, LinearLoss loss, const LinearSamples& samples, c
     gradient_as<float>(loss, samples, x, scale, out);
 }
 
-// log(1 + exp(-m)) = max(-m, 0) + log(1 + exp(-|m|)); of a chunk's last terms only the product needs a
+// log(1 + exp(-m)) = max(-m, 0) + log(1 + exp(-|m|)). Only the product of a chunk's last terms needs a
 // logarithm: it is at most 2^32.
 double chunk_loss(const double* margins, std::size_t count) {
   const Eight<double> d;
@@ -165,7 +165,7 @@ double chunk_loss(const double* margins, std::size_t count) {
     hn::StoreU(exponential(d, hn::Neg(hn::Abs(hn::LoadU(d, margins + i)))), d, terms + i);
   double sum = 0, product = 1;
   for (std::size_t i = 0; i < count; ++i) {
-    sum += margins[i] < 0 ? -margins[i] : margins[i] - margins[i];  // NaN stays one
+    sum += margins[i] < 0 ? -margins[i] : margins[i] - margins[i];  // a NaN stays a NaN
     product *= 1 + terms[i];
   }
   return sum + std::log(product);

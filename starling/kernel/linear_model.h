@@ -7,24 +7,25 @@
 
 namespace starling::kernel {
 
-/// What a linear model pays for a sample with margin m = row . x: log(1 + exp(-m)), the row multiplied by its
-/// label +1 or -1 beforehand, or (m - target)^2 / 2.
+/// The loss of a linear model for a sample with margin m = row . x: log(1 + exp(-m)), with the row multiplied
+/// by its label +1 or -1 beforehand, or (m - target)^2 / 2.
 enum class LinearLoss { logistic, squares };
 
-/// Rows are padded with zeros to a multiple of these columns, and given in multiples of these rows.
+/// The number of columns that rows are padded to with zeros, and the number of rows given, are multiples of
+/// these.
 inline constexpr std::size_t kLinearColumns = 8;
 inline constexpr std::size_t kLinearRows = 4;
 
-/// Samples of a linear model. Rows are float32 whatever is computed in: half the bytes, and every float is a
-/// double too.
+/// Samples of a linear model. Rows are float32 whatever the computation uses: that halves the bytes, and
+/// every float is also a double.
 struct LinearSamples {
   std::span<const float* const> rows;
-  std::span<const double> targets;  // one per row; for squares only
+  std::span<const double> targets;  // one per row; only for squares
   std::size_t columns = 0;
 };
 
 /// out = scale * the sum over samples of loss'(m) row, in float64 or float32; x and out have `columns`
-/// elements. One pass over the rows. The same bits on every instruction set.
+/// elements. One pass over the rows. Same bits on every instruction set.
 void linear_gradient(DType dtype, LinearLoss loss, const LinearSamples& samples, const void* x, double scale,
                      void* out);
 

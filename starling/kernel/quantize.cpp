@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// Several vectors at once, since a minimum takes longer than it takes to start the next.
+// Several vectors at once, because a minimum has a longer latency than throughput.
 ValueRange value_range_here(const float* in, std::size_t count) {
   constexpr std::size_t kAtOnce = 4;
   const hn::ScalableTag<float> d;
@@ -33,7 +33,7 @@ ValueRange value_range_here(const float* in, std::size_t count) {
     least1 = hn::Min(least1, b), greatest1 = hn::Max(greatest1, b);
     least2 = hn::Min(least2, c), greatest2 = hn::Max(greatest2, c);
     least3 = hn::Min(least3, e), greatest3 = hn::Max(greatest3, e);
-    // The sum is NaN where a summand is; infinities of both signs are sorted out below.
+    // The sum is NaN if a summand is; infinities of both signs are sorted out below.
     strange = hn::Or(strange, hn::IsNaN(hn::Add(hn::Add(a, b), hn::Add(c, e))));
   }
   bool nan = !hn::AllFalse(d, strange);
@@ -52,10 +52,11 @@ void quantize_uint8_here(const float* in, std::size_t count, Uint8Steps steps, s
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<std::uint8_t, decltype(d)> d8;
     const auto scaled = hn::Round(hn::Mul(hn::LoadU(d, in + i), hn::Set(d, steps.scale)));
-    // What is within the range is not above `upper` here: the minimum with it is that with 255.
+    // Values within the range do not exceed `upper` here, so the minimum with `upper` is the minimum with
+    // 255.
     const auto above = hn::Sub(scaled, hn::Set(d, steps.lower));
     const auto held = hn::Min(hn::Max(above, hn::Zero(d)), hn::Set(d, 255.0F));
-    // 2^23 + q has q in its last bits, which is faster than a conversion.
+    // After adding 2^23 the last bits are q, which is faster than a conversion.
     const auto code = hn::BitCast(du, hn::Add(held, hn::Set(d, 0x1p23F)));
     hn::StoreU(hn::TruncateTo(d8, code), d8, out + i);
   };
@@ -132,8 +133,8 @@ void unpack_signs_here(const std::uint8_t* bits, std::size_t count, float scale,
   unpack_signs_to<StoreMode::cached>(bits, count, scale, out);
 }
 
-// Sixteen blocks of Philox. Words stand in the lower halves of 64-bit lanes, which is all that a product
-// looks at; what is in the upper halves does not matter until the end.
+// Sixteen blocks of Philox. Words are in the lower halves of 64-bit lanes, the only part that a product
+// reads; the upper halves do not matter until the end.
 void random_group_here(std::uint64_t key, std::uint64_t block, std::uint32_t* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (std::uint64_t b = 0; b < 16; ++b) {

@@ -19,9 +19,9 @@ struct Sum {
   }
 };
 
-// Processors disagree about NaN and signed zeros in their own minimum, hence comparisons. Equal values differ
-// at most in the sign of zero: or-ing the bits prefers -0.0, and-ing +0.0. If only b is NaN, no comparison
-// holds and b is taken.
+// Processors disagree about NaN and signed zeros in their minimum instructions, so this uses comparisons.
+// Equal values differ at most in the sign of zero: OR of the bits prefers -0.0, AND +0.0. If only b is NaN,
+// no comparison holds and b is taken.
 struct Min {
   template <class D, class V>
   HWY_INLINE V operator()(D, V a, V b) const {
@@ -63,7 +63,7 @@ void reduce_as(Reduction reduction, void* accumulator, const void* in, std::size
     return fold<T>(accumulator, in, count, Sum());
   else
     fold<std::make_unsigned_t<T>>(accumulator, in, count,
-                                  Sum());  // unsigned sums wrap
+                                  Sum());  // unsigned sums wrap around
 }
 
 void reduce_here(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count) {

@@ -7,7 +7,7 @@
 
 namespace starling::kernel {
 
-/// How blocks are reduced. An average is a sum that the caller, which knows the number, divides at the end.
+/// How blocks are reduced. An average is a sum that the caller divides by the number of terms at the end.
 enum class Reduction { sum, min, max, average };
 
 std::string name(Reduction reduction);
@@ -17,14 +17,14 @@ std::string name(Reduction reduction);
 ///
 /// Sums of integers wrap around. float16 and bfloat16 add in float32 and round to nearest even. min and max
 /// are IEEE 754-2019's minimum and maximum: a NaN on either side gives a NaN, and -0.0 is less than +0.0, so
-/// that the order of the operands does not matter.
+/// the order of the operands does not matter.
 void reduce(Reduction reduction, DType dtype, void* accumulator, const void* in, std::size_t count);
 inline void reduce(Reduction reduction, Buffer accumulator, ConstBuffer in) {
   reduce(reduction, accumulator.dtype, accumulator.host_data(), in.host_data(), accumulator.count);
 }
 
-/// data[i] *= factor, rounded as combine() rounds; throws InvalidArgument for integers, whose average is not
-/// an integer.
+/// data[i] *= factor, rounded like combine(). Throws InvalidArgument for integers, whose average is not an
+/// integer.
 void scale(DType dtype, void* data, double factor, std::size_t count);
 inline void scale(Buffer x, double factor) {
   scale(x.dtype, x.host_data(), factor, x.count);

@@ -18,11 +18,11 @@ namespace HWY_NAMESPACE {
 
 template <class D>
 HWY_INLINE auto magnitudes(D d, const float* from) {
-  const hn::RebindToSigned<D> di;  // they have no sign bit; signed comparisons are cheap everywhere
+  const hn::RebindToSigned<D> di;  // there is no sign bit; signed comparisons are cheap everywhere
   return hn::BitCast(di, hn::Abs(hn::LoadU(d, from)));
 }
 
-// Calls found(index) for the elements, few as a rule, whose magnitudes are wanted(di, magnitudes).
+// Calls found(index) for the (usually few) elements with wanted(di, magnitudes).
 template <typename Wanted, typename Found>
 HWY_INLINE void for_few(const float* in, std::size_t count, const Wanted& wanted, const Found& found) {
   const hn::CappedTag<float, 16> d;
@@ -79,11 +79,11 @@ HWY_AFTER_NAMESPACE();
 namespace starling::kernel {
 namespace {
 
-// A magnitude has 31 bits: 11 leading ones are counted over all elements, ten and ten more over what is left.
+// A magnitude has 31 bits: counts the 11 leading bits over all elements, then twice ten bits over the rest.
 constexpr unsigned kBelowLeading = 20;
 constexpr std::size_t kBins = std::size_t{1} << 11;
 
-// Four tables in turn: neighbors in one bin would wait for each other.
+// Uses four tables in turn: increments of one bin by adjacent elements would wait for each other.
 std::vector<std::uint32_t> count_leading(const float* in, std::size_t count) {
   std::vector<std::uint32_t> bins(4 * kBins);
   const auto bin = [&](std::size_t i) {
@@ -101,7 +101,7 @@ std::vector<std::uint32_t> count_leading(const float* in, std::size_t count) {
   return bins;
 }
 
-// The bin that holds the k-th from above; k becomes its place within.
+// Finds the bin with the k-th largest element; k becomes its position within the bin.
 template <typename Bins>
 std::size_t bin_of(const Bins& bins, std::size_t& k) {
   std::size_t bin = bins.size() - 1;

@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// sums[k] = the sum of the squares of column k of a strip, see kernel/square_sum.h. In registers: sums in
-// memory would delay reads at addresses that differ by a multiple of a page.
+// sums[k] = the sum of the squares of column k of a strip; see kernel/square_sum.h. Sums stay in registers:
+// in memory they would delay reads at addresses that differ by a multiple of a page.
 template <typename T>
 void add_strip(const T* data, std::size_t count, double* sums) {
   const hn::ScalableTag<double> d;
@@ -41,7 +41,7 @@ void add_strip(const T* data, std::size_t count, double* sums) {
     sums[i - whole] += static_cast<double>(data[i]) * static_cast<double>(data[i]);
 }
 
-// The sum of the squares of a chunk.
+// The sum of squares of a chunk.
 template <typename T>
 double squares_as(const T* data, std::size_t count, std::size_t strip) {
   std::array<double, kSquareSums> sums;

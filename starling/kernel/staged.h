@@ -7,12 +7,12 @@
 
 namespace starling::kernel {
 
-/// A buffer's elements in the memory in which code works: the buffer itself, or a copy of one that lies
-/// elsewhere. Copies wait for the calling thread's stream.
+/// A buffer's elements in the kind of memory that the code needs: the buffer itself, or a copy if it is in
+/// another. Copies wait for the calling thread's stream.
 template <typename Void>
 class Staged {
  public:
-  /// `reads`: whether the elements are wanted, or only room for others.
+  /// `reads`: whether to copy the elements in; false if they will only be overwritten.
   explicit Staged(const BasicBuffer<Void>& given, MemoryKind memory = MemoryKind::host, bool reads = true)
       : given_(given), buffer_(given) {
     if (given.memory == memory || given.address() == nullptr) return;
@@ -22,7 +22,7 @@ class Staged {
   }
 
   const BasicBuffer<Void>& buffer() const { return buffer_; }
-  /// Writes the elements where they belong.
+  /// Copies the elements back to the given buffer, if they were staged.
   void write_back() const requires(!std::is_const_v<Void>) {
     if (buffer_.memory != given_.memory) transfer(given_, copy_.buffer());
   }

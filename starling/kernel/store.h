@@ -4,13 +4,13 @@
 
 namespace starling::kernel {
 
-/// Whether a result shall be left in the cache. `automatic` writes past it when the blocks of the call are
-/// too large for it anyway and `out` is none of the inputs; who splits a large block into calls says
+/// Whether a result is left in the cache. `automatic` bypasses the cache if the blocks of the call are too
+/// large for it anyway and `out` is not an input; a caller that splits a large block into calls passes
 /// `streaming`. The bits are the same.
 enum class Store { automatic, cached, streaming };
 
-/// All blocks of a call together from which on `automatic` streams; about what the largest caches in use
-/// hold.
+/// `automatic` streams if all blocks of a call together are at least this large; about the size of the
+/// largest caches in use.
 inline constexpr std::size_t kStreamingBytes = std::size_t{48} << 20;
 
 }  // namespace starling::kernel

@@ -7,13 +7,12 @@
 #include "starling/kernel/average.h"
 #include "starling/kernel/element_rules.h"
 
-// How a weighted sum is computed: its form, the terms that take part and their weights. One definition for
-// the host and for device code, where the plan is made after the flags of the terms have been read.
+// How a weighted sum is computed: its form, its terms and their weights. One definition for the host and for
+// device code, which plans after the terms' flags have been read.
 
 namespace starling::kernel {
 
-/// The form of a sum of `n` terms; weight(t) is the weight of term t. A NaN compares false and makes no
-/// average.
+/// The form of a sum of `n` terms with weights weight(t). A NaN compares false and makes no average.
 template <typename Weight>
 STARLING_ELEMENT_RULE SumForm sum_form(DType dtype, std::size_t n, const Weight& weight) {
   if (n < 2) return SumForm::products;
@@ -30,32 +29,32 @@ STARLING_ELEMENT_RULE SumForm sum_form(DType dtype, std::size_t n, const Weight&
   }
   const double off = sum - 1;
   if (!(off <= number * unit && off >= -(number * unit))) return SumForm::products;
-  // 16-bit types are computed in float32, whose rounding of the weights they do not see.
+  // 16-bit types are computed in float32, where they do not notice the rounding of the weights.
   const bool is_short = dtype == DType::float16 || dtype == DType::bfloat16;
   const bool divides = equal && (n & (n - 1)) != 0 && !is_short;
   return divides ? SumForm::mean : SumForm::average;
 }
 
-/// The weight in the type that is computed in. A NaN gets no payload, which could reach into the bits that
+/// The weight in the type that is computed in. A NaN gets no payload, which could reach the bits that
 /// rounding to bfloat16 adds to.
 template <typename T>
 STARLING_ELEMENT_RULE T rounded_weight(double weight) {
   return weight == weight ? static_cast<T>(weight) : std::numeric_limits<T>::quiet_NaN();
 }
 
-/// The most terms that a device sums up in one pass.
+/// The largest number of terms that a device sums up in one pass.
 inline constexpr int kMostPlannedTerms = 32;
 
-/// The terms of a sum as they were given.
+/// The terms of a sum as the caller gave them.
 struct GivenSum {
   const void* data[kMostPlannedTerms];
   double weight[kMostPlannedTerms];
   int count;
   DType dtype;
-  int own = 0;  // the first term without a flag, which is there in any case
+  int own = 0;  // the first term without a flag, which is always present
 };
 
-/// A sum as kernels compute it: its terms in the order of computing, with weights in the type T that is
+/// A sum as kernels compute it: terms in the order of computation, with weights in the type T that is
 /// computed in.
 template <typename T>
 struct PlannedSum {
@@ -74,8 +73,8 @@ struct WeightsOf {
 
 }  // namespace detail
 
-/// The plan of the terms that have arrived: bit t of `missing` says that term t has not. The own term
-/// (without it, the first that has arrived) gets the weights of those that have not, added in float64 in the
+/// Plans the sum of the terms that have arrived: bit t of `missing` means that term t has not. The own term
+/// (without it, the first that has arrived) gets the weights of the missing ones, added in float64 in the
 /// order of the terms. Without any term the sum is zero.
 template <typename T>
 STARLING_ELEMENT_RULE void plan_sum(const GivenSum& given, std::uint32_t missing, PlannedSum<T>& plan) {
@@ -94,7 +93,7 @@ STARLING_ELEMENT_RULE void plan_sum(const GivenSum& given, std::uint32_t missing
   for (int t = 0; t < given.count; ++t)
     if ((missing >> t & 1U) != 0) weight[own] += given.weight[t];
   plan.form = sum_form(given.dtype, static_cast<std::size_t>(n), detail::WeightsOf{weight});
-  // An average is computed from its first term with a weight above zero.
+  // An average is computed relative to its first term with a weight above zero.
   if (plan.form == SumForm::average && weight[0] == 0) {
     int first = 1;
     while (weight[first] == 0) ++first;
@@ -110,8 +109,8 @@ STARLING_ELEMENT_RULE void plan_sum(const GivenSum& given, std::uint32_t missing
   for (int t = 0; t < n; ++t) plan.weight[t] = rounded_weight<T>(weight[t]);
 }
 
-/// The plan of combine_around(): differences to the first term, which is always there. Terms that have not
-/// arrived are left out; their weights would go to the center, whose difference to itself is zero.
+/// The plan of combine_around(): differences to the first term, which is always present. Missing terms are
+/// left out; their weights would go to the center, whose difference to itself is zero.
 template <typename T>
 STARLING_ELEMENT_RULE void plan_differences(const GivenSum& given, std::uint32_t missing,
                                             PlannedSum<T>& plan) {
@@ -129,7 +128,7 @@ STARLING_ELEMENT_RULE void plan_differences(const GivenSum& given, std::uint32_t
 template <typename T>
 class RunningSum {
  public:
-  /// From the plan's first term.
+  /// Starts with the plan's first term.
   STARLING_ELEMENT_RULE RunningSum(SumForm form, T weight, T first)
       : form_(form), first_(first), sum_(form == SumForm::products ? weight * first : T(-0.0)) {}
 
@@ -137,13 +136,13 @@ class RunningSum {
     const T value = form_ == SumForm::products ? x : first_ - x;
     sum_ = sum_ + (form_ == SumForm::mean ? value : weight * value);
   }
-  /// Of `n` terms.
+  /// The result for `n` terms.
   STARLING_ELEMENT_RULE T result(int n) const {
     if (form_ == SumForm::products) return sum_;
     return first_ - (form_ == SumForm::mean ? sum_ / static_cast<T>(n) : sum_);
   }
 
-  /// What has been added so far, and a sum that goes on from there.
+  /// The partial sum, and a sum that continues from one.
   STARLING_ELEMENT_RULE T so_far() const { return sum_; }
   STARLING_ELEMENT_RULE static RunningSum resumed(SumForm form, T first, T so_far) {
     RunningSum running(form, T(0), first);

@@ -5,20 +5,20 @@
 
 #include "starling/kernel/element_rules.h"
 
-// How kernels sum float32 quickly, in one order for all instruction sets.
+// Fast sums of float32, in one order on all instruction sets.
 
 namespace starling::kernel {
 
 inline constexpr std::size_t kSums = 64;
-/// Elements that go into one row of them, at most.
+/// The largest number of elements per piece.
 inline constexpr std::size_t kSumsPiece = 4096;
 
 STARLING_ELEMENT_RULE double sum_of_eight(const double* eight) {
   return ((eight[0] + eight[4]) + (eight[1] + eight[5])) + ((eight[2] + eight[6]) + (eight[3] + eight[7]));
 }
 
-/// The sum of what add(begin, count, sums) adds, by index modulo 64, to 64 sums in float32; each call has at
-/// most kSumsPiece elements, and the pieces are added up in float64.
+/// The total of the 64 float32 sums to which add(begin, count, sums) adds elements by index modulo 64. Each
+/// call has at most kSumsPiece elements; the pieces are added up in float64.
 template <typename Add>
 double sum_in_pieces(std::size_t count, const Add& add) {
   double total = 0;

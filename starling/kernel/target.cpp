@@ -9,7 +9,7 @@ namespace starling::kernel {
 
 namespace {
 
-// Each asks for everything that Highway's code for the target may use, also beyond the name.
+// Checks for every feature that Highway's code for the target may use, also beyond the target's name.
 bool has(Target target) {
 #if defined(__x86_64__)
   switch (target) {

@@ -5,14 +5,14 @@
 
 namespace starling::kernel {
 
-/// The instruction sets that the kernels are compiled for, worst first. `baseline` is what the compiler may
-/// use everywhere. Results are the same on all of them, so that only tests and benchmarks choose.
+/// The instruction sets that the kernels are compiled for, slowest first. `baseline` is what the compiler may
+/// always use. Results are the same on all, so only tests and benchmarks choose.
 enum class Target { baseline, sse4, avx2, avx512 };
 
-/// Those that this processor has, worst first.
+/// The targets that this processor supports, slowest first.
 std::vector<Target> available_targets();
 
-/// What the kernels use now: the best, unless a test chose another.
+/// The target in use: the best available, unless a test chose another.
 Target current_target();
 
 /// Makes all kernels of the process use `target`, which must be available.

@@ -7,10 +7,10 @@
 
 namespace starling::kernel {
 
-/// One summand of a weighted sum of blocks. Type and count are the result's.
+/// One summand of a weighted sum of blocks. Its type and count are those of the result.
 struct Term {
   Term() = default;
-  /// Elements in host memory.
+  /// A term in host memory.
   Term(const void* elements, double its_weight) : data(elements), weight(its_weight) {}
   Term(const ConstBuffer& elements, double its_weight)
       : data(elements.address()), weight(its_weight), memory(elements.memory) {}
@@ -18,13 +18,13 @@ struct Term {
   const void* data = nullptr;
   double weight = 0;
   MemoryKind memory = MemoryKind::host;
-  /// In device memory: a message that may still be on its way. The device waits until `flag` has reached
-  /// `number`. If the sender has died before that, the term is left out and the sum's first term without a
-  /// flag gets its weight.
+  /// For a term in device memory whose message may not have arrived: the device waits until `flag` has
+  /// reached `number`. If the sender dies before that, the term is left out and the sum's first term without
+  /// a flag gets its weight.
   const Flag* flag = nullptr;
   std::uint32_t number = 0;
 };
-/// Throws InvalidArgument unless all terms lie in host memory.
+/// Throws InvalidArgument unless all terms are in host memory.
 inline void check_on_host(std::span<const Term> terms) {
   for (const Term& term : terms)
     if (term.memory != MemoryKind::host) throw_not_host_memory(term.memory);

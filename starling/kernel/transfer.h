@@ -4,8 +4,8 @@
 
 namespace starling::kernel {
 
-/// out <- in, of the same type and length, each in whatever memory. What this thread's stream has been given
-/// before is waited for where one of them is on the host; from device to device the copy is enqueued.
+/// out <- in, of the same type and length, each in any kind of memory. If one of them is on the host, waits
+/// for the work enqueued on this thread's stream; from device to device the copy is enqueued.
 void transfer(Buffer out, ConstBuffer in);
 
 }  // namespace starling::kernel

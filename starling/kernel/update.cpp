@@ -17,7 +17,7 @@
 #define STARLING_KERNEL_UPDATE_HOST_PASS
 namespace starling::kernel {
 
-// An UpdatePass whose buffers have been found to be in host memory.
+// An UpdatePass whose buffers were checked to be in host memory.
 struct HostPass {
   std::span<const Term> from;
   const void* gradient;
@@ -36,13 +36,13 @@ HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// A multiply and an add, each rounded on its own.
+// a * b + c, each operation rounded on its own.
 template <class V>
 HWY_INLINE V times_plus(V a, V b, V c) {
   return hn::Add(hn::Mul(a, b), c);
 }
 
-// A 16-bit type is rounded to as convert() does.
+// Rounds to 16-bit types like convert().
 template <typename T, class D>
 HWY_INLINE void store_copy(D d, hn::Vec<D> v, const HostPass& pass, std::size_t i) {
   if (pass.copy_type == dtype_of<T>) {
@@ -55,7 +55,7 @@ HWY_INLINE void store_copy(D d, hn::Vec<D> v, const HostPass& pass, std::size_t 
   }
 }
 
-// The loop that all updates share: what to do with (y, g) is the rule's. Several terms are an average.
+// The loop that all updates share; the rule computes the next x from (y, g). Several terms are an average.
 template <typename T, std::size_t kTerms, SumForm kForm, typename Rule>
 void pass_through(const HostPass& pass, const Rule& rule) {
   std::array<const T*, kTerms> from{};
@@ -71,7 +71,7 @@ void pass_through(const HostPass& pass, const Rule& rule) {
   const auto one_vector = [&](auto d, std::size_t i, auto& odd) HWY_ATTR {
     auto y = hn::LoadU(d, from[0] + i);
     if constexpr (kTerms == 1) {
-      // A block of its own is taken as it is.
+      // A single block with weight one is taken as it is.
       if (weight[0] != T(1)) y = hn::Mul(hn::Set(d, weight[0]), y);
     } else {
       const auto pull = [&](std::size_t t) HWY_ATTR {
@@ -254,8 +254,8 @@ bool wide(DType dtype, const char* kernel) {
   return dtype == DType::float64;
 }
 
-// A block, or an average of four at most: another sum is added up in `x` first, piece by piece through the
-// cache.
+// Handles a single block, or an average of at most four, directly; another sum is first added up in `x`,
+// piece by piece through the cache.
 template <typename Kernel>
 void in_few_terms(const UpdatePass& given, const Kernel& kernel) {
   if (given.from.empty()) throw InvalidArgument("an update needs something to start from");

@@ -10,20 +10,20 @@
 namespace starling::kernel {
 
 /// One run of parameters in a local optimizer's pass: y = combine() of `from`, bit for bit, then x <- y +
-/// U(y, gradient_scale * gradient), written to `x` and, where given, to `copy` (such as the memory that
-/// neighbors read). `x` may be one of the summands. float32 or float64; type and count are x's. Only `copy`
-/// may be of float16 or bfloat16 where x is of float32: it is rounded to nearest even.
+/// U(y, gradient_scale * gradient), written to `x` and, if given, to `copy` (such as the memory that
+/// neighbors read). `x` may be one of the summands. Elements are float32 or float64; type and count are those
+/// of x. Only `copy` may be float16 or bfloat16 if x is float32: it is rounded to nearest even.
 struct UpdatePass {
   std::span<const Term> from;
   ConstBuffer gradient;
   double gradient_scale = 1;
   Buffer x;
   Buffer copy = {};
-  /// Where given, set to true when an element of the result is infinite or not a number.
+  /// If given, set to true when an element of the result is infinite or not a number.
   bool* nonfinite = nullptr;
 };
 
-/// Throws InvalidArgument where `copy` has another type than those.
+/// Throws InvalidArgument if `copy` has an unsupported type.
 inline void check_copy(const UpdatePass& pass) {
   const DType type = pass.copy.dtype;
   if (pass.copy.address() == nullptr || type == pass.x.dtype) return;
@@ -41,7 +41,7 @@ struct SgdRule {
   double weight_decay = 0;
   bool nesterov = false;
 };
-/// `m` is not touched without momentum, and may be empty then. `first`: m <- d, as torch begins.
+/// Without momentum `m` is not used and may be empty. `first`: m <- d, as in torch's first step.
 void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first);
 
 /// torch's Adam, or AdamW where `decoupled`. `t` counts from 1.
@@ -55,14 +55,14 @@ struct AdamRule {
 };
 void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, long t);
 
-/// Adam whose moments take up the mean gradient of s steps only: m and v of this step are made from the kept
-/// ones and not kept; `sum` gathers g / s, and when `fold`, it goes into the moments and becomes zero. `t`
-/// counts folds, from 1.
+/// Adam whose moments take in the mean gradient of s steps: this step uses m and v as updated by the gradient
+/// but does not keep them; `sum` gathers g / s. With `fold`, the sum goes into the moments and becomes zero.
+/// `t` counts folds, from 1.
 void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
                        long s, bool fold);
 
-/// Moments of a gradient, computed in float64 whatever the type of the elements: m <- beta1 m + (1 - beta1) g
-/// and v <- beta2 v + (1 - beta2) g^2, of g = gradient_scale * gradient + weight_decay * x.
+/// Moments of a gradient, computed in float64 for any element type: m <- beta1 m + (1 - beta1) g and v <-
+/// beta2 v + (1 - beta2) g^2, with g = gradient_scale * gradient + weight_decay * x.
 struct MomentRule {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -70,8 +70,8 @@ struct MomentRule {
   double weight_decay = 0;
 };
 
-/// A step along moments, computed in float64: x <- x - lr (weight_decay x + m' / (sqrt(v') + eps)), with m' =
-/// m / m_correction and v' = v / v_correction.
+/// A step along the moments, computed in float64: x <- x - lr (weight_decay x + m' / (sqrt(v') + eps)), with
+/// m' = m / m_correction and v' = v / v_correction.
 struct MomentStepRule {
   double lr = 0.001;
   double weight_decay = 0;
@@ -80,8 +80,8 @@ struct MomentStepRule {
   double v_correction = 1;
 };
 
-/// The sum of squares, in float64, in the order of kernel/square_sum.h: the same bits on every instruction
-/// set and device.
+/// The sum of squares in float64, in the order of kernel/square_sum.h: the same bits on every instruction set
+/// and device.
 double sum_of_squares(DType dtype, const void* data, std::size_t count);
 inline double sum_of_squares(ConstBuffer x) {
   return sum_of_squares(x.dtype, x.host_data(), x.count);

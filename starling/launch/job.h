@@ -82,7 +82,7 @@ class Job {
   /// The signal that has suspended the rank, such as SIGSTOP; "" if it runs.
   std::string suspension(Rank rank) const;
   Rank suspended_ranks() const;
-  /// For the end of a message.
+  /// A note for the end of a message about failures.
   std::string suspended_note() const;
   /// Whether a failed rank does not fail the job, because the others have continued without it.
   bool tolerates_failures() const;

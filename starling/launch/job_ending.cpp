@@ -156,8 +156,8 @@ void Job::on_notice(char notice) {
     out_sink_.append(record_head(HostRecordKind::notice, options_.part->first) + notice + "\n");
 }
 
-// Ranks that join cannot announce anything yet: they meet without the dead ones, or fail, within a time of
-// their own. The ranks that failed may have been joining, too.
+// Ranks that are still joining cannot announce anything yet: they join without the dead ones or fail, within
+// a time limit of their own. The failed ranks may have been joining, too.
 double Job::time_to_end() const {
   constexpr double kJoining = 60;
   const bool joining = joining_ > static_cast<int>(failures_.size());
@@ -173,7 +173,7 @@ bool Job::tolerates_failures() const {
   return continues_ && options_.on_failure != OnFailure::stop && end_signal_ == 0 && !stopping_;
 }
 
-// Those of this machine only: the launchers of other hosts do not report them.
+// Only for ranks of this machine: the launchers of other hosts do not report suspended ranks.
 std::string Job::suspension(Rank rank) const {
   const auto index = static_cast<std::size_t>(rank);
   const bool here = links_.empty() && index < children_.size() && children_[index].alive;
@@ -210,8 +210,8 @@ std::string Job::continuing() const {
                      suspended_note());
 }
 
-// Survivors may still tell that they continue, or have an error to print: they are not stopped at once,
-// unless that was asked for. Those that fail meanwhile are in the report only.
+// Survivors may still announce that they continue, or print an error, so they are not stopped at once unless
+// the user asked for that. Those that fail in the meantime appear only in the final report.
 void Job::fail(const std::string& who, const std::string& how, const Ending& ending, const RankOutput& output,
                bool never_started) {
   if (stopping_ || killed_) return;

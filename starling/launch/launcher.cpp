@@ -40,7 +40,7 @@ void check(const LaunchOptions& options) {
       error.what(), limit.rlim_cur, ranks, Job::files_needed(ranks)));
 }
 
-// Shares the exits of ranks with those that wait for others to join.
+// Shares the exits of ranks with the ranks that wait for others to join.
 JobResult run_here(LaunchOptions options, LauncherMode& mode) {
   const JobPart part = options.part.value_or(JobPart{0, options.ranks});
   ExitedRanksPage exits(part.size);

@@ -48,8 +48,8 @@ void Block::apply(std::span<const Term> from, ConstBuffer direction, double scal
   if (nonfinite && on_nonfinite) on_nonfinite(out);
 }
 
-// The mark for the next pass on a device, which may end after the call: what it finds is told with the next
-// one.
+// The mark for the next pass on a device. The pass may end after the call, so its result is reported with the
+// next pass.
 bool* Block::device_mark() {
   if (!on_nonfinite) return nullptr;
   if (!mark_) mark_ = arithmetic().make_mark();
@@ -81,7 +81,7 @@ NeighborChannel& Block::neighbors() const {
 OneSidedChannel& Block::one_sided() const {
   if (OneSidedChannel* part = channel->one_sided()) return *part;
   throw InvalidArgument(name + ": this block has no windows; a method that uses them needs a schedule " +
-                        "and says so (requirements().one_sided)");
+                        "and declares it (requirements().one_sided)");
 }
 
 RelayChannel& Block::relay() const {

@@ -13,8 +13,7 @@
 
 namespace starling::method {
 
-/// The number in a block of one, of whatever floating type and in whatever memory; one on a device is waited
-/// for.
+/// The number in a block of one element, of any floating type and in any kind of memory; waits for a device.
 double read_number(ConstBuffer block);
 void write_number(Buffer block, double value);
 
@@ -23,17 +22,16 @@ inline Buffer part_of(Buffer whole, const Segment& segment) {
   return whole.part(segment.begin, segment.count);
 }
 
-/// A flat run of parameters with its gradient, a local optimizer and a channel: what methods work on. Its
-/// owner keeps the memory of x and gradient, which never moves. Methods leave all arithmetic on vectors to
-/// the block, which knows in which memory they are.
+/// A flat run of parameters with its gradient, local optimizer and channel: what methods work on. Its owner
+/// keeps the memory of x and gradient, which never moves. Methods leave all arithmetic on vectors to the
+/// block, which knows in which kind of memory they are.
 class Block {
   struct State {
     std::string key;
     OwnedBuffer memory;
-    bool restored = false;  // lies in host memory until the method asks for it
+    bool restored = false;  // in host memory until the method asks for it
   };
-  std::deque<State>
-      states_;  // whose memory stays where it is, until what the channel has under way has ended
+  std::deque<State> states_;  // their memory must stay in place until the channel's operations have ended
 
  public:
   Block(std::string name, Buffer x, Buffer gradient, std::vector<Segment> segments, UpdatePtr update,
@@ -44,32 +42,32 @@ class Block {
   const Buffer gradient;
   std::vector<Segment> segments;
 
-  /// The gradient stands for this many times itself (clipping, averaging): updates take it into account.
+  /// The factor of the gradient (from clipping or averaging); updates apply it.
   double gradient_scale = 1;
-  /// No update in this step (an overflow, an empty batch); the block takes part as it is.
+  /// No update in this step (an overflow, an empty batch); the block still takes part, with x unchanged.
   bool skipped = false;
   Step step = 0;  // of training, from 0
 
   DType dtype() const { return x.dtype; }
   std::size_t count() const { return x.count; }
-  /// x in host memory, for methods that compute by hand.
+  /// x in host memory, for methods that do their own arithmetic.
   template <typename E>
   std::span<E> elements() const {
     return {x.host<E>(), x.count};
   }
 
-  // Local.
+  // Local functions.
 
   /// x <- x + U(x, gradient).
   void update() { update_as(x); }
   /// x <- x + U(x, scale * direction), for methods that correct the gradient.
   void update_along(ConstBuffer direction, double scale = 1);
-  /// out <- x + U(x, gradient); what x is afterwards is not said unless it is `out`.
+  /// out <- x + U(x, gradient). Unless it is `out`, x is undefined afterwards.
   void update_as(Buffer out);
-  /// Every segment, with or without a gradient of its own: where the gradient is everybody's.
+  /// Activates all segments, also those without a gradient on this rank, because other ranks have one.
   void activate();
 
-  // Arithmetic on vectors of this block, in whatever memory they are: see kernel/arithmetic.h.
+  // Arithmetic on vectors of this block, in any kind of memory; see kernel/arithmetic.h.
 
   const Arithmetic& arithmetic() const { return arithmetic_in(x.memory); }
   /// out <- the sum of weight * vector; `out` may be one of them.
@@ -82,28 +80,28 @@ class Block {
   /// sum += v.
   void add(Buffer sum, ConstBuffer v) const { arithmetic().reduce(Reduction::sum, sum, v); }
 
-  /// A vector like x that lasts from step to step and is saved with the block; zero at first.
+  /// A vector like x that is kept from step to step and saved with the block; initially zero.
   Buffer state(const std::string& key);
-  /// One number of x's type, that can travel with it.
+  /// One number of x's type that can be sent with x.
   Buffer scalar(const std::string& key);
-  /// One number of float64 that can travel with x; `initial` at first.
+  /// One float64 number that can be sent with x; its first value is `initial`.
   Buffer wide_scalar(const std::string& key, double initial);
-  /// Numbers of float64 that last, in host memory.
+  /// Float64 numbers that are kept, in host memory.
   std::span<double> numbers(const std::string& key, std::size_t count = 1, double initial = 0);
-  /// A vector of another type that lasts, where x is; and one in host memory.
+  /// A vector of another type that is kept, in x's kind of memory or in host memory.
   Buffer make_state(const std::string& key, DType type, std::size_t elements);
   Buffer host_state(const std::string& key, DType type, std::size_t elements);
-  /// All of them, to be saved; restored ones may lie in other memory than the method's.
+  /// All kept vectors, for saving. Restored ones may be in another kind of memory than the method's.
   std::vector<NamedState> states();
-  /// Between two steps: forgets all of them, as if the method had not begun.
+  /// Forgets all kept vectors, as if the method had not begun. Call it between two steps.
   void forget_states() { states_.clear(); }
-  /// A forgotten one as it was saved, in host memory, to be filled by the caller. It moves to the memory in
-  /// which the method asks for it.
+  /// Memory on the host for a kept vector to be restored, which the caller fills. It moves to the right kind
+  /// of memory when the method asks for it.
   Buffer restore_state(const std::string& key, DType type, std::size_t elements);
 
-  // With the others; in place when the driver has waited.
+  // Functions that communicate; they work in place and are complete when the driver has waited.
 
-  /// The parts of the channel; throw InvalidArgument where the method has not declared what they need.
+  /// The parts of the channel. They throw InvalidArgument if the method has not declared that it needs them.
   NeighborChannel& neighbors() const;
   CollectiveChannel& collective() const { return channel->collective(); }
   OneSidedChannel& one_sided() const;
@@ -112,32 +110,33 @@ class Block {
   /// v <- the weighted average of the neighbors' v.
   void mix(Buffer v) { neighbors().mix({in_place(v)}); }
   void mix(std::initializer_list<Buffer> vectors);
-  /// The same in one message; the sums over the flock of the second ones stay, even if messages are lost.
+  /// Mixes all vectors in one message. The sums over the flock of the `summed` ones are preserved, even if
+  /// messages are lost.
   void mix(std::initializer_list<Buffer> averaged, std::initializer_list<Buffer> summed);
-  /// x <- the weighted average of everybody's x + U(x, gradient); the update writes straight into memory that
-  /// the neighbors read.
+  /// x <- the weighted average of x + U(x, gradient) over the neighbors; the update is written directly to
+  /// outgoing memory.
   void update_and_mix();
-  /// Sends x to the neighbors; update_from_shared() makes x <- z + U(z, gradient) of the average z.
+  /// Sends x to the neighbors. Then update_from_shared() sets x <- z + U(z, gradient) with their average z.
   void share();
   void update_from_shared();
-  /// Sends another block, whose combining is the method's: take_shared(), once it is complete.
+  /// Sends another block, which the method combines itself: take_shared(), once it is complete.
   void share(ConstBuffer v);
   SharedExchange take_shared() { return std::move(shared_); }
 
-  /// x was written by its owner: a copy of it in outgoing memory is not x any more.
+  /// x was written by its owner, so the copy of it in outgoing memory is outdated.
   void x_changed() { next_ = {}; }
   /// Drops the exchange of share() and the copy in outgoing memory.
   void drop_shared();
 
   static Piece in_place(Buffer v) { return {v, v, 0}; }
 
-  /// The settings of the local optimizer, by group of segments; null where they are not known.
+  /// The settings of the local optimizer, by group of segments; null if they are not known.
   Hypers hypers;
   const UpdatePtr local_update;
   const ChannelPtr channel;
   std::uint32_t seen_epoch = 0;
-  /// Called with an update's result that is not finite, before it is sent; throws to keep it here. On a
-  /// device it is called at the next update, since this one does not wait for its result.
+  /// Called with an update's result that is not finite, before it is sent; it throws to keep the result here.
+  /// On a device it is called at the next update, because an update does not wait for its result.
   std::function<void(ConstBuffer result)> on_nonfinite;
 
  private:
@@ -148,8 +147,8 @@ class Block {
   Buffer checked_state(const std::string& key, DType type, std::size_t elements, MemoryKind memory);
 
   std::shared_ptr<bool> mark_;
-  // After the channel, whose memory they hold.
-  Outgoing next_;  // holds x, to be sent by the next share()
+  // Declared after the channel, whose memory they hold.
+  Outgoing next_;  // contains x, for the next share()
   SharedExchange shared_;
 };
 

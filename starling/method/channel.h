@@ -17,17 +17,17 @@
 #include "starling/topology/exchange.h"
 #include "starling/topology/schedule.h"
 
-// How the method of one block communicates. A flock implements these interfaces, and so does the simulator.
-// No function but Channel::wait() blocks: a started operation has written its result once wait() returns.
+// How the method of one block communicates. A flock and the simulator implement these interfaces. No function
+// but Channel::wait() blocks: a started operation has written its result when wait() returns.
 
 namespace starling::method {
 
-/// An exchange of one block with the neighbors of a round that leaves the combining to its owner. It starts
-/// with NeighborChannel::share() and is complete once the channel has been waited for. The neighbors' blocks
-/// are lent until this object is dropped; dropping it earlier abandons the exchange.
+/// An exchange of one block with the neighbors of a round whose owner combines the blocks. It starts with
+/// NeighborChannel::share() and is complete when the channel has been waited for. The neighbors' blocks are
+/// lent until this object is destroyed; destroying it earlier abandons the exchange.
 class SharedExchange {
  public:
-  /// The channel's side of it.
+  /// The channel's side of an exchange.
   class Lender {
    public:
     virtual std::span<const Term> lent_terms(Buffer out) = 0;
@@ -49,11 +49,11 @@ class SharedExchange {
   }
 
   explicit operator bool() const { return lender_ != nullptr; }
-  /// The terms of the weighted average, this rank's own first. `out` is the memory of the block that was
-  /// shared: where messages have fewer bits than the block, the average is computed there.
+  /// The terms of the weighted average, this rank's own first. `out` is the memory of the shared block: if
+  /// messages have fewer bits than the block, the average is computed there.
   std::span<const Term> terms(Buffer out) const { return lender_->lent_terms(out); }
-  /// The same for owners that read the terms by other means than the block's arithmetic: on a device this
-  /// waits until they have arrived, and leaves out lost ones, whose weights this rank's own term gets.
+  /// The terms for owners that read them without the block's arithmetic: on a device, waits until they have
+  /// arrived and leaves out lost ones, whose weights this rank's own term gets.
   std::vector<Term> arrived_terms(Buffer out) const { return kernel::await_terms(terms(out)); }
 
  private:
@@ -64,23 +64,24 @@ class SharedExchange {
 /// Exchanges with the neighbors of the schedule's next round.
 class NeighborChannel {
  public:
-  /// Each piece's out <- the weighted average of the neighbors' in. All pieces travel as one message; on a
-  /// two-block schedule they are a and b. Each piece says what a lost message means for it.
+  /// For each piece: out <- the weighted average of the neighbors' in. All pieces are sent as one message; on
+  /// a two-block schedule they are a and b. Each piece says how a lost message affects it.
   virtual void mix(Pieces pieces) = 0;
-  /// out <- the weighted average of the block in outgoing memory and those that the neighbors sent. Where
-  /// that is of another type than out, out holds the block, too.
+  /// out <- the weighted average of the block in outgoing memory and the neighbors' blocks. If outgoing
+  /// memory has another type than out, out also contains the block before.
   virtual void mix(Outgoing written, Buffer out) = 0;
-  /// out <- the sum of weight * (theirs - own): what mixing would change, without the rounding of a mean. A
-  /// pair that loses a message in either direction leaves its difference out at both ends, so that with
-  /// symmetric weights the flock's differences sum to zero in any case. out is not in.
+  /// out <- the sum of weight * (theirs - own): the change that mixing would make, without the rounding of a
+  /// mean. If a pair loses a message in either direction, both ends leave its difference out, so with
+  /// symmetric weights the flock's differences always sum to zero. out must not be in.
   virtual void differences(Piece piece) = 0;
-  /// Sends x, which must stay as it is until the exchange is dropped; one exchange at a time. `written`
-  /// holds x already, in its outgoing type, or nothing. Bytes (an encoded block) travel as they are.
+  /// Sends x, which must stay unchanged until the exchange is destroyed; one exchange at a time. `written` is
+  /// outgoing memory that already contains x in its outgoing type, or empty. Bytes (an encoded block) are
+  /// sent unchanged.
   virtual SharedExchange share(ConstBuffer x, Outgoing written) = 0;
-  /// Memory that neighbors read, to be filled and handed to share() or mix(); empty where a block is sent in
-  /// another form than it has here.
+  /// Memory that neighbors read, to be filled and passed to share() or mix(); empty if blocks are sent in
+  /// another form than they have here.
   virtual Outgoing outgoing(std::size_t bytes, MemoryKind memory) = 0;
-  /// The type in which elements of blocks of this type are written there.
+  /// The type of the elements in outgoing memory, for blocks of this type.
   virtual DType outgoing_type(DType block) const { return block; }
 
   /// This rank's exchange in the next round.
@@ -94,7 +95,7 @@ class NeighborChannel {
   ~NeighborChannel() = default;
 };
 
-/// Operations with all ranks, or with any one of them, whatever the schedule.
+/// Operations with all ranks, or with any single rank, whatever the schedule.
 class CollectiveChannel {
  public:
   /// The reduction of all ranks' pieces, in place.
@@ -105,7 +106,7 @@ class CollectiveChannel {
 
   /// Messages of different tags are matched separately.
   virtual void send(Pieces pieces, Rank to, const std::string& tag) = 0;
-  /// Where ranks continue after a peer failure, pieces of a dead rank stay as they are.
+  /// If ranks continue after a peer failure, pieces from a dead rank stay unchanged.
   virtual void receive(Pieces pieces, Rank from, const std::string& tag) = 0;
 
   /// Starts an average of all ranks' blocks in the background; the block is copied. One at a time.
@@ -134,20 +135,21 @@ class OneSidedChannel {
   ~OneSidedChannel() = default;
 };
 
-/// One part of what a relay remembers from step to step, as a checkpoint keeps it.
+/// One part of a relay's state, as a checkpoint keeps it.
 struct ChannelMemory {
   std::string name;
   std::vector<std::byte> bytes;
 };
 
-/// Averages along the schedule's tree that take a step per hop.
+/// Averages along the schedule's tree, which take one step per hop.
 class RelayChannel {
  public:
   /// Starts one step of the relay.
   virtual void start(Piece piece) = 0;
-  /// The block that stands in for those that have not arrived yet, by the rule of that name; copied.
+  /// Sets the block that replaces those that have not arrived yet, for RelayRule::missing = "reference";
+  /// copied.
   virtual void set_reference(ConstBuffer x) = 0;
-  /// The messages that the next step passes on, to be saved; and those of a checkpoint.
+  /// The messages that the next step passes on, for saving; and the reverse.
   virtual std::vector<ChannelMemory> memory() = 0;
   virtual void remember(const std::vector<ChannelMemory>& memory) = 0;
 
@@ -156,15 +158,15 @@ class RelayChannel {
 };
 
 /// How a method relays: what replaces blocks that have not arrived ("counts", "reference", "own" or "zero"),
-/// and whether messages are used one step late, so that they travel during the computation. Empty where it
-/// does not relay.
+/// and whether messages are used one step late, so that they travel during the computation. Empty if the
+/// method does not relay.
 struct RelayRule {
   std::string missing;
   bool overlap = false;
   explicit operator bool() const { return !missing.empty(); }
 };
 
-/// The communication of one block: who takes part, what is under way, and the parts that its method uses.
+/// The communication of one block: its ranks, its operations in flight, and the parts that its method uses.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -174,27 +176,27 @@ class Channel {
   /// Seconds on this rank's clock, which is the modelled one in the simulator.
   virtual double now() const = 0;
 
-  /// The schedule that the block follows; null where the method needs none.
+  /// The schedule that the block follows; null if the method needs none.
   virtual SchedulePtr schedule() const = 0;
-  /// Null where the method follows no schedule, or relays along it.
+  /// Null if the method follows no schedule, or relays along it.
   virtual NeighborChannel* neighbors() = 0;
   virtual CollectiveChannel& collective() = 0;
-  /// Null where the method follows no schedule, which says whose windows there are.
+  /// Null if the method follows no schedule, since that defines the windows.
   virtual OneSidedChannel* one_sided() = 0;
-  /// Null where the method declares no RelayRule.
+  /// Null if the method declares no RelayRule.
   virtual RelayChannel* relay() = 0;
 
-  /// Whether an operation has been started and not been waited for.
+  /// Whether an operation was started that has not been waited for.
   virtual bool busy() const = 0;
   virtual bool ready() = 0;
   virtual void wait() = 0;
   /// Seconds in wait() so far.
   virtual double waited() const = 0;
 
-  /// Counts a block of this age, in steps, as used; windows count theirs themselves.
+  /// Counts a used block of this age, in steps; windows count theirs themselves.
   virtual void note_age(Step age) = 0;
   virtual Staleness staleness() const = 0;
-  /// The driver starts this step; errors and warnings name it.
+  /// Called by the driver at the start of a step, which errors and warnings then name.
   virtual void note_step(Step /*step*/) {}
   /// The block's state was restored from a checkpoint: drops deposits and background averages from before.
   virtual void abandon_messages() {}

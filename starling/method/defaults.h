@@ -1,6 +1,6 @@
 #pragma once
 
-/// The defaults of Trainer, drive(), the simulator, the tool and Python.
+/// The defaults of Trainer, drive(), the simulator, the command-line tool and Python.
 namespace starling::method {
 
 inline constexpr const char* kDefaultMethod = "dsgd-awc";

@@ -14,7 +14,7 @@ namespace starling::method {
 SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
                          std::uint64_t seed) {
   if (!method.needs_schedule()) {
-    check_topology_spec(topology);  // a misspelt name is a mistake, even where it is not used
+    check_topology_spec(topology);  // a misspelled name is an error even if the topology is not used
     return nullptr;
   }
   SchedulePtr schedule = make_schedule(parse_spec(method.topology(topology, setting)),
@@ -34,7 +34,7 @@ SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::st
 
 namespace {
 
-// What the method cannot do with these parameters, messages or local optimizer.
+// Throws InvalidArgument if the method does not support these parameters, messages or local optimizer.
 void check(const Method& method, const DriverOptions& options, DType parameters) {
   if (parameters != DType::float32 && parameters != DType::float64)
     throw InvalidArgument(fmt::format("drive: parameters are float32 or float64, not {}", name(parameters)));
@@ -46,7 +46,7 @@ void check(const Method& method, const DriverOptions& options, DType parameters)
                                       format->name(), method.exact_messages_because()));
   check_message(method, options.method, *format);
   if (parameters != DType::float32)
-    throw InvalidArgument(fmt::format("drive: {} parameters travel as they are; {} messages are for float32",
+    throw InvalidArgument(fmt::format("drive: {} parameters are sent unchanged; {} messages are for float32",
                                       name(parameters), format->name()));
 }
 

@@ -10,7 +10,7 @@ class WireFormat;
 
 namespace starling::method {
 
-/// What a driver of a program's own vectors is made from.
+/// The options of a driver for the program's own vectors.
 struct DriverOptions {
   std::string method = kDefaultMethod;
   std::string topology = kDefaultTopology;
@@ -20,29 +20,29 @@ struct DriverOptions {
   std::string message = "float32";
   std::string name = "blocks";
 };
-/// Drives x along its gradient, both of the program's own.
+/// Makes a driver that moves the program's x along its gradient.
 Driver drive(const Flock& flock, Buffer x, Buffer gradient, const DriverOptions& options);
 
-/// The schedule a method follows when `topology` is asked for; null where it needs none.
+/// The schedule that a method follows if the user asks for `topology`; null if it needs none.
 SchedulePtr schedule_for(const Method& method, const MethodSetting& setting, const std::string& topology,
                          std::uint64_t seed);
-/// On a flock, whose rank 0 says in the log what the user should know.
+/// The same on a flock; its rank 0 logs the method's warnings.
 SchedulePtr schedule_for(const Flock& flock, const Method& method, const std::string& topology,
                          std::uint64_t seed);
 
-/// Throws InvalidArgument where messages of neighbors may get lost and the method cannot do without them.
+/// Throws InvalidArgument if messages of neighbors may get lost and the method cannot handle that.
 void check_losses(const Method& method, bool losses);
-/// Throws InvalidArgument where a method that takes inexact messages does not take these.
+/// Throws InvalidArgument if a method that accepts inexact messages does not accept this format.
 void check_message(const Method& method, const std::string& spec, const WireFormat& format);
 
-/// Throws InvalidArgument where the method cannot do with this optimizer (a spec of optimizer_families()).
+/// Throws InvalidArgument if the method does not support this optimizer (a spec of optimizer_families()).
 void check_optimizer(const Method& method, const std::string& optimizer);
-/// The same for an optimizer of any kind: `kind` is "sgd", "adam" or "adamw", or empty for another one, and
-/// `called` what messages call it.
+/// The same for an optimizer of any kind: `kind` is "sgd", "adam" or "adamw", or empty for another one;
+/// `called` is its name in messages.
 void check_optimizer(const Method& method, const std::string& kind, const std::string& called,
                      const std::vector<Hyper>& groups);
 
-/// One block of a program's own vectors, with the local optimizer that the method needs.
+/// Makes a block of the program's own vectors, with the local optimizer that the method needs.
 std::unique_ptr<Block> make_block(const std::string& name, Buffer x, Buffer gradient, const Method& method,
                                   const Optimizer& optimizer, const Hypers& hypers, ChannelPtr channel);
 

@@ -106,7 +106,7 @@ void Driver::finish_early(std::size_t i) {
   while (adapted_ < told_ && adapt_next(false)) begin_next_step_of_final();
 }
 
-// In order, so that all ranks agree; a block that is still being averaged is not final.
+// Blocks begin in order, so that all ranks agree; a block whose average has not arrived is not final.
 void Driver::begin_next_step_of_final() {
   if (!runs_ahead_ || ahead_ + 1 != adapted_ || blocks_[ahead_]->channel->busy()) return;
   Block& block = *blocks_[ahead_++];
@@ -121,7 +121,7 @@ void Driver::end_block(Block& block) {
 
 bool Driver::proceed(bool may_wait) {
   for (std::size_t i = told_; i < blocks_.size(); ++i) gradient(i);
-  begin();  // of no blocks
+  begin();  // even if there are no blocks
   while (adapted_ < blocks_.size()) {
     if (!adapt_next(may_wait)) return false;
     begin_next_step_of_final();

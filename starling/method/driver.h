@@ -10,8 +10,8 @@ namespace starling::method {
 /// Runs the steps of a method on all blocks of a rank, for an owner of parameters (the Trainer, or a program
 /// with plain vectors):
 ///
-///     driver.begin();          // then compute the gradients
-///     driver.finish();         // x is the next one
+///   driver.begin();          // then compute the gradients
+///   driver.finish();         // x is the next one
 class Driver {
  public:
   Driver(MethodPtr method, std::vector<std::unique_ptr<Block>> blocks);
@@ -25,40 +25,40 @@ class Driver {
   Block& operator[](std::size_t i) { return *blocks_[i]; }
   Method& method() { return *method_; }
 
-  /// Starts the communication that needs no gradient. finish() does it if the caller has not.
+  /// Starts the communication that needs no gradient; finish() does so if the caller has not.
   void begin();
   bool begun() const { return begun_; }
-  /// Discards the gradients of this step, so that new ones can follow; also those that were averaged. False
+  /// Discards the gradients of this step, including averaged ones, so that new ones can follow. Returns false
   /// if some have been used or are being sent.
   bool withdraw_gradients();
   /// All ranks have replaced x between the same steps: exchanges of the old x are dropped and start again,
-  /// and the methods' own vectors follow.
+  /// and the methods' own vectors are updated.
   void restart();
-  /// Block i's gradient is complete. The calls may come in any order; communication starts in the order of
+  /// Block i's gradient is complete. Calls may come in any order; communication starts in the order of
   /// blocks, so that all ranks agree.
   void gradient(std::size_t i);
-  /// Waits until the method has done its part with the complete gradients (an average): the time to clip.
+  /// Waits until the method has processed the complete gradients (such as averaged them); clip them now.
   void gradients();
   /// Updates block i during backward if the blocks before it are done and its messages have arrived. From
-  /// then on, also in finish(), a block that is final begins its next step at once, while others are still
-  /// being exchanged: links do not idle between steps.
+  /// then on, also in finish(), a final block begins its next step at once while others are still being
+  /// exchanged, so links do not idle between steps.
   void finish_early(std::size_t i);
-  /// The rest of the step: x is the next one when it returns.
+  /// Completes the step: x is the next one when it returns.
   void finish() { proceed(true); }
-  /// Does as much of it as possible without waiting; true when x is the next one.
+  /// Completes as much of the step as possible without waiting; true when x is the next one.
   bool try_finish() { return proceed(false); }
-  /// Completes asynchronous messages, before a checkpoint; every rank calls it between the same steps.
+  /// Completes asynchronous messages before a checkpoint; every rank calls it between the same steps.
   void settle();
 
   /// Seconds spent waiting for other ranks so far.
   double waited() const;
-  /// The age of the values that asynchronous methods have used.
+  /// The age of the values that asynchronous methods have used so far.
   Staleness staleness() const;
 
  private:
   void begin_block(Block& block, Step step);
   static void end_block(Block& block);
-  /// These return false if messages are missing and they may not wait.
+  /// These return false if messages are missing and `may_wait` is false.
   bool proceed(bool may_wait);
   bool gradient_done(std::size_t blocks, bool may_wait);
   bool adapt_next(bool may_wait);
@@ -70,7 +70,7 @@ class Driver {
   Step step_ = 0;
   bool begun_ = false;
   bool runs_ahead_ = false;
-  std::vector<bool> complete_;  // gradients
+  std::vector<bool> complete_;  // by block: its gradient
   std::size_t told_ = 0;        // blocks whose gradient the method has seen
   std::size_t done_ = 0;        // blocks whose gradient the method has finished
   std::size_t adapted_ = 0;     // blocks

@@ -17,7 +17,7 @@
 namespace starling::method {
 namespace {
 
-/// The neighbor exchanges of one block on a flock. Used by one thread at a time, as its channel is.
+/// The neighbor exchanges of one block on a flock. Used by one thread at a time, like its channel.
 class FlockNeighbors final : public NeighborChannel, private SharedExchange::Lender {
  public:
   FlockNeighbors(const Flock& flock, const std::string& name, SchedulePtr schedule, WireFormatPtr format)
@@ -39,7 +39,7 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   void set_round(Step round) override { exchanger_.set_step(round); }
   std::uint32_t epoch() const override { return epoch_; }
 
-  // For the channel.
+  // Called by the channel.
 
   bool busy() const { return !jobs_.empty() || (shared_ && !shared_arrived_); }
   bool ready();
@@ -82,7 +82,7 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   std::vector<Job> jobs_;
   PendingExchange shared_;
   bool shared_arrived_ = false;
-  ConstBuffer shared_message_;  // where x was sent in fewer bits
+  ConstBuffer shared_message_;  // the message, if x was sent with fewer bits
   Term whole_{};
   std::uint32_t epoch_ = 0;
 };
@@ -170,7 +170,7 @@ void FlockNeighbors::finish() {
   for (Job& job : jobs) finish(job);
 }
 
-// A sender keeps its own share as it was sent, which is rounded.
+// A sender would keep its share of a lost message as it was sent, which is rounded.
 void FlockNeighbors::check_exact_if_lost(const Pieces& pieces) const {
   if (flock_.loses_messages() &&
       std::ranges::any_of(pieces, [](const Piece& piece) { return piece.if_lost == IfLost::returned; }))
@@ -179,7 +179,7 @@ void FlockNeighbors::check_exact_if_lost(const Pieces& pieces) const {
         name_, format_->name()));
 }
 
-// Pieces that are not float32 (scalars) travel as they are.
+// Pieces that are not float32 (scalars) are sent unchanged.
 FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
   const MemoryKind memory = pieces[0].in.memory;
   std::vector<Buffer> blocks;
@@ -216,7 +216,7 @@ void FlockNeighbors::combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
     arithmetic_in(out.memory).combine_around(out.dtype, out, x, {own, 1}, others);
 }
 
-// Where a group's mean was passed on, no term is this rank's own: the difference is the average less x.
+// If a group's mean was sent, no term is this rank's own: the difference is the average minus x.
 void FlockNeighbors::subtract_own(const Piece& piece, ConstBuffer sent, std::span<const Term> terms) const {
   const auto is_own = [&](const Term& term) { return term.data == sent.address(); };
   if (std::any_of(terms.begin(), terms.end(), is_own)) {
@@ -327,7 +327,7 @@ class FlockChannel final : public Channel {
   double waited_ = 0;
 };
 
-// Whether a round takes a group's mean and passes it on, so that it would be rounded on the way.
+// Whether a round takes a group's mean and sends it on, so that it would be rounded in between.
 bool has_two_phases(const Schedule& schedule) {
   constexpr Step kMostSteps = 1024;
   const Step steps = std::clamp<Step>(schedule.period(), 1, kMostSteps);

@@ -5,27 +5,28 @@
 
 namespace starling::method {
 
-/// How a block talks on a flock.
+/// How a block communicates on a flock.
 struct ChannelOptions {
-  /// Null for methods that follow none.
+  /// Null for methods that follow no schedule.
   SchedulePtr schedule;
-  /// The wire format of averages, see codec/wire_format.h; others than float32 are for float32 parameters.
+  /// The wire format of averages, see codec/wire_format.h; formats other than float32 require float32
+  /// parameters.
   std::string message = "float32";
-  /// Where given, the schedule is a tree to relay along.
+  /// If given, the schedule is a tree to relay along.
   RelayRule relay;
-  /// Where the block's parameters end, the last one at its own end: int8 messages scale each on its own.
-  /// Without them it is one parameter.
+  /// Where the block's parameters end; the last one ends with the block. int8 messages scale each parameter
+  /// separately. Empty: the block is one parameter.
   std::vector<std::size_t> ends = {};
-  /// What messages call what happens here: the user's call, and which part of it, as in "bucket 0".
+  /// How messages name the operations of this channel: the user's call, and its part, as in "bucket 0".
   std::string call = {};
   std::string part = {};
-  /// What its collectives sum belongs to one step on all ranks: an error otherwise.
+  /// The values that its collectives sum must be of the same step on all ranks; an error otherwise.
   bool same_step = false;
-  /// With windows, for methods that require them.
+  /// Whether to provide windows, for methods that require them.
   bool one_sided = false;
 };
 
-/// Made by every rank, under the same name.
+/// Makes a channel. Every rank calls it with the same name.
 ChannelPtr make_flock_channel(const Flock& flock, const std::string& name, const ChannelOptions& options);
 
 }  // namespace starling::method

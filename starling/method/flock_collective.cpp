@@ -8,7 +8,7 @@
 
 namespace starling::method {
 
-// A background average that was not settled is not wanted any more: others may have left before it ended.
+// A background average that was not settled is abandoned: other ranks may have left before it ended.
 FlockCollective::~FlockCollective() {
   const QuietLosses quiet;
   average_ = {};
@@ -27,7 +27,7 @@ void FlockCollective::reduce_encoded(Pieces pieces, Reduction reduction) {
     throw InvalidArgument(
         fmt::format("{}: {} messages cannot be summed in an all-reduce; use float32, float16 or bfloat16",
                     name_, format_->name()));
-  // A copy of its own: others read outgoing memory while the result is being written.
+  // Sends a copy, because other ranks read outgoing memory while the result is being written.
   const std::size_t count = total_count(pieces);
   if (const Buffer& room = encoded_.buffer(); room.count != count || room.memory != pieces[0].in.memory)
     encoded_ = OwnedBuffer(format_->dtype(), count, pieces[0].in.memory);

@@ -25,13 +25,13 @@ class FlockCollective final : public CollectiveChannel {
   bool average_arrived(Buffer out) override;
   void await_average() override { awaits_average_ = true; }
 
-  // For the channel.
+  // Called by the channel.
 
   bool busy() const { return awaits_average_ || !pending_.empty() || !receiving_.empty(); }
   bool ready();
   void await();
   void finish();
-  /// Some ranks may have started an average, others not: from now on averages have other names.
+  /// Renames averages from now on, since some ranks may have started one and others not.
   void abandon_average();
 
  private:

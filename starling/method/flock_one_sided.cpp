@@ -6,7 +6,7 @@
 namespace starling::method {
 namespace {
 
-// Windows live as long as the flock, drivers need not: the next driver of a name gets a window of its own.
+// Windows live as long as the flock but drivers may not: the next driver with this name gets another window.
 std::string free_name(const Flock& flock, const std::string& name) {
   std::string free = name;
   for (int number = 2; flock.has_window(free); ++number) free = fmt::format("{}/{}", name, number);

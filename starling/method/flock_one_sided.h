@@ -8,10 +8,10 @@
 
 namespace starling::method {
 
-/// A window of a flock behind the interface that methods use.
+/// A flock's window, behind the interface that methods use.
 class FlockOneSided final : public OneSided {
  public:
-  /// Made by every rank, under the same name.
+  /// Every rank makes it, with the same name.
   FlockOneSided(Flock flock, const std::string& name, Buffer block, Start start, const SchedulePtr& schedule);
 
   void put(const Weights& destinations, double self_weight) override;
@@ -36,7 +36,7 @@ class FlockOneSided final : public OneSided {
   void await_progress(Step steps) { awaited_ = steps; }
   bool awaits() const { return awaited_ > 0; }
   bool caught_up() { return !slowest(); }
-  /// Throws PeerLost where a peer failure is an error, TimedOut after the flock's timeout.
+  /// Throws PeerLost if peer failures are errors, TimedOut after the flock's timeout.
   void wait();
 
  private:
@@ -58,7 +58,7 @@ class FlockOneSidedChannel final : public OneSidedChannel {
   void set_progress(Step steps) override { window_->window().set_progress(steps); }
   void await_progress(Step steps) override { window_->await_progress(steps); }
 
-  // For the channel.
+  // Called by the channel.
 
   bool has_window() const { return window_ != nullptr; }
   bool busy() const { return window_ && window_->awaits(); }

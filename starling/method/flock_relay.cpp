@@ -16,7 +16,7 @@ Missing missing_rule(const std::string& name) {
   return name == "zero" ? Missing::zero : Missing::counts;
 }
 
-// Before each saved mean: tree, neighbor and number of blocks.
+// Precedes each saved mean: tree, neighbor and number of blocks.
 using MessageNumbers = std::array<std::uint64_t, 3>;
 
 }  // namespace

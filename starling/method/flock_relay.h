@@ -17,7 +17,7 @@ class FlockRelay final : public RelayChannel {
   std::vector<ChannelMemory> memory() override;
   void remember(const std::vector<ChannelMemory>& memory) override;
 
-  // For the channel.
+  // Called by the channel.
 
   bool busy() const { return !pending_.empty(); }
   bool ready();

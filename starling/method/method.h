@@ -10,28 +10,28 @@
 
 namespace starling::method {
 
-/// What a method is made for.
+/// The flock that a method is made for.
 struct MethodSetting {
   Rank size = 1;
   Rank ranks_per_machine = 1;
 };
 
 /// How blocks, updates and neighbors' blocks become the next blocks. One object serves all blocks of a rank:
-/// what lasts from step to step lives in the block. For every block and step the driver calls
+/// state that lasts from step to step is in the block. For every block and step the driver calls
 ///
-/// - begin(b): x is final, its gradient not yet there: what is started here overlaps the computation;
-/// - gradient(b): the gradient is there, perhaps in the middle of backward; x must not change;
-/// - gradient_done(b): what gradient(b) started has arrived: the time to say what the gradient stands for;
-///   again for as long as it starts something;
-/// - adapt(b): everything started above has arrived, and gradients have been clipped;
-/// - combine(b): what was started since has arrived; again for as long as it starts something.
+/// - begin(b): x is final, its gradient not computed yet; operations started here overlap the computation;
+/// - gradient(b): the gradient is complete, perhaps in the middle of backward; x must not change;
+/// - gradient_done(b): the operations that gradient(b) started have ended: declare here what the gradient
+/// means now; called again as long as it starts operations;
+/// - adapt(b): all operations started above have ended, and gradients have been clipped;
+/// - combine(b): the operations started since then have ended; called again as long as it starts operations.
 class Method {
  public:
   virtual ~Method() = default;
 
-  /// As make_method() was asked for it, for people.
+  /// The spec as the user gave it, for messages.
   std::string spec;
-  /// The same with defaults filled in, for comparing: between ranks, and with a checkpoint's.
+  /// The spec with defaults filled in, for comparing ranks and checkpoints.
   std::string canonical;
 
   virtual void begin(Block&) {}
@@ -39,35 +39,35 @@ class Method {
   virtual void gradient_done(Block&) {}
   virtual void adapt(Block& block) = 0;
   virtual void combine(Block&) {}
-  /// A rank has died since the last step: the schedule has changed.
+  /// A rank has died since the last step, so the schedule has changed.
   virtual void view_changed(Block&) {}
 
-  /// The owner has written new values to x: updates what the method derived from it.
+  /// The owner has written new values to x: update what the method derived from it.
   virtual void x_replaced(Block&) {}
 
-  /// What to evaluate and to save.
+  /// The model to evaluate and to save.
   virtual Buffer model(Block& block) const { return block.x; }
 
-  /// The topology that the method follows when this one is asked for.
+  /// The topology that the method follows if the user asks for this one.
   virtual std::string topology(const std::string& asked, const MethodSetting&) const { return asked; }
-  /// What it requires, asked for once (requirements()).
+  /// The requirements; calls requirements() once.
   const MethodRequirements& needs() const {
     std::call_once(asked_, [&] { needs_ = requirements(); });
     return needs_;
   }
-  /// Throws InvalidArgument, naming topologies that work, where the schedule does not. Override it for what
-  /// MethodRequirements cannot say.
+  /// Throws InvalidArgument with suitable topologies if the schedule does not suit the method. Override it
+  /// for conditions that MethodRequirements cannot express.
   virtual void check(const Schedule& schedule) const { check_schedule(needs(), spec, schedule); }
-  /// What the user should know of this method on this schedule, which check() has let pass; mostly nothing.
+  /// A warning for the user about this method on this schedule, which check() has accepted; usually "".
   virtual std::string warning(const Schedule&) const { return {}; }
-  /// A local optimizer of its own, from the settings of the user's; null: the user's.
+  /// The method's own local optimizer, made from the user's settings; null: the user's optimizer.
   virtual UpdatePtr make_update(ConstBuffer /*x*/, std::size_t /*segments*/, const Hypers&) const {
     return nullptr;
   }
-  /// Between two steps, on all ranks: takes in what has been sent and not been used.
+  /// Called between two steps on all ranks: receives messages that were sent and not used yet.
   virtual void settle(Block&) {}
 
-  // What callers ask most of needs().
+  // Shortcuts for needs().
   bool needs_schedule() const { return needs().schedule != ScheduleKind::none; }
   bool needs_exact_messages() const { return !needs().exact_messages_because.empty(); }
   const std::string& exact_messages_because() const { return needs().exact_messages_because; }
@@ -77,7 +77,7 @@ class Method {
   bool asynchronous() const { return needs().asynchronous; }
 
  protected:
-  /// What the method requires of topology, optimizer and messages; the default: an averaging topology.
+  /// The method's requirements for topology, optimizer and messages; default: an averaging topology.
   virtual MethodRequirements requirements() const { return {}; }
 
  private:

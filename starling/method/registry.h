@@ -10,7 +10,7 @@
 
 namespace starling::method {
 
-/// A named family of methods: what the grammar knows, and how to make one.
+/// A named family of methods: what the spec grammar needs, and the function that makes one.
 struct MethodFamily {
   std::string name;
   std::string summary;
@@ -19,18 +19,18 @@ struct MethodFamily {
   std::vector<std::string> aliases = {};
 };
 
-/// `make_method("local-sgd(tau=8)")`; throws InvalidArgument listing what is valid.
+/// Makes a method, as in `make_method("local-sgd(tau=8)")`; throws InvalidArgument with what is valid.
 MethodPtr make_method(std::string_view text);
 
-/// All families, in the order of the specification; a program's own come last.
+/// All families in the order of the specification, then those that the program registered.
 std::vector<MethodFamily> method_families();
-/// The family that a spec names; throws InvalidArgument with what may have been meant.
+/// The family that a spec names; throws InvalidArgument with the closest name.
 const MethodFamily& find_method(const Spec& spec);
 
-/// The one spelling of all specs of methods that mean the same: `local-sgd(tau=8)` for `local-sgd`.
+/// The canonical spelling, equal for all specs of the same method: `local-sgd(tau=8)` for `local-sgd`.
 std::string canonical_method(std::string_view text);
 
-/// Adds a method of the program's own under a new name. Thread-safe.
+/// Registers a method under a new name. Thread-safe.
 void register_method(MethodFamily family);
 
 }  // namespace starling::method

@@ -14,11 +14,11 @@ namespace starling::method {
 namespace {
 
 constexpr double kSame = 1e-12;
-constexpr Step kMostRounds = 4096;   // of a period that is looked through
-constexpr double kSumOff = 1e-6;     // of a column that sums to one, up to rounding to float32
+constexpr Step kMostRounds = 4096;   // of a period that is examined
+constexpr double kSumOff = 1e-6;     // tolerance of column sums, for rounding to float32
 constexpr Step kMostRows = 1 << 18;  // ranks times rounds whose columns are summed
 
-/// A method's name, and the schedule that it is to follow.
+/// A method's name, and the schedule that it should follow.
 struct Asked {
   std::string method;
   const Schedule& schedule;
@@ -55,7 +55,7 @@ bool is_symmetric(const Schedule& schedule) {
   });
 }
 
-// The mean of all ranks and nothing else.
+// Whether the schedule is the mean of all ranks and nothing else.
 bool is_global_mean(const Schedule& schedule) {
   const Exchange exchange = schedule.exchange(0, 0);
   return exchange.group.size() == schedule.size() && exchange.sources.empty();
@@ -73,7 +73,7 @@ void require_static_symmetric(const Asked& asked) {
 void require_column_sums(const Asked& asked, bool push_sum) {
   const Schedule& schedule = asked.schedule;
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRows / schedule.size()) return;
-  // A program sets its shares from step to step, and those of other ranks are not known here.
+  // The program sets its weights from step to step, and those of other ranks are not known here.
   if (dynamic_cast<const topology::SettableSchedule*>(&schedule) != nullptr) return;
   for (Step step = 0; step < schedule.period(); ++step) {
     std::vector<double> sums(static_cast<std::size_t>(schedule.size()), 0.0);
@@ -101,8 +101,8 @@ void require_static_neighbors(const Asked& asked) {
 void require_known_neighbors(const Asked& asked) {
   const Schedule& schedule = asked.schedule;
   if (schedule.random() || schedule.period() < 1 || schedule.period() > kMostRounds)
-    asked.refuse(ScheduleKind::known_neighbors, "needs neighbors that are known beforehand");
-  // A group alone is many single neighbors; a group that then talks to others is not.
+    asked.refuse(ScheduleKind::known_neighbors, "needs neighbors that are known in advance");
+  // A group without sources is equivalent to single neighbors; a group followed by sources is not.
   for (Step step = 0; step < schedule.period(); ++step)
     if (const Exchange first = schedule.exchange(step, 0); first.group.size() > 1 && !first.sources.empty())
       asked.refuse(ScheduleKind::known_neighbors,
@@ -137,7 +137,7 @@ void require_pairs(const Asked& asked) {
     }
 }
 
-// A group alone is many single neighbors; a group that then talks to others is not.
+// A group without sources is equivalent to single neighbors; a group followed by sources is not.
 void require_single_neighbors(const Asked& asked) {
   const Exchange first = asked.schedule.exchange(0, 0);
   if (first.group.size() > 1 && !first.sources.empty())
@@ -265,7 +265,7 @@ void check_schedule(const MethodRequirements& needs, const std::string& spec, co
     case ScheduleKind::pairs:
       return require_pairs(asked);
     default:
-      return;  // what a relay needs of its tree, the relay checks
+      return;  // the relay checks its tree itself
   }
 }
 

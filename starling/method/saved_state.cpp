@@ -19,7 +19,7 @@ std::string prefix(std::size_t block) {
   return fmt::format("block/{}/", block);
 }
 
-// Everything that the saved state of a block depends on, with the schedule under this name.
+// Everything that the saved state of a block depends on; `schedule` is the schedule's name.
 std::string shape_of(const Block& block, const std::string& schedule) {
   return fmt::format("{} x {} in {} segments by {}{}, rank {} of {}", block.count(), name(block.dtype()),
                      block.segments.size(), block.local_update ? block.local_update->name() : "nothing",
@@ -49,7 +49,7 @@ void demand_equal(const CheckpointFile& file, const std::string& what, const std
         fmt::format("{} was written with {} {}, here it is {}", file.path().string(), what, then, now));
 }
 
-// Files of earlier versions do not say whose they are.
+// Files of earlier versions do not contain their rank.
 void demand_own_file(const CheckpointFile& file, const Channel& channel) {
   const auto has = [&](const std::string& part) {
     return std::ranges::any_of(file.parts(), [&](const auto& one) { return one.name == part; });
@@ -64,7 +64,7 @@ void demand_own_file(const CheckpointFile& file, const Channel& channel) {
         file.path().string(), rank, size, channel.rank(), channel.size()));
 }
 
-// The part's name after the prefix; empty where it has another.
+// The rest of the part's name after the prefix; "" if the prefix differs.
 std::string after(const std::string& name, const std::string& prefix) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : "";
 }
@@ -73,7 +73,7 @@ std::vector<NamedState> optimizer_state(Block& block) {
   return block.local_update ? block.local_update->state() : std::vector<NamedState>();
 }
 
-// What is in the file and not here would be lost in silence.
+// Throws Error if the file has parts that do not exist here and would be lost silently.
 void demand_no_more(const CheckpointFile& file, Block& block, const std::string& at) {
   const std::vector<NamedState> known = optimizer_state(block);
   for (const auto& part : file.parts()) {
@@ -87,7 +87,7 @@ void demand_no_more(const CheckpointFile& file, Block& block, const std::string&
   }
 }
 
-// What lies on a device is read into host memory first.
+// State on a device is first read into host memory.
 void restore_optimizer(Block& block, const std::string& at, const CheckpointFile& file) {
   const std::vector<NamedState> states = optimizer_state(block);
   std::vector<OwnedBuffer> staged;
@@ -169,7 +169,7 @@ void save(Driver& driver, SavedParts& parts) {
     if (RelayChannel* relay = block.channel->relay())
       for (const ChannelMemory& memory : relay->memory())
         parts.add_copy(at + "channel/" + memory.name, "bytes", memory.bytes);
-    // A round that has begun already begins again.
+    // A round that has begun already restarts.
     const NeighborChannel* neighbors = block.channel->neighbors();
     const Step round = neighbors == nullptr ? 0 : neighbors->round();
     parts.add_number(at + "round",
@@ -179,7 +179,7 @@ void save(Driver& driver, SavedParts& parts) {
 }
 
 void check_fits(Driver& driver, const CheckpointFile& file) {
-  // Files of earlier versions hold the method and the schedule as they were typed.
+  // Files of earlier versions contain the method and the schedule as the user typed them.
   const Method& method = driver.method();
   if (const std::string then = read_text(file, kMethod); then != method.spec)
     demand_equal(file, "the method", then, method.canonical);

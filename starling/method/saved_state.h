@@ -10,11 +10,11 @@
 
 namespace starling::method {
 
-/// The parts of a rank's state that a checkpoint is made of: views of where they lie, and what was put
-/// together for the occasion. Valid until the state changes.
+/// The parts of a rank's state for a checkpoint: views of existing memory, and copies owned by this object.
+/// Valid until the state changes.
 class SavedParts {
  public:
-  /// A view where it lies in host memory, else a copy.
+  /// Adds a view if the block is in host memory, else a copy.
   void add(const std::string& name, ConstBuffer block);
   void add_view(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
   void add_copy(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
@@ -28,19 +28,19 @@ class SavedParts {
   std::deque<std::vector<std::byte>> own_;
 };
 
-/// What a driver's blocks, their optimizers and channels remember from step to step, between two steps. x is
-/// not in it: it belongs to the owner of the blocks.
+/// Adds everything that a driver's blocks, their optimizers and channels keep from step to step. Call it
+/// between two steps. x is not included: it belongs to the owner of the blocks.
 void save(Driver& driver, SavedParts& parts);
 
-/// Throws Error when the file was written with other blocks, another method, topology, optimizer, rank or
-/// number of ranks, and says which; changes nothing.
+/// Throws Error if the file was written with other blocks, another method, topology, optimizer, rank or
+/// number of ranks, and says what differs; changes nothing.
 void check_fits(Driver& driver, const CheckpointFile& file);
 
-/// After how many steps the file was written.
+/// The number of steps after which the file was written.
 Step saved_step(const CheckpointFile& file);
 
-/// Goes on from there: x is what it was then, and every rank restores the same step. What was on its way when
-/// the state was saved is sent again. Throws as check_fits() does.
+/// Restores the state: x is already what it was then, and every rank restores the same step. Messages that
+/// were in flight when the state was saved are sent again. Throws like check_fits().
 void restore(Driver& driver, const CheckpointFile& file);
 
 }  // namespace starling::method

@@ -22,7 +22,7 @@ void each_segment(const UpdatePass& pass, std::span<const Segment> segments, con
   }
 }
 
-// The part of an optimizer's vector that belongs to a segment; empty where there is no vector.
+// The part of an optimizer's vector for a segment; empty if there is no vector.
 Buffer part_of(const OwnedBuffer& vector, const Segment& segment) {
   const Buffer& whole = vector.buffer();
   return whole.address() == nullptr ? Buffer() : whole.part(segment.begin, segment.count);
@@ -42,7 +42,7 @@ class Sgd final : public Update {
   void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
     each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
       const Hyper& hyper = (*hypers_)[segment.group];
-      // Without momentum there is nothing to remember.
+      // SGD without momentum has no state.
       if (hyper.momentum != 0) make_momentum();
       const SgdRule rule{hyper.lr, hyper.momentum, hyper.dampening, hyper.weight_decay, hyper.nesterov};
       arithmetic_in(x_.memory).sgd_update(part, rule, part_of(m_, segment), steps_[i] == 0);
@@ -146,7 +146,7 @@ class AccumAdam final : public Update {
 };
 
 const Parameter kLr{"lr", "0.01", "step size"};
-const Parameter kMomentumLr{"lr", "0.05", "step size"};  // what `starling train` takes by default
+const Parameter kMomentumLr{"lr", "0.05", "step size"};  // the default of `starling train`
 const Parameter kDecay{"weight_decay", "0", "of the parameters, per step"};
 const Parameter kMomentum{"momentum", "0.9", "share of the last direction that is kept"};
 

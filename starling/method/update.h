@@ -15,13 +15,13 @@ namespace starling::method {
 struct Segment {
   std::size_t begin = 0;
   std::size_t count = 0;
-  std::size_t group = 0;  // of settings
-  bool active = true;     // has a gradient in this step; what has none is not updated
-  std::size_t rows = 0;   // of the parameter as a matrix, for codecs; 0 where it is none
-  std::uint64_t id = 0;   // the same parameter's on every rank and in every bucketing
+  std::size_t group = 0;  // the group of settings
+  bool active = true;     // has a gradient in this step; other segments are not updated
+  std::size_t rows = 0;   // of the parameter as a matrix, for codecs; 0 if it is not a matrix
+  std::uint64_t id = 0;   // identifies the parameter on every rank and in every bucketing
 };
 
-/// The settings of a local optimizer, as torch names them; which of them count depends on the optimizer.
+/// The settings of a local optimizer, with torch's names; which of them apply depends on the optimizer.
 struct Hyper {
   double lr = 0.01;
   double momentum = 0;
@@ -36,7 +36,7 @@ struct Hyper {
 /// One per group of segments. Shared: the owner of the settings may change them between steps.
 using Hypers = std::shared_ptr<std::vector<Hyper>>;
 
-/// Something of an optimizer or a method that lasts from step to step.
+/// A named vector of an optimizer or a method that is kept from step to step.
 struct NamedState {
   std::string name;
   Buffer data;
@@ -46,28 +46,28 @@ struct NamedState {
 class Update {
  public:
   virtual ~Update() = default;
-  /// Which one it is, so that a checkpoint can tell whose it is.
+  /// Identifies the optimizer, so that a checkpoint can tell whose state it has.
   virtual std::string name() const = 0;
-  /// One pass over the whole block: y = the sum of `from`; x <- y + U(y, g) where a segment is active, x <- y
-  /// elsewhere; also to `copy` where given.
+  /// One pass over the whole block: y = the sum of `from`; x <- y + U(y, g) in active segments, x <- y
+  /// elsewhere; also written to `copy` if given.
   virtual void apply(const UpdatePass& pass, std::span<const Segment> segments) = 0;
-  /// Everything it remembers, to be saved or overwritten.
+  /// All its state, for saving or overwriting.
   virtual std::vector<NamedState> state() { return {}; }
 };
 using UpdatePtr = std::unique_ptr<Update>;
 
 /// x <- y, without any update.
 void copy_through(const UpdatePass& pass);
-/// `count` elements of a pass, from element `begin` on; `terms` keeps its summands.
+/// `count` elements of a pass from element `begin` on; `terms` stores its summands.
 UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count, std::vector<Term>& terms);
 
-/// Of a block like x: of its type and length, with vectors in its memory.
+/// Make optimizers for a block like x: of its type and length, with vectors in its kind of memory.
 UpdatePtr make_sgd(ConstBuffer x, std::size_t segments, Hypers hypers);
 UpdatePtr make_adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled);
-/// AccumAdam, or AccumAdamW where `decoupled`; moments take up the mean gradient of every s steps.
+/// AccumAdam, or AccumAdamW if `decoupled`; its moments take in the mean gradient of every s steps.
 UpdatePtr make_accum_adam(ConstBuffer x, std::size_t segments, Hypers hypers, bool decoupled, long s);
 
-/// A local optimizer by name, for blocks that are not torch's: sgd, momentum, nesterov, adam, adamw.
+/// A local optimizer by name, for blocks that torch does not update: sgd, momentum, nesterov, adam, adamw.
 struct OptimizerFamily {
   std::string name;
   std::string summary;
@@ -78,13 +78,14 @@ struct OptimizerFamily {
 };
 std::vector<OptimizerFamily> optimizer_families();
 
-/// `parse_optimizer("adamw(lr=0.001)")`: its settings and how to make one. Throws listing what is valid.
+/// The result of `parse_optimizer("adamw(lr=0.001)")`: its settings and the function that makes it.
+/// parse_optimizer() throws InvalidArgument with what is valid.
 struct Optimizer {
   Hyper hyper;
   UpdatePtr (*make)(ConstBuffer x, std::size_t segments, Hypers hypers);
 };
 Optimizer parse_optimizer(std::string_view text);
-/// The one spelling of all specs that mean the same optimizer.
+/// The canonical spelling, equal for all specs of the same optimizer.
 std::string canonical_optimizer(std::string_view text);
 
 }  // namespace starling::method

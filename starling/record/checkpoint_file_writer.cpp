@@ -59,7 +59,7 @@ class Gather {
   }
 
  private:
-  static constexpr std::size_t kMost = 512;         // systems take 1024
+  static constexpr std::size_t kMost = 512;         // systems accept 1024
   static constexpr std::uint64_t kAhead = 8 << 20;  // bytes
 
   // Starts writing to disk while the next chunks are processed, instead of at the final sync. Only a hint.
@@ -107,7 +107,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// Whose file it is; nothing where there is none, or it is something else.
+// The rank whose file this is; empty if the file does not exist or is something else.
 std::optional<std::string> owner_of(const std::filesystem::path& path) {
   try {
     return find_label(CheckpointFile(path).labels(), kRankLabel);
@@ -118,7 +118,7 @@ std::optional<std::string> owner_of(const std::filesystem::path& path) {
 
 using MayReplace = std::function<void()>;
 
-// `may_replace` is asked where there is a file already, and throws where it has to stay.
+// `may_replace` is called if the file exists already, and throws if it must be kept.
 CheckpointFileMark write_file(const std::filesystem::path& path, const Labels& labels,
                               std::span<const StatePart> parts, const std::string& mark,
                               const MayReplace& may_replace) {
@@ -182,7 +182,7 @@ CheckpointFileMark write_own_checkpoint_file(const std::filesystem::path& path, 
     if (const auto owner = owner_of(path); owner && *owner != std::to_string(rank))
       throw InvalidArgument(fmt::format(
           "{} is the checkpoint of rank {}, and this is rank {}: each rank saves to a file of its "
-          "own, for example with the rank in its name; remove this one if nobody needs it",
+          "own, for example with the rank in its name; remove this one if it is not needed",
           path.string(), *owner, rank));
   });
 }

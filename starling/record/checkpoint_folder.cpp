@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStep = "step-";
 
-// What can be seen without reading.
+// The problem that file sizes reveal, without reading the files; "" if none.
 std::string size_problem(const CheckpointInfo& info) {
   for (const auto& file : info.files) {
     std::error_code error;

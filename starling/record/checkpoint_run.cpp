@@ -67,8 +67,8 @@ void publish(const fs::path& folder, const fs::path& working, Step step) {
   std::optional<fs::path> replaced;
   if (rename(working.c_str(), place.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) fail_to_rename(working, place);
-    // Another run's, which went on from an earlier step. Where folders cannot be exchanged there is a moment
-    // without either; CheckpointFolder then finds them under the names they have.
+    // The folder belongs to another run that resumed from an earlier step. Where folders cannot be exchanged,
+    // there is a moment with neither name in place; CheckpointFolder then finds them under their other names.
     if (renameat2(AT_FDCWD, working.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
       replaced = working;
     } else {
@@ -95,7 +95,7 @@ void tidy(const fs::path& folder, const InUse& in_use) {
     if (part == std::string::npos) {
       if (!fs::exists(found / kCheckpointManifest)) remove_checkpoint(found);
     } else if (!in_use(name.substr(part + std::strlen(kCheckpointPart)), step)) {
-      // Killed after the manifest: all that was left to do is the last rename.
+      // Killed after writing the manifest: only the last rename is missing.
       if (finished)
         publish(folder, found, step);
       else
@@ -190,8 +190,8 @@ void CheckpointRun::abandon(Step step, std::span<const Rank> members) const noex
   }
 }
 
-// Every rank puts its file or its note there before it looks for the mark, and the mark is put there before
-// its owner looks for those: so one of them sees that it was the last.
+// Every rank writes its file or its failure note before it looks for the mark, and the owner writes the mark
+// before it looks for those, so at least one of them sees that it is the last.
 void CheckpointRun::remove_if_abandoned(Step step, std::span<const Rank> members) const noexcept {
   try {
     const fs::path folder = working_folder(step);

@@ -20,8 +20,8 @@ struct CheckpointRunOptions {
   Rank workers = 1;
   std::size_t keep = 3;                    // how many complete checkpoints to keep, at least 1
   std::chrono::milliseconds wait{60'000};  // complete()'s time limit for the other ranks' files
-  /// Whether a rank is known to be dead, so that nobody waits for it. May be empty; called on the threads
-  /// that write.
+  /// Whether a rank is known to be dead, so that no rank waits for its file. May be empty; called on the
+  /// writing threads.
   std::function<bool(Rank)> gone = {};
 };
 
@@ -39,8 +39,8 @@ class CheckpointRun {
 
   const CheckpointRunOptions& options() const { return options_; }
 
-  /// This rank's whole part in the checkpoint of a step that `members` write; the first of them completes it.
-  /// After a failure the last rank to be done removes what the others have left.
+  /// Writes this rank's part of the checkpoint of a step that `members` write; the first member completes it.
+  /// After a failure the last rank to finish removes the remaining files.
   void write(Step step, Rank rank, const Labels& labels, std::span<const StatePart> parts,
              std::span<const Rank> members, const std::stop_token& stop = {}) const;
 
@@ -48,8 +48,8 @@ class CheckpointRun {
   /// this run. Other ranks need not wait for it, since files of this step are not touched.
   void begin(Step step) const;
 
-  /// Removes what this run has left unfinished, as after the death of a rank. To be called when no rank
-  /// writes any more.
+  /// Removes unfinished checkpoints of this run, for example after a rank died. Call it when no rank writes
+  /// any more.
   void remove_unfinished() const;
 
   /// Writes this rank's file; adds the labels run, step, rank and workers.

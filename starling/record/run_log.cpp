@@ -132,7 +132,7 @@ std::optional<std::string> value_in(const std::vector<RunSetting>& settings, std
   return found == settings.end() ? std::nullopt : std::optional(found->value);
 }
 
-// An optimizer as the grammar reads it, and which of its arguments is the learning rate.
+// A parsed optimizer spec, and the index of its learning rate argument.
 struct Optimizer {
   Spec spec;
   std::optional<std::size_t> rate = {};

@@ -11,7 +11,7 @@
 // The log of a training run: `metrics.jsonl`, one JSON object per line, written during the run.
 //
 //     out << to_line(header) << std::flush;
-//     out << to_line(report) << std::flush;   // again and again
+//     out << to_line(report) << std::flush;   // repeatedly
 //     out << to_line(RunEnd{939, 30.1}) << std::flush;
 //
 // Numbers that are not finite are written as null and read as NaN.
@@ -36,18 +36,18 @@ struct RunHeader {
   std::string device;  // that the first worker trains on, as in torch: "cpu", "cuda:0"
   int workers = 0;
   std::int64_t parameters = 0;  // of one model
-  /// All settings that determine the result, and no others: runs that differ in the seed only are
+  /// All settings that determine the result, and no others: runs that differ only in the seed are
   /// repetitions.
   std::vector<RunSetting> experiment = {};
-  /// The one spelling of the settings above that have several (`base`, `base(k=1)`), with defaults filled in,
-  /// but not what follows from the seed. Empty in logs of earlier versions.
+  /// The canonical form of settings with several spellings (`base`, `base(k=1)`), with defaults filled in,
+  /// but without values derived from the seed. Empty in logs of earlier versions.
   std::vector<RunSetting> canonical = {};
 
-  /// As it was given; "" if there is no such setting.
+  /// The setting as the user gave it; "" if there is no such setting.
   std::string setting(std::string_view name) const;
-  /// In its one spelling if that is known.
+  /// The setting in canonical form, if known.
   std::string canonical_setting(std::string_view name) const;
-  /// `lr` of the optimizer, if it is known.
+  /// The optimizer's `lr`, if known.
   std::optional<double> learning_rate() const;
 };
 
@@ -64,7 +64,7 @@ struct RunReport {
   double images_per_second = 0;
   double consensus_distance = 0;
   std::uint64_t bytes_sent = 0;  // payload that all ranks together sent so far
-  // Seconds so far, mean over the ranks; about `seconds` together.
+  // Seconds so far, mean over the ranks; their sum is about `seconds`.
   double computing = 0;
   double waiting = 0;
   double combining = 0;
@@ -79,7 +79,7 @@ struct RunReport {
   std::optional<double> local_accuracy = {};  // mean over the ranks, on some of the test data
   std::optional<double> local_accuracy_least = {};
   std::optional<double> local_accuracy_most = {};
-  std::optional<double> local_mean_accuracy = {};  // the mean model's on the same samples
+  std::optional<double> local_mean_accuracy = {};  // of the mean model on the same samples
 };
 
 /// The run resumed from a checkpoint of `step`; earlier reports of later steps are void. `seconds` and

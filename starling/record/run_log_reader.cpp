@@ -83,7 +83,7 @@ class Line {
   template <typename T>
   T whole(const char* key, T least, T most) const {
     const Json& value = at(key);
-    // A count written by a program without integers: 1.5e9 or 3.0.
+    // Accepts counts that were written as floating-point numbers: 1.5e9 or 3.0.
     if (value.is_number_float()) {
       const double number = value.get<double>();
       if (number == std::floor(number) && number >= 0 && number < 9e15 && number <= static_cast<double>(most))

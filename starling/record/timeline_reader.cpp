@@ -27,7 +27,8 @@ std::int64_t whole_ns(double ns) {
   return std::isnan(ns) ? 0 : static_cast<std::int64_t>(std::clamp(ns, -kMost, kMost));
 }
 
-// What a writer may be late with the clock of the header, and by how much clocks of processors may differ.
+// The tolerated distances of a record's ticks from the header's clock: a writer may update the clock late,
+// and the clocks of processors may differ.
 constexpr std::uint64_t kTicksAfter = std::uint64_t{1} << 44;
 constexpr std::uint64_t kTicksBefore = std::uint64_t{1} << 32;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 50;  // of one operation
@@ -134,7 +135,7 @@ TimelinePart read_timeline_part(const std::string& path) {
   if (written > kMostEvents)
     refuse(
         fmt::format("is a damaged timeline: it claims {} events; the maximum is {}", written, kMostEvents));
-  // A host that is up for 18 years, a day of the year 2116.
+  // A host with an uptime of 18 years, or a date in 2116.
   if (header.first.ns > kLatest || header.later[latest].ns > kLatest || header.wall_ns > 8 * kLatest)
     refuse("is a damaged timeline: its clocks are out of range");
 

@@ -29,7 +29,7 @@ struct TimelinePart {
   Rank size = 0;
   std::int64_t clock_offset = 0;  // wall clock minus steady clock
   std::uint64_t overwritten = 0;  // how many older events were overwritten
-  std::uint64_t damaged = 0;      // how many were left out, since what they say cannot be
+  std::uint64_t damaged = 0;      // how many were left out because their content is impossible
   std::vector<std::string> names;
   std::vector<TimelineEvent> events;  // in the order in which they ended
 };

@@ -28,7 +28,7 @@ Series showable(const Series& series, bool log_x, bool log_y) {
   return kept;
 }
 
-/// The whole power of ten below every positive value: where an exact zero is drawn.
+/// The whole power of ten below all positive values, where exact zeros are drawn.
 double axis_floor(const std::vector<Series>& series) {
   double least = std::numeric_limits<double>::infinity();
   for (const Series& one : series)

@@ -7,11 +7,11 @@
 
 namespace starling::report {
 
-/// A line of a chart; x and y are equally long. Points that are not finite are left out.
+/// A line of a chart; x and y have equal lengths. Points that are not finite are left out.
 struct Series {
   std::string name;
   std::vector<double> x = {}, y = {};
-  bool dashed = false;  // theory beside measurement, say
+  bool dashed = false;  // for example theory beside a measurement
 };
 
 struct LineChart {
@@ -19,14 +19,15 @@ struct LineChart {
   bool log_x = false;
   bool log_y = false;
   std::vector<Series> series = {};
-  std::string note = {};  // a line below the chart
-  double y_floor = 0;     // smaller values lie on the floor of a logarithmic axis; 0: below all positive ones
-  bool markers = false;   // a dot at every point, for sweeps with few
+  std::string note = {};  // a line of text below the chart
+  double y_floor =
+      0;  // smaller values are drawn at the bottom of a logarithmic axis; 0: below all positive values
+  bool markers = false;  // a dot at every point, for series with few points
 };
 
-/// Stacked bars, one per row, for what adds up: seconds of computing and waiting, say.
+/// Stacked bars, one per row, for values that add up, such as seconds of computing and waiting.
 struct BarChart {
-  /// One color of the stack; a value per row.
+  /// One color of the stack, with a value per row.
   struct Part {
     std::string name;
     std::vector<double> values = {};
@@ -37,16 +38,17 @@ struct BarChart {
   std::string note = {};
 };
 
-/// At most `most` points that look like all of them: the first, the last, and in each stretch of the axis the
-/// lowest and the highest. Drops what an axis cannot show: values that are not finite, x <= 0 or y < 0 on a
-/// logarithmic one.
+/// At most `most` points that look like all of them: the first, the last, and the lowest and highest of each
+/// section of the axis. Drops values that an axis cannot show: those not finite, and x <= 0 or y < 0 on a
+/// logarithmic axis.
 Series decimated(const Series& series, bool log_x, bool log_y, std::size_t most);
 
-/// What the page's script draws; see page_script.cpp. Throws InvalidArgument for series with x and y of
-/// different lengths.
+/// Writes the data that the page's script draws; see page_script.cpp. Throws InvalidArgument for series with
+/// x and y of different lengths.
 void write_chart(JsonWriter& json, const LineChart& chart);
 
-/// Throws InvalidArgument for a part that has not one value per row. What is not finite counts as zero.
+/// Throws InvalidArgument for a part without exactly one value per row. Values that are not finite count as
+/// zero.
 void write_chart(JsonWriter& json, const BarChart& chart);
 
 }  // namespace starling::report

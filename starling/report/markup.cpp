@@ -43,7 +43,7 @@ std::string escape_markup(std::string_view text) {
 }
 
 std::string escape_script(std::string_view script) {
-  // Both can only stand in a string or a regular expression, where the backslash changes nothing.
+  // Both can only occur in a string or a regular expression, where the backslash changes nothing.
   const auto starts = [&](std::size_t at, std::string_view word) {
     if (script.size() - at < word.size()) return false;
     for (std::size_t i = 0; i < word.size(); ++i)

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kWholeInFull = 1e15;
 
-/// Three significant digits in the largest unit that leaves at least one; rounding up may need the next unit.
+/// Three significant digits, in the largest unit in which the number is at least one; rounding up may need
+/// the next unit.
 std::string in_units(double number, std::span<const char* const> units) {
   if (!std::isfinite(number)) return compact(number);
   std::size_t unit = 0;

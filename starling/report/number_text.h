@@ -6,11 +6,11 @@
 
 #include "starling/base/floors.h"
 
-// Numbers as people read them; files for programs use JsonWriter.
+// Numbers as text for users; files for programs use JsonWriter.
 
 namespace starling::report {
 
-/// A few significant digits without trailing zeros: 0.86864, 1.2e-07; whole numbers in full.
+/// A few significant digits without trailing zeros: 0.86864, 1.2e-07; whole numbers with all digits.
 std::string compact(double number, int digits = 5);
 
 /// 512 B, 1.5 kB, 3.25 GB: powers of 1000, as networks count.

@@ -13,7 +13,7 @@
 namespace starling::report {
 namespace {
 
-/// Nothing may be loaded from anywhere, and the browser sees to it.
+/// The browser must not load anything from elsewhere.
 constexpr std::string_view kPolicy =
     "default-src &#39;none&#39;; style-src &#39;unsafe-inline&#39;; script-src &#39;unsafe-inline&#39;; "
     "img-src data:";
@@ -28,7 +28,7 @@ std::string palette_script() {
   return "const palette = " + text.str() + ";\n";
 }
 
-// Several panels in a row: a phone scrolls them rather than make them tiny.
+// Several panels in a row: a phone scrolls them instead of shrinking them.
 bool is_wide(const std::string& svg) {
   constexpr double kWide = 560;  // pixels
   const std::string attribute = " width=\"";
@@ -116,7 +116,7 @@ Page& Page::code(const std::string& text) {
   return *this;
 }
 
-// One data script per view; `height` of 0 is the style sheet's.
+// One data script per view; a `height` of 0 means the style sheet's.
 void Page::figure(const std::string& title, const std::string& note, const std::vector<std::string>& data,
                   double height) {
   body_ += fmt::format(

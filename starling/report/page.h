@@ -9,7 +9,7 @@
 
 namespace starling::report {
 
-/// Where a page comes from, for its footer: whoever reads it can make it again.
+/// The origin of a page, for its footer, so that readers can create it again.
 struct Provenance {
   std::string command;  // the exact command line
   std::string version;
@@ -21,24 +21,25 @@ struct Fact {
   std::string value;
 };
 
-/// What a page concludes: a claim in a few words, and the figures that it rests on.
+/// A conclusion of a page: a claim in a few words, and the figures that support it.
 struct Verdict {
   std::string claim;
   std::string evidence;
-  bool bad = false;  // not what one would hope for
+  bool bad = false;  // not the desired result
 };
 
-/// SVG made by this library (`topology_svg`): it goes into the page as it is.
+/// An SVG made by this library (`topology_svg`), which the page contains unchanged.
 struct Picture {
   std::string svg;
   std::string caption = {};
 };
 
-/// A self-contained HTML page, read from top to bottom: one file, no network, light and dark, phone and desk.
+/// A self-contained HTML page, read from top to bottom: one file that needs no network, for light and dark
+/// screens, phones and desktops.
 ///
-///     Page page("Consensus", "16 ranks");
-///     page.section("Error").chart(chart).table(table);
-///     file << page.html({"starling simulate ...", STARLING_VERSION, "2025-01-31"});
+///   Page page("Consensus", "16 ranks");
+///   page.section("Error").chart(chart).table(table);
+///   file << page.html({"starling simulate ...", STARLING_VERSION, "2025-01-31"});
 class Page {
  public:
   explicit Page(std::string title, std::string subtitle = "")
@@ -48,18 +49,18 @@ class Page {
   Page& paragraph(const std::string& text);
   /// Key figures side by side.
   Page& facts(const std::vector<Fact>& facts);
-  /// Numbered, one below the other.
+  /// A numbered list of conclusions.
   Page& verdicts(const std::vector<Verdict>& verdicts);
   Page& table(const Table& table);
-  /// A table behind a line to click on.
+  /// A table that opens when its summary line is clicked.
   Page& folded(const std::string& summary, const Table& table);
-  /// A command line, say: as it is, in a box.
+  /// Text such as a command line, unchanged, in a box.
   Page& code(const std::string& text);
   Page& chart(const LineChart& chart);
   Page& chart(const BarChart& chart);
-  /// The same lines against different x, one at a time: buttons named by the x labels choose.
+  /// The same lines against different x axes, one at a time; buttons named by the x labels choose.
   Page& charts(const std::string& title, const std::vector<LineChart>& views);
-  /// One picture at full width, several side by side where there is room.
+  /// One picture at full width, or several side by side if there is room.
   Page& pictures(const std::vector<Picture>& pictures);
 
   std::string html(const Provenance& provenance) const;

@@ -4,13 +4,13 @@
 
 #include "starling/base/floors.h"
 
-// The fixed parts of a page; the sources of these functions are the style sheet and the script themselves.
+// The fixed parts of a page: the style sheet and the script, as string literals.
 
 namespace starling::report {
 
 std::string_view page_style();
 
-/// Draws every <script class="chart-data"> into the figure that holds it, with Chart.js.
+/// Draws every <script class="chart-data"> in the figure that contains it, with Chart.js.
 std::string_view page_script();
 
 }  // namespace starling::report

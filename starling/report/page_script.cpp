@@ -29,7 +29,7 @@ std::string_view page_script() {
     if (plain || value === 1 || Math.abs(value / Math.pow(10, exponent) - 1) > 1e-9) return short(value);
     return "10" + raised(exponent);
   }
-  // Just around the values: a whole decade only when there are several.
+  // Limits close to the values; whole decades only if there are several.
   function logLimits(axis) {
     if (axis.isHorizontal() || !(axis.min > 0 && axis.max > axis.min)) return;
     const ratio = axis.max / axis.min;
@@ -41,7 +41,7 @@ std::string_view page_script() {
     axis.min = Math.max(...around(axis.min, share => share <= 1 + 1e-9));
     axis.max = Math.min(...around(axis.max, share => share >= 1 - 1e-9));
   }
-  // Powers of ten, thinned to what fits; a short axis needs numbers between them too.
+  // Powers of ten, thinned to what fits; a short axis also needs numbers between them.
   function logTicks(axis) {
     const from = Math.floor(Math.log10(axis.min)), to = Math.ceil(Math.log10(axis.max));
     const most = Math.max(2, Math.floor(axis.isHorizontal() ? axis.width / 60 : axis.height / 34) || 8);
@@ -57,7 +57,7 @@ std::string_view page_script() {
     }
   }
 
-  // For every line the point nearest to the pointer's x: lines rarely share their x after thinning.
+  // For every line, the point nearest to the pointer's x: after thinning, lines rarely have equal x.
   Chart.Interaction.modes.nearestOfEach = function (chart, event) {
     const found = [];
     const spot = Chart.helpers.getRelativePosition(event, chart);
@@ -104,7 +104,7 @@ std::string_view page_script() {
     return options;
   }
 
-  // Colors of the theme; a change of the theme redraws.
+  // The colors of the theme; a change of the theme redraws the chart.
   function painted(chart) {
     const ink = variable("--ink"), quiet = variable("--quiet");
     const line = variable("--line"), paper = variable("--paper");
@@ -129,7 +129,7 @@ std::string_view page_script() {
       ' stroke="' + colorOf(i) + '" stroke-dasharray="' + dashOf(series, i).join(" ") + '"/></svg>';
   }
 
-  // `hidden` outlives the chart: another view of the same lines hides the same ones.
+  // `hidden` outlives the chart, so that another view of the same lines hides the same lines.
   function addLegend(figure, data, chart, hidden) {
     const list = figure.querySelector(".legend");
     list.replaceChildren();
@@ -176,8 +176,8 @@ std::string_view page_script() {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  // From the least x to the greatest: an axis should not end with empty room. A linear one begins at zero
-  // where that is near.
+  // From the least x to the greatest, so that an axis does not end with empty space. A linear axis starts at
+  // zero if that is near.
   function extent(data) {
     const all = data.series.flatMap(series => series.x);
     const min = all.reduce((a, b) => Math.min(a, b), Infinity), max = all.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -186,7 +186,8 @@ std::string_view page_script() {
   }
 
   function lineChart(data) {
-    // An exact zero has no logarithm: it is drawn on the floor of the axis, and the tooltip tells the truth.
+    // An exact zero has no logarithm: it is drawn at the bottom of the axis, and the tooltip shows the true
+    // value.
     const height = y => data.logY && y < data.floor ? data.floor : y;
     return {
       type: "line",
@@ -230,7 +231,7 @@ std::string_view page_script() {
   function barChart(data, width) {
     const total = row => data.parts.reduce((sum, part) => sum + part.values[row], 0);
     const across = axisOptions(data.xLabel, false), down = axisOptions("", false);
-    // Long names of rows take several lines where there is little room.
+    // Long names of rows are broken into several lines on narrow screens.
     const name = row => width < 600 ? data.rows[row].split(" \u00b7 ") : data.rows[row];
     Object.assign(down, {type: "category", stacked: true, grid: {display: false}});
     Object.assign(down.ticks, {autoSkip: false, callback: name});
@@ -260,7 +261,7 @@ std::string_view page_script() {
       }
     };
   }
-  // Bars as the legend and the CSV file know lines.
+  // The parts of a bar chart as series, for the legend and the CSV file.
   function withSeries(data) {
     if (!data.rows) return data;
     const series = data.parts.map(part => ({name: part.name, x: data.rows, y: part.values}));

@@ -5,8 +5,8 @@
 
 namespace starling::report {
 
-/// Twelve colors that stay apart for most color-blind readers, each with its twin for a dark background.
-/// The first eight lean on Okabe and Ito (2008); lines vary their dashes as well.
+/// Twelve colors that most color-blind readers can distinguish, each with a variant for dark backgrounds. The
+/// first eight are based on Okabe and Ito (2008); lines also vary their dashes.
 struct PaletteColor {
   std::string_view light;
   std::string_view dark;

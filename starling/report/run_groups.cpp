@@ -52,7 +52,7 @@ std::string value_of(const std::vector<RunSetting>& settings, const std::string&
   return "";
 }
 
-// "dsgd-awc" says what it is, "32" does not.
+// A value such as "dsgd-awc" is clear by itself, "32" is not.
 std::string worded(const std::string& name, const std::string& value) {
   const bool plain = value.find_first_not_of("0123456789.e+-") == std::string::npos;
   if (name == "workers") return value + " workers";
@@ -61,7 +61,7 @@ std::string worded(const std::string& name, const std::string& value) {
              : value;
 }
 
-// A setting of a run: as it was given, or in its one spelling.
+// A getter of a run's setting: as given, or in canonical form.
 using SettingOf = std::string (RunHeader::*)(std::string_view name) const;
 
 std::string task_by(const RunLog& run, SettingOf setting_of) {
@@ -79,7 +79,7 @@ std::vector<RunSetting> settings_by(const RunLog& run, SettingOf setting_of) {
   return settings;
 }
 
-// By the settings in which the groups' keys differ, as a run of each has them.
+// Names groups by the settings in which their keys differ, with the spelling of one run each.
 void name_groups(RunTask& task, const std::vector<std::vector<RunSetting>>& keys) {
   std::vector<std::string> names;
   for (const auto& key : keys)
@@ -101,7 +101,7 @@ void name_groups(RunTask& task, const std::vector<std::vector<RunSetting>>& keys
   }
 }
 
-// Adds `from` times `share`; what only some runs know is not known of their mean.
+// Adds `from` times `share`. A value that only some runs have is unknown in their mean.
 void add(RunReport& to, const RunReport& from, double share) {
   to.epoch += share * from.epoch;
   to.seconds += share * from.seconds;

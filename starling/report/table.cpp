@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kColumnGap = "  ";
 
-/// Numbers with or without a unit, and the usual signs for "none".
+/// Numbers with or without a unit, and the usual symbols for "none".
 bool looks_numeric(const std::string& cell) {
   if (cell.empty() || cell == "-" || cell == "–" || cell == "—" || cell == "nan" || cell == "inf" ||
       cell == "-inf")
@@ -21,7 +21,7 @@ bool looks_numeric(const std::string& cell) {
   return start != std::string::npos && std::isdigit(static_cast<unsigned char>(cell[start])) != 0;
 }
 
-/// A cell is one line and cannot move the cursor, whatever a file's name contains.
+/// Makes a cell one line that cannot move the cursor, whatever a file's name contains.
 std::string printable(const std::string& text) {
   std::string clean;
   for (std::size_t position = 0; position < text.size();) {

@@ -10,9 +10,9 @@ namespace starling::report {
 
 enum class Align { automatic, left, right };
 
-/// A column of a Table; `automatic` puts numbers to the right and words to the left.
+/// A column of a Table; `automatic` aligns numbers to the right and words to the left.
 struct Column {
-  Column(std::string text) : header(std::move(text)) {}  // NOLINT: {"rank", "rho"} should read well
+  Column(std::string text) : header(std::move(text)) {}  // NOLINT: {"rank", "rho"} should be readable
   Column(const char* text, Align side = Align::automatic) : header(text), align(side) {}
   Column(std::string text, Align side) : header(std::move(text)), align(side) {}
 
@@ -20,29 +20,29 @@ struct Column {
   Align align = Align::automatic;
 };
 
-/// A table to read: on a terminal by `text()`, on a page by `Page::table`. Without any header there is no
-/// header line.
+/// A table for readers: on a terminal by `text()`, on a page by `Page::table`. Without any header text there
+/// is no header line.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   Table& title(std::string text);
-  /// As many cells as columns; throws InvalidArgument otherwise.
+  /// Needs as many cells as columns; throws InvalidArgument otherwise.
   Table& row(std::vector<std::string> cells);
-  /// A line between the rows before and after.
+  /// A horizontal line between the rows before and after.
   Table& rule();
   Table& footnote(std::string text);
 
-  /// `color` adds ANSI codes (bold header, dim lines), for terminals only.
+  /// `color` adds ANSI codes (bold header, dim lines); use it only for terminals.
   std::string text(bool color = false) const;
 
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<std::vector<std::string>>& rows() const { return rows_; }
   const std::vector<std::string>& footnotes() const { return footnotes_; }
   const std::string& title() const { return title_; }
-  /// Whether a rule stands above row `index`.
+  /// Whether there is a rule above row `index`.
   bool has_rule_above(std::size_t index) const;
-  /// Where the cells of a column go, `automatic` resolved: left or right.
+  /// The alignment of a column, with `automatic` resolved to left or right.
   Align align_of(std::size_t column) const;
 
  private:

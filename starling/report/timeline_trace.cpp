@@ -10,7 +10,7 @@ namespace starling::report {
 namespace {
 
 constexpr JsonWriter::Layout kOneLine = JsonWriter::Layout::one_line;
-constexpr int kDigits = 15;  // nanoseconds of a run of days
+constexpr int kDigits = 15;  // nanoseconds of a run of several days
 
 void write_name(JsonWriter& json, std::string_view what, Rank rank, int line, const std::string& name) {
   json.begin_object(kOneLine).member("name", what).member("ph", "M").member("pid", rank).member("tid", line);
@@ -40,7 +40,7 @@ std::vector<PlacedEvent> placed_events(const TimelineRun& run) {
     std::stable_sort(begin, all.end(), [](const PlacedEvent& a, const PlacedEvent& b) {
       return a.event->start < b.event->start;
     });
-    std::vector<std::int64_t> free_from;  // by line
+    std::vector<std::int64_t> free_from;  // by line: when it becomes free
     for (auto placed = begin; placed != all.end(); ++placed) {
       const auto line = std::find_if(free_from.begin(), free_from.end(),
                                      [&](std::int64_t from) { return from <= placed->event->start; });

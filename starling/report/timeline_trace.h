@@ -7,7 +7,7 @@
 
 namespace starling::report {
 
-/// One event and the line of its rank's row it is drawn on: those that overlap lie on lines of their own.
+/// One event and its line in its rank's row: overlapping events are on different lines.
 struct PlacedEvent {
   const TimelinePart* part;
   const TimelineEvent* event;
@@ -15,13 +15,13 @@ struct PlacedEvent {
   const std::string& name() const { return part->names[event->name]; }
 };
 
-/// All events in the order of their beginning.
+/// All events, ordered by their start.
 std::vector<PlacedEvent> placed_events(const TimelineRun& run);
 
 /// The trace format of Chrome and Perfetto: a row per rank, waiting as a slice inside its operation.
 void write_chrome_trace(std::ostream& out, const TimelineRun& run);
 
-/// A line per operation name: how often, how long, how much of it waiting, how fast.
+/// One row per operation name: how often it ran, how long, how much of that it waited, how fast it was.
 Table timeline_summary(const TimelineRun& run);
 
 /// A picture of the time from the first event on, or of `seconds` in the middle of the run.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Rank kMostElongated = 10;
 
-/// Rank 0 stands at the top; the others follow clockwise.
+/// Rank 0 is at the top; the others follow clockwise.
 Point on_circle(double turn, double radius) {
   const double angle = 2 * std::numbers::pi * turn - std::numbers::pi / 2;
   return {radius * std::cos(angle), radius * std::sin(angle)};
@@ -37,7 +37,7 @@ TopologyLayout machines(Rank n, Rank local) {
   TopologyLayout layout;
   layout.kind = LayoutKind::machines;
   const Rank count = n / local;
-  const double gap = std::sin(std::numbers::pi / count);  // half the way between neighbors, at radius 1
+  const double gap = std::sin(std::numbers::pi / count);  // half the distance between neighbors, at radius 1
   const double inner = std::min(0.72 * gap / (1 + gap), 0.42);
   for (Rank i = 0; i < n; ++i) {
     const Rank machine = i / local;
@@ -62,7 +62,7 @@ TopologyLayout grid(Rank n, Rank rows, bool wraps) {
   return layout;
 }
 
-/// The argument under `key` or at `position`, if it is a number.
+/// The argument with this key or at this position, if it is a number.
 std::optional<Rank> number_argument(const Spec& spec, const std::string& key, std::size_t position) {
   for (std::size_t i = 0; i < spec.arguments.size(); ++i) {
     const Spec::Argument& argument = spec.arguments[i];
@@ -89,7 +89,7 @@ std::optional<TopologyLayout> layout_by_name(const Spec& spec, Rank n) {
     const Rank rows = divides(asked) ? *asked : squarest_rows(n);
     const Rank columns = n / rows;
     if (std::min(rows, columns) == 1 || std::max(rows, columns) > kMostElongated * std::min(rows, columns))
-      return std::nullopt;  // a line, or nearly: a circle shows more
+      return std::nullopt;  // nearly a line: a circle shows more
     return grid(n, rows, /*wraps=*/spec.word == "torus");
   }
   if (spec.word == "aer" || spec.word == "hierarchical" || spec.word.starts_with("inner-outer")) {
@@ -99,7 +99,7 @@ std::optional<TopologyLayout> layout_by_name(const Spec& spec, Rank n) {
   return std::nullopt;
 }
 
-/// The root that a name asks for.
+/// The root that the spec names.
 std::optional<Rank> root_of(const Spec& spec, Rank n) {
   std::optional<Rank> root;
   if (spec.word == "bfs-tree") root = number_argument(spec, "root", 1);
@@ -134,7 +134,7 @@ std::vector<TopologyLayout> layout_topology(const std::string& name, Rank n,
   try {
     spec = parse_spec(name);
   } catch (const InvalidArgument&) {
-    spec.word = name;  // a program's own schedule may be called anything
+    spec.word = name;  // a program's own schedule may have any name
   }
   std::optional<TopologyLayout> shared = layout_by_name(spec, n);
   std::vector<TopologyLayout> layouts;
@@ -152,7 +152,7 @@ std::vector<Point> convex_hull(std::vector<Point> points) {
     return (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x) <= 1e-9;
   };
   std::vector<Point> hull;
-  // The lower side from left to right, then the upper side back.
+  // The lower side from left to right, then the upper side from right to left.
   for (int side = 0; side < 2; ++side) {
     const std::size_t start = hull.size();
     for (const Point point : points) {

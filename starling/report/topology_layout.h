@@ -14,19 +14,20 @@ struct Point {
 
 enum class LayoutKind { circle, machines, grid, layered_tree, radial_tree };
 
-/// Where the ranks stand, in a box from -1 to 1 across and from -height to height down.
+/// The positions of the ranks, in a box from -1 to 1 across and from -height to height down.
 struct TopologyLayout {
   LayoutKind kind = LayoutKind::circle;
   double height = 1;
   std::vector<Point> at;
-  double overhang = 0;  // how far edges reach beyond the box
+  double overhang = 0;  // how far edges extend beyond the box
   double nearest = 2;   // the smallest distance between two ranks
 };
 
-/// How far beside the ranks the edges around a torus run, as a share of the distance between neighbors.
+/// The distance of a torus's wrap-around edges from the ranks beside them, as a fraction of the distance
+/// between neighbors.
 inline constexpr double kGridBow = 0.32;
 
-/// One layout per panel: trees as trees if every round is one, else for all panels the same: grids and tori
+/// One layout per panel: as trees if every round is a tree, otherwise the same for all panels: grids and tori
 /// as grids, machines as clusters, everything else on a circle. `name` is the schedule's spec.
 std::vector<TopologyLayout> layout_topology(const std::string& name, Rank n,
                                             const std::vector<DrawnRounds>& panels);

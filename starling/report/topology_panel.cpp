@@ -30,7 +30,7 @@ Point unit(Point a) {
   return length > 0 ? (1 / length) * a : Point{1, 0};
 }
 
-/// Of a hull with an outline of this thickness.
+/// The area of a hull with an outline of this thickness.
 double area(const std::vector<Point>& hull, double thickness) {
   double inside = 0;
   double around = 0;
@@ -43,7 +43,7 @@ double area(const std::vector<Point>& hull, double thickness) {
   return std::abs(inside) + around * thickness / 2;
 }
 
-/// Edges that look alike share one path, which keeps dense pictures small.
+/// The edges that look alike, as one path, which keeps dense pictures small.
 struct Strokes {
   std::string lines;
   std::string heads;
@@ -71,7 +71,7 @@ class PanelDrawing {
     return center_ + (style_.side / 2) * layout_.at[static_cast<std::size_t>(rank)];
   }
 
-  /// A thick round outline makes a padded hull without any geometry of offsets.
+  /// Draws each group as a hull with a thick round outline, which needs no computation of offsets.
   void draw_groups() {
     if (round_.groups.empty()) return;
     const double thickness = 2 * style_.node_radius + 7;
@@ -83,7 +83,7 @@ class PanelDrawing {
       hulls.push_back(convex_hull(std::move(members)));
       covered += area(hulls.back(), thickness);
     }
-    // Hulls that lie over each other must let the lower ones through.
+    // Overlapping hulls must let the lower ones show through.
     const double panel = style_.side * style_.side * layout_.height;
     std::string rims;
     put("<g opacity=\"{:.2f}\">\n", std::clamp(1.2 * panel / std::max(covered, 1.0) - 0.15, 0.15, 1.0));
@@ -127,8 +127,8 @@ class PanelDrawing {
     const Point along = to - from;
     const double cell = layout_.nearest * style_.side / 2;
     const bool track = layout_.kind == LayoutKind::grid && std::hypot(along.x, along.y) > 1.5 * cell;
-    Point first = from + 0.5 * along + bow(edge, along);  // where the edge heads for when it leaves
-    Point last = first;                                   // and comes from when it arrives
+    Point first = from + 0.5 * along + bow(edge, along);  // the point that the edge heads for when it leaves
+    Point last = first;                                   // the point that it comes from when it arrives
     Point rise;
     if (track) {
       rise = track_rise(along, cell);
@@ -144,7 +144,7 @@ class PanelDrawing {
     auto line = std::back_inserter(strokes.lines);
     const Point bent = first - from - 0.5 * along;
     const bool straight =
-        !track && std::hypot(bent.x, bent.y) < 0.05;  // a shorter path, and there may be many
+        !track && std::hypot(bent.x, bent.y) < 0.05;  // a straight path is shorter, and there may be many
     fmt::format_to(line, "M{:.1f} {:.1f}", start.x, start.y);
     if (straight) {
       fmt::format_to(line, "L");
@@ -165,18 +165,20 @@ class PanelDrawing {
                    tip.y, back.x + side.x, back.y + side.y, back.x - side.x, back.y - side.y);
   }
 
-  /// An edge around a torus runs beside the ranks in between, always on the same side of a row or column.
+  /// A wrap-around edge of a torus runs beside the ranks in between, always on the same side of a row or
+  /// column.
   static Point track_rise(Point along, double cell) {
     const Point normal = unit({-along.y, along.x});
     return (normal.x + normal.y > 0 ? -kGridBow * cell : kGridBow * cell) * normal;
   }
 
-  /// How far the control point leaves the straight line, so that no edge hides behind a rank or another edge.
+  /// The distance of the control point from the straight line, so that no edge is hidden behind a rank or
+  /// another edge.
   Point bow(const DrawnEdge& edge, Point along) const {
     const Point sideways = {-along.y, along.x};
     const double lane_share = edge.lane == Lane::b ? 0.12 : 0.0;
     if (layout_.kind != LayoutKind::circle) return ((edge.mutual ? 0.0 : 0.1) + lane_share) * sideways;
-    // A short chord would pass behind the ranks between its ends: pull its middle inwards.
+    // A short chord would pass behind the ranks between its ends, so its middle is pulled inwards.
     const double length = std::hypot(along.x, along.y);
     const double cell = layout_.nearest * style_.side / 2;
     const double radius = style_.side / 2;

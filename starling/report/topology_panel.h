@@ -7,7 +7,7 @@
 
 namespace starling::report {
 
-/// What all panels of one picture share.
+/// The style that all panels of a picture share.
 struct PanelStyle {
   double side = 0;  // width of the box for the ranks
   double height = 0;
@@ -18,10 +18,10 @@ struct PanelStyle {
   bool tooltips = true;
 };
 
-/// Sizes that leave the ranks room and still let several panels stand side by side.
+/// Sizes that leave enough room for the ranks and still let several panels fit side by side.
 PanelStyle fit_panels(const std::vector<TopologyLayout>& layouts);
 
-/// Draws one round with its middle at `center`.
+/// Draws one round, centered at `center`.
 void append_panel(std::string& svg, const DrawnRound& round, const TopologyLayout& layout,
                   const PanelStyle& style, Point center);
 

@@ -6,14 +6,14 @@
 namespace starling::report {
 namespace {
 
-constexpr int kRandomDraws = 6;                     // enough to see that they differ
-constexpr std::int64_t kMostExchanges = 1'000'000;  // looked at, before a long period is cut short
+constexpr int kRandomDraws = 6;                     // enough to show that rounds differ
+constexpr std::int64_t kMostExchanges = 1'000'000;  // exchanges to examine before a long period is cut short
 
 double heavier(double left, double right) {
   return std::abs(right) > std::abs(left) ? right : left;
 }
 
-/// i -> j and j -> i on one lane become one mutual edge.
+/// Merges i -> j and j -> i on one lane into one mutual edge.
 std::vector<DrawnEdge> merge_mutual(std::vector<DrawnEdge> edges) {
   const auto key = [](const DrawnEdge& e) {
     return std::tuple(std::min(e.sender, e.receiver), std::max(e.sender, e.receiver), e.lane, e.sender);
@@ -72,7 +72,7 @@ DrawnRound draw_round(const Schedule& schedule, Step step) {
 RoundSelection select_rounds(const Schedule& schedule, int most) {
   const Step period = schedule.period();
   const bool cycles = period > 0 && !schedule.random();
-  // A random schedule shows a few draws of its natural cycle; equal neighbors share a panel anyway.
+  // For a random schedule, a few draws of its natural cycle; equal neighbors share a panel anyway.
   const Step wanted = cycles       ? period
                       : period > 1 ? period
                                    : std::min<Step>(most, schedule.random() ? kRandomDraws : most);

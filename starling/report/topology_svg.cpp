@@ -20,8 +20,8 @@ constexpr double kPanelGap = 30;
 constexpr double kCaption = 24;
 constexpr Rank kMostTooltips = 128;
 
-/// The rules name our own class, since on a page they would reach other pictures too. Plain colors instead
-/// of variables: not every SVG viewer knows those.
+/// The rules use a class of our own, since on a page they would otherwise affect other pictures. They use
+/// plain colors instead of variables, which not every SVG viewer supports.
 std::string style_rules(std::size_t groups) {
   std::string light, dark;
   for (std::size_t g = 0; g < std::min(groups, kPalette.size()); ++g) {
@@ -66,7 +66,7 @@ std::string style_rules(std::size_t groups) {
                      light, dark);
 }
 
-/// What occurs in the panels, for the legend and the line below the title.
+/// The elements that occur in the panels, for the legend and the line below the title.
 struct Contents {
   bool one_way = false;
   bool both_ways = false;
@@ -115,7 +115,7 @@ std::string subtitle(const Schedule& schedule, const RoundSelection& rounds, con
 }
 
 struct LegendItem {
-  std::string sample;  // drawn in a box 26 wide around y = 0
+  std::string sample;  // drawn in a box of width 26 around y = 0
   std::string text;
 };
 
@@ -142,7 +142,7 @@ std::vector<LegendItem> legend_items(const Contents& contents) {
   return items;
 }
 
-/// Lays the items out in lines; returns where the last one ends.
+/// Arranges the items in lines; returns the end of the last line.
 double append_legend(std::string& svg, const std::vector<LegendItem>& items, double width, double y) {
   double x = kMargin;
   for (const LegendItem& item : items) {

@@ -28,7 +28,7 @@ constexpr Against kAgainst[] = {
     {"bytes sent", [](const RunReport& r) { return static_cast<double>(r.bytes_sent); }},
 };
 
-// One view per x; a view in which nothing moves is left out (one worker sends nothing).
+// One view per x axis; leaves out views in which x does not change (a single worker sends nothing).
 std::vector<LineChart> views(const LineChart& frame, const std::vector<Line>& lines) {
   std::vector<LineChart> charts;
   for (const Against& against : kAgainst) {
@@ -44,14 +44,15 @@ std::vector<LineChart> views(const LineChart& frame, const std::vector<Line>& li
           series.y.push_back(*y);
         }
       moves = moves || (!series.x.empty() && series.x.back() > 0);
-      chart.series.push_back(std::move(series));  // even an empty one: colors stay the same in all charts
+      // even an empty series, so that colors are the same in all charts
+      chart.series.push_back(std::move(series));
     }
     if (moves) charts.push_back(std::move(chart));
   }
   return charts;
 }
 
-// Reports that live as long as the charts are made.
+// The reports of all entries, which must live while the charts are made.
 std::vector<std::vector<RunReport>> reports_of(const Entries& entries) {
   std::vector<std::vector<RunReport>> reports;
   for (const RunTask::Member& entry : entries) reports.push_back(entry.cell->mean_reports());
@@ -96,7 +97,7 @@ std::vector<LineChart> accuracy_charts(const Entries& entries) {
     const bool alone = entries.size() == 1;
     add(alone ? "mean model, all test data" : entries[i].label, &RunReport::test_accuracy, false);
     if (!alone) continue;
-    // Both are evaluated on the same samples.
+    // Both models were evaluated on the same samples.
     if (std::ranges::any_of(reports[i], [](const RunReport& r) { return r.local_mean_accuracy.has_value(); }))
       add("mean model, the samples of the workers'", &RunReport::local_mean_accuracy, true);
     add("workers' own models, mean", &RunReport::local_accuracy, true);

@@ -22,7 +22,7 @@ constexpr std::size_t kMostCurves = 24;  // more cannot be distinguished
 constexpr std::size_t kMostPictures = 6;
 constexpr Rank kMostDrawn = 128;  // ranks
 
-// The middle one: a pause for an evaluation or a checkpoint says nothing.
+// The median, because pauses for evaluations and checkpoints do not matter.
 double usual_speed(const RunLog& run) {
   std::vector<double> speeds;
   for (const RunReport& report : run.reports) speeds.push_back(report.images_per_second);
@@ -87,7 +87,7 @@ void add_facts_of_many(Page& page, const std::vector<RunLog>& runs, const std::v
   page.facts(facts);
 }
 
-// The best by their mean accuracy, in the order in which they were.
+// The entries with the best mean accuracies, in their original order.
 std::vector<RunTask::Member> drawn(const std::vector<RunTask::Member>& entries) {
   if (entries.size() <= kMostCurves) return entries;
   std::vector<RunTask::Member> best = entries;
@@ -124,7 +124,7 @@ void add_charts(Page& page, const RunTask& task) {
   page.chart(time_chart(entries));
 }
 
-// What a method makes of the topology that was asked for; empty where it uses none.
+// The topology that a method follows if the user asks for the run's topology; "" if it uses none.
 std::string followed_topology(const RunHeader& header) {
   std::string asked = header.setting("topology");
   const std::string name = header.setting("method");

@@ -25,7 +25,7 @@ std::string runs_text(const RunCell& cell) {
   return odd.empty() ? std::to_string(cell.runs.size()) : fmt::format("{} ({})", cell.runs.size(), odd);
 }
 
-// The mean over the runs of something in their last reports.
+// The mean over the runs of a value in their last reports.
 template <typename Value>
 std::optional<double> last_mean(const RunCell& cell, const Value& value) {
   double sum = 0;

@@ -11,16 +11,16 @@ std::string accuracy_text(const RunCell& cell);
 /// One row per entry: accuracy as mean ± sample standard deviation, time, bytes, how time was spent.
 Table training_table(const RunTask& task);
 
-/// Every learning rate of every group, the chosen ones marked.
+/// All learning rates of all groups, with the chosen ones marked.
 Table learning_rate_table(const RunTask& task);
 
 /// One row per run, with its command.
 Table run_table(const std::vector<RunLog>& runs);
 
-/// Settings, versions and machines, with every value that occurs.
+/// Settings, versions and machines, with all values that occur.
 Table settings_table(const std::vector<RunLog>& runs);
 
-/// How the learning rate of each row was chosen, in words.
+/// A sentence that says how the learning rate of each row was chosen.
 std::string learning_rate_rule();
 
 }  // namespace starling::report

@@ -12,10 +12,10 @@ constexpr int kMostLeavesInLayers = 24;
 using Node = std::size_t;
 using Neighbors = std::vector<std::vector<Node>>;
 
-/// A tree hung up at a root: the nodes in breadth-first order, with their children and depths.
+/// A tree with a root: the nodes in breadth-first order, with their children and depths.
 struct Rooted {
   std::vector<Node> order;
-  std::vector<Node> parent;  // of the root: itself
+  std::vector<Node> parent;  // the root's parent is itself
   std::vector<std::vector<Node>> children;
   std::vector<int> depth;
   int height = 0;
@@ -49,7 +49,8 @@ Rooted hang_up_in_the_middle(const Neighbors& neighbors) {
   return hang_up(neighbors, middle);
 }
 
-/// From the first or the last rank if the tree hangs well there, since so trees are numbered.
+/// Uses the first or the last rank as the root if the tree is balanced then, because trees are usually
+/// numbered like that.
 Rooted hang_up_in_layers(const Neighbors& neighbors) {
   Rooted middle = hang_up_in_the_middle(neighbors);
   for (const Node root : {Node{0}, neighbors.size() - 1}) {
@@ -59,7 +60,7 @@ Rooted hang_up_in_layers(const Neighbors& neighbors) {
   return middle;
 }
 
-/// Leaves at 0, 1, 2, ... from left to right, every other node above the middle of its children.
+/// Places leaves at 0, 1, 2, ... from left to right, and every other node above the middle of its children.
 std::vector<double> spread_leaves(const Rooted& tree, int& leaves) {
   std::vector<double> across(tree.parent.size(), 0);
   leaves = 0;
@@ -77,7 +78,7 @@ std::vector<double> spread_leaves(const Rooted& tree, int& leaves) {
   return across;
 }
 
-/// The neighbors if the round is an undirected tree with a fork, else none.
+/// The neighbors if the round is an undirected tree with a fork; empty otherwise.
 std::optional<Neighbors> tree_of(Rank n, const DrawnRound& round) {
   if (n < 4 || static_cast<Rank>(round.edges.size()) != n - 1 || !round.groups.empty()) return std::nullopt;
   Neighbors neighbors(static_cast<std::size_t>(n));

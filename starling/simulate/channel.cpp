@@ -11,10 +11,10 @@ namespace starling::simulate {
 namespace {
 
 constexpr Step kKeptRows = 64;
-// Differences within larger groups are taken from their mean.
+// In larger groups, differences are taken from the group's mean.
 constexpr std::int64_t kPairwise = 512;
 
-// The same pieces where they lie in a message.
+// The same pieces, at their places in a message.
 Pieces packed(const Pieces& pieces, std::vector<std::byte>& bytes) {
   bytes.resize(message_bytes(pieces));
   Pieces inside = pieces;
@@ -40,7 +40,7 @@ SimulatedChannel::SimulatedChannel(SimulatedNetwork& network, Rank node) : netwo
   }
 }
 
-// A sender's messages leave one after another, to this node as which?
+// The position of this node among a sender's destinations, since messages leave one after another.
 double SimulatedChannel::place_among(const Exchange& theirs) const {
   const auto& to = theirs.destinations;
   const auto place =
@@ -63,7 +63,7 @@ void SimulatedChannel::wait_until(double time) {
   clock_ = time;
 }
 
-// What others still read of the last round lies in the other post.
+// The other post holds the last round's message, which other nodes may still read.
 SimulatedChannel::Post& SimulatedChannel::begin_post(std::size_t bytes) {
   Post& post = posts_[static_cast<std::size_t>(round_ % 2)];
   post.bytes.resize(bytes);
@@ -114,7 +114,7 @@ SharedExchange SimulatedChannel::share(ConstBuffer x, Outgoing written) {
   return SharedExchange(*this);
 }
 
-// The post of the next round; the caller that fills it returns it before that round.
+// Memory for the post of the next round; the caller fills it and returns it before that round.
 Outgoing SimulatedChannel::outgoing(std::size_t bytes, MemoryKind /*memory*/) {
   if (lanes_) return {};
   return {this, nullptr, begin_post(bytes).bytes};
@@ -331,7 +331,7 @@ double SimulatedChannel::unheard(const Post& own) const {
   return share;
 }
 
-// The last of them: a message's time there, and a latency back.
+// The time of the last receipt: a message's time to the receiver, and a latency back.
 double SimulatedChannel::receipt_arrival(const Post& own) const {
   double last = own.time;
   const auto& told = own.exchange().destinations;
@@ -345,7 +345,7 @@ double SimulatedChannel::receipt_arrival(const Post& own) const {
   return last;
 }
 
-// Own first, then the sources in their order: what makes the result on a flock.
+// The own term first, then the sources in their order, which gives the same result as on a flock.
 void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const {
   const bool into_b = lanes_ && piece == 1;
   const std::byte* mine = own.bytes.data() + own.pieces[piece].offset;

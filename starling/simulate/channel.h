@@ -10,8 +10,8 @@
 
 namespace starling::simulate {
 
-/// The channel of a simulated node: the same weights, in the same order, as on a flock, so that the bits are
-/// the same. A clock of its own runs along.
+/// The channel of a simulated node: it uses the same weights in the same order as a flock, so that the bits
+/// are the same, and advances a clock of its own.
 class SimulatedChannel final : public Channel,
                                public NeighborChannel,
                                public CollectiveChannel,
@@ -68,7 +68,7 @@ class SimulatedChannel final : public Channel,
   void set_progress(Step steps) override;
   void await_progress(Step steps) override { awaited_progress_ = steps; }
 
-  // RelayChannel; nothing of it is saved: simulations are not resumed
+  // RelayChannel; nothing is saved, because simulations are not resumed
   void start(Piece piece) override;
   void set_reference(ConstBuffer x) override { relay_.set_reference(x); }
   std::vector<ChannelMemory> memory() override { return {}; }
@@ -76,30 +76,30 @@ class SimulatedChannel final : public Channel,
 
   // For the network and the other nodes.
 
-  /// What this node sent to its neighbors in a round.
+  /// What this node sends to its neighbors in a round.
   struct Post {
     Stamp stamp;
     double time = 0;
     const Exchange* row = nullptr;  // of this round
     const std::vector<double>* places =
         nullptr;     // this node's index among each source's destinations, from 1; null: search
-    Exchange drawn;  // where the row lies, unless rounds come back
-    Pieces pieces;   // where they lie in the bytes
+    Exchange drawn;  // the memory of the row, if it is not in fixed_
+    Pieces pieces;   // at their places in the bytes
     std::vector<std::byte> bytes;
-    bool receipts = false;  // its receivers send one
+    bool receipts = false;  // receivers send receipts
 
     const Exchange& exchange() const { return *row; }
   };
   const Post& post_of(Step round) const { return posts_[static_cast<std::size_t>(round % 2)]; }
   bool has_posted(Step round) const;
-  /// This node's part in a collective that has not run yet.
+  /// This node's part in a collective that is not complete yet.
   struct Contribution {
     SimulatedNetwork::Purpose purpose;
     std::int64_t number;
     Reduction reduction;
     Rank root;
     double time;
-    Pieces pieces;  // where they lie in the bytes
+    Pieces pieces;  // at their places in the bytes
     std::vector<std::byte> bytes;
   };
   std::vector<Contribution> contributions;
@@ -109,12 +109,12 @@ class SimulatedChannel final : public Channel,
     double time;
     std::vector<std::byte> bytes;
   };
-  std::vector<PointToPointMessage> unsent_messages;  // that have not been delivered
+  std::vector<PointToPointMessage> unsent_messages;  // not delivered yet
   void put_into_inbox(Rank from, PointToPointMessage message) {
     inbox_[{from, message.tag}].push_back(std::move(message));
   }
 
-  /// Collectives whose result this node has taken since the last delivery.
+  /// The collectives whose result this node has taken since the last delivery.
   std::vector<std::pair<SimulatedNetwork::Purpose, std::int64_t>> taken;
   ConstBuffer average_block() const {
     return {average_type_, average_.data(), average_.size() / size_of(average_type_)};
@@ -144,7 +144,7 @@ class SimulatedChannel final : public Channel,
     std::string tag = {};
   };
 
-  // Posts own their memory, so nothing has to be given back.
+  // Posts own their memory, so nothing needs to be released.
   void give_back(void*) noexcept override {}
   void give_back() noexcept override { shared_.clear(); }
   std::span<const Term> lent_terms(Buffer) override { return shared_; }
@@ -164,9 +164,9 @@ class SimulatedChannel final : public Channel,
   /// What a source sent in this round: its block, or the mean within its group.
   const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
   double arrival(const Post& own, std::size_t source) const;
-  /// Whether a source's message is left out of a piece because it, or its receipt, was lost.
+  /// Whether a piece lacks a source's message because the message, or its receipt, was lost.
   bool left_out(const Post& own, Rank source, IfLost rule) const;
-  /// The share of this node's block that was lost on its way to others.
+  /// The share of this node's block that was lost on its way to other nodes.
   double unheard(const Post& own) const;
   double receipt_arrival(const Post& own) const;
   double place_among(const Exchange& theirs) const;
@@ -175,9 +175,9 @@ class SimulatedChannel final : public Channel,
   SimulatedNetwork& network_;
   Rank node_;
   Step round_ = 0;
-  std::vector<Exchange> fixed_;  // rows of a short period
+  std::vector<Exchange> fixed_;  // the rows of a short period
   std::vector<std::vector<double>> places_;
-  bool lanes_ = false;  // two blocks a rank
+  bool lanes_ = false;  // two blocks per rank
   Post posts_[2];
   std::vector<Job> jobs_;
   std::vector<Job> finishing_;

@@ -13,7 +13,7 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// Eigen's own transform is fast, and small in memory, for lengths without large prime factors.
+// Eigen's own transform is fast and saves memory for lengths without large prime factors.
 bool is_smooth(std::size_t n) {
   for (const std::size_t factor : {2U, 3U, 5U, 7U, 11U, 13U})
     while (n % factor == 0) n /= factor;
@@ -51,7 +51,7 @@ std::vector<double> spectrum_moduli(const std::vector<double>& values) {
   for (std::size_t k = 0; k < padded; ++k) left_spectrum[k] *= right_spectrum[k];
   fft.inv(left, left_spectrum);
   std::vector<double> moduli(n);
-  for (std::size_t k = 0; k < n; ++k) moduli[k] = std::abs(left[k]);  // the last chirp only turns the phase
+  for (std::size_t k = 0; k < n; ++k) moduli[k] = std::abs(left[k]);  // the last chirp only changes the phase
   return moduli;
 }
 
@@ -96,7 +96,7 @@ double CirculantDecay::error(Step steps) const {
   if (steps == 0) return 1;          // a mode with the eigenvalue zero would be 0 * -infinity
   constexpr double kNothing = -200;  // e^-200 of all energy
   double sum = 0;
-  for (const Mode& mode : modes_) {  // slowest first: the rest has died out when one has
+  for (const Mode& mode : modes_) {  // slowest first: when a mode has died out, so have all later ones
     const double exponent = 2 * static_cast<double>(steps) * mode.log_eigenvalue;
     if (exponent < kNothing) break;
     sum += mode.energy * std::exp(exponent);

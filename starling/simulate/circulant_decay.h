@@ -8,7 +8,7 @@
 namespace starling::simulate {
 
 /// The consensus error of a static circulant schedule after any number of steps, without running them: every
-/// Fourier mode of the start decays by its own eigenvalue.
+/// Fourier mode of the start values decays by its own eigenvalue.
 class CirculantDecay {
  public:
   CirculantDecay(const Circulant& schedule, std::span<const double> start, int dim);
@@ -20,10 +20,10 @@ class CirculantDecay {
 
  private:
   struct Mode {
-    double energy;          // of the start, all summing to one
+    double energy;          // of the start values; the energies sum to one
     double log_eigenvalue;  // ln |lambda|
   };
-  std::vector<Mode> modes_;  // slowest first; the constant one left out
+  std::vector<Mode> modes_;  // slowest first, without the constant mode
 };
 
 }  // namespace starling::simulate

@@ -27,7 +27,7 @@ std::vector<double> normal_start(Rank n, int dim, std::uint64_t seed) {
   return values;
 }
 
-// Keeps every point at first and then about fifty per factor of two, so that long runs stay small.
+// Keeps every point at first, then about fifty per factor of two, so that long runs stay small.
 class Curve {
  public:
   explicit Curve(std::vector<ConsensusPoint>& points) : points_(points) {}
@@ -42,8 +42,8 @@ class Curve {
   Step next_ = 0;
 };
 
-// Fills the result without running a step, where the schedule is static and its slowest mode is known to need
-// too many.
+// Fills in the result without running a step if the schedule is static and its slowest mode needs too many
+// steps.
 bool compute_instead(const SchedulePtr& schedule, std::span<const double> start,
                      const ConsensusOptions& options, ConsensusResult& result) {
   if (schedule->period() != 1 || schedule->random() || schedule->mixing() != Mixing::average) return false;

@@ -8,21 +8,21 @@
 
 namespace starling::simulate {
 
-/// How a run of average consensus is done: every node starts with random normal values and mixes until all
+/// Options of a run of average consensus: every node starts with random normal values and mixes until all
 /// agree.
 struct ConsensusOptions {
   double tolerance = 1e-10;    // on ||x_t - mean|| / ||x_0 - mean||
   int dim = 1;                 // values per rank
-  std::uint64_t seed = 0;      // of the start
-  Step max_steps = 1'000'000;  // beyond this, steps are computed from the spectrum where that is possible
-  /// Called now and then with the step and the error reached; return false to stop early.
+  std::uint64_t seed = 0;      // of the start values
+  Step max_steps = 1'000'000;  // beyond this, steps are computed from the spectrum if possible
+  /// Called from time to time with the step and the current error; return false to stop early.
   std::function<bool(Step, double)> progress;
 };
 
 struct ConsensusPoint {
   Step step = 0;
   double error = 1;
-  double messages = 0;  // sent so far, of one model's size
+  double messages = 0;  // sent so far, in units of one model
 };
 
 struct ConsensusResult {
@@ -36,10 +36,10 @@ struct ConsensusResult {
   } outcome = Outcome::stopped;
   Step steps = 0;
   double error = 1;     // at the end
-  double messages = 0;  // in all
+  double messages = 0;  // in total
   double seconds = 0;   // spent on the rounds that were run
   Step steps_run = 0;
-  std::vector<ConsensusPoint> curve;  // every step at first, then ever fewer
+  std::vector<ConsensusPoint> curve;  // every step at first, then increasingly rare
 };
 
 const char* to_string(ConsensusResult::Outcome outcome);

@@ -13,7 +13,7 @@ using Vector = std::vector<double>;
 constexpr std::size_t kMemory = 20;
 constexpr int kMostIterations = 5000;
 constexpr int kMostTrials = 40;
-constexpr int kPatience = 30;        // iterations without a smaller gradient: rounding is all that is left
+constexpr int kPatience = 30;        // iterations without a smaller gradient: only rounding errors are left
 constexpr double kSmallest = 1e-14;  // relative to the first gradient
 constexpr double kSlackOfValue = 1e-14;
 
@@ -41,7 +41,7 @@ struct Pair {
   double product;
 };
 
-// The inverse Hessian that the pairs approximate, times the gradient.
+// The product of the gradient and the inverse Hessian that the pairs approximate.
 Vector direction(const std::deque<Pair>& pairs, const Vector& gradient) {
   Vector q = gradient;
   Vector shares(pairs.size());
@@ -61,8 +61,8 @@ Vector direction(const std::deque<Pair>& pairs, const Vector& gradient) {
   return q;
 }
 
-// A step that lowers the value enough and flattens the slope (Wolfe), by bisection. Near the end values only
-// differ by rounding: there the slope decides.
+// Finds a step that lowers the value enough and flattens the slope (Wolfe), by bisection. Near the minimum
+// values differ only by rounding, so the slope decides.
 bool search(const Objective& objective, const State& from, const Vector& along, double first, State& found) {
   const double slope = dot(from.gradient, along);
   const double slack = kSlackOfValue * std::abs(from.value);
@@ -101,7 +101,7 @@ std::vector<double> minimize(const Objective& objective) {
     const double length = pairs.empty() ? std::min(1.0, 1 / norm(now.gradient)) : 1;
     if (!search(objective, now, along, length, next)) {
       if (pairs.empty()) break;
-      pairs.clear();  // a stale memory may point nowhere: once more along the gradient
+      pairs.clear();  // old pairs may give a useless direction: try once more along the gradient
       continue;
     }
     Pair pair{next.x, next.gradient, 0};

@@ -4,8 +4,8 @@
 
 namespace starling::simulate {
 
-/// Where the objective's mean is least, by L-BFGS from node 0's start with all data in one place: to the
-/// smallest gradient that rounding allows. Of a function that is not convex, a minimum near the start.
+/// The minimizer of the objective's mean, by L-BFGS from node 0's start with all data in one place, up to the
+/// smallest gradient that rounding allows. For a function that is not convex, a minimum near the start.
 std::vector<double> minimize(const Objective& objective);
 
 }  // namespace starling::simulate

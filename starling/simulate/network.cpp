@@ -34,7 +34,7 @@ bool SimulatedNetwork::drawn_lost(Step round, Rank from, Rank to) const {
   return random.uniform() < options_.drop;
 }
 
-// The time of a ring all-reduce.
+// The duration of a ring all-reduce.
 double SimulatedNetwork::reduction_seconds(std::int64_t members, std::size_t bytes) const {
   const double part = static_cast<double>(bytes) / static_cast<double>(members);
   return 2 * static_cast<double>(members - 1) * (slowest_.latency + part * slowest_.seconds_per_byte);
@@ -76,7 +76,7 @@ const SimulatedNetwork::Collective* SimulatedNetwork::collective(Purpose purpose
   return found != collectives_.end() && found->second.there == size() ? &found->second : nullptr;
 }
 
-// Called between passes only, for the nodes that took the result in the last one.
+// Called only between passes, for the nodes that took the result in the last one.
 void SimulatedNetwork::take(Purpose purpose, std::int64_t number) {
   const auto found = collectives_.find({purpose, number});
   if (++found->second.taken == size()) collectives_.erase(found);
@@ -130,7 +130,7 @@ void SimulatedNetwork::run_collectives() {
 void SimulatedNetwork::contribute(std::int64_t number, ConstBuffer block, double time) {
   Collective& collective = collectives_[{Purpose::average, number}];
   collective.time = std::max(collective.time, time);
-  // By rank at the end, so that the order of contributions makes no difference.
+  // Summed by rank at the end, so that the order of contributions makes no difference.
   if (collective.there++ == 0) collective.result.resize(block.bytes());
   if (collective.there < size()) return;
   std::vector<Term> terms;

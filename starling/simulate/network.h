@@ -15,13 +15,13 @@ struct NetworkOptions {
   SchedulePtr schedule;  // null for methods that follow none
   RelayRule relay;
   TimeModel time;
-  double drop = 0;  // share of neighbors' messages that are lost
+  double drop = 0;  // fraction of the neighbors' messages that are lost
   std::uint64_t seed = 0;
-  bool one_sided = false;  // with windows, for methods that require them
+  bool one_sided = false;  // provides windows, for methods that require them
 };
 
 /// All nodes of a simulated flock in one process: their channels and collectives. Nodes may run on several
-/// threads between two calls of deliver(); the others see what a node sends after the next call.
+/// threads between two calls of deliver(); what a node sends becomes visible to others at the next call.
 class SimulatedNetwork {
  public:
   SimulatedNetwork(Rank nodes, NetworkOptions options);
@@ -39,27 +39,27 @@ class SimulatedNetwork {
 
   /// A mean within a group of a round, computed once for all its members.
   struct GroupMean {
-    std::int64_t there = 0;  // members
+    std::int64_t there = 0;  // the number of members so far
     bool done = false;
-    double time = 0;  // when its last member began, and the time it takes
+    double time = 0;  // when the last member began; later, when the mean is complete
     std::vector<std::byte> bytes;
   };
   const GroupMean* mean_of(Step round, const Group& group) const;
 
-  /// A collective of all nodes, known by its number.
+  /// A collective of all nodes, identified by its number.
   struct Collective {
     Rank there = 0;
     double time = 0;
     std::vector<std::byte> result;
-    std::map<Rank, std::vector<std::byte>> parts;  // of an average, until it is computed
+    std::map<Rank, std::vector<std::byte>> parts;  // the parts of an average, until it is computed
     Rank taken = 0;
   };
   enum class Purpose { reduction, gathering, broadcast, average };
   const Collective* collective(Purpose purpose, std::int64_t number) const;
-  /// A node has taken the result; the last one erases it.
+  /// Notes that a node has taken the result; the last one erases it.
   void take(Purpose purpose, std::int64_t number);
-  /// Adds a node's part to an average that no node waits for; the last part computes it. One thread at a
-  /// time.
+  /// Adds a node's part to an average that no node waits for; the last part computes it. Called by one thread
+  /// at a time.
   void contribute(std::int64_t number, ConstBuffer block, double time);
 
   /// The slowest link from a node to its next, which bounds collectives.

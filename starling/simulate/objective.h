@@ -10,7 +10,7 @@
 
 namespace starling::simulate {
 
-/// What the nodes minimize together: the mean of their own functions.
+/// The function that the nodes minimize together: the mean of their own functions. Thread-safe.
 class Objective {
  public:
   Objective(Rank nodes, std::size_t dim);
@@ -19,24 +19,25 @@ class Objective {
   Rank nodes() const { return nodes_; }
   std::size_t dim() const { return dim_; }
 
-  /// Where a node starts; by default zero for every node.
+  /// The start point of a node; by default zero.
   virtual void start(Rank node, std::span<double> x) const;
 
   /// The node's gradient at x in this step: a pure function of its arguments, called from several threads.
   virtual void gradient(Rank node, Step step, std::span<const double> x, std::span<double> out) const = 0;
-  /// In float32, for runs in that precision: by way of double unless an objective does better.
+  /// The gradient in float32, for runs in that precision; the default converts from double.
   virtual void gradient(Rank node, Step step, std::span<const float> x, std::span<float> out) const;
-  /// Without noise and with all samples: gradient() of step 0 for objectives that draw nothing.
+  /// The gradient without noise and with all samples; for objectives without random draws, gradient() of step
+  /// 0.
   virtual void exact_gradient(Rank node, std::span<const double> x, std::span<double> out) const;
 
   /// The mean of all nodes' functions at x.
   virtual double value(std::span<const double> x) const = 0;
-  /// Its gradient: the mean of the exact ones, in the order of the nodes.
+  /// The gradient of value(): the mean of the exact gradients, in the order of the nodes.
   virtual void mean_gradient(std::span<const double> x, std::span<double> out) const;
   double mean_gradient_norm(std::span<const double> x) const;
 
-  /// Its least value and where it is, where they are known; computed once, by the first call that asks for
-  /// gaps. Of a function that is not convex, the lowest that a central solver found from the start.
+  /// The least value and the minimizer, if known; computed once, by the first call that asks for gaps. For a
+  /// function that is not convex, the lowest value that a central solver found from the start.
   virtual std::optional<double> least_value() const;
   virtual std::optional<std::vector<double>> minimizer() const;
 

@@ -12,14 +12,14 @@
 
 namespace starling::simulate {
 
-/// What an objective is made for.
+/// What an objective is built for.
 struct ObjectiveSetting {
   Rank nodes = 1;
-  std::size_t dim = 1;  // of the data; networks have more parameters than that
+  std::size_t dim = 1;  // of the data; networks have more parameters
   std::uint64_t seed = 0;
 };
 
-/// A named family of objectives: what the grammar knows, and how to make one.
+/// A named family of objectives: what the spec grammar needs, and the function that makes one.
 struct ObjectiveFamily {
   std::string name;
   std::string summary;
@@ -28,19 +28,20 @@ struct ObjectiveFamily {
   std::vector<std::string> aliases = {};
 };
 
-/// `make_objective("logistic(samples=100)", 300, 100, 1)`; throws InvalidArgument listing what is valid.
+/// Makes an objective, as in `make_objective("logistic(samples=100)", 300, 100, 1)`; throws InvalidArgument
+/// with what is valid.
 ObjectivePtr make_objective(std::string_view text, Rank nodes, std::size_t dim, std::uint64_t seed);
 
 std::vector<ObjectiveFamily> objective_families();
 
-/// The one spelling of all specs of objectives that mean the same, defaults filled in.
+/// The canonical spelling, equal for all specs of the same objective, with defaults filled in.
 std::string canonical_objective(std::string_view text);
 
-/// Adds an objective of the program's own under a new name. Thread-safe.
+/// Registers an objective under a new name. Thread-safe.
 void register_objective(ObjectiveFamily family);
 
-/// f_i(x) = 1/2 sum_k a_ik (x_k - b_ik)^2 from {"a": [[...], ...], "b": [[...], ...], "x0": [...]}, a row of
-/// a and b per node, x0 optional. Throws Error naming file, row and what would be valid.
+/// Reads f_i(x) = 1/2 sum_k a_ik (x_k - b_ik)^2 from {"a": [[...], ...], "b": [[...], ...], "x0": [...]},
+/// with one row of a and b per node; x0 is optional. Throws Error with the file, the row and what is valid.
 ObjectivePtr read_quadratic(const std::filesystem::path& path);
 
 }  // namespace starling::simulate

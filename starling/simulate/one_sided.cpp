@@ -84,7 +84,7 @@ void SimulatedOneSided::add(ConstBuffer increment) {
   shared_.stamp = channel_.progress();
 }
 
-// There and back, with a block each way.
+// Takes a round trip with a block in each direction.
 void SimulatedOneSided::average_with(Rank other, ConstBuffer mine, double weight, Buffer moved) {
   SimulatedChannel& them = channel_.network()[other];
   Value& theirs = them.own_window()->shared_;

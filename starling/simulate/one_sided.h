@@ -10,7 +10,7 @@ namespace starling::simulate {
 
 class SimulatedChannel;
 
-/// A node's window: deposits arrive when their time has come on the receiver's clock.
+/// A node's window: deposits become visible when the receiver's clock has reached their arrival time.
 class SimulatedOneSided final : public OneSided {
  public:
   SimulatedOneSided(SimulatedChannel& channel, Buffer block, Start start);
@@ -48,7 +48,7 @@ class SimulatedOneSided final : public OneSided {
 
   void deposit(const Weights& destinations, bool add);
   void keep_share(double self_weight);
-  /// Everything that has arrived by now.
+  /// Applies all deposits that have arrived by now.
   void take_in(Slot& slot);
 
   SimulatedChannel& channel_;

@@ -7,7 +7,7 @@
 namespace starling::simulate {
 namespace {
 
-// The elements of every tree: tree t has elements t, t + trees, t + 2 trees, ...
+// The elements of each tree: tree t has elements t, t + trees, t + 2 trees, ...
 std::vector<std::vector<std::byte>> deinterleaved(ConstBuffer block, std::size_t trees) {
   const std::size_t element = size_of(block.dtype);
   std::vector<std::vector<std::byte>> parts;
@@ -82,7 +82,7 @@ Step SimulatedRelay::used_step(SimulatedChannel& channel) const {
 
 bool SimulatedRelay::ready(SimulatedChannel& channel) const {
   const Step used = used_step(channel);
-  if (used < 0 || channel.network().options().relay.overlap) return true;  // they came a step ago
+  if (used < 0 || channel.network().options().relay.overlap) return true;  // they arrived one step ago
   for (const TreePart& part : tree_parts(channel, block_.in.count))
     for (const Rank neighbor : part.neighbors) {
       const Posted& posted = channel.network()[neighbor].relays().posted_in(used);

@@ -10,14 +10,14 @@ namespace starling::simulate {
 
 class SimulatedChannel;
 
-/// A node's part of a relay: what RelaySum does on a flock, with the same means in the same order.
+/// A node's part of a relay: the counterpart of RelaySum on a flock, with the same means in the same order.
 class SimulatedRelay {
  public:
   /// Sends this node's block, with the means it has received, to its neighbors on the trees.
   void post(SimulatedChannel& channel, const Piece& block);
-  /// Whether the neighbors' messages that the result needs are there.
+  /// Whether the neighbors' messages that the result needs have arrived.
   bool ready(SimulatedChannel& channel) const;
-  /// out <- the average by the rule; what has arrived is passed on in the next step.
+  /// out <- the average by the method's rule; the next step passes on what has arrived.
   void finish(SimulatedChannel& channel);
   void set_reference(ConstBuffer x);
 
@@ -39,11 +39,11 @@ class SimulatedRelay {
 
   std::vector<TreePart> tree_parts(SimulatedChannel& channel, std::size_t count) const;
   const Posted& posted_in(Step step) const { return posted_[static_cast<std::size_t>(step % 2)]; }
-  /// The step whose messages go into the result of the one under way; -1: none.
+  /// The step whose messages go into the result of the current step; -1: none.
   Step used_step(SimulatedChannel& channel) const;
   void hear(SimulatedChannel& channel, Step step);
 
-  Step step_ = 0;  // under way, or the next
+  Step step_ = 0;  // the current step, or the next one
   Piece block_;
   Posted posted_[2];
   std::map<std::pair<std::size_t, Rank>, RelayedMean> heard_;

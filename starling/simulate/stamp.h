@@ -7,8 +7,8 @@
 
 namespace starling::simulate {
 
-/// Of which round something is, and in which pass it was made. Nodes on other threads ask while it is being
-/// made: what was made in this pass is not there yet.
+/// The round of an object and the pass in which it was made. Nodes on other threads may query it while it is
+/// being made: an object made in the current pass is not available yet.
 class Stamp {
  public:
   void set(Step round, std::int64_t pass) {

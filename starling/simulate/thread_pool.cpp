@@ -7,14 +7,14 @@
 namespace starling::simulate {
 namespace {
 
-constexpr std::uint32_t kAtOnce = 8;  // numbers that a thread takes at a time
+constexpr std::uint32_t kAtOnce = 8;  // the number of indices that a thread takes at a time
 
 constexpr std::uint64_t packed(std::uint64_t next, std::uint64_t end) {
   return next << 32 | end;
 }
 
-// Waits until the number is another: the next round is often a few microseconds away, so it looks for a while
-// before it sleeps.
+// Waits until the number has changed: spins for a while before it sleeps, because the next round is often a
+// few microseconds away.
 void wait_for_change(const std::atomic<std::uint32_t>& number, std::uint32_t seen) {
   constexpr auto kSpinTime = std::chrono::microseconds(50);
   const auto until = std::chrono::steady_clock::now() + kSpinTime;

@@ -17,7 +17,7 @@ double TimeModel::compute_seconds(Rank node, Step step) const {
   const auto index = static_cast<std::size_t>(node);
   double seconds = index < compute_of.size() ? compute_of[index] : compute;
   if (stragglers.empty()) return seconds;
-  // Every rule has its draw, used or not, so that one rule's nodes do not change another's luck.
+  // Every rule draws its number, used or not, so that one rule's nodes do not change another rule's draws.
   Random random = node_random(seed, node, step, stream::kStraggler);
   for (const Straggler& straggler : stragglers) {
     const bool hit = random.uniform() < straggler.probability;

@@ -13,13 +13,13 @@ struct ModelledLink {
   double seconds_per_byte = 0.8e-9;  // 10 Gbit/s
 };
 
-/// Links from some nodes to some, in place of the model's; an empty list means all nodes.
+/// Overrides the model's link between some nodes; an empty list means all nodes.
 struct LinkRule {
   std::vector<Rank> from, to;  // ascending
   ModelledLink link;
 };
 
-/// Nodes that take longer in some steps: in every `every`-th (1, 2, ... counted from 1), or by chance.
+/// Nodes that take longer in some steps: in every `every`-th step (counted from 1), or at random.
 struct Straggler {
   std::vector<Rank> nodes;  // ascending; empty: all
   Step every = 1;
@@ -28,14 +28,14 @@ struct Straggler {
   double extra = 0;  // seconds, after the factor
 };
 
-/// How long things take on the modelled machines; a pure function of its arguments.
+/// The durations on the modelled machines; a pure function of its arguments.
 struct TimeModel {
-  double compute = 1e-3;           // seconds of a gradient
-  std::vector<double> compute_of;  // by node; those beyond its end take `compute`
+  double compute = 1e-3;           // seconds per gradient
+  std::vector<double> compute_of;  // by node; nodes beyond its end take `compute`
   ModelledLink link;
   Rank ranks_per_host = 1;                // consecutive nodes; links inside a host are `inside`
   ModelledLink inside = {1e-6, 0.08e-9};  // 100 Gbit/s
-  std::vector<LinkRule> rules;            // the last that matches counts, before hosts
+  std::vector<LinkRule> rules;            // the last matching rule counts, and overrides `inside`
   std::vector<Straggler> stragglers;      // all that match apply, in order
   std::uint64_t seed = 0;
 

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// One training, by the clock of the steps or of the nodes.
+/// One training run, by the clock of the steps or of the nodes.
 class Training {
  public:
   Training(const Objective& objective, const TrainingOptions& options);
@@ -33,9 +33,9 @@ class Training {
   void run_in_step();
   void run_by_events();
   bool go_on(Step step);
-  /// The nodes have made `steps` steps.
+  /// Called when all nodes have made `steps` steps.
   void note(Step step);
-  /// Asynchronous nodes make theirs at different times: `step` is observed when the last one has made it.
+  /// Called when an asynchronous node has made `step`, which is observed when the last node has made it.
   void note_own(std::size_t node, Step step);
   void read_models(std::vector<double>& models);
   void add_point(Step step);
@@ -175,21 +175,21 @@ void Training::add_point(Step step) {
 }
 
 void Training::look_for_divergence(const TrainingPoint& point) {
-  // An objective without a value has no gap from the start.
+  // Some objectives have no value, so their gap is never a number.
   const bool gap_is_fine = std::isfinite(point.gap) || !std::isfinite(result_.curve.front().gap);
   if (gap_is_fine && std::isfinite(point.consensus)) return;
-  // Not a number comes before everything.
+  // NaN ranks above every number.
   const auto size = [](double value) { return std::isfinite(value) ? std::abs(value) : INFINITY; };
   const auto largest = std::ranges::max_element(models_, {}, size);
   result_.diverged = Divergence{
       point.step, static_cast<Rank>(static_cast<std::size_t>(largest - models_.begin()) / objective_.dim())};
 }
 
-// All nodes make the same step; messages of a phase arrive in the next.
+// All nodes make the same step; messages of one phase arrive in the next.
 void Training::run_in_step() {
   std::vector<char> done(count());
   for (Step step = 0; step < options_.steps && go_on(step); ++step) {
-    // Apart from the rest, so that the samples stream through the cache undisturbed.
+    // Computed separately, so that the samples stream through the cache undisturbed.
     const auto from = Clock::now();
     pool_->each(count(), [&](std::size_t i) {
       nodes_[i]->begin();
@@ -208,8 +208,8 @@ void Training::run_in_step() {
   }
 }
 
-// Asynchronous nodes act when their own clock says so; at the same moment those that end a step come first,
-// so that nodes of equal speed without delays are in lock-step.
+// Asynchronous nodes act at times of their own clocks; at equal times nodes that end a step come first, so
+// that nodes of equal speed without delays run in lock-step.
 void Training::run_by_events() {
   struct Event {
     double time;
@@ -242,7 +242,7 @@ void Training::run_by_events() {
       events.push({node.channel().clock(), false, event.node});
     } else {
       if (!finish(event.node)) waiting.push_back(event.node);
-      // Another node may have waited for this.
+      // Other nodes may have waited for this.
       std::vector<Rank> still;
       for (const Rank rank : std::exchange(waiting, {}))
         if (rank == event.node || !finish(rank)) still.push_back(rank);

@@ -6,18 +6,18 @@
 
 namespace starling::simulate {
 
-/// A simulated worker: its parameters, its gradient and the driver of its method.
+/// A simulated worker: its parameters, gradient and driver.
 class TrainingNode {
  public:
   TrainingNode(const Objective& objective, const TrainingOptions& options, SimulatedNetwork& network,
                Rank rank, const std::string& method);
 
   void begin();
-  /// The gradient of this step, which takes modelled time.
+  /// Computes the gradient of this step, which takes modelled time.
   void compute();
   bool try_finish() { return driver_->try_finish(); }
   Step steps() const { return driver_->step(); }
-  /// The model as it would be evaluated.
+  /// The model for evaluation.
   void read_model(std::span<double> out);
 
   Driver& driver() { return *driver_; }

@@ -11,11 +11,11 @@
 namespace starling::topology {
 namespace {
 
-constexpr Rank kLargestLambdaMin = 4'096;      // larger ones converge too slowly to wait for
-constexpr Step kSampledRounds = 32;            // of a random family, for what must hold in every round
-constexpr Step kMostRounds = 128;              // of a long period, likewise
+constexpr Rank kLargestLambdaMin = 4'096;  // beyond this, the iteration converges too slowly
+constexpr Step kSampledRounds = 32;        // of a random family, for properties that must hold in every round
+constexpr Step kMostRounds = 128;          // the same, of a long period
 constexpr std::int64_t kWork = 20'000'000;     // ranks times rounds
-constexpr std::int64_t kCostWork = 4'000'000;  // likewise, for the average cost of a step
+constexpr std::int64_t kCostWork = 4'000'000;  // also for the average cost of a step
 
 Step rounds_to_look_at(const Schedule& schedule) {
   const Step wanted = schedule.random() ? std::max(schedule.period(), kSampledRounds) : schedule.period();
@@ -23,12 +23,12 @@ Step rounds_to_look_at(const Schedule& schedule) {
                         std::min({wanted == 0 ? kMostRounds : wanted, kMostRounds, kWork / schedule.size()}));
 }
 
-// Whether a whole period may be run.
+// Whether running a whole period is affordable.
 bool period_fits(const Schedule& schedule) {
   return schedule.period() <= kWork / schedule.size();
 }
 
-// Entries are listed with groups multiplied out: n^2 of them for the complete graph.
+// The number of matrix entries with groups expanded: n^2 for the complete graph.
 std::int64_t entries_of_round(const Schedule& schedule, Step step) {
   std::int64_t count = 0;
   Exchange exchange;
@@ -40,7 +40,7 @@ std::int64_t entries_of_round(const Schedule& schedule, Step step) {
   return count;
 }
 
-// Row and column sums, symmetry, sign and connectedness, in one walk over all entries.
+// Fills in row and column sums, symmetry, signs and connectivity in one pass over all entries.
 void look_at_entries(const Schedule& schedule, Analysis& analysis) {
   constexpr double kTolerance = 1e-9;
   constexpr std::size_t kMostEdges = 50'000'000;
@@ -166,10 +166,10 @@ std::vector<double> each_round_rho(const Schedule& schedule) {
 }  // namespace
 
 std::optional<Exactness> find_exactness(const SchedulePtr& schedule) {
-  // A linear map that averages random normal vectors averages everything, with probability one.
+  // A linear map that averages random normal vectors averages every vector, with probability one.
   constexpr int kDim = 2;
   constexpr double kExact = 1e-12;
-  constexpr double kDrop = 1e-4;  // exactness comes in one round; fast contraction comes gradually
+  constexpr double kDrop = 1e-4;  // exactness is reached in one round, fast contraction gradually
   const Rank n = schedule->size();
   const Step period = schedule->period();
   if (period == 0 || !period_fits(*schedule)) return std::nullopt;
@@ -194,7 +194,7 @@ std::optional<Exactness> find_exactness(const SchedulePtr& schedule) {
   };
   const auto rounds = rounds_from(0);
   if (!rounds) return std::nullopt;
-  if (schedule->random()) {  // a claim about random rounds must hold in other periods too
+  if (schedule->random()) {  // a claim about random rounds must hold in other periods, too
     for (Step k = 1; k <= 4; ++k)
       if (rounds_from(k * period) != rounds) return std::nullopt;
     return Exactness{*rounds, false};

@@ -6,8 +6,8 @@
 
 namespace starling::topology {
 
-/// A schedule in which every rank does the same up to rotation: rank i's exchange is rank 0's with i added.
-/// Programs that play all ranks at once use this, and eigenvalues come from a discrete Fourier transform.
+/// A schedule in which all ranks do the same up to rotation: rank i's exchange is rank 0's with i added. Code
+/// that simulates all ranks uses this, and eigenvalues come from a discrete Fourier transform.
 class Circulant : public Schedule {
  public:
   using Schedule::Schedule;
@@ -29,7 +29,7 @@ class Circulant : public Schedule {
 /// A static circulant graph: rank i receives from i + offset for each offset.
 class CirculantGraph final : public Circulant {
  public:
-  /// Offsets in 1 .. n-1 without repetition. Metropolis and Laplacian weights need a symmetric set.
+  /// Offsets are in 1 .. n-1, each once. Metropolis and Laplacian weights need a symmetric set.
   CirculantGraph(Rank n, std::vector<Rank> offsets, Weights weights);
 
   std::optional<double> known_rho() const override { return rho_; }

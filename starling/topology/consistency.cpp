@@ -11,9 +11,9 @@
 namespace starling::topology {
 namespace {
 
-constexpr double kSumOff = 1e-6;             // up to rounding to float32
+constexpr double kSumOff = 1e-6;             // tolerance, for rounding to float32
 constexpr Step kMostSteps = 64;              // of a schedule without a period, or of a long one
-constexpr std::int64_t kMostRows = 1 << 16;  // ranks times steps, after the first step
+constexpr std::int64_t kMostRows = 1 << 16;  // ranks times steps, beyond the first step
 
 using Edge = std::tuple<Rank, Rank, Lane>;  // sender, receiver, block
 

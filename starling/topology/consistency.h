@@ -6,9 +6,9 @@
 
 namespace starling::topology {
 
-/// Throws InvalidArgument, naming the rank and the step, unless the exchanges of all ranks fit together: rows
-/// sum to one (columns, for push-sum), and every source has a destination and the reverse. Looks at one
-/// period, or at the first steps of one that is long or has none. `name` starts the message.
+/// Throws InvalidArgument, with the rank and the step, unless the exchanges of all ranks fit together: rows
+/// (columns, for push-sum) sum to one, and sources and destinations match. Checks one period, or the first
+/// steps if the period is long or there is none. `name` starts the message.
 void check_consistent(const Schedule& schedule, const std::string& name);
 
 }  // namespace starling::topology

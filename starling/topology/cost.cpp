@@ -21,7 +21,7 @@ StepCost step_cost(const Schedule& schedule, Step rounds) {
       round.models = std::max(round.models, through + 2 * (g - 1) / g);
       round.latencies = std::max(round.latencies, (through > 0 ? 1 : 0) + 2 * (g - 1));
       round.messages += sent + 2 * (g - 1) / g;
-      const auto group_peers = static_cast<Rank>(std::min(g - 1, 2.0));  // of a ring
+      const auto group_peers = static_cast<Rank>(std::min(g - 1, 2.0));  // in a ring
       round.peers = std::max(round.peers, through + group_peers);
     }
     total.models += round.models;

@@ -13,8 +13,8 @@ Eigen::MatrixXd dense(const RoundMatrix& round) {
   return w;
 }
 
-// Eigen's own decomposition takes a minute to compile. The norm of the image keeps the digits that the root
-// of an eigenvalue would lose.
+// Not Eigen's SVD, which takes a minute to compile. The norm of the image is more precise than the square
+// root of an eigenvalue.
 double largest_singular_value(const Eigen::MatrixXd& matrix) {
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(matrix.transpose() * matrix);
   return (matrix * solver.eigenvectors().col(matrix.cols() - 1)).norm();

@@ -31,7 +31,7 @@ class Coloring {
     set(u, fan[w], d);
   }
 
-  // Smallest colors first: the fewer edges, the more likely all of them find another.
+  // Tries the smallest colors first: the fewer edges, the likelier all of them can be recolored.
   void save_a_color() {
     std::vector<std::size_t> order(colors_);
     std::vector<Rank> ends(colors_, 0);
@@ -72,11 +72,11 @@ class Coloring {
 
   std::size_t free_color(Rank v) const {
     std::size_t c = 0;
-    while (!is_free(v, c)) ++c;  // a vertex has one color more than neighbors
+    while (!is_free(v, c)) ++c;  // there is one color more than a vertex has neighbors
     return c;
   }
 
-  // colors_ when the edge has none yet.
+  // The color of an edge; colors_ if it has none yet.
   std::size_t color_of(Rank u, Rank v) const {
     std::size_t c = 0;
     while (c < colors_ && at(u, c) != v) ++c;
@@ -89,8 +89,8 @@ class Coloring {
     return true;
   }
 
-  // Gives edge (u, v) a color c that is free on u: d is free on v, and c and d change places on the path
-  // from v, unless that leads to u.
+  // Gives edge (u, v) a color c that is free on u, where d is free on v, by swapping c and d on the path from
+  // v, unless that path leads to u.
   bool recolored(Rank u, Rank v, std::size_t color) {
     for (std::size_t c = 0; c < colors_; ++c) {
       if (c == color || !is_free(u, c)) continue;
@@ -113,7 +113,8 @@ class Coloring {
     return v;
   }
 
-  // Neighbors of u, beginning with v: the color of each next edge is free on the one before.
+  // A maximal fan of u: neighbors, beginning with v, such that each next edge's color is free on the neighbor
+  // before.
   std::vector<Rank> maximal_fan(Rank u, Rank v, const std::vector<Rank>& neighbors) const {
     std::vector<Rank> fan = {v};
     std::vector<Rank> rest = neighbors;

@@ -8,7 +8,7 @@
 
 namespace starling::topology {
 
-/// Which of a rank's blocks an edge carries. Every family but CECA has one block, `a`.
+/// Which of a rank's blocks an edge carries. All families but CECA have only block `a`.
 enum class Lane : std::uint8_t { a, b };
 
 /// A rank from which a rank receives, with the weight of the received block.
@@ -26,8 +26,8 @@ struct Destination {
   double scale = 1;  // of the sent block
 };
 
-/// A set of ranks, none or at least two, in O(1) memory: first + stride * i + j for i < count and j < block,
-/// looked up in `members` if there is one.
+/// A set of ranks, empty or at least two, in O(1) memory: first + stride * i + j for i < count and j < block,
+/// mapped through `members` if given.
 struct Group {
   std::int64_t first = 0;
   std::int64_t stride = 1;
@@ -42,7 +42,7 @@ struct Group {
 
 /// The communication of ONE rank in ONE step. First, if `group` has members, x becomes the mean over the
 /// group (a collective); then x <- self_weight * x + sum over sources of weight * (the source's x after its
-/// own group mean). Two-block schedules (CECA) update b likewise with self_weight_b and weight_b.
+/// own group mean). Two-block schedules (CECA) update b in the same way with self_weight_b and weight_b.
 struct Exchange {
   double self_weight = 1;
   double self_weight_b = 0;
@@ -50,14 +50,14 @@ struct Exchange {
   std::vector<Source> sources;
   std::vector<Destination> destinations;
 
-  /// Resets to "no communication" but keeps the memory: a reused Exchange allocates nothing in steady state.
+  /// Resets to "no communication" but keeps the memory, so that a reused Exchange soon allocates nothing.
   void clear();
-  /// Adds a source; for a rank that may be a source already, call `add_source_weight`.
+  /// Adds a rank that is not a source yet; otherwise call `add_source_weight`.
   void add_source(Rank rank, double weight) { sources.push_back({rank, Lane::a, weight, 0}); }
-  /// Adds a source, or its weight if the rank is a source already.
+  /// Adds a source, or adds to its weight if the rank is a source already.
   void add_source_weight(Rank rank, double weight);
   void add_destination(Rank rank, double scale = 1) { destinations.push_back({rank, Lane::a, scale}); }
-  /// A symmetric pair: adds `rank` as source and destination.
+  /// Adds `rank` as source and destination, with the same weight.
   void add_pair(Rank rank, double weight) {
     add_source(rank, weight);
     add_destination(rank);
@@ -72,7 +72,7 @@ struct Exchange {
   [[deprecated("call add_pair")]] void meet(Rank rank, double weight) { add_pair(rank, weight); }
 };
 
-/// The same with the group's mean written as weights of single ranks, for rank `self`.
+/// The exchange of rank `self` with the group's mean expanded into weights of single ranks.
 Exchange flattened(Exchange exchange, Rank self);
 
 }  // namespace starling::topology

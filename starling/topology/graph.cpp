@@ -138,7 +138,7 @@ void GraphSchedule::fill(Step /*step*/, Rank rank, Exchange& out) const {
     return;
   }
   const auto degree = static_cast<Rank>(neighbors.size());
-  long double rest = 1;  // a star with millions of spokes adds up as many roundings
+  long double rest = 1;  // a star with millions of spokes adds up as many rounding errors
   for (const Rank j : neighbors) {
     double weight = laplacian_step_;
     if (weights_ == Weights::metropolis) weight = 1.0 / (1.0 + std::max(degree, graph_->out_degree(j)));

@@ -9,19 +9,20 @@
 
 namespace starling::topology {
 
-/// How a graph's edges get their weights.
+/// How edge weights follow from a graph.
 enum class Weights {
   metropolis,  // 1 / (1 + larger degree), rest on the diagonal: doubly stochastic, any undirected graph
   uniform,     // 1 / (in-degree + 1): rows sum to one, columns too on regular graphs only
   laplacian,   // I - a L with the best a = 2 / (lambda_2 + lambda_n); weights may be negative
-  push,        // each sender gives 1 / (out-degree + 1) to every receiver: columns only, needs push-sum
+  push,  // each sender gives 1 / (out-degree + 1) to every receiver: only columns sum to one, needs push-sum
 };
 
-/// The declaration of `weights=` for families whose graph leaves the choice.
+/// The declaration of `weights=`, for families whose graph allows several.
 Parameter weights_parameter(const std::string& fallback);
 Weights read_weights(const Parameters& parameters);
 
-/// A graph without weights that need not be stored: neighbors are computed. No loops, no parallel edges.
+/// A graph without weights whose neighbors are computed, so it need not be stored. No loops, no parallel
+/// edges.
 class Graph {
  public:
   explicit Graph(Rank n) : n_(n) {}
@@ -44,7 +45,8 @@ class Graph {
 /// A graph held in memory as sorted neighbor lists.
 class StoredGraph final : public Graph {
  public:
-  /// Edges (from, to), each once; an undirected graph takes each edge in one direction and adds the other.
+  /// Edges are (from, to), each once; an undirected graph takes each edge in one direction and adds the
+  /// other.
   StoredGraph(Rank n, const std::vector<std::pair<Rank, Rank>>& edges, bool directed);
 
   bool directed() const override { return directed_; }
@@ -67,10 +69,10 @@ class StoredGraph final : public Graph {
   Lists in_;
 };
 
-/// The support of one round of a schedule as a graph; groups count as complete.
+/// The graph of one round of a schedule; groups count as complete.
 std::shared_ptr<const Graph> graph_of(const Schedule& schedule, bool as_undirected);
 
-/// A rank that the others cannot reach, or be reached from, if there is one: the graph is not (strongly)
+/// Some rank that cannot reach all others or be reached from them; empty if the graph is (strongly)
 /// connected.
 std::optional<Rank> unreachable(const Graph& graph);
 

@@ -19,7 +19,7 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-// Splits a line into its numbers; false if some word is not one.
+// Splits a line into its numbers; false if some word is not a number.
 bool read_numbers(std::string line, std::vector<double>& numbers) {
   for (char& c : line)
     if (c == ',' || c == ';' || c == '\t' || c == '\r') c = ' ';
@@ -41,7 +41,7 @@ bool read_numbers(std::string line, std::vector<double>& numbers) {
 Rows read_csv(std::istream& in, const std::string& path, int first_line) {
   Rows rows;
   std::string line;
-  bool header = true;  // a header may still come; a line with numbers is not a header but an invalid row
+  bool header = true;  // a header may still follow; a line with numbers is not a header but an invalid row
   for (int number = first_line; std::getline(in, line); ++number) {
     line = line.substr(0, line.find('#'));
     std::vector<double> row;
@@ -84,11 +84,11 @@ Rank to_rank(double value, const std::string& path, std::size_t row) {
 
 bool looks_like_matrix(const Rows& rows, Rank n) {
   if (rows.size() != static_cast<std::size_t>(n) || rows[0].size() != rows.size()) return false;
-  // Two or three columns may also be edges: a matrix' rows sum to one.
+  // Two or three columns may also be edges, but a matrix's rows sum to one.
   if (rows[0].size() > 3) return true;
   for (const auto& row : rows)
     for (std::size_t end = 0; end < std::min<std::size_t>(2, row.size()); ++end)
-      if (row[end] != std::floor(row[end])) return true;  // not an edge's end
+      if (row[end] != std::floor(row[end])) return true;  // not a node number
   for (const auto& row : rows) {
     double sum = 0;
     for (const double value : row) sum += value;
@@ -105,7 +105,7 @@ GraphFile read_graph_file(const std::string& path, GraphFormat format, Rank n) {
     throw InvalidArgument(fmt::format("cannot open the graph file {}", path));
   Rows rows;
   int line = 1;
-  if (in.peek() == 0xEF) in.ignore(3);  // the mark that some programs write in front of UTF-8
+  if (in.peek() == 0xEF) in.ignore(3);  // the byte order mark that some programs write at the start of UTF-8
   while (std::isspace(in.peek()) != 0)
     if (in.get() == '\n') ++line;
   if (in.peek() == '{' || in.peek() == '[') {

@@ -7,7 +7,7 @@
 
 namespace starling::topology {
 
-/// What a file says about a graph, not checked any further.
+/// The content of a graph file, not checked any further.
 struct GraphFile {
   bool weighted = false;       // entries carry weights (a matrix, or edges with a third column)
   std::vector<Entry> entries;  // receiver, sender, weight; an edge without weight is (first, second, 0)

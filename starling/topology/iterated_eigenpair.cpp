@@ -4,12 +4,12 @@
 
 #include "starling/topology/spectrum_parts.h"
 
-// The only file that sees Spectra, whose solver takes half a minute to compile.
+// The only file that includes Spectra, whose solver takes half a minute to compile.
 
 namespace starling::topology {
 namespace {
 
-// What Spectra asks of an operator.
+// The operator interface that Spectra expects.
 struct Operator {
   using Scalar = double;
   Eigen::Index n;
@@ -36,7 +36,7 @@ std::optional<EigenPairs> iterated_eigenpairs(Eigen::Index n,
 std::optional<EigenPair> iterated_eigenpair(Eigen::Index n,
                                             const std::function<void(const double*, double*)>& map,
                                             EigenEnd end) {
-  // A fixed start that is not a symmetric vector of any graph here.
+  // A fixed start vector without the symmetry of any graph here.
   Iteration iteration{.start = Eigen::VectorXd(n)};
   for (Eigen::Index i = 0; i < n; ++i)
     iteration.start[i] = std::cos(1.0 + 2.3 * static_cast<double>(i) + 1e-3 * static_cast<double>(i % 97));

@@ -29,7 +29,8 @@ Extremes laplacian_extremes(const Graph& graph) {
     Eigen::Map<Eigen::VectorXd>(y, n) = laplacian * Eigen::Map<const Eigen::VectorXd>(x, n);
   };
   const auto most = iterated_eigenpair(n, multiply, EigenEnd::largest);
-  // The least eigenvalue but zero is the largest of the inverse, with the constant vector projected out.
+  // The least eigenvalue above zero is the largest one of the inverse, with the constant vector projected
+  // out.
   constexpr double kShift = 1e-3;
   Eigen::SparseMatrix<double> shifted = laplacian;
   for (Eigen::Index i = 0; i < n; ++i) shifted.coeffRef(i, i) += kShift;

@@ -6,15 +6,15 @@
 
 namespace starling::topology {
 
-/// A schedule whose rounds pair ranks up: x_i <- (1 - weight) x_i + weight x_partner.
+/// A schedule whose rounds pair ranks: x_i <- (1 - weight) x_i + weight x_partner.
 class Matching : public Schedule {
  public:
   Matching(Rank n, double weight) : Schedule(n), weight_(weight) {}
 
   double weight() const { return weight_; }
-  /// The rank itself when it has no partner in this round.
+  /// The rank's partner in this round; the rank itself if it has none.
   virtual Rank partner(Step step, Rank rank) const = 0;
-  /// All ranks' partners; families that can do better than n single calls override this.
+  /// All ranks' partners; families with a faster way than n single calls override this.
   virtual void partners(Step step, std::span<Rank> out) const;
 
  private:

@@ -11,7 +11,7 @@ RoundMatrix::RoundMatrix(const Schedule& schedule, Step step) : n_(schedule.size
     schedule.exchange(step, rank, exchange);
     sources_.insert(sources_.end(), exchange.sources.begin(), exchange.sources.end());
     rows_.push_back({exchange.self_weight, exchange.self_weight_b, sources_.size()});
-    // A group is met first by its lowest member, which enters it for all.
+    // Ranks come in ascending order, so a group's lowest member registers it for all.
     if (exchange.group.size() > 1 && exchange.group[0] == rank) {
       group_of_.resize(static_cast<std::size_t>(n_), -1);
       for (std::int64_t i = 0; i < exchange.group.size(); ++i)
@@ -125,7 +125,7 @@ std::vector<Entry> RoundMatrix::entries(Lane into) const {
     std::stable_sort(row.begin(), row.end(), [](const Entry& left, const Entry& right) {
       return left.sender != right.sender ? left.sender < right.sender : left.lane < right.lane;
     });
-    // A sender whose block arrives twice, through its group and directly, is one entry.
+    // A sender whose block arrives twice, through its group and directly, becomes one entry.
     for (const Entry& entry : row) {
       if (entry.weight == 0 && entry.sender != i) continue;
       if (!all.empty() && all.back().receiver == i && all.back().sender == entry.sender &&

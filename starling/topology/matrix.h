@@ -6,7 +6,7 @@
 
 namespace starling::topology {
 
-/// One entry of a round's matrix: the weight RECEIVER gives to SENDER, and which block travels.
+/// One entry of a round's matrix: the weight that RECEIVER gives to SENDER, and which block travels.
 struct Entry {
   Rank receiver = 0;
   Rank sender = 0;
@@ -14,7 +14,7 @@ struct Entry {
   double weight = 0;
 };
 
-/// One round of a schedule for all ranks at once, in O(edges) memory: group means stay factored out, W = S G.
+/// One round of a schedule for all ranks, in O(edges) memory: group means stay factored out, W = S G.
 class RoundMatrix {
  public:
   RoundMatrix(const Schedule& schedule, Step step);
@@ -32,8 +32,8 @@ class RoundMatrix {
   /// - 1).
   double messages() const;
 
-  /// Every non-zero entry, the diagonal included (even where it is zero), by receiver and then sender; groups
-  /// multiplied out. For two-block schedules the weights into block a or, on request, into block b.
+  /// All non-zero entries and the whole diagonal, ordered by receiver and then sender, with groups expanded.
+  /// For two-block schedules the weights into block a or, on request, into block b.
   std::vector<Entry> entries(Lane into = Lane::a) const;
 
  private:
@@ -42,14 +42,14 @@ class RoundMatrix {
   struct Row {
     double self = 1;
     double self_b = 0;
-    std::size_t end = 0;  // of this row's sources
+    std::size_t end = 0;  // the end of this row's sources
   };
 
   Rank n_;
   std::vector<Row> rows_;
   std::vector<Source> sources_;
   std::vector<Group> groups_;           // distinct, disjoint
-  std::vector<std::int32_t> group_of_;  // per rank, -1: none; empty when there are no groups
+  std::vector<std::int32_t> group_of_;  // per rank, -1: none; empty if there are no groups
   mutable std::vector<double> scratch_;
   mutable std::vector<double> scratch_b_;
 };

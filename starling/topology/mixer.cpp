@@ -10,11 +10,11 @@
 namespace starling::topology {
 namespace {
 
-constexpr std::size_t kTile = 1024;  // values: a tile of the output stays in the first-level cache
+constexpr std::size_t kTile = 1024;              // values: a tile of the output stays in the L1 cache
 constexpr std::int64_t kCacheLimit = 4'000'000;  // ranks times rounds whose matrices are kept
 
-/// Whether a row's weights make an average: then it is computed from differences, so that equal values stay
-/// bit for bit and the mean does not drift, as the kernels of kernel/average.h do.
+/// Whether a row's weights make an average. It is then computed from differences like the kernels of
+/// kernel/average.h, so that equal values stay equal bit for bit and the mean does not drift.
 bool is_average(const Exchange& row) {
   double sum = row.self_weight;
   bool positive = row.self_weight > 0;
@@ -43,7 +43,7 @@ void add_rotated(double* out, const double* in, double weight, std::size_t n, st
   for (std::size_t i = middle; i < end; ++i) out[i] += weight * in[i - wrap];
 }
 
-// out = own * self + weight * rotated, the one-peer case, in one pass.
+// out = own * self + weight * rotated in one pass, for one-peer schedules.
 void mix_one(double* out, const double* self, double own, const double* in, double weight, std::size_t n,
              std::size_t offset) {
   const std::size_t wrap = n - offset;
@@ -61,7 +61,7 @@ Mixer::Mixer(SchedulePtr schedule, int dim)
       dim_(dim) {
   fill_cache();
   if (mixing_ != Mixing::two_block) return;
-  // On a circulant schedule rank 0 speaks for all; elsewhere it may be one that does nothing.
+  // On a circulant schedule rank 0 represents all ranks; elsewhere it may be an idle one.
   sends_b_ = circulant_ == nullptr;
   Exchange exchange;
   for (Step t = 0; t < schedule_->period() && !sends_b_; ++t) {
@@ -194,7 +194,7 @@ void Mixer::mix_general(const RoundMatrix& round) {
 }
 
 double distance_to(std::span<const double> values, std::span<const double> mean) {
-  // Four sums at once: one would wait for its own additions.
+  // Four independent sums, so that additions do not wait for each other.
   std::array<double, 4> sums{};
   if (mean.size() == 1) {
     const double m = mean[0];

@@ -9,19 +9,19 @@
 
 namespace starling::topology {
 
-/// Plays all ranks of a schedule at once: n x dim values, mixed round by round. Circulant schedules and
-/// matchings have paths of their own, so that a round of a million ranks costs milliseconds.
+/// Simulates all ranks of a schedule: n x dim values, mixed round by round. Circulant schedules and matchings
+/// have fast paths, so that a round of a million ranks takes milliseconds.
 class Mixer {
  public:
   explicit Mixer(SchedulePtr schedule, int dim = 1);
 
-  /// The start values of all ranks (rank-major), at round `first`.
+  /// Sets the start values of all ranks (rank-major) and the first round.
   void start(std::span<const double> values, Step first = 0);
   /// Runs the next round.
   void advance();
 
   Step step() const { return step_; }
-  /// What the ranks hold: x, block a, or the push-sum estimate x / p.
+  /// The ranks' values: x, block a, or the push-sum estimate x / p.
   std::span<const double> values() const { return mixing_ == Mixing::push_sum ? estimate_ : x_; }
   /// Messages of one model's size that the last round sent; a mean over g ranks counts as a ring all-reduce,
   /// 2 (g - 1).
@@ -43,13 +43,13 @@ class Mixer {
   double messages_ = 0;
 
   std::vector<double> x_, x_next_;
-  std::vector<double> b_, b_next_;  // CECA's second block, only where some round sends it
+  std::vector<double> b_, b_next_;  // CECA's second block, only if some round sends it
   std::vector<double> p_, p_next_, estimate_;
   bool sends_b_ = false;
 
   Exchange row_;
   std::vector<Rank> partners_;
-  std::vector<RoundMatrix> cache_;  // all rounds of a period, where they fit
+  std::vector<RoundMatrix> cache_;  // all rounds of a period, if they fit
 };
 
 /// ||values - mean|| over all ranks and coordinates, where `mean` has dim entries.

@@ -27,8 +27,8 @@ Registry<Family>& all_topologies() {
   return instance;
 }
 
-// The seed and the ranks per machine become part of the name, of nested topologies too, so that equal names
-// mean equal schedules.
+// Adds the seed and the ranks per machine to the spec, also in nested topologies, so that equal names mean
+// equal schedules.
 Spec completed(const Spec& spec, const TopologySetting& setting) {
   const Family& family = all_topologies().find(spec);
   const std::vector<Parameter>& declared = family.parameters;
@@ -37,7 +37,7 @@ Spec completed(const Spec& spec, const TopologySetting& setting) {
   const auto local =
       std::find_if(declared.begin(), declared.end(), [](const Parameter& p) { return p.name == "local"; });
   TopologySetting nested = setting;
-  if (local != declared.end()) nested.ranks_per_machine = 1;  // what is nested runs between machines
+  if (local != declared.end()) nested.ranks_per_machine = 1;  // nested topologies run between machines
   std::size_t position = 0;
   for (Spec::Argument& argument : complete.arguments) {
     const std::size_t at =
@@ -46,7 +46,7 @@ Spec completed(const Spec& spec, const TopologySetting& setting) {
                                    std::find_if(declared.begin(), declared.end(),
                                                 [&](const Parameter& p) { return p.name == argument.key; }) -
                                    declared.begin());
-    if (at >= declared.size()) continue;  // Parameters will say so
+    if (at >= declared.size()) continue;  // Parameters reports this
     given.push_back(declared[at].name);
     if (declared[at].kind == ParameterKind::topology && !argument.value.is_list)
       argument.value = completed(argument.value, nested);
@@ -75,7 +75,7 @@ SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting) {
   Spec complete = completed(spec, setting);
   const auto schedule = family.make(Parameters(complete, family.parameters), setting);
   Spec canonical = all_topologies().canonical(complete);
-  // An unused seed is left out of the names.
+  // A seed without effect is left out of the name.
   if (family.random && family.changing && !schedule->random()) {
     if (complete.arguments.size() > spec.arguments.size()) complete.arguments.pop_back();
     canonical.arguments.pop_back();

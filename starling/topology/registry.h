@@ -11,14 +11,14 @@
 
 namespace starling::topology {
 
-/// What a family is made for.
+/// What a topology is built for.
 struct TopologySetting {
   Rank n = 1;
-  std::uint64_t seed = 0;      // for random families that give no seed= of their own
+  std::uint64_t seed = 0;      // for random families whose spec has no seed=
   Rank ranks_per_machine = 1;  // for families whose local= is auto
 };
 
-/// A named family of topologies: what the grammar knows, and how to build one.
+/// A named family of topologies: what the spec grammar needs, and the function that builds one.
 struct Family {
   std::string name;
   std::string summary;
@@ -29,24 +29,24 @@ struct Family {
   std::vector<std::string> aliases = {};
 };
 
-/// `make_schedule("base(k=2)", 24)`; throws InvalidArgument listing what is valid.
+/// Builds a schedule, as in `make_schedule("base(k=2)", 24)`; throws InvalidArgument with what is valid.
 SchedulePtr make_schedule(std::string_view text, Rank n, std::uint64_t seed = 0);
 SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting);
 
-/// The one spelling of all specs that mean the same topology: defaults filled in, `seed` where a seed is
-/// missing.
+/// The canonical spelling, equal for all specs of the same topology: defaults filled in, `seed` where a seed
+/// is missing.
 std::string canonical_topology(std::string_view text, std::uint64_t seed = 0);
 
-/// All families, in the order of the specification; a program's own come last.
+/// All families in the order of the specification, then those that the program registered.
 std::vector<Family> topology_families();
-/// The family that a spec names; throws InvalidArgument with what may have been meant.
+/// The family that a spec names; throws InvalidArgument with the closest name.
 const Family& find_topology(const Spec& spec);
-/// Throws InvalidArgument, with what may have been meant, for a topology that no family makes and for
-/// parameters that its family does not take; whether it suits a number of ranks is not looked at.
+/// Throws InvalidArgument, with the closest name, for unknown topologies and for parameters that the family
+/// does not take. Does not check whether the topology suits a number of ranks.
 void check_topology_spec(const std::string& text);
 
-/// Adds a family of the program's own under a new name. Thread-safe. What it makes is checked whenever it is
-/// made: rows that sum to one, and destinations that match the sources (consistency.h).
+/// Registers a family under a new name. Thread-safe. Every schedule that it builds is checked: rows that sum
+/// to one, and destinations that match the sources (consistency.h).
 void register_topology(Family family);
 
 }  // namespace starling::topology

@@ -6,7 +6,8 @@
 
 namespace starling::topology {
 
-/// `inner` played by some of n ranks: members[r] plays rank r, in whatever order; the others do nothing.
+/// The schedule `inner` on some of n ranks: members[r], in any order, acts as rank r; the other ranks are
+/// idle.
 SchedulePtr relabel(SchedulePtr inner, std::vector<Rank> members, Rank n);
 
 }  // namespace starling::topology

@@ -15,7 +15,7 @@ namespace {
 using MapVector = Eigen::Map<Eigen::VectorXd>;
 using ConstMapVector = Eigen::Map<const Eigen::VectorXd>;
 
-// |eigenvalue k| of rank 0's row.
+// The k-th eigenvalue of the circulant whose first row is rank 0's exchange.
 std::complex<double> circulant_eigenvalue(const Exchange& row, Rank n, Rank k) {
   std::complex<double> sum = row.self_weight;
   for (const Source& source : row.sources) {

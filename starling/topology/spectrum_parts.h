@@ -8,7 +8,8 @@
 
 #include "starling/topology/matrix.h"
 
-// What spectra are computed from. Eigen's solvers compile slowly, so that each part has a source of its own.
+// The parts of spectrum.cpp that need Eigen's solvers. These compile slowly, so each part has its own source
+// file.
 
 namespace starling::topology {
 
@@ -17,17 +18,17 @@ struct EigenPairs {
   Eigen::MatrixXd vectors;  // one per column
 };
 
-// Of small matrices as a whole: dense_spectrum.cpp.
+// Small matrices as a whole: dense_spectrum.cpp.
 
 Eigen::MatrixXd dense(const RoundMatrix& round);
 
 /// The 2-norm.
 double largest_singular_value(const Eigen::MatrixXd& matrix);
-/// Of any square matrix, falling.
+/// The moduli of the eigenvalues of any square matrix, descending.
 std::vector<double> eigenvalue_moduli(const Eigen::MatrixXd& matrix);
-/// Of a symmetric one, rising.
+/// The eigenvalues of a symmetric matrix, ascending.
 Eigen::VectorXd symmetric_eigenvalues(const Eigen::MatrixXd& matrix);
-/// Likewise, with the vectors as columns.
+/// The eigenvalues of a symmetric matrix, ascending, with the eigenvectors as columns.
 EigenPairs symmetric_eigenpairs(const Eigen::MatrixXd& matrix);
 
 // By iteration: iterated_eigenpair.cpp.
@@ -39,12 +40,12 @@ struct Iteration {
   Eigen::VectorXd start = {};
   Eigen::Index pairs = 1;
   Eigen::Index basis = 64;      // vectors kept between restarts; at most n
-  Eigen::Index restarts = 300;  // a chain's eigenvalues lie too close for any number
+  Eigen::Index restarts = 300;  // the eigenvalues of a chain lie too close for any number
   double tolerance = 1e-13;
 };
 
-/// The extreme eigenvalues, and their vectors, of a symmetric map of n numbers that is given as y = map(x),
-/// by a Lanczos iteration. Nothing when it did not converge.
+/// The extreme eigenvalues and eigenvectors of a symmetric map y = map(x) on n numbers, by a Lanczos
+/// iteration. Empty if it did not converge.
 std::optional<EigenPairs> iterated_eigenpairs(Eigen::Index n,
                                               const std::function<void(const double* x, double* y)>& map,
                                               EigenEnd end, const Iteration& iteration);
@@ -54,7 +55,7 @@ struct EigenPair {
   Eigen::VectorXd vector;
 };
 
-/// The first of them, from a fixed start.
+/// The first extreme eigenpair, from a fixed start vector.
 std::optional<EigenPair> iterated_eigenpair(Eigen::Index n,
                                             const std::function<void(const double* x, double* y)>& map,
                                             EigenEnd end);

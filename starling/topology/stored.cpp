@@ -50,7 +50,7 @@ void check_size(Rank n, const std::string& origin) {
     throw InvalidArgument(fmt::format("{}: a topology needs at least one rank, not n = {}", origin, n));
 }
 
-// `number` counts the edges as they were given, from 1, so that the offending row can be found.
+// `number` is the edge's number in the input, from 1, so that the user can find it.
 void check_ranks(Rank first, Rank second, Rank n, std::size_t number, const std::string& origin) {
   for (const Rank rank : {first, second})
     if (rank < 0 || rank >= n)

@@ -7,21 +7,21 @@
 
 namespace starling::topology {
 
-/// What a program's own weights may be.
+/// What is allowed for weights that the program provides.
 struct StoredOptions {
   bool allow_negative = false;
   bool push = false;   // columns sum to one instead of rows
-  bool as_is = false;  // sums and connection are the program's own affair
+  bool as_is = false;  // skips the checks of sums and connectivity
 };
 
-/// A static schedule from a list of weights (the diagonal included). Checked: ranks in range, no entry twice,
-/// finite and not negative (unless allowed), rows (or columns) that sum to one, connected. `origin` starts
-/// the error messages.
+/// A static schedule from a list of weights, diagonal included. Checks that ranks are in range, no entry
+/// appears twice, weights are finite and not negative (unless allowed), rows (or columns) sum to one, and the
+/// graph is connected. `origin` starts the error messages.
 std::shared_ptr<Schedule> schedule_from_weights(Rank n, std::vector<Entry> entries,
                                                 StoredOptions options = {},
                                                 const std::string& origin = "weights");
 
-/// A static schedule from edges (from, to), undirected unless said otherwise, checked likewise.
+/// A static schedule from edges (from, to), undirected by default, with the same checks.
 std::shared_ptr<Schedule> schedule_from_edges(Rank n, const std::vector<std::pair<Rank, Rank>>& edges,
                                               Weights weights, bool directed = false,
                                               const std::string& origin = "edges");

@@ -84,7 +84,7 @@ double Averages::consensus_distance() {
     const Buffer model = replica_.averaged ? bucket.x_block() : replica_.method->model(replica_.block(b));
     const torch::Tensor own = tensor_over(model, bucket.x.sizes(), bucket.x);
     // Averages the differences from one rank's model instead of the models: equal models have distance zero,
-    // and the mean's rounding is small compared with the differences.
+    // and the mean's rounding error is small compared with the differences.
     torch::Tensor difference = own.clone();
     const Buffer first = buffer_of_tensor(difference);
     ByteOperations(flock)
@@ -138,7 +138,7 @@ void Averages::average_buffers(const std::string& name) {
   }
 }
 
-// The mean has them on every rank, and where they came from cannot be seen there.
+// After averaging, every rank has non-finite values, and their source cannot be seen any more.
 void Averages::warn_of_nonfinite_buffers() {
   const TrainerOptions& options = replica_.options;
   const bool is_used =

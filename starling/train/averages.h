@@ -7,8 +7,8 @@
 
 namespace starling::train {
 
-/// What the flock does with whole models: broadcast, distance, and the average for an evaluation. All
-/// functions but revert() and keep() are collectives. Part of a Trainer.
+/// Collectives on whole models: broadcast, distance, and the average for an evaluation. All functions but
+/// revert() and keep() are collectives. Part of a Trainer.
 class Averages {
  public:
   Averages(Replica& replica, TrainingStep& step) : replica_(replica), step_(step) {}
@@ -18,8 +18,8 @@ class Averages {
   /// See Trainer::consensus_distance().
   double consensus_distance();
 
-  /// Replaces the parameters, and the buffers as the options say, by the flock's average, until revert()
-  /// restores this rank's own or keep() makes the average every rank's.
+  /// Replaces the parameters, and the buffers according to the options, by the flock's average, until
+  /// revert() restores this rank's own model or keep() makes the average every rank's model.
   void average();
   void revert();
   void keep();

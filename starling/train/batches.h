@@ -13,16 +13,16 @@ struct Batch {
   torch::Tensor labels;
 };
 
-/// The given samples of a data set as tensors of the host.
+/// The given samples of a data set as tensors on the host.
 Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples);
 
-/// A data set in a device's memory, where its batches are made: only their numbers travel there.
+/// A data set in a device's memory, where batches are made: only the numbers of samples are sent there.
 class DeviceDataset {
  public:
   DeviceDataset(const Dataset& data, torch::Device device);
 
   torch::Device device() const { return images_.device(); }
-  /// Equal to make_batch()'s.
+  /// Returns the same batch as make_batch().
   Batch batch(std::span<const std::uint32_t> samples) const;
 
  private:

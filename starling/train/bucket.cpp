@@ -11,12 +11,12 @@
 namespace starling::train {
 namespace {
 
-// Every parameter starts at a cache line, as torch's own allocations do; the gap belongs to it.
+// Every parameter starts at a cache line, as in torch's own allocations; the gap after it belongs to it.
 constexpr std::size_t kAlignment = 64;
 
 std::size_t padded(const torch::Tensor& tensor) {
   const std::size_t line = kAlignment / tensor.element_size();
-  // An empty parameter takes a line, too, so that no bucket is empty.
+  // An empty parameter takes one line, too, so that no bucket is empty.
   return std::max<std::size_t>(1, (static_cast<std::size_t>(tensor.numel()) + line - 1) / line) * line;
 }
 
@@ -89,7 +89,7 @@ std::vector<Placed> trained_parameters(const ModuleTensors& module,
         order.push_back(group[i].unsafeGetTensorImpl());
     }
   }
-  // In the module's order; parameters that only the optimizer has come last.
+  // In the module's order; parameters that only the optimizer knows come last.
   std::vector<Placed> result;
   const auto take = [&](torch::TensorImpl* tensor, const std::string& name) {
     const auto found = trained.find(tensor);
@@ -128,7 +128,7 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, 
   std::vector<Bucket> buckets;
   std::vector<std::size_t> filled;  // elements, by bucket
   std::map<std::pair<torch::ScalarType, std::string>, std::size_t>
-      open;  // by type: the bucket that is not full
+      open;  // by type: the bucket that has room left
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Placed& placed = parameters[i];
     const std::pair type(placed.parameter.scalar_type(), placed.parameter.device().str());

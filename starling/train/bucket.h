@@ -10,7 +10,7 @@
 
 namespace starling::train {
 
-/// A trained parameter and where it lies in its bucket.
+/// A trained parameter and its position in its bucket.
 struct Placed {
   std::string name;
   torch::Tensor parameter;
@@ -18,13 +18,13 @@ struct Placed {
   torch::Tensor gradient;  // parameter.grad(): a view of flat memory with its own version counter
   std::size_t group = 0;   // of the optimizer
   std::size_t bucket = 0;
-  std::size_t segment = 0;  // of the bucket
+  std::size_t segment = 0;  // index in the bucket
   std::size_t offset = 0;   // in elements, within the bucket
 };
 
 /// Parameters of one type that are sent together. They and their gradients are views of flat memory, which
-/// never moves: of x and gradient or, for parameters on a device that the flock cannot exchange from there,
-/// of `device_x` and `device_gradient`, which are copied through x and gradient on the host.
+/// never moves: of x and gradient or, if the flock cannot exchange the parameters' device memory, of
+/// `device_x` and `device_gradient`, which are copied through x and gradient on the host.
 struct Bucket {
   torch::Tensor x;
   torch::Tensor gradient;
@@ -48,7 +48,7 @@ struct Bucket {
 torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed);
 
 /// The parameters of an optimizer's groups that require gradients, in the order in which backward is likely
-/// to produce these: the reverse of registration. Shared parameters appear once. Throws InvalidArgument for
+/// to compute these: the reverse of registration. Shared parameters appear once. Throws InvalidArgument for
 /// parameters that cannot be trained.
 std::vector<Placed> trained_parameters(const ModuleTensors& module,
                                        const std::vector<std::vector<torch::Tensor>>& groups);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kBetween = '\t';
 
-// Names are the user's and may contain line breaks.
+// Users choose names, which may contain line breaks.
 std::string one_line(std::string_view text) {
   std::string clean(text);
   std::replace_if(

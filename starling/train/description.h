@@ -44,8 +44,8 @@ struct Difference {
 };
 std::optional<Difference> first_difference(const Description& first, const Description& second);
 
-/// A number in seven digits, so that the last bits of a learning rate that was computed on other hardware do
-/// not count.
+/// A number with seven digits, so that differences in the last bits of a learning rate, computed on other
+/// hardware, do not count.
 std::string describe_number(double number);
 
 }  // namespace starling::train

@@ -25,8 +25,8 @@ double rate_factor(const Experiment& experiment, double epoch) {
   return 0.5 * (1 + std::cos(std::numbers::pi * std::min(1.0, (epoch - experiment.warmup) / rest)));
 }
 
-// On a device losses and results are not looked at in every step, which would wait for it: a loss that is not
-// finite ends the run at the next report.
+// On a device, losses and results are not checked in every step, which would wait for the device: a loss that
+// is not finite ends the run at the next report.
 TrainerOptions trainer_options(const Experiment& experiment, const Model& model) {
   const bool on_device = is_on_device(model.parameters()[0]);
   return {
@@ -86,7 +86,7 @@ class ExperimentRun {
   }
 
  private:
-  // The same numbers on every device.
+  // Initialized with the same numbers on every device.
   ModelPtr make_model() const {
     const torch::Device device = find_device(experiment_.device, flock_.local_rank());
     torch::manual_seed(experiment_.seed);
@@ -95,7 +95,7 @@ class ExperimentRun {
     return model;
   }
 
-  // Resumes if asked to; false if the resumed run is complete already.
+  // Resumes if the options ask for it; returns false if the resumed run is already complete.
   bool begin() {
     std::optional<ExperimentCheckpoints::Restored> restored;
     {
@@ -170,7 +170,8 @@ class ExperimentRun {
     set_learning_rate(*optimizer_, rate);
   }
 
-  // A rank without data skips, and so does one whose loss is not finite, until all ranks end the run.
+  // A rank without data skips the step, and so does a rank whose loss is not finite, until all ranks end the
+  // run.
   void take_step() {
     bool has_gradient = false;
     trainer_.zero_grad();

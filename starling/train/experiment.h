@@ -14,7 +14,7 @@ namespace starling::train {
 
 class Task;
 
-/// One training run on a data set, the same on every rank.
+/// The settings of one training run, the same on every rank.
 struct Experiment {
   std::string data = "mnist";
   std::string model = "lenet";
@@ -22,18 +22,18 @@ struct Experiment {
   std::string topology = kDefaultTopology;
   std::string optimizer = "momentum(lr=0.05)";
   std::string partition = "iid";
-  /// What a worker does that runs out of data: repeat its shard ("again"), so that all workers take part in
-  /// every step, or "skip" until the longest shard has ended.
+  /// What a worker without data does: repeat its shard ("again"), so that all workers take part in every
+  /// step, or "skip" until the longest shard has ended.
   std::string uneven = "again";
-  std::string device = "auto";  // that workers train on: cpu, cuda (the host's GPUs in turn), cuda:N, or auto
+  std::string device = "auto";  // for training: cpu, cuda (the host's GPUs in turn), cuda:N, or auto
   int batch = 32;               // per worker
   int epochs = 2;
-  double warmup = 0;   // epochs in which the learning rate rises from zero
-  bool cosine = true;  // it falls to zero along a cosine afterwards; else it stays
+  double warmup = 0;   // epochs during which the learning rate rises from zero
+  bool cosine = true;  // afterwards the rate falls to zero along a cosine; otherwise it stays
   std::uint64_t seed = 1;
   std::string on_peer_failure = "raise";
   std::string message = "float32";
-  double drop = 0;  // share of the neighbors' messages that are dropped, see join()
+  double drop = 0;  // fraction of the neighbors' messages that are dropped, see join()
   int accumulation = 1;
   double clip_norm = 0;
   std::string on_nonfinite = "raise";
@@ -78,7 +78,8 @@ void visit_settings(E& e, Visit&& visit) {
 /// Throws InvalidArgument for unknown names, and unknown parameters, of method, topology, optimizer, data
 /// set, model, partition and wire format. Reads no data.
 void check_names(const Experiment& experiment);
-/// Throws InvalidArgument if so many workers on one host cannot have this topology, or the method not use it.
+/// Throws InvalidArgument if the topology does not exist for this number of workers on one host, or the
+/// method cannot use it.
 void check_schedule(const Experiment& experiment, Rank workers);
 /// Throws InvalidArgument if the model cannot learn this kind of samples. Reads no data.
 void check_model(const Experiment& experiment);
@@ -87,17 +88,18 @@ void check_numbers(const Experiment& experiment);
 
 /// The settings that decide what is trained, as text.
 std::vector<RunSetting> settings_of(const Experiment& experiment);
-/// The one spelling of those that have several, without what follows from the seed: equal for repetitions.
+/// The settings in canonical form, without values derived from the seed: equal for repetitions.
 std::vector<RunSetting> canonical_settings_of(const Experiment& experiment);
-/// The one spelling of all values of a setting that mean the same in an experiment of this seed: `base` and
-/// `base(k=1)`, `bf16` and `bfloat16`. A value that is invalid here stays as it is.
+/// The canonical form of a setting's value in an experiment with this seed, equal for all values of equal
+/// meaning: `base` and `base(k=1)`, `bf16` and `bfloat16`. Invalid values stay unchanged.
 std::string canonical_setting(const std::string& name, const std::string& value, std::uint64_t seed);
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // empty: no checkpoints
-  double every = 1;              // epochs between them; may be a fraction
-  int keep = 3;                  // the newest ones
-  /// Continue from the newest one, or from the one of `resume_step`; from scratch if there is none.
+  double every = 1;              // epochs between checkpoints; may be a fraction
+  int keep = 3;                  // how many of the newest checkpoints
+  /// Resume from the newest checkpoint, or from the one of `resume_step`; start from scratch if there is
+  /// none.
   bool resume = false;
   std::optional<Step> resume_step = {};
 };
@@ -106,7 +108,7 @@ struct CheckpointOptions {
 /// one in its folder.
 void check_checkpoints(const CheckpointOptions& options);
 
-/// The events of a run, as its log has them.
+/// The events of a run, as its log contains them.
 using RunEvent = std::variant<RunHeader, RunReport, RunResume, PeerFailure, RunNotSaved, RunEnd>;
 using Reporter = std::function<void(const RunEvent&)>;
 
@@ -114,10 +116,10 @@ using Reporter = std::function<void(const RunEvent&)>;
 std::shared_ptr<const Task> load_task(const std::string& data);
 std::size_t test_samples(const Task& task);
 
-/// Trains, on `task` if given, else on the data that the experiment names. `report` is called on every rank
-/// with the same events; the caller fills in the header's command and date. A run whose loss is not finite
+/// Trains on `task` if given, else on the data that the experiment names. `report` is called on every rank
+/// with the same events; the caller fills in the header's command and date. If a loss is not finite, the run
 /// ends soon, and RunEnd says so. Returns the last evaluation. If a complete run is resumed, RunEnd is the
-/// only event, and the saved part of its last report is returned.
+/// only event, and the result is the saved part of its last report.
 RunReport run_experiment(Flock& flock, const Experiment& experiment, const Reporter& report,
                          const CheckpointOptions& checkpoints = {},
                          std::shared_ptr<const Task> task = nullptr);

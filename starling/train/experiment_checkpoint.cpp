@@ -12,7 +12,7 @@ namespace {
 
 const char* const kPosition = "position";
 
-// The position as numbers in a fixed order.
+// The position as numbers, in a fixed order.
 std::vector<double> numbers_of(const RunPosition& position) {
   const RunReport& totals = position.totals;
   return {static_cast<double>(position.epoch),
@@ -70,7 +70,7 @@ ExperimentCheckpoints::ExperimentCheckpoints(Flock& flock, const Experiment& exp
     : flock_(flock), experiment_(experiment), options_(options) {
   if (options.folder.empty()) return;
   check_checkpoints(options);
-  // Now, so that a bad folder is an error before the first epoch.
+  // Created now, so that an unusable folder is an error before the first epoch.
   writer_ = std::make_unique<FlockCheckpoints>(flock, options.folder, options.keep, "experiment/checkpoint");
 }
 
@@ -141,7 +141,8 @@ std::optional<ExperimentCheckpoints::Restored> ExperimentCheckpoints::resume(Tra
   });
   RunPosition& position = restored.position;
   if (!opened->same_ranks) {
-    // Other ranks have the samples now: the epoch restarts. Rank 0 accounts for all ranks' bytes.
+    // The samples have been distributed to other ranks, so the epoch restarts. Rank 0 accounts for all ranks'
+    // bytes.
     position.step = 0;
     position.totals.epoch = position.epoch;
     std::uint64_t bytes = 0;

@@ -9,12 +9,12 @@
 
 namespace starling::train {
 
-/// Where a run is, in addition to its trainer's state.
+/// The position of a run, in addition to its trainer's state.
 struct RunPosition {
   int epoch = 0;
-  std::int64_t step = 0;    // of the epoch, already done
-  RunReport totals;         // seconds, bytes and so on until here
-  std::uint64_t bytes = 0;  // that this rank sent
+  std::int64_t step = 0;    // steps of the epoch already done
+  RunReport totals;         // seconds, bytes and so on so far
+  std::uint64_t bytes = 0;  // sent by this rank
 };
 
 /// Writes and reads the checkpoints of a run; one object per rank.
@@ -23,14 +23,15 @@ class ExperimentCheckpoints {
   /// A collective.
   ExperimentCheckpoints(Flock& flock, const Experiment& experiment, const CheckpointOptions& options);
 
-  /// Whether a checkpoint is due in the step that ended at this point, counted in epochs; true once for each.
+  /// Whether a checkpoint is due in the step that ended at this point, counted in epochs; true once per
+  /// checkpoint.
   bool is_due(double epoch);
-  /// Copies the state and returns while it is being written.
+  /// Copies the state and returns while a thread writes it.
   void save(Trainer& trainer, const RunPosition& position);
 
   struct Restored {
     RunPosition position;
-    std::string reset;  // what was reset, in words
+    std::string reset;  // text that says what was reset
   };
   /// Restores the checkpoint to resume from, if there is one; a collective.
   std::optional<Restored> resume(Trainer& trainer);
@@ -39,7 +40,7 @@ class ExperimentCheckpoints {
   void finish();
   /// After finish(): the first rank whose last checkpoint could not be written; a collective.
   std::optional<RunNotSaved> not_saved();
-  /// Prints what went wrong since the last call; training continues without that checkpoint.
+  /// Prints the problems since the last call; training continues without that checkpoint.
   void print_problem();
 
  private:
@@ -48,8 +49,8 @@ class ExperimentCheckpoints {
   Flock& flock_;
   const Experiment& experiment_;
   CheckpointOptions options_;
-  std::unique_ptr<FlockCheckpoints> writer_;  // none without a folder
-  double due_ = 0;                            // checkpoints that were due so far
+  std::unique_ptr<FlockCheckpoints> writer_;  // null without a folder
+  double due_ = 0;                            // the number of checkpoints due so far
 };
 
 }  // namespace starling::train

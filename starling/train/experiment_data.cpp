@@ -8,7 +8,7 @@
 namespace starling::train {
 namespace {
 
-// Far from every epoch: the orders of a shard's further passes are drawn as those of other epochs.
+// Beyond any epoch number: the orders of a shard's further passes are drawn like those of other epochs.
 constexpr std::int64_t kPass = 1'000'003;
 constexpr std::int64_t kEpochs = std::numeric_limits<std::int32_t>::max();
 
@@ -39,7 +39,7 @@ std::span<const std::uint32_t> ExperimentData::next_batch() {
   return samples;
 }
 
-// The batches of the longest shard, or of the mean one if shards are repeated.
+// The number of batches of the longest shard, or of a shard of mean length if shards are repeated.
 std::int64_t ExperimentData::batches_per_epoch() {
   const auto size = static_cast<std::size_t>(experiment_.batch);
   if (!repeats_) {

@@ -12,7 +12,7 @@ namespace {
 
 const std::string kNumbered = "cuda:";
 
-// The N of cuda:N; -1 where the text is something else.
+// The N of cuda:N; -1 for other texts.
 int number_in(const std::string& text) {
   const std::string digits = text.starts_with(kNumbered) ? text.substr(kNumbered.size()) : "";
   const bool number =

@@ -7,12 +7,12 @@
 
 namespace starling::train {
 
-/// Throws InvalidArgument unless this is auto, cpu, cuda or cuda:N. Asks no driver, so that workers can be
-/// forked afterwards.
+/// Throws InvalidArgument unless `text` is auto, cpu, cuda or cuda:N. Does not use the driver, so that
+/// workers can be forked afterwards.
 void check_device(const std::string& text);
 
-/// Where a rank of a host trains: `cuda` gives the ranks of a host its GPUs in turn, and so does `auto` if
-/// there are any. Throws InvalidArgument if there is no such GPU.
+/// The device of a rank: `cuda` assigns the GPUs of a host to its ranks in turn, and so does `auto` if there
+/// are any. Throws InvalidArgument if there is no such GPU.
 torch::Device find_device(const std::string& text, Rank local_rank);
 
 }  // namespace starling::train

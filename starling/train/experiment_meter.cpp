@@ -94,7 +94,7 @@ std::vector<Rank> ExperimentMeter::find_dead() {
   return ranks;
 }
 
-// The earliest loss of any rank that is not finite, as a number whose maximum over the ranks finds it.
+// Encodes the earliest loss of any rank that is not finite as a number whose maximum over the ranks finds it.
 double ExperimentMeter::bad_step_and_rank() const {
   if (!bad_step_) return kNoBadStep;
   return -static_cast<double>(*bad_step_ * trainer_.flock().size() + trainer_.flock().rank());
@@ -135,7 +135,7 @@ void ExperimentMeter::sum_up() {
   std::vector<double> largest = {static_cast<double>(staleness.oldest), bad_step_and_rank()};
   const std::uint64_t sent = own_bytes();
   const Uncounted uncounted(*this);
-  // Behind the sums, by rank: whether it is dead, and what it has sent.
+  // After the sums, by rank: whether it is dead, and how many bytes it has sent.
   const std::size_t own = sums.size();
   const std::size_t ranks = bytes_by_rank_.size();
   const View view = flock.view();
@@ -148,7 +148,7 @@ void ExperimentMeter::sum_up() {
   for (Rank rank = 0; rank < flock.size(); ++rank)
     if (sums[own + static_cast<std::size_t>(rank)] > 0) dead.push_back(rank);
   note_dead(dead);
-  // What dead ranks had sent by their last report still counts.
+  // The bytes that dead ranks had sent by their last report still count.
   for (std::size_t rank = 0; rank < ranks; ++rank)
     bytes_by_rank_[rank] =
         std::max(bytes_by_rank_[rank], static_cast<std::uint64_t>(sums[own + ranks + rank]));

@@ -13,10 +13,10 @@ namespace starling::train {
 /// Measures a run for its reports: loss, speed, waiting, bytes, deaths and divergence, summed over the ranks.
 class ExperimentMeter {
  public:
-  /// What was sent before this is not counted.
+  /// Bytes sent before the construction do not count.
   ExperimentMeter(Trainer& trainer, const Reporter& report);
 
-  /// What is sent while this lives is not counted as training.
+  /// Bytes sent while an object of this class exists do not count as training.
   class Uncounted {
    public:
     explicit Uncounted(ExperimentMeter& meter) : meter_(meter), sent_(meter.trainer_.flock().bytes_sent()) {}
@@ -29,17 +29,17 @@ class ExperimentMeter {
     std::uint64_t sent_;
   };
 
-  /// Continues from the totals of a run before it was resumed, in which this rank had sent `bytes`.
+  /// Continues from the totals of a run before its resume; this rank had sent `bytes`.
   void resume(const RunReport& totals, std::uint64_t bytes);
   void start_clock() { since_ = Clock::now(); }
-  /// A batch of this rank. A loss on a device is read later, when it is needed.
+  /// Adds a batch of this rank. A loss on a device is read later, when it is needed.
   void add_batch(const torch::Tensor& loss, std::size_t samples);
-  /// A step that this rank took with data.
+  /// Counts a step that this rank took with data.
   void add_step() { ++steps_; }
-  /// As far as losses have been read.
+  /// False if a loss that has been read was not finite.
   bool own_loss_is_finite() const { return !bad_step_; }
 
-  /// Sums up everything since the last call into totals(); a collective, not counted itself.
+  /// Sums up everything since the last call into totals(); a collective, whose own bytes do not count.
   void sum_up();
   /// Finds ranks that have died and reports them once; a collective. Returns all dead ranks.
   std::vector<Rank> find_dead();
@@ -47,10 +47,10 @@ class ExperimentMeter {
   bool agree_on_divergence();
 
   RunReport& totals() { return totals_; }
-  /// Seconds until now, in the middle of an epoch, too.
+  /// Seconds until now, also in the middle of an epoch.
   double seconds_until_now() const;
   const std::optional<RunDivergence>& divergence() const { return divergence_; }
-  /// The bytes that this rank's checkpoint accounts for: its own, and on the first survivor the dead ranks'.
+  /// The bytes to save in this rank's checkpoint: its own and, on the first survivor, those of dead ranks.
   std::uint64_t bytes_to_save() const;
 
  private:
@@ -67,10 +67,10 @@ class ExperimentMeter {
   const Reporter& report_;
   RunReport totals_;
   Clock::time_point since_{};
-  double waited_ = 0, combined_ = 0;            // by the trainer, at the last sum_up()
+  double waited_ = 0, combined_ = 0;            // the trainer's times at the last sum_up()
   double loss_ = 0, losses_ = 0, samples_ = 0;  // since the last sum_up()
   std::vector<torch::Tensor> unread_;           // losses on a device
-  std::vector<Step> unread_steps_;              // theirs
+  std::vector<Step> unread_steps_;              // of unread_
   int steps_ = 0;                               // with data, since the last sum_up()
   std::vector<Rank> dead_;
   std::vector<std::uint64_t> bytes_by_rank_;  // as last reported

@@ -80,14 +80,14 @@ std::string canonical_setting(const std::string& name, const std::string& value,
     if (name == "optimizer") return canonical_optimizer(value);
     if (name == "partition") return canonical_partition(value, seed);
     if (name == "message") return parse_wire_format(value);
-  } catch (const InvalidArgument&) {  // of an extension that is not loaded, say
+  } catch (const InvalidArgument&) {  // for example of an extension that is not loaded
   }
   return value;
 }
 
 namespace {
 
-// What two specs have in common that differ in values only.
+// The common part of two specs that differ only in values.
 Spec common_part(const Spec& one, const Spec& other) {
   Spec common{one.word, one.is_list, {}};
   for (std::size_t i = 0; i < one.arguments.size(); ++i) {

@@ -38,8 +38,8 @@ void share_problem(Flock& flock, const std::string& name, const std::string& pro
   text.resize(static_cast<std::size_t>(length[0]));
   flock.broadcast(reinterpret_cast<std::uint8_t*>(text.data()), text.size(), rank,
                   Name(name + "/problem text"));
-  // A rank may fail because another did: all ranks name the first one's problem, by its rank unless all have
-  // it.
+  // One rank's failure may cause others, so all ranks report the first problem, with its rank unless all
+  // ranks have the same.
   std::vector<std::int32_t> same = {problem == text ? 1 : 0};
   flock.allreduce(same, Reduction::min, Name(name + "/problem of all"));
   throw Error(same[0] == 1 ? text : fmt::format("rank {}: {}", rank, text));

@@ -8,7 +8,7 @@
 namespace starling::train {
 namespace {
 
-constexpr char kNextRank = '\x01';  // between texts, whose own letters are printable
+constexpr char kNextRank = '\x01';  // separates texts, whose own letters are printable
 
 }  // namespace
 

@@ -18,7 +18,7 @@ struct RankDescription {
 /// The descriptions of all ranks, in rank order; a collective.
 std::vector<RankDescription> gather_descriptions(Flock& flock, const Description& own, const Name& name);
 
-/// "lr: 0.1 on rank 0, 0.05 on rank 2" for the first difference. Ranks without a value do not count.
+/// The first difference, as in "lr: 0.1 on rank 0, 0.05 on rank 2". Ranks without a value do not count.
 std::optional<std::string> difference_among(const std::vector<RankDescription>& descriptions);
 
 }  // namespace starling::train

@@ -11,7 +11,7 @@ namespace starling::train {
 /// Calls a function when a parameter's gradient has been accumulated, on the thread that runs backward.
 class GradientHooks {
  public:
-  /// `part` was added to the parameter's gradient.
+  /// Called after `part` was added to the parameter's gradient.
   using Callback = std::function<void(std::size_t parameter, const torch::Tensor& part)>;
 
   GradientHooks(const std::vector<Placed>& parameters, const Callback& callback);

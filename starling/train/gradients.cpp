@@ -19,7 +19,7 @@ bool is_same(const torch::Tensor& left, const torch::Tensor& right) {
 void check_dense(const torch::Tensor& gradient, const std::string& parameter) {
   if (gradient.defined() && gradient.layout() != torch::kStrided)
     throw InvalidArgument(
-        fmt::format("the gradient of {} is sparse, which cannot be averaged; use a dense one "
+        fmt::format("the gradient of {} is sparse and cannot be averaged; use a dense one "
                     "(Embedding: sparse = false)",
                     parameter));
 }
@@ -63,11 +63,12 @@ Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void(
   const bool on_host = std::none_of(replica.buckets.begin(), replica.buckets.end(), [](const Bucket& bucket) {
     return bucket.device_x.defined() || is_on_device(bucket.x);
   });
-  // On a device they wait for step(), since torch's GradScaler may still unscale them.
+  // On a device, gradients are sent only in step(), since torch's GradScaler may still unscale them.
   sends_early_ = replica.method->averages_gradients() && on_host && !options.eager &&
                  options.loss_scale == 0 && options.on_nonfinite != "skip";
   for (std::size_t i = 0; i < arrivals_.size(); ++i)
-    if (replica.parameters[i].gradient._version() > 0) arrivals_[i].zero = kWritten;  // there was one before
+    // it had a gradient before
+    if (replica.parameters[i].gradient._version() > 0) arrivals_[i].zero = kWritten;
   replica.lost_hooks = true;
 }
 
@@ -88,7 +89,7 @@ void Gradients::note_used(std::size_t bucket, bool with_elements) {
   for (const std::size_t i : replica_.buckets[bucket].parameters)
     arrivals_[i].used = Trace::of(replica_.parameters[i].gradient, with_elements);
 }
-// With eager, parameters change during backward.
+// With eager, parameters change during backward, so their elements are not sampled.
 void Gradients::note_computed(std::size_t i) {
   arrivals_[i].computed = Trace::of(replica_.parameters[i].parameter, !replica_.options.eager);
 }
@@ -121,7 +122,7 @@ void Gradients::rethrow_withheld() const {
 void Gradients::zero() {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const Placed& placed = replica_.parameters[i];
-    // A program that has zeroed gradients by itself may have made new ones.
+    // A program that has zeroed gradients itself may have created new ones.
     if (!is_same(placed.parameter.grad(), placed.gradient)) placed.parameter.mutable_grad() = placed.gradient;
     arrivals_[i].zero = placed.gradient._version();
   }
@@ -186,11 +187,11 @@ void Gradients::accumulated(std::size_t i, const torch::Tensor& part) {
   complete(placed.bucket);
 }
 
-// The first gradient of a backward pass has come.
+// Called at the first gradient of a backward pass.
 void Gradients::begin_backward() {
   const TrainerOptions& options = replica_.options;
   if (replica_.gradients_finished) {
-    // What follows is added to the mean, and averaged again with it.
+    // Further gradients are added to the mean and averaged again with it.
     replica_.driver->withdraw_gradients();
     replica_.gradients_finished = false;
     completed_.assign(completed_.size(), false);
@@ -216,7 +217,7 @@ void Gradients::begin_backward() {
   });
 }
 
-// All gradients of a bucket are there.
+// Called when all gradients of a bucket are complete.
 void Gradients::complete(std::size_t bucket) {
   const bool sends = replica_.method->sends_gradients();
   completed_[bucket] = true;
@@ -253,14 +254,14 @@ void Gradients::end_backward() {
   const torch::NoGradGuard no_grad;
   const bool all = std::all_of(incomplete_.begin(), incomplete_.end(), [](std::size_t n) { return n == 0; });
   for (std::size_t b = 0; all && b < completed_.size(); ++b)
-    if (!completed_[b]) complete(b);  // buckets of frozen parameters
+    if (!completed_[b]) complete(b);  // buckets without gradients, e.g. of frozen parameters
   if (!sends_early_ || failure_) return;
   try {
     if (all && !withheld_) {
       finish();
       return;
     }
-    // From here on only the program could write to them, and must not.
+    // From here on only the program could write to them, which it must not do.
     for (std::size_t b = 0; b < completed_.size(); ++b) {
       if (completed_[b])
         replica_.block(b).channel->wait();
@@ -296,9 +297,8 @@ void Gradients::finish() {
   withheld_ = nullptr;
 }
 
-// A .grad that is not the view of flat memory (the program has assigned it, or backward has made it) is
-// copied into the view. Parameters without a gradient, or whose gradient is as zero() has left it, are not
-// updated.
+// If .grad is not the view of flat memory (because the program assigned it, or backward created it), copies
+// it into the view. Parameters whose gradient is missing or unchanged since zero() are not updated.
 void Gradients::adopt(std::size_t bucket) {
   const torch::NoGradGuard no_grad;
   for (const std::size_t i : replica_.buckets[bucket].parameters) {
@@ -323,7 +323,7 @@ void Gradients::adopt(std::size_t bucket) {
   }
 }
 
-// Like adopt(), after finish(): gradients that only other ranks had are used, too.
+// Like adopt(), after finish(): also activates gradients that only other ranks had.
 void Gradients::adopt_finished(std::size_t bucket) {
   for (const std::size_t i : replica_.buckets[bucket].parameters) {
     const Placed& placed = replica_.parameters[i];
@@ -334,7 +334,7 @@ void Gradients::adopt_finished(std::size_t bucket) {
   adopt(bucket);
 }
 
-// Gradients that are being sent, or that eager has used, cannot be changed any more.
+// Gradients that are being sent, or that eager has used, must not change any more.
 void Gradients::check_unedited() const {
   if (replica_.gradients_finished || !eager_or_early() || !backward_has_run()) return;
   const bool eager = replica_.options.eager;

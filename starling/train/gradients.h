@@ -13,49 +13,50 @@
 
 namespace starling::train {
 
-/// Follows the gradients of one step from backward to the flat memory where the update reads them. What is in
-/// .grad at step() counts. Methods that average gradients have done so when backward() returns, as DDP has,
-/// so that .grad is the mean by then. Owned by a TrainingStep; autograd's threads call into it through hooks.
+/// Collects the gradients of one step, from backward to the flat memory that the update reads. The content of
+/// .grad at step() counts. If the method averages gradients, it has done so when backward() returns, like
+/// DDP, so .grad is then the mean. Owned by a TrainingStep; autograd's threads call into it through hooks.
 class Gradients {
  public:
-  /// `begin_step` begins the step if it has not begun.
+  /// `begin_step` starts the step unless it has started.
   Gradients(Replica& replica, SettingsWatch& watch, std::function<void()> begin_step);
 
-  /// Hooks the parameters' gradient accumulators, again after parameters were rebound.
+  /// Hooks into the parameters' gradient accumulators; call it again after parameters were rebound.
   void renew_hooks();
 
   /// Whether backward has computed a gradient since the last step or zero().
   bool backward_has_run() const;
-  /// Throws what went wrong inside backward and could not be thrown there.
+  /// Throws the error that occurred inside backward and could not be thrown there.
   void rethrow_failure();
-  /// Like rethrow_failure(), for a gradient that was not sent because it is not finite.
+  /// Like rethrow_failure(), if a gradient was not sent because it is not finite.
   void rethrow_withheld() const;
-  /// Throws InvalidArgument if a parameter was changed after backward: the optimizer's own step() did it.
+  /// Throws InvalidArgument if a parameter was changed after backward, because the program called the
+  /// optimizer's own step().
   void check_stepped() const;
 
   /// Sets all gradients to zero.
   void zero();
-  /// Makes the flat memory what .grad is, for the update.
+  /// Copies .grad to the flat memory where necessary, for the update.
   void collect();
   /// Averages the gradients if the method does; .grad is then the mean.
   void finish();
-  /// Throws NonFinite if a gradient that has not been sent is not finite.
+  /// Throws NonFinite if a gradient that has not been sent yet is not finite.
   void check_finite();
-  /// Ends the step: gradients stay as they are, and a second step() without zero() would use them again.
+  /// Ends the step. Gradients keep their values; a second step() without zero() would use them again.
   void end_step();
-  /// The parameters have changed with the trainer's knowledge.
+  /// Notes that the trainer itself has changed the parameters.
   void note_parameters();
 
-  /// Gradients are averaged during backward.
+  /// Whether gradients are averaged during backward.
   bool sends_early() const { return sends_early_; }
   bool raises_nonfinite() const;
   void leave_overflows_to_scaler() { has_scaler_ = true; }
-  /// Whether zero() has been called since the gradients were unscaled; sets that they are.
+  /// Marks the gradients as unscaled and returns whether they already were; zero() resets the mark.
   bool mark_unscaled() { return std::exchange(unscaled_, true); }
 
  private:
-  /// The state of a tensor at one moment. torch counts writes in versions, except those through data(), as
-  /// its C++ optimizers do; a sample of the elements shows these.
+  /// The state of a tensor at one moment. torch counts writes in versions, except those through data(), which
+  /// its C++ optimizers use; a sample of the elements reveals these.
   struct Trace {
     std::int64_t version = 0;
     std::optional<std::uint64_t> elements;
@@ -91,11 +92,11 @@ class Gradients {
   std::mutex mutex_;                     // backward may run on several threads
   std::vector<Arrival> arrivals_;        // by parameter
   std::vector<std::size_t> incomplete_;  // by bucket: parameters whose gradient is missing
-  std::vector<bool> completed_;          // by bucket: all gradients are there and given to the method
+  std::vector<bool> completed_;          // by bucket: all gradients are complete and the method has them
   bool sends_early_ = false;
-  bool has_scaler_ = false;               // torch's GradScaler looks for overflows
+  bool has_scaler_ = false;               // torch's GradScaler checks for overflows
   bool unscaled_ = false;                 // since zero()
-  std::weak_ptr<int> backward_;           // the pass under way, whose end torch will report
+  std::weak_ptr<int> backward_;           // the current pass, whose end torch will report
   std::exception_ptr failure_;            // of backward, for the next call to throw
   std::exception_ptr withheld_;           // a gradient of this step was not sent because it is not finite
   std::unique_ptr<GradientHooks> hooks_;  // last: they call into this

@@ -52,7 +52,7 @@ class ImageTask final : public Task {
   }
 
  private:
-  // Where the model is.
+  // Makes the batch on the model's device.
   Batch batch_for(const Model& model, Split split, std::span<const std::uint32_t> samples) const {
     const Dataset& data = split == Split::train ? train_ : test_;
     const torch::Device device = model.parameters()[0].device();

@@ -32,7 +32,7 @@ class LocalOptimizer::ForeignUpdate final : public Update {
   }
 
  private:
-  // The optimizer sees only the active parameters, and the given direction as their gradient.
+  // Shows the optimizer only the active parameters, with the given direction as their gradient.
   void step_along(const UpdatePass& pass, std::span<const Segment> segments) {
     std::vector<std::vector<torch::Tensor>> groups(optimizer_.hypers()->size());
     std::vector<torch::Tensor> gradients;

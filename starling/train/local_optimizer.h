@@ -11,7 +11,8 @@
 namespace starling::train {
 
 /// The optimizer whose parameters and settings a Trainer uses: libtorch's, or Python's. SGD, Adam and AdamW
-/// have native updates, which do in one pass what torch does in many; every other optimizer runs itself.
+/// have native updates, which do in one pass what torch does in many; every other optimizer runs its own
+/// code.
 class LocalOptimizer {
  public:
   virtual ~LocalOptimizer() = default;
@@ -19,26 +20,27 @@ class LocalOptimizer {
   /// "sgd", "adam", "adamw", or "" for any other.
   const std::string& native() const { return native_; }
   const Hypers& hypers() const { return hypers_; }
-  /// Its class, for error messages.
+  /// The optimizer's class, for error messages.
   virtual std::string name() const = 0;
   /// The parameters by group.
   virtual std::vector<std::vector<torch::Tensor>> groups() const = 0;
-  /// The settings of each group by name, in texts that are equal where the settings are.
+  /// The settings of each group by name, as texts that are equal if the settings are.
   using Settings = std::vector<std::pair<std::string, std::string>>;
   virtual std::vector<Settings> settings() const = 0;
-  /// Reads the settings again, since learning rate schedules change them.
+  /// Reads the settings again, since learning rate schedulers change them.
   virtual void read_settings() = 0;
-  /// Whether it can only step all parameters together, so that they must be one bucket.
+  /// Whether the optimizer can only step all parameters together, so that they must be in one bucket.
   virtual bool takes_all_at_once() const { return false; }
 
   /// The update of one bucket.
   UpdatePtr make_update(const std::vector<Placed>& all, const Bucket& bucket);
 
-  /// Copies native state to the optimizer's own, so that it can be saved; and back. `updates`: by bucket.
+  /// Copies native state to the optimizer's own state, so that the program can save it; and the reverse.
+  /// `updates`: by bucket.
   virtual void export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) = 0;
   virtual void import_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) = 0;
-  /// Its settings and, with `memory`, its state as text; and back. Throws InvalidArgument if it cannot be
-  /// saved, Error if the text is another optimizer's.
+  /// The settings and, with `memory`, the state as text; and the reverse. Throws InvalidArgument if it cannot
+  /// be saved, Error if the text is another optimizer's.
   virtual std::string saved(bool memory) const = 0;
   virtual void restore(const std::string& text, bool memory) = 0;
 
@@ -46,7 +48,7 @@ class LocalOptimizer {
   LocalOptimizer(std::string native, std::size_t groups)
       : native_(std::move(native)), hypers_(std::make_shared<std::vector<Hyper>>(groups)) {}
 
-  /// Steps the given parameters, by group, along the gradients they have now.
+  /// Steps the given parameters, by group, along their current gradients.
   virtual void step(std::vector<std::vector<torch::Tensor>>& groups) = 0;
 
   /// Throws InvalidArgument if the number of groups, or of parameters in group `index`, has changed since the

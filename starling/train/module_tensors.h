@@ -10,14 +10,15 @@
 
 namespace starling::train {
 
-/// The named tensors of a module of libtorch or Python. Functions, because modules replace their tensors.
+/// The named tensors of a module of libtorch or Python. These are functions, because modules replace their
+/// tensors.
 struct ModuleTensors {
   using Named = std::vector<std::pair<std::string, torch::Tensor>>;
   std::function<Named()> parameters;
   std::function<Named()> buffers;
 };
 
-/// Of a libtorch module, which must outlive the result.
+/// The tensors of a libtorch module, which must outlive the result.
 ModuleTensors tensors_of(const torch::nn::Module& module);
 
 }  // namespace starling::train

@@ -18,7 +18,7 @@ struct TrainerOptions {
   /// (Flock::set_schedule), else one-peer-exponential. "flock": the flock's own schedule, set or not.
   std::string topology{};
   std::uint64_t seed = 0;  // of random topologies
-  /// A schedule of the program's own, instead of a topology.
+  /// The program's own schedule, instead of a topology.
   SchedulePtr schedule = nullptr;
 
   /// Parameters are sent in buckets of at least this many megabytes, in the order in which backward produces
@@ -28,8 +28,8 @@ struct TrainerOptions {
   /// stay in float32.
   std::string message = "float32";
 
-  /// Calls of backward() per step(), of which only the last one communicates. 0: any number; methods that
-  /// average gradients then do so in each.
+  /// The number of backward() calls per step(), of which only the last one communicates. 0: any number;
+  /// methods that average gradients then do so in each.
   int accumulation = 1;
   /// Gradients with a larger global 2-norm are scaled down to it; 0: no clipping.
   double clip_norm = 0;
@@ -55,8 +55,8 @@ struct TrainerOptions {
   /// Allows optimizer settings (learning rates, momentum, ...) and a clip_norm that differ between ranks.
   /// Otherwise they are compared when the trainer is made and again while they change in training.
   bool per_rank_settings = false;
-  /// Models on a device are exchanged through the host's memory, as they are anyway where the flock or the
-  /// method cannot exchange device memory.
+  /// Exchanges models on a device through host memory. This is also the case if the flock or the method
+  /// cannot exchange device memory.
   bool through_host = false;
   /// Called at the end of every backward pass that has computed gradients.
   std::function<void()> after_backward = nullptr;

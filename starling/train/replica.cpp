@@ -21,7 +21,8 @@ namespace {
 
 const std::string kOwnTopology = "flock";
 
-// Where parameters end, and where the gaps behind them end: zeros would spoil the scale of small parameters.
+// The ends of the parameters and of the gaps after them, as separate ranges: zeros would spoil the scale of
+// small parameters.
 std::vector<std::size_t> ends_in(const Bucket& bucket, const std::vector<Placed>& all) {
   std::vector<std::size_t> ends;
   for (const std::size_t i : bucket.parameters) {
@@ -105,7 +106,7 @@ Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptim
   parameters = trained_parameters(module, optimizer->groups());
   frozen = frozen_parameters(module, optimizer->groups());
   at_start_ = module.parameters();
-  if (flock.newcomers() > 0) adopt_failure_policy();  // the members have done it on their former flock
+  if (flock.newcomers() > 0) adopt_failure_policy();  // the members have done this on their previous flock
   const std::string why = why_through_host();
   if (!why.empty() && flock.rank() == 0)
     log(LogLevel::normal, fmt::format("models on {} are averaged through the host's memory, since {}",
@@ -152,7 +153,7 @@ void Replica::make_driver() {
   driver.emplace(method, std::move(blocks));
 }
 
-// Why parameters on a device cannot be exchanged where they are; empty if they can, or are on the host.
+// Why parameters on a device cannot be exchanged directly; "" if they can, or are on the host.
 std::string Replica::why_through_host() const {
   const auto device = parameters[0].parameter.device();
   bool any = false;
@@ -208,7 +209,7 @@ void Replica::restore_optimizer(const std::string& text) {
   optimizer->read_settings();
 }
 
-// What is kept for the next exchange, in outgoing memory or by the method, must equal the parameters.
+// The outgoing memory and the method's copies of the parameters must be updated.
 void Replica::take_bucket(std::size_t bucket) {
   buckets[bucket].fetch_x();
   block(bucket).x_changed();
@@ -290,7 +291,7 @@ void Replica::note_versions() {
   for (std::size_t i = 0; i < parameters.size(); ++i) versions_[i] = parameters[i].parameter._version();
 }
 
-// One rank alone cannot take back what eager has sent.
+// One rank alone cannot undo what eager has sent.
 void Replica::check_sent_parameters() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     rebind(i);

@@ -16,7 +16,7 @@
 
 namespace starling::train {
 
-/// This rank's copy of the model with everything that changes it: parameters in flat buckets, the local
+/// This rank's copy of the model and everything that changes it: parameters in flat buckets, the local
 /// optimizer, and the driver that runs the method on them. Owned by a Trainer and shared by its four parts:
 /// TrainingStep, TrainerMembership, TrainerCheckpoint and Averages.
 struct Replica {
@@ -27,60 +27,60 @@ struct Replica {
 
   /// Finds the method's schedule on the current flock.
   void choose_schedule();
-  /// Sets the flock's OnPeerFailure, once the ranks have agreed on the options.
+  /// Sets the flock's OnPeerFailure; call it after the ranks have agreed on the options.
   void adopt_failure_policy();
-  /// Makes the blocks and their channels on the current flock and schedule.
+  /// Makes the blocks and their channels for the current flock and schedule.
   void make_driver();
   Block& block(std::size_t bucket) { return (*driver)[bucket]; }
-  /// Names of this trainer's operations begin with `name()/purpose`: returns that, and makes errors about
-  /// them name the user's `call` instead.
+  /// The common beginning of the names of some of this trainer's operations, `name()/purpose`. Errors about
+  /// these operations name the user's `call` instead.
   std::string operations_of(const std::string& purpose, const std::string& call);
   /// The local optimizer's state, by bucket.
   std::vector<Update*> updates();
-  /// The local optimizer's settings, and its state unless the updates keep it, as text; and back. Throws
-  /// InvalidArgument if it cannot be saved, Error if the text is of another optimizer.
+  /// The local optimizer's settings, and its state unless the updates keep it, as text; and the reverse.
+  /// Throws InvalidArgument if it cannot be saved, Error if the text is another optimizer's.
   std::string save_optimizer();
   void restore_optimizer(const std::string& text);
-  /// Seconds spent waiting for other ranks so far, on former flocks, too.
+  /// Seconds spent waiting for other ranks so far, including previous flocks.
   double waited() const { return waited_before + driver->waited(); }
 
-  // Changes of the parameters that were not made by the trainer.
+  // Changes of the parameters that the trainer did not make.
 
-  /// Takes in parameters that were changed or loaded since the last step; torch counts its writes in
-  /// versions. Returns their buckets.
+  /// Takes over parameters that were changed or loaded since the last step, according to torch's version
+  /// counts. Returns their buckets.
   std::vector<std::size_t> notice_changes();
-  /// Throws NonFinite if a parameter of these buckets is not finite, unless that is to be ignored: before it
-  /// is sent. What the trainer's own steps make is looked at there.
+  /// Throws NonFinite if a parameter of these buckets is not finite, before it is sent, unless the options
+  /// ignore this. The results of the trainer's own steps are checked there.
   void check_finite(const std::vector<std::size_t>& changed);
-  /// Like notice_changes(), for all parameters, whether torch has counted a write or not.
+  /// Like notice_changes(), but for all parameters, whatever torch's version counts say.
   void take_all_parameters();
-  /// Stores the parameters' versions as the trainer's own writes.
+  /// Records the parameters' versions as the trainer's own writes.
   void note_versions();
-  /// Throws InvalidArgument if a parameter has changed that eager has sent already.
+  /// Throws InvalidArgument if a parameter has changed after eager has sent it.
   void check_sent_parameters();
-  /// Loading a module gives a parameter other memory: copies it back into its bucket.
+  /// Moves a parameter back into its bucket after loading a module has given it other memory.
   void rebind(std::size_t parameter);
 
-  /// Throws InvalidArgument if the module has other parameters than at the start, as after a layer was
-  /// replaced.
+  /// Throws InvalidArgument if the module's parameters differ from those at the start, for example because a
+  /// layer was replaced.
   void check_module() const;
   /// Logs once that the flock's own schedule was set after the trainer has read it.
   void notice_schedule();
   /// The 2-norm of the parameters.
   double norm_of_model();
 
-  /// Copies the method's model into x, where they differ (push-sum keeps a scaled x).
+  /// Copies the method's model to x if they differ (push-sum keeps a scaled x).
   void copy_model_to_x();
-  /// Copies x to the device, where the parameters are there and x is not.
+  /// Copies x to the device if the parameters are there and x is not.
   void publish();
-  /// Throws InvalidArgument while the parameters are the flock's average; `what` says what was asked for.
+  /// Throws InvalidArgument while the parameters are the flock's average; `what` is the caller's operation.
   void require_own_model(const std::string& what) const;
 
   bool gradient_is_finite(std::size_t bucket) const;
   /// Throws NonFinite with the parameter's name; `result` is the updated block, if there is one.
   [[noreturn]] void throw_nonfinite(std::size_t bucket, ConstBuffer result);
 
-  /// Where this thread's work on the blocks is enqueued: for a kernel::DeviceScope around it.
+  /// The context for this thread's work on the blocks, to be passed to a kernel::DeviceScope.
   kernel::DeviceContext device_context() const;
 
   Flock flock;
@@ -88,17 +88,18 @@ struct Replica {
   std::unique_ptr<LocalOptimizer> optimizer;
   TrainerOptions options;
   MethodPtr method;
-  SchedulePtr schedule;  // of the method; null if it needs none
+  SchedulePtr schedule;  // the method's schedule; null if it needs none
   std::vector<Placed> parameters;
-  ModuleTensors::Named frozen;  // parameters of the optimizer that required no gradient at the start
+  ModuleTensors::Named frozen;  // parameters of the optimizer that did not require gradients at the start
   std::vector<Bucket> buckets;
-  std::optional<Driver> driver;  // none before make_driver()
+  std::optional<Driver> driver;  // empty before make_driver()
 
-  bool gradients_finished = false;  // the buckets' gradients are what the method makes of them (a mean)
-  bool averaged = false;            // the parameters are the flock's average, see Averages
-  bool lost_hooks = false;          // parameters were rebound: autograd has new accumulators for them
-  double waited_before = 0;         // seconds, on former flocks
-  Stopwatch busy;                   // time in the trainer, waiting included
+  // the buckets contain the gradients that the method has processed (averaged)
+  bool gradients_finished = false;
+  bool averaged = false;     // the parameters are the flock's average, see Averages
+  bool lost_hooks = false;   // parameters were rebound: autograd has new accumulators for them
+  double waited_before = 0;  // seconds, on former flocks
+  Stopwatch busy;            // time in the trainer, including waits
 
  private:
   std::size_t bucket_bytes() const;
@@ -108,13 +109,13 @@ struct Replica {
 
   std::vector<std::int64_t> versions_;  // of the parameters after the last step
   ModuleTensors::Named at_start_;       // the module's parameters
-  SchedulePtr flocks_schedule_;         // the flock's own when the method's was chosen; null: of no interest
+  SchedulePtr flocks_schedule_;         // the flock's own when the method's was chosen; null: not used
 };
 
 /// The schedule that a method follows on this flock; null if it needs none. Throws InvalidArgument if the
 /// method cannot run on it.
 SchedulePtr find_schedule(const Flock& flock, const Method& method, const TrainerOptions& options);
-/// Throws InvalidArgument if the method could not run on a flock of this setting, whose own schedule would be
+/// Throws InvalidArgument if the method cannot run on a flock with this setting, whose own schedule is
 /// `of_flock`.
 void check_schedule(const TrainerOptions& options, const MethodSetting& setting, const SchedulePtr& of_flock);
 

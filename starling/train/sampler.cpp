@@ -10,7 +10,7 @@
 namespace starling::train {
 namespace {
 
-// Compares before anything else, which may throw on one rank only.
+// Compares the arguments first, because later code may throw on one rank only.
 Samples compared(const Flock& flock, const Samples& samples, const SplitOptions& options) {
   check_same_split(flock, samples, options);
   return samples;

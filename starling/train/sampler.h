@@ -21,20 +21,19 @@ template <typename T>
 using TorchOptional = c10::optional<T>;
 #endif
 
-/// Throws InvalidArgument on every rank if ranks would split their data differently: names the first
-/// difference with both values and both ranks. A collective. Does nothing after newcomers were admitted,
-/// since the other ranks made their samplers before.
+/// Throws InvalidArgument on every rank if ranks would split their data differently, with the first
+/// difference, both values and both ranks. A collective. Does nothing after newcomers were admitted, since
+/// the other ranks made their samplers before.
 void check_same_split(Flock flock, const Samples& samples, const SplitOptions& options);
 
 /// A sampler for libtorch's DataLoader that gives each rank its own part of a data set. Every pass over the
-/// loader is the next epoch, in a new order; all ranks take the same number of batches.
-/// Making one is a collective: every rank does, with the same number of samples, labels and options, which
-/// are compared.
+/// loader is the next epoch, in a new order; all ranks take the same number of batches. The constructor is a
+/// collective: every rank calls it with the same number of samples, labels and options, which are compared.
 ///
-///     auto data = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
-///     const std::size_t count = data.size().value();
-///     auto loader = torch::data::make_data_loader(std::move(data), starling::FlockSampler(flock, count),
-///     32);
+///   auto data = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
+///   const std::size_t count = data.size().value();
+///   auto loader = torch::data::make_data_loader(std::move(data), starling::FlockSampler(flock, count),
+///                                               32);
 class FlockSampler : public torch::data::samplers::Sampler<> {
  public:
   FlockSampler(const Flock& flock, std::size_t count, SplitOptions options = {});
@@ -43,7 +42,7 @@ class FlockSampler : public torch::data::samplers::Sampler<> {
 
   /// Sets the epoch of the next pass over the loader, for resuming.
   void set_epoch(std::int64_t epoch) { next_epoch_ = epoch; }
-  /// Samples per epoch of this rank.
+  /// This rank's samples per epoch.
   std::size_t size() const { return split_.size(); }
 
   // Called by the DataLoader.

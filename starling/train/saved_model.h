@@ -13,7 +13,7 @@ namespace starling::train {
 std::string type_name(const torch::Tensor& tensor);
 std::span<std::byte> bytes_of(const torch::Tensor& tensor);
 
-/// The parameters and buffers of a module, by the names they have in a checkpoint.
+/// The parameters and buffers of a module, with their names in checkpoints.
 ModuleTensors::Named saved_tensors(const ModuleTensors& module);
 
 /// A module's tensors with their bytes: in the tensors' own memory or, if they have gaps or are on a device,

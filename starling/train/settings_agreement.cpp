@@ -59,7 +59,7 @@ void visit_parameters(const Replica& replica, const Visit& visit) {
       visit(placed->name, placed->parameter, &*placed);
 }
 
-// What may differ with per_rank_settings, and may change in training.
+// The settings that may differ with per_rank_settings, and may change during training.
 Description describe_changing(const Replica& replica) {
   Description all;
   if (replica.options.per_rank_settings) return all;
@@ -68,7 +68,7 @@ Description describe_changing(const Replica& replica) {
   return all;
 }
 
-/// What ranks exchange if all is well.
+/// What ranks exchange in the usual case, in which all settings are equal.
 struct Digests {
   std::int64_t rank;
   Step step;
@@ -91,7 +91,7 @@ Description describe_options(const Replica& replica) {
   all.add("seed", std::to_string(options.seed));
   all.add("message", parse_wire_format(options.message));
   all.add("bucket_mb", describe_number(options.bucket_mb));
-  all.add("eager", yes_or_no(options.eager));  // which decides what accumulation = 0 means
+  all.add("eager", yes_or_no(options.eager));  // eager decides what accumulation = 0 means
   all.add("accumulation", options.accumulation == 0 ? "any number" : std::to_string(options.accumulation));
   all.add("loss_scale", describe_number(options.loss_scale));
   all.add("on_nonfinite", options.on_nonfinite);
@@ -125,7 +125,7 @@ Description describe_optimizer(const Replica& replica) {
             : tensor.requires_grad() ? "not in the optimizer"
                                      : "frozen");
   });
-  // The rest being equal, these differ if parameters are on different devices.
+  // If everything else is equal, bucket sizes differ because parameters are on different devices.
   std::vector<std::size_t> sizes;
   for (const Bucket& bucket : replica.buckets) sizes.push_back(bucket.parameters.size());
   all.add("parameters per bucket", fmt::format("{}", fmt::join(sizes, ", ")));
@@ -154,13 +154,14 @@ std::vector<Step> agree_on_settings(Replica& replica, Step step, const std::stri
   cohort.steps.assign(static_cast<std::size_t>(flock.size()), Cohort::kNew);
   for (const Digests& one : ranks) cohort.steps[static_cast<std::size_t>(one.rank)] = one.step;
   // A newcomer takes over the optimizer settings of the member that sends it the model. If models are not
-  // made equal at the start, optimizers may not be either: their settings are compared in the first step.
+  // made equal at the start, optimizers may not be equal either: their settings are compared in the first
+  // step.
   const bool has_members = cohort.has_members();
   const auto counts = [&](Step of_rank) {
     return has_members ? of_rank != Cohort::kNew : options.broadcast_at_start;
   };
   bool differ = false;
-  const Digests* first = nullptr;  // of the ranks whose settings count
+  const Digests* first = nullptr;  // the first rank whose settings count
   for (const Digests& one : ranks) {
     differ |= one.fixed != ranks[0].fixed;
     if (!counts(one.step)) continue;

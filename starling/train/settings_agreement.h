@@ -7,7 +7,7 @@
 
 namespace starling::train {
 
-// What a rank trains, and how, in texts that ranks and checkpoints compare.
+// Descriptions of what a rank trains, and how, which ranks and checkpoints compare.
 
 /// The method and its schedule.
 Description describe_method(const Replica& replica);
@@ -15,12 +15,12 @@ Description describe_method(const Replica& replica);
 Description describe_options(const Replica& replica);
 /// Shapes and types of the parameters and, `with_buffers`, of the buffers.
 Description describe_model(const Replica& replica, bool with_buffers = true);
-/// The optimizer's class, which parameters it trains, and their buckets.
+/// The optimizer's class, the parameters that it trains, and their buckets.
 Description describe_optimizer(const Replica& replica);
 
 /// Compares what all ranks train; a collective. `step` is this rank's own, or Cohort::kNew for a newcomer,
-/// whose optimizer settings do not count; `call` is the user's, for errors. Returns all ranks' steps. Throws
-/// InvalidArgument on all ranks, naming the first difference.
+/// whose optimizer settings do not count; `call` is the user's call, for errors. Returns all ranks' steps.
+/// Throws InvalidArgument on all ranks with the first difference.
 std::vector<Step> agree_on_settings(Replica& replica, Step step, const std::string& call);
 
 }  // namespace starling::train

@@ -16,12 +16,12 @@ namespace {
 
 constexpr Step kEvery = 64;       // steps between two checks, once the first ones are over
 constexpr Rank kAllToAll = 16;    // up to this many ranks, all ranks post to all
-constexpr std::size_t kOpen = 4;  // checks that may be under way
-constexpr int kPatience = 1;      // late checks in a row that are waited for
-// Ranks that keep in step have posted long before their posts are read.
+constexpr std::size_t kOpen = 4;  // the number of checks that may be in flight
+constexpr int kPatience = 1;      // how many late checks in a row to wait for
+// Ranks that are in step have posted long before their posts are read.
 constexpr std::chrono::milliseconds kGrace{500};
 
-// Equal where the numbers are equal up to the last bits.
+// Hashes that are equal for numbers that differ only in the last bits.
 std::uint64_t mixed(std::uint64_t before, double number) {
   const std::uint64_t words[] = {before, std::bit_cast<std::uint32_t>(static_cast<float>(number))};
   return checksum_of(std::as_bytes(std::span(words)));
@@ -87,8 +87,7 @@ bool SettingsWatch::notice_change(Step step, const std::vector<Hyper>& hypers) {
   return true;
 }
 
-// If ranks do not keep in step, checks become rarer, so that those of a fast rank do not pile up at a slow
-// one.
+// If ranks are not in step, checks become rarer, so that those of a fast rank do not pile up at a slow one.
 bool SettingsWatch::is_due(Step step) const {
   return options_.asynchronous ? step == 0 || std::has_single_bit(static_cast<std::uint64_t>(step))
                                : is_usual_check(step);
@@ -98,7 +97,7 @@ bool SettingsWatch::is_usual_check(Step step) {
   return step % kEvery == 0 || (step < kEvery && std::has_single_bit(static_cast<std::uint64_t>(step)));
 }
 
-// In larger flocks the neighbors in the exponential graph, in both directions.
+// In larger flocks, the neighbors in the exponential graph, in both directions.
 std::vector<Rank> SettingsWatch::peers() const {
   const Rank n = flock_->size();
   const Rank own = flock_->rank();
@@ -231,7 +230,7 @@ void SettingsWatch::warn_of_equal_gradients(const std::vector<Post>& all) const 
       "own part, for example with FlockSampler (docs/training.md)");
 }
 
-// Of two ranks the lower one says it. Processors that round differently make no difference here.
+// The lower of the two ranks logs it. Differences by rounding on other processors are ignored.
 void SettingsWatch::warn_of_unequal_models(const std::vector<Post>& all) {
   constexpr double kRounding = 1e-4;
   const auto own = std::find_if(all.begin(), all.end(),

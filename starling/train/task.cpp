@@ -17,7 +17,7 @@ constexpr std::string_view kTextFile = "text:";
 const std::vector<Parameter> kTextParameters = {{"file", "", "a text file, plain or gzip"},
                                                 {"block", "64", "characters of a window"}};
 
-// In `text:FILE` the rest is the name of the file, whatever characters it has.
+// In `text:FILE` the rest is the file's name, whatever characters it contains.
 std::optional<Spec> text_spec(const std::string& data) {
   if (data.starts_with(kTextFile)) {
     Spec spec{std::string(kText), false, {}};

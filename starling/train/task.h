@@ -21,9 +21,9 @@ class Task {
 
   /// The number of samples of a split; they are numbered from 0.
   virtual std::size_t size(Split split) const = 0;
-  /// Deals the training samples to workers, `iid` for example. Equal arguments give equal shards.
+  /// Divides the training samples among workers, for example by `iid`. Equal arguments give equal shards.
   virtual std::vector<Shard> partition(const std::string& text, int workers, std::uint64_t seed) const = 0;
-  /// A model that fits the data, `lenet` for example, initialized from torch's random generator.
+  /// A model for this data, for example `lenet`, initialized from torch's random generator.
   virtual ModelPtr make_model(const std::string& text) const = 0;
 
   /// The mean loss of a batch of training samples, to call backward() on.
@@ -40,13 +40,14 @@ class Task {
   virtual Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const = 0;
 };
 
-/// A task by the name of its data: "mnist", "synthetic(seed=3)" or any other data set of the registry;
-/// "text:FILE" or "text(file=FILE, block=64)" for the characters of a text. Downloads nothing; throws
-/// InvalidArgument listing what is valid, and Error if files are missing.
+/// A task by the name of its data: "mnist", "synthetic(seed=3)" or any other registered data set; "text:FILE"
+/// or "text(file=FILE, block=64)" for the characters of a text. Downloads nothing; throws InvalidArgument
+/// with what is valid, and Error if files are missing.
 std::unique_ptr<Task> make_task(const std::string& data);
-/// The kind of a data set's samples, by its name alone; throws InvalidArgument if there is no such data set.
+/// The kind of a data set's samples, from its name alone; throws InvalidArgument if there is no such data
+/// set.
 ModelInput kind_of_data(const std::string& data);
-/// The one spelling of all names that mean the same data.
+/// The canonical spelling, equal for all names of the same data.
 std::string canonical_task(const std::string& data);
 
 /// Classification of images, by cross entropy; `train` and `test` have the same shape and classes.

@@ -56,7 +56,7 @@ std::string native_name(torch::optim::Optimizer& optimizer) {
   return {};
 }
 
-// Of options that only torch knows: what they write to an archive.
+// The settings of options that only torch knows: what they write to an archive.
 LocalOptimizer::Settings serialized_settings(const torch::optim::OptimizerOptions& options) {
   torch::serialize::OutputArchive out;
   options.serialize(out);
@@ -84,7 +84,7 @@ void export_adam(State& to, const std::vector<NamedState>& state, const Placed& 
   to.step(steps_of(state, placed));
   to.exp_avg(state_part(state, "m", placed).clone());
   to.exp_avg_sq(state_part(state, "v", placed).clone());
-  // AccumAdam's third vector rests where amsgrad, which is not native, has its own.
+  // AccumAdam's third vector is stored where amsgrad, which is not native, keeps its own.
   const torch::Tensor sum = state_part(state, "sum", placed);
   if (sum.defined()) to.max_exp_avg_sq(sum.clone());
 }
@@ -199,7 +199,7 @@ LocalOptimizer::Settings TorchOptimizer::settings_of(std::size_t g) const {
     try {
       for (auto& one : serialized_settings(options)) settings.push_back(std::move(one));
     } catch (const c10::Error&) {
-      serializes_ = false;  // the learning rate is all that can be known
+      serializes_ = false;  // only the learning rate is known
     }
   }
   return settings;

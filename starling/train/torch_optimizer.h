@@ -10,7 +10,7 @@
 
 namespace starling::train {
 
-/// libtorch's optimizers as a Trainer sees them.
+/// libtorch's optimizers, as a Trainer uses them.
 class TorchOptimizer final : public LocalOptimizer {
  public:
   /// Throws InvalidArgument for optimizers that compute the loss more than once per step.
@@ -34,14 +34,14 @@ class TorchOptimizer final : public LocalOptimizer {
   mutable bool serializes_ = true;  // its options implement serialize()
 };
 
-/// A torch optimizer by name and settings: `momentum(lr=0.05)`, `adamw(lr=0.001)`.
+/// A torch optimizer from a spec: `momentum(lr=0.05)`, `adamw(lr=0.001)`.
 std::unique_ptr<torch::optim::Optimizer> make_torch_optimizer(std::string_view text,
                                                               const std::vector<torch::Tensor>& parameters);
 
 /// Sets the learning rate of every group.
 void set_learning_rate(torch::optim::Optimizer& optimizer, double lr);
 
-/// The optimizer's settings and, with `memory`, its state as text; and back.
+/// The optimizer's settings and, with `memory`, its state as text; and the reverse.
 std::string saved_optimizer(const torch::optim::Optimizer& optimizer, bool memory = true);
 void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& text, bool memory = true);
 

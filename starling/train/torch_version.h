@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of torch that every file here sees, and what differs between its versions (1.13 to 2.x). All of
-// torch/torch.h would take twice as long to compile.
+// The part of torch that every file here includes, and the differences between its versions (1.13 to 2.x).
+// Including all of torch/torch.h would double the compile time.
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -12,7 +12,7 @@
 
 namespace starling::train {
 
-/// Under what an optimizer keeps the state of a parameter.
+/// The key under which an optimizer keeps the state of a parameter.
 inline auto state_key(const torch::Tensor& parameter) {
 #if TORCH_VERSION_MAJOR >= 2
   return static_cast<void*>(parameter.unsafeGetTensorImpl());

@@ -31,10 +31,11 @@ template <typename E>
 struct Trainer::State {
   State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimizer> optimizer, TrainerOptions options);
 
-  /// Around everything that works on blocks.
+  /// The device scope for code that works on blocks.
   kernel::DeviceScope scope() const { return kernel::DeviceScope(replica.device_context()); }
 
-  // The flock's errors name operations; programs know calls and steps of training.
+  // The flock's errors name operations; this replaces them by calls and steps of training, which programs
+  // know.
   template <typename Body>
   auto in_step(const char* call, const Body& body) -> decltype(body()) {
     const kernel::DeviceScope device = scope();
@@ -88,7 +89,7 @@ Trainer::Trainer(Flock flock, ModuleTensors module, std::unique_ptr<LocalOptimiz
                  TrainerOptions options)
     : state_(std::make_unique<State>(std::move(flock), std::move(module), std::move(optimizer),
                                      std::move(options))) {}
-// What blocks still hold of others is given back in the order of their device's work.
+// Other ranks' memory that blocks still hold is released in the order of their device's work.
 Trainer::~Trainer() {
   if (!state_) return;
   const kernel::DeviceScope device = state_->scope();

@@ -27,41 +27,41 @@ namespace starling::train {
 
 class LocalOptimizer;
 
-/// Values of the program's own in a checkpoint: numbers, texts, tensors, and lists of these.
+/// The program's own values in a checkpoint: numbers, texts, tensors, and lists of these.
 using ExtraValues = std::map<std::string, torch::IValue>;
 
-/// How Trainer::save() writes.
+/// Options of Trainer::save().
 struct SaveOptions {
-  int keep = 3;  // the newest complete checkpoints that stay in the folder
-  /// What this rank's program needs to continue, such as its position in the data.
+  int keep = 3;  // the number of newest complete checkpoints that stay in the folder
+  /// The state of this rank's program that it needs to continue, such as its position in the data.
   ExtraValues extra = {};
-  /// Returns when the state is copied; a thread writes. A checkpoint that could not be written is then
-  /// logged, not thrown.
+  /// Returns when the state is copied; a thread writes it. A failure to write is then logged, not thrown.
   bool background = false;
 };
 
-/// What Trainer::resume() has restored.
+/// The result of Trainer::resume().
 struct Resumed {
   Step step = 0;
-  ExtraValues extra;  // this rank's own or, if the number of ranks has changed, the first rank's
-  /// What was reset because the number of ranks has changed, in words. Empty: the run continues bit for bit.
+  ExtraValues extra;  // this rank's own values or, if the number of ranks has changed, the first rank's
+  /// A text that says what was reset because the number of ranks has changed. Empty: the run continues bit
+  /// for bit.
   std::string reset;
 };
 
 /// Binds a method to a libtorch module and its optimizer.
 ///
-///     auto flock = starling::join();
-///     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-///     starling::Trainer trainer(flock, *net, sgd, {.method = "dsgd-awc"});
-///     trainer.resume("checkpoints");
-///     while (trainer.steps() < 1000) {
-///       trainer.zero_grad();
-///       loss(net->forward(batch.data), batch.target).backward();
-///       trainer.step();
-///       if (trainer.steps() % 100 == 0) trainer.save("checkpoints");
-///     }
+///   auto flock = starling::join();
+///   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+///   starling::Trainer trainer(flock, *net, sgd, {.method = "dsgd-awc"});
+///   trainer.resume("checkpoints");
+///   while (trainer.steps() < 1000) {
+///     trainer.zero_grad();
+///     loss(net->forward(batch.data), batch.target).backward();
+///     trainer.step();
+///     if (trainer.steps() % 100 == 0) trainer.save("checkpoints");
+///   }
 ///
-/// The parameters move into flat memory once, when the trainer is made, and change only in step() (or, with
+/// The parameters move to flat memory once, when the trainer is made, and change only in step() (or, with
 /// `eager`, inside backward). Not thread-safe; every rank makes the same calls.
 class Trainer {
  public:
@@ -73,10 +73,10 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  // One step.
+  // Functions of one step.
 
-  /// Sets the gradients to zero and begins the step: starts what needs no gradient, such as the average of
-  /// the neighbors' models.
+  /// Sets the gradients to zero and begins the step: starts everything that needs no gradient, such as the
+  /// average of the neighbors' models.
   void zero_grad();
   /// The two parts of zero_grad(), for programs that choose their neighbors between them.
   void zero_gradients();
@@ -84,17 +84,17 @@ class Trainer {
   /// The loss times the loss scale; call backward() on it.
   torch::Tensor scale(const torch::Tensor& loss) const;
   /// If the method averages gradients, .grad is the mean when this returns, and may be changed before step().
-  /// backward() has averaged already unless it computed no gradient for some parameter, or gradients wait for
-  /// step() (on a device, with loss_scale, with on_nonfinite "skip").
+  /// backward() has averaged already, unless it computed no gradient for some parameter or gradients are sent
+  /// in step() (on a device, with loss_scale, with on_nonfinite "skip").
   void finish_gradients();
-  /// Ends the step: updates with the gradients in .grad, and averages. False if this rank's update was
-  /// skipped because of an overflow.
+  /// Ends the step: updates with the gradients in .grad, and averages. Returns false if this rank's update
+  /// was skipped because of an overflow.
   bool step();
-  /// Takes part in a step without an update of this rank (an empty batch, an overflow). Call it instead of
+  /// Takes part in a step without an update on this rank (an empty batch, an overflow). Call it instead of
   /// backward() and step().
   void skip();
-  /// From now on the caller (torch's GradScaler) looks for gradients that are not finite before step(), and
-  /// calls skip() instead: the gradients are sent unchanged, so that every rank sees them.
+  /// From now on the caller (torch's GradScaler) checks for gradients that are not finite before step(), and
+  /// calls skip() instead: gradients are sent unchanged, so that every rank sees them.
   void leave_overflows_to_scaler();
 
   /// Before an epoch: this rank has `batches` batches. Returns the number of steps that all ranks take: the
@@ -104,7 +104,7 @@ class Trainer {
   /// took fewer steps than it announced.
   void finish_epoch();
 
-  // Where training is.
+  // The progress of training.
 
   /// Steps so far.
   Step steps() const;
@@ -118,26 +118,26 @@ class Trainer {
   double waited() const;
   /// Seconds spent updating, averaging and sending so far, without the waiting.
   double combined() const;
-  /// The age, in steps, of what an asynchronous method has used.
+  /// The age, in steps, of the values that an asynchronous method has used.
   Staleness staleness() const;
-  /// Whether ranks may have different optimizer settings from now on; every rank sets it between the same
-  /// steps.
+  /// Sets whether ranks may have different optimizer settings from now on; every rank calls it between the
+  /// same steps.
   void set_per_rank_settings(bool allowed);
-  /// Receives the messages that asynchronous methods have under way: before models are compared, and at the
-  /// end. Every rank calls it between the same steps; save() does it by itself.
+  /// Receives the messages that asynchronous methods have in flight: before models are compared, and at the
+  /// end. Every rank calls it between the same steps; save() does it itself.
   void settle();
-  /// Whether the method sends gradients: during backward, as they are.
+  /// Whether the method sends gradients during backward, unchanged.
   bool sends_gradients() const;
   std::size_t buckets() const;
   std::size_t parameter_count() const;
   Flock& flock();
 
-  // TrainerMembership.
+  // Membership.
 
-  /// Admits newcomers, as Flock::admit() does: a collective between two steps. True if any joined:
-  /// flock() is then another flock, and the method restarts on it as after a death. A newcomer, which makes
-  /// its Trainer with the same options meanwhile, receives a neighbor's model, optimizer state and step.
-  /// `schedule_of_flock` as in Flock::admit(), for the flock's own operations.
+  /// Admits newcomers like Flock::admit(): a collective between two steps. Returns true if any joined:
+  /// flock() is then another flock, and the method restarts on it as after a death. A newcomer makes its
+  /// Trainer with the same options meanwhile, and receives a neighbor's model, optimizer state and step.
+  /// `schedule_of_flock` is as in Flock::admit(), for the flock's own operations.
   bool admit(const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr);
   [[deprecated("call admit")]] bool welcome(
       const std::function<SchedulePtr(Rank size)>& schedule_of_flock = nullptr) {
@@ -149,7 +149,7 @@ class Trainer {
   void broadcast_parameters(Rank root = 0);
   void broadcast_optimizer_state(Rank root = 0);
   /// SGD, Adam and AdamW are updated natively, and their state is kept in the trainer. export copies it to
-  /// the optimizer, before that is saved; import reads it from there, after it was loaded.
+  /// the optimizer, so that the program can save it; import copies it back after loading.
   void export_optimizer_state();
   void import_optimizer_state();
   /// Call this after changing parameters by hand. (In-place operations of torch are noticed without it,
@@ -168,20 +168,20 @@ class Trainer {
   /// checkpoint is complete or does not exist, whenever a rank is killed. Throws the same Error on all ranks
   /// if it could not be written. All ranks must see the folder.
   void save(const std::filesystem::path& folder, const SaveOptions& options = {});
-  /// Continues from the newest checkpoint in the folder, or from the one of `step`; a collective. Nothing if
-  /// there is none yet. If there were more or fewer ranks, all start from the mean model (see
+  /// Continues from the newest checkpoint in the folder, or from the one of `step`; a collective. Returns
+  /// nothing if there is none yet. If the number of ranks has changed, all start from the mean model (see
   /// Resumed::reset). Throws Error on all ranks, before anything is changed, if a file is damaged or was
   /// written with another model, method, topology or optimizer, and says what differs.
   std::optional<Resumed> resume(const std::filesystem::path& folder, std::optional<Step> step = {});
 
-  /// For programs that write files of their own: adds everything that save() writes of this rank to `parts`;
-  /// valid until the next step begins. Every rank calls it between the same two steps.
+  /// For programs that write their own files: adds everything that save() writes for this rank to `parts`,
+  /// which stays valid until the next step begins. Every rank calls it between the same two steps.
   void save_parts(SavedParts& parts);
-  /// Continues from this rank's own file. Throws Error, before anything is changed, if the file does not
-  /// fit. After other errors (a file that cannot be read) the trainer cannot be used any more.
+  /// Continues from this rank's own file. Throws Error, before anything is changed, if the file does not fit.
+  /// After other errors (an unreadable file) the trainer must not be used any more.
   void restore(const CheckpointFile& file);
-  /// Starts from the mean of the files' models, for another number of ranks; integer buffers are the first
-  /// file's. Optimizer, method and random generator are not restored; the step is the files'. The trainer
+  /// Starts from the mean of the files' models, for another number of ranks; integer buffers come from the
+  /// first file. Optimizer, method and random generator are not restored; the step is the files'. The trainer
   /// must not have made a step.
   void restore_mean(std::span<const CheckpointFile> files);
 
@@ -190,7 +190,7 @@ class Trainer {
   /// The root mean square, over the ranks, of the distance to the flock's mean model. A collective.
   double consensus_distance();
 
-  /// While it lives, the parameters are the flock's mean model.
+  /// While this object exists, the parameters are the flock's mean model.
   class [[nodiscard]] Averaged {
    public:
     explicit Averaged(Trainer& trainer) : trainer_(&trainer) {}
@@ -204,7 +204,7 @@ class Trainer {
    private:
     Trainer* trainer_;
   };
-  /// Replaces the parameters by the flock's mean, and the buffers as the options say. A collective.
+  /// Replaces the parameters by the flock's mean, and the buffers according to the options. A collective.
   Averaged global_average();
 
  private:

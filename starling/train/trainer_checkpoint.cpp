@@ -29,7 +29,7 @@ std::string text_in(const CheckpointFile& file, const std::string& part) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Throws Error if the file describes something else; files without descriptions are checked by their parts.
+// Throws Error if the file's description differs; files without descriptions are checked by their parts.
 void demand_same(const CheckpointFile& file, const std::string& part, const Description& here) {
   if (!file.has(part)) return;
   if (const auto difference = first_difference(Description::parse(text_in(file, part)), here))
@@ -67,7 +67,7 @@ void TrainerCheckpoint::flock_changed() {
   checkpoints_.reset();
 }
 
-// Ranks that write into several folders would wait for files that never come.
+// Ranks that write to different folders would wait for files that never appear.
 void TrainerCheckpoint::check_same_save(const std::string& prefix, const std::filesystem::path& folder,
                                         const SaveOptions& options) const {
   Flock& flock = replica_.flock;
@@ -138,7 +138,7 @@ std::optional<Resumed> TrainerCheckpoint::resume(const std::filesystem::path& fo
   return resumed;
 }
 
-// Options that are not the model, the method or its schedule may change; the run is then another one.
+// Options other than the model, the method and its schedule may change, but the run then differs.
 void TrainerCheckpoint::log_changed_options(const CheckpointFile& file) const {
   if (!file.has(kOptionsText)) return;
   const Description then = Description::parse(text_in(file, kOptionsText));
@@ -200,7 +200,7 @@ void TrainerCheckpoint::restore(const CheckpointFile& file) {
   replica_.require_own_model("restore()");
   for (std::size_t i = 0; i < replica_.parameters.size(); ++i) replica_.rebind(i);
   check_everything(file);
-  // The optimizer's settings decide what state it has.
+  // The optimizer's settings determine which state it has.
   try {
     replica_.restore_optimizer(text_in(file, kOptimizer));
   } catch (const Error& error) {
@@ -219,7 +219,7 @@ void TrainerCheckpoint::restore(const CheckpointFile& file) {
   file.read_into(kGenerator, bytes_of(state));
   generator.set_state(state);
   for (const Bucket& bucket : replica_.buckets) bucket.fetch_x();
-  // The method's state was saved with these parameters: it need not follow them.
+  // The method's state was saved with these parameters, so it must not be updated for them.
   replica_.note_versions();
   step_.gradients().note_parameters();
 }

@@ -12,17 +12,17 @@
 
 namespace starling::train {
 
-/// Saves and restores a trainer's whole state; see the functions of these names in Trainer, of which it is a
-/// part.
+/// Saves and restores a trainer's whole state; implements the functions with these names in Trainer. Part of
+/// a Trainer.
 class TrainerCheckpoint {
  public:
   TrainerCheckpoint(Replica& replica, TrainingStep& step) : replica_(replica), step_(step) {}
-  /// Waits for a checkpoint that is being written, unless an exception is on its way.
+  /// Waits for a checkpoint that is being written, unless an exception is being handled.
   ~TrainerCheckpoint();
 
   void save(const std::filesystem::path& folder, const SaveOptions& options);
   std::optional<Resumed> resume(const std::filesystem::path& folder, std::optional<Step> step);
-  /// The flock has changed: the next save() begins with the new one.
+  /// Call it when the flock has changed: the next save() uses the new one.
   void flock_changed();
 
   void save_parts(SavedParts& parts);
@@ -30,8 +30,7 @@ class TrainerCheckpoint {
   void restore_mean(std::span<const CheckpointFile> files);
 
  private:
-  /// Throws InvalidArgument on all ranks if they do not save the same step into the same folder; a
-  /// collective.
+  /// Throws InvalidArgument on all ranks unless they save the same step to the same folder; a collective.
   void check_same_save(const std::string& prefix, const std::filesystem::path& folder,
                        const SaveOptions& options) const;
   void check_model(const CheckpointFile& file) const;
@@ -42,7 +41,7 @@ class TrainerCheckpoint {
 
   Replica& replica_;
   TrainingStep& step_;
-  std::unique_ptr<FlockCheckpoints> checkpoints_;  // of the last save()
+  std::unique_ptr<FlockCheckpoints> checkpoints_;  // for the last save()
 };
 
 }  // namespace starling::train

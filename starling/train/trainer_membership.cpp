@@ -83,7 +83,8 @@ void TrainerMembership::continue_on(Flock next, TrainingStep& step) {
     driver->settle();
   }
   replica_.copy_model_to_x();
-  driver->restart();  // what eager has sent has arrived, and no other rank writes to our memory any more
+  // eager's messages have arrived, and no other rank writes to this rank's memory any more
+  driver->restart();
   replica_.waited_before += driver->waited();
   Driver before = std::move(*driver);
   std::vector<Update*> state_before;

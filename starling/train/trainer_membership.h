@@ -10,7 +10,7 @@ namespace starling::train {
 
 class TrainingStep;
 
-/// The ranks that train together: members, which have a model at some step, and newcomers, which have none.
+/// The ranks that train together: members, which have a model and a step, and newcomers, which have none.
 struct Cohort {
   static constexpr Step kNew = -1;
 
@@ -18,27 +18,28 @@ struct Cohort {
 
   bool is_new(Rank rank) const { return steps[static_cast<std::size_t>(rank)] == kNew; }
   bool has_members() const;
-  /// The member that sends a newcomer its model: a neighbor of its next step if there is one.
+  /// The member that sends a newcomer its model: if possible a neighbor in its next step.
   Rank giver_of(Rank newcomer, const SchedulePtr& schedule) const;
 };
 
-/// Which ranks train together, and whether they train the same: compares settings when the trainer is made,
-/// while they change, and when newcomers are admitted, which get a member's model. (A death is handled by the
-/// flock and the driver: see Method::view_changed.) Part of a Trainer.
+/// Checks which ranks train together and whether their settings agree: when the trainer is made, while
+/// settings change, and when newcomers are admitted, which get a member's model. (The flock and the driver
+/// handle deaths; see Method::view_changed.) Part of a Trainer.
 class TrainerMembership {
  public:
   explicit TrainerMembership(Replica& replica) : replica_(replica) {}
 
-  /// Compares what all ranks train; a collective. Throws InvalidArgument on all ranks, naming the first
+  /// Compares what all ranks train; a collective. Throws InvalidArgument on all ranks with the first
   /// difference.
   Cohort agree(const std::string& call);
-  /// Starts to compare settings in training, again on another flock; on all ranks between the same steps.
+  /// Starts to compare settings during training, again after the flock has changed; on all ranks between the
+  /// same steps.
   void start_watch();
   SettingsWatch& watch() { return watch_; }
 
-  /// Admits newcomers, see Trainer::admit(); a collective between two steps.
+  /// Admits newcomers; see Trainer::admit(). A collective between two steps.
   bool admit(TrainingStep& step, const std::function<SchedulePtr(Rank size)>& schedule_of_flock);
-  /// This rank is a newcomer: receives the model of a member.
+  /// Called on a newcomer: receives the model of a member.
   void receive_model(TrainingStep& step, Rank from);
 
  private:
@@ -46,7 +47,7 @@ class TrainerMembership {
 
   Replica& replica_;
   SettingsWatch watch_;
-  bool has_model_ = false;  // from before the last admission
+  bool has_model_ = false;  // it had a model before the last admission
 };
 
 }  // namespace starling::train

@@ -140,7 +140,7 @@ bool TrainingStep::end_step(bool skipping) {
   return good;
 }
 
-// Clips, and finds overflows; false if this rank does not update.
+// Clips the gradients and detects overflows; false if this rank does not update.
 bool TrainingStep::measure_gradients(bool skipping) {
   const TrainerOptions& options = replica_.options;
   const std::size_t buckets = replica_.buckets.size();
@@ -203,8 +203,8 @@ std::string TrainingStep::advice_on_loss() const {
          "finish_epoch() after each epoch, on every rank";
 }
 
-// Other ranks may be in their next epoch already, where they would meet the wrong step of this rank, or have
-// ended.
+// Other ranks may have ended, or may be in their next epoch, where this rank would take part in the wrong
+// step.
 void TrainingStep::warn_of_step_beyond_epoch() {
   if (epoch_steps_ == kNoEpoch || progress.epoch_left > 0 || std::exchange(warned_beyond_epoch_, true))
     return;
@@ -224,7 +224,7 @@ void TrainingStep::finish() {
   finish_was_asked_ = false;
   zeroed_ = false;
   if (progress.epoch_left > 0) --progress.epoch_left;
-  // Autograd notices by the version if a graph outlives the parameters it was computed with.
+  // The version tells autograd if a graph is older than the parameters that it was computed with.
   for (const Placed& placed : replica_.parameters) placed.parameter.unsafeGetTensorImpl()->bump_version();
   replica_.note_versions();
   if (replica_.options.eager) replica_.driver->begin();
@@ -244,7 +244,7 @@ double TrainingStep::norm_of_gradients() {
   return std::sqrt(squares);
 }
 
-// If no step has measured it, from the gradients that are still there.
+// If the last step has not computed the norm, computes it from the gradients, which are still there.
 double TrainingStep::gradient_norm() {
   if (gradient_norm_) return *gradient_norm_;
   if (zeroed_ && replica_.driver->step() > 0 && !gradients_.backward_has_run())

@@ -9,28 +9,28 @@
 namespace starling::train {
 
 /// One training step of this rank: zero_grad(), backward (see Gradients), then step() or skip(). Part of a
-/// Trainer; called by one thread, except for what autograd's threads call in Gradients.
+/// Trainer; called by one thread, except for the parts of Gradients that autograd's threads call.
 class TrainingStep {
  public:
   TrainingStep(Replica& replica, TrainerMembership& membership);
 
-  /// The first action of a step: checks what has changed since the last one and starts what needs no
-  /// gradient, such as the average of the neighbors' models. Called by zero_grad(), backward or step(),
+  /// The first action of a step: checks what has changed since the last one and starts everything that needs
+  /// no gradient, such as the average of the neighbors' models. Called by zero_grad(), backward or step(),
   /// whichever comes first.
   void begin();
   void zero_grad(bool and_begin);
   /// Averages the gradients now, for programs that change the mean before step().
   void finish_gradients();
-  /// Updates and averages. False if this rank's update was skipped because of an overflow.
+  /// Updates and averages. Returns false if this rank's update was skipped because of an overflow.
   bool step();
-  /// Takes part in the step without an update of this rank.
+  /// Takes part in the step without an update on this rank.
   void skip();
 
-  /// The program has changed parameters with the trainer's knowledge: takes them in.
+  /// Takes over parameters that the program has changed and reported.
   void parameters_changed();
-  /// Whether this is the moment between step() and zero_grad().
+  /// Whether the trainer is between step() and zero_grad().
   bool between_steps() const;
-  /// What eager has sent for the next step was withdrawn.
+  /// Notes that eager's messages for the next step were withdrawn.
   void forget_sent() { sent_ahead_ = false; }
   /// The 2-norm of the last step's gradients before clipping.
   double gradient_norm();
@@ -38,15 +38,16 @@ class TrainingStep {
   void leave_overflows_to_scaler() { gradients_.leave_overflows_to_scaler(); }
   Gradients& gradients() { return gradients_; }
 
-  /// All ranks take `steps` steps in the epoch that begins; this rank announced `batches`.
+  /// Starts an epoch in which all ranks take `steps` steps; this rank announced `batches`.
   void begin_epoch(std::int64_t steps, std::int64_t batches);
-  /// What to try if a rank is lost in a step: the end of a message, or nothing.
+  /// Advice for the end of a message about a rank lost in a step; may be empty.
   std::string advice_on_loss() const;
-  /// Before the steps that are left are skipped: this rank should have taken as many as it announced batches.
+  /// Call it before skipping the remaining steps: throws unless this rank has taken as many steps as it
+  /// announced batches.
   void check_announced();
   void end_epoch() { epoch_steps_ = kNoEpoch; }
 
-  /// What a checkpoint or a newcomer needs of this object.
+  /// The state of this object that checkpoints and newcomers need.
   struct Progress {
     double loss_scale = 1;
     int good_steps = 0;           // in a row, without an overflow
@@ -56,17 +57,17 @@ class TrainingStep {
 
  private:
   bool end_step(bool skipping);
-  /// Throws InvalidArgument if a frozen parameter requires a gradient by now: it would not be trained.
+  /// Throws InvalidArgument if a frozen parameter requires a gradient now: it would not be trained.
   void check_frozen() const;
-  /// After the optimizer's settings were read: posts and compares them now and then.
+  /// Call it after reading the optimizer's settings: posts and compares them from time to time.
   void compare_settings();
   bool measure_gradients(bool skipping);
   void skip_update();
   double norm_of_gradients();
   void finish();
-  /// Warns once, before this rank waits for others in such a step.
+  /// Warns once, before this rank waits for others in a step beyond the epoch.
   void warn_of_step_beyond_epoch();
-  /// Warns once of a program that computes gradients and never steps.
+  /// Warns once if a program computes gradients but never steps.
   void note_discarded();
 
   static constexpr std::int64_t kNoEpoch = -1;
@@ -74,11 +75,11 @@ class TrainingStep {
   Replica& replica_;
   SettingsWatch& watch_;
   Gradients gradients_;
-  std::optional<double> gradient_norm_;  // of the last step, if it was measured
+  std::optional<double> gradient_norm_;  // of the last step, if it was computed
   std::int64_t skipped_steps_ = 0;       // because of gradients that are not finite
-  Step checked_ = -1;                    // the last step in which what a program may replace was compared
-  std::int64_t epoch_steps_ = kNoEpoch;  // of the epoch under way
-  std::int64_t epoch_batches_ = 0;       // that this rank announced
+  Step checked_ = -1;  // the last step in which objects that a program may replace were compared
+  std::int64_t epoch_steps_ = kNoEpoch;  // of the current epoch
+  std::int64_t epoch_batches_ = 0;       // announced by this rank
   bool warned_beyond_epoch_ = false;
   bool warned_short_epoch_ = false;
   int discarded_ = 0;              // gradients in a row that no step has used

@@ -80,7 +80,7 @@ class StateStream {
   std::string name_;
 };
 
-/// Everything that is transferred, except the optimizer's settings, which decide what state there is.
+/// Everything that is transferred, except the optimizer's settings, which determine what state there is.
 struct TransferState {
   explicit TransferState(Replica& replica) : model(replica.module), places(model.places) {
     const auto updates = replica.updates();
@@ -96,7 +96,7 @@ struct TransferState {
   TransferState(const TransferState&) = delete;
   TransferState& operator=(const TransferState&) = delete;
 
-  /// One line per part, to compare.
+  /// One line per part, for comparing.
   std::string table() const {
     std::string text;
     for (const StatePlace& place : places)
@@ -104,7 +104,7 @@ struct TransferState {
     return text;
   }
 
-  /// Call this after writing to the places: updates what they are copies of.
+  /// Call this after writing to the places: updates the state that they are copies of.
   void written() {
     model.written();
     for (const Copy& copy : copies) kernel::transfer(copy.original, copy.memory.buffer());
@@ -115,7 +115,7 @@ struct TransferState {
   std::vector<StatePlace> places;
 
  private:
-  /// Of what lies on a device.
+  /// A copy of state on a device.
   struct Copy {
     OwnedBuffer memory;
     Buffer original;

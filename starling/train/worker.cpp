@@ -10,7 +10,7 @@
 namespace starling::train {
 namespace {
 
-// torch has set the threads of its own loops and of MKL; OpenBLAS listens to its variable when it is loaded.
+// torch has set the threads of its own loops and of MKL; OpenBLAS reads its variable only when it is loaded.
 void set_blas_threads(int threads) {
   if (void* found = dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))
     reinterpret_cast<void (*)(int)>(found)(threads);

@@ -47,7 +47,7 @@ TEST_F(AtomicFileTest, WritesAndReplaces) {
 
 TEST_F(AtomicFileTest, AFailureLeavesTheOldFileAndNothingElse) {
   write_atomically(folder / "file", kNew);
-  // A disk that is full, as a limit of this process: writing beyond it fails with EFBIG.
+  // Simulates a full disk: with RLIMIT_FSIZE, writing beyond the limit fails with EFBIG.
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, SIG_IGN);

@@ -5,8 +5,9 @@
 
 namespace starling {
 
-/// How many standard deviations the chi-square statistic of equally likely cells is above what chance gives
-/// (Wilson and Hilferty); far below means too even to be random.
+/// Returns how many standard deviations the chi-square statistic of equally likely cells lies above its
+/// expectation (Wilson-Hilferty approximation). A value far below 0 means that the counts are too even to be
+/// random.
 inline double chi_square_sigmas(const std::vector<int>& counts) {
   double total = 0;
   for (const int count : counts) total += count;
@@ -18,7 +19,8 @@ inline double chi_square_sigmas(const std::vector<int>& counts) {
   return (std::cbrt(statistic / freedom) - (1 - spread)) / std::sqrt(spread);
 }
 
-/// Seeds are fixed, so a pass stays a pass; the width only says how lucky a right generator may be.
+/// Seeds are fixed, so a test that passes once always passes; this bound only has to admit a correct
+/// generator.
 inline constexpr double kLikelySigmas = 4.5;
 
 }  // namespace starling

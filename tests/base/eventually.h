@@ -6,8 +6,8 @@
 
 namespace starling {
 
-/// Waits until the condition holds, looking again after pauses of 1 to 10 ms. Returns false if it does not
-/// hold within `longest`, which only bounds how long a failing test takes.
+/// Polls `condition` every 1 to 10 ms until it holds. Returns false if it does not hold within `longest`,
+/// which only bounds how long a failing test takes.
 template <typename Condition>
 [[nodiscard]] bool eventually(const Condition& condition,
                               std::chrono::seconds longest = std::chrono::seconds(60)) {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-// 16-bit floats from their definition, with exact integers and doubles; slow, and nothing like the code under
-// test.
+// Reference implementation of 16-bit floats from their definition, with exact integers and doubles. It is
+// slow and shares no method with the code under test.
 
 namespace starling::half_reference {
 
@@ -17,7 +17,7 @@ struct Format {
 inline constexpr Format kHalf{5, 10};
 inline constexpr Format kBFloat16{8, 7};
 
-/// The value of a pattern that is finite or infinite.
+/// Returns the value of a finite or infinite bit pattern.
 template <Format kFormat>
 double value(std::uint16_t bits) {
   const int bias = (1 << (kFormat.exponent_bits - 1)) - 1;
@@ -29,7 +29,7 @@ double value(std::uint16_t bits) {
   return sign * std::ldexp(fraction + (1 << kFormat.fraction_bits), exponent - bias - kFormat.fraction_bits);
 }
 
-/// Rounds the float with these bits: significand times a power of two, divided by the unit in the last place.
+/// Rounds the float with these bits to the 16-bit format.
 template <Format kFormat>
 std::uint16_t round(std::uint32_t bits) {
   const int bias = (1 << (kFormat.exponent_bits - 1)) - 1;

@@ -41,7 +41,7 @@ std::string error_of(const std::string& text) {
   return error_of([&] { read(text); });
 }
 
-// The message when the parameter of that text is read by the getter.
+// Returns the error message when `getter` reads the parameter in `text`.
 template <typename Getter>
 std::string error_of(const std::string& text, Getter getter) {
   return error_of([&] { getter(read(text)); });
@@ -112,7 +112,8 @@ TEST(ParametersTest, Numbers) {
 TEST(ParametersTest, OptionalOnesMayBeAbsentOrAuto) {
   const auto rows = [](const Parameters& parameters) { return parameters.optional_integer("rows", 1, 9); };
   EXPECT_EQ(rows(read("demo(a)")), std::nullopt);
-  EXPECT_EQ(rows(read("demo(a,rows=auto)")), std::nullopt);  // the default that the list of topologies shows
+  // "auto" is the default that `starling topologies` lists
+  EXPECT_EQ(rows(read("demo(a,rows=auto)")), std::nullopt);
   EXPECT_EQ(rows(read("demo(a,rows=3)")), 3);
   EXPECT_EQ(error_of("demo(a,rows=10)", rows),
             "demo: rows=10 is not valid; expected a whole number from 1 to 9");
@@ -172,7 +173,7 @@ TEST(ParametersTest, Ranks) {
                   " is not valid; expected ranks below 10 in ascending order, such as [0,2,5..9]");
 }
 
-// A family that asks for what it did not declare is a mistake in the program, not of the user.
+// A family that reads a parameter it did not declare is a bug in the program, not a mistake of the user.
 TEST(ParametersTest, UndeclaredNamesAreErrorsOfTheProgram) {
   EXPECT_EQ(
       error_of("demo(a)", [](const Parameters& parameters) { return parameters.integer("size", 0, 1); }),

@@ -39,7 +39,7 @@ TEST(PermutationTest, IsBijectiveForEverySmallN) {
   for (Rank n = 1; n <= 600; ++n) expect_permutation(n, 5, n, 1);
 }
 
-// Around squares and products the rectangle of cells changes its shape.
+// Near squares and products the rectangle of cells changes its shape.
 TEST(PermutationTest, IsBijectiveForLargerN) {
   for (const Rank n : {1023, 1024, 1025, 4095, 4096, 4097, 4900, 4970, 4971, 10'100, 65'535, 65'536, 65'537})
     for (const Step step : {Step{0}, Step{1}, Step{1} << 40})
@@ -98,7 +98,7 @@ TEST(PermutationTest, AllPermutationsOfFourAreEquallyLikely) {
   EXPECT_LT(std::abs(chi_square_sigmas(counts)), kLikelySigmas);
 }
 
-// Who pairs with whom when neighbors in the permuted line pair up: 15 matchings of six.
+// Pairs neighbors in the permuted line; six ranks have 15 possible matchings.
 TEST(PermutationTest, PairingsOfSixAreEquallyLikely) {
   std::map<std::vector<Rank>, int> seen;
   for (Step step = 0; step < 30'000; ++step) {
@@ -126,8 +126,7 @@ TEST(PermutationTest, ConsecutiveStepsAndSeedsAreIndependent) {
   EXPECT_LT(std::abs(chi_square_sigmas(seeds)), kLikelySigmas);
 }
 
-// Cells of one row of the rectangle share half of what a Feistel round sees: their images must not stay
-// together.
+// Neighboring elements share half of the input of a Feistel round; their images must still be independent.
 TEST(PermutationTest, NeighborsPartOnALargeRing) {
   constexpr Rank kN = 10'000;
   std::vector<int> distance(20, 0);

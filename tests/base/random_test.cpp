@@ -24,7 +24,7 @@ TEST(PhiloxTest, KnownAnswers) {
             (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// Every program in every language that wants the same draws needs exactly this layout.
+// Programs in other languages that need the same draws rely on exactly this layout.
 TEST(RandomTest, DrawsAreTheWordsOfNumberedBlocks) {
   const std::uint64_t seed = 0x123456789abcdef0;
   const std::uint64_t position = 0x0fedcba987654321;
@@ -70,14 +70,14 @@ TEST(RandomTest, BelowIsUniform) {
     for (std::uint32_t i = 0; i < 100 * bound + 100'000; ++i) ++counts[random.below(bound)];
     EXPECT_LT(std::abs(chi_square_sigmas(counts)), kLikelySigmas) << bound;
   }
-  // A bound of 3 * 2^30 shows the bias of a mere 32-bit remainder in its first third.
+  // With a bound of 3 * 2^30, a generator that takes a 32-bit remainder is biased toward the first third.
   std::vector<int> thirds(3, 0);
   Random random(12, 0, 0);
   for (int i = 0; i < 300'000; ++i) ++thirds[random.below(3u << 30) >> 30];
   EXPECT_LT(std::abs(chi_square_sigmas(thirds)), kLikelySigmas);
 }
 
-// Topologies draw once per step: position, not the draw's number, is what must give independent values.
+// Topologies draw once per step, so first draws at different positions must be independent.
 TEST(RandomTest, FirstDrawsOfConsecutivePositionsAreIndependent) {
   std::vector<int> pairs(64, 0);
   std::uint32_t before = Random(5, 0, stream::kEquiDyn).below(8);

@@ -16,7 +16,7 @@ std::size_t below(Generator& generator, std::size_t bound) {
   return std::uniform_int_distribution<std::size_t>(0, bound - 1)(generator);
 }
 
-// Mostly what the grammar is made of, now and then any byte.
+// Returns mostly characters of the grammar, sometimes any byte.
 char random_character(Generator& generator) {
   static const std::string alphabet = "((()))[[]],,,,====\"\"\\ \tabk19.-/_";
   if (below(generator, 20) == 0) return static_cast<char>(below(generator, 256));
@@ -29,7 +29,7 @@ std::string random_text(Generator& generator, std::size_t longest) {
   return text;
 }
 
-// Deletes, overwrites, inserts or doubles a piece.
+// Deletes, overwrites, inserts or doubles a piece of the text.
 std::string mutated(std::string text, Generator& generator) {
   for (std::size_t times = 1 + below(generator, 3); times > 0; --times) {
     const std::size_t at = below(generator, text.size() + 1);
@@ -56,7 +56,8 @@ struct Tally {
   int refused = 0;
 };
 
-// Either a spec whose text parses back to itself, or InvalidArgument with a position inside the text.
+// Checks that a spec either parses and prints back to itself, or throws InvalidArgument with a position
+// inside the text.
 void check(const std::string& text, Tally& tally) {
   try {
     const Spec spec = parse_spec(text);
@@ -123,7 +124,7 @@ Spec random_spec(Generator& generator, int depth) {
   return spec;
 }
 
-// Programs build specs too (seeds are added to names), so that every one of them must have a text.
+// Programs build specs, too (they add seeds to names), so every spec must have a text.
 TEST(SpecFuzzTest, EverySpecHasATextThatParsesBack) {
   Generator generator(20240603);
   for (int i = 0; i < 20'000; ++i) {

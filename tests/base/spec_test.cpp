@@ -16,7 +16,7 @@ std::string canonical(std::string_view text) {
   return parse_spec(text).to_string();
 }
 
-// The message of the error, or "" if the text parses.
+// Returns the error message, or "" if the text parses.
 std::string parse_error(std::string_view text) {
   try {
     parse_spec(text);
@@ -60,7 +60,7 @@ TEST(SpecTest, EmptyBracketsAreAllowed) {
   const Spec list = parse_spec("[ ]");
   EXPECT_TRUE(list.is_list);
   EXPECT_TRUE(list.arguments.empty());
-  EXPECT_NE(list, word(""));  // a list of nothing is not an empty word
+  EXPECT_NE(list, word(""));  // an empty list is not an empty word
 }
 
 TEST(SpecTest, CanonicalTextIsFixed) {
@@ -107,7 +107,7 @@ TEST(SpecTest, ErrorsSayWhereAndWhatWasExpected) {
   for (const auto& [text, message] : cases) EXPECT_THAT(parse_error(text), HasSubstr(message)) << text;
 }
 
-// A byte out of the middle of a character would be garbage on the terminal.
+// A byte from the middle of a UTF-8 character would print as garbage.
 TEST(SpecTest, ErrorsShowWholeCharacters) {
   EXPECT_THAT(parse_error("ring\xE2\x86\x92"), HasSubstr("found '\xE2\x86\x92'"));
 }

@@ -6,7 +6,8 @@
 
 namespace starling {
 
-// What GoogleTest lets a case be called: letters and digits, everything between them one underscore.
+// Turns a text into a valid GoogleTest case name: letters and digits, with one underscore for anything
+// between.
 inline std::string test_name(std::string_view text) {
   std::string name;
   for (const char letter : text) {

@@ -9,7 +9,7 @@
 #include "starling/base/random.h"
 #include "starling/codec/registry.h"
 
-// What the tests of codecs share.
+// Helpers shared by the tests of codecs.
 
 namespace starling::codec {
 
@@ -21,7 +21,7 @@ std::vector<T> normal_numbers(std::size_t count, std::uint64_t seed, double devi
   return values;
 }
 
-/// A message between guards, so that a write outside is seen.
+/// A message between guard bytes, which detect writes outside of it.
 class Message {
  public:
   explicit Message(std::size_t bytes) : bytes_(bytes), words_(bytes / 8 + 2 * kGuard, kPattern) {}
@@ -71,7 +71,7 @@ std::vector<T> decoded(const Codec& codec, Message& message, std::size_t count, 
   return values;
 }
 
-/// Encoded and decoded again.
+/// Encodes the values and decodes the message.
 template <typename T>
 std::vector<T> passed(const std::string& spec, const std::vector<T>& values, const CodecKey& key = {},
                       std::size_t rows = 0) {

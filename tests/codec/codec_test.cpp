@@ -10,7 +10,7 @@
 #include "starling/kernel/combine.h"
 #include "starling/kernel/target.h"
 
-// What every codec promises, whatever it does with the values.
+// Tests the contract that every codec keeps, whatever it does with the values.
 
 namespace starling::codec {
 namespace {
@@ -84,12 +84,13 @@ TEST_P(EveryCodec, KeepsInsideItsBlocksAndWritesEveryByteOfAMessage) {
     Message other(codec->encoded_bytes(DType::float32, {count, 0}));
     std::memset(other.data(), 0x5A, other.buffer().count);
     codec->encode(values_in(values), 0, {}, other.buffer());
-    EXPECT_EQ(message.copy(), other.copy()) << count;  // no byte is left as it was
+    // Both messages started with different bytes: every byte was written
+    EXPECT_EQ(message.copy(), other.copy()) << count;
     decoded<float>(*codec, message, count);
   }
 }
 
-// What is decoded follows from the bytes alone, and a second encoding of the same is the same.
+// Decoding depends on the message alone, and encoding the same values again gives the same message.
 TEST_P(EveryCodec, EqualKeysGiveEqualMessages) {
   const std::vector<float> values = normal_numbers<float>(3000, 4);
   const CodecKey key{5, 6, 7};
@@ -143,7 +144,7 @@ void expect_added(const Codec& codec) {
   }
 }
 
-TEST_P(EveryCodec, AddsWhatItWouldDecode) {
+TEST_P(EveryCodec, DecodeAddAddsTheDecodedValues) {
   expect_added<float>(*codec);
   expect_added<double>(*codec);
 }
@@ -170,7 +171,7 @@ TEST_P(EveryCodec, StrangeValuesAreNotHiddenAndDoNoHarm) {
         EXPECT_FALSE(std::isfinite(back[count / 2])) << strange;
       }
     }
-  // And with nothing else, up to the largest numbers.
+  // Also blocks that hold nothing but such values, up to the largest finite number.
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
     Message message = encoded(*codec, std::vector<float>(5001, value));
@@ -207,7 +208,7 @@ TEST_P(EveryCodec, RefusesAMessageThatIsTooShortOrNotOfBytes) {
   }
 }
 
-// Large parameters are written past the cache; adding to zeros never is.
+// Large parameters are written with non-temporal stores; adding to zeros never is.
 TEST_P(EveryCodec, LargeParametersAreTheSame) {
   constexpr std::size_t kCount = (13U << 20) + 17;
   if (GetParam().spec.find('(') != std::string::npos) GTEST_SKIP() << "one of each name is enough";
@@ -221,7 +222,7 @@ TEST_P(EveryCodec, LargeParametersAreTheSame) {
   EXPECT_TRUE(back == sum);
 }
 
-// What a parameter becomes depends on it alone: the second of two is as if it were sent on its own.
+// A parameter's message does not depend on the parameters before it.
 TEST_P(EveryCodec, MessagesCanFollowOneAnother) {
   const std::vector<float> first = normal_numbers<float>(131, 1), second = normal_numbers<float>(257, 2);
   const std::size_t bytes = codec->encoded_bytes(DType::float32, {131, 0});

@@ -1,5 +1,5 @@
-// Covers starling/codec/codec.h, host_codec.h and wire_format.h where values and messages lie in device
-// memory (a FakeDevice): the same bits as on the host.
+// Tests starling/codec/codec.h, host_codec.h and wire_format.h with values and messages in device memory (a
+// FakeDevice): the results have the same bits as on the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
@@ -34,7 +34,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// Elements in host or in device memory.
+/// Elements in host or device memory.
 template <typename T>
 class Either {
  public:
@@ -110,7 +110,7 @@ TEST_P(DeviceCodecTest, KeepsAResidualOnTheDevice) {
   }
 }
 
-TEST_P(DeviceCodecTest, RefusesWhatDoesNotFit) {
+TEST_P(DeviceCodecTest, RefusesBuffersThatDoNotFit) {
   const CodecPtr codec = make_codec(GetParam());
   const DeviceBlock<float> x(100);
   const DeviceBlock<std::uint8_t> message(codec->encoded_bytes(DType::float32, {100, 0}) - 1);
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, DeviceCodecTest, testing::ValuesIn(every_codec(
                            return test_name(test.param);
                          });
 
-/// Messages of a wire format, on the host and on the device.
+/// The same wire-format message, on the host and on the device.
 struct TwinMessage {
   TwinMessage(const WireFormat& format, const std::vector<float>& values)
       : host(format.encoded_bytes(values.size())), device(host) {

@@ -4,7 +4,7 @@
 #include "starling/codec/bits.h"
 #include "starling/codec/draws.h"
 
-// The codecs that give every element a few bits, against their definitions.
+// Tests the codecs that encode every element in a few bits, against their definitions.
 
 namespace starling::codec {
 namespace {
@@ -17,7 +17,7 @@ TEST(Uint8Codec, ErrsByHalfAStepOfTheChunkAtMost) {
     const auto to = values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), begin + 2048));
     const float step = (*std::max_element(from, to) - *std::min_element(from, to)) / 255;
     for (auto x = from; x != to; ++x)
-      // The codes are aligned with the greatest value, so the least may be cut off by up to a step.
+      // Codes are aligned with the greatest value, so the error of the least value can be up to one step.
       EXPECT_LE(std::fabs(*x - back[static_cast<std::size_t>(x - values.begin())]), 1.02F * step);
   }
 }
@@ -75,14 +75,14 @@ TEST(PackedBits, ComeBackWithTheirSigns) {
       EXPECT_EQ(back, codes) << bits << " bits, " << count;
       EXPECT_TRUE(message.guards_stand());
     }
-  // The first code is in the lowest bits.
+  // The first code occupies the lowest bits.
   const std::vector<std::int16_t> codes = {1, -1, 2};
   std::uint64_t word = 0;
   pack_bits(codes, 3, reinterpret_cast<std::byte*>(&word));
   EXPECT_EQ(word, 0b010'111'001U);
 }
 
-// The definition, with scalar arithmetic in float64 and Philox one block at a time.
+// Reference from the definition: scalar float64 arithmetic, one Philox block at a time.
 std::vector<double> qsgd_reference(const std::vector<float>& values, int levels, std::size_t chunk,
                                    const CodecKey& key) {
   std::vector<double> out(values.size());
@@ -110,7 +110,8 @@ TEST(QsgdCodec, MatchesItsDefinition) {
       const CodecKey key{3, count, levels};
       const std::vector<double> expected = qsgd_reference(values, levels, 512, key);
       const std::vector<float> back = passed("qsgd(levels=" + std::to_string(levels) + ")", values, key);
-      // A draw within rounding of the fraction may fall on the other side: of these thousands, hardly one.
+      // A draw within rounding error of the fraction may be rounded the other way; that should almost never
+      // happen.
       std::size_t other = 0;
       for (std::size_t i = 0; i < count; ++i)
         if (std::fabs(back[i] - expected[i]) > 1e-5 * std::fabs(expected[i]) + 1e-7) ++other;

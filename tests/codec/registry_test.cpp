@@ -20,7 +20,7 @@ std::string refusal(const std::string& text) {
   return {};
 }
 
-TEST(CodecRegistry, MakesEveryCodecWithItsDefaultsAndRemembersWhatWasAsked) {
+TEST(CodecRegistry, MakesEveryCodecWithItsDefaultsAndKeepsItsSpec) {
   for (const CodecFamily& family : codec_families()) {
     EXPECT_EQ(make_codec(family.name)->spec, family.name);
     EXPECT_FALSE(family.summary.empty());
@@ -34,7 +34,7 @@ TEST(CodecRegistry, NamesTheClosestCodecAndAllValidOnes) {
   EXPECT_THAT(refusal("[fp16]"), HasSubstr("list"));
 }
 
-TEST(CodecRegistry, RefusesWhatACodecCannotBe) {
+TEST(CodecRegistry, RefusesInvalidParameters) {
   EXPECT_THAT(refusal("fp16(h=3)"), HasSubstr("h"));
   EXPECT_THAT(refusal("uint8(chunk=100)"), HasSubstr("64 or 128"));
   EXPECT_THAT(refusal("uint8(chunk=0)"), HasSubstr("chunk"));
@@ -61,7 +61,7 @@ TEST(CodecRegistry, TakesAProgramsOwnCodecOnce) {
   EXPECT_THAT([&] { register_codec(family); },
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("'nothing' exists already")));
   std::vector<float> x(5, 1.0F);
-  // The default one.
+  // Calls the default implementation of decode_add().
   make_codec("nothing")->decode_add({DType::uint8, nullptr, 0}, 0, 2.0, {DType::float32, x.data(), 5});
   EXPECT_EQ(x, std::vector<float>(5, 7.0F));
 }

@@ -6,7 +6,7 @@
 
 #include "blocks.h"
 
-// The codecs that send a few elements or a few vectors.
+// Tests the codecs that send a few elements or a few vectors.
 
 namespace starling::codec {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// By sorting: |x| descending, ties by index; NaN above all.
+// Reference that sorts by descending |x|, then by index; NaN sorts above all numbers.
 std::vector<float> top_k_reference(const std::vector<float>& values, std::size_t k) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -99,7 +99,7 @@ TEST(RandomKCodec, KeepsKElementsAsTheyAreAndChoosesThemByTheKey) {
     different.insert(back);
   }
   EXPECT_EQ(different.size(), std::size_t{kDraws});
-  // 2000 draws of 5 %: 100 times each, give or take 9.75.
+  // 2000 draws of 5 %: expects 100 each, with a standard deviation of 9.75.
   for (const int times : chosen) EXPECT_NEAR(times, 100, 55);
 }
 
@@ -113,7 +113,7 @@ TEST(RandomKCodec, IsUnbiasedOnRequestOnly) {
   }
 }
 
-// M = A B^T of the given rank, row by row.
+// Returns M = A B^T of the given rank, in row-major order.
 std::vector<float> low_rank(std::size_t rows, std::size_t columns, std::size_t rank) {
   const auto a = normal_numbers<double>(rows * rank, 1), b = normal_numbers<double>(columns * rank, 2);
   std::vector<float> m(rows * columns);
@@ -141,16 +141,17 @@ TEST(PowerSgdCodec, IsExactForMatricesOfItsRank) {
     for (const auto& [rows, columns] : {std::pair{40U, 60U}, {7U, 300U}, {300U, 20U}, {100U, 4099U}}) {
       const std::vector<float> m = low_rank(rows, columns, rank);
       EXPECT_LT(relative_error(m, passed(spec, m, {1, 2, 3}, rows)), 1e-5) << spec << ' ' << rows;
-      // Of lower rank than allowed: the vectors that are left over are zero, not noise.
+      // The matrix has a lower rank than allowed: the unused vectors are zero, not noise.
       EXPECT_LT(relative_error(m, passed("powersgd(rank=5)", m, {1, 2, 3}, rows)), 1e-5)
           << spec << ' ' << rows;
     }
   }
 }
 
-// The projection onto P's columns, in float64: what is decoded is P P^T M, and P is orthonormal.
+// Compares with the projection onto P's columns in float64: the message decodes to P P^T M with orthonormal
+// P.
 TEST(PowerSgdCodec, ProjectsOntoOrthonormalColumns) {
-  for (const std::size_t count : {1000U, 997U, 5001U}) {  // near square, with missing ends of rows
+  for (const std::size_t count : {1000U, 997U, 5001U}) {  // nearly square, with an incomplete last row
     const std::vector<float> m = normal_numbers<float>(count, count);
     const auto rows = static_cast<std::size_t>(std::sqrt(static_cast<double>(count)));
     const std::size_t columns = (count + rows - 1) / rows;

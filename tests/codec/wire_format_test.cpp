@@ -37,7 +37,7 @@ TEST(WireFormatTest, OldSpellingsMeanTheCanonicalOne) {
                   testing::HasSubstr("float61"), testing::HasSubstr("float32, float16, bfloat16"))));
 }
 
-// A message of float16 or bfloat16 is what the codec of this name makes, without filling up.
+// A float16 or bfloat16 message equals that of the codec of the same name, without padding.
 TEST(WireFormatTest, HalfPrecisionIsThatOfTheCodec) {
   std::vector<float> values = some_values(5003);
   for (const char* name : {"float16", "bfloat16"}) {
@@ -53,8 +53,8 @@ TEST(WireFormatTest, HalfPrecisionIsThatOfTheCodec) {
   }
 }
 
-// decode() and combine_around() read a message alike: around a message of zeros, another one counts in full.
-TEST(WireFormatTest, DecodesWhatAveragesRead) {
+// decode() and combine_around() agree: a message combined with zeros gives its decoded values.
+TEST(WireFormatTest, DecodeAgreesWithCombineAround) {
   std::vector<float> values = some_values(1300), zeros(values.size());
   for (const char* name : {"float32", "float16", "bfloat16", "int8"}) {
     const WireFormatPtr format = make_wire_format(name, {100, 101, 1300});
@@ -75,7 +75,7 @@ TEST(WireFormatTest, DecodesWhatAveragesRead) {
   }
 }
 
-// Two numbers for each run of at most 512 elements, none of which crosses the end of a parameter.
+// Each run of at most 512 elements has its own two grid parameters; no run crosses the end of a parameter.
 TEST(WireFormatTest, Int8MessagesHaveAGridForEveryRun) {
   EXPECT_EQ(make_wire_format("int8")->encoded_bytes(512), 8 + 512);
   EXPECT_EQ(make_wire_format("int8")->encoded_bytes(513), 16 + 520);

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 constexpr std::size_t kRecord = 3073;
 
-// Records with these labels; their pixels are 10 * label + channel.
+// Returns records with these labels; every pixel is 10 * label + channel.
 Bytes records(const Bytes& labels) {
   Bytes bytes;
   for (const std::uint8_t label : labels) {
@@ -94,7 +94,7 @@ TEST(Cifar10Test, SaysHowToGetIt) {
                     HasSubstr("`starling data cifar10` fetches it"), HasSubstr("STARLING_DATA")));
 }
 
-// What npm's package looks like: images as rows of pixels, the labels of all training files in one list.
+// The layout of npm's package: images as rows of pixels, the labels of all training files in one list.
 class Cifar10FromNpm : public testing::Test {
  protected:
   Bytes make(const std::string& name) const {

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-// What tests of data sets put on the disk and into the environment.
+// Helpers that write data sets to disk and set environment variables for tests.
 
 namespace starling::data {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// A folder of the test's own, gone when it ends.
+/// A temporary folder, removed when the test ends.
 class DataFolder {
  public:
   DataFolder();
@@ -24,16 +24,16 @@ class DataFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path write(const std::string& name, const Bytes& bytes) const;
   std::filesystem::path write(const std::string& name, const std::string& text) const;
-  /// A shell script that can be executed.
+  /// Writes an executable shell script.
   std::filesystem::path program(const std::string& name, const std::string& script) const;
-  /// What lies in it, sorted.
+  /// Names of the folder's entries, sorted.
   std::vector<std::string> names() const;
 
  private:
   std::filesystem::path path_;
 };
 
-/// An environment variable that is what it was when the test ends; nothing unsets it.
+/// Sets an environment variable (std::nullopt unsets it) and restores it when the test ends.
 class Variable {
  public:
   Variable(std::string name, const std::optional<std::string>& value);
@@ -53,10 +53,10 @@ Bytes tar(const std::map<std::string, Bytes>& members);
 /// An IDX file of bytes; values count up from 0 and start again at `modulus`.
 Bytes idx(const std::vector<std::uint32_t>& dimensions, int modulus = 256);
 
-/// A PNG file, RGB, whose rows use all five filters by turns.
+/// A PNG file, RGB, whose rows use all five filters in turn.
 Bytes png(std::size_t width, std::size_t height, const Bytes& pixels);
 
-/// What f() throws, as text; "" when it throws nothing.
+/// Returns the message of what f() throws, or "" if it throws nothing.
 template <typename F>
 std::string message_of(F&& f) {
   try {

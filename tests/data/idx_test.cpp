@@ -28,7 +28,7 @@ TEST(IdxTest, ReadsPlainAndGzip) {
   }
 }
 
-// More than one piece of memory.
+// Reads a file longer than one chunk of memory.
 TEST(IdxTest, ReadsLongFiles) {
   const DataFolder folder;
   const Bytes bytes = idx({5'000'000}, 251);
@@ -68,7 +68,7 @@ TEST(IdxTest, ForeignFilesAreRefused) {
   Bytes longer = idx({3});
   longer.push_back(0);
   EXPECT_THAT(refusal(longer), HasSubstr("more bytes than the 3 = 3 that its header promises"));
-  // Memory grows with the data, not with what the header claims.
+  // Memory grows with the data, not with the size that the header claims.
   EXPECT_THAT(refusal({0, 0, 8, 1, 0xFF, 0xFF, 0xFF, 0xFF, 1}), HasSubstr("4294967295 bytes, 1 follow"));
   Bytes damaged = gzip(idx({1000}, 7));
   damaged[damaged.size() - 6] ^= 1;  // its checksum

@@ -22,7 +22,7 @@ Bytes labels_of(std::size_t count, int classes) {
   return labels;
 }
 
-// Every sample with exactly one worker, shards ascending.
+// Expects every sample in exactly one shard, and shards in ascending order.
 void expect_partition(const std::vector<Shard>& shards, std::size_t count) {
   std::vector<std::uint32_t> all;
   for (const Shard& shard : shards) {
@@ -50,7 +50,7 @@ std::size_t count_of(const Shard& shard, const Bytes& labels, int wanted) {
       std::count_if(shard.begin(), shard.end(), [&](std::uint32_t i) { return labels[i] == wanted; }));
 }
 
-// The distance of the workers' class distributions from the overall one, from 0 (equal) to nearly 1 (one
+// Distance of the workers' class distributions from the overall one, between 0 (equal) and nearly 1 (one
 // class each).
 double heterogeneity(const std::vector<Shard>& shards, const Bytes& labels, int classes) {
   double sum = 0;
@@ -61,7 +61,7 @@ double heterogeneity(const std::vector<Shard>& shards, const Bytes& labels, int 
   return sum / 2 / static_cast<double>(shards.size());
 }
 
-// One number for a whole partition, to see that it never changes.
+// A digest of a whole partition, to check that it never changes.
 std::string digest(const std::vector<Shard>& shards) {
   Bytes bytes;
   for (const Shard& shard : shards) {
@@ -86,7 +86,7 @@ TEST(IidTest, EverySampleOnceAndEqualSizes) {
 TEST(IidTest, IsRandomAndAFunctionOfTheSeed) {
   EXPECT_EQ(iid_partition(1000, 4, 1), iid_partition(1000, 4, 1));
   EXPECT_NE(iid_partition(1000, 4, 1), iid_partition(1000, 4, 2));
-  // Neither blocks nor stripes: of the first half a worker has about half of its samples.
+  // The split is neither by blocks nor by stripes: about half of a worker's samples come from the first half.
   const Shard first = iid_partition(10'000, 4, 1).front();
   const auto low = static_cast<double>(std::lower_bound(first.begin(), first.end(), 5000U) - first.begin());
   EXPECT_NEAR(low, 1250, 4 * std::sqrt(2500 * 0.25));
@@ -151,8 +151,8 @@ TEST(DirichletPartitionTest, SmallerAlphaIsMoreHeterogeneous) {
   }
 }
 
-// The first class comes before anybody is full, so its shares are the Dirichlet draw itself, whose parts have
-// mean 1/n and variance (n - 1) / (n^2 (n alpha + 1)).
+// The first class is dealt before any worker is full, so its shares are the Dirichlet draw itself: mean 1/n,
+// variance (n - 1) / (n^2 (n alpha + 1)).
 TEST(DirichletPartitionTest, SharesHaveTheVarianceOfTheDistribution) {
   const Bytes labels = labels_of(10'000, 10);
   for (const double alpha : {0.3, 1.0, 3.0}) {
@@ -177,8 +177,8 @@ TEST(DirichletPartitionTest, ClassesAreShuffledBeforeTheyAreCut) {
   EXPECT_NEAR(low / static_cast<double>(first.size()), 0.5, 0.05);
 }
 
-// Groups of at most ten workers of ten classes: small alphas are drawn for any number of workers and any
-// seed.
+// Workers form groups of at most ten, which share ten classes; a small alpha then works for any number of
+// workers and any seed.
 TEST(DirichletPartitionTest, MoreWorkersThanClassesShareClassesInGroups) {
   const Bytes labels = labels_of(6003, 10);
   for (const double alpha : {0.001, 0.01, 0.1, 1.0})
@@ -186,7 +186,7 @@ TEST(DirichletPartitionTest, MoreWorkersThanClassesShareClassesInGroups) {
       for (std::uint64_t seed = 0; seed < (n == 16 ? 40 : 6); ++seed) {
         const auto shards = dirichlet_partition(labels, n, alpha, seed);
         expect_partition(shards, labels.size());
-        // Half of the average of its group, whose parts of the classes are rounded down.
+        // Half of the group's average, since the group's part of each class is rounded down.
         EXPECT_GE(2 * (sizes(shards).first + 10) * static_cast<std::size_t>(n), labels.size())
             << alpha << ", " << n << " workers, seed " << seed;
         EXPECT_EQ(shards, dirichlet_partition(labels, n, alpha, seed));
@@ -202,7 +202,7 @@ TEST(DirichletPartitionTest, SmallAlphasStayHeterogeneousInGroups) {
 }
 
 TEST(DirichletPartitionTest, ReportsThatNoDrawFits) {
-  Bytes labels(1000, 0);  // 91 % of them; the other nine classes are too few for any worker
+  Bytes labels(1000, 0);  // class 0 has 91 % of the samples; the other nine are too small for any worker
   for (std::size_t i = 0; i < 90; ++i) labels[i] = static_cast<std::uint8_t>(1 + i % 9);
   EXPECT_THAT(message_of([&] { dirichlet_partition(labels, 10, 0.001, 1); }),
               testing::AllOf(HasSubstr("dirichlet(alpha=0.001)"), HasSubstr("10 classes over 10 workers"),

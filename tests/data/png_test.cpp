@@ -26,7 +26,7 @@ TEST(PngTest, ReadsEveryFilter) {
   EXPECT_EQ(image.pixels, pixels);
 }
 
-// With few values, neighbors are often equally near to what the last filter guesses.
+// With few distinct values, several neighbors are often equally near to the Paeth filter's prediction.
 TEST(PngTest, ReadsTies) {
   const Bytes pixels = some_pixels(50 * 40 * 3, 5);
   EXPECT_EQ(read_png(png(50, 40, pixels), "image").pixels, pixels);
@@ -48,15 +48,16 @@ TEST(PngTest, DamagedAndForeignFilesAreRefused) {
   };
   EXPECT_EQ(refusal(1), "image: it is not a PNG file");
   EXPECT_EQ(refusal(45), "image: it is damaged: a checksum is wrong");
-  // Every bit counts.
+  // Flips every byte in turn.
   for (std::size_t at = 0; at < whole.size(); ++at) EXPECT_NE(refusal(at), "") << at;
   EXPECT_EQ(message_of([] { read_png(png(0, 0, {}), "image"); }), "image: it has no pixels");
 }
 
-// The header promises gigabytes, the file has some bytes.
+// The header announces gigabytes; the file has only a few bytes.
 TEST(PngTest, APromiseOfManyPixelsTakesNoMemory) {
   Bytes file = png(3, 6, some_pixels(54));
-  constexpr std::size_t kHeader = 12;  // from its kind on: 4 bytes, width, height, 5 bytes, the checksum
+  // From the chunk's type on: 4 bytes, width, height, 5 bytes, the checksum
+  constexpr std::size_t kHeader = 12;
   for (const std::size_t at : {kHeader + 4, kHeader + 8}) {
     file[at + 2] = 20'000 >> 8;
     file[at + 3] = 20'000 & 0xFF;

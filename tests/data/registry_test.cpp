@@ -78,10 +78,10 @@ TEST(FashionMnistTest, SaysHowToGetIt) {
                              HasSubstr("`starling data fashion-mnist` fetches it")));
 }
 
-// What was fetched is what it is said to be: digests, sizes, classes, the mean and the deviation.
+// Fetched data must have its documented digests, sizes, classes, mean and deviation.
 class RealData : public testing::TestWithParam<std::string> {};
 
-// Damaged files, and some without the others, count as there.
+// Damaged or incomplete files count as present.
 bool has_files(const std::filesystem::path& folder) {
   std::error_code missing;
   return !std::filesystem::is_empty(folder, missing) && !missing;

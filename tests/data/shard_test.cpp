@@ -137,7 +137,7 @@ TEST(ReshardTest, IsAFunctionOfItsArguments) {
   EXPECT_EQ(reshard(shards, {}), shards);
 }
 
-// Labels that come in turns must not all end at one survivor.
+// Labels that alternate must not all end at one survivor.
 TEST(ReshardTest, AssignsAtRandom) {
   std::vector<Shard> shards(3);
   shards[2].resize(3000);

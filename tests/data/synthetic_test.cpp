@@ -49,7 +49,7 @@ TEST(SyntheticTest, SplitsAreDisjointAndSeedsMatter) {
   EXPECT_EQ(seen.size(), 1500u);
 }
 
-// A longer split begins with the shorter one.
+// A longer split begins with the images of a shorter one.
 TEST(SyntheticTest, AnImageDoesNotDependOnHowManyThereAre) {
   const Dataset few = make_synthetic(Split::train, {.seed = 1, .train = 10, .test = 1});
   const Dataset many = make_synthetic(Split::train, {.seed = 1, .train = 50, .test = 1});
@@ -71,7 +71,7 @@ double distance(std::span<const std::uint8_t> left, const std::vector<double>& r
   return sum;
 }
 
-// The label of the nearest of `places`.
+// Returns the label of the nearest of `places`.
 std::uint8_t nearest(std::span<const std::uint8_t> image, const std::vector<std::vector<double>>& places,
                      const std::vector<std::uint8_t>& labels) {
   std::size_t best = 0;
@@ -84,7 +84,8 @@ std::uint8_t nearest(std::span<const std::uint8_t> image, const std::vector<std:
   return labels[best];
 }
 
-// The mean image of a class says little, for patterns are shifted; the nearest training image says much.
+// Patterns are shifted, so the mean image of a class predicts poorly; the nearest training image predicts
+// well.
 TEST(SyntheticTest, CanBeLearnedButNotByMeansOfClasses) {
   const Dataset train = make_synthetic(Split::train);
   const Dataset test = make_synthetic(Split::test, {.seed = 1, .train = 1, .test = 300});

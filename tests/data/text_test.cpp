@@ -12,7 +12,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// 'a' to 'j' again and again.
+// 'a' to 'j', repeated.
 Bytes letters(std::size_t count) {
   Bytes bytes(count);
   for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>('a' + i % 10);
@@ -22,7 +22,7 @@ Bytes letters(std::size_t count) {
 TEST(TextTest, WindowsLieBehindEachOther) {
   const TextWindows text("t", letters(100), 4);
   EXPECT_EQ(text.block(), 4u);
-  EXPECT_EQ(text.size(Split::train), 22u);  // of 90 characters, one being only a target
+  EXPECT_EQ(text.size(Split::train), 22u);  // of 90 characters; the last is only a target
   EXPECT_EQ(text.size(Split::test), 2u);    // of 10
   EXPECT_THAT(text.window(Split::train, 0), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(text.window(Split::train, 1), ElementsAre(4, 5, 6, 7, 8));
@@ -31,7 +31,7 @@ TEST(TextTest, WindowsLieBehindEachOther) {
   EXPECT_EQ(message_of([&] { text.window(Split::test, 2); }), "t has no window 2 among 2 to test");
 }
 
-TEST(TextTest, TheAlphabetIsWhatOccurs) {
+TEST(TextTest, TheAlphabetHasTheCharactersThatOccur) {
   Bytes bytes(40, 0xFF);
   bytes[3] = 0;
   bytes[39] = 'x';  // in the test split only

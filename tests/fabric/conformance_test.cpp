@@ -25,7 +25,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw Error(what);
 }
 
-// The next message from `source`, or an Error when it has died without one.
+// Returns the next message from `source`; throws Error if it died without sending one.
 Arrival receive(Fabric& fabric, Rank source) {
   const Deadline deadline = std::chrono::steady_clock::now() + 30s;
   for (;;) {
@@ -48,7 +48,7 @@ void send(Fabric& fabric, Rank to, const std::vector<std::uint64_t>& values, std
   fabric.post(message, header, to);
 }
 
-/// Tests for every launcher, at every size.
+/// Tests that run with every launcher and every size.
 class ConformanceTest : public testing::TestWithParam<Launch> {
  protected:
   using FabricBody = std::function<void(Fabric& fabric)>;
@@ -180,7 +180,7 @@ TEST_P(ConformanceTest, EachPeerReceivesItsRangeOfAMessage) {
   run([](Fabric& fabric) {
     const auto n = static_cast<std::uint64_t>(fabric.size());
     const auto own = static_cast<std::uint64_t>(fabric.rank());
-    // Each rank gets its share and what follows it; then empty ranges, from the middle and from the end.
+    // Each rank gets its share and everything after it; then empty ranges, from the middle and from the end.
     for (const std::uint64_t share : {0, 1, 10'000}) {
       const Outgoing message = words(fabric, share, n * share);
       for (std::uint64_t to = 0; to < n; ++to)
@@ -201,8 +201,8 @@ TEST_P(ConformanceTest, EachPeerReceivesItsRangeOfAMessage) {
   });
 }
 
-// Each round posts one message in ranges to the right and to the left, and releases arrivals in any order: a
-// held range keeps its words whatever happens to the others.
+// Every rank posts ranges of one message to the right and to the left, and releases arrivals in any order: a
+// range keeps its contents as long as it is held.
 TEST_P(ConformanceTest, RangesAreReleasedInAnyOrder) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kRounds = 300;
@@ -235,7 +235,7 @@ TEST_P(ConformanceTest, RangesAreReleasedInAnyOrder) {
 
 TEST_P(ConformanceTest, HugeMessagesArrive) {
   if (GetParam().size != 2) GTEST_SKIP() << "takes too much memory";
-  // Beyond 2^31 bytes in a soak, a little less every day.
+  // More than 2^31 bytes in a soak, less in everyday tests.
   const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 37'500'007 : 280'000'007;
   run([count](Fabric& fabric) {
     if (fabric.rank() == 1) {
@@ -327,7 +327,7 @@ TEST_P(ConformanceTest, ExposedMemoryIsSharedByAllRanks) {
   });
 }
 
-/// Tests that need processes, and at least two besides the victim.
+/// Tests that need processes, with at least two ranks besides the victim.
 class RankFailureTest : public ConformanceTest {};
 
 TEST_P(RankFailureTest, PeersNoticeAKilledRankAndContinue) {
@@ -357,7 +357,7 @@ TEST_P(RankFailureTest, PeersNoticeAKilledRankAndContinue) {
           require(std::string(error.what()) == fmt::format("lost rank {}", victim), error.what());
           return;
         }
-        throw Error("heard from the dead");
+        throw Error("received a message from the dead rank");
       }));
   for (Rank r = 0; r + 1 < size; ++r)
     EXPECT_TRUE(ends[static_cast<std::size_t>(r)].ok) << ends[static_cast<std::size_t>(r)].message;

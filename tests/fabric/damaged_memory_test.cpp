@@ -11,7 +11,7 @@
 #include "starling/fabric/local/board.h"
 #include "starling/fabric/local/message_lists.h"
 
-// Another process may write anything into shared memory: readers get an error that names the rank, and never
+// Another process may write anything to shared memory: readers throw an error that names the rank, and never
 // access memory outside the region.
 
 namespace starling::fabric::local {
@@ -98,7 +98,7 @@ TEST_F(DamagedMemoryTest, RandomSlotsAreReadOrRejected) {
   };
   int refused = 0;
   for (int k = 0; k < 6000; ++k) {
-    // The reader's position is always in this chunk: lists that continue do so here.
+    // The reader's position is always in this chunk, also after it has followed a list to the next one.
     for (MessageSlot& slot : chunk().slots) {
       slot.header.bytes = number();
       slot.payload = number();
@@ -117,7 +117,7 @@ TEST_F(DamagedMemoryTest, RandomSlotsAreReadOrRejected) {
 }
 
 TEST_F(DamagedMemoryTest, OtherRanksCannotCorruptTheAllocator) {
-  // Readers write flags of the owner's chunks; a hostile one writes anything.
+  // Readers set flags in the owner's chunks; a hostile reader may write anything.
   Outbox outbox(1, kRanks, *regions_[1], 1 << 20, [](Rank) { return true; });
   std::mt19937_64 random(3);
   int full = 0;
@@ -127,7 +127,7 @@ TEST_F(DamagedMemoryTest, OtherRanksCannotCorruptTheAllocator) {
       std::memset(message.bytes().data(), 1, message.bytes().size());
       outbox.post(message, {}, 0);
     } catch (const Error&) {
-      ++full;  // unread messages fill the limit, no more
+      ++full;  // unread messages use up the limit, and no more
     }
     auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(&chunk());
     for (int i = 0; i < 8; ++i) words[random() % (sizeof(Chunk) / 8)] = random();
@@ -173,10 +173,10 @@ TEST_F(DamagedMemoryTest, StepsOfManyFlocksAreNeverTooLow) {
     for (Step step = 0; step < 3; ++step) theirs.announce(flock, step + static_cast<Step>(k));
     EXPECT_EQ(board_.announced(1, flock), static_cast<Step>(k) + 2);
     last.emplace_back(flock, static_cast<Step>(k) + 2);
-    if (k % 3 != 0) theirs.retire(flock);  // the others stay: more than there are slots
+    if (k % 3 != 0) theirs.retire(flock);  // the other flocks stay: more of them than there are slots
     for (const auto& [known, step] : last) ASSERT_GE(board_.announced(1, known), step) << k;
   }
-  theirs.announce(last[2].first, 5000);  // one that has not retired
+  theirs.announce(last[2].first, 5000);  // a flock that has not retired
   EXPECT_GE(board_.announced(1, last[2].first), 5000);
   EXPECT_EQ(board_.announced(1, 0), -1);
 }

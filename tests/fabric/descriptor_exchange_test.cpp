@@ -25,7 +25,7 @@ std::string exchange_job() {
   return fmt::format("descriptor-exchange-{}-{}", getpid(), jobs++);
 }
 
-/// An exchange of one rank, which gives /dev/null as its piece 1 and /dev/zero as its piece 2.
+/// An exchange of one rank that serves /dev/null as piece 1 and /dev/zero as piece 2.
 struct Exchanging {
   Exchanging(const std::string& job, Rank rank, Rank size)
       : exchange(job, rank, size,
@@ -78,14 +78,14 @@ TEST(DescriptorExchangeTest, RanksAskEachOther) {
   EXPECT_EQ(zero.taken, (std::vector<Exchanging::Taken>{{1, 1, null}}));
   EXPECT_EQ(one.taken, (std::vector<Exchanging::Taken>{{0, 2, full}}));
   EXPECT_EQ(two.taken.size(), 3U);
-  // Later ones go over the same connections.
+  // Later requests use the same connections.
   zero.exchange.ask(1, 2);
   for (int round = 0; round < 1000 && zero.taken.size() < 2; ++round)
     for (Exchanging* rank : {&zero, &one}) rank->exchange.run(1ms);
   EXPECT_EQ(zero.taken.back(), (Exchanging::Taken{1, 2, full}));
 }
 
-TEST(DescriptorExchangeTest, WhoComesLateIsAskedAgainAndTheDeadAreForgotten) {
+TEST(DescriptorExchangeTest, AsksALateRankAgainAndForgetsADeadOne) {
   const std::string job = exchange_job();
   Exchanging zero(job, 0, 3);
   zero.exchange.ask(1, 1);
@@ -106,7 +106,7 @@ Descriptor connected_to(const std::string& name) {
   return socket;
 }
 
-TEST(DescriptorExchangeTest, NothingIsGivenToWhoDoesNotKnowTheJob) {
+TEST(DescriptorExchangeTest, GivesNothingToAProcessThatDoesNotKnowTheJob) {
   const std::string job = exchange_job();
   Exchanging zero(job, 0, 2);
   const std::string name = local::rendezvous_name("the device memory of rank 0 of " + job);
@@ -126,7 +126,7 @@ TEST(DescriptorExchangeTest, NothingIsGivenToWhoDoesNotKnowTheJob) {
   EXPECT_EQ(local::receive_packet(stranger.get(), &challenge, sizeof(challenge), 2, {&descriptor}),
             local::Received::gone);
   EXPECT_FALSE(descriptor);
-  // Others are served all the same.
+  // Other ranks are still served.
   Exchanging one(job, 1, 2);
   one.exchange.ask(0, 1);
   for (int round = 0; round < 1000 && one.taken.empty(); ++round)

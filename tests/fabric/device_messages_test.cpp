@@ -38,7 +38,7 @@ void demand(bool condition, const std::string& what) {
   if (!condition) throw Error(what);
 }
 
-// The next message, or nothing once the sender is dead.
+// Returns the next message, or nothing once the sender is dead.
 std::optional<Arrival> next_from(Fabric& fabric, Rank source) {
   const Deadline deadline = std::chrono::steady_clock::now() + 30s;
   for (;;) {
@@ -68,7 +68,8 @@ void post_floats(Fabric& fabric, const Floats& values, Rank to, std::uint64_t se
     post_copy(fabric, DeviceBlock<float>(values).buffer(), {to}, sequence);
 }
 
-// What has arrived; zeros where its sender was lost before it was complete. Enqueued, and not waited for.
+// Enqueues a copy of the message and returns without waiting. The copy is zero if the sender died before the
+// message was complete.
 DeviceBlock<float> read_on_device(const Arrival& arrival) {
   const std::size_t count = arrival.header().count;
   DeviceBlock<float> result(count);
@@ -91,7 +92,7 @@ Floats numbered(Rank rank, std::uint64_t k, std::size_t count) {
   return values;
 }
 
-// A flag of this process, by which the host holds streams.
+// A flag in this process that holds back a stream until the host opens it.
 class Gate {
  public:
   Gate() { device().register_flags(&flag_, sizeof(flag_)); }
@@ -103,7 +104,7 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  /// Work that is enqueued from now on waits.
+  /// Work that is enqueued after this call waits until open().
   void close() { device().wait(flag_, 1); }
   void open() { flag_ = 1; }
 
@@ -143,10 +144,11 @@ TEST_P(DeviceMessagesTest, MessagesOfBothKindsKeepTheirOrder) {
   });
 }
 
-// A ring in which every rank hears both neighbors: each has finished with the last message but one.
+// In a ring, every rank receives from both neighbors, so each neighbor has finished with the last message but
+// one.
 TEST_P(DeviceMessagesTest, TwoSlotsAreEnough) {
   run([](Fabric& fabric) {
-    constexpr std::size_t kCount = 600'000;  // a piece of its own
+    constexpr std::size_t kCount = 600'000;  // allocated as a piece of its own
     std::vector<Rank> neighbors = {(fabric.rank() + 1) % fabric.size()};
     if (const Rank left = (fabric.rank() + fabric.size() - 1) % fabric.size(); left != neighbors[0])
       neighbors.push_back(left);
@@ -180,12 +182,12 @@ TEST_P(DeviceMessagesTest, TwoSlotsAreEnough) {
   });
 }
 
-// A reader whose stream comes late reads what was sent to it, however much the sender has sent since.
+// A receiver whose stream runs late still reads the right message, however many the sender has sent since.
 TEST_P(DeviceMessagesTest, AMessageStaysUntilItsReadersDeviceHasReadIt) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kMessages = 12;
     if (fabric.rank() == 0) {
-      std::vector<DeviceBlock<float>> sent;  // made before, since that waits for the stream
+      std::vector<DeviceBlock<float>> sent;  // created beforehand, since creating them waits for the stream
       for (std::uint64_t k = 0; k < kMessages; ++k) sent.emplace_back(numbered(0, k, 5000));
       for (std::uint64_t k = 0; k < kMessages; ++k) {
         for (Rank to = 1; to < fabric.size(); ++to) {
@@ -222,7 +224,7 @@ TEST_P(DeviceMessagesTest, MessagesPostedBeforeLeavingArrive) {
   });
 }
 
-// Ranges, and messages that nobody reads.
+// Posts ranges, and messages that no rank reads.
 TEST_P(DeviceMessagesTest, RangesArriveAndUnreadMessagesAreGivenBack) {
   run([](Fabric& fabric) {
     const Rank right = (fabric.rank() + 1) % fabric.size();
@@ -254,7 +256,7 @@ TEST_P(DeviceMessagesTest, RangesArriveAndUnreadMessagesAreGivenBack) {
 INSTANTIATE_TEST_SUITE_P(Device, DeviceMessagesTest, testing::ValuesIn(device_launches({2, 3, 5})),
                          launch_name);
 
-// Ranks that are killed are processes.
+// Ranks run as processes, since some of them are killed.
 std::vector<RankEnd> run_processes(Rank size, const std::function<void(Fabric& fabric)>& body) {
   return device_launchers()[1].run(size, [body](const std::shared_ptr<Fabric>& fabric) { body(*fabric); });
 }
@@ -271,11 +273,11 @@ enum class Moment { before_the_payload, while_it_is_written, after_it };
 
 class SenderDeathTest : public testing::TestWithParam<Moment> {};
 
-TEST_P(SenderDeathTest, ReadersGoOnWithWhatIsComplete) {
+TEST_P(SenderDeathTest, ReadersContinueWithCompleteMessages) {
   const Moment moment = GetParam();
   const auto ends = run_processes(3, [moment](Fabric& fabric) {
     constexpr std::size_t kCount = 5000;
-    // A round that all complete, so that memory is mapped.
+    // A round that every rank completes, so that memory is mapped.
     for (Rank to = 0; to < 3; ++to)
       if (to != fabric.rank())
         post_floats(fabric, numbered(fabric.rank(), 0, kCount), to, 0, MemoryKind::cuda);
@@ -296,26 +298,26 @@ TEST_P(SenderDeathTest, ReadersGoOnWithWhatIsComplete) {
       header.count = kCount;
       for (const Rank to : {0, 1}) fabric.post(message, header, to);
       if (moment == Moment::after_it) device().synchronize();
-      for (const Rank from : {0, 1}) next_from(fabric, from);  // they have enqueued their work
+      for (const Rank from : {0, 1}) next_from(fabric, from);  // both have enqueued their work
       kill(getpid(), SIGKILL);
     }
     const auto arrival = next_from(fabric, 2);
     const DeviceBlock<float> result = read_on_device(*arrival);
     post_floats(fabric, {}, 2, 0, MemoryKind::host);
-    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 lives");
+    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 is not reported dead");
     const auto dead = std::chrono::steady_clock::now();
     const Floats found = result.values();
     demand(std::chrono::steady_clock::now() - dead < 1s, "the stream waits for the dead rank");
     demand(found == (moment == Moment::after_it ? numbered(2, 1, kCount) : Floats(kCount)),
            fmt::format("the result is {}", found[kCount - 1]));
-    // The survivors go on.
+    // The survivors continue.
     const Rank other = 1 - fabric.rank();
     for (std::uint64_t k = 0; k < 20; ++k) {
       post_floats(fabric, numbered(fabric.rank(), k, kCount), other, k, MemoryKind::cuda);
       post_floats(fabric, numbered(fabric.rank(), k, kCount), 2, k, MemoryKind::cuda);
       demand(floats_in(*next_from(fabric, other)) == numbered(other, k, kCount), "survivors");
     }
-    demand(fabric.device_messages()->usage().slots <= 5, "messages to the dead keep their slots");
+    demand(fabric.device_messages()->usage().slots <= 5, "messages to the dead rank keep their slots");
   });
   expect_survivors_of(2, ends);
 }
@@ -330,7 +332,7 @@ INSTANTIATE_TEST_SUITE_P(Moments, SenderDeathTest,
                                          Moment::after_it),
                          moment_name);
 
-// Nobody can map the memory of a message whose sender has died: it counts as not sent.
+// A receiver cannot map the memory of a sender that has died: its message counts as not sent.
 TEST(DeviceDeathTest, AFirstMessageWhoseSenderDiesArrivesOrIsLost) {
   for (int run = 0; run < 5; ++run) {
     const auto ends = run_processes(3, [run](Fabric& fabric) {
@@ -351,7 +353,7 @@ TEST(DeviceDeathTest, AFirstMessageWhoseSenderDiesArrivesOrIsLost) {
   }
 }
 
-// The owner's stream waits for the device of a reader that has let go on its host.
+// The owner's stream waits for the device of a receiver whose host has already released the message.
 TEST(DeviceDeathTest, AReadersDeathEndsTheWaitForItsDevice) {
   const auto ends = run_processes(2, [](Fabric& fabric) {
     if (fabric.rank() == 1) {
@@ -364,11 +366,11 @@ TEST(DeviceDeathTest, AReadersDeathEndsTheWaitForItsDevice) {
     }
     post_floats(fabric, numbered(0, 0, 100), 1, 0, MemoryKind::cuda);
     next_from(fabric, 1);
-    // The same slot, since its reader's host has let go.
+    // Gets the same slot, since the receiver's host has released it.
     const Outgoing next = reserve(fabric, 100 * sizeof(float), MemoryKind::cuda);
     demand(fabric.device_messages()->usage().slots == 1, "another slot");
     post_floats(fabric, {}, 1, 1, MemoryKind::host);
-    demand(eventually([&] { return !fabric.alive(1); }), "rank 1 lives");
+    demand(eventually([&] { return !fabric.alive(1); }), "rank 1 is not reported dead");
     const auto dead = std::chrono::steady_clock::now();
     device().synchronize();
     demand(std::chrono::steady_clock::now() - dead < 1s, "the stream waits for the dead rank");
@@ -376,7 +378,7 @@ TEST(DeviceDeathTest, AReadersDeathEndsTheWaitForItsDevice) {
   expect_survivors_of(1, ends);
 }
 
-// Mappings of other ranks' memory in this process.
+// Counts this process's mappings of other ranks' memory.
 int peer_mappings() {
   std::ifstream maps("/proc/self/maps");
   int found = 0;
@@ -402,7 +404,7 @@ TEST(DeviceDeathTest, TheMemoryOfTheDeadIsNotKept) {
       kill(getpid(), SIGKILL);
     }
     post_floats(fabric, {}, 2, 1, MemoryKind::host);
-    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 lives");
+    demand(eventually([&] { return !fabric.alive(2); }), "rank 2 is not reported dead");
     for (std::uint64_t k = 1; k < 30; ++k) exchange(k, {0, 1});
     MessageHeader pieces;
     pieces.count = fabric.device_messages()->usage().pieces;
@@ -414,7 +416,7 @@ TEST(DeviceDeathTest, TheMemoryOfTheDeadIsNotKept) {
   expect_survivors_of(2, ends);
 }
 
-/// Ranks in one thread, with options.
+/// Fabrics of several ranks in one thread, with options.
 class DeviceFabrics {
  public:
   explicit DeviceFabrics(Rank size, const CudaOptions& options = {},
@@ -425,7 +427,7 @@ class DeviceFabrics {
     for (auto& fabric : local_threads(size)) fabrics_.push_back(with_device_messages(fabric, job, options));
   }
   ~DeviceFabrics() {
-    std::vector<std::thread> leaving;  // ranks wait for each other
+    std::vector<std::thread> leaving;  // leaving waits for the other ranks
     for (auto& fabric : fabrics_) leaving.emplace_back([&fabric] { fabric.reset(); });
     for (std::thread& thread : leaving) thread.join();
     kernel::set_device(nullptr);
@@ -462,8 +464,8 @@ TEST(DeviceMemoryTest, TooLittleDeviceMemoryNamesBoth) {
                                                   HasSubstr("beside the 4001792"), HasSubstr("are free"))));
 }
 
-// When sizes change, memory of the old sizes is freed, and readers end their mappings of it.
-TEST(DeviceMemoryTest, FreesWhatIsNotUsedAnyMore) {
+// When sizes change, memory of the old sizes is freed, and receivers unmap it.
+TEST(DeviceMemoryTest, FreesUnusedMemory) {
   DeviceFabrics fabrics(2, {.memory_limit = 10'000'000}, {.seed = 3});
   const auto bytes_free = [&] { return fabrics.device().devices()[0].bytes_free; };
   const std::size_t before = bytes_free();
@@ -476,7 +478,8 @@ TEST(DeviceMemoryTest, FreesWhatIsNotUsedAnyMore) {
   EXPECT_LE(peer_mappings(), 4);
 }
 
-// A message is on the device of the thread that reserves it, and written and sent on any of its streams.
+// A message lies on the device of the thread that reserves it; it may be written and sent on any of its
+// streams.
 TEST(DeviceMemoryTest, StreamsAndDevicesOfOneRank) {
   DeviceFabrics fabrics(2, {}, {.seed = 9, .devices = 2});
   const auto usage = [&] { return fabrics[0].device_messages()->usage(); };
@@ -503,7 +506,7 @@ TEST(DeviceMemoryTest, StreamsAndDevicesOfOneRank) {
     }
     std::optional<Arrival> arrival = next_from(fabrics[1], 0);
     const kernel::DeviceScope scope(streams[(k + 2) % 4]);
-    device().order_after(streams[(k + 1) % 4]);  // of the last sum
+    device().order_after(streams[(k + 1) % 4]);  // after the last sum
     const Term terms[] = {{ConstBuffer(sum.buffer()), 1}, arrival->term(DType::float32, 5000, 0, 1)};
     device().arithmetic().combine(sum.buffer(), terms);
     const kernel::DeviceScope other(streams[(k + 3) % 4]);
@@ -515,14 +518,14 @@ TEST(DeviceMemoryTest, StreamsAndDevicesOfOneRank) {
   EXPECT_LE(usage().slots, 4U);
 }
 
-TEST(DeviceMemoryTest, NothingStays) {
+TEST(DeviceMemoryTest, LeavesNoOpenFilesOrSockets) {
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
   };
-  const auto sockets = [] {  // of this process: other tests have theirs at the same time
+  const auto sockets = [] {  // counts this process only, since other tests run at the same time
     std::set<std::string> own;
     for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
-      std::error_code closed;  // the iterator's own descriptor
+      std::error_code closed;  // for the iterator's own descriptor, which is closed by now
       const std::string target = std::filesystem::read_symlink(file.path(), closed).string();
       if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
     }

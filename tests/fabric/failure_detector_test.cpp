@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-// Simulated ranks with a simulated clock: a table says which ranks reach each other.
+// Simulated ranks with a simulated clock; a table says which ranks can reach each other.
 
 namespace starling::fabric::network {
 namespace {
@@ -234,7 +234,8 @@ TEST_F(FailureDetectorTest, ARankThatWasStoppedDeclaresNobodyDead) {
   EXPECT_TRUE(dead(0).empty() && dead(1).empty());
 }
 
-// Whatever is cut: the ranks that continue agree on the members, and all others know that they are excluded.
+// Whichever links are cut: the ranks that continue agree on the members, and all others know that they are
+// excluded.
 TEST_F(FailureDetectorTest, NeverDoTwoSidesContinue) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);

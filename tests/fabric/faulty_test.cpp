@@ -12,7 +12,7 @@
 namespace starling::fabric {
 namespace {
 
-// Which of 1000 messages from rank 0 to rank 1 arrive.
+// Returns which of 1000 messages from rank 0 to rank 1 arrive.
 std::vector<std::uint64_t> arrivals(const Faults& faults) {
   auto fabrics = local_threads(2);
   const auto receiver = make_faulty(fabrics[1], faults);

@@ -36,9 +36,9 @@ RankEnd run_body(const std::shared_ptr<Fabric>& fabric, const RankBody& body) {
   }
 }
 
-// How a rank of a job gets its fabric.
+// Creates the fabric of one rank of a job.
 using Join = std::function<std::shared_ptr<Fabric>(Rank rank)>;
-// Made once per job.
+// Prepares one job and returns how its ranks join.
 using MakeJoin = std::function<Join(Rank size)>;
 
 std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const MakeJoin& make_join) {
@@ -58,7 +58,7 @@ std::vector<RankEnd> on_threads(Rank size, const RankBody& body, const MakeJoin&
   return ends;
 }
 
-// Forks the ranks; their exceptions come back through pipes.
+// Forks the ranks; they report exceptions through pipes.
 std::vector<RankEnd> on_processes(Rank size, const RankBody& body, const MakeJoin& make_join) {
   const Join join = make_join(size);
   std::vector<pid_t> pids;
@@ -114,13 +114,13 @@ Join local_rank_processes(Rank size) {
   return [job = new_job(), size](Rank rank) { return join_local(job, rank, size); };
 }
 
-// STARLING_TEST_DEVICE=cuda: the tests that start ranks with device messages do so on a GPU.
+// With STARLING_TEST_DEVICE=cuda, tests of device messages run on a GPU.
 bool on_gpu() {
   static const char* const asked = std::getenv("STARLING_TEST_DEVICE");
   return asked != nullptr && std::string(asked) == "cuda";
 }
 
-// In a process of its own: one that has used CUDA cannot fork ranks that do.
+// Runs in a process of its own: a process that has used CUDA cannot fork ranks that use it.
 std::vector<RankEnd> on_threads_apart(Rank size, const RankBody& body, const MakeJoin& make_join) {
   int pipes[2];
   if (pipe(pipes) != 0) throw std::runtime_error("pipe");
@@ -152,7 +152,8 @@ std::vector<RankEnd> on_threads_apart(Rank size, const RankBody& body, const Mak
   return ends;
 }
 
-/// The device of this process, for the length of a job of threads; in a rank's own process to the end.
+/// Sets the device of this process for the duration of a job of threads; in a rank's own process, until its
+/// end.
 class UsedDevice {
  public:
   explicit UsedDevice(const kernel::FakeDeviceOptions& options) {
@@ -246,7 +247,7 @@ MakeJoin with_plugin(const std::string& name) {
   };
 }
 
-// Every two ranks share a pretended host.
+// Every two ranks share a simulated host.
 MakeJoin on_pretended_hosts(const MakeJoin& make_join) {
   return [make_join](Rank size) -> Join {
     return [join = make_join(size), job = new_job()](Rank rank) {
@@ -256,7 +257,7 @@ MakeJoin on_pretended_hosts(const MakeJoin& make_join) {
   };
 }
 
-// A newcomer, which gets its rank from the members; on a pretended host if `hybrid`.
+// Starts newcomers, which get their ranks from the members; if `hybrid`, on a simulated host.
 auto later_processes(bool hybrid) {
   return [hybrid](Rank members, Rank newcomers, const std::function<void(Rank)>& before,
                   const RankBody& body) {
@@ -313,14 +314,14 @@ std::vector<Launcher> make_launchers() {
           {"late_processes", true, true, start(on_processes, late(local_rank_processes))}};
 }
 
-// The threads of a process stop one by one.
+// The threads of a process stop one by one, so all of them must be checked.
 bool all_threads_stopped(pid_t process) {
   std::error_code gone;
   std::filesystem::directory_iterator thread(fmt::format("/proc/{}/task", process), gone);
   for (; !gone && thread != std::filesystem::directory_iterator(); thread.increment(gone)) {
     std::ifstream file(thread->path() / "stat");
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const std::size_t name_end = text.rfind(')');  // then a blank and the state
+    const std::size_t name_end = text.rfind(')');  // followed by a blank and the state
     if (name_end != std::string::npos && std::string_view("TtZX").find(text.at(name_end + 2)) == text.npos)
       return false;
   }

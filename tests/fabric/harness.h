@@ -16,17 +16,17 @@ using RankBody = std::function<void(const std::shared_ptr<Fabric>& fabric)>;
 /// How a rank of a test ended.
 struct RankEnd {
   bool ok = false;
-  int signal = 0;       // that killed the process
-  std::string message;  // of the exception
+  int signal = 0;       // the signal that killed the process
+  std::string message;  // of the exception that the rank threw
 };
 
 /// Starts the ranks of a test, on the local fabric or on the one that STARLING_TEST_FABRIC names.
 struct Launcher {
   std::string name;
-  bool processes = false;  // ranks can be killed and stopped
-  bool shares = true;      // memory; messages posted just before a rank was killed arrive
+  bool processes = false;  // each rank is a process, which can be killed and stopped
+  bool shares = true;      // ranks share memory: messages posted just before a rank was killed arrive
   std::function<std::vector<RankEnd>(Rank size, const RankBody& body)> run{};
-  Rank most = 1000;  // ranks
+  Rank most = 1000;  // the largest supported number of ranks
   /// Starts members and newcomers, numbered after them: each newcomer calls `before`, then waits for its
   /// admission. Unset if the fabric admits no newcomers.
   std::function<std::vector<RankEnd>(Rank members, Rank newcomers, const std::function<void(Rank)>& before,
@@ -36,11 +36,12 @@ struct Launcher {
 
 const std::vector<Launcher>& launchers();
 
-/// Threads and processes over the local fabric, whose ranks have messages in the memory of a FakeDevice with
-/// delays or, with STARLING_TEST_DEVICE=cuda, of a GPU. Each rank's thread has a stream of its own.
+/// Launchers of threads and processes over the local fabric, with device messages: in the memory of a
+/// FakeDevice with random delays or, with STARLING_TEST_DEVICE=cuda, of a GPU. Each rank's thread has a
+/// stream of its own.
 const std::vector<Launcher>& device_launchers();
-/// The same without delays: work on the device is done before a call returns, so that code which knows
-/// nothing of the FakeDevice, such as torch's for the host, can work on the same memory.
+/// The same without delays: work on the device is finished when a call returns, so code that does not know
+/// the FakeDevice, such as torch on the CPU, can use the same memory.
 const std::vector<Launcher>& inline_device_launchers();
 
 /// Stops a process (SIGSTOP) and resumes it on destruction.

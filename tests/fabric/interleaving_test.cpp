@@ -9,8 +9,8 @@
 
 #include "starling/fabric/local/local.h"
 
-// The shared-memory protocol under seeded interleavings: one thread plays all ranks, a call at a time, beside
-// a model of what every pair must see.
+// Tests the shared-memory protocol under seeded interleavings: one thread plays all ranks, one call at a
+// time, and compares with a model of what each pair must receive.
 
 namespace starling::fabric {
 namespace {
@@ -101,7 +101,7 @@ void play(unsigned seed, Rank size) {
         mine.arrivals.push_back(std::move(*arrival));
       }
     }
-    // No held message has changed.
+    // The contents of held messages have not changed.
     if (call % 50 == 0)
       for (const HeldMessages& one : held) {
         for (const Arrival& arrival : one.arrivals)

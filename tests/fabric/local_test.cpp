@@ -11,7 +11,7 @@
 #include "starling/fabric/local/heap.h"
 #include "starling/fabric/local/layout.h"
 
-// What is specific to the local fabric: its memory and its rendezvous.
+// Tests that are specific to the local fabric: its memory and its rendezvous.
 
 namespace starling::fabric {
 namespace {
@@ -117,7 +117,7 @@ TEST(LocalTest, TheRendezvousNamesMissingRanks) {
   options.join_timeout = std::chrono::milliseconds(50);
   try {
     join_local("test-nobody-" + std::to_string(getpid()), 0, 3, options);
-    FAIL() << "nobody else is here";
+    FAIL() << "no other rank has joined";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("1, 2"), std::string::npos) << error.what();
   }

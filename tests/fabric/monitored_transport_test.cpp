@@ -5,7 +5,7 @@
 
 #include "base/eventually.h"
 
-// Monitored transports over simulated connections, which can be broken.
+// Tests monitored transports over simulated connections, which can be broken.
 
 namespace starling::fabric::network {
 namespace {
@@ -124,7 +124,7 @@ TEST(MonitoredTransportTest, RelaysFramesOfABrokenLinkOnceAndInOrder) {
   Connections connections(3);
   Pool pool(std::size_t{1} << 30);
   std::vector<Inbox> inboxes(3);
-  std::atomic<bool> heard[3][3]{};  // a heartbeat, by receiver and sender
+  std::atomic<bool> heard[3][3]{};  // heartbeats, by receiver and sender
   std::vector<std::unique_ptr<MonitoredTransport>> transports;
   for (Rank r = 0; r < 3; ++r)
     transports.push_back(std::make_unique<MonitoredTransport>(
@@ -148,7 +148,7 @@ TEST(MonitoredTransportTest, RelaysFramesOfABrokenLinkOnceAndInOrder) {
   constexpr std::size_t kFrames = 100;
   while (expected.size() < kFrames) send_one();
   connections.break_link(1, 2);
-  // The ranks go on sending while they notice that the link is broken.
+  // The ranks continue to send while they notice that the link is broken.
   ASSERT_TRUE(eventually([&] {
     send_one();
     return inboxes[1].from(2).size() > kFrames && inboxes[2].from(1).size() > kFrames;

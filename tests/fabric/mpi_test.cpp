@@ -7,7 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/fabric/plugin.h"
 
-// What is specific to the fabric mpi; see tests/mpi for how it is run.
+// Tests that are specific to the fabric mpi; tests/mpi says how to run them.
 
 namespace starling::fabric {
 namespace {
@@ -44,7 +44,7 @@ TEST_P(MpiTest, AForkedChildThatExitsDoesNotAffectTheRank) {
   });
 }
 
-// The fabric leaves when the process ends, and the process does end.
+// The fabric leaves at the end of the process, and does not keep the process from ending.
 TEST_P(MpiTest, AFabricThatIsNeverDestroyedLeavesAtExit) {
   run([](const std::shared_ptr<Fabric>& fabric) {
     pass_on(*fabric);
@@ -63,7 +63,7 @@ TEST_P(MpiTest, RejectsARankThatContradictsMpi) {
       if (std::string(error.what()).find("MPI says that this is rank") != std::string::npos) return;
       throw;
     }
-    throw Error("joined as somebody else");
+    throw Error("joined with a wrong rank");
   });
 }
 

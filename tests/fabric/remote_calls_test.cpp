@@ -38,7 +38,7 @@ std::uint64_t first_word(std::span<const std::byte> bytes) {
   return word;
 }
 
-// Sends a word to all ranks and returns everyone's.
+// Sends a word to all ranks and returns the words of all ranks.
 std::vector<std::uint64_t> exchange(Fabric& fabric, std::uint64_t word) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(fabric.size()), word);
   for (Rank r = 0; r < fabric.size(); ++r)
@@ -72,7 +72,7 @@ TEST_P(RemoteCallsTest, HandlersRunInOrderAndReply) {
     const auto fabric = make_faulty(plain, {});  // which forwards remote calls
     RemoteCalls& calls = *fabric->remote_calls();
     std::vector<std::atomic<std::uint64_t>> heard(static_cast<std::size_t>(fabric->size()));
-    // Notification k is the k-th of its sender, of any length. A call returns how many there were.
+    // Notification k is the k-th from its sender and has any length. A call returns their number.
     const std::uint64_t mine = calls.add_handler([&](Rank from, std::span<const std::byte> arguments) {
       auto& count = heard[static_cast<std::size_t>(from)];
       if (first_word(arguments) == count) ++count;
@@ -126,7 +126,7 @@ TEST_P(RemoteCallsFailureTest, CallsToStoppedAndDeadRanksEnd) {
     {
       const Stopped stopped(victim);
       demand(!call(100ms), "an answer of a stopped rank");
-      // A bounded amount, so that messages do not pile up.
+      // Sends a bounded amount, so that messages do not pile up.
       int sent = 0;
       for (; sent < 1000 && calls.wait_for_room(1, within(20ms)); ++sent)
         calls.notify(packed(*fabric, std::vector<std::uint64_t>(1 << 17)), numbers[1], 1);

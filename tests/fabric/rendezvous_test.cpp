@@ -19,7 +19,7 @@
 #include "starling/fabric/local/handshake.h"
 #include "starling/fabric/local/local.h"
 
-// Authentication in a rendezvous, and detection of deaths across PID namespaces.
+// Tests authentication in a rendezvous, and detection of deaths across PID namespaces.
 
 namespace starling::fabric {
 namespace {
@@ -92,7 +92,7 @@ class Signal {
   }
   void await() const {
     char byte = 0;
-    if (read(ends_[0], &byte, 1) != 1) throw Error("nobody gave the signal");
+    if (read(ends_[0], &byte, 1) != 1) throw Error("the signal was not given");
   }
 
  private:
@@ -209,7 +209,7 @@ TEST(RendezvousTest, AProcessThatDoesNotKnowTheJobReceivesNothing) {
   });
   ready.await();
   EXPECT_THAT(error_of([&] { join_local(job, 1, 2, quick()); }), HasSubstr("nothing was sent to it"));
-  EXPECT_EQ(squatter.wait(), 0) << "descriptors went to who did not know the job";
+  EXPECT_EQ(squatter.wait(), 0) << "descriptors were sent to a process that does not know the job";
 }
 
 TEST(RendezvousTest, MalformedPacketsSilenceAndWrongProofsDoNotDisturbTheOthers) {
@@ -224,7 +224,7 @@ TEST(RendezvousTest, MalformedPacketsSilenceAndWrongProofsDoNotDisturbTheOthers)
     local::Challenge challenge;
     if (send(forger.get(), &hello, sizeof(hello), MSG_NOSIGNAL) < 0) return 2;
     if (recv(forger.get(), &challenge, sizeof(challenge), 0) != sizeof(challenge)) return 3;
-    // Reflects its own proof, with descriptors.
+    // Sends the challenge's own proof back, with descriptors.
     const local::Proof proof{challenge.proof};
     const Descriptor null(dup(0));
     local::send_packet(forger.get(), &proof, sizeof(proof),

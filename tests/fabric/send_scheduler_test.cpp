@@ -93,7 +93,7 @@ TEST_F(SendSchedulerTest, ALostPeerDelaysNoOther) {
   add(2, 6);
   lost(1);
   EXPECT_EQ(released(2), 1U);
-  add(1, 0);  // by a thread that does not know yet
+  add(1, 0);  // from a thread that does not know of the failure yet
   add(3, 7);
   EXPECT_EQ(released(1), 1U);
   done(2);
@@ -113,7 +113,7 @@ TEST_F(SendSchedulerTest, APeerWithoutProgressDelaysOthersForABoundedTime) {
   EXPECT_EQ(released(2), 1U);
 }
 
-TEST_F(SendSchedulerTest, ProgressOfAPeerStartsItsTimeAnew) {
+TEST_F(SendSchedulerTest, ProgressOfAPeerRestartsItsTime) {
   add(1, 5);
   add(1, 5);
   add(2, 6);
@@ -127,7 +127,7 @@ TEST_F(SendSchedulerTest, ProgressOfAPeerStartsItsTimeAnew) {
   EXPECT_EQ(released(2), 1U);
 }
 
-// On a slow network steps take seconds, and a peer that is half a step late is not stopped.
+// On a slow network a step takes seconds, and a peer that is half a step late has not stalled.
 TEST_F(SendSchedulerTest, PatienceGrowsWithTheDurationOfAStep) {
   add(1, 5);
   advance(10s);

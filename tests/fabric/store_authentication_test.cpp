@@ -13,7 +13,7 @@
 #include "starling/fabric/network/store/sockets.h"
 #include "starling/fabric/plugin.h"
 
-// The store with clients that do not know its token, violate the protocol, or die.
+// Tests the store with clients that do not know its token, violate the protocol, or die.
 
 namespace starling::fabric::network {
 namespace {
@@ -167,7 +167,7 @@ TEST(StoreAuthenticationTest, ANewClientAuthenticatesDuringAFlood) {
   }
 }
 
-// Room is made at the expense of the host that has the most connections.
+// A full store drops a client of the host that has the most connections.
 TEST(StoreAuthenticationTest, AFloodFromAnotherHostDropsNoClientOfThisHost) {
   StoreLimits limits;
   limits.unauthenticated = 8;
@@ -271,7 +271,7 @@ TEST(StoreAuthenticationTest, ForgetsAClientThatDiesWhileWaiting) {
   EXPECT_THAT(other.receive(kLength + 18), HasSubstr("value"));
 }
 
-/// A store in a process of its own.
+/// A store in its own process.
 class StoreAlone {
  public:
   StoreAlone() {
@@ -322,7 +322,7 @@ TEST(StoreAuthenticationTest, AHangingStoreEndsAllWaitsByTimeout) {
               AllOf(HasSubstr(store.where()), HasSubstr("does not answer")));
 }
 
-// Through the engine, if it is available and its suites run.
+// Goes through the engine, if it is available and its suites run.
 class TokenTest : public testing::TestWithParam<std::string> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TokenTest);
 

@@ -10,7 +10,7 @@
 #include "starling/base/os/processes.h"
 #include "starling/fabric/network/store/supervisor.h"
 
-// A store whose process dies and is restarted.
+// Tests a store whose process dies and is restarted.
 
 namespace starling::fabric::network {
 namespace {
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 const std::string kToken = "a token for tests";
 
-/// A supervisor in a process of its own.
+/// A supervisor in its own process.
 class Supervised {
  public:
   Supervised() {

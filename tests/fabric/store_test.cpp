@@ -7,7 +7,7 @@
 #include "fabric/served_store.h"
 #include "starling/base/error.h"
 
-// The store with authenticated clients.
+// Tests the store with authenticated clients.
 
 namespace starling::fabric::network {
 namespace {
@@ -139,7 +139,7 @@ TEST(StoreTest, AWaitingThreadDoesNotBlockOthers) {
   EXPECT_TRUE(eventually([&] { return other.add("waiting", 0) == 1; }));
   client.set("end", "");
   waiting.join();
-  EXPECT_EQ(problem, "");  // otherwise the wait had to time out before the key could be set
+  EXPECT_EQ(problem, "");  // otherwise the wait would have blocked this thread's set() until it timed out
 }
 
 TEST(StoreTest, ServesManyClientsAtOnce) {

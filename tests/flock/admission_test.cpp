@@ -54,13 +54,14 @@ class AdmissionTest : public FlockTest {
   }
 };
 
-/// Behavior that a hybrid leaves to its network: over a hybrid, only `./run conformance` runs these.
+/// Behavior that hybrid fabrics inherit from their network: over a hybrid, only `./run conformance` runs
+/// these tests.
 class NetworkAdmissionTest : public AdmissionTest {};
 Rank ranks_in_name() {
   return launchers().back().name == "hybrid_processes" ? 4 : 3;
 }
 
-// Steps until the flock has `size` ranks; a newcomer joins a flock that has them.
+// Runs steps until the flock has `size` ranks. A newcomer joins a flock that already has that size.
 void step_until(
     Flock& flock, Rank size, const std::function<void(int)>& step = [](int) {}) {
   std::vector<double> x = {1};
@@ -74,7 +75,7 @@ void step_until(
   }
 }
 
-// Requires all ranks, in order, and that operations work.
+// Requires that all ranks are present, in order, and that operations work.
 void require_whole(Flock& flock, Rank size) {
   require(flock.size() == size && flock.view().epoch == 0,
           fmt::format("a flock of {} in view {}", flock.size(), flock.view().epoch));
@@ -171,12 +172,12 @@ TEST_P(NetworkAdmissionTest, ANewcomerThatDiesWhileItWaitsIsIgnored) {
   for (const std::size_t r : {0, 1, 3}) EXPECT_TRUE(ends[r].ok) << "process " << r << ": " << ends[r].message;
 }
 
-// The schedule has no form for three ranks, so the newcomer keeps waiting.
+// The schedule does not support three ranks, so the newcomer keeps waiting.
 TEST_P(NetworkAdmissionTest, NewcomersWaitWhileNoScheduleFits) {
   const auto ends = ends_of(
       2, 1,
       [&](Flock& flock) {
-        flock.set_schedule("one-peer-hypercube");  // not for three
+        flock.set_schedule("one-peer-hypercube");  // does not support three ranks
         const auto until = std::chrono::steady_clock::now() + 300ms;
         for (std::vector<std::int32_t> more = {1}; more[0] == 1;) {
           require(flock.admit().size() == 2, "size");
@@ -217,7 +218,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NetworkAdmissionTest);
 INSTANTIATE_TEST_SUITE_P(Newcomers, NetworkAdmissionTest,
                          testing::ValuesIn(launches_with_newcomers(ranks_in_name())), launch_name);
 
-// Longer ones, which `./run conformance` runs.
+// Longer tests, which only `./run conformance` runs.
 class LongAdmissionTest : public AdmissionTest {};
 
 // The new group is not formed, the old one continues, and the next attempt succeeds.

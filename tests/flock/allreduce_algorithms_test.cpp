@@ -17,7 +17,8 @@ namespace {
 constexpr AllreduceAlgorithm kByRounds[] = {AllreduceAlgorithm::ring, AllreduceAlgorithm::doubling,
                                             AllreduceAlgorithm::halving, AllreduceAlgorithm::tree};
 
-// Plays the rounds of all members with queues between them; who cannot go on yet waits.
+// Simulates the rounds of all members, with queues between them. A member whose messages have not arrived
+// waits.
 std::vector<std::vector<double>> play(AllreduceAlgorithm way, std::size_t n, std::size_t count) {
   std::vector<std::vector<double>> values(n, std::vector<double>(count));
   std::vector<std::vector<ReduceRound>> rounds(n);
@@ -58,7 +59,7 @@ std::vector<std::vector<double>> play(AllreduceAlgorithm way, std::size_t n, std
   }
   for (std::size_t i = 0; i < n; ++i)
     EXPECT_EQ(at[i], rounds[i].size()) << name(way) << ": member " << i << " hangs";
-  for (const auto& [pair, queue] : on_the_way) EXPECT_TRUE(queue.empty()) << "a message that nobody takes";
+  for (const auto& [pair, queue] : on_the_way) EXPECT_TRUE(queue.empty()) << "a message was not received";
   return values;
 }
 
@@ -74,7 +75,7 @@ TEST(ReduceRoundsTest, EveryRankGetsTheSumForEveryNumberOfMembers) {
       }
 }
 
-// Averaged with these numbers as weights, members' blocks all count the same.
+// Averages weighted by these counts give every member's block the same weight.
 TEST(ReduceRoundsTest, ContributorsAreCounted) {
   for (const AllreduceAlgorithm way : kByRounds)
     for (std::size_t n = 2; n <= 17; ++n) {
@@ -98,7 +99,7 @@ TEST(ReduceRoundsTest, ContributorsAreCounted) {
     }
 }
 
-TEST(ReduceRoundsTest, BytesAreAsPromised) {
+TEST(ReduceRoundsTest, BytesMatchTheFormulas) {
   const auto sent = [](AllreduceAlgorithm way, std::size_t n, std::size_t count) {
     std::size_t most = 0;
     for (std::size_t i = 0; i < n; ++i) {
@@ -174,7 +175,7 @@ void check_native_sums(Flock& flock) {
 
 class NativeReduceTest : public FlockTest {};
 
-// Long enough for an engine, where the fabric has one; else the direct way serves.
+// The blocks are long enough for the engine, if the fabric has one; otherwise the direct algorithm runs.
 TEST_P(NativeReduceTest, TheEngineOfAFabricGivesTheSameSums) {
   run([](Flock& flock) {
     flock.set_allreduce("native");
@@ -193,7 +194,7 @@ TEST_P(NativeReduceTest, TheEngineOfAFabricGivesTheSameSums) {
   });
 }
 
-TEST_P(NativeReduceTest, TheEngineIsAskedInOneOrderWhateverTheRanksOrderIs) {
+TEST_P(NativeReduceTest, CallsTheEngineInOneOrderWhateverOrderTheRanksUse) {
   run([](Flock& flock) {
     flock.set_allreduce("native");
     const int n = flock.size();
@@ -207,7 +208,7 @@ TEST_P(NativeReduceTest, TheEngineIsAskedInOneOrderWhateverTheRanksOrderIs) {
       pending.push_back(flock.allreduce_nonblocking(blocks[which], blocks[which], Reduction::sum,
                                                     fmt::format("block {}", which)));
     }
-    // Everything has come from rank 0 when the others look, for the last first.
+    // By the time the other ranks wait, for the last operation first, everything from rank 0 has arrived.
     if (flock.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     (flock.rank() == 0 ? pending.front() : pending.back()).wait();
     std::vector<float> part(300'000, 1);
@@ -237,14 +238,15 @@ TEST(AllreduceAlgorithmsFailureTest, SurvivorsAgreeOrAllRaise) {
             try {
               flock.allreduce(x);
             } catch (const PeerLost& lost) {
-              // Of rank 2, or, for who had got through this one, of somebody who has left because of it.
+              // Names rank 2; or, for a rank that completed this all-reduce, a rank that has left because of
+              // the failure.
               require(!reweight && !fabric->alive(lost.peer()), lost.what());
               return;
             }
             require(x[0] == 4 || x[0] == 5, "contributors");
             for (const double value : x) require(value == x[0], "torn");
           }
-          require(reweight, "the dead were not missed");
+          require(reweight, "the failure was not noticed");
         });
         for (const Rank rank : {0, 1, 3, 4})
           EXPECT_TRUE(run.end(rank).ok) << name(way) << " reweight " << reweight << " post " << post

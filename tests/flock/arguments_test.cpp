@@ -6,13 +6,13 @@ namespace {
 
 class ArgumentsTest : public FlockTest {
  protected:
-  /// Every rank must get an InvalidArgument with these words, before anything is sent: the operations of the
-  /// others, the steps and the next operation know nothing of it.
+  /// Every rank must throw an InvalidArgument with these words before it sends anything: neither the step
+  /// count nor the next operation of any rank is affected.
   void refuse(const std::vector<std::string>& words, const FlockBody& call) {
     refusals_.push_back({words, call});
   }
 
-  /// All in one flock: some engines take longer to start than all this.
+  /// Runs all refusals in one flock, since some engines take longer to start than all of them together.
   void TearDown() override {
     run([refusals = refusals_](Flock& flock) {
       for (const auto& [words, call] : refusals) {

@@ -8,14 +8,14 @@
 #include "starling/flock/relay.h"
 #include "starling/flock/window.h"
 
-// Averages of equal values are these values, bit for bit, whatever the operation, the weights and the fabric.
+// The average of equal values is this value, bit for bit, whatever the operation, the weights and the fabric.
 
 namespace starling::flock {
 namespace {
 
 class EqualValuesTest : public FlockTest {};
 
-/// The same on every rank: ordinary numbers whose threefold does not fit their type, and both zeros.
+/// The same values on every rank: ordinary numbers, numbers whose threefold overflows, and both zeros.
 template <typename E>
 std::vector<E> equal_block(std::size_t count) {
   std::vector<E> block = start_block<E>(0, count);

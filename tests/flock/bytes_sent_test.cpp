@@ -6,17 +6,18 @@
 #include "starling/flock/neighbor_exchanger.h"
 #include "starling/topology/registry.h"
 
-// What bytes_sent() counts, for every kind of operation.
+// Tests what bytes_sent() counts for every kind of operation.
 
 namespace starling::flock {
 namespace {
 
-constexpr std::uint64_t kShort = 1000;                         // floats
-constexpr std::uint64_t kLong = (std::uint64_t{9} << 20) / 4;  // 9 MiB of floats, and more than one part
+constexpr std::uint64_t kShort = 1000;  // floats
+// 9 MiB of floats, which travel in several parts
+constexpr std::uint64_t kLong = (std::uint64_t{9} << 20) / 4;
 
 class BytesTest : public FlockTest {};
 
-// Runs `work` and compares what it sent.
+// Runs `work` and compares the number of bytes that it sent.
 void expect_sent(const Flock& flock, std::uint64_t expected, const std::string& what,
                  const std::function<void()>& work) {
   const std::uint64_t before = flock.bytes_sent();
@@ -25,7 +26,7 @@ void expect_sent(const Flock& flock, std::uint64_t expected, const std::string& 
           fmt::format("{}: {} bytes instead of {}", what, flock.bytes_sent() - before, expected));
 }
 
-// To whom a block goes, members of its group included.
+// The number of ranks that receive a block, members of the exchange's group included.
 std::uint64_t degree(const std::string& topology, const Flock& flock, Step step = 0) {
   const Exchange exchange = make_schedule(topology, flock.size())->exchange(step, flock.rank());
   const auto others = static_cast<std::uint64_t>(std::max<std::int64_t>(1, exchange.group.size()) - 1);
@@ -74,7 +75,7 @@ TEST_P(BytesTest, OfNeighborAverages) {
   });
 }
 
-// What is short goes whole to everybody, in one round; of the rest (n - 1) / n of the block has to leave
+// A short block goes to every rank as a whole, in one round. Of a long one, each rank sends (n - 1) / n
 // twice.
 TEST_P(BytesTest, OfReductions) {
   run([](Flock& flock) {
@@ -134,7 +135,7 @@ TEST_P(BytesTest, OfWindows) {
   });
 }
 
-// What a sub-flock sends is this rank's, too.
+// Bytes that a sub-flock sends count as this rank's, too.
 TEST_P(BytesTest, OfSubFlocks) {
   run([](Flock& flock) {
     Flock part = flock.split(flock.rank() % 2);

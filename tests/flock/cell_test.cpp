@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Knows which memory is exposed.
+/// Keeps track of exposed memory.
 class ExposedMemory final : public ForwardingFabric {
  public:
   using ForwardingFabric::ForwardingFabric;
@@ -31,7 +31,7 @@ class ExposedMemory final : public ForwardingFabric {
   std::set<std::pair<std::uint64_t, std::size_t>> now;
 };
 
-/// One cell as its parties see it, each with a fabric of its own.
+/// One cell as seen by each of its parties, which have a fabric each.
 class CellTest : public testing::Test {
  protected:
   static constexpr std::size_t kNumbers = 40;
@@ -57,7 +57,7 @@ class CellTest : public testing::Test {
     *fresh.p = 0.5 * value;
     *fresh.stamp = 100 + value;
   }
-  /// -1 if it is not one whole value.
+  /// Returns the value, or -1 if it is torn.
   static int read(const Cell::Held& held) {
     const int* numbers = reinterpret_cast<const int*>(held.data());
     const bool whole = std::count(numbers, numbers + kNumbers, numbers[0]) == kNumbers &&
@@ -105,11 +105,11 @@ TEST_F(CellTest, AValueIsTakenOnce) {
   EXPECT_FALSE(at(0).look());
   EXPECT_FALSE(at(1).take());
   for (int value = 8; value < 20; ++value) replace(0, value);
-  EXPECT_EQ(read(taken), 7);  // it stays what it was as long as it is held
+  EXPECT_EQ(read(taken), 7);  // a held value does not change
   EXPECT_EQ(read(at(1).take()), 19);
 }
 
-TEST_F(CellTest, WritersDoNotOverwriteWhatReadersHold) {
+TEST_F(CellTest, WritersDoNotOverwriteHeldValues) {
   make(3, 1);
   replace(0, 1);
   const Cell::Held first = at(1).look();
@@ -122,7 +122,7 @@ TEST_F(CellTest, WritersDoNotOverwriteWhatReadersHold) {
   EXPECT_EQ(read(at(2).look()), 29);
 }
 
-TEST_F(CellTest, UsesOneBufferMoreThanPartiesAtMostAndGivesAllBack) {
+TEST_F(CellTest, UsesAtMostOneBufferMoreThanPartiesAndReleasesAll) {
   make(3, 2);
   for (int value = 0; value < 100; ++value) {
     replace(0, value);
@@ -187,7 +187,7 @@ TEST_F(CellTest, ReportsADamagedControlBlock) {
   EXPECT_EQ(read(at(1).look()), 1);
 }
 
-// The only party holds an old value and has published the other buffer.
+// The only party holds an old value and has published its other buffer.
 TEST_F(CellTest, FailsRatherThanWaitsIfAllBuffersAreHeld) {
   make(1, 1);
   replace(0, 1);

@@ -5,7 +5,7 @@
 #include "starling/topology/registry.h"
 #include "starling/topology/settable.h"
 
-// Neighbors, weights and scales that a program chooses as it goes.
+// Neighbors, weights and scales that the program chooses in each call.
 namespace starling::flock {
 namespace {
 
@@ -13,7 +13,7 @@ class OwnWeightsTest : public FlockTest {};
 
 constexpr double kScale = 0.25;  // times 1 + the sender's rank
 
-/// Every rank tells the next `degree` ranks, scaled.
+/// Every rank sends to the next `degree` ranks, with a scale.
 Exchange scaled_exchange(Rank rank, Rank size, Rank degree) {
   Exchange exchange;
   exchange.self_weight = 0.5;
@@ -38,7 +38,7 @@ TEST_P(OwnWeightsTest, ScalesOfScheduledAveragesOfAnyLength) {
     NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "settable");
     flock.set_schedule(schedule);
     std::uint64_t round = 0;
-    // The last one is long enough to travel in parts.
+    // The last length travels in several parts.
     for (const std::size_t count : {1U, 1000U, 2'300'017U})
       for (const Rank degree : {1, 2}) {
         schedule->set(scaled_exchange(flock.rank(), flock.size(), degree));
@@ -69,7 +69,7 @@ TEST_P(OwnWeightsTest, NamesMayBeStartedInDifferentOrdersOnAStaticSchedule) {
     for (std::size_t k = 0; k < kNames; ++k) blocks.push_back(start_block<double>(flock.rank(), 50, k));
     std::vector<Pending> pending(kNames);
     for (std::size_t k = 0; k < kNames; ++k) {
-      // Each rank begins somewhere else, every other one backwards.
+      // Each rank starts at another name, and every other rank goes backward.
       const std::size_t turn = (k + 5 * static_cast<std::size_t>(flock.rank())) % kNames;
       const std::size_t which = flock.rank() % 2 == 0 ? turn : kNames - 1 - turn;
       pending[which] = flock.neighbor_allreduce_nonblocking(blocks[which], blocks[which],
@@ -94,7 +94,7 @@ TEST_P(OwnWeightsTest, GathersFromChosenRanks) {
     flock.set_schedule("ring");
     const auto length = [](Rank rank) { return static_cast<std::size_t>(1 + rank % 3); };
     for (Rank shift = 1; shift < std::max<Rank>(2, n); ++shift) {
-      // From the ranks before this one, the nearest first, which is not their order.
+      // Receives from the previous ranks, the nearest first, which is not the order of ranks.
       std::vector<Rank> sources;
       std::vector<Rank> destinations;
       for (Rank hop = 1; hop <= std::min(shift, n - 1); ++hop) {
@@ -122,7 +122,7 @@ TEST_P(OwnWeightsTest, GathersFromChosenRanks) {
   });
 }
 
-TEST_P(OwnWeightsTest, WindowsTakeOtherValuesThanTheirTensor) {
+TEST_P(OwnWeightsTest, WindowsSendOtherValuesThanTheirTensor) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     const double rank = flock.rank();
@@ -140,7 +140,7 @@ TEST_P(OwnWeightsTest, WindowsTakeOtherValuesThanTheirTensor) {
     for (const Rank source : window.sources()) expected += 3 * (1.0 + source);
     require(x[0] == expected && x[99] == expected, fmt::format("{} instead of {}", x[99], expected));
     flock.barrier();
-    // Written by hand, others see it once it is published.
+    // Values that the program writes into the tensor are visible to others after publish().
     std::fill(x.begin(), x.end(), 100 + rank);
     window.publish();
     flock.barrier();

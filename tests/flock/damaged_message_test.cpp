@@ -7,7 +7,7 @@
 #include "starling/flock/cell.h"
 #include "starling/flock/flock.h"
 
-// Headers and windows that another process wrote: what does not fit is an error that names the rank.
+// Headers and windows that another process wrote: invalid contents are an error that names the rank.
 
 namespace starling::flock {
 namespace {
@@ -23,7 +23,7 @@ std::string error_of(const std::function<void()>& body) {
   return "";
 }
 
-// Rank 1 sends `bytes` bytes under a header of `count` numbers.
+// Rank 1 sends `bytes` bytes with a header that announces `count` numbers.
 void send_lie(Fabric& fabric, const Name& name, std::uint64_t count, std::size_t bytes, MessageKind kind) {
   MessageHeader header;
   header.name = name.hash();
@@ -45,7 +45,7 @@ TEST(DamagedMessageTest, FewerBytesThanTheHeaderSaysAreRefused) {
   for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{11}, ~std::uint64_t{0} / 2 + 6}) {
     send_lie(*fabrics[1], Name("gather"), count, 42, MessageKind::gathering);
     EXPECT_THAT(error_of([&] { flock.allgather(x, "gather"); }), HasSubstr("rank 1 sent a damaged message"));
-    flock = Flock(fabrics[0]);  // counts its gathers from 0 again
+    flock = Flock(fabrics[0]);  // restarts the count of gathers at 0
   }
 }
 

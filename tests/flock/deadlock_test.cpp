@@ -13,14 +13,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Each case takes as long as a rank waits before it suspects anything: delayed messages add nothing.
+/// Excludes launchers that delay messages: each case already takes as long as a rank waits before it suspects
+/// a deadlock.
 std::vector<Launch> on_time(const std::vector<Rank>& sizes, bool only_processes) {
   auto all = launches(sizes, only_processes);
   std::erase_if(all, [](const Launch& launch) { return launch.launcher->name.starts_with("late"); });
   return all;
 }
 
-/// With the fabric, whose board shows what other ranks wait for.
+/// Tests that use the fabric's board, which shows what other ranks wait for.
 class BoardTest : public FlockTest {
  protected:
   using BoardBody = std::function<void(Flock& flock, Fabric& fabric)>;
@@ -34,11 +35,11 @@ class BoardTest : public FlockTest {
     for (std::size_t r = 0; r < ends.size(); ++r)
       EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
   }
-  /// Waits until `rank` has waited so long that it tells others and looks for a deadlock.
+  /// Waits until `rank` has waited so long that it publishes its wait and looks for a deadlock.
   static void await_suspicion(Fabric& fabric, Rank rank) {
     require(eventually([&] { return fabric.board().waiting(rank).peer >= 0; }), "the rank does not wait");
   }
-  /// Waits until `rank`, which was part of a deadlock in the operation of this name, has been told.
+  /// Waits until the wait of `rank`, which was part of a deadlock in the operation of this name, has ended.
   static void await_end_of_wait(Fabric& fabric, Rank rank, std::string_view name = "") {
     require(eventually([&] {
               const WaitStatus waiting = fabric.board().waiting(rank);
@@ -71,7 +72,8 @@ TEST_P(DeadlockTest, DifferentNames) {
   });
 }
 
-// Who waits in parts, to look at signals in between, is as stuck as who waits at a stretch.
+// A rank that waits in short intervals, to handle signals in between, is in a deadlock just like one that
+// waits without interruption.
 TEST_P(DeadlockTest, WaitsInParts) {
   run([](Flock& flock) {
     std::vector<float> x(3);
@@ -83,7 +85,7 @@ TEST_P(DeadlockTest, WaitsInParts) {
   });
 }
 
-// One of them stops waiting before a deadlock is suspected, and sends what the other waits for.
+// Rank 0 stops waiting before a deadlock is suspected, and then sends the message that rank 1 waits for.
 TEST_P(DeadlockTest, APausedWaitIsInNoCycle) {
   run_with_board([](Flock& flock, Fabric& fabric) {
     std::vector<float> x(3);
@@ -120,7 +122,7 @@ TEST_P(DeadlockTest, OneInfersSourcesAndTheOtherDestinations) {
     std::vector<float> x(3);
     require_deadlock({"rank 0", "rank 1", "sources", "destinations"},
                      [&] { flock.neighbor_allreduce(x, weights); });
-    await_end_of_wait(fabric, 1 - flock.rank());  // leaving early is a test of its own: see above
+    await_end_of_wait(fabric, 1 - flock.rank());  // the test above covers leaving early
   });
 }
 
@@ -164,12 +166,13 @@ TEST_P(DeadlockCycleTest, EveryRankOfACycleReportsTheWholeCycle) {
   });
 }
 
-// Rank 2 waits for a rank of the cycle; its own wait succeeds once that rank has thrown.
+// Rank 2 waits for a rank of the cycle. That wait succeeds once the rank has thrown.
 TEST_P(DeadlockCycleTest, ARankOutsideTheCycleKeepsWaiting) {
   run_with_board([](Flock& flock, Fabric& fabric) {
     std::vector<float> x = {static_cast<float>(flock.rank())};
     if (flock.rank() == 2) {
-      std::this_thread::sleep_for(25ms);  // looks at the others' waits in the middle between their looks
+      // Staggers the checks: this rank looks at the waits of the others halfway between theirs.
+      std::this_thread::sleep_for(25ms);
       flock.recv(x, 0, "for the outsider");
       require(x[0] == 0, "value");
       return;
@@ -186,8 +189,8 @@ class PatienceTest : public BoardTest {
  protected:
   static constexpr auto kLong = 1500ms;  // a rank suspects a cycle after one second
 
-  /// Rank 1 answers a message that rank 0 sends late. Until then rank 0 calls `first`, with the pending
-  /// answer; that wait must not keep it from sending.
+  /// Rank 1 answers a message that rank 0 sends late. Before it sends, rank 0 calls `first` with the pending
+  /// answer; waiting there must not count as a deadlock.
   void answer_after(const std::function<void(Flock& flock, Pending& answer)>& first) const {
     run([first](Flock& flock) {
       std::vector<float> x(1);
@@ -235,7 +238,8 @@ TEST_P(PatienceTest, AnotherThreadMayWaitMeanwhile) {
   });
 }
 
-// Rank 0 has sent what rank 1 waits for, and it takes its time: both wait, one of them not in vain.
+// Rank 0 has sent the message that rank 1 waits for, but the message is slow. Both ranks wait, yet there is
+// no deadlock.
 TEST_P(PatienceTest, AMessageOnItsWayIsWaitedFor) {
   const auto ends = GetParam().launcher->run(GetParam().size, [](std::shared_ptr<Fabric> fabric) {
     Faults slow;
@@ -259,7 +263,7 @@ TEST_P(PatienceTest, AMessageOnItsWayIsWaitedFor) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
-// Rank 1 is stopped while the others see it wait for what rank 0 has sent it in the meantime.
+// Rank 1 is stopped while its published wait is for a message that rank 0 has sent in the meantime.
 TEST_P(PatienceTest, AStoppedRankIsWaitedFor) {
   run_with_board([](Flock& flock, Fabric& fabric) {
     std::vector<std::int64_t> x(1);
@@ -278,7 +282,7 @@ TEST_P(PatienceTest, AStoppedRankIsWaitedFor) {
       const Stopped stopped(sleeper);
       flock.send(std::vector<std::int64_t>{77}, 1, "message");
       answer = flock.recv_nonblocking(x, 1, "answer");
-      // Until this rank has looked for a deadlock, too, several times.
+      // Continues until this rank has looked for a deadlock several times.
       for (int looks = 0; looks < 10; looks += fabric.board().waiting(0).peer == 1 ? 1 : 0)
         require(!answer.wait_on(10ms), "the rank was not stopped");
     }

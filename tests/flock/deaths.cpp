@@ -35,7 +35,7 @@ struct StoredRow {
   Rank destination[kMostLinks];
 };
 
-// Another process sends these to this one, 150 ms apart.
+// A child process sends these signals to this process, 150 ms apart.
 void signal_later(unsigned microseconds, std::initializer_list<int> signals) {
   const pid_t victim = getpid();
   if (fork() != 0) return;
@@ -55,7 +55,7 @@ unsigned soak_runs() {
 }
 
 struct DeathRun::Log {
-  std::atomic<Rank> joined;  // so many: of rank 0's
+  std::atomic<Rank> joined;  // number of ranks that have joined; rank 0's log counts for all
   std::atomic<std::size_t> rows;
   StoredRow row[kMostRows];
   std::atomic<std::size_t> results;
@@ -116,7 +116,7 @@ void DeathRun::run(const RankBody& body) {
   for (const auto& [rank, post] : mishaps_.kill_at_post) faults.kills.emplace_back(rank, post);
   ends_ = processes->run(size_, [&](const std::shared_ptr<Fabric>& fabric) {
     const Rank rank = fabric->rank();
-    // Networks are joined by all or by nobody: who dies does so afterwards.
+    // A network join fails unless all ranks take part, so ranks die only after it.
     ++log(0).joined;
     if (!shares_ && !eventually([&] { return log(0).joined >= size_; }))
       throw Error("not all ranks have joined");
@@ -162,11 +162,11 @@ void DeathRun::collectives() {
     flock.set_timeout(std::chrono::seconds(30));
     for (Step step = 0; step < steps_; ++step) {
       const double value = flock.rank() + 100.0 * static_cast<double>(step);
-      // What contributes is told by who is in it: a power of two for each rank.
+      // Each rank contributes a power of two, so the sum names its contributors.
       std::vector<std::int64_t> bits = {std::int64_t{1} << flock.rank()};
       flock.allreduce(bits);
       mine.add(static_cast<double>(bits[0]));
-      // Long enough for the way over slices.
+      // Long enough to be reduced in slices.
       std::vector<double> large(6000, value);
       flock.average(large);
       for (const double element : large)
@@ -175,13 +175,14 @@ void DeathRun::collectives() {
       const auto ranks = flock.allgather(std::vector<Rank>{flock.rank()});
       for (const Rank rank : ranks) mine.add(rank);
       std::vector<double> word = {value};
-      const Rank root = ranks.front();  // what all have heard; views come to each at its own moment
+      // The same on all ranks, whereas each rank learns of a new view at its own moment
+      const Rank root = ranks.front();
       try {
         flock.broadcast(word, root);
         mine.add(word[0] - root);
       } catch (const PeerLost& lost) {
         if (lost.peer() != root) throw;
-        mine.add(-1);  // the root has died: everybody says so
+        mine.add(-1);  // the root has died, so every rank throws
       }
       flock.barrier();
     }
@@ -199,7 +200,7 @@ std::vector<Rank> DeathRun::members_after(std::uint32_t epoch) const {
   for (Rank rank = 0; rank < size_; ++rank)
     if (log(rank).members[epoch] > 0)
       return {log(rank).member[epoch], log(rank).member[epoch] + log(rank).members[epoch]};
-  throw std::runtime_error("nobody has seen this view");
+  throw std::runtime_error("no rank has logged this view");
 }
 
 std::vector<DeathRun::Row> DeathRun::rows(Rank rank) const {
@@ -243,10 +244,10 @@ std::string DeathRun::problem_with_steps(const std::string& spec) const {
       if (std::abs(row.sum() - 1) > 1e-12) return where + fmt::format("the row sums to {}", row.sum());
       for (const auto& [source, weight] : row.sources)
         if (all.count(source) > 0 && all.at(source)[k].destinations.count(rank) == 0)
-          return where + fmt::format("heard {}, who did not tell it", source);
+          return where + fmt::format("received from {}, which did not send to it", source);
       for (const Rank to : row.destinations)
         if (all.count(to) > 0 && all.at(to)[k].sources.count(rank) == 0)
-          return where + fmt::format("told {}, who did not hear it", to);
+          return where + fmt::format("sent to {}, which did not receive from it", to);
       if (!live) continue;
       for (const Source& source : live->exchange(static_cast<Step>(k), rank).sources)
         if (all.count(source.rank) > 0 &&

@@ -10,18 +10,18 @@
 
 namespace starling::flock {
 
-/// How many runs a soak takes: a few in the everyday tests, STARLING_SOAK=200 in `./run soak`.
+/// The number of runs of a soak: a few in everyday tests, STARLING_SOAK=200 in `./run soak`.
 unsigned soak_runs();
 
-/// What happens to the ranks of a run.
+/// The failures injected into the ranks of a run.
 struct Mishaps {
   std::map<Rank, std::uint64_t> kill_at_post = {};  // SIGKILL before the k-th post, counted from 0
   std::map<Rank, unsigned> kill_after = {};         // microseconds after joining
   std::map<Rank, unsigned> stop_after = {};         // SIGSTOP, and SIGCONT 150 ms later
 };
 
-/// A run of real processes to whom something happens, and what each rank did until then: written to memory
-/// that the test shares with them, so that the dead speak too.
+/// A run of real processes with injected failures. Each rank logs its steps and results to memory shared with
+/// the test, so the logs of killed ranks survive.
 class DeathRun {
  public:
   /// What one rank did in one step.
@@ -39,34 +39,35 @@ class DeathRun {
   DeathRun(const DeathRun&) = delete;
   DeathRun& operator=(const DeathRun&) = delete;
 
-  /// `steps` neighbor averages of one number per rank, reweighting after deaths.
+  /// Does `steps` neighbor averages of one number per rank, with the policy `reweight`.
   void neighbor_averages(const std::string& spec);
-  /// The same, but a death is an error.
+  /// The same with the policy `raise`.
   void neighbor_averages_that_raise(const std::string& spec);
-  /// `steps` rounds of every collective; what came out is kept.
+  /// Does `steps` rounds of every collective and logs the results.
   void collectives();
 
-  /// Anything else.
+  /// Runs any other body.
   void run(const RankBody& body);
 
   Rank size() const { return size_; }
-  /// Whether what the dead gave just before has reached the living.
+  /// Whether messages posted just before a rank was killed reach the survivors.
   bool shares() const { return shares_; }
   Step steps() const { return steps_; }
   const RankEnd& end(Rank rank) const { return ends_[static_cast<std::size_t>(rank)]; }
-  /// Those who were not killed.
+  /// The ranks that were not killed.
   std::vector<Rank> survivors() const;
   std::vector<Rank> members_after(std::uint32_t epoch) const;
   std::vector<Row> rows(Rank rank) const;
   double result(Rank rank) const;
 
-  /// What is wrong with the steps of the survivors, or "": in each, rows sum to one, all are in the same
-  /// view, who was heard did tell, and from the agreed step on everybody follows `spec` over the live
-  /// members.
+  /// Describes what is wrong with the survivors' steps, or returns "". In each step rows must sum to one, all
+  /// ranks must be in the same view, sources and destinations must match, and after the agreed step every
+  /// rank must follow `spec` over the live members.
   std::string problem_with_steps(const std::string& spec) const;
-  /// What is wrong with the collectives, or "": all survivors ended well with the same results.
+  /// Describes what is wrong with the collectives, or returns "". All survivors must succeed with the same
+  /// results.
   std::string problem_with_results() const;
-  /// Everything a rank's collectives returned, one after another.
+  /// All values that a rank's collectives returned, in order.
   std::vector<double> results(Rank rank) const;
 
  private:

@@ -21,7 +21,8 @@ namespace {
 
 using kernel::DeviceBlock;
 
-/// The flock twice, with schedules at the same step: for the host's blocks, and for the device's.
+/// The same flock twice, with schedules at the same step: one for blocks in host memory, one for device
+/// memory.
 struct BothKinds {
   explicit BothKinds(Flock& flock) : host(flock.split(0)), device(flock.split(0)) {}
   void set_schedule(const std::string& spec) {
@@ -39,7 +40,7 @@ Buffer host_buffer(std::vector<E>& x) {
   return {dtype_of<E>, x.data(), x.size()};
 }
 
-/// In place and out of place.
+/// Averages in place and out of place.
 template <typename E>
 void require_same_as_host(BothKinds& both, const std::vector<E>& start, const StartAverage& average,
                           const std::string& what) {
@@ -153,8 +154,8 @@ TEST_P(DeviceAverageTest, GroupsOfTensorsOfMixedTypes) {
   });
 }
 
-// The terms of an exchange, and blocks in outgoing memory, which are sent from there.
-TEST_P(DeviceAverageTest, ExchangesLendTheNeighborsBlocks) {
+// The terms of an exchange; and blocks in outgoing memory, which are sent without a copy.
+TEST_P(DeviceAverageTest, ExchangesGiveAccessToTheNeighborsBlocks) {
   run([](Flock& flock) {
     for (const std::string spec : {"ring", "one-peer-exponential", "complete", "periodic(ring,h=2)"}) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
@@ -219,7 +220,8 @@ TEST_P(DeviceAverageTest, TwoBlockSchedules) {
   });
 }
 
-// Of both kinds, under names of their own, started in another order on every rank; and under one name.
+// Host and device blocks, first under different names in a different order on every rank, then under one
+// name.
 TEST_P(DeviceAverageTest, AveragesOfBothKindsInterleave) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
@@ -251,8 +253,8 @@ TEST_P(DeviceAverageTest, AveragesOfBothKindsInterleave) {
   });
 }
 
-// Another thread finishes an operation of two phases: its work is enqueued on the stream that it was started
-// on.
+// Another thread finishes a two-phase operation: its work is still enqueued on the stream on which the
+// operation was started.
 TEST_P(DeviceAverageTest, AnOperationKeepsItsStream) {
   run([](Flock& flock) {
     flock.set_schedule("complete");
@@ -283,14 +285,14 @@ TEST_P(DeviceAverageTest, SlotsAreReused) {
       for (std::size_t k = 0; k < 3; ++k) average(small[k], fmt::format("small {}", k));
     }
     const auto usage = fabric->device_messages()->usage();
-    // Of the large blocks this step's and the last one's; the three small ones share memory.
+    // Two slots for the large block, of this step and the last one; the three small blocks share memory.
     require(usage.slots <= 2 + 4, fmt::format("{} slots", usage.slots));
     require(usage.pieces <= 3, fmt::format("{} pieces", usage.pieces));
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
-// What is lost is kept as each piece asks for.
+// The missing weight of a lost message goes where each piece asks for.
 TEST_P(DeviceAverageTest, LostMessagesLeaveTheirWeightWhereItBelongs) {
   const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(make_faulty(fabric, {.seed = 5, .lose = 0.3}));
@@ -357,7 +359,7 @@ INSTANTIATE_TEST_SUITE_P(Device, DeviceMachinesTest, testing::Values(Launch{&dev
 
 class DeviceMemoryKindsTest : public FlockTest {};
 
-// Rank 0 gives a tensor on the host, the others on the device, and the other way round.
+// Rank 0 passes a tensor in host memory and the others in device memory, and vice versa.
 TEST_P(DeviceMemoryKindsTest, DifferentKindsOfMemoryAreAMismatchOnBothSides) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{5}, std::size_t{2'200'000}})
     for (const bool first_on_host : {true, false})
@@ -383,7 +385,7 @@ TEST_P(DeviceMemoryKindsTest, DifferentKindsOfMemoryAreAMismatchOnBothSides) {
       });
 }
 
-TEST_P(DeviceMemoryKindsTest, WhatDeviceMemoryIsNotForSaysSo) {
+TEST_P(DeviceMemoryKindsTest, UnsupportedOperationsOnDeviceMemorySaySo) {
   run([](Flock& flock) {
     std::vector<float> x(8);
     const DeviceBlock<float> y(8);
@@ -406,7 +408,7 @@ TEST_P(DeviceMemoryKindsTest, WhatDeviceMemoryIsNotForSaysSo) {
 INSTANTIATE_TEST_SUITE_P(Device, DeviceMemoryKindsTest, testing::ValuesIn(device_launches({2, 3})),
                          launch_name);
 
-// A rank that joined where no device was found gets the same error.
+// A rank that joined without a device gets the same error.
 TEST(DeviceMemoryKindTest, ARankWithoutDeviceMessagesSeesTheMismatchToo) {
   auto plain = local_threads(2);
   kernel::set_device(std::make_shared<kernel::FakeDevice>());

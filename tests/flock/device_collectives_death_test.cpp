@@ -1,5 +1,5 @@
-// Covers what happens to operations of starling/flock on device memory when a rank is killed between its
-// message's header and the payload: all survivors get the same result, or all raise.
+// Tests operations of starling/flock on device memory when a rank is killed between its message's header and
+// its payload: all survivors get the same result, or all throw.
 #include <algorithm>
 #include <csignal>
 #include <unistd.h>
@@ -16,13 +16,13 @@ using kernel::DeviceBlock;
 constexpr Rank kRanks = 4;
 constexpr Rank kKilled = 2;
 
-/// An operation on x; rooms for results are in the same memory.
+/// Starts an operation on x; `room` gives memory for its result, of the same kind as x.
 using StartOn = std::function<Pending(Flock& flock, const DeviceBlock<float>& x, Room room)>;
 
 struct LostOperation {
   const char* name;
   std::size_t count;
-  bool has_root;  // it is the one that is killed, without which there is no result
+  bool has_root;  // the killed rank is the root, so there is no result
   StartOn start;
 };
 
@@ -63,7 +63,7 @@ std::vector<LostOperation> lost_operations() {
            }}};
 }
 
-/// What a rank has after the operation: x and what was in the room, or nothing where it threw PeerLost.
+/// The result of an operation on one rank: x and the memory from `room`; empty if it threw PeerLost.
 using Outcome = std::vector<float>;
 
 std::vector<float> block_of(Rank rank, std::size_t count) {
@@ -93,7 +93,7 @@ Outcome outcome_of(Flock& flock, const LostOperation& operation, const DeviceBlo
 
 enum class LastPayload { held, complete };
 
-/// Rank kKilled dies once its messages' headers are there. `check` looks at the survivors' outcome.
+/// Kills rank kKilled once the headers of its messages have arrived. `check` examines the survivors' outcome.
 void kill_in(const LostOperation& operation, OnPeerFailure policy, LastPayload payload,
              const std::function<void(Flock& flock, const Outcome& whole, const Outcome& last)>& check) {
   const auto ends = device_launchers()[1].run(kRanks, [&](const std::shared_ptr<Fabric>& fabric) {
@@ -102,7 +102,7 @@ void kill_in(const LostOperation& operation, OnPeerFailure policy, LastPayload p
     flock.set_timeout(20s);
     flock.on_peer_failure(policy);
     const DeviceBlock<float> x(operation.count);
-    const Outcome whole = outcome_of(flock, operation, x);  // and all have access to each other's memory
+    const Outcome whole = outcome_of(flock, operation, x);  // also maps every rank's memory
     flock.barrier();
     if (flock.rank() == kKilled) {
       x.set(block_of(kKilled, operation.count));
@@ -124,21 +124,21 @@ void kill_in(const LostOperation& operation, OnPeerFailure policy, LastPayload p
   }
 }
 
-// Everybody's contribution is a power of two.
+// Every rank's contribution is a power of two.
 bool has_killed(const Outcome& outcome) {
   return std::any_of(outcome.begin(), outcome.end(),
                      [](float x) { return (static_cast<int>(x) & (1 << kKilled)) != 0; });
 }
 
-TEST(DeviceCollectivesDeathTest, SurvivorsGoOnWithoutAPayloadThatNeverCame) {
+TEST(DeviceCollectivesDeathTest, SurvivorsContinueWithoutAMissingPayload) {
   for (const LostOperation& operation : lost_operations())
     kill_in(operation, OnPeerFailure::reweight, LastPayload::held,
             [&](Flock& flock, const Outcome& whole, const Outcome& last) {
               require(last.empty() == operation.has_root, "PeerLost");
-              require(has_killed(whole) && !has_killed(last), "what was never complete has arrived");
+              require(has_killed(whole) && !has_killed(last), "an incomplete payload was used");
               if (!operation.has_root && last.size() == operation.count)
                 require(last == Outcome(operation.count, 1 + 2 + 8), "not the survivors' sum");
-              // The next operation is one of the survivors.
+              // The next operation includes the survivors only.
               const DeviceBlock<float> x(std::vector<float>{1});
               ByteOperations(flock).allreduce({{x.buffer(), x.buffer()}}, Reduction::sum, "next").wait();
               require(x.values() == Outcome{kRanks - 1}, "the next sum");
@@ -154,7 +154,8 @@ TEST(DeviceCollectivesDeathTest, WithoutReweightingALostPayloadIsPeerLost) {
             });
 }
 
-// A payload that is complete has arrived, whoever dies then; but who dies computes nothing for others.
+// A complete payload counts as received even if its sender dies. But a dead rank no longer computes its slice
+// for others.
 TEST(DeviceCollectivesDeathTest, SurvivorsAgreeWhenThePayloadWasComplete) {
   for (const LostOperation& operation : lost_operations())
     kill_in(operation, OnPeerFailure::reweight, LastPayload::complete,
@@ -169,7 +170,7 @@ TEST(DeviceCollectivesDeathTest, SurvivorsAgreeWhenThePayloadWasComplete) {
             });
 }
 
-// Killed at any moment: the survivors' results of every operation are the same.
+// A rank is killed at a random moment: the survivors' results of every operation are equal.
 TEST(DeviceCollectivesDeathTest, SurvivorsAgreeWheneverARankIsKilled) {
   for (unsigned run = 0; run < soak_runs(); ++run) {
     const auto killed = static_cast<Rank>(run % kRanks);

@@ -1,5 +1,5 @@
-// Covers the collectives, gathers and point-to-point messages of starling/flock on device memory, with a
-// FakeDevice: the same bits as on host memory.
+// Tests the collectives, gathers and point-to-point messages of starling/flock on device memory (a
+// FakeDevice): the results have the same bits as on host memory.
 #include <thread>
 
 #include "flock/reference.h"
@@ -19,7 +19,7 @@ Buffer on_host(std::vector<E>& x) {
   return {dtype_of<E>, x.data(), x.size()};
 }
 
-/// What a gather or a reduce-scatter asks memory for its result of, in one kind of memory.
+/// Gives a gather or a reduce-scatter memory for its result, in one kind of memory.
 template <typename E>
 class Result {
  public:
@@ -72,7 +72,7 @@ void require_same_sums(Flock& flock, std::size_t count, std::uint64_t round) {
 
 class DeviceCollectivesTest : public FlockTest {};
 
-// Short ones, which every rank reads whole, and long ones in slices.
+// Short blocks, which every rank reduces as a whole, and long ones, reduced in slices.
 TEST_P(DeviceCollectivesTest, AllreduceOfEveryTypeReductionAndSize) {
   run([](Flock& flock) {
     std::uint64_t round = 0;
@@ -95,7 +95,7 @@ TEST_P(DeviceCollectivesTest, AllreduceByEveryAlgorithm) {
   });
 }
 
-// Members' slices begin and end within tensors.
+// The members' slices begin and end inside of tensors.
 TEST_P(DeviceCollectivesTest, GroupsOfTensors) {
   run([](Flock& flock) {
     const ByteOperations operations(flock);
@@ -148,7 +148,7 @@ TEST_P(DeviceCollectivesTest, BroadcastFromEveryRoot) {
           .wait();
       require(same_bits(bytes.values(), start_block<std::int8_t>(root, 3)) &&
                   same_bits(doubles.values(), start_block<double>(root, 1001)),
-              "not what the root has");
+              "not the root's values");
     }
   });
 }
@@ -188,7 +188,7 @@ TEST_P(DeviceCollectivesTest, SendsInARing) {
       for (std::uint64_t round = 0; round < 3; ++round) {
         const DeviceBlock<float> x(start_block<float>(flock.rank(), count, round)), y(count);
         operations.send(x.buffer(), (flock.rank() + 1) % n, "ring");
-        // In the order of the stream: what is sent is what was there.
+        // Clears x right after the send: in stream order, the message still has the old values.
         kernel::arithmetic_in(MemoryKind::cuda).zero(x.buffer());
         operations.recv(y.buffer(), (flock.rank() + n - 1) % n, "ring").wait();
         require(same_bits(y.values(), start_block<float>((flock.rank() + n - 1) % n, count, round)), "sent");
@@ -196,7 +196,8 @@ TEST_P(DeviceCollectivesTest, SendsInARing) {
   });
 }
 
-// Of both kinds of memory, started in another order on every rank, and ended by another thread.
+// Operations in both kinds of memory, started in a different order on every rank and finished by another
+// thread.
 TEST_P(DeviceCollectivesTest, OperationsOfBothKindsInterleave) {
   run([](Flock& flock) {
     constexpr std::size_t kNames = 8;
@@ -230,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Device, DeviceCollectivesTest, testing::ValuesIn(device
 
 class DevicePayloadsTest : public FlockTest {};
 
-// Headers travel ahead; a result is there once the payloads are.
+// Headers arrive first; an operation ends only when the payloads are complete.
 TEST_P(DevicePayloadsTest, AnOperationEndsWhenPayloadsAreComplete) {
   run([](Flock& flock) {
     const ByteOperations operations(flock);
@@ -291,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(Device, DevicePayloadsTest, testing::ValuesIn(device_la
 
 class DeviceKindsTest : public FlockTest {};
 
-// Rank 0 gives a tensor on the host, the others on the device, and the other way round.
+// Rank 0 passes a tensor in host memory and the others in device memory, and vice versa.
 TEST_P(DeviceKindsTest, DifferentKindsOfMemoryAreAMismatchOnAllRanks) {
   for (const std::size_t count : {0U, 5U, 20'000U})
     for (const bool first_on_host : {true, false})
@@ -323,7 +324,7 @@ TEST_P(DeviceKindsTest, DifferentKindsOfMemoryAreAMismatchOnAllRanks) {
             {"chosen",
              [&] { return operations.neighbor_allgather(mine, result.room(), others, others, "chosen"); }}};
         for (const auto& [name, call] : calls) {
-          // By rounds, ranks that exchange nothing with rank 0 see no difference.
+          // With other algorithms, ranks that exchange nothing with rank 0 do not notice the difference.
           flock.set_allreduce(name == "sum" && flock.size() == 2 && first_on_host ? "ring" : "direct");
           const std::string text = message_of<Mismatch>([&] { call().wait(); });
           require(text.find("float32 in host memory") != std::string::npos &&

@@ -1,5 +1,5 @@
-// Covers what happens to neighbor averages on device memory (starling/flock/neighbor_average.h) when a rank
-// is killed: survivors go on within a second, with the bits of the host for who was missing.
+// Tests neighbor averages on device memory (starling/flock/neighbor_average.h) when a rank is killed:
+// survivors continue within a second, with the bits that host memory gives without the dead rank.
 #include <csignal>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ Pending average_on_device(Flock& flock, const DeviceBlock<float>& x) {
   return ByteOperations(flock).neighbor_allreduce({{x.buffer(), x.buffer()}}, {}, "device");
 }
 
-// One step on the host, as by a rank that does without the victim.
+// Computes one step on the host; without the victim, its weight goes to `rank`.
 std::vector<float> step_of(const Schedule& schedule, Step step, Rank rank, bool without_victim) {
   std::vector<std::vector<float>> blocks;
   for (Rank r = 0; r < kDeviceRanks; ++r)
@@ -52,7 +52,7 @@ std::vector<float> step_of(const Schedule& schedule, Step step, Rank rank, bool 
   return result;
 }
 
-// Who waits for what the victim sends in this step.
+// Whether `rank` needs a message of the victim in this step.
 bool hears_the_victim(const Schedule& schedule, Step step, Rank rank) {
   const Exchange exchange = schedule.exchange(step, rank);
   return exchange.group.size() > 0 ||
@@ -89,7 +89,8 @@ void survive(const std::shared_ptr<Fabric>& fabric, const std::string& spec, Pay
   }
   average_on_device(flock, x[kLast]).wait();
   flock.send(word, kDeviceVictim, "heard");
-  if (!eventually([&] { return !fabric->alive(kDeviceVictim); })) throw Error("the victim lives");
+  if (!eventually([&] { return !fabric->alive(kDeviceVictim); }))
+    throw Error("the victim is not reported dead");
   const auto dead = std::chrono::steady_clock::now();
   for (Step step = 0; step <= kLast; ++step) {
     const bool missing =
@@ -97,8 +98,8 @@ void survive(const std::shared_ptr<Fabric>& fabric, const std::string& spec, Pay
     require(same_bits(x[static_cast<std::size_t>(step)].values(), step_of(*schedule, step, rank, missing)),
             fmt::format("{}, step {}: not the host's bits", spec, step));
   }
-  require(std::chrono::steady_clock::now() - dead < 1s, "survivors wait for the dead");
-  // In the next view both kinds of memory are the same again.
+  require(std::chrono::steady_clock::now() - dead < 1s, "survivors wait for the dead rank");
+  // In the next view, host and device memory give the same results again.
   for (int step = 0; step < 30; ++step) average_on_device(flock, x[0]).wait();
   require(flock.view().members.size() == kDeviceRanks - 1, "the view");
   for (int step = 0; step < 4; ++step) {
@@ -114,7 +115,7 @@ void survive(const std::shared_ptr<Fabric>& fabric, const std::string& spec, Pay
 
 class DeviceAverageDeathTest : public testing::TestWithParam<Payload> {};
 
-TEST_P(DeviceAverageDeathTest, SurvivorsHaveTheBitsForWhoWasMissing) {
+TEST_P(DeviceAverageDeathTest, SurvivorsHaveTheBitsOfTheHostWithoutTheVictim) {
   for (const std::string spec : {"ring", "exponential", "complete", "one-peer-exponential"}) {
     const auto ends = device_launchers()[1].run(
         kDeviceRanks, [&](const std::shared_ptr<Fabric>& fabric) { survive(fabric, spec, GetParam()); });
@@ -136,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Payloads, DeviceAverageDeathTest,
                                                                             : "AfterIt");
                          });
 
-// Killed at any moment: weights sum to one in every step of the survivors.
+// The victim is killed at a random moment: weights sum to one in every step of the survivors.
 TEST(DeviceAverageDeathsTest, RowsSumToOneWheneverARankIsKilled) {
   for (unsigned run = 0; run < soak_runs(); ++run) {
     const std::string spec = run % 3 == 0 ? "exponential" : run % 3 == 1 ? "complete" : "periodic(ring,h=2)";
@@ -166,7 +167,7 @@ TEST(DeviceAverageDeathsTest, RowsSumToOneWheneverARankIsKilled) {
   }
 }
 
-// Where a death is an error, the survivors name it, as on the host.
+// With the policy `raise`, the survivors' error names the dead rank, as with host memory.
 TEST(DeviceAverageDeathsTest, WithoutReweightingTheNextAverageThrows) {
   const auto ends = device_launchers()[1].run(3, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);

@@ -1,5 +1,5 @@
-// Covers relays on device memory (starling/flock/relay_sum.h) with a FakeDevice: the same bits as on host
-// memory, also of what a checkpoint keeps.
+// Tests relays on device memory (starling/flock/relay_sum.h) with a FakeDevice: results and checkpoints have
+// the same bits as with host memory.
 #include <csignal>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ void relay_on_both(Flock& flock, const std::string& trees, const RelayOptions& o
   std::vector<Relay> host = {flock.relay(trees, "host", options)};
   std::vector<Relay> device = {flock.relay(trees, "device", options)};
   for (std::uint64_t step = 0; step < kSteps; ++step) {
-    if (step == 3) {  // as from a checkpoint
+    if (step == 3) {  // as if resumed from a checkpoint
       const Relay::Memory expected = host[0].memory(), found = device[0].memory();
       require(same_memory(found, expected), what + ": another checkpoint than the host's");
       host = {flock.relay(trees, "host again", options)};
@@ -97,7 +97,7 @@ TEST_P(DeviceRelayTest, DifferentKindsOfMemoryAreAMismatch) {
 INSTANTIATE_TEST_SUITE_P(Device, DeviceRelayTest, testing::ValuesIn(device_launches({1, 2, 3, 4})),
                          launch_name);
 
-// Rank 1 of a chain dies between its headers and their payloads.
+// Rank 1 of a chain dies after it has sent its headers and before their payloads are complete.
 void lose_a_relay_payload(OnPeerFailure policy, std::chrono::nanoseconds patience, bool raises) {
   const auto ends = device_launchers()[1].run(4, [&](const std::shared_ptr<Fabric>& fabric) {
     static kernel::Flag gate = 0;

@@ -14,12 +14,12 @@ namespace starling::flock {
 using namespace std::chrono_literals;
 using FlockBody = std::function<void(Flock& flock)>;
 
-/// Inside ranks, which may be other processes, expectations are exceptions.
+/// Ranks may run in other processes, so they report failed expectations by exceptions.
 inline void require(bool condition, const std::string& what) {
   if (!condition) throw Error(what);
 }
 
-/// The text of the E that `body` must throw.
+/// Returns the message of the E that `body` must throw.
 template <typename E>
 std::string message_of(const std::function<void()>& body) {
   try {
@@ -30,7 +30,7 @@ std::string message_of(const std::function<void()>& body) {
   throw Error("expected an error, and nothing was thrown");
 }
 
-/// Runs a body on every rank of a flock. Each file derives its own suites from it.
+/// Runs a body on every rank of a flock. Each test file derives its suites from this class.
 class FlockTest : public testing::TestWithParam<Launch> {
  protected:
   std::vector<RankEnd> ends_of(const FlockBody& body) const {

@@ -15,7 +15,7 @@
 namespace starling::flock {
 namespace {
 
-// Every rank's start, so that each rank can compute what all should hold.
+// Initial values of any rank, so that every rank can compute all expected results.
 double start_value(Rank rank, std::size_t i) {
   return std::sin(1.0 + rank * 10.0 + static_cast<double>(i));
 }
@@ -54,7 +54,7 @@ TEST_P(FlockTest, NonblockingOperationsOverlapAndEndInAnyOrder) {
     constexpr int kOperations = 200;
     std::vector<std::vector<float>> in(kOperations, std::vector<float>(50, static_cast<float>(flock.rank())));
     std::vector<std::vector<float>> out(kOperations, std::vector<float>(50));
-    // Every rank starts the named operations in an order of its own; each takes a step, so a static schedule.
+    // Every rank starts the named operations in its own order; each takes a step, so the schedule is static.
     std::vector<int> order(kOperations);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(flock.rank()) + 1));
@@ -188,20 +188,20 @@ TEST_P(SeveralRanksTest, WaitingTooLongNamesThePeer) {
 
 class SlowLinkTest : public FlockTest {};
 
-// The whole takes longer than the timeout, no silence does.
+// The wait as a whole exceeds the timeout, but no pause between bytes does.
 TEST_P(SlowLinkTest, AWaitContinuesWhileBytesArrive) {
   run([](Flock& flock) {
     flock.barrier();
     flock.set_timeout(1s);
     std::this_thread::sleep_for(600ms * flock.rank());
     const std::vector<Rank> all = flock.allgather(std::vector<Rank>{flock.rank()});
-    require(all == std::vector<Rank>{0, 1, 2}, "what was gathered");
+    require(all == std::vector<Rank>{0, 1, 2}, "the gathered values");
     flock.set_timeout(40s);
     flock.barrier();
   });
 }
 
-/// Needs processes.
+/// Tests that need processes.
 class DeathTest : public FlockTest {};
 
 TEST_P(DeathTest, OnlyOperationsThatNeedTheDeadRankThrow) {
@@ -223,7 +223,7 @@ TEST_P(DeathTest, OnlyOperationsThatNeedTheDeadRankThrow) {
       flock.average(x);
     } catch (const PeerLost& lost) {
       require(lost.peer() == n - 1 && lost.operation() == "average", lost.what());
-      // Without the dead one life goes on.
+      // The other ranks continue without the dead one.
       const Rank next = (flock.rank() + 1) % (n - 1);
       const Rank before = (flock.rank() + n - 2) % (n - 1);
       for (int k = 0; k < 100; ++k)

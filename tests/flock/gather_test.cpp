@@ -73,7 +73,8 @@ TEST_P(GatherTest, PointToPoint) {
     const Rank left = (flock.rank() + n - 1) % n;
     for_all_types([&]<typename E>(std::type_identity<E>) {
       for (const std::size_t count : {0U, 1U, 3U, 17U, 1000U}) {
-        // Sending never waits: several are on their way before anybody receives, and keep their order.
+        // Sending does not block: several messages are in flight before the receiver takes them, and keep
+        // their order.
         for (std::uint64_t k = 0; k < 3; ++k) flock.send(start_block<E>(flock.rank(), count, k), right);
         for (std::uint64_t k = 0; k < 3; ++k) {
           std::vector<E> x(count);
@@ -86,7 +87,7 @@ TEST_P(GatherTest, PointToPoint) {
         }
       }
     });
-    // Names are conversations of their own.
+    // Messages of different names are matched separately.
     flock.send(start_block<double>(flock.rank(), 100'003), right, "first");
     flock.send(start_block<float>(flock.rank(), 5), right, "second");
     std::vector<float> second(5);
@@ -110,7 +111,7 @@ TEST_P(GatherTest, SendToSelfArrivesOrIsRejected) {
     } catch (const InvalidArgument&) {
       return;
     }
-    require(same_bits(x, letter), "a letter to oneself");
+    require(same_bits(x, letter), "a message to oneself");
   });
 }
 
@@ -118,7 +119,8 @@ TEST_P(GatherTest, NoRankLeavesABarrierBeforeTheLastArrives) {
   run([](Flock& flock) {
     const Rank n = flock.size();
     for (Rank late = 0; late < n; ++late) {
-      // The late one tells everybody just before it comes; who is through must have been told.
+      // The late rank messages all others just before it enters; a rank that has left the barrier must have
+      // this message.
       std::vector<std::int32_t> word(1);
       Pending told;
       if (flock.rank() != late) {

@@ -70,7 +70,7 @@ void Interleaving::run(const std::function<void(Fabric& fabric)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Between two turns of its own a rank holds the baton and nobody else moves; the next turn hands it on.
+// A rank runs alone from one turn to the next; its next turn() passes control to the rank drawn.
 void Interleaving::turn(Rank rank) {
   std::unique_lock lock(mutex_);
   if (arrived_ < size_) {

@@ -11,13 +11,13 @@
 
 namespace starling::flock {
 
-/// Runs several ranks one board access at a time, in an order drawn from a seed: whatever the threads do, the
-/// same seed gives the same interleaving. A rank can be killed between two accesses.
+/// Runs several ranks, one board access at a time, in an order drawn from a seed: the same seed gives the
+/// same interleaving, whatever the threads do. A rank can be killed between two accesses.
 class Interleaving {
  public:
   Interleaving(Rank size, unsigned seed);
 
-  /// The body of each rank gets a fabric of which only rank, size and board work.
+  /// Runs `body` on each rank, with a fabric of which only rank, size and board work.
   void run(const std::function<void(Fabric& fabric)>& body);
 
  private:

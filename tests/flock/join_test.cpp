@@ -9,14 +9,14 @@
 
 #include "starling/flock/flock.h"
 
-// What a process makes of the variables that launchers set.
+// Tests how a process reads the variables that launchers set.
 
 namespace starling::flock {
 namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Runs `body` in a child with nothing but these variables set; its exit status.
+// Runs `body` in a child with only these variables set; returns its exit status.
 int in_child(const Variables& variables, const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -75,8 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Convention{"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"}),
     [](const testing::TestParamInfo<Convention>& test) { return test.param.name; });
 
-// One allocation runs several steps, even at the same time.
-TEST(Join, StepsOfOneSlurmJobAreFlocksOfTheirOwn) {
+// One Slurm allocation may run several steps, even at the same time.
+TEST(Join, StepsOfOneSlurmJobAreSeparateFlocks) {
   std::vector<pid_t> children;
   for (int step = 0; step < 2; ++step)
     for (int rank = 0; rank < 2; ++rank)
@@ -93,8 +93,8 @@ TEST(Join, StepsOfOneSlurmJobAreFlocksOfTheirOwn) {
   for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
 }
 
-// Many times, since this is about a race.
-TEST(Join, AgainIsTheSameFlockAndAfterLeavingAnother) {
+// Repeated many times, since this tests a race.
+TEST(Join, JoiningAgainGivesTheSameFlockUntilItIsLeft) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < 3; ++rank)
     children.push_back(in_child({{"STARLING_RANK", std::to_string(rank)},
@@ -136,7 +136,7 @@ TEST(Join, ThreadsThatJoinAtTheSameTimeGetTheSameFlock) {
   for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
 }
 
-TEST(Join, AgainWithOtherFaultsIsRefused) {
+TEST(Join, JoiningAgainWithOtherFaultsIsRefused) {
   EXPECT_TRUE(ended_well(in_child({}, [] {
     const Flock flock = join();
     Faults faults;

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The variables of all launchers are gone while a test runs, but for those it sets.
+/// Unsets the variables of all launchers while a test runs; the test sets what it needs.
 class LaunchInfoTest : public testing::Test {
  protected:
   LaunchInfoTest() {
@@ -104,7 +104,7 @@ TEST_F(LaunchInfoTest, TheChosenFabricWins) {
   set({{"STARLING_FABRIC", "pigeons"}});
   try {
     chosen();
-    FAIL() << "nobody objected";
+    FAIL() << "no error was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(
         error.what(),
@@ -112,7 +112,7 @@ TEST_F(LaunchInfoTest, TheChosenFabricWins) {
   }
 }
 
-// What a fabric needs is in its registration, not in its name.
+// A fabric's requirements come from its registration, not from its name.
 TEST_F(LaunchInfoTest, AFabricOfTheProgramIsChosenLikeTheOthers) {
   static const FabricPlugin plugin = {nullptr, nullptr};
   register_fabric({.name = "own-network", .summary = "", .plugin = &plugin});
@@ -131,7 +131,7 @@ TEST_F(LaunchInfoTest, AFabricOfTheProgramIsChosenLikeTheOthers) {
 TEST_F(LaunchInfoTest, MpichNamesNoJob) {
   set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}});
   set({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}});
-  EXPECT_EQ(find_launch_info()->launcher, "srun");  // which speaks PMI, too
+  EXPECT_EQ(find_launch_info()->launcher, "srun");  // srun also uses PMI
   set({{"MPI_LOCALNRANKS", "4"}});
   EXPECT_EQ(find_launch_info()->launcher, "mpiexec");
   EXPECT_EQ(find_launch_info()->rank, 3);

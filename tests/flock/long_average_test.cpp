@@ -21,8 +21,8 @@ std::vector<float> start_of(Rank rank) {
   return x;
 }
 
-// What this rank must hold after a step, by one pass over whole blocks; a source in `without` keeps its
-// weight with the receiver.
+// The expected result of a step, computed in one pass over whole blocks. The weight of a source in `without`
+// stays with the receiver.
 std::vector<float> mixed(const Exchange& exchange, Rank rank, Rank without = -1) {
   std::vector<std::vector<float>> blocks = {start_of(rank)};
   double own = exchange.self_weight;
@@ -66,7 +66,7 @@ TEST_P(LongAverageTest, TheBitsAreThoseOfOnePass) {
       flock.set_schedule(spec);
       flock.neighbor_allreduce(x);
       require(x == expected, "in place");
-      // Several at a time, waited for in the other order.
+      // Starts two averages and waits in reverse order.
       std::vector<float> y = start_of(flock.rank());
       std::vector<float> z(kCount);
       flock.set_schedule(spec);
@@ -81,7 +81,8 @@ TEST_P(LongAverageTest, TheBitsAreThoseOfOnePass) {
   }
 }
 
-// Some have only destinations in a step, and some post from outgoing memory: all must cut alike.
+// Some ranks have only destinations in a step, and some post from outgoing memory: all must cut blocks at the
+// same places.
 TEST_P(LongAverageTest, SenderAndReceiverCutBlocksAlike) {
   const auto ends = run([&](Flock& flock) {
     flock.set_schedule("one-peer-of(star)");

@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using Values = std::vector<float>;
 
-/// The mailboxes of three ranks in one process, so that each test decides what arrives when.
+/// Mailboxes of three ranks in one process; the test decides what arrives when.
 class MailboxTest : public testing::Test {
  protected:
   MailboxTest() {
@@ -54,7 +54,7 @@ class MailboxTest : public testing::Test {
     return expected;
   }
 
-  /// What has arrived for the expectation.
+  /// Returns the message that has arrived for the expectation, if any.
   std::optional<Values> take(Rank rank, const Expectation& expected, const std::string& name) {
     const auto arrival = at(rank).take(expected, at(rank).topic(name));
     if (!arrival) return std::nullopt;
@@ -229,7 +229,7 @@ TEST_F(MailboxTest, DropsTheMissingMessagesOfAFailedOperation) {
   send(1, 0, "x", {1});
   at(0).drain_all();
   EXPECT_EQ(take(0, late, "x"), std::nullopt);
-  // One that has arrived already is dropped at once, and no later one in its place.
+  // A message that has arrived is dropped at once, and no later one in its place.
   send(1, 0, "x", {2});
   at(0).drain_all();
   const Expectation early = expect(0, 1, "x");
@@ -250,10 +250,10 @@ TEST_F(MailboxTest, AMessageIsOvertakenByALaterOneOfTheSameNameAndSource) {
   send(1, 0, "x", {2});
   at(0).drain_all();
   EXPECT_TRUE(at(0).overtaken(lost));
-  EXPECT_FALSE(at(0).overtaken(expect(0, 1, "x")));  // it is here
+  EXPECT_FALSE(at(0).overtaken(expect(0, 1, "x")));  // its message has arrived
 }
 
-TEST_F(MailboxTest, TellsAttemptsAtAnOperationApart) {
+TEST_F(MailboxTest, DistinguishesAttemptsAtAnOperation) {
   constexpr auto kKind = MessageKind::point_to_point;
   const auto of_epoch = [](std::uint32_t epoch) {
     return [epoch](MessageHeader& header) {
@@ -283,13 +283,13 @@ TEST_F(MailboxTest, TellsAttemptsAtAnOperationApart) {
   }
 }
 
-TEST_F(MailboxTest, RemembersWhichCollectivesWereGivenUpAndForWhom) {
+TEST_F(MailboxTest, RemembersAbandonedCollectivesAndTheirLostRanks) {
   const Expectation expected = expect(0, 1, "sum");
   send(1, 0, "sum", {}, [](MessageHeader& header) {
     header.kind = static_cast<std::uint16_t>(MessageKind::collective_aborted);
     header.detail = 2;
   });
-  EXPECT_EQ(take(0, expected, "sum"), std::nullopt);  // it is not the message that was expected
+  EXPECT_EQ(take(0, expected, "sum"), std::nullopt);  // the report is not taken for the expected message
   EXPECT_EQ(at(0).given_up(expected.name, 0), 2);
   EXPECT_EQ(at(0).given_up(expected.name, 1), std::nullopt);
 }
@@ -321,11 +321,11 @@ TEST_F(MailboxTest, DescribesInternalNamesByTheCallOfTheUser) {
   EXPECT_EQ(at(0).text_of(before.hash), "Trainer::step()");
   EXPECT_EQ(at(0).described("trainer/00"), "trainer/00");
   EXPECT_EQ(at(0).topic("mine").described(7), "mine, step 7");
-  EXPECT_EQ(at(0).text_of(at(0).topic("mine").hash + 2), "mine");  // its third part
+  EXPECT_EQ(at(0).text_of(at(0).topic("mine").hash + 2), "mine");  // the name of its third part
   EXPECT_THAT(at(0).text_of(1), HasSubstr("another name"));
 }
 
-// Each thread takes messages that the others wait for, and must leave them in the mailbox.
+// Each thread takes messages for which other threads wait, and must leave them in the mailbox.
 TEST_F(MailboxTest, ThreadsThatWaitForDifferentNamesLoseNothing) {
   constexpr int kMessages = 2000;
   constexpr int kReceivers = 3;

@@ -17,14 +17,13 @@
 #include "starling/flock/flock.h"
 #include "starling/topology/stored.h"
 
-// Membership after deaths: everybody does a step in the same view, and what is computed is always an average.
+// Tests membership after deaths: all ranks do a step in the same view, and every result is an average.
 
 namespace starling::flock {
 namespace {
 
 TEST(MembershipTest, AllDoAStepInTheSameViewHoweverTheyInterleave) {
-  // Four ranks start steps at their own pace; 4 and 5 take no part and are reported lost by whoever "sees"
-  // it.
+  // Four ranks start steps at their own pace. Ranks 4 and 5 take no part; any rank may report them lost.
   for (unsigned seed = 0; seed < 300; ++seed) {
     constexpr Step kSteps = 8;
     std::vector<std::vector<std::shared_ptr<const View>>> views(6);
@@ -51,7 +50,7 @@ TEST(MembershipTest, AViewHoldsFromAfterTheLastStartedStep) {
   for (Step step = 0; step <= 7; ++step) ahead.start(step);
   behind.start(0);
   behind.lost(2);
-  EXPECT_EQ(behind.start(1)->epoch, 0U);  // ahead has begun 1..7 with everybody
+  EXPECT_EQ(behind.start(1)->epoch, 0U);  // `ahead` has started steps 1..7 with all members
   EXPECT_EQ(behind.newest()->first_step, 8);
   EXPECT_EQ(behind.start(7)->epoch, 0U);
   EXPECT_EQ(behind.start(8)->epoch, 1U);
@@ -110,7 +109,7 @@ void await_death(const Fabric& fabric, Rank rank) {
     throw Error(fmt::format("rank {} does not die", rank));
 }
 
-// Runs three ranks of whom rank 2 is killed, and expects the other two to end well.
+// Runs three ranks, of which rank 2 is killed, and expects the other two to succeed.
 void two_survive(std::uint64_t kill_at_post, const std::function<void(Flock& flock, Fabric& fabric)>& body) {
   DeathRun run(3, {.kill_at_post = {{2, kill_at_post}}}, 0);
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
@@ -124,7 +123,8 @@ void two_survive(std::uint64_t kill_at_post, const std::function<void(Flock& flo
 }
 
 TEST(PeerFailureTest, ARankInAnEarlierAttemptFollowsTheOthers) {
-  // Rank 1 has rank 2's part; rank 0 comes when rank 2 is known to be dead and never joins the first attempt.
+  // Rank 1 has rank 2's block; rank 0 starts when rank 2 is known to be dead, and never joins the first
+  // attempt.
   two_survive(2, [](Flock& flock, Fabric& fabric) {
     std::vector<Rank> everybody;
     if (flock.rank() == 2) {
@@ -146,22 +146,22 @@ TEST(PeerFailureTest, ARankInAnEarlierAttemptFollowsTheOthers) {
 }
 
 TEST(PeerFailureTest, ARootThatDiesDuringABroadcastIsAnErrorOnAllRanks) {
-  // The root reaches rank 0 and not rank 1: both must raise, and soon, although rank 0 has all it needs.
+  // The root reaches rank 0 but not rank 1. Both must throw soon, although rank 0 has all it needs.
   two_survive(1, [](Flock& flock, Fabric&) {
     std::vector<double> x = {1.0 * flock.rank()};
     try {
       flock.broadcast(x, 2);
     } catch (const PeerLost& lost) {
       if (lost.peer() != 2 || x[0] != flock.rank()) throw;
-      flock.pair_gossip(x, 1 - flock.rank());  // the other one is told before this one leaves
+      flock.pair_gossip(x, 1 - flock.rank());  // the other rank learns of the failure before this one leaves
       return;
     }
-    throw Error("a broadcast from the dead");
+    throw Error("a broadcast from the dead root succeeded");
   });
 }
 
-TEST(PeerFailureTest, ALateRankPassesOnTheErrorOfADeadRootsBroadcast) {
-  // Rank 1 has what the root sent; rank 0 comes when the root is known to be dead, and raises at once.
+TEST(PeerFailureTest, ALateRankForwardsTheErrorOfADeadRootsBroadcast) {
+  // Rank 1 has the root's message; rank 0 starts when the root is known to be dead, and throws at once.
   two_survive(2, [](Flock& flock, Fabric& fabric) {
     std::vector<double> x = {1.0 * flock.rank()};
     if (flock.rank() == 0) {
@@ -182,13 +182,13 @@ TEST(PeerFailureTest, ALateRankPassesOnTheErrorOfADeadRootsBroadcast) {
       flock.pair_gossip(x, 1 - flock.rank());
       return;
     }
-    throw Error("a broadcast from the dead");
+    throw Error("a broadcast from the dead root succeeded");
   });
 }
 
 TEST(PeerFailureTest, OperationsInFlightRestartDuringAnotherWait) {
-  // Rank 0 sends its letter when the sum is there; rank 1 waits for the letter first. The sum must begin anew
-  // without rank 2 although rank 1 does not wait for it.
+  // Rank 0 sends its message after the sum; rank 1 receives it first. The sum must restart without rank 2
+  // although rank 1 does not wait for it.
   two_survive(0, [](Flock& flock, Fabric&) {
     std::vector<double> x = {1};
     std::vector<double> letter = {7};
@@ -201,20 +201,21 @@ TEST(PeerFailureTest, OperationsInFlightRestartDuringAnotherWait) {
 }
 
 TEST(PeerFailureTest, AScheduleWithGapsIsNotSlow) {
-  // A hypercube of seven is impossible, so the dead rank's neighbors meet it again and again.
+  // A hypercube needs a power of two, so the seven survivors keep the schedule and the dead rank's neighbors
+  // meet it again and again.
   DeathRun run(8, {.kill_at_post = {{3, 30}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_schedule("hypercube");
     std::vector<double> x = {1.0 * flock.rank()};
-    // Waiting for the dead each time, 50 ms, would take longer than a test may.
+    // Waiting 50 ms for the dead rank each time would exceed the time limit of a test.
     for (int k = 0; k < 6000; ++k) flock.neighbor_allreduce(x);
   });
   for (const Rank rank : run.survivors()) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }
 
-// A star of the program's own: without its center the others would never meet again.
+// A star defined by the program: without its center, the other ranks would never exchange again.
 TEST(PeerFailureTest, DisconnectedSurvivorsSwitchToExponential) {
   DeathRun run(4, {.kill_at_post = {{0, 30}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
@@ -232,8 +233,7 @@ TEST(PeerFailureTest, DisconnectedSurvivorsSwitchToExponential) {
 }
 
 TEST(PeerFailureTest, ContinuingAfterErrorsLeaksNoMemory) {
-  // Rank 2 is dead to everybody in every step; what rank 0 and 1 send each other under failed steps is
-  // dropped.
+  // Rank 2 is dead for the others in every step; messages between ranks 0 and 1 of failed steps are dropped.
   const std::string job = fmt::format("test-keeps-no-memory-{}", getpid());
   const auto ends = [&] {
     std::vector<pid_t> children;
@@ -246,7 +246,7 @@ TEST(PeerFailureTest, ContinuingAfterErrorsLeaksNoMemory) {
         Flock flock(join_local(job, rank, 3, options));
         if (rank == 2) _exit(0);
         flock.set_schedule("ring");
-        std::vector<double> x(20'000);  // 160 kB: fifty would fill the limit
+        std::vector<double> x(20'000);  // 160 kB: fifty would exhaust the limit
         int lost = 0;
         try {
           for (int k = 0; k < 200; ++k) try {

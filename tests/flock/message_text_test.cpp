@@ -7,7 +7,7 @@
 #include "starling/fabric/local/local.h"
 #include "starling/flock/flock.h"
 
-// What errors say of an operation: the user's call, its step where it counts any, and what to do.
+// What errors say about an operation: the user's call, its step if it counts steps, and what to do.
 
 namespace starling::flock {
 namespace {
@@ -84,7 +84,7 @@ TEST(MessageTextTest, InternalNamesReadAsTheUsersCall) {
                     HasSubstr("Trainer::step() is collective"), Not(HasSubstr("trainer/0"))));
   EXPECT_EQ(flock.described("trainer/0/window"), "Trainer::step(), step 41, bucket 0");
   EXPECT_EQ(flock.described("trainer/1/window"), "trainer/1/window");
-  // Sizes of internal blocks are padded.
+  // The sizes of internal blocks are padded.
   Flock theirs(fabrics[1]);
   const Pending sent = theirs.broadcast_nonblocking(x, 1, "trainer/0/broadcast");
   std::vector<float> more(128);

@@ -6,7 +6,7 @@
 
 namespace starling::flock {
 
-/// Counts the bytes that would travel over a network: those this rank posts, and those that come.
+/// Counts the bytes that would travel over a network: those that this rank posts and those that it receives.
 class MeteredFabric final : public ForwardingFabric {
  public:
   using ForwardingFabric::ForwardingFabric;

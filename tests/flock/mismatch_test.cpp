@@ -7,8 +7,8 @@ namespace {
 
 class MismatchTest : public FlockTest {
  protected:
-  /// Runs an operation about which rank 0 disagrees with all others. Every rank must raise a Mismatch that
-  /// names the operation and both sides, keep its block, and go on as if nothing had happened.
+  /// Runs an operation in which rank 0's arguments differ from those of all others. Every rank must throw a
+  /// Mismatch that names the operation and both sides, keep its block, and be able to continue.
   void disagree(const std::vector<std::string>& words, const FlockBody& operation) const {
     run([words, operation](Flock& flock) {
       const std::string text = message_of<Mismatch>([&] { operation(flock); });
@@ -27,13 +27,14 @@ class MismatchTest : public FlockTest {
     const std::size_t comma = text.find(", but rank ");
     const std::size_t second = text.find(expected);
     require(first < comma && comma < second && second != std::string::npos,
-            "says not what each side had: " + text);
+            "does not say what each side had: " + text);
     require(text.substr(first + sent.size(), comma - first - sent.size()) !=
                 text.substr(second + expected.size()),
             "both sides are said to be the same: " + text);
   }
 
-  // What comes from a peer comes in order: three rounds with everybody bring out every late complaint.
+  // Messages from a peer arrive in order: after three rounds with all ranks, any late report of the mismatch
+  // has arrived.
   static void go_on(Flock& flock) {
     for (int k = 0; k < 3; ++k) {
       std::vector<std::int64_t> x = {1, flock.rank()};
@@ -48,7 +49,7 @@ class MismatchTest : public FlockTest {
   }
 };
 
-/// Calls `operation` with a block that must stay as it was, since it must throw.
+/// Calls `operation` with a block that must stay unchanged when it throws.
 template <typename E, typename F>
 void keeping(Flock& flock, std::size_t count, const F& operation) {
   auto x = start_block<E>(flock.rank(), count);
@@ -60,14 +61,14 @@ void keeping(Flock& flock, std::size_t count, const F& operation) {
   }
 }
 
-/// Rank 1's side of a letter of 10 elements.
+/// Rank 1's side of a message of 10 elements.
 void receive_another_length(Flock& flock) {
   std::vector<float> x(11, 3.0F);
   message_of<Mismatch>([&] { flock.recv(x, 0, "letter"); });
   require(x == std::vector<float>(11, 3.0F), "the block was changed");
 }
 
-/// With two ranks, so that everybody is on both sides.
+/// Tests with two ranks, so that each is on both sides.
 class PairMismatchTest : public MismatchTest {};
 
 TEST_P(PairMismatchTest, Count) {
@@ -107,7 +108,7 @@ TEST_P(PairMismatchTest, AnotherScheduleAndThenTheSame) {
 // Scheduled operations take steps in the order in which they are started, whatever their names.
 TEST_P(PairMismatchTest, Step) {
   disagree({"step 0", "step 1"}, [](Flock& flock) {
-    flock.set_schedule("one-peer-ring");  // whose steps differ, though both are of the same pair
+    flock.set_schedule("one-peer-ring");  // whose steps differ, though both are between the same two ranks
     auto x = start_block<float>(flock.rank(), 5);
     auto y = x;
     Pending first = flock.neighbor_allreduce_nonblocking(x, x, flock.rank() == 0 ? "a" : "b");
@@ -123,7 +124,8 @@ TEST_P(PairMismatchTest, Step) {
   });
 }
 
-// Rank 0 has sent more than it has got, so that both ends count differently: nobody raises the same twice.
+// Rank 0 has sent more messages than it has received, so the two ends have different counts: no rank throws
+// twice.
 TEST_P(PairMismatchTest, AfterDirectedCalls) {
   for (const std::size_t count : {std::size_t{10}, std::size_t{400'000}})
     disagree({"mine", "float32"}, [count](Flock& flock) {
@@ -154,7 +156,7 @@ TEST_P(PairMismatchTest, LayoutOfANeighborGroup) {
   });
 }
 
-// The sender has gone on: it is told with its next operation, once.
+// The sender has continued: its next operation throws, once.
 TEST_P(PairMismatchTest, TheSenderThrowsAtItsNextOperation) {
   run([](Flock& flock) {
     if (flock.rank() == 0) {
@@ -174,8 +176,8 @@ TEST_P(PairMismatchTest, TheSenderThrowsAtItsNextOperation) {
   });
 }
 
-// A complaint about one operation must not end another one that everybody agrees on: with two phases, the
-// others would wait for this rank's second in vain.
+// A mismatch of one operation must not end another one on which the ranks agree. With two phases, the others
+// would wait for this rank's second phase in vain.
 TEST_P(PairMismatchTest, AMismatchDoesNotAffectOtherOperations) {
   run([](Flock& flock) {
     auto x = start_block<float>(flock.rank(), 20'000);
@@ -187,16 +189,16 @@ TEST_P(PairMismatchTest, AMismatchDoesNotAffectOtherOperations) {
         sum.wait();
         flock.send(std::vector<float>(10), 1, "later letters");
       } catch (const Mismatch&) {
-        return;  // of the letter, wherever it is raised
+        return;  // for the message "letter", whichever call throws it
       }
-      throw Error("the sender was told nothing");
+      throw Error("the sender did not get the mismatch");
     }
     receive_another_length(flock);
     flock.allreduce(x);
   });
 }
 
-/// With more ranks, of which rank 0 disagrees with the others, who agree with each other.
+/// Tests with more ranks, of which only rank 0 differs from the others.
 class GroupMismatchTest : public MismatchTest {};
 
 TEST_P(GroupMismatchTest, Count) {
@@ -265,7 +267,8 @@ TEST_P(GroupMismatchTest, LayoutOfAnAllreduceGroup) {
   });
 }
 
-// The same name, count and type, but not the same operation: their messages do not even have the same length.
+// The name, count and type are equal, but the operations differ, and so do even the lengths of their
+// messages.
 TEST_P(GroupMismatchTest, OperationUnderOneName) {
   disagree({"mine"}, [](Flock& flock) {
     keeping<float>(flock, 12, [&](auto& x) {

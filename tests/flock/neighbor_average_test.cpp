@@ -11,7 +11,7 @@ namespace {
 
 class NeighborTest : public FlockTest {};
 
-// Every way to call it, one step each.
+// All forms of the call, one step each.
 template <typename E>
 using Form = std::function<std::vector<E>(Flock& flock, std::vector<E> x)>;
 
@@ -183,7 +183,7 @@ TEST_P(NeighborTest, GroupsOfTensorsOfMixedTypes) {
   });
 }
 
-// A directed graph with weights and scales that every rank knows; round by round another one.
+// A directed graph with weights and scales that every rank knows, different in each round.
 struct Edge {
   bool exists;
   double weight;
@@ -264,7 +264,7 @@ TEST_P(NeighborTest, PairsGossip) {
   });
 }
 
-// A message that the fabric says was lost leaves its weight to the receiver, in the same step.
+// If the fabric reports a message as lost, its weight goes to the receiver, in the same step.
 TEST_P(NeighborTest, LostMessagesLeaveTheirWeightToTheReceiver) {
   const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(make_faulty(fabric, {.seed = 3, .lose = 0.3}));
@@ -277,7 +277,7 @@ TEST_P(NeighborTest, LostMessagesLeaveTheirWeightToTheReceiver) {
       require(std::abs(x[0] - 1) < 1e-12, "the weights sum to one");
       lost = lost || (flock.rank() == 1 && x[1] == 1);
     }
-    require(lost || flock.rank() != 1, "rank 1 has heard of rank 0 in every step");
+    require(lost || flock.rank() != 1, "rank 1 has received from rank 0 in every step");
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }

@@ -19,7 +19,7 @@ Pieces piece_of(std::vector<E>& x) {
   return pieces_in({buffer_of(x)});
 }
 
-/// What was lent, combined as the flock's own operations do.
+/// Combines an exchange's terms as the flock's own operations do.
 template <typename E>
 std::vector<E> combined(const PendingExchange& exchange, std::size_t count, std::size_t piece = 0) {
   std::vector<E> out(count);
@@ -29,8 +29,9 @@ std::vector<E> combined(const PendingExchange& exchange, std::size_t count, std:
 
 class NeighborExchangerTest : public FlockTest {};
 
-// On a fabric that loses messages: what a piece is to keep stays, step by step, whoever loses what.
-TEST_P(NeighborExchangerTest, LostMessagesKeepWhatEachPieceAsksFor) {
+// On a fabric that loses messages, each piece keeps its invariant (IfLost) in every step, whichever message
+// is lost.
+TEST_P(NeighborExchangerTest, LostMessagesKeepEachPiecesInvariant) {
   const auto ends = GetParam().launcher->run(GetParam().size, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(make_faulty(fabric, {.seed = 5, .lose = 0.3}));
     flock.set_timeout(20s);
@@ -53,7 +54,7 @@ TEST_P(NeighborExchangerTest, LostMessagesKeepWhatEachPieceAsksFor) {
         flock.allreduce(after, Reduction::sum);
         const double all = flock.size() * (flock.size() + 1) / 2.0;
         require(std::abs(after[1] - all) < 1e-9, spec + ": the sum has changed");
-        // One direction alone keeps nothing there.
+        // In one direction only, this schedule does not keep the sum of a `mutual` piece.
         if (spec != "one-peer-exponential")
           require(std::abs(after[2] - all) < 1e-9, spec + ": a pair was left out at one end");
       }
@@ -139,7 +140,7 @@ TEST_P(NeighborExchangerTest, SeveralAdvanceAtTheirOwnPace) {
     NeighborExchanger slow = flock.neighbor_exchanger(schedule, "slow");
     NeighborExchanger fast = flock.neighbor_exchanger(schedule, "fast");
     for (Step turn = 0; turn < 5; ++turn) {
-      // Started in one order, waited for in the other.
+      // Starts the two exchanges in one order and waits in the other.
       const auto round = static_cast<std::uint64_t>(turn);
       auto x = start_block<double>(flock.rank(), 9, round);
       PendingExchange late = slow.start(piece_of(x));
@@ -168,7 +169,7 @@ TEST_P(NeighborExchangerTest, SetStepContinuesFromThere) {
       const Exchange planned = schedule->exchange(expected, flock.rank());
       require(next.sources.size() == planned.sources.size(), "next()");
       for (std::size_t i = 0; i < next.sources.size(); ++i)
-        require(next.sources[i].rank == planned.sources[i].rank, "whom next() hears");
+        require(next.sources[i].rank == planned.sources[i].rank, "the sources of next()");
       auto x = start_block<float>(flock.rank(), 3);
       PendingExchange exchange = rounds.start(piece_of(x));
       exchange.wait();
@@ -177,11 +178,11 @@ TEST_P(NeighborExchangerTest, SetStepContinuesFromThere) {
   });
 }
 
-// Every rank drops another one, in its own way, and the next round is right all the same.
+// Every rank drops a different exchange, in a different way; the next round is still right.
 TEST_P(NeighborExchangerTest, ADroppedExchangeDoesNotDisturbTheNext) {
   run([](Flock& flock) {
     std::vector<std::string> specs = {"exponential", "complete", "periodic(one-peer-exponential,h=3)"};
-    // Here others wait for what comes after the group's mean.
+    // With this schedule, other ranks wait for the message that follows the group's mean.
     if (flock.size() % 2 == 0) specs.emplace_back("hierarchical(ring,local=2)");
     for (const std::string& spec : specs) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
@@ -232,7 +233,7 @@ TEST_P(TwoBlockTest, CecaIsExactAfterEachPeriod) {
       require(rounds.mixing() == Mixing::two_block && rounds.schedule() == schedule, "schedule");
       for (std::uint64_t period = 0; period < 3; ++period) {
         auto a = start_block<double>(flock.rank(), 6, period);
-        std::vector<double> b(6, 1e300);  // a period ignores what b was
+        std::vector<double> b(6, 1e300);  // a new period ignores the old b
         for (Step k = 0; k < schedule->period(); ++k) {
           PendingExchange exchange;
           if (period % 2 == 0) {
@@ -276,7 +277,7 @@ TEST(NeighborExchangerErrorTest, AScheduleForAnotherFlockIsRefused) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
 }
 
-// Rows of what was lent still sum to one when a source has died, and the survivors come to agree.
+// Weights still sum to one when a source has died, and the survivors reach consensus.
 TEST(NeighborExchangerFailureTest, TheSurvivorsContinueWithWeightsThatSumToOne) {
   for (const char* spec : {"exponential", "one-peer-exponential", "complete", "periodic(ring,h=4)"}) {
     DeathRun run(4, {.kill_at_post = {{2, 31}}}, 0);
@@ -306,7 +307,7 @@ TEST(NeighborExchangerFailureTest, TheSurvivorsContinueWithWeightsThatSumToOne) 
   }
 }
 
-// The period begins anew with the view, so that it is exact among the survivors.
+// The period restarts with a new view, so that it is exact among the survivors.
 TEST(NeighborExchangerFailureTest, CecaRestartsItsPeriod) {
   DeathRun run(5, {.kill_at_post = {{1, 8}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
@@ -324,7 +325,8 @@ TEST(NeighborExchangerFailureTest, CecaRestartsItsPeriod) {
       b = combined<double>(exchange, 2, 1);
       a = next;
       if (exchange.epoch() == 0) {
-        a.assign(2, std::exp(1.0 * flock.rank() + 0.1 * static_cast<double>(step)));  // agree on nothing yet
+        // Do not reach consensus yet
+        a.assign(2, std::exp(1.0 * flock.rank() + 0.1 * static_cast<double>(step)));
         continue;
       }
       if (++in_view % 2 != 0) continue;  // ceca of four takes two rounds
@@ -332,7 +334,7 @@ TEST(NeighborExchangerFailureTest, CecaRestartsItsPeriod) {
       for (const double other : everybody) require(std::abs(other - a[0]) < 1e-9 * a[0], "not exact");
     }
     require(in_view > 10, "no other view");
-    rounds.set_step(0);  // before the step at which the period began anew
+    rounds.set_step(0);  // a step before the one at which the period restarted
     a.assign(2, std::exp(1.0 * flock.rank()));
     for (int step = 0; step < 2; ++step) {
       PendingExchange exchange = rounds.start(pieces_in({buffer_of(a), buffer_of(b)}));

@@ -9,7 +9,7 @@
 #include "starling/fabric/forwarding.h"
 #include "starling/fabric/local/local.h"
 
-// Peers from whom nothing comes.
+// Tests waits for peers that send nothing.
 
 namespace starling::flock {
 namespace {
@@ -18,8 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 class StoppedPeerTest : public FlockTest {};
 
-// On every fabric, and whatever others look for meanwhile: the wait is longer than it takes to suspect a
-// deadlock.
+// On every fabric, also with deadlock detection: the wait is longer than it takes to suspect a deadlock.
 TEST_P(StoppedPeerTest, TimesOutButIsNotLost) {
   run([](Flock& flock) {
     const auto pids = flock.allgather(std::vector<std::int64_t>{getpid()});
@@ -39,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Launchers, StoppedPeerTest, testing::ValuesIn(launches(
 
 class DeathBesideStoppedTest : public FlockTest {};
 
-// Who is stopped holds the others up no longer than it is stopped: all of them end with the same members.
+// A stopped rank delays the others only while it is stopped; all of them end with the same members.
 TEST_P(DeathBesideStoppedTest, TheOtherRanksContinue) {
   const auto ends = ends_of([](Flock& flock) {
     flock.on_peer_failure(OnPeerFailure::reweight);
@@ -62,7 +61,7 @@ TEST_P(DeathBesideStoppedTest, TheOtherRanksContinue) {
 INSTANTIATE_TEST_SUITE_P(Launchers, DeathBesideStoppedTest, testing::ValuesIn(launches({3}, true)),
                          launch_name);
 
-/// Pretends that bytes of a message come in until `end`.
+/// Simulates a slow message: bytes arrive until `end`.
 class Trickling final : public ForwardingFabric {
  public:
   Trickling(std::shared_ptr<Fabric> inner, Clock::time_point end)
@@ -71,7 +70,7 @@ class Trickling final : public ForwardingFabric {
     ended_ = Clock::now() >= end_;
     return ended_ ? bytes_.load() : ++bytes_;
   }
-  /// Whether nothing came any more when it was asked last.
+  /// Whether no more bytes arrived at the last query.
   bool ended() const { return ended_; }
 
  private:
@@ -102,7 +101,7 @@ TEST(Interruption, IsNoTimeout) {
               testing::HasSubstr("s for rank 1, longer than the timeout. "));
 }
 
-/// Says from its tenth answer on that this rank is out.
+/// Reports this rank as excluded from the tenth query on.
 class Out final : public ForwardingFabric {
  public:
   using ForwardingFabric::ForwardingFabric;

@@ -11,9 +11,10 @@ namespace {
 
 class OperationsTest : public FlockTest {};
 
-constexpr std::size_t kShortBytes = 32 << 10;  // above, an all-reduce goes in slices
+constexpr std::size_t kShortBytes = 32 << 10;  // longer blocks are reduced in slices
 
-/// Every rank's blocks reduced in the order of ranks: sums of short types in float32, rounded once.
+/// Reduces every rank's blocks in the order of ranks. Sums of 16-bit types are taken in float32 and rounded
+/// once.
 template <typename E>
 std::vector<E> reduced(Reduction reduction, Rank n, std::size_t count, std::uint64_t round) {
   std::vector<E> result(count);
@@ -46,7 +47,7 @@ std::vector<E> reduced(Reduction reduction, Rank n, std::size_t count, std::uint
   return result;
 }
 
-/// Exactly, or for averages within one rounding.
+/// Requires equality, or for averages equality within one rounding.
 template <typename E>
 void require_reduced(Flock& flock, const std::vector<E>& result, Reduction reduction, std::size_t count,
                      std::uint64_t round, const std::string& form) {
@@ -62,7 +63,7 @@ void require_reduced(Flock& flock, const std::vector<E>& result, Reduction reduc
 
 template <typename E>
 void check_allreduce(Flock& flock, Reduction reduction, std::size_t count) {
-  const std::uint64_t round = count;  // inputs of its own for each length
+  const std::uint64_t round = count;  // different inputs for each length
   const auto start = start_block<E>(flock.rank(), count, round);
   auto x = start;
   require(&flock.allreduce(x, reduction) == &x, "an lvalue comes back as itself");
@@ -96,7 +97,8 @@ TEST_P(OperationsTest, AllreduceAndReduceScatterOfFloatingTypes) {
   run([](Flock& flock) {
     for_floating_types([&]<typename E>(std::type_identity<E>) {
       std::vector<std::size_t> counts = {0, 17, kShortBytes / sizeof(E), kShortBytes / sizeof(E) + 1};
-      if (flock.size() < 8) counts.insert(counts.end(), {1, 3, 1000});  // many ranks take their time
+      // With many ranks these lengths would take long
+      if (flock.size() < 8) counts.insert(counts.end(), {1, 3, 1000});
       for (const Reduction reduction : {Reduction::sum, Reduction::min, Reduction::max})
         for (const std::size_t count : counts) check_allreduce<E>(flock, reduction, count);
     });
@@ -128,7 +130,7 @@ TEST_P(OperationsTest, AveragesOfFloat64AndFloat32) {
   });
 }
 
-// Sum and division in float32, then the only rounding.
+// Sum and division in float32, followed by the only rounding.
 TEST_P(OperationsTest, AveragesOfShortTypesAreRoundedOnce) {
   run([](Flock& flock) {
     for (const std::size_t count : {1U, 17U, 1000U, 20'000U}) {
@@ -164,7 +166,7 @@ TEST_P(OperationsTest, MinimaAndMaximaOfNansAndZeros) {
 
 TEST_P(OperationsTest, GroupsAreReducedAsOne) {
   run([](Flock& flock) {
-    // Short, and in slices whose borders lie inside of tensors.
+    // Short tensors, and long ones reduced in slices whose borders lie inside of tensors.
     for (const std::size_t large : {20U, 20'000U})
       for_all_types([&]<typename E>(std::type_identity<E>) {
         std::vector<std::vector<E>> tensors;

@@ -9,7 +9,7 @@
 #include "starling/topology/matrix.h"
 #include "starling/topology/registry.h"
 
-// Parts of a flock: split, group, machines.
+// Tests sub-flocks: split, group, machines.
 
 namespace starling::flock {
 namespace {
@@ -23,7 +23,7 @@ TEST_P(SubFlockTest, SplitByColorInTheOrderOfTheKey) {
     const Rank members = (n - flock.rank() % 2 + 1) / 2;
     require(part.size() == members, "size");
     require(part.rank() == members - 1 - flock.rank() / 2, "rank");
-    // Operations of the parts, of the whole, and of the parts again, under the same names.
+    // Operations of the sub-flocks, of the whole flock, and of the sub-flocks again, with the same names.
     std::vector<double> x = {static_cast<double>(flock.rank())};
     const auto mine = part.allgather(x);
     for (std::size_t i = 0; i < mine.size(); ++i)
@@ -54,7 +54,7 @@ TEST_P(SubFlockTest, ASubFlockHasItsOwnSchedule) {
       std::vector<double> other = {1};
       for (Step step = 0; step < 6; ++step) {
         part.neighbor_allreduce(x);
-        flock.neighbor_allreduce(other);  // the whole flock's steps are its own
+        flock.neighbor_allreduce(other);  // the whole flock counts its own steps
         std::vector<double> next(expected.size());
         RoundMatrix(*make_schedule(spec, m), step).multiply(expected.data(), next.data(), 1);
         expected = next;
@@ -150,7 +150,8 @@ class MachineTest : public FlockTest {};
 
 TEST_P(MachineTest, MachinesAverageWithinAndBetween) {
   const Launcher& launcher = *GetParam().launcher;
-  const bool pairs = launcher.name.find("hybrid") != std::string::npos;  // the harness pretends hosts of two
+  // The harness simulates hosts of two ranks
+  const bool pairs = launcher.name.find("hybrid") != std::string::npos;
   const Rank on_one_host = launcher.shares ? 0 : pairs ? 2 : 1;
   run([on_one_host](Flock& flock) {
     setenv("STARLING_RANKS_PER_MACHINE", "2", 1);
@@ -212,7 +213,7 @@ TEST(SubFlockFailureTest, ASubFlockContinuesWithoutItsDeadRank) {
     EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
 }
 
-// Parts that are dropped leave nothing behind that runs out.
+// Sub-flocks that are dropped release everything that is limited.
 TEST(SubFlockFailureTest, AThousandSubFlocksAndADeathInBetween) {
   DeathRun run(4, {.kill_at_post = {{3, 3000}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
@@ -229,7 +230,7 @@ TEST(SubFlockFailureTest, AThousandSubFlocksAndADeathInBetween) {
     Flock part = flock.split(0);
     part.set_schedule("complete");
     part.neighbor_allreduce(x);
-    require(part.size() == 3 && part.view().epoch == 0, "a part of the living");
+    require(part.size() == 3 && part.view().epoch == 0, "a sub-flock of the survivors");
     const auto all = part.allgather(x);
     for (const double value : all) require(value == all[0], "not all averaged in the same view");
   });
@@ -237,7 +238,7 @@ TEST(SubFlockFailureTest, AThousandSubFlocksAndADeathInBetween) {
   for (const Rank rank : {0, 1, 2}) EXPECT_TRUE(run.end(rank).ok) << rank << ": " << run.end(rank).message;
 }
 
-// More parts at the same time than a board keeps steps of.
+// More sub-flocks at the same time than a board has slots for steps.
 TEST(SubFlockFailureTest, AHundredSubFlocksAtOnceContinueWithoutADeadRank) {
   DeathRun run(4, {.kill_at_post = {{3, 1500}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {

@@ -21,13 +21,13 @@ enum class Kind {
   letter,
   barrier,
   scheduled,
-  long_sum,  // of two phases
+  long_sum,  // has two phases
 };
-constexpr int kKinds = 8;  // without the long ones, which are rarer
+constexpr int kKinds = 8;  // without long_sum, which is rarer
 
-constexpr const char* kSchedule = "periodic(one-peer-exponential,h=3)";  // group means are of two phases
+constexpr const char* kSchedule = "periodic(one-peer-exponential,h=3)";  // group means have two phases
 
-/// One operation in flight and what it must end in.
+/// One operation in flight, and its expected result.
 class Task {
  public:
   Task(int number, Kind kind) : number_(number), kind_(kind) {}
@@ -35,7 +35,7 @@ class Task {
   Kind kind() const { return kind_; }
   Pending& pending() { return pending_; }
 
-  /// `step`: the scheduled operations before this one.
+  /// `step`: the number of scheduled operations before this one.
   void start(Flock& flock, Step step) {
     const std::string name = fmt::format("task {}", number_);
     const Rank n = flock.size();
@@ -159,8 +159,8 @@ std::vector<std::size_t> shuffled(std::size_t size, unsigned seed) {
   return order;
 }
 
-// In an order of this rank's own, but for scheduled operations, whose steps are counted: those are started in
-// one order everywhere, wherever among the others.
+// Starts the tasks in this rank's own order. Scheduled operations count steps, so they are started in one
+// order on all ranks, at any positions among the others.
 void start_all(Flock& flock, std::vector<Task>& tasks, unsigned seed) {
   flock.set_schedule(kSchedule);
   auto order = shuffled(tasks.size(), seed);
@@ -189,7 +189,8 @@ TEST_P(OrderTest, StartedInOneRandomOrderAndWaitedForInAnother) {
   });
 }
 
-// Of one name the k-th meets the k-th, also where some are of two phases and overtake each other.
+// The k-th operation of a name matches the k-th of the others, also where some have two phases and overtake
+// each other.
 TEST_P(OrderTest, OperationsOfOneNameMatchInStartOrder) {
   run([](Flock& flock) {
     const std::string spec = flock.size() % 2 == 0 ? "hierarchical(one-peer-exponential,local=2)" : kSchedule;
@@ -226,7 +227,7 @@ TEST_P(OrderTest, PollingFinishesOperations) {
       require(std::chrono::steady_clock::now() < until, "polling leads nowhere");
       std::erase_if(open, [&](std::size_t k) {
         if (!tasks[k].pending().ready()) return false;
-        tasks[k].check(flock);  // ready means that the result is there
+        tasks[k].check(flock);  // ready() means that the result is there
         tasks[k].pending().wait();
         return true;
       });
@@ -243,7 +244,7 @@ TEST_P(OrderTest, DroppingWaitsForTheResult) {
       { const Pending dropped = std::move(tasks[k].pending()); }
       tasks[k].check(flock);
     }
-    // Taking another one in drops what was there.
+    // Assigning to a Pending waits for the operation it held.
     std::vector<std::int64_t> x = {flock.rank()};
     std::vector<std::int64_t> y = {1};
     Pending pending = flock.allreduce_nonblocking(x, x, Reduction::max, "x");
@@ -263,7 +264,8 @@ TEST_P(OrderTest, SeveralThreadsOfARankShareOneFlock) {
       threads.emplace_back([&flock, &error = errors[static_cast<std::size_t>(t)], t] {
         try {
           for (int k = 0; k < 60; ++k) {
-            // Each thread's own operations, in the same order everywhere; threads overtake each other freely.
+            // Each thread starts its own operations, in the same order on all ranks; the threads run
+            // independently.
             const auto kind = k % 10 == 9 ? Kind::long_sum : static_cast<Kind>(k % (kKinds - 1));
             Task task(t * 60 + k, kind);
             task.start(flock, 0);
@@ -291,7 +293,7 @@ TEST_P(OrderTest, AWaitThatTimesOutCanBeContinued) {
       flock.send(word, 1, "go");
       require(pending.wait_for(20s), "a wait that was long enough");
       require(same_bits(x, start_block<float>(1, 3)), "value");
-      require(pending.wait_for(0ns) && pending.ready(), "what has ended stays so");
+      require(pending.wait_for(0ns) && pending.ready(), "a finished operation stays finished");
       pending.wait();
     } else {
       std::vector<std::uint8_t> none;

@@ -10,7 +10,8 @@
 #include "flock/flock_fixture.h"
 #include "starling/topology/schedule.h"
 
-// What operations should give, computed the slow way: every rank makes up every rank's input.
+// Computes expected results of operations by a slow, direct method: every rank generates the inputs of all
+// ranks.
 
 namespace starling::flock {
 
@@ -42,8 +43,8 @@ constexpr std::uint64_t scrambled(std::uint64_t value) {
   return value ^ (value >> 32);
 }
 
-/// What `rank` holds at place i at the start; `round` makes one input different from the next. Floating
-/// values lie between -4 and 4, integers use their whole range.
+/// Element i of `rank`'s input; `round` makes inputs different. Floating values lie between -4 and 4,
+/// integers use their whole range.
 template <typename E>
 E start_element(Rank rank, std::size_t i, std::uint64_t round = 0) {
   const std::uint64_t random =
@@ -60,13 +61,13 @@ std::vector<E> start_block(Rank rank, std::size_t count, std::uint64_t round = 0
   return block;
 }
 
-/// Bit for bit, so that -0.0 is not 0.0 and a NaN equals itself.
+/// Compares bits, so that -0.0 differs from 0.0 and a NaN equals itself.
 template <typename E>
 bool same_bits(const std::vector<E>& a, const std::vector<E>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(E)) == 0);
 }
 
-/// A weighted sum in float64 that knows how far a correct result may be away.
+/// A weighted sum in float64 that also bounds the error of a correct result.
 struct ExactSum {
   double value = 0;
   double magnitude = 0;  // of the summands
@@ -79,7 +80,7 @@ struct ExactSum {
   }
 };
 
-/// Half the distance between neighbors, relative: what one rounding to nearest may cost.
+/// Half the relative distance between neighboring numbers: the largest error of one rounding to nearest.
 template <typename E>
 constexpr double rounding_of() {
   if constexpr (std::is_same_v<E, double>) return 0x1p-53;
@@ -88,8 +89,8 @@ constexpr double rounding_of() {
   return 0x1p-8;
 }
 
-/// Sums are accumulated in float64, of shorter types in float32, and rounded once to E at the end; `between`
-/// counts the messages that were rounded to E on the way there.
+/// Sums are accumulated in float64 (float32 for shorter types) and rounded once to E at the end; `between` is
+/// the number of messages that were rounded to E before.
 template <typename E, typename What>
 void require_sum(E result, const ExactSum& exact, int between, const What& what) {
   const double accumulating = std::is_same_v<E, double> ? 0x1p-53 : 0x1p-24;
@@ -102,7 +103,7 @@ void require_sum(E result, const ExactSum& exact, int between, const What& what)
                             static_cast<double>(result), exact.value, difference, allowed));
 }
 
-/// Whose values count how much.
+/// Ranks and the weights of their values.
 using Shares = std::vector<std::pair<Rank, double>>;
 
 /// One step of a schedule, straight from its definition: the group's mean, then the weighted sum.
@@ -120,7 +121,7 @@ inline Shares shares_of(const Schedule& schedule, Step step, Rank rank) {
   return shares;
 }
 
-/// Checks a result of inputs that were start_block(rank, count, round).
+/// Checks a result whose inputs were start_block(rank, count, round).
 template <typename E>
 void require_shares(const std::vector<E>& result, const Shares& shares, std::size_t count,
                     std::uint64_t round, int between, const std::string& what) {
@@ -143,7 +144,7 @@ void require_step(const Schedule& schedule, Step step, Rank rank, const std::vec
                  fmt::format("{} step {}", what, step));
 }
 
-/// Whether all ranks hold the same bits; a collective itself.
+/// Requires that all ranks hold the same bits; this is a collective itself.
 template <typename E>
 void require_same_everywhere(Flock& flock, const std::vector<E>& block, const std::string& what) {
   std::uint64_t hash = 0;

@@ -13,7 +13,7 @@
 namespace starling::flock {
 namespace {
 
-// Hops from one rank to all others on a round of a schedule.
+// Number of hops from one rank to all others in a round of a schedule.
 std::vector<Step> hops_from(const Schedule& schedule, Step round, Rank from) {
   std::vector<Step> hops(static_cast<std::size_t>(schedule.size()), -1);
   std::queue<Rank> open;
@@ -34,8 +34,8 @@ std::vector<Step> hops_from(const Schedule& schedule, Step round, Rank from) {
 
 class RelayTest : public FlockTest {};
 
-// Rank j's block at step t is t + 1 at its own place and 0 elsewhere, so that a sum tells whose block of
-// which step is in it: of max(0, hops - 1) steps ago, or none yet.
+// Rank j's block at step t is t + 1 at position j and 0 elsewhere, so a sum shows which step's block of each
+// rank it includes: that of max(0, hops - 1) steps ago, or none yet.
 TEST_P(RelayTest, EveryRankIsSeenHopsMinusOneStepsLate) {
   for (const char* tree : {"chain", "star", "binary-tree", "k-tree(k=3)", "bfs-tree(of=exponential)"})
     run([tree](Flock& flock) {
@@ -68,8 +68,8 @@ TEST_P(RelayTest, EveryRankIsSeenHopsMinusOneStepsLate) {
     });
 }
 
-// With overlap rank j is seen as it was `hops` steps ago, and who has not been heard counts as zeros, so that
-// the sum is divided by everybody.
+// With overlap, rank j's block is `hops` steps old. A rank whose block has not arrived counts as zeros, so
+// the sum is divided by the number of all ranks.
 TEST_P(RelayTest, OverlappedMessagesAreAStepLaterAndZerosStandIn) {
   for (const char* tree : {"chain", "star", "binary-tree"})
     run([tree](Flock& flock) {
@@ -101,7 +101,7 @@ TEST_P(RelayTest, TwoTreesCarryHalfTheBlockEach) {
       const auto schedule = make_schedule("double-binary-trees", flock.size());
       const auto first = hops_from(*schedule, 0, flock.rank());
       const auto second = hops_from(*schedule, 1, flock.rank());
-      // Each half has a place for everybody; one of the two is an element longer.
+      // Each half has an element for each rank; one half is longer by one element.
       const auto place = [&](std::size_t half, std::size_t rank) {
         return contiguous ? half * n + rank : 2 * rank + half;
       };
@@ -126,8 +126,8 @@ TEST_P(RelayTest, TwoTreesCarryHalfTheBlockEach) {
     });
 }
 
-// Evens and odds give the bits that halves give when the block is sorted into evens and odds before; longer
-// than a part of the cache, in every type, with every rule.
+// The interleaved layout gives the bits that halves give if the block is sorted into even and odd elements
+// before: for blocks longer than a slice of the cache, in every type, with every rule.
 template <typename E>
 void compare_layouts(Flock& flock, Missing rule) {
   constexpr std::size_t kHalf = 20'003;
@@ -169,7 +169,7 @@ TEST_P(RelayTest, EvensAndOddsHaveTheBitsOfHalves) {
   });
 }
 
-// Long messages are written past the cache: a long block has the bits of its parts.
+// Long messages are written with non-temporal stores: a long block gives the bits of its parts.
 TEST_P(RelayTest, LongBlocksHaveTheBitsOfTheirParts) {
   if (GetParam().size > 3) GTEST_SKIP() << "takes too much memory";
   run([](Flock& flock) {
@@ -190,7 +190,7 @@ TEST_P(RelayTest, LongBlocksHaveTheBitsOfTheirParts) {
 }
 
 TEST_P(RelayTest, BlocksDividedDifferentlyAreAnError) {
-  if (GetParam().size == 1) GTEST_SKIP() << "nobody to disagree with";
+  if (GetParam().size == 1) GTEST_SKIP() << "no rank to disagree with";
   run([](Flock& flock) {
     Relay relay = flock.relay("double-binary-trees", "relay", {.contiguous = flock.rank() == 0});
     const auto schedule = make_schedule("double-binary-trees", flock.size());
@@ -215,7 +215,7 @@ TEST_P(RelayTest, MissingBlocksAreFilledByTheChosenRule) {
     double there = 0;
     double sum = 0;
     for (std::size_t j = 0; j < hops.size(); ++j)
-      if (hops[j] <= 1) {  // what the first step sees
+      if (hops[j] <= 1) {  // included in the first step
         there += 1;
         sum += 10.0 * static_cast<double>(j);
       }
@@ -226,7 +226,7 @@ TEST_P(RelayTest, MissingBlocksAreFilledByTheChosenRule) {
       relay.average(x);
       const double expected = rule == Missing::counts ? sum / there : (sum + (n - there) * mine) / n;
       require(std::abs(x[0] - expected) < 1e-12, "first step");
-      // In the second step `own` takes the new block, `reference` the first one; with the same input they
+      // In the second step `own` uses the new block and `reference` the first one. With equal inputs they
       // agree.
       std::vector<double> y = {mine + 100};
       relay.average(y);
@@ -273,11 +273,11 @@ TEST_P(RelayTest, LostMessagesAreNotWaitedFor) {
   }
 }
 
-// A relay that is made anew and given what another remembers, in another job, goes on bit for bit; also while
-// messages of the start are still on their way.
+// A new relay that is given the saved state of another one continues bit for bit in another job, even if
+// messages of the first steps were still in flight.
 TEST_P(RelayTest, ContinuesFromASavedState) {
   const auto n = static_cast<std::size_t>(GetParam().size);
-  if (GetParam().launcher->processes) GTEST_SKIP() << "what is remembered lies in this process";
+  if (GetParam().launcher->processes) GTEST_SKIP() << "the saved states are in this process";
   for (const char* tree : {"chain", "binary-tree", "double-binary-trees"})
     for (const RelayOptions& options :
          {RelayOptions{Missing::counts}, RelayOptions{Missing::own}, RelayOptions{Missing::reference},
@@ -313,7 +313,7 @@ TEST_P(RelayTest, ContinuesFromASavedState) {
           relay.remember(memories[r]);
           require(relay.memory().filled == memories[r].filled &&
                       relay.memory().reference == memories[r].reference,
-                  "what it remembers");
+                  "the restored state");
           steps(relay, values[r], saved, saved + 4);
           resumed[r] = values[r];
         });
@@ -370,7 +370,7 @@ TEST(RelayDeathTest, TheSurvivorsBuildAnotherTree) {
   }
 }
 
-// The blocks grow by one a step, so that an old reference would show.
+// The blocks grow by one in each step, so a stale reference would show.
 TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
   DeathRun run(5, {.kill_at_post = {{4, 150}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
@@ -387,8 +387,8 @@ TEST(RelayDeathTest, TheReferenceIsOfTheLastStart) {
       filled = filled || (step == 0 && x[0] < -10);
       require(step < 5 || x[0] > static_cast<double>(step) - 5, fmt::format("{} at step {}", x[0], step));
     }
-    require(filled, "what was set is not what was filled with");
-    require(flock.view().members.size() == 4, "nobody died");
+    require(filled, "missing blocks were not filled with the reference");
+    require(flock.view().members.size() == 4, "no rank died");
   });
   for (const Rank rank : {0, 1, 2, 3}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }

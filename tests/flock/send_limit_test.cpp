@@ -5,7 +5,7 @@
 #include "flock/flock_fixture.h"
 #include "starling/fabric/local/local.h"
 
-// What a receiver has not read is bounded.
+// Tests the bound on unread messages of a receiver.
 
 namespace starling::flock {
 namespace {
@@ -31,7 +31,7 @@ TEST_P(SendLimitTest, AReceiverThatDoesNotReadIsNamedAfterTheTimeout) {
       require(sent[0] >= 13 && sent[0] <= 16, std::to_string(sent[0]) + " messages");
       flock.set_timeout(40s);
     }
-    // Nothing is lost: what was sent is there to be read, and then there is room again.
+    // Nothing is lost: the receiver reads all messages, and then there is room again.
     flock.broadcast(sent, 0, "sent");
     if (flock.rank() == 1)
       for (std::int64_t k = 0; k < sent[0] + 20; ++k) flock.recv(x, 0, "gradients");

@@ -2,7 +2,8 @@
 #include "flock/reference.h"
 #include "starling/flock/pending.h"
 
-// Callers that know shapes give a number for each: ranks whose numbers differ are told, though counts agree.
+// Callers that know shapes pass a number for each: ranks with different numbers get an error even if their
+// counts agree.
 
 namespace starling::flock {
 namespace {

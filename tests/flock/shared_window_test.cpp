@@ -7,7 +7,7 @@
 #include "flock/flock_fixture.h"
 #include "starling/topology/registry.h"
 
-// Windows whose values all ranks change, progress and age.
+// Tests windows whose values all ranks change, their progress and age.
 
 namespace starling::flock {
 namespace {
@@ -32,7 +32,8 @@ TEST_P(SharedWindowTest, AveragingWithHalfWeightKeepsTheSum) {
     };
     for (int round = 0; round < 200; ++round)
       for (Rank other = 0; other < n; ++other) meet(other);
-    // Two that meet each other at once only swap: that they come closer is sure when they take turns.
+    // Two ranks that average with each other at the same moment only swap values. In turns, they certainly
+    // converge.
     for (int round = 0; round < 20; ++round)
       for (Rank turn = 0; turn < n; ++turn) {
         flock.barrier();
@@ -114,7 +115,7 @@ TEST_P(SharedWindowTest, ValuesHaveTheTensorsTypeLengthAndMemory) {
   });
 }
 
-// Deposits are as old as their sender was when it made them.
+// A deposit has the age of its sender at the time of the deposit.
 TEST_P(SharedWindowTest, ReportsTheAgeOfDeposits) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
@@ -128,7 +129,7 @@ TEST_P(SharedWindowTest, ReportsTheAgeOfDeposits) {
       require(window.progress(source) == 8, "progress");
       require(window.alive(source), "alive");
     }
-    flock.barrier();  // nobody leaves before
+    flock.barrier();  // no rank leaves before this
     window.update();
     const Staleness staleness = window.staleness();
     require(staleness.used == window.sources().size(), "uses");

@@ -39,12 +39,12 @@ TEST(SoakTest, KilledAndStoppedAtRandomMoments) {
     }
     killed += static_cast<unsigned>(static_cast<std::size_t>(n) - run.survivors().size());
   }
-  EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
+  EXPECT_GT(killed, 0U) << "no rank was killed in time: the moments are too late for this machine";
   RecordProperty("killed", static_cast<int>(killed));
 }
 
 TEST(SoakTest, HugeMessages) {
-  // Beyond 2^31 bytes in a soak, a little less every day.
+  // More than 2^31 bytes in a soak, less in everyday tests.
   const std::size_t count = std::getenv("STARLING_SOAK") == nullptr ? 30'000'001 : 560'000'001;  // floats
   const auto& all = launchers();
   const auto processes =

@@ -16,7 +16,7 @@
 #include "record/folder.h"
 #include "starling/report/timeline_trace.h"
 
-// What flocks write down: timelines, and flights with the errors that want one.
+// What flocks record: timelines, and flight records for the errors that write them.
 
 namespace starling::flock {
 namespace {
@@ -91,7 +91,7 @@ TEST(FlockTimeline, SurvivesSigkill) {
       EXPECT_EQ(args.at("bytes"), 4 * 1000);
     }
   }
-  // Rank 0 came late to step 5: the others waited for it, as their rows say.
+  // Rank 0 was late for step 5: the others waited, and their rows show it.
   for (const int rank : {1, 2}) {
     const json& late = mixes[rank][5];
     EXPECT_GT(late.at("args").at("waited_us").get<double>(), 15'000);
@@ -111,7 +111,7 @@ TEST(FlockTimeline, RecordsEveryKindOfOperation) {
   const auto ends = processes(2, [](Flock& flock) {
     const Rank other = 1 - flock.rank();
     std::vector<float> x(100, 1);
-    std::vector<float> big(3 << 20, 1);  // in parts
+    std::vector<float> big(3 << 20, 1);  // travels in parts
     auto slow = flock.allreduce_nonblocking(x, x, Reduction::sum, "slow");
     flock.neighbor_allreduce(big, "big");
     slow.wait();
@@ -140,7 +140,7 @@ TEST(FlockTimeline, RecordsEveryKindOfOperation) {
     EXPECT_EQ(event.at("args").at("bytes"), 400);
     EXPECT_EQ(event.at("args").at("peers"), json({1}));
   }
-  // What overlaps lies on lines of its own.
+  // Overlapping operations are on different rows.
   EXPECT_NE(slices(events, "slow")[0][0].at("tid"), slices(events, "big")[0][0].at("tid"));
 }
 
@@ -150,7 +150,7 @@ TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {
   const auto ends = processes(3, [](Flock& flock) {
     std::vector<float> x(10, 1);
     flock.average(x, "together");
-    if (flock.rank() == 0) {  // waits for nothing
+    if (flock.rank() == 0) {  // waits for a message that is never sent
       flock.set_timeout(300ms);
       message_of<TimedOut>([&] { flock.recv(x, 2, "never"); });
       flock.send(x, 2, "timed out");
@@ -172,7 +172,7 @@ TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {
   EXPECT_EQ(folder.read("flight-2.txt"), "");
 }
 
-// As the error messages do: what the user called, and the training step, not the schedule's.
+// As in error messages: the user's call and the training step, not the schedule's step.
 TEST(FlockFlight, ShowsTheCallOfTheUserWithItsStep) {
   const RecordFolder folder;
   const Variable where("STARLING_FLIGHT", folder.path(""));

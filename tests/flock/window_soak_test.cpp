@@ -8,21 +8,21 @@
 #include "flock/deaths.h"
 #include "flock/flock_fixture.h"
 
-// Windows under SIGKILL and SIGSTOP at random moments: nothing is lost or counted twice among the living,
-// what the dead gave is there whole or not at all, mutexes come free, and nobody hangs.
+// Windows with SIGKILL and SIGSTOP at random moments. Among the survivors nothing is lost or counted twice; a
+// dead rank's deposit is there as a whole or not at all; mutexes are released, and no rank hangs.
 
 namespace starling::flock {
 namespace {
 
 constexpr std::size_t kMostRanks = 8;
 
-/// What one rank has done, in memory that outlives it.
+/// The log of one rank, in memory that outlives it.
 struct Account {
-  std::atomic<std::int64_t> begun[kMostRanks];      // given to each, counted before
-  std::atomic<std::int64_t> given[kMostRanks];      // and after
-  std::atomic<std::int64_t> collected[kMostRanks];  // from each, in the end
+  std::atomic<std::int64_t> begun[kMostRanks];      // amounts given to each rank, counted before the call
+  std::atomic<std::int64_t> given[kMostRanks];      // the same, counted after the call
+  std::atomic<std::int64_t> collected[kMostRanks];  // amounts collected from each rank at the end
   std::atomic<std::int64_t> rounds;
-  std::atomic<Rank> inside;  // rank + 1 of who holds the mutex of this one
+  std::atomic<Rank> inside;  // rank + 1 of the holder of this rank's mutex
 };
 
 class Ledger {
@@ -43,8 +43,8 @@ class Ledger {
   Account* accounts_;
 };
 
-/// One rank's part. What rank i gives travels in element i of every row, so that the receiver knows whose it
-/// is, and as p.
+/// One rank's part. The amount that rank i gives travels in element i of every row, so that the receiver
+/// knows its source, and as p.
 class Trader {
  public:
   Trader(Flock& flock, const Ledger& ledger, const std::map<Rank, unsigned>& doomed, unsigned seed)
@@ -71,7 +71,7 @@ class Trader {
     }
   }
 
-  /// When everybody alive has given what it gives.
+  /// Called after all survivors have given their last amount.
   void settle() {
     collect();
     std::int64_t sum = 0;
@@ -136,12 +136,13 @@ class Trader {
       }
       for (const Rank rank : ranks) ledger_[rank].inside = 0;
     } catch (const InvalidArgument& error) {
-      // Of a rank that was lost before there was a window.
+      // Names the mutex of a rank that was lost before the window was created.
       if (std::string(error.what()).find("has no part in this window") == std::string::npos) throw;
       require(std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return doomed_.contains(rank); }),
               error.what());
     } catch (const PeerLost& lost) {
-      require(doomed_.contains(lost.peer()), lost.what());  // over a network nobody keeps the dead's mutexes
+      // Over a network, a dead rank's mutexes cannot be locked
+      require(doomed_.contains(lost.peer()), lost.what());
     }
   }
 
@@ -200,7 +201,7 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
       trader.trade();
       flock.barrier();
       trader.settle();
-      flock.barrier();  // others want this rank's mutex
+      flock.barrier();  // other ranks may still lock this rank's mutex
     });
     SCOPED_TRACE(fmt::format("seed {}: {} on {} ranks", seed, spec, n));
     ASSERT_NO_FATAL_FAILURE(check_accounts(run, ledger));
@@ -208,7 +209,7 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
     killed += static_cast<unsigned>(static_cast<std::size_t>(n) - run.survivors().size());
     for (Rank rank = 0; rank < n; ++rank) rounds += ledger[rank].rounds;
   }
-  EXPECT_GT(killed, 0U) << "nobody was killed in time: the moments are too late for this machine";
+  EXPECT_GT(killed, 0U) << "no rank was killed in time: the moments are too late for this machine";
   EXPECT_GT(rounds, 0);
 }
 

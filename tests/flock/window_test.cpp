@@ -34,7 +34,7 @@ TEST_P(WindowTest, PutsAreAveragedByUpdates) {
     double expected = exchange.self_weight * flock.rank();
     for (const Source& source : exchange.sources) expected += source.weight * source.rank;
     for (const double value : x) require(std::abs(value - expected) < 1e-12, "average");
-    // What was put stays until something else is put.
+    // A deposit stays until the next one replaces it.
     std::vector<double> y(1000);
     Window::Weights ones;
     for (const Rank source : window.sources()) ones[source] = 1;
@@ -61,7 +61,7 @@ TEST_P(WindowTest, BeginsWithMyTensorOrEmpty) {
   });
 }
 
-TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
+TEST_P(WindowTest, GetsFetchTheLastUpdatedValue) {
   run([](Flock& flock) {
     flock.set_schedule("ring");
     std::vector<double> x = {10.0 * flock.rank()};
@@ -69,13 +69,13 @@ TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
     Window::Weights halves;
     for (const Rank source : window.sources()) halves[source] = 0.5;
     window.get(halves);
-    flock.barrier();  // before anybody changes what others get
+    flock.barrier();  // no rank changes its value before all others have read it
     window.update_then_collect();
     double expected = 10.0 * flock.rank();
     for (const Rank source : window.sources()) expected += 5.0 * source;
     require(x[0] == expected, "half of what the others had");
     flock.barrier();
-    // What they have now, without their taking part.
+    // Gets the current values, without the owners' help.
     window.get(halves);
     flock.barrier();
     std::vector<double> all = flock.allgather(x);
@@ -86,8 +86,8 @@ TEST_P(WindowTest, GetsFetchWhatWasLastUpdated) {
 }
 
 TEST_P(WindowTest, AccumulateAndCollectLoseNothing) {
-  // Every rank gives away random shares of x and p to random neighbors while others do the same; nothing is
-  // lost and nothing counted twice, whatever the interleaving.
+  // Every rank sends random shares of x and p to random neighbors while others do the same: nothing is lost
+  // or counted twice, whatever the interleaving.
   run([](Flock& flock) {
     flock.set_schedule("exponential");
     const Rank n = flock.size();
@@ -130,7 +130,7 @@ TEST_P(WindowTest, PutsAreSeenWhole) {
         const std::int64_t theirs = seen[0] - x[0];
         for (const std::int64_t value : seen) require(value - x[0] == theirs, "torn");
         const std::int64_t who = theirs % 1000;
-        require(who == source || who == flock.rank(), "from somebody else");
+        require(who == source || who == flock.rank(), "from another rank");
       }
     }
   });
@@ -163,7 +163,7 @@ TEST_P(WindowTest, AMutexIsHeldByOne) {
   });
 }
 
-TEST_P(WindowTest, AWaitForAMutexCanBeGivenUp) {
+TEST_P(WindowTest, AWaitForAMutexCanBeCanceled) {
   run([](Flock& flock) {
     if (flock.size() == 1) return;
     std::vector<double> x(3);
@@ -178,7 +178,7 @@ TEST_P(WindowTest, AWaitForAMutexCanBeGivenUp) {
         auto lock = window.mutex({flock.rank(), 1}, [] { throw Error("enough"); });
       });
       require(text == "enough", text);
-      const auto own = window.mutex();  // what was held already is free again
+      const auto own = window.mutex();  // the mutex it already held has been released
       flock.barrier("given up");
     }
     flock.barrier();
@@ -195,13 +195,13 @@ TEST_P(WindowTest, AreFoundAndFreedByName) {
       require(text.find(part) != std::string::npos, text);
     };
     refused("there is no window 'x' in this flock; there are: none", [&] { flock.window("x"); });
-    flock.create_window(x, "x");  // nobody keeps the handle
+    flock.create_window(x, "x");  // the handle is dropped
     Window second = flock.create_window(y, "y");
     refused("there is no window 'z' in this flock; there are: x, y", [&] { flock.window("z"); });
     refused("there is no window 'z'", [&] { flock.window("z").free(); });
     refused("a window 'x' already; free it first or choose a name that is not one of: x, y",
             [&] { flock.create_window(y, "x"); });
-    // It is the same window.
+    // The name gives the same window.
     flock.window("x").set_p(3);
     require(flock.window("x").p() == 3 && second.p() == 1, "p");
     flock.window("x").put();
@@ -210,10 +210,10 @@ TEST_P(WindowTest, AreFoundAndFreedByName) {
       require(flock.window("x").version(source) == 1, "version");
     flock.window("x").free();
     refused("there are: y", [&] { flock.window("x"); });
-    Window again = flock.create_window(x, "x", {.zero = true});  // of the old one nothing is left
+    Window again = flock.create_window(x, "x", {.zero = true});  // with nothing left from the old window
     again.update_then_collect();
     require(x[0] == 1 && again.p() == 1, "a new window");
-    // A part of a flock has names of its own.
+    // A sub-flock has its own names.
     Flock part = flock.split(0);
     part.create_window(y, "x").set_p(7);
     require(flock.window("x").p() == 1 && part.window("x").p() == 7, "another flock's");
@@ -272,7 +272,7 @@ TEST_P(WindowTest, MistakesSayWhatIsValid) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, WindowTest, testing::ValuesIn(launches({1, 2, 3, 5, 8}, false)),
                          launch_name);
 
-/// Needs processes.
+/// Tests that need processes.
 class WindowFailureTest : public FlockTest {};
 
 TEST_P(WindowFailureTest, AStoppedRankDelaysNoOtherAndLosesNothing) {
@@ -284,7 +284,7 @@ TEST_P(WindowFailureTest, AStoppedRankDelaysNoOtherAndLosesNothing) {
     std::vector<std::int64_t> pids = flock.allgather(std::vector<std::int64_t>{getpid()});
     flock.barrier();
     if (flock.rank() == 0) {
-      // Stopped again and again, wherever it happens to be.
+      // Stops the rank repeatedly, wherever it happens to be.
       const auto victim = static_cast<pid_t>(pids[static_cast<std::size_t>(sleeper)]);
       if (fork() == 0) {
         for (int k = 0; k < 20; ++k) {
@@ -328,14 +328,14 @@ TEST_P(WindowFailureTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
       std::fill(x.begin(), x.end(), 1);
       window.put();
       flock.barrier("held");
-      // What it sends just before it dies may get lost with it.
+      // Its last message before it dies may be lost with it.
       for (Rank other = 0; other < victim; ++other) flock.recv(word, other, "seen");
       if (fork() == 0) {
         usleep(20'000);
         kill(me, SIGKILL);
         _exit(0);
       }
-      for (std::int64_t round = 2;; ++round) {  // killed in the middle of some put
+      for (std::int64_t round = 2;; ++round) {  // is killed in the middle of a put
         std::fill(x.begin(), x.end(), round);
         window.put();
       }
@@ -349,16 +349,16 @@ TEST_P(WindowFailureTest, TheDeadLeaveWholeValuesAndFreeMutexes) {
       for (const std::int64_t value : seen) require(value == seen[0], "torn");
     }
     require(seen[0] > 0, "nothing was put");
-    { const auto lock = window.mutex({0, 1}); }  // the dead held them
+    { const auto lock = window.mutex({0, 1}); }  // the dead rank held them
     flock.on_peer_failure(OnPeerFailure::reweight);
-    flock.barrier("done");  // the living stay as long as others want their mutexes
+    flock.barrier("done");  // survivors stay as long as others may lock their mutexes
   });
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;
 }
 
-// Over a network some calls need an answer, and memory for what is on its way is bounded.
+// Over a network some calls need an answer, and the memory for messages in flight is bounded.
 TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
-  if (GetParam().launcher->shares) GTEST_SKIP() << "where memory is shared nobody waits";
+  if (GetParam().launcher->shares) GTEST_SKIP() << "with shared memory no call waits";
   run([](Flock& flock) {
     flock.set_schedule("complete");
     const Rank sleeper = flock.size() - 1;
@@ -378,12 +378,12 @@ TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
         for (; put[0] < 1000; ++put[0]) window.accumulate(Window::Weights{{sleeper, 1}});
       });
       require(full.find("has not taken what was put") != std::string::npos, full);
-      require(put[0] >= 2 && put[0] < 100, fmt::format("{} values on their way", put[0]));
+      require(put[0] >= 2 && put[0] < 100, fmt::format("{} values in flight", put[0]));
       flock.set_timeout(40s);
     }
     flock.broadcast(put, 0);
     if (flock.rank() == sleeper) {
-      { const auto own = window.mutex(); }  // who gave up does not hold it
+      { const auto own = window.mutex(); }  // a rank whose wait timed out does not hold it
       window.update_then_collect();
       require(x[0] == 1 + put[0] && x.back() == x[0], fmt::format("{} instead of 1 + {}", x[0], put[0]));
     }
@@ -392,7 +392,7 @@ TEST_P(WindowFailureTest, ACallToAStoppedRankWaitsAtMostTheTimeout) {
 }
 
 TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
-  if (GetParam().launcher->shares) GTEST_SKIP() << "the memory of the dead stays";
+  if (GetParam().launcher->shares) GTEST_SKIP() << "the memory of a dead rank stays";
   const auto ends = ends_of([](Flock& flock) {
     const Rank victim = flock.size() - 1;
     flock.set_schedule("complete");
@@ -400,9 +400,9 @@ TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
     Window window = flock.create_window(x, "x", {.zero = true, .shared = true});
     if (flock.rank() == victim) kill(getpid(), SIGKILL);
     require(eventually([&] { return !window.alive(victim); }), "the dead rank is not noticed");
-    window.put();  // goes nowhere, and to the others
+    window.put();  // reaches the living neighbors only
     window.get(Window::Weights{{victim, 1}});
-    require(window.version(victim) == 0, "got something of the dead");
+    require(window.version(victim) == 0, "received a value from the dead rank");
     std::vector<double> moved = {7};
     const auto lost = [&](const std::function<void()>& body) {
       const std::string text = message_of<PeerLost>(body);
@@ -412,7 +412,7 @@ TEST_P(WindowFailureTest, CallsToADeadRankFailAtOnce) {
     lost([&] { static_cast<void>(window.mutex({victim})); });
     flock.on_peer_failure(OnPeerFailure::reweight);
     window.average_with(victim, x, 0.5, moved);
-    require(moved[0] == 0, "moved towards the dead");
+    require(moved[0] == 0, "moved toward the dead rank");
     flock.barrier("done");
   });
   for (std::size_t r = 0; r + 1 < ends.size(); ++r) EXPECT_TRUE(ends[r].ok) << r << ": " << ends[r].message;

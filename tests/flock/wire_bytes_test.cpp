@@ -8,15 +8,17 @@
 #include "starling/flock/reduce_rounds.h"
 #include "starling/topology/registry.h"
 
-// What would travel over a network, counted at the fabric: nobody is sent what it does not read.
+// Counts, at the fabric, the bytes that would travel over a network: no rank receives bytes that it does not
+// read.
 
 namespace starling::flock {
 namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
-constexpr std::uint64_t kTenParts = (std::uint64_t{9} << 20) / kFloat + 17;  // floats: ten parts
+// Floats, which travel in ten parts
+constexpr std::uint64_t kTenParts = (std::uint64_t{9} << 20) / kFloat + 17;
 
-/// A flock and the meter under it.
+/// A flock over a fabric that counts bytes.
 class MeteredFlock {
  public:
   explicit MeteredFlock(const std::shared_ptr<Fabric>& fabric)
@@ -24,7 +26,7 @@ class MeteredFlock {
     flock.set_timeout(40s);
   }
 
-  /// Runs `work`, in which this rank must receive so many bytes, and count as sent what it posts.
+  /// Runs `work`, which must receive `received` bytes on this rank and count as sent the bytes that it posts.
   void expect(std::uint64_t received, const std::string& what, const std::function<void()>& work) {
     const std::uint64_t posted_before = meter_->posted;
     const std::uint64_t sent_before = flock.bytes_sent();
@@ -35,15 +37,15 @@ class MeteredFlock {
     const std::uint64_t sent = flock.bytes_sent() - sent_before;
     require(came == received, fmt::format("{}: {} bytes came instead of {}", what, came, received));
     require(sent == posted, fmt::format("{}: {} bytes counted, {} posted", what, sent, posted));
-    // Who is ahead waits until all have read their meters; what it sends next may come while others wait
-    // here.
+    // A faster rank waits here until all ranks have read their counters; its next messages may arrive while
+    // others still wait.
     received_ = total;
     flock.barrier();
   }
 
  private:
   std::shared_ptr<MeteredFabric> meter_;
-  std::uint64_t received_ = 0;  // in what was expected so far; barriers have no bytes
+  std::uint64_t received_ = 0;  // bytes of all operations so far; barriers have none
 
  public:
   Flock flock;
@@ -76,7 +78,7 @@ TEST_P(WireBytesTest, AllReduceTakesTwiceTheBlockLessOneShare) {
       require(x == std::vector<float>(share * n, 1), "the average");
       metered.expect((n - 1) * share * kFloat, "reduce-scatter", [&] { flock.reduce_scatter(x); });
     }
-    // Shares that are not all equal, of a block in pieces.
+    // A block in pieces whose shares are not all equal.
     const std::uint64_t count = 9001 * n - 1;
     const auto place = static_cast<std::uint64_t>(flock.rank());
     const std::uint64_t mine = count * (place + 1) / n - count * place / n;
@@ -84,7 +86,7 @@ TEST_P(WireBytesTest, AllReduceTakesTwiceTheBlockLessOneShare) {
                                               std::vector<float>(count - 1234, 1)};
     metered.expect(((n - 1) * mine + count - mine) * kFloat, "uneven",
                    [&] { flock.allreduce_group(pieces); });
-    // Fewer elements than ranks: some get nothing but the message.
+    // Fewer elements than ranks: some ranks receive an empty message.
     std::vector<float> few(n - 1, 1);
     const std::uint64_t own = (n - 1) * (place + 1) / n - (n - 1) * place / n;
     metered.expect((n - 1) * own * kFloat, "few", [&] { flock.reduce_scatter(few); });
@@ -136,7 +138,7 @@ TEST_P(WireBytesTest, CountsTheBytesThatArePosted) {
       metered.expect((1 + heard_by("hierarchical(ring,local=2)", flock)) * kBytes, "mean within pairs first",
                      [&] { flock.neighbor_allreduce(x); });
     }
-    // Of two blocks in outgoing memory one lane takes one.
+    // Of two blocks in outgoing memory, each neighbor receives only the one it uses.
     NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ceca", flock.size()), "two blocks");
     for (Step step = 0; step < 2; ++step) {
       Outgoing memory = flock.outgoing_bytes(2 * kBytes);

@@ -24,7 +24,7 @@ Buffer buffer_over(std::vector<T>& values) {
   return {dtype_of<T>, values.data(), values.size()};
 }
 
-/// One element of the sum that a pass starts from, by the rule of its form.
+/// One element of the sum at the start of a pass, by the rule of its form.
 template <typename T>
 T summed(std::span<const Term> given, std::size_t i) {
   const SumPlan plan(dtype_of<T>, given);

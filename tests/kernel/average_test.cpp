@@ -10,7 +10,8 @@
 #include "starling/kernel/int8.h"
 #include "starling/kernel/update.h"
 
-// What averages promise in every kernel: equal values come back bit for bit, and the mean of the ranks stays.
+// Properties of averages in every kernel: equal values are returned bit for bit, and the mean over the ranks
+// is kept.
 
 namespace starling::kernel {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 class AverageTest : public EveryTarget {};
 STARLING_ON_EVERY_TARGET(AverageTest);
 
-/// All finite values of a type of two bytes; of the others many, of all magnitudes and both signs of zero.
+/// All finite values of a 2-byte type; for other types many values of all magnitudes and both zeros.
 template <typename T>
 std::vector<T> finite_values() {
   std::vector<T> values;
@@ -115,7 +116,7 @@ TEST_P(AverageTest, FusedUpdatesStartFromEqualValuesBitForBit) {
   check_equal_updates<double>();
 }
 
-// The fused update and combine() average to the same bits.
+// The fused update and combine() give the same bits.
 TEST_P(AverageTest, FusedUpdatesAverageAsCombineDoes) {
   constexpr std::size_t kCount = 777;
   for (std::size_t n = 2; n <= 6; ++n)
@@ -136,7 +137,7 @@ TEST_P(AverageTest, FusedUpdatesAverageAsCombineDoes) {
     }
 }
 
-// x and all messages are equal; the messages are x rounded.
+// x and all messages are equal; the messages are x, rounded.
 TEST_P(AverageTest, EqualMessagesLeaveTheValuesBitForBit) {
   const std::vector<float> x = finite_values<float>();
   for (std::size_t n = 1; n <= 5; ++n) {
@@ -183,8 +184,9 @@ TEST_P(AverageTest, MeansOfWholeNumbersAreExact) {
   });
 }
 
-/// Ranks on a ring average with their neighbors and move by updates whose sum is zero; returns the largest
-/// relative change of a mean. Weights: the given ones of a rank itself, the rest in halves.
+/// Ranks on a ring average with their neighbors and apply updates that sum to zero; returns the largest
+/// relative change of a mean. The weights are the given ones for a rank itself; its neighbors share the rest
+/// equally.
 template <typename T>
 double drift(double own, int steps) {
   constexpr std::size_t kRanks = 6;
@@ -220,8 +222,8 @@ double drift(double own, int steps) {
   return most;
 }
 
-// Rounding to nearest moves a mean by a random walk: about half a unit times sqrt(steps / ranks). Products
-// with a rounded 1/3 moved it by half a unit in every step, which is a hundred times as far.
+// Rounding to nearest moves a mean by a random walk of about half a unit times sqrt(steps / ranks). Products
+// with a rounded 1/3 moved it by half a unit in every step, a hundred times as far.
 TEST_P(AverageTest, TheMeanOfTheRanksStaysOverManySteps) {
   constexpr int kSteps = 20'000;
   const double walk = std::sqrt(kSteps);
@@ -245,7 +247,7 @@ TEST_P(AverageTest, DivisionIsExactWhereAProductIsNot) {
   EXPECT_THROW(divide(DType::int32, &integer, 3, 1), InvalidArgument);
 }
 
-// A term without weight has no part in the result, however large it is.
+// A term with weight 0 does not affect the result, however large it is.
 TEST_P(AverageTest, TermsWithoutWeightLeaveNoTrace) {
   const std::vector<float> huge(50, 1e20F);
   const std::vector<float> small(50, 0.1F);

@@ -23,13 +23,13 @@ TEST(AwaitTermsTest, LeavesOutLostOnes) {
     terms[t].number = 7;
   }
   flags[1] = 8;
-  flags[2] = kLost | 6;  // died before it had sent this one
+  flags[2] = kLost | 6;  // the sender died before it had sent this message
   flags[3] = kLost | 7;
   const std::vector<Term> there = await_terms(terms);
   ASSERT_EQ(there.size(), 3U);
   EXPECT_EQ(there[0].weight, 0.5);
   for (const Term& term : there) EXPECT_EQ(term.flag, nullptr);
-  // Lost ones alone.
+  // Lost terms only.
   EXPECT_TRUE(await_terms(std::span(terms).subspan(2, 1)).empty());
   set_device(nullptr);
 }

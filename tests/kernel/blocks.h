@@ -13,7 +13,7 @@
 #include "starling/base/random.h"
 #include "starling/kernel/target.h"
 
-// What the tests of kernels share: every instruction set, odd numbers, blocks at odd places.
+// Helpers shared by the tests of kernels: every instruction set, special numbers, unaligned blocks.
 
 namespace starling::kernel {
 
@@ -32,7 +32,7 @@ inline std::string target_name(const testing::TestParamInfo<Target>& info) {
 #define STARLING_ON_EVERY_TARGET(suite) \
   INSTANTIATE_TEST_SUITE_P(Simd, suite, testing::ValuesIn(available_targets()), target_name)
 
-/// A block that begins `offset` elements after a 64-byte boundary, followed by a guard that must stay.
+/// A block that begins `offset` elements after a 64-byte boundary, followed by a guard that must not change.
 template <typename T, typename Allocator = std::allocator<unsigned char>>
 class Placed {
  public:
@@ -63,7 +63,7 @@ class Placed {
   std::vector<unsigned char, Allocator> bytes_;
 };
 
-/// Mostly numbers around one, every eighth any bit pattern: subnormals, infinities, NaN, both zeros.
+/// Mostly numbers around one; every eighth has any bit pattern: subnormals, infinities, NaN, both zeros.
 template <typename T>
 std::vector<T> odd_numbers(std::size_t count, std::uint64_t seed) {
   Random random(seed, 1, 1);
@@ -93,7 +93,7 @@ auto bits_of(T value) {
     return std::bit_cast<std::uint8_t>(value);
 }
 
-/// The same bits, or a NaN in both.
+/// Whether both have the same bits, or both are NaN.
 template <typename T>
 bool same(T left, T right) {
   if constexpr (is_floating_element<T>)

@@ -20,7 +20,7 @@ void for_messages(const Body& body) {
   body(std::type_identity<double>{});
 }
 
-// What messages of Q are combined to.
+// The type of the result for messages of type Q.
 template <typename Q>
 using Sum = std::conditional_t<std::is_same_v<Q, double>, double, float>;
 
@@ -61,9 +61,9 @@ TEST_P(CombineAroundTest, MatchesTheReferenceBitForBit) {
   });
 }
 
-// A ring of 8 ranks with weights 1/3 mixes 300 times with messages of 16 bits. The mean stays, and everybody
-// comes as close to it as the messages can tell; mixing the rounded values themselves loses the mean by far
-// more.
+// A ring of 8 ranks with weights 1/3 mixes 300 times with 16-bit messages. The mean stays, and every rank
+// comes as close to it as the messages' precision allows; mixing the rounded values themselves would move the
+// mean much further.
 TEST_P(CombineAroundTest, KeepsTheMeanOfTheFlock) {
   constexpr std::size_t kRanks = 8;
   constexpr std::size_t kCount = 257;
@@ -94,7 +94,7 @@ TEST_P(CombineAroundTest, KeepsTheMeanOfTheFlock) {
     const double unit = message == DType::float16 ? std::ldexp(1.0, -10) : std::ldexp(1.0, -7);
     for (std::size_t i = 0; i < kCount; ++i) {
       EXPECT_NEAR(mean(i), before[i], 300 * std::ldexp(1.0, -24))
-          << i;  // a last rounding per round at worst, far below `unit`
+          << i;  // at worst one last rounding per round, far below `unit`
       for (std::size_t rank = 0; rank < kRanks; ++rank) EXPECT_NEAR(x[rank][i], before[i], 4 * unit) << i;
     }
   }

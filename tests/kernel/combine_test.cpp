@@ -14,8 +14,8 @@ using testing::HasSubstr;
 template <typename T>
 using Lane = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// The definition, element by element. `volatile` keeps every rounding separate whatever the compiler may
-// fuse.
+// The definition, element by element. `volatile` keeps the compiler from fusing operations, so each is
+// rounded.
 template <typename T>
 std::vector<T> reference(const std::vector<std::vector<T>>& sources, const std::vector<double>& weights,
                          std::size_t count) {
@@ -32,7 +32,8 @@ std::vector<T> reference(const std::vector<std::vector<T>>& sources, const std::
   return out;
 }
 
-// The same for averages: differences from source `base`; where `divide`, without weights, divided at last.
+// The definition for averages: adds differences from source `base`. With `divide`, sums without weights and
+// divides at the end.
 template <typename T>
 std::vector<T> average_reference(const std::vector<std::vector<T>>& sources,
                                  const std::vector<double>& weights, std::size_t count, std::size_t base,
@@ -79,8 +80,8 @@ struct Case {
     expected = average_reference(sources, weights, count, zeros, divide);
   }
 
-  // Runs with source t at its own offset; out is source `alias`, or separate when there is none of that
-  // number.
+  // Runs with every source at a different offset; out is source `alias`, or separate if there is no source of
+  // that number.
   testing::AssertionResult run(std::size_t count, std::size_t offset, std::size_t alias,
                                Store store = Store::automatic) {
     std::vector<Placed<T>> placed;
@@ -184,7 +185,7 @@ TEST_P(CombineTest, SplittingTheRangeChangesNoBit) {
   });
 }
 
-// With a fused multiply-add, 1 + 2^-12 squared, less its rounding, would leave 2^-24.
+// With a fused multiply-add, the square of 1 + 2^-12 minus its rounded value would leave 2^-24.
 TEST_P(CombineTest, ProductsAreRoundedBeforeTheyAreAdded) {
   const float x = 1.0F + std::ldexp(1.0F, -12);
   const std::vector<float> left(40, 1.0F + std::ldexp(1.0F, -11));

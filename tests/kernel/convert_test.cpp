@@ -13,7 +13,7 @@ namespace {
 class ConvertTest : public EveryTarget {};
 STARLING_ON_EVERY_TARGET(ConvertTest);
 
-// Every pattern, NaN included, as base/dtype.h has it (dtype_test proves that one), through vectors and
+// Compares every pattern, NaN included, with base/dtype.h (which dtype_test checks), both through vectors and
 // through the rest of a block.
 TEST_P(ConvertTest, AllPatternsOf16BitsWiden) {
   std::vector<std::uint16_t> patterns(0x10000);
@@ -30,15 +30,15 @@ TEST_P(ConvertTest, AllPatternsOf16BitsWiden) {
   }
 }
 
-// 20 million patterns over all instruction sets: every upper half with the lower halves around ties, then
-// random ones.
+// 20 million patterns over all instruction sets: every upper half with lower halves around ties, then random
+// ones.
 TEST_P(ConvertTest, FloatsRoundLikeTheReference) {
   constexpr std::size_t kBlock = 1 << 16;
   std::vector<std::uint32_t> bits(kBlock);
   std::vector<std::uint16_t> half(kBlock), bfloat(kBlock);
   const std::uint32_t lowers[] = {0,      1,      0xFFF,  0x1000, 0x1001, 0x2FFF, 0x3000,
                                   0x3001, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF};
-  const int blocks = GetParam() == Target::baseline ? 30 : 100;  // the slowest need not do all
+  const int blocks = GetParam() == Target::baseline ? 30 : 100;  // the slowest one tests fewer
   Random random(7, 0, 0);
   for (int block = 0; block < blocks; ++block) {
     for (std::size_t i = 0; i < kBlock; ++i)
@@ -82,7 +82,7 @@ TEST_P(ConvertTest, EveryLengthAndPlace) {
     }
 }
 
-TEST_P(ConvertTest, PastTheCacheAreTheSameBits) {
+TEST_P(ConvertTest, NonTemporalStoresGiveTheSameBits) {
   const std::vector<float> values = odd_numbers<float>(500, 3);
   const auto same_both_ways = [&]<typename To>(std::type_identity<To>) {
     for (std::size_t offset = 0; offset < 40; ++offset) {

@@ -8,7 +8,7 @@
 
 namespace starling::kernel {
 
-/// Elements in device memory, written and read by the calling thread's stream.
+/// Elements in device memory, written and read on the calling thread's stream.
 template <typename E>
 class DeviceBlock {
  public:
@@ -19,7 +19,7 @@ class DeviceBlock {
   void set(const std::vector<E>& values) const {
     transfer(buffer(), {dtype_of<E>, values.data(), values.size()});
   }
-  /// Once the work enqueued so far has ended.
+  /// Waits for the work enqueued so far and returns the elements.
   std::vector<E> values() const {
     std::vector<E> found(buffer().count);
     transfer({dtype_of<E>, found.data(), found.size()}, buffer());

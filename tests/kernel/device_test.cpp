@@ -35,7 +35,7 @@ TEST(DeviceTest, SaysWhyThereIsNone) {
   EXPECT_THAT([] { (void)arithmetic_in(MemoryKind::cuda); }, ThrowsMessage<Error>(HasSubstr(why)));
 }
 
-TEST(DeviceTest, TestsPutTheirOwnInItsPlace) {
+TEST(DeviceTest, TestsCanReplaceTheDevice) {
   set_device(std::make_shared<FakeDevice>());
   EXPECT_EQ(why_no_device(), "");
   EXPECT_EQ(device().version(), "fake");
@@ -43,7 +43,7 @@ TEST(DeviceTest, TestsPutTheirOwnInItsPlace) {
   set_device(nullptr);
 }
 
-TEST(DeviceTest, TheContextIsTheThreadsForALength) {
+TEST(DeviceTest, TheContextIsPerThreadAndScoped) {
   const DeviceContext before = device_context();
   int streams[2];
   {

@@ -40,20 +40,20 @@ class FakeDevice::Queue {
     throw_failure(enqueued_);
   }
 
-  /// How many operations have been enqueued.
+  /// The number of operations that have been enqueued.
   std::uint64_t enqueued() {
     check_process();
     const std::lock_guard lock(mutex_);
     return enqueued_;
   }
-  /// Blocks until so many operations have ended; throws the error of one of them.
+  /// Waits until this number of operations has ended; throws if one of them failed.
   void finish(std::uint64_t operations) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ >= operations; });
     throw_failure(operations);
   }
 
-  /// Keeps memory until the operations enqueued so far have ended.
+  /// Keeps `memory` alive until the operations enqueued so far have ended.
   void keep(const std::shared_ptr<void>& memory) {
     const std::lock_guard lock(mutex_);
     if (ended_ < enqueued_ && !options_.inline_execution) push({{}, memory});
@@ -68,7 +68,7 @@ class FakeDevice::Queue {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-  /// Whether its thread is one of the process that forked this one.
+  /// Whether its thread belongs to the parent process, before a fork.
   bool left_behind() const {
     const pid_t process = process_.load(std::memory_order_relaxed);
     return process != 0 && process != getpid();
@@ -83,7 +83,7 @@ class FakeDevice::Queue {
   void check_process() const {
     if (left_behind()) throw Error("this FakeDevice was used before fork(), which leaves its threads behind");
   }
-  // An error among the first so many operations.
+  // Throws the error of one of the first `operations` operations, if any.
   void throw_failure(std::uint64_t operations) const {
     if (failure_ && failed_ <= operations)
       throw Error("an operation on this stream of the fake device has failed: " + *failure_);
@@ -109,7 +109,7 @@ class FakeDevice::Queue {
       run(entry, lock);
     }
   }
-  // Unlocks meanwhile. What the operation has captured is destroyed before it counts as ended.
+  // Runs an operation with the lock released. Its captures are destroyed before it counts as ended.
   void run(Entry& entry, std::unique_lock<std::mutex>& lock) {
     const bool dropped = failure_.has_value();
     const std::uint32_t delay = options_.seed != 0 && entry.operation && !dropped ? delays_.below(301) : 0;
@@ -132,26 +132,26 @@ class FakeDevice::Queue {
   }
 
   const FakeDeviceOptions options_;
-  std::atomic<pid_t> process_ = 0;  // that started the thread
+  std::atomic<pid_t> process_ = 0;  // the process that started the thread
   std::thread thread_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Entry> entries_;
   std::uint64_t enqueued_ = 0;
   std::uint64_t ended_ = 0;
   std::optional<std::string> failure_;
-  std::uint64_t failed_ = 0;  // which operation, from 1
+  std::uint64_t failed_ = 0;  // number of the failed operation, from 1
   bool closed_ = false;
   Random delays_;
 };
 
 struct FakeDevice::FakeMoment {
   Queue* queue = nullptr;
-  std::uint64_t operation = 0;  // of the queue, which has ended when the moment has come
+  std::uint64_t operation = 0;  // the queue's operation at whose end the moment is set
   std::chrono::steady_clock::time_point when{};
 };
 
-/// All streams. Memory that is freed after its FakeDevice finds them gone.
+/// All streams. Memory that is released after its FakeDevice is gone finds them expired.
 class FakeDevice::Streams {
  public:
   explicit Streams(const FakeDeviceOptions& options) : options_(options) {
@@ -183,7 +183,7 @@ class FakeDevice::Streams {
     for (const auto& [key, queue] : queues_) queue->keep(memory);
   }
 
-  /// Blocks until the flag has reached the number; throws when the device is being destroyed.
+  /// Waits until the flag has reached the number; throws if the device is being destroyed.
   void await(const Flag& flag, std::uint32_t number) const {
     while (flag.load(std::memory_order_acquire) < number) {
       if (stopping_.load(std::memory_order_relaxed)) throw Error("the fake device has been destroyed");
@@ -213,12 +213,12 @@ class FakeDevice::Streams {
 
   const FakeDeviceOptions options_;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;                            // of what follows
-  std::vector<std::unique_ptr<char>> handles_;  // their addresses are the streams' names
+  std::mutex mutex_;                            // guards the members below
+  std::vector<std::unique_ptr<char>> handles_;  // their addresses serve as stream handles
   std::map<std::pair<int, Stream>, std::unique_ptr<Queue>> queues_;
 };
 
-/// The host's arithmetic, enqueued.
+/// The host's arithmetic, enqueued on a stream.
 class FakeDevice::Operations final : public Arithmetic {
  public:
   explicit Operations(const FakeDevice& device) : device_(device) {}
@@ -228,7 +228,7 @@ class FakeDevice::Operations final : public Arithmetic {
     void* address = memory.get();
     const std::weak_ptr<Streams> streams = device_.streams_;
     return {address, [memory, streams](void*) mutable {
-              // Operations that use it may still be enqueued.
+              // Enqueued operations may still use the memory.
               if (const auto all = streams.lock()) all->keep(memory);
               memory.reset();
             }};
@@ -253,7 +253,7 @@ class FakeDevice::Operations final : public Arithmetic {
   }
   void combine_around(DType message, Buffer out, ConstBuffer x, Term own,
                       std::span<const Term> others) const override {
-    // A lost term leaves no difference: its weight goes to `own`, where it has no effect.
+    // A lost term contributes no difference: its weight goes to `own`, where it has no effect.
     std::vector<Term> all = {own};
     all.insert(all.end(), others.begin(), others.end());
     device_.enqueue([this, message, out = host(out), x = host(x), all = take(all)] {
@@ -318,19 +318,19 @@ class FakeDevice::Operations final : public Arithmetic {
     if (memory == MemoryKind::host && address != nullptr)
       throw InvalidArgument("the fake device was given elements in host memory");
   }
-  // The same elements, for the host's arithmetic.
+  // The same elements as host memory, for the host's arithmetic.
   template <typename Void>
   static BasicBuffer<Void> host(const BasicBuffer<Void>& buffer) {
     check_on_device(buffer.memory, buffer.address());
     return {buffer.dtype, buffer.address(), buffer.count, buffer.shape};
   }
 
-  // The first without a flag, which gets the weights of lost ones.
+  // The first term without a flag, which gets the weights of lost terms.
   static std::vector<Term>::iterator own_term(std::vector<Term>& terms) {
     return std::find_if(terms.begin(), terms.end(), [](const Term& term) { return term.flag == nullptr; });
   }
 
-  // A copy of the terms, for latch().
+  // Copies the terms for latch().
   std::vector<Term> take(std::span<const Term> terms) const {
     std::vector<Term> taken(terms.begin(), terms.end());
     for (Term& term : taken) {
@@ -342,7 +342,7 @@ class FakeDevice::Operations final : public Arithmetic {
       throw InvalidArgument("all terms of a sum have flags: none could take the weights of lost ones");
     return taken;
   }
-  // Waits for messages; each flag is then read once, and decides whether its term takes part.
+  // Waits for the messages. Each flag is then read once, which decides whether its term takes part.
   std::vector<Term> latch(const std::vector<Term>& taken) const {
     for (const Term& term : taken)
       if (term.flag != nullptr) device_.streams_->await(*term.flag, term.number);
@@ -397,7 +397,8 @@ FakeDevice::FakeDevice(const FakeDeviceOptions& options)
       operations_(std::make_unique<Operations>(*this)) {}
 
 FakeDevice::~FakeDevice() {
-  // Threads that fork() left behind cannot be joined, and a condition they wait for cannot be destroyed.
+  // Threads that fork() left in the parent cannot be joined, and a condition on which they wait cannot be
+  // destroyed.
   if (streams_->left_behind())
     new std::shared_ptr<Streams>(streams_);  // NOLINT(bugprone-unhandled-exception-at-new)
   else

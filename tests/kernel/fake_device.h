@@ -14,26 +14,26 @@
 namespace starling::kernel {
 
 struct FakeDeviceOptions {
-  /// Bytes that create_shared() can give.
+  /// Number of bytes available to create_shared().
   std::size_t memory = std::size_t{1} << 30;
   /// Unless 0, each operation starts after a random delay of 0 to 300 us.
   std::uint64_t seed = 0;
   /// Operations run on the calling thread before the call returns; waits block the caller, and errors are
-  /// thrown at once.
+  /// thrown immediately.
   bool inline_execution = false;
   int devices = 1;
 };
 
-/// A device for tests, made of threads and host memory. Each stream, the null stream of each device too, has
-/// a thread that runs its operations in order. Threads start when they are first needed, so that a test may
-/// fork before.
+/// A device for tests, made of threads and host memory. Each stream, including the null stream of each
+/// device, has a thread that runs its operations in order. Threads start when first needed, so that a test
+/// may fork before.
 ///
-/// An error of an operation sticks to its stream: what was enqueued after it is dropped, and every later call
-/// on the stream throws it.
+/// An error of an operation sticks to its stream: operations enqueued after it are dropped, and every later
+/// call on the stream throws it.
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(const FakeDeviceOptions& options = {});
-  /// Runs what has been enqueued, up to the first wait on each stream whose flag has not been reached.
+  /// Runs enqueued operations, on each stream up to the first wait whose flag has not been reached.
   ~FakeDevice() override;
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
@@ -42,7 +42,7 @@ class FakeDevice final : public Device {
   std::vector<DeviceInfo> devices() const override;
 
   SharedMemory create_shared(std::size_t bytes) override;
-  /// Read-only: a write to a peer's memory crashes.
+  /// Maps read-only: a write to a peer's memory crashes.
   void* map_shared(Descriptor descriptor, std::size_t bytes) override;
   /// Aborts unless this is memory of create_shared() or map_shared().
   void release_shared(void* address, std::size_t bytes) noexcept override;
@@ -50,7 +50,8 @@ class FakeDevice final : public Device {
   /// Throws InvalidArgument if the range overlaps a registered one.
   void register_flags(void* memory, std::size_t bytes) override;
   void unregister_flags(void* memory) noexcept override;
-  /// Like all that takes flags, these throw InvalidArgument unless the flag lies in a registered range.
+  /// Like all functions that take flags, these throw InvalidArgument unless the flag lies in a registered
+  /// range.
   void wait(const Flag& flag, std::uint32_t number) override;
   void write(Flag& flag, std::uint32_t number) override;
 
@@ -72,17 +73,17 @@ class FakeDevice final : public Device {
   class Operations;
   struct Mapping {
     std::size_t bytes = 0;
-    bool own = false;  // of create_shared()
+    bool own = false;  // allocated by create_shared()
   };
 
-  /// On the calling thread's stream.
+  /// Enqueues on the calling thread's stream.
   void enqueue(std::function<void()> operation) const;
   void check_flag(const Flag& flag, std::uint32_t number) const;
 
   const FakeDeviceOptions options_;
   std::shared_ptr<Streams> streams_;
   std::unique_ptr<Operations> operations_;
-  mutable std::mutex mutex_;                     // of what follows
+  mutable std::mutex mutex_;                     // guards the members below
   std::map<void*, Mapping> mappings_;            // of device memory
   std::size_t used_ = 0;                         // by create_shared()
   std::map<std::uintptr_t, std::size_t> flags_;  // address and bytes of registered ranges

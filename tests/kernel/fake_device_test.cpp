@@ -55,7 +55,7 @@ class FakeDeviceTest : public testing::Test {
  protected:
   FakeDeviceTest() { device_.register_flags(flags_.data(), sizeof(flags_)); }
 
-  // Before the device: its threads use them.
+  // Declared before the device, whose threads use the flags.
   std::array<Flag, 4> flags_{};
   FakeDevice device_{{.seed = 7}};
   const Arithmetic& arithmetic_ = device_.arithmetic();
@@ -120,7 +120,7 @@ TEST_F(FakeDeviceTest, TakesTheTimeBetweenMoments) {
   const Device::Moment before = device_.mark_moment();
   device_.wait(flags_[2], 1);
   const Device::Moment after = device_.mark_moment();
-  device_.seconds_between(before, before);  // does not wait for what follows
+  device_.seconds_between(before, before);  // does not wait for later work
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   flags_[2] = 1;
   EXPECT_GE(device_.seconds_between(before, after), 0.002);
@@ -133,7 +133,7 @@ TEST_F(FakeDeviceTest, WritesAFlagAfterEarlierWork) {
     device_.write(flags_[1], number);
     device_.wait(flags_[2], number);
     ASSERT_TRUE(becomes_true([&] { return flags_[1].load(std::memory_order_acquire) == number; }));
-    ASSERT_EQ(x[999], static_cast<float>(1U << number));  // the stream is waiting for us now
+    ASSERT_EQ(x[999], static_cast<float>(1U << number));  // the stream now waits for us
     flags_[2].store(number, std::memory_order_release);
   }
   device_.synchronize();
@@ -147,7 +147,7 @@ TEST_F(FakeDeviceTest, AWaitEndsWhenTheWriterIsLost) {
   EXPECT_EQ(flags_[0].load(), 3 | kLost);
 }
 
-// A page of flags in memory that processes could share.
+// A page of flags in memory that processes can share.
 class FlagPage {
  public:
   FlagPage()
@@ -165,11 +165,11 @@ class FlagPage {
   Flag* flags_;
 };
 
-// Two devices average their vectors: the slot of step k is k mod 2, written when both have read step k - 2.
+// Two devices average their vectors: slot k mod 2 of step k is written once both ranks have read step k - 2.
 TEST(FakeDevicePairTest, ExchangesThroughMappedMemory) {
   constexpr std::uint32_t kSteps = 40;
   constexpr std::size_t kCount = 1024;
-  FlagPage flags;  // ready and done of each rank
+  FlagPage flags;  // `ready` and `done` of each rank
   std::array<FakeDevice, 2> devices{FakeDevice({.seed = 1}), FakeDevice({.seed = 2})};
   std::array<Device::SharedMemory, 2> own;
   std::array<const float*, 2> theirs{};
@@ -408,7 +408,7 @@ TEST_F(FakeDeviceTest, FreesMemoryAfterTheWorkThatUsesIt) {
   EXPECT_EQ(result, std::vector<float>(100));
 }
 
-TEST(FakeDeviceLifeTest, TheDestructorRunsWhatNeedsNoWaitAndEndsWaits) {
+TEST(FakeDeviceLifeTest, TheDestructorRunsReadyWorkAndEndsWaits) {
   std::array<Flag, 2> flags{};
   std::vector<float> x(10, 1), y(10, 1), z(10, 1);
   std::shared_ptr<void> memory;
@@ -466,7 +466,7 @@ TEST(FakeDeviceLifeTest, InlineExecutionRunsWorkBeforeTheCallReturns) {
   EXPECT_THROW(device.synchronize(), Error);
 }
 
-// 0 if the body returns true in a fork of this process.
+// Returns 0 if `body` returns true in a fork of this process.
 int forked_exit(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -494,7 +494,7 @@ TEST(FakeDeviceLifeTest, StartsItsThreadsAfterAFork) {
   device->arithmetic().scale(device_buffer(x), 3);
   device->synchronize();
   EXPECT_EQ(x[9], 3);
-  // Threads are not forked: the child is told, and can drop the device.
+  // Threads are not forked: the child gets an error, and can destroy the device.
   EXPECT_EQ(forked_exit([&] {
               try {
                 device->arithmetic().scale(device_buffer(x), 2);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr std::size_t kElements = 75;  // some vectors and a rest
+constexpr std::size_t kElements = 75;  // some vectors and a remainder
 
 template <typename Body>
 void on_all_targets(const Body& body) {
@@ -55,7 +55,7 @@ TEST(AllFinite, IntegersAndNothingAreFinite) {
   EXPECT_TRUE(all_finite(DType::float32, nullptr, 0));
 }
 
-// The updates see it in the pass that they make anyway.
+// Updates detect non-finite values in the pass that they make anyway.
 template <typename T>
 void check_updates(DType dtype, const std::string& target) {
   std::vector<T> x(kElements, T(2)), gradient(kElements, T(0.5)), m(kElements), v(kElements), sum(kElements);

@@ -19,7 +19,7 @@ std::vector<float> spread(std::size_t count, std::uint64_t seed, double middle, 
   return values;
 }
 
-// What a code stands for, every operation rounded to float32 on its own.
+// Decodes a code, with every operation rounded to float32.
 float value_of(std::int8_t code, Int8Grid grid) {
   volatile float product = static_cast<float>(code) * grid.step;
   return product + grid.middle;
@@ -65,7 +65,7 @@ TEST_P(Int8Test, EqualValuesComeBackAsTheyAre) {
     }
 }
 
-// Of two neighboring numbers the middle is rounded: still no code wraps round.
+// Between two neighboring numbers, the middle is rounded; still no code may wrap around.
 TEST_P(Int8Test, RunsOfNearlyEqualOrOfHugeValues) {
   for (const float value : {1.0F, 1e-20F, 7e5F, 1e30F}) {
     const float next = std::nextafter(value, 2 * value);

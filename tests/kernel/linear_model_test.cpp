@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Losses, LinearModelTest, testing::Values(LinearLoss::lo
                            return test.param == LinearLoss::logistic ? "logistic" : "squares";
                          });
 
-// Unit rows show the slopes themselves, to the last bits.
+// Unit rows give the slopes themselves, accurate to the last bits.
 TEST(LinearModel, SigmoidsAreAccurate) {
   constexpr std::size_t kCount = 800;
   std::vector<std::vector<float>> data(kCount, std::vector<float>(kCount, 0.0F));

@@ -22,7 +22,7 @@ std::vector<float> numbers(std::size_t count, std::uint64_t seed, float from, fl
   return values;
 }
 
-// The definition, every operation rounded to float32 on its own.
+// The definition, with every operation rounded to float32.
 struct Bagua {
   explicit Bagua(ValueRange range) {
     volatile float width = range.greatest - range.least;
@@ -203,7 +203,7 @@ template <typename Code>
 void expect_levels(int levels) {
   for (std::size_t count = 0; count <= 200; count += count < 70 ? 1 : 13) {
     std::vector<float> values = numbers(count, count, -1, 1);
-    if (count > 3) values[0] = 1, values[1] = -1, values[2] = -0.0F, values[3] = 1.5F;  // held to `levels`
+    if (count > 3) values[0] = 1, values[1] = -1, values[2] = -0.0F, values[3] = 1.5F;  // clamped to `levels`
     std::vector<std::uint32_t> words(count);
     random_words(count, 0, count, words.data());
     const auto scale = static_cast<float>(levels);

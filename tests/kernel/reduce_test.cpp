@@ -42,7 +42,8 @@ TEST_P(ReduceTest, EveryTypeReductionLengthAndPlace) {
         for (const std::size_t count : counts) {
           std::vector<T> left = odd_numbers<T>(count, 1);
           std::vector<T> right = odd_numbers<T>(count, 2);
-          for (std::size_t i = 0; i < count; i += 5) right[i] = left[(i * 7) % count];  // equal ones too
+          // Makes some elements equal
+          for (std::size_t i = 0; i < count; i += 5) right[i] = left[(i * 7) % count];
           std::vector<T> expected(count);
           for (std::size_t i = 0; i < count; ++i) expected[i] = reference(reduction, left[i], right[i]);
           Placed<T> accumulator(left, count % 64);
@@ -76,7 +77,7 @@ TEST_P(ReduceTest, NaNOnEitherSideAndSignedZeros) {
     dispatch(dtype, [&]<typename T>(std::type_identity<T>) {
       if constexpr (is_floating_element<T>) {
         const T nan(std::numeric_limits<float>::quiet_NaN()), one(1.0F), zero(0.0F), minus(-0.0F);
-        for (const std::size_t repeat : {1U, 20U}) {  // as a rest and as vectors
+        for (const std::size_t repeat : {1U, 20U}) {  // in the remainder and in vectors
           std::vector<T> left, right;
           for (std::size_t i = 0; i < repeat; ++i) {
             for (const T value : {nan, one, zero, minus}) left.push_back(value);

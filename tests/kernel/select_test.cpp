@@ -16,7 +16,7 @@ std::uint32_t magnitude(float value) {
   return std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU;
 }
 
-// Every bit pattern may come, NaN above infinity.
+// Any bit pattern may occur; NaN sorts above infinity.
 TEST_P(SelectTest, TheCutIsWhereSortingHasIt) {
   for (const std::size_t count : {1U, 2U, 15U, 16U, 17U, 64U, 100U, 3001U})
     for (const bool few_values : {false, true}) {

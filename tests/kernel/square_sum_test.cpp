@@ -9,7 +9,7 @@
 namespace starling::kernel {
 namespace {
 
-/// All `width` sums, those that are zero too, as kernel/square_sum.h says it.
+/// Adds all `width` sums, zeros included, as defined in kernel/square_sum.h.
 double folded(std::vector<double> sums) {
   for (std::size_t half = sums.size() / 2; half >= 4; half /= 2)
     for (std::size_t k = 0; k < half; ++k) sums[k] += sums[half + k];

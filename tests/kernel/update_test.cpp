@@ -17,7 +17,7 @@ using Exact = long double;
 
 constexpr std::size_t kNoAlias = 1000;
 
-/// Everything an update reads, and what it wrote. State: m, v and sum, of whom a kernel uses what it needs.
+/// All inputs and results of an update. Of the states m, v and sum, a kernel uses those it needs.
 template <typename T>
 struct Numbers {
   std::vector<std::vector<T>> from;
@@ -49,7 +49,7 @@ struct Layout {
   double gradient_scale = 1;
 };
 
-/// The same numbers at odd places in memory.
+/// The same numbers in unaligned memory.
 template <typename T>
 struct Placement {
   std::vector<Placed<T>> from;
@@ -70,7 +70,7 @@ struct Placement {
 
 using Kernel = std::function<void(const UpdatePass& pass, Buffer m, Buffer v, Buffer sum)>;
 
-/// What is left after a kernel; throws when it wrote where it must not.
+/// The state after a kernel; throws if it wrote outside of its blocks.
 template <typename T>
 Numbers<T> after(const Numbers<T>& start, const Layout& layout, const Kernel& kernel) {
   Placement<T> placed(start);
@@ -97,7 +97,7 @@ Numbers<T> after(const Numbers<T>& start, const Layout& layout, const Kernel& ke
   return end;
 }
 
-/// One element's step, in more digits than the kernels have.
+/// One element's step, in higher precision than the kernels.
 struct Element {
   Exact y, g, m, v, sum;
 };
@@ -136,7 +136,8 @@ testing::AssertionResult same_bits(const Numbers<T>& left, const Numbers<T>& rig
 
 class UpdateTest : public EveryTarget {
  protected:
-  /// 1 to 6 terms, many lengths and layouts: near the rule, and the same bits as the plainest instructions.
+  /// Runs 1 to 6 terms with many lengths and layouts: results must be near the rule, and have the same bits
+  /// as the baseline instruction set.
   template <typename T>
   void check_in(const Kernel& kernel, const Rule& rule) {
     std::uint64_t seed = 0;
@@ -178,7 +179,7 @@ TEST_P(UpdateTest, SgdWithAndWithoutMomentum) {
             });
 }
 
-// Weight decay of either kind, and Adam's step from moments.
+// Both kinds of weight decay, and Adam's step from its moments.
 Exact decayed(const AdamRule& rule, Element& e) {
   if (!rule.decoupled) e.g += rule.weight_decay * e.y;
   return rule.decoupled ? (1 - static_cast<Exact>(rule.lr) * rule.weight_decay) * e.y : e.y;
@@ -263,7 +264,8 @@ TEST_P(UpdateTest, SplittingTheRangeChangesNoBit) {
   EXPECT_TRUE(same_bits(after<double>(start, {}, whole), after<double>(start, {}, parts)));
 }
 
-// A block of its own may be anything; multiplied by one it would stay so, but -0 and NaN must not be touched.
+// The block's own value may be anything: a product with one would keep most values, but -0 and NaN must not
+// be touched.
 TEST_P(UpdateTest, AStepOfNothingReturnsTheBlockItself) {
   const auto odd = odd_numbers<float>(1000, 4);
   const std::vector<float> gradient(1000, 0.0F);
@@ -293,7 +295,7 @@ TEST_P(UpdateTest, SumOfSquares) {
     EXPECT_EQ(found, sum_of_squares(DType::float32, narrow.data(), count));
     use_target(GetParam());
   }
-  const std::vector<float> large(3, 1e30F);  // whose squares are not floats
+  const std::vector<float> large(3, 1e30F);  // their squares overflow float
   EXPECT_NEAR(sum_of_squares(DType::float32, large.data(), 3) / 3e60, 1, 1e-6);
 }
 
@@ -318,7 +320,7 @@ TEST(UpdateErrorTest, OtherTypesAreRefusedByName) {
   EXPECT_THAT(refusal([&] { sgd_update({}, {}, {}, false); }), HasSubstr("something to start from"));
 }
 
-// Averages of as many terms as one pass takes, and of more.
+// Averages of as many terms as one pass handles, and of more.
 template <typename E>
 void check_short_copy() {
   for (const std::size_t count : {1U, 7U, 67U, 9001U})

@@ -88,7 +88,7 @@ TEST(RunFailure, DoesNotStopAFlockThatContinues) {
             "starling: 3 of 4 ranks finished, without rank 3 (SIGKILL)\n");
 }
 
-// As the handler of an exception would: it takes its time, and ends by itself.
+// Survivors may handle the failure like an exception: it takes time, and then they exit by themselves.
 TEST(RunFailure, SurvivorsMayEndByThemselves) {
   const Finished job({.words = shell(3, "[ $RANK != 1 ] || exit 3; sleep 0.5; echo handled; exit 7")});
   EXPECT_EQ(job.status, 3);
@@ -145,8 +145,8 @@ TEST(RunRestart, DoesNotRestartAJobThatTheUserEnded) {
 
 constexpr const char* kDeathVariable = "ENDING_TEST_DEATH";
 
-// What the ranks of the tests below run: rank 1 kills itself before or after it has joined, before any
-// rank has told the launcher that the flock continues.
+// The program of the ranks below: rank 1 kills itself before or after joining, before any rank has told the
+// launcher that the flock continues.
 TEST(EarlyDeath, DISABLED_ARank) {
   const std::string death = std::getenv(kDeathVariable) == nullptr ? "" : std::getenv(kDeathVariable);
   const bool dies = std::getenv("RANK") == std::string("1");
@@ -203,7 +203,7 @@ TEST_P(EarlyDeaths, AreHandledBySurvivorsThatCannotContinue) {
 INSTANTIATE_TEST_SUITE_P(All, EarlyDeaths, testing::Values("local", "c10d", "hybrid"),
                          [](const auto& test) { return test.param; });
 
-// The flock has announced that it continues; the only rank that is left cannot.
+// The flock has announced that it continues, but the only remaining rank cannot.
 TEST(RunFailure, ASuspendedRankDoesNotContinue) {
   const TestFolder folder;
   const std::string file = (folder.path / "pid").string();
@@ -325,13 +325,13 @@ TEST(RunSignal, CtrlZStopsTheRanksToo) {
   EXPECT_EQ(job.finish(), 128 + SIGTERM);
 }
 
-// A background child, one in its own session, a daemon that forked twice, one of each per rank.
+// For each rank: a background child, one in its own session, and a daemon that forked twice.
 constexpr const char* kBrood = "sleep 301 & setsid sleep 302 & (setsid sh -c 'sleep 303; :' &) ; ";
 
 TEST(RunDescendants, EndWithTheRanks) {
   const TestFolder folder;
   const std::string file = (folder.path / "pid").string();
-  // One clears its environment: only its ancestry identifies it.
+  // One clears its environment, so only its ancestry identifies it.
   const Finished job({.words = shell(2, std::string(kBrood) +
                                             "echo job=$STARLING_JOB; [ $RANK = 0 ] || exit 0; "
                                             "setsid env -i sleep 304 & echo $! > " +

@@ -11,7 +11,7 @@
 #include "starling/base/os/descriptor.h"
 #include "starling/launch/launcher.h"
 
-// Ranks that are forks of the launcher.
+// Tests ranks that are forks of the launcher.
 namespace starling::launch {
 namespace {
 
@@ -23,7 +23,7 @@ struct Seen {
   bool own_environment = false, shown_environment = false, closed = false, kept = false;
 };
 
-// What ranks write there is seen by the test.
+// Memory in which ranks report to the test.
 struct Shared {
   Seen ranks[kRanks];
 };
@@ -37,7 +37,7 @@ int rank_of_this_process() {
   return std::atoi(std::getenv("STARLING_RANK"));
 }
 
-// In a process of its own, for a launcher reaps all of its children.
+// Runs the job in a child process, since a launcher reaps all of its children.
 int status_of_job(const std::function<int()>& body, bool continues = false) {
   const pid_t launcher = fork();
   if (launcher == 0) {
@@ -62,7 +62,7 @@ TEST(ForkedRanks, HaveTheirOwnEnvironmentAndOnlyInheritedDescriptors) {
     const int rank = rank_of_this_process();
     Seen& seen = shared->ranks[rank];
     seen.rank = rank;
-    seen.closed = fcntl(closed.get(), F_GETFD) < 0;  // before its number is used again
+    seen.closed = fcntl(closed.get(), F_GETFD) < 0;  // before its number is reused
     seen.kept = fcntl(kept.get(), F_GETFD) >= 0;
     seen.parent = getppid();
     seen.own_environment = std::getenv("FOR_ALL") != nullptr && std::getenv("PATH") != nullptr;

@@ -6,7 +6,7 @@
 #include "launch/launched.h"
 #include "starling/base/os/processes.h"
 
-// Simulated hosts: the program that starts their launchers gives them another environment, as ssh would, and
+// Simulated hosts: the program that starts their launchers gives each another environment, as ssh would, and
 // a name.
 
 namespace starling::launch {
@@ -43,7 +43,7 @@ class RunHosts : public testing::Test {
   TestFolder folder_;
 };
 
-// One host's ranks share memory; several need an engine.
+// The ranks of one host share memory; several hosts need an engine.
 class RunTwoHosts : public RunHosts {
  protected:
   void SetUp() override {
@@ -103,7 +103,7 @@ TEST_F(RunHosts, KeepsLinesWholeAndWritesLogsLocally) {
   EXPECT_EQ(job.status, 0);
   const std::string line(70000, 'x');
   for (const char* rank : {"0", "1"}) {
-    EXPECT_EQ(count(job.out, std::string("[") + rank + "] x"), 2);  // a long line comes in pieces
+    EXPECT_EQ(count(job.out, std::string("[") + rank + "] x"), 2);  // a long line is split into several
     std::string log = contents(std::filesystem::path(logs) / (std::string("rank-") + rank + ".log"));
     const std::size_t at = log.find("rest");
     ASSERT_NE(at, std::string::npos);
@@ -198,7 +198,7 @@ TEST_F(RunHosts, NoCommandLineContainsTheToken) {
   EXPECT_TRUE(nothing_left_of(token));
 }
 
-// Like ssh: a local process that dies, and a remote one that only sees the end of its input.
+// Like ssh: the local process dies, and the remote one only sees the end of its input.
 TEST_F(RunHosts, NoProcessSurvivesAKilledLauncher) {
   const std::string far =
       script("far", "cat | setsid env -i PATH=\"$PATH\" STARLING_HOST=\"$1\" sh -c \"$2\"");
@@ -221,7 +221,7 @@ TEST_F(RunTwoHosts, NamesALostHost) {
             "starling: host b failed first, SIGKILL; it printed nothing\n");
 }
 
-// Even though the guard and the ranks of the other host are on the same machine here.
+// Although the guard and the ranks of the other host run on the same machine in this test.
 TEST_F(RunTwoHosts, ContinuesWithoutALostHost) {
   Launched job({.words = words("echo pid$RANK=$PPID; [ $RANK -ge 2 ] && exec sleep 300; sleep 0.5; echo well",
                                {"--on-failure", "continue"})});
@@ -259,7 +259,7 @@ TEST_F(RunHosts, AHostReportsMissingPrograms) {
   EXPECT_THAT(tool.err, AllOf(HasSubstr("[a] "), HasSubstr("/no/such/starling")));
 }
 
-// The output of a login shell is not a record.
+// Output of a login shell must not be taken for a record.
 TEST_F(RunHosts, LabelsTheConnectionsOutputWithTheHost) {
   const std::string polite =
       script("polite", "echo welcome; printf 'to '; exec env -i PATH=\"$PATH\" sh -c \"$2\"");

@@ -10,16 +10,16 @@
 
 namespace starling::launch {
 
-/// A running `starling run` with its output in pipes. Every wait ends after half a minute, and the test
-/// fails.
+/// A running `starling run` with its output in pipes. Every wait fails the test after half a minute.
 class Launched {
  public:
   struct Setup {
     std::vector<std::string> words;        // arguments of `starling run`
-    std::string input{};                   // for its standard input, which then ends
+    std::string input{};                   // written to its standard input, which is then closed
     std::vector<std::string> variables{};  // NAME=VALUE, in addition to the test's
-    bool terminal = false;                 // a pseudo-terminal instead of pipes; `out` has it all
-    std::function<int()> instead{};        // runs in the process instead of the command
+    // Runs in a pseudo-terminal instead of pipes; `out` gets all output
+    bool terminal = false;
+    std::function<int()> instead{};  // runs in the process instead of the command
   };
 
   explicit Launched(Setup setup);
@@ -31,10 +31,10 @@ class Launched {
   void signal(int signal) const;
   /// Waits until the output contains `text`, `times` times.
   void wait_for(const std::string& text, int times = 1);
-  /// At a terminal.
+  /// Types at the terminal.
   void type(const std::string& keys) const;
   void close_output() { out_.reset(); }
-  /// Waits for its end: the exit status, or minus the signal.
+  /// Waits for the end and returns the exit status, or minus the signal.
   int finish();
 
   std::string out, err;
@@ -47,7 +47,7 @@ class Launched {
   bool ended_ = false;
 };
 
-/// Runs a job to its end.
+/// Runs a job until it ends.
 struct Finished {
   explicit Finished(Launched::Setup setup);
   int status;
@@ -57,7 +57,7 @@ struct Finished {
 int count(const std::string& text, const std::string& part);
 std::vector<std::string> sorted_lines(const std::string& text);
 
-/// The value of the line `name=value`, whatever is before the name.
+/// The value in the line `name=value`; any prefix is allowed.
 std::string value_of(const std::string& text, const std::string& name);
 
 /// Waits until no process of the job is left; false after half a minute.

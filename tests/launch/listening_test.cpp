@@ -14,14 +14,14 @@
 #include "starling/fabric/plugin.h"
 #include "starling/flock/flock.h"
 
-// On which addresses the processes of a network job listen, and that none outlives the launcher.
+// Tests on which addresses the processes of a network job listen, and that no process outlives the launcher.
 
 namespace starling::launch {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Inodes of the sockets that a process has open.
+// Inodes of the open sockets of a process.
 std::set<std::string> sockets_of(pid_t pid) {
   std::set<std::string> inodes;
   for (const auto& entry : fs::directory_iterator(fmt::format("/proc/{}/fd", pid))) {
@@ -32,7 +32,7 @@ std::set<std::string> sockets_of(pid_t pid) {
   return inodes;
 }
 
-// The address:port of each, in the hexadecimal form of the kernel.
+// The address:port of each listening socket, in the kernel's hexadecimal form.
 std::vector<std::string> listens_on(pid_t pid) {
   constexpr const char* kListens = "0A";
   const std::set<std::string> own = sockets_of(pid);
@@ -51,7 +51,7 @@ std::vector<std::string> listens_on(pid_t pid) {
   return found;
 }
 
-// How many of these addresses the processes of a job have, all of them 127.0.0.1.
+// Counts the listening addresses of a job's processes, and checks that all are 127.0.0.1.
 int listeners(pid_t launcher) {
   auto processes = descendants(launcher);
   processes.push_back(launcher);
@@ -64,7 +64,7 @@ int listeners(pid_t launcher) {
   return count;
 }
 
-// A zombie has no command line either.
+// A zombie has no command line, either.
 bool gone(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
   return file.get() == std::char_traits<char>::eof();
@@ -72,7 +72,7 @@ bool gone(pid_t pid) {
 
 constexpr const char* kSignal = "LISTENING_TEST_FILE";
 
-// The program of the ranks below: rank 1 joins when the file exists.
+// The program of the ranks below: rank 1 joins once the file exists.
 TEST(ListeningTest, DISABLED_ARank) {
   const char* file = std::getenv(kSignal);
   ASSERT_NE(file, nullptr);
@@ -95,7 +95,7 @@ TEST(ListeningTest, OnlyOnTheChosenInterface) {
   Launched job({.words = {"-n", "2", "--fabric", "c10d", "--", fs::read_symlink("/proc/self/exe").string(),
                           "--gtest_also_run_disabled_tests", "--gtest_filter=ListeningTest.DISABLED_ARank"},
                 .variables = {fmt::format("{}={}", kSignal, file.string())}});
-  // Gloo listens until it is connected, so rank 0 does while rank 1 is missing; the store always does.
+  // Gloo listens until it is connected, so rank 0 listens while rank 1 is missing; the store always listens.
   EXPECT_TRUE(eventually([&] { return listeners(job.pid()) >= 2; }));
   std::ofstream(file) << "go";
   job.wait_for("joined", 2);

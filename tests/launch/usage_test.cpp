@@ -69,11 +69,11 @@ TEST(RunUsage, TheProgramBeginsAtTheFirstWordThatIsNotAnOption) {
     EXPECT_EQ(job.status, 0) << job.err;
     EXPECT_EQ(job.out, "[0] a -- b --bind\n");
   }
-  // Programs named like commands of the tool are programs.
+  // A program with the name of one of the tool's commands is still a program.
   EXPECT_THAT(Finished({.words = {"-n", "1", "topo"}}).err, HasSubstr("'topo' is not in PATH"));
 }
 
-// Whichever call runs out of descriptors.
+// Whichever call runs out of descriptors first.
 TEST(RunUsage, ReportsTooFewOpenFilesWithTheLimit) {
   for (const rlim_t files : {12, 16, 20}) {
     SCOPED_TRACE(files);

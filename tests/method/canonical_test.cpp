@@ -1,4 +1,4 @@
-// One canonical form for all spellings of a spec, over everything that is registered.
+// Every registered spec has one canonical form, whatever its spelling.
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(CanonicalTest, EverySpellingOfAnObjectiveOrDataSetHasOneForm) {
   expect_one_form(data::data_sources(), [](const std::string& text) { return data::canonical_data(text); });
 }
 
-TEST(CanonicalTest, NamesForPeopleStayShort) {
+TEST(CanonicalTest, DisplayNamesStayShort) {
   const SchedulePtr schedule = make_schedule("base", 6);
   EXPECT_EQ(schedule->name(), "base");
   EXPECT_EQ(schedule->canonical(), "base(k=1)");
@@ -82,7 +82,7 @@ TEST(CanonicalTest, NamesForPeopleStayShort) {
   EXPECT_EQ(make_method("choco(top-k)")->spec, "choco(top-k)");
 }
 
-// What differs means something else.
+// Specs that differ in meaning have different forms.
 TEST(CanonicalTest, OtherParametersAreOtherForms) {
   EXPECT_NE(make_schedule("base(k=2)", 6)->canonical(), make_schedule("base", 6)->canonical());
   EXPECT_NE(make_method("local-sgd(4)")->canonical, make_method("local-sgd")->canonical);

@@ -8,15 +8,15 @@
 #include "flock/deaths.h"
 #include "method/on_flock.h"
 
-// A rank is killed between two steps. Asynchronous methods do not wait for it, and do not go on averaging
-// with what it left behind.
+// A rank is killed between two steps. Asynchronous methods do not wait for it, and stop averaging with the
+// values it left behind.
 
 namespace starling::method {
 namespace {
 
 constexpr Rank kRanks = 4;
 constexpr Rank kVictim = 2;
-constexpr Step kEnd = 30;  // of the victim
+constexpr Step kEnd = 30;  // the step in which the victim dies
 
 struct Case {
   std::string method;
@@ -29,7 +29,7 @@ void PrintTo(const Case& one, std::ostream* out) {
 
 class DeathBetweenStepsTest : public testing::TestWithParam<Case> {};
 
-// Rank r pulls towards r + 1, and the victim, in its few steps, towards 1000.
+// Rank r pulls x toward r + 1; the victim, in its few steps, pulls it toward 1000.
 TEST_P(DeathBetweenStepsTest, TheSurvivorsReachTheirOwnOptimum) {
   DeathRun run(kRanks, {}, 0);
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
@@ -61,7 +61,7 @@ TEST_P(DeathBetweenStepsTest, TheSurvivorsReachTheirOwnOptimum) {
     EXPECT_TRUE(rank == kVictim || run.end(rank).ok) << run.end(rank).message;
 }
 
-// Asynchronous ones within a few steps of each other, so that one that runs ahead does not count more.
+// Bounds the staleness of asynchronous methods, so that a faster rank does not get more weight.
 INSTANTIATE_TEST_SUITE_P(
     All, DeathBetweenStepsTest,
     testing::Values(Case{"win-put(staleness=2)", "complete"}, Case{"win-put(staleness=0)", "ring"},

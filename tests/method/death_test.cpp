@@ -7,7 +7,7 @@
 #include "flock/deaths.h"
 #include "method/on_flock.h"
 
-// A rank is killed in the middle of training, and the others go on.
+// A rank is killed in the middle of training, and the others continue.
 
 namespace starling::method {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr Rank kDeathRanks = 4;
 constexpr Rank kDeathVictim = 2;
 
-/// The optimum of those who are left.
+/// The optimum of the survivors' objectives.
 Vector optimum_of_survivors(const Problem& problem) {
   Vector best(problem.count);
   for (std::size_t k = 0; k < problem.count; ++k) {
@@ -33,7 +33,7 @@ Vector optimum_of_survivors(const Problem& problem) {
 struct DeathCase {
   std::string method;
   std::string topology;
-  double near;  // how far from the survivors' optimum it may end
+  double near;  // the allowed distance from the survivors' optimum at the end
   std::string optimizer = "sgd(lr=0.1)";
 };
 
@@ -43,7 +43,7 @@ void PrintTo(const DeathCase& one, std::ostream* out) {
 
 using AtTheEnd = std::function<void(Flock& flock, Driver& driver, const std::vector<double>& x)>;
 
-/// `steps` steps of all; `check` runs on every survivor afterwards.
+/// Runs `steps` steps on all ranks; `check` runs on every survivor afterwards.
 DeathRun& train(DeathRun& run, const DeathCase& one, Step steps, const AtTheEnd& check) {
   run.run([&](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
@@ -121,8 +121,8 @@ INSTANTIATE_TEST_SUITE_P(
       return test_name(test.param.method + "_" + test.param.topology);
     });
 
-// Windows are memory: nobody posts anything, so the victim falls by itself, and what it had put stays or
-// goes.
+// Window methods post no messages, so the victim kills itself in a step; its last deposits may or may not
+// remain.
 TEST(AsynchronousDeathTest, TheSurvivorsContinue) {
   for (const char* method : {"win-put", "async-push-sum", "ad-psgd", "async-average"})
     for (const Step last : {0, 1, 20}) {
@@ -149,7 +149,7 @@ TEST(AsynchronousDeathTest, TheSurvivorsContinue) {
     }
 }
 
-// What the dead held of y is lost: it is the sum of the survivors' gradients again.
+// The dead rank's part of y is lost, so y must sum to the survivors' gradients again.
 TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
   const DeathCase one{"gradient-tracking", "exponential", 0};
   DeathRun run(kDeathRanks, {.kill_at_post = {{kDeathVictim, 23}}}, 0);
@@ -167,7 +167,7 @@ TEST(TrackingDeathTest, TheTrackedSumIsTheSumOfGradientsAgain) {
   expect_survivors(run, one);
 }
 
-// Without steps a period of CECA is an exact average, also of the survivors.
+// With zero updates, a period of CECA is an exact average, also among the survivors.
 TEST(CecaDeathTest, ThePeriodRestarts) {
   DeathRun run(5, {.kill_at_post = {{kDeathVictim, 20}}}, 0);
   run.run([](const std::shared_ptr<Fabric>& fabric) {
@@ -179,7 +179,7 @@ TEST(CecaDeathTest, ThePeriodRestarts) {
     Driver driver = drive(flock, buffer_of(x), buffer_of(gradient),
                           {.method = "dsgd-atc", .topology = "ceca", .optimizer = "sgd(lr=1)"});
     for (Step step = 0; step < 40; ++step) driver.finish();
-    // An increment in any round, and two periods without: all hold its mean.
+    // After an increment in any round and two periods without one, all ranks hold the mean.
     require(flock.view().members.size() == 4, "the view");
     gradient = {-1.0 * flock.rank()};
     driver.finish();

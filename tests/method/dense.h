@@ -9,7 +9,8 @@
 #include "starling/base/spec.h"
 #include "starling/topology/schedule.h"
 
-// Every method once more, from its equations: all ranks' vectors in one place, long double, matrices.
+// Reference implementations of all methods from their equations: all ranks' vectors in one process, in long
+// double, with matrices.
 
 namespace starling::method {
 
@@ -17,14 +18,15 @@ using Matrix = std::vector<Vector>;
 Vector operator+(Vector left, const Vector& right);
 Vector operator-(Vector left, const Vector& right);
 Vector operator*(Number factor, Vector vector);
-/// Euclid's.
+/// The Euclidean norm.
 Number norm(const Vector& vector);
 
-/// Round t of a schedule as a matrix: row i hears column j; a group's mean first.
+/// Round t of a schedule as a matrix: row i holds the weights that rank i gives to each rank. A group's mean
+/// comes first.
 Matrix matrix_of(const Schedule& schedule, Step step);
 /// Row i of `w` times the ranks' vectors.
 Vector mixed(const Matrix& w, const std::vector<Vector>& x, std::size_t i);
-/// All rows.
+/// Multiplies all rows.
 std::vector<Vector> mixed(const Matrix& w, const std::vector<Vector>& x);
 
 /// A local optimizer with its settings.
@@ -39,7 +41,7 @@ struct LocalRule {
   long s = 1;
 };
 
-/// U: y + U(y, g).
+/// Computes U: the result is y + U(y, g).
 class LocalStep {
  public:
   explicit LocalStep(LocalRule rule) : rule_(std::move(rule)) {}
@@ -53,7 +55,7 @@ class LocalStep {
   long t_ = 0;
 };
 
-/// A method of the registry, with its parameters, on a topology.
+/// A registered method with its parameters, on a topology.
 struct DenseSetting {
   DenseSetting(const std::string& text, std::string on);
   Number number(const std::string& key, Number fallback) const;
@@ -64,13 +66,13 @@ struct DenseSetting {
   std::string topology;
 };
 
-/// All ranks at once.
+/// All ranks of a run.
 class Dense {
  public:
   Dense(const DenseSetting& setting, const Problem& problem, const LocalRule& rule);
   virtual ~Dense() = default;
 
-  /// Ranks that have no gradient in a step.
+  /// Whether a rank has no gradient in a step.
   std::function<bool(Rank, Step)> skips = [](Rank, Step) { return false; };
   void run_step(Step t);
   virtual const Vector& model(Rank rank) const { return x[at(rank)]; }
@@ -88,10 +90,10 @@ class Dense {
   Vector updated(std::size_t i, const Vector& from, const Vector& g);
   /// Every rank's x + U(x, g).
   std::vector<Vector> all_updated();
-  /// A zero vector for everybody.
+  /// A zero vector for each rank.
   std::vector<Vector> zeros() const { return std::vector<Vector>(n(), Vector(problem_.count)); }
   Vector mean_of(const std::vector<Vector>& vectors) const;
-  /// Over those that have one; empty when nobody does.
+  /// The mean over the ranks that have a gradient; empty if none does.
   Vector mean_gradient() const;
 
   DenseSetting setting_;
@@ -103,7 +105,7 @@ class Dense {
   std::vector<bool> skipped_;
 };
 
-/// What follows a schedule.
+/// Base of the methods that follow a schedule.
 class OnSchedule : public Dense {
  public:
   OnSchedule(const DenseSetting& setting, const Problem& problem, const LocalRule& rule);
@@ -119,7 +121,7 @@ std::unique_ptr<Dense> make_dense_as(const DenseSetting& setting, const Problem&
                                      const LocalRule& rule) {
   return std::make_unique<D>(setting, problem, rule);
 }
-/// By the names of the registry, one table per file.
+/// Makers by registered name, one table per file.
 using DenseTable = std::map<std::string, DenseMaker>;
 DenseTable dense_averages();
 DenseTable dense_lazy();
@@ -127,7 +129,7 @@ DenseTable dense_exact();
 DenseTable dense_relays();
 DenseTable dense_compressed();
 DenseTable dense_async();
-/// The two-block schedules, for whatever method they are asked for.
+/// The two-block schedules (CECA), for any method.
 std::unique_ptr<Dense> make_dense_ceca(const DenseSetting& setting, const Problem& problem,
                                        const LocalRule& rule);
 

@@ -1,12 +1,13 @@
 #include "method/dense.h"
 
-// Asynchronous methods of ranks that happen to be equally fast: what one sends at the end of a step is on its
-// way when the others begin the next, and used in the one after. Gradients are taken after the mixing.
+// Asynchronous methods with ranks of equal speed: what a rank sends at the end of a step is in flight during
+// the next step and is used in the one after. Gradients are taken after the mixing.
 
 namespace starling::method {
 namespace {
 
-/// Neighbors' blocks as their last but one step left them; before that, the own start stands for them.
+/// Mixes with the neighbors' blocks of the step before last; before those arrive, with this rank's start
+/// instead.
 class DenseWinPut : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -26,7 +27,7 @@ class DenseWinPut : public OnSchedule {
   std::vector<Vector> start_, last_, older_;
 };
 
-/// Shares of u and p that neighbors gave away; U moves u / p, so that little p means little weight.
+/// Shares of u and p that neighbors gave away. U moves u / p, so a rank with a small p has a small weight.
 class DenseAsyncPushSum : public OnSchedule {
   using OnSchedule::OnSchedule;
   struct Sums {
@@ -57,7 +58,7 @@ class DenseAsyncPushSum : public OnSchedule {
   Sums own_, arriving_, traveling_;
 };
 
-/// c = copy(x), S = allreduce(c), x += S/n - c when it is there; then the next one begins.
+/// c = copy(x), S = allreduce(c); x += S/n - c when S is complete; then the next all-reduce starts.
 class DenseAsyncAverage : public Dense {
   using Dense::Dense;
   void step(Step) override {

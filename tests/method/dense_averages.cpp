@@ -1,6 +1,6 @@
 #include "method/dense.h"
 
-// Averages of models or gradients in every step, or in every h-th.
+// Methods that average models or gradients in every step, or in every h-th step.
 
 namespace starling::method {
 namespace {
@@ -49,7 +49,7 @@ class DenseAwc : public OnSchedule {
   }
 };
 
-/// Of what the neighbors did on average, not of the own gradients.
+/// Momentum of the change that mixing and update made together, not of the own gradients.
 class DenseQuasiGlobal : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {

@@ -3,7 +3,7 @@
 namespace starling::method {
 namespace {
 
-/// From the definition of the rounds, not from the library's schedule. `pairs`: CECA-1P.
+/// Written from the definition of the rounds, without the library's schedule. `pairs` selects CECA-1P.
 class DenseCeca : public Dense {
  public:
   DenseCeca(const DenseSetting& setting, const Problem& problem, const LocalRule& rule)

@@ -8,7 +8,7 @@
 namespace starling::method {
 namespace {
 
-/// The public copies x^ move by what arrives of the differences.
+/// The public copies x^ move by the decoded differences.
 class DenseChoco : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -23,11 +23,11 @@ class DenseChoco : public OnSchedule {
   std::vector<Vector> hat_;
 };
 
-/// Every rank's quantized difference from the average of what all know of each other.
+/// Each rank sends its quantized difference from the average of the copies that all ranks know.
 class DenseLowPrecisionRing : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
-    if (known_.empty()) known_ = x;  // W, and what the neighbors call L and R
+    if (known_.empty()) known_ = x;  // W, and the neighbors' copies L and R
     const Matrix w = round(t);
     const std::vector<Vector> y = all_updated();
     std::vector<Vector> next;
@@ -42,7 +42,7 @@ class DenseLowPrecisionRing : public OnSchedule {
   std::vector<Vector> known_;
 };
 
-/// Averages as ByteGrad takes them: quantized on the way to the rank that has the chunk, and back.
+/// Averages as ByteGrad does: quantized on the way to the rank that owns the chunk, and on the way back.
 class ByteAverage : public Dense {
   using Dense::Dense;
 
@@ -75,8 +75,8 @@ class DenseByteGrad : public ByteAverage {
   }
 };
 
-/// What arrives of all ranks' gradients, averaged; what did not arrive goes with the next one. PowerSGD
-/// sends what it cannot make shorter as it is, and problems here are short.
+/// The mean of all ranks' decoded gradients; the compression error is added to the next gradient. PowerSGD
+/// sends small parameters unchanged, as all parameters here are.
 class DenseCompressedAllreduce : public Dense {
   using Dense::Dense;
   void step(Step) override {
@@ -96,7 +96,8 @@ class DenseCompressedAllreduce : public Dense {
   std::vector<Vector> left_out_;
 };
 
-/// Every rank's gradient in levels. The codec is the library's own, for its draws; it has tests of its own.
+/// Averages every rank's gradient in quantized levels. It uses the library's codec for its random draws; the
+/// codec has its own tests.
 class DenseQsgd : public Dense {
   using Dense::Dense;
   void step(Step t) override {
@@ -117,7 +118,7 @@ class DenseQsgd : public Dense {
   }
 };
 
-/// The majority's direction; zero and a tie are positive.
+/// The direction of the majority; zeros and ties count as positive.
 class DenseSign : public Dense {
   using Dense::Dense;
   void step(Step) override {
@@ -134,7 +135,7 @@ class DenseSign : public Dense {
   }
 };
 
-/// Adam, whose second moments are those of the warm-up and whose first ones are averaged in bytes afterwards.
+/// Adam whose second moments are frozen after the warm-up and whose first moments are then averaged in bytes.
 class DenseQadam : public ByteAverage {
   using ByteAverage::ByteAverage;
   void step(Step step_of_all) override {

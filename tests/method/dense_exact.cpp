@@ -1,11 +1,11 @@
 #include "method/dense.h"
 
-// Methods that correct the bias of averaging, and push-sum, which does not.
+// Methods that correct the bias of averaging; and push-sum, which does not.
 
 namespace starling::method {
 namespace {
 
-/// As it was published, with two old iterates; the increment U stands for -lr g.
+/// As published, with two old iterates; the update U replaces -lr g.
 class DenseExtra : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -46,13 +46,13 @@ class DenseD2 : public OnSchedule {
   std::vector<Vector> c_;
 };
 
-/// y follows the mean of all gradients. Combined after the update (gradient-tracking), or beside it (DIGing).
+/// y tracks the mean of all gradients, combined after the update (gradient-tracking) or beside it (DIGing).
 class DenseTracking : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
     if (y_.empty()) y_ = old_ = zeros();
     for (std::size_t i = 0; i < n(); ++i) {
-      if (!takes_part(i)) continue;  // who has no gradient has the last one still
+      if (!takes_part(i)) continue;  // a rank without a gradient keeps its last one
       const Vector g = gradient(i);
       y_[i] = y_[i] + g - old_[i];
       old_[i] = g;
@@ -88,7 +88,7 @@ class DensePushSum : public OnSchedule {
       if (takes_part(i)) old_[i] = g;
       const Vector moved = updated(i, x[i], y_[i]);
       u_[i] = u_[i] + moved - x[i];
-      x[i] = moved;  // where nothing comes and nothing was kept, p is 0
+      x[i] = moved;  // if nothing arrives and nothing was kept, p is 0
     }
     const Matrix c = round(t);
     u_ = mixed(c, u_);

@@ -3,12 +3,12 @@
 #include "method/dense.h"
 #include "starling/base/random.h"
 
-// Methods that do not talk in every step.
+// Methods that do not communicate in every step.
 
 namespace starling::method {
 namespace {
 
-/// A neighbor hears of a block again when it has moved far enough.
+/// A rank sends a block again when it has moved far enough.
 class DenseLag : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
@@ -25,14 +25,14 @@ class DenseLag : public OnSchedule {
       }
     }
   }
-  std::map<std::pair<std::size_t, std::size_t>, Vector> known_;  // what i knows of j
+  std::map<std::pair<std::size_t, std::size_t>, Vector> known_;  // i's copy of j's block
 };
 
-/// The mean of all on `complete`, half a mixing elsewhere.
+/// Uses the mean of all ranks on `complete`, and (I + W) / 2 on other topologies.
 class DenseProxSkip : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {
-    if (h_.empty()) h_ = zeros();  // lr times the h of the equations
+    if (h_.empty()) h_ = zeros();  // lr times h of the equations
     const Number p = setting_.number("p", 1);
     std::vector<Vector> hat = all_updated();
     for (std::size_t i = 0; i < n(); ++i) hat[i] = hat[i] + h_[i];
@@ -52,7 +52,7 @@ class DenseProxSkip : public OnSchedule {
   Step rounds_ = 0;
 };
 
-/// DiLoCo, and NoLoCo where outer steps follow a schedule.
+/// DiLoCo; and NoLoCo, where outer steps follow a schedule.
 class DenseOuter : public OnSchedule {
   using OnSchedule::OnSchedule;
   void step(Step t) override {

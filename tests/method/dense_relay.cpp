@@ -5,8 +5,8 @@
 namespace starling::method {
 namespace {
 
-/// Vectors relayed along one tree, or several that share the coordinates: the first has every second one of
-/// two.
+/// Vectors relayed along one tree, or along several trees that share the coordinates: of two trees, the first
+/// carries every second coordinate.
 class DenseRelay : public OnSchedule {
  public:
   DenseRelay(const DenseSetting& setting, const Problem& problem, const LocalRule& rule)
@@ -19,7 +19,7 @@ class DenseRelay : public OnSchedule {
     Vector sum;
     Number count = 0;
   };
-  /// Called for every rank and coordinate with what the relay of y brought it.
+  /// Called for every rank and coordinate with the result of the relay of y.
   using Use = std::function<void(std::size_t i, std::size_t k, Number sum, Number count)>;
   void relay(const std::vector<Vector>& y, const Use& use) {
     for (std::size_t tree = 0; tree < heard_.size(); ++tree) relay_along(tree, y, use);
@@ -38,7 +38,7 @@ class DenseRelay : public OnSchedule {
     for (std::size_t i = 0; i < n(); ++i)
       for (const Source& source : schedule_->exchange(static_cast<Step>(tree), static_cast<Rank>(i)).sources)
         around[i].push_back(at(source.rank));
-    std::map<Link, Message>& before = heard_[tree];  // empty ones in the first step
+    std::map<Link, Message>& before = heard_[tree];  // empty in the first step
     std::map<Link, Message> said;
     for (std::size_t i = 0; i < n(); ++i)
       for (const std::size_t j : around[i]) {
@@ -55,7 +55,7 @@ class DenseRelay : public OnSchedule {
     heard_[tree] = said;
   }
 
-  bool overlap_;  // messages of the step before
+  bool overlap_;  // uses messages of the previous step
   std::vector<std::map<Link, Message>> heard_;
 };
 
@@ -74,7 +74,7 @@ class DenseRelaySgd : public DenseRelay {
   std::vector<Vector> reference_;
 };
 
-/// The relay of updates, each of which arrives everywhere once.
+/// The relay of updates, each of which reaches every rank once.
 class DenseRelayGrad : public DenseRelay {
   using DenseRelay::DenseRelay;
   void step(Step) override {

@@ -6,8 +6,8 @@
 #include "method/dense_codec.h"
 #include "starling/topology/registry.h"
 
-// The dense computations against each other: methods that equal others in a special case, and what each of
-// them is known to converge to.
+// Compares the dense references with each other: methods that are equal in a special case, and the known
+// limits of each.
 
 namespace starling::method {
 namespace {
@@ -16,7 +16,7 @@ const LocalRule kSgd{.kind = "sgd", .lr = 0.1};
 const LocalRule kMomentum{.kind = "sgd", .lr = 0.1, .momentum = 0.7};
 const LocalRule kAdam{.kind = "adam", .lr = 0.05, .weight_decay = 0.1};
 
-/// The largest difference between the models of two.
+/// The largest difference between the models of two runs.
 Number difference(const std::vector<Vector>& left, const std::vector<Vector>& right) {
   Number largest = 0;
   for (std::size_t i = 0; i < left.size(); ++i)
@@ -73,7 +73,7 @@ TEST(DenseTest, SpecialCasesEqualEachOther) {
     }
 }
 
-// EXTRA with V = (I + W) / 2, DIGing without y, and in the summed ones that keep the mean in float32.
+// EXTRA with V = (I + W) / 2, DIGing without y, and both in the summed forms that keep the mean in float32.
 TEST(DenseTest, ExtraD2AndDigingInTheirOtherForms) {
   const Problem problem{.n = 6};
   const auto extra = make_dense({"extra", "ring"}, problem, kSgd);
@@ -163,13 +163,14 @@ TEST(DenseTest, ExactMethodsReachTheOptimumAndOthersDoNot) {
   }
 }
 
-// One pulse travels: with the relay in the step itself a neighbor's is new, overlapped it is a step old.
+// Follows one pulse: if the relay is part of the step, a neighbor's value is new; if it is overlapped, one
+// step old.
 TEST(DenseTest, ARelayIsAsLateAsHops) {
   for (const bool overlap : {false, true}) {
     const Problem problem{.n = 4, .count = 1, .equal_starts = true};
     const auto relay = make_dense({overlap ? "relay-sum-grad(overlap=true)" : "relay-sum-grad", "chain"},
                                   problem, {.kind = "sgd", .lr = 1});
-    relay->skips = [](Rank rank, Step step) { return rank != 0 || step != 0; };  // rank 0 moves, once
+    relay->skips = [](Rank rank, Step step) { return rank != 0 || step != 0; };  // only rank 0 moves, once
     const Number start = relay->x[0][0];
     for (Step t = 0; t < 6; ++t) {
       relay->run_step(t);
@@ -185,7 +186,7 @@ TEST(DenseTest, HalvesAreThoseOfTheFormat) {
   EXPECT_EQ(as_half(1 + 0x1p-11L), 1);  // ties to even
   EXPECT_EQ(as_half(1 + 3 * 0x1p-11L), 1 + 0x1p-9L);
   EXPECT_EQ(as_half(-0.1L), -0x1.998p-4L);
-  EXPECT_EQ(as_half(0x1.8p-25L), 0x1p-24L);  // the least above zero
+  EXPECT_EQ(as_half(0x1.8p-25L), 0x1p-24L);  // the least number above zero
   EXPECT_EQ(as_half(65504), 65504);
 }
 

@@ -1,5 +1,5 @@
-// Covers starling/method/block.h, update.h and flock_channel.h where the block lies in device memory (a
-// FakeDevice): the same bits as on the host.
+// Tests starling/method/block.h, update.h and flock_channel.h with blocks in device memory (a FakeDevice):
+// the results have the same bits as on the host.
 #include <gtest/gtest.h>
 #include <limits>
 
@@ -69,7 +69,7 @@ void train_on_both(Flock& flock, const DeviceCase& one) {
     problem.gradient(flock.rank(), device.x.values().data(), device_gradient.data());
     device.gradient.set(device_gradient);
     device.driver.finish();
-    // Of CECA's two blocks x is the one that the driver gives.
+    // Of CECA's two blocks, model() gives the one to evaluate.
     for (std::size_t block = 0; block < host.size(); ++block) {
       const Buffer model = device.driver.method().model(device.driver[block]);
       std::vector<T> found(model.count);
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceMethodTest,
                                          DeviceCase{"accum-adam(s=2)", "ring", "adam(lr=0.05)"}),
                          case_name);
 
-// Blocks of float32 in shorter messages; those of float64 travel as they are.
+// Blocks of float32 with shorter messages; float64 blocks travel unchanged.
 INSTANTIATE_TEST_SUITE_P(Messages, DeviceMethodTest,
                          testing::Values(DeviceCase{"dsgd-awc", "ring", "momentum(lr=0.05)", "bfloat16"},
                                          DeviceCase{"dsgd-awc", "one-peer-exponential", "adam(lr=0.05)",
@@ -132,7 +132,7 @@ std::vector<DeviceCase> compressed_cases() {
                                  {"sign-sgd", "ring", "sgd(lr=0.01)"},
                                  {"qadam(warmup=5)", "ring", "adam(lr=0.05)"}};
   for (const CodecFamily& family : codec_families()) {
-    if (family.name == "vote") continue;  // of signs, which sign-sgd takes
+    if (family.name == "vote") continue;  // signs only, for sign-sgd
     all.push_back({"choco(codec=" + family.name + ")", "ring", "sgd(lr=0.05)"});
     all.push_back({"compressed-allreduce(codec=" + family.name + ")", "ring", "momentum(lr=0.05)"});
   }
@@ -159,7 +159,7 @@ TEST(DeviceBlockTest, AwcNeedsTwoSlotsPerBlock) {
   });
 }
 
-TEST(DeviceBlockTest, NonfiniteResultsAreToldWithTheNextUpdate) {
+TEST(DeviceBlockTest, NonfiniteResultsAreReportedWithTheNextUpdate) {
   run_on_device(2, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     flock.set_timeout(20s);
@@ -173,7 +173,7 @@ TEST(DeviceBlockTest, NonfiniteResultsAreToldWithTheNextUpdate) {
       device.driver.finish();
       kernel::device().synchronize();
     }
-    require(told == 2, fmt::format("told {} times", told));  // what is infinite stays so
+    require(told == 2, fmt::format("told {} times", told));  // an infinite value stays infinite
   });
 }
 

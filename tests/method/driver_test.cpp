@@ -22,7 +22,7 @@ void on_threads(Rank n, const FlockBody& body) {
     EXPECT_TRUE(ends[r].ok) << "rank " << r << ": " << ends[r].message;
 }
 
-/// x, its gradient and the driver of both.
+/// x, its gradient, and their driver.
 struct Driven {
   std::vector<double> x, gradient;
   Driver driver;
@@ -39,13 +39,13 @@ struct Driven {
   }
 };
 
-/// A topology that the method follows; most take a tree.
+/// Returns a topology that the method can follow; most can use a tree.
 std::string one_for(const std::string& method) {
   if (method == "noloco") return "random-matching";
   return method == "low-precision-ring" ? "ring" : "chain";
 }
 
-// What a method is asked, in which order.
+// Records the hooks that a method is called with, in order.
 struct Recorder : Method {
   static inline thread_local std::vector<std::string> calls;
   void note(const char* what, const Block& block) {
@@ -69,7 +69,7 @@ TEST(DriverTest, CallsTheHooksInOrderHoweverGradientsCome) {
   on_threads(2, [](Flock& flock) {
     Recorder::calls.clear();
     Driven driven(flock, {1, 2, 3, 4}, {.method = "test-recorder", .topology = "ring"}, 2);
-    driven.driver.gradient(1);  // the second comes first, and waits for its turn
+    driven.driver.gradient(1);  // the second block's gradient comes first and waits for its turn
     require(Recorder::calls == std::vector<std::string>{"begin part/0 0", "begin part/1 0"}, "begin");
     driven.driver.gradient(0);
     driven.driver.gradients();
@@ -81,7 +81,7 @@ TEST(DriverTest, CallsTheHooksInOrderHoweverGradientsCome) {
     require(Recorder::calls == expected, fmt::format("{}", fmt::join(Recorder::calls, ", ")));
     require(driven.driver.step() == 1, "step");
     Recorder::calls.clear();
-    driven.driver.finish_early(1);  // the first one's gradient is not there
+    driven.driver.finish_early(1);  // the first block's gradient is missing
     require(Recorder::calls == std::vector<std::string>{"begin part/0 1", "begin part/1 1"}, "early");
     driven.driver.finish_early(0);
     require(Recorder::calls.back() == "adapt part/1 1", "both at once");
@@ -97,7 +97,7 @@ TEST(DriverTest, OnceEarlyBlocksBeginTheirNextStepAsSoonAsTheyAreFinal) {
     driven.driver.finish();
     require(begun(0) == 1 && begun(1) == 1, "a plain step");
     driven.driver.begin();
-    driven.driver.finish_early(1);  // the first one's gradient is not there: nothing is final
+    driven.driver.finish_early(1);  // the first block's gradient is missing, so nothing is final
     require(begun(0) == 2 && begun(1) == 2, "in the middle of a step");
     driven.driver.finish();
     require(begun(0) == 3 && begun(1) == 3, "the next step");
@@ -146,7 +146,7 @@ TEST(DriverTest, ContinuesFromAnyStep) {
     });
 }
 
-// dsgd-awc keeps its next message in the memory that neighbors read: a change from outside must reach it.
+// dsgd-awc keeps its next message in the memory that neighbors read: a change by the program must reach it.
 TEST(DriverTest, ParametersMayBeChangedBetweenSteps) {
   on_threads(2, [](Flock& flock) {
     Driven driven(flock, {1.0 * flock.rank()},
@@ -164,7 +164,7 @@ TEST(DriverTest, ParametersMayBeChangedBetweenSteps) {
   });
 }
 
-TEST(DriverTest, TheGradientStandsForAMultipleOfItself) {
+TEST(DriverTest, TheGradientIsScaledForOneStep) {
   for (const char* method : {"dsgd-awc", "dsgd-atc", "allreduce", "parameter-server", "gradient-tracking",
                              "push-sum", "relay-sgd", "allreduce-model"})
     on_threads(3, [&](Flock& flock) {
@@ -178,7 +178,7 @@ TEST(DriverTest, TheGradientStandsForAMultipleOfItself) {
     });
 }
 
-// Groups of settings, and segments that have no gradient in a step.
+// Segments with different settings, and segments without a gradient in a step.
 TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
   on_threads(1, [](Flock& flock) {
     std::vector<double> x(6, 1);
@@ -200,12 +200,12 @@ TEST(DriverTest, SegmentsHaveTheirOwnSettingsAndCounts) {
     driver[0].segments[2].active = true;
     (*hypers)[0].lr = 100;
     driver.finish();
-    // m = 1.5 in the second segment; the third one begins now.
+    // m = 1.5 in the second segment; the third one starts now.
     require(x == std::vector<double>{0.5, 0.5, 0.375, 0.375, 0.375, 0.75}, "second step");
   });
 }
 
-// A method gets the channels that it declared, and is told how to declare the others.
+// A method gets only the channels that it declared; the error says how to declare others.
 TEST(DriverTest, ChannelsThatAMethodDidNotDeclareAreRefused) {
   on_threads(2, [](Flock& flock) {
     const auto refusal = [](const auto& call) -> std::string {
@@ -252,7 +252,7 @@ TEST(DriverTest, AFlockOfOneSendsNothing) {
       driven.gradient = {3};
       driven.driver.finish();
       require(std::abs(driven.x[0] - 3.9) < 1e-6, family.name);
-      require(driven.driver.waited() < 1, "waits for nobody");
+      require(driven.driver.waited() < 1, "waited although it is alone");
     }
   });
 }
@@ -272,7 +272,7 @@ TEST(DriverTest, EmptyBlocksTakePart) {
       Driven driven(flock, {},
                     {.method = family.name, .topology = one_for(family.name), .optimizer = "adam"});
       for (int step = 0; step < 5; ++step) driven.driver.finish();
-      driven.driver.settle();  // nobody leaves while others still wait for an average
+      driven.driver.settle();  // no rank leaves while others still wait for an average
     });
   }
 }

@@ -5,8 +5,8 @@
 #include "method/on_flock.h"
 #include "record/folder.h"
 
-// Every rank minimizes something else, with a constant step: who reaches the minimum of the sum, and who
-// keeps which distance from it.
+// Every rank minimizes a different function with a constant step size: tests which methods reach the minimum
+// of the sum, and how far the others stay from it.
 
 namespace starling::method {
 namespace {
@@ -23,7 +23,7 @@ void PrintTo(const Exact& one, std::ostream* out) {
   *out << one.method << " on " << one.topology;
 }
 
-/// How far the ranks are from the optimum, at the end.
+/// The largest distance of a rank from the optimum at the end.
 template <typename T>
 Number distance_of(const Exact& one, Step steps, bool equal_starts = false) {
   MethodRun run;
@@ -37,12 +37,12 @@ Number distance_of(const Exact& one, Step steps, bool equal_starts = false) {
   for (Rank rank = 0; rank < one.n; ++rank)
     for (std::size_t k = 0; k < best.size(); ++k) {
       const Number off = std::abs(static_cast<Number>(found.last(rank)[k]) - best[k]);
-      largest = off < largest ? largest : off;  // not a number stays
+      largest = off < largest ? largest : off;  // keeps NaN
     }
   return largest;
 }
 
-// An all-reduce keeps whatever differs at the start.
+// An all-reduce of gradients keeps the differences between starts.
 TEST(AllreduceTest, ReachesTheOptimumFromEqualStarts) {
   EXPECT_LT(distance_of<double>({"allreduce", "ring", 5, 0.1}, 900, true), 1e-10L);
   EXPECT_GT(distance_of<double>({"allreduce", "ring", 5, 0.1}, 900, false), 1e-3L);
@@ -54,7 +54,7 @@ TEST_P(ExactnessTest, ReachesTheOptimumWithAConstantStep) {
   EXPECT_LT(distance_of<double>(GetParam(), GetParam().steps), 1e-10L);
 }
 
-// Rounding errors of the mean must not add up.
+// Rounding errors of the mean must not accumulate.
 TEST_P(ExactnessTest, StaysThereInFloat32) {
   Exact small = GetParam();
   small.n = std::min<Rank>(small.n, 9);
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Exact{"relay-sgd(overlap=true)", "chain", 8, 0.1, 2500}),
     exact_name);
 
-// 8 x 8 elements travel as two vectors each way; what that leaves out comes later.
+// 8 x 8 elements travel as two vectors each way; the remainder is fed back later.
 TEST(PowerSgdTest, IsLossyAndReachesTheOptimumByFeedback) {
   MethodRun run;
   run.problem = {.n = 4, .count = 64, .equal_starts = true};
@@ -106,7 +106,7 @@ TEST(PowerSgdTest, IsLossyAndReachesTheOptimumByFeedback) {
   EXPECT_GT(difference, 1e-2L);
 }
 
-// Out-degrees differ, so that only columns sum to one.
+// Out-degrees differ, so only columns sum to one.
 TEST(PushDigingTest, IsExactOnARandomDigraph) {
   const RecordFolder folder;
   std::string edges;

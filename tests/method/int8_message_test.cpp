@@ -8,7 +8,7 @@
 #include "method/on_flock.h"
 #include "starling/topology/registry.h"
 
-// Messages of one byte per element, against their definition played densely.
+// Compares messages of one byte per element with a dense computation of their definition.
 
 namespace starling::method {
 namespace {
@@ -19,7 +19,8 @@ constexpr std::size_t kInt8Count = 1237;
 constexpr std::size_t kInt8Parameters = 4;
 constexpr std::size_t kScaledTogether = 512;
 
-/// What the others believe x to be: in runs of a parameter, the nearest of 255 values from least to greatest.
+/// The values that the others decode: in each run of a parameter, the nearest of 255 levels between its
+/// minimum and maximum.
 std::vector<float> told(const std::vector<float>& x) {
   std::vector<float> values(x.size());
   for (std::size_t p = 0; p < kInt8Parameters; ++p) {
@@ -39,7 +40,7 @@ std::vector<float> told(const std::vector<float>& x) {
   return values;
 }
 
-/// Every rank's x + the sum of w_ij (q_j - q_i).
+/// Every rank's x + sum of w_ij (q_j - q_i).
 Models mixed(const Schedule& schedule, Step step, const Models& models) {
   Models sent, result = models;
   for (const auto& x : models) sent.push_back(told(x));
@@ -78,7 +79,7 @@ Models starts_of(const Problem& problem) {
   return models;
 }
 
-/// x - lr g, g at `at`.
+/// Returns x - lr g, with the gradient g taken at `at`.
 Models stepped(const Problem& problem, const Models& x, const Models& at, float lr) {
   Models result = x;
   std::vector<float> gradient(kInt8Count);
@@ -113,8 +114,8 @@ TEST(Int8Messages, AStepIsTheEquation) {
     }
 }
 
-// The reference rounds as the kernels do, so that this holds for every fabric, and however x is cut into
-// blocks.
+// The reference rounds as the kernels do, so the bits are equal on every fabric and for any division of x
+// into blocks.
 TEST(Int8Messages, MixingHasTheSameBitsEverywhere) {
   for (const auto& [n, topology] : {std::pair{Rank{3}, "exponential"}, {Rank{4}, "one-peer-exponential"}}) {
     MethodRun run = int8_run("dsgd-awc", topology, n, 0);
@@ -166,7 +167,8 @@ TEST(Int8Messages, ANaNMakesOnlyItsRunNaN) {
   }
 }
 
-// A dead neighbor's weight goes to who would have heard it, so that the survivors' mean stays what it was.
+// A dead neighbor's weight goes to the ranks that would have received from it, so the survivors' mean does
+// not change.
 TEST(Int8Messages, SurvivorsKeepTheirMean) {
   constexpr Rank kAll = 4, kLost = 2;
   DeathRun run(kAll, {}, 0);
@@ -204,7 +206,7 @@ TEST(Int8Messages, SurvivorsKeepTheirMean) {
   for (const Rank rank : {0, 1, 3}) EXPECT_TRUE(run.end(rank).ok) << run.end(rank).message;
 }
 
-// Corrections gather differences of rounded messages, and still end near the optimum.
+// The correction terms add up differences of rounded messages, and the method still ends near the optimum.
 TEST(Int8Messages, ExactMethodsEndNearTheOptimum) {
   for (const char* method : {"extra", "exact-diffusion", "gradient-tracking"}) {
     MethodRun run = int8_run(method, "ring", 4, 0.1);

@@ -34,7 +34,7 @@ TEST(DriverMessageTest, ErrorsNameTheCallAndTheStep) {
     });
     try {
       steps(0, 5);
-      ADD_FAILURE() << method << ": nobody noticed";
+      ADD_FAILURE() << method << ": no error was thrown";
     } catch (const PeerLost& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("Driver::finish(), step 3"), Not(HasSubstr("/")))) << method;
     }

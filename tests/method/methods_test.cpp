@@ -3,7 +3,7 @@
 #include "base/test_name.h"
 #include "method/same_models.h"
 
-// Every method against the dense computation, step by step.
+// Compares every method with its dense reference, step by step.
 
 namespace starling::method {
 namespace {
@@ -11,7 +11,8 @@ namespace {
 struct MethodCase {
   std::string method;  // with its parameters
   std::string topology;
-  // Where rounding is magnified by a codec: to one of its steps, and in float64 where it rounds to float32.
+  // Tolerances. A codec can magnify rounding differences up to one of its steps; with float64, up to the
+  // rounding to float32.
   Number float32_within = 1e-5L;
   Number float64_within = 1e-10L;
 };
@@ -42,7 +43,7 @@ std::vector<LocalCase> local_cases() {
             .eps = 0.001}}};
 }
 
-// Which local optimizers a method takes, and what it makes of them.
+// The local optimizers that a method supports, with the reference rule for each.
 std::vector<LocalCase> local_cases_of(const std::string& method) {
   const std::string needed = make_method(method)->needs().optimizer;
   std::vector<LocalCase> all;
@@ -80,16 +81,16 @@ class MethodsTest : public testing::TestWithParam<MethodCase> {
 };
 
 TEST_P(MethodsTest, FollowsItsEquations) {
-  for (const Rank n : {1, 2, 4, 5, 6})  // 6 - 1 has a digit 0 that an even n meets
+  for (const Rank n : {1, 2, 4, 5, 6})  // 6 - 1 = 101 in binary: a digit 0 with an even n
     for (const LocalCase& local : local_cases_of(GetParam().method))
       if (possible(n)) check_both(n, local, [](Rank, Step) { return false; });
 }
 
-// Gradients of skipped steps are not even numbers.
+// Gradients of skipped steps are NaN.
 TEST_P(MethodsTest, ARankThatSkipsAStepTakesPartUnchanged) {
   const std::function<bool(Rank, Step)> patterns[] = {
       [](Rank rank, Step step) { return (rank + step) % 3 == 0; },
-      [](Rank, Step step) { return step < 2 || step == 7; },  // nobody has a gradient
+      [](Rank, Step step) { return step < 2 || step == 7; },  // no rank has a gradient
   };
   for (const Rank n : {1, 4, 5})
     for (const auto& skips : patterns)
@@ -176,13 +177,13 @@ INSTANTIATE_TEST_SUITE_P(All, MethodsTest, testing::ValuesIn(cases()), case_name
 TEST(MethodsListTest, EveryMethodOfTheRegistryIsHere) {
   for (const MethodFamily& family : method_families()) {
     bool found = family.name.rfind("test-", 0) == 0 || family.name == "alone" ||  // registered by tests
-                 make_method(family.name)->asynchronous();                        // in no order to follow
+                 make_method(family.name)->asynchronous();                        // no fixed order to follow
     for (const MethodCase& one : cases()) found = found || parse_spec(one.method).word == family.name;
     EXPECT_TRUE(found) << family.name;
   }
 }
 
-// Codecs and thresholds are for each parameter: every one is a problem of its own.
+// Codecs and thresholds work per parameter: each parameter is an independent problem.
 TEST(ParametersTest, MethodsThatKnowThemTreatEachAlone) {
   for (const char* method : {"lag(threshold=0.2)", "choco(codec=top-k(fraction=0.2),gamma=0.4)", "bytegrad",
                              "low-precision-ring", "qadam(warmup=5)"}) {
@@ -202,7 +203,7 @@ TEST(ParametersTest, MethodsThatKnowThemTreatEachAlone) {
   }
 }
 
-// Two machines of two: the mean within, an exchange between, all weights a quarter.
+// Two machines of two ranks: the mean within a machine, an exchange between machines; all weights are 1/4.
 TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighborsBetween) {
   setenv("STARLING_RANKS_PER_MACHINE", "2", 1);
   for (const Rank n : {4, 6}) {
@@ -210,7 +211,8 @@ TEST(HierarchicalTest, TakesTheMeanWithinAMachineAndNeighborsBetween) {
     run.problem = {.n = n};
     run.options = {.method = "hierarchical", .topology = "ring", .optimizer = "sgd(lr=0.2)"};
     const auto found = trajectory<double>(run);
-    // W = ring over machines, each entry shared by two: with 2 or 3 machines that is all ranks' mean.
+    // W is a ring over machines whose entries are shared by two ranks: with 2 or 3 machines, the mean of all
+    // ranks.
     const auto dense = make_dense({"dsgd-atc", "complete"}, run.problem, {.kind = "sgd", .lr = 0.2});
     EXPECT_TRUE(same_models(found, *dense, 1e-10L)) << n;
   }

@@ -9,7 +9,7 @@
 #include "starling/method/flock_channel.h"
 #include "starling/method/registry.h"
 
-// Runs methods on real flocks and keeps every rank's every model.
+// Runs methods on real flocks and keeps every model of every rank.
 
 namespace starling::method {
 
@@ -33,12 +33,12 @@ class SharedNumbers {
   T* data_;
 };
 
-/// Where part i of `parts` begins in `count` elements, which are cut into uneven lengths.
+/// The start of part i when `count` elements are cut into `parts` parts of uneven lengths.
 inline std::size_t cut(std::size_t count, std::size_t i, std::size_t parts) {
   return count * i * i / (parts * parts);
 }
 
-/// x made of parameters of uneven lengths, in `parts` blocks of several parameters each.
+/// Divides x into parameters of uneven lengths, in `parts` blocks of several parameters each.
 inline Driver drive_in_parts(const Flock& flock, Buffer x, Buffer gradient, const DriverOptions& options,
                              std::size_t parts, std::size_t parameters = 0) {
   if (parameters == 0) parameters = parts;
@@ -86,7 +86,7 @@ struct MethodRun {
   std::function<bool(Rank, Step)> skips = [](Rank, Step) { return false; };
 };
 
-/// Every model of every rank and step.
+/// The models of every rank after every step.
 template <typename T>
 struct Trajectory {
   Problem problem;
@@ -98,7 +98,7 @@ struct Trajectory {
     return std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(problem.count));
   }
   std::vector<T> last(Rank rank) const { return at(rank, steps - 1); }
-  /// Of some elements, as of a smaller problem.
+  /// Restricted to some elements, as if of a smaller problem.
   Trajectory part(std::size_t first, std::size_t count) const {
     Trajectory some{problem, steps, {}};
     some.problem.first += first;
@@ -109,7 +109,7 @@ struct Trajectory {
     }
     return some;
   }
-  /// Of the ranks' last models, or of their starts.
+  /// The mean of the ranks' last models, or of their starts.
   Vector mean(bool at_start) const {
     Vector sum(problem.count);
     for (Rank rank = 0; rank < problem.n; ++rank) {

@@ -5,21 +5,20 @@
 #include "starling/base/random.h"
 #include "starling/base/types.h"
 
-// What the tests of methods minimize: every rank has a parabola of its own, so that no rank's minimum is the
-// flock's.
+// The objective of the methods' tests: every rank has its own parabola, and no rank's minimum is the flock's.
 
 namespace starling::method {
 
 using Number = long double;
 using Vector = std::vector<Number>;
 
-/// f_i(x) = 1/2 sum_k a_ik (x_k - c_ik)^2, whose numbers are floats, so that every type computes the same
-/// function.
+/// f_i(x) = 1/2 sum_k a_ik (x_k - c_ik)^2. Its coefficients are float32 numbers, so every type computes the
+/// same function.
 struct Problem {
   Rank n = 1;
   std::size_t count = 7;
   bool equal_starts = false;
-  std::size_t first = 0;  // of a larger problem's elements: their parts do not know of each other
+  std::size_t first = 0;  // offset in a larger problem, whose parts are independent
 
   float curvature(Rank rank, std::size_t k) const { return draw(rank, first + k, 1, 0.5, 1.5); }
   float minimum(Rank rank, std::size_t k) const { return draw(rank, first + k, 2, -2, 2); }
@@ -37,7 +36,7 @@ struct Problem {
     return x;
   }
 
-  /// Of the sum of all.
+  /// The minimum of the sum over all ranks.
   Vector optimum() const {
     Vector best(count);
     for (std::size_t k = 0; k < count; ++k) {

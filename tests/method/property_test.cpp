@@ -7,7 +7,7 @@
 #include "method/on_flock.h"
 #include "starling/topology/registry.h"
 
-// What must hold whatever the numbers are.
+// Properties that hold for any numbers.
 
 namespace starling::method {
 namespace {
@@ -32,7 +32,7 @@ struct Still {
   std::string method;
   std::vector<std::string> topologies;
   std::string optimizer = "sgd(lr=0)";
-  bool agrees = true;  // in the end all ranks hold the mean
+  bool agrees = true;  // in the end, all ranks hold the mean
 };
 
 void PrintTo(const Still& one, std::ostream* out) {
@@ -41,7 +41,8 @@ void PrintTo(const Still& one, std::ostream* out) {
 
 class WithoutStepsTest : public testing::TestWithParam<Still> {
  protected:
-  /// Adds a sum of its own in every step, whose rounding nothing but curvature takes back; and is slower.
+  /// Whether the method adds up a sum in every step: only curvature corrects its rounding errors, and it
+  /// converges more slowly.
   static bool sums_up() {
     static const std::set<std::string> some = {"extra", "exact-diffusion", "d2", "proxskip", "choco"};
     return some.contains(parse_spec(GetParam().method).word);
@@ -87,16 +88,16 @@ std::vector<Still> still_ones() {
       {"push-diging", any},
       {"extra", fixed},
       {"exact-diffusion", fixed},
-      {"d2", {"ring"}, still, false},  // whose least eigenvalue needs some curvature
+      {"d2", {"ring"}, still, false},  // its least eigenvalue needs some curvature
       {"d2", {"star"}},
       {"proxskip(p=0.5)", {"ring", "star", "complete"}},
-      {"quasi-global-momentum(mu=0.5)", any, "sgd(lr=1e-30)"},  // which divides by lr
+      {"quasi-global-momentum(mu=0.5)", any, "sgd(lr=1e-30)"},  // divides by lr
       {"lag(threshold=0)", {"ring", "exponential"}},
       {"diloco(h=3)", {"ring"}, still, false},
       {"noloco(h=2)", {"random-matching", "base(k=1)"}},
       {"choco(codec=identity,gamma=1)", {"ring", "exponential"}},
       {"choco(codec=top-k(fraction=0.4),gamma=0.3)", {"ring", "exponential"}},
-      {"choco(codec=fp16,gamma=0.8)", {"ring"}, still, false},  // down to the least of float16
+      {"choco(codec=fp16,gamma=0.8)", {"ring"}, still, false},  // down to the least number of float16
       {"allreduce", {"ring"}, still, false},
       {"bytegrad", {"ring"}, still, false},
       {"qsgd(levels=4)", {"ring"}, still, false},
@@ -148,7 +149,7 @@ TEST(MethodPropertyTest, PushSumKeepsTheSumOfItsScalars) {
   }
 }
 
-// The fixed point of DSGD is that of a linear map: x = W(x - lr A(x - c)), or x = W x - lr A(x - c).
+// The fixed point of DSGD solves a linear equation: x = W(x - lr A(x - c)), or x = W x - lr A(x - c).
 TEST(MethodPropertyTest, DsgdAndPushSumStayAtTheirKnownBias) {
   const Rank n = 5;
   const Number lr = 0.1L;
@@ -225,7 +226,7 @@ std::string optimizer_of(const std::string& method, double lr) {
   return fmt::format("{}(lr={})", needed.empty() ? "adamw" : needed, lr);
 }
 
-/// Where a parameter begins and ends counts: codecs and thresholds are per parameter.
+/// Whether the borders of parameters matter: codecs and thresholds work per parameter.
 bool knows_parameters(const std::string& method) {
   static const std::set<std::string> some = {"lag",  "choco", "low-precision-ring", "bytegrad",
                                              "qsgd", "qadam", "powersgd",           "compressed-allreduce"};
@@ -260,7 +261,7 @@ TEST(MethodPropertyTest, TheFabricChangesNoBit) {
   }
 }
 
-// Messages lose digits, the models and their mean do not.
+// Rounded messages lose digits; the models and their mean do not.
 TEST(ShortMessageTest, TheMeanIsKeptToTheRoundingOfFloat32) {
   const std::pair<const char*, const char*> cases[] = {{"dsgd-atc", "ring"},
                                                        {"dsgd-awc", "ring"},
@@ -274,7 +275,7 @@ TEST(ShortMessageTest, TheMeanIsKeptToTheRoundingOfFloat32) {
       run.steps = 200;
       const auto found = trajectory<float>(run);
       EXPECT_LT(distance(found.mean(false), found.mean(true)), 2e-6L) << method << " " << message;
-      // They have come as near to each other as the messages can say.
+      // The ranks are as close as the precision of the messages allows.
       const Number near = message == "float16" ? 2e-3L : 2e-2L;
       for (Rank rank = 0; rank < 4; ++rank)
         EXPECT_LT(distance(found.last(rank), found.mean(true)), near) << method << " on " << topology;

@@ -11,7 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// What drive() says to these options on five ranks; the same on all.
+/// The error of drive() with these options on five ranks; it must be the same on all.
 template <typename T = float>
 std::string refusal(const DriverOptions& options, Rank n = 5) {
   std::string said;
@@ -67,7 +67,7 @@ TEST(MethodRefusalTest, TrackersAndPushSumNeedColumnsThatSumToOne) {
               HasSubstr("such as ring or exponential, or weights=push"));
 }
 
-/// The topologies that a text speaks of, with their parameters.
+/// The topologies that a text names, with their parameters.
 std::set<std::string> topologies_in(const std::string& text) {
   std::set<std::string> found;
   for (const Family& family : topology_families())
@@ -86,7 +86,7 @@ std::set<std::string> topologies_in(const std::string& text) {
   return found;
 }
 
-// Who is told no is told where to go, and arrives there.
+// Every topology that a refusal suggests must be accepted.
 TEST(MethodRefusalTest, EveryRefusalNamesATopologyThatWorks) {
   const std::pair<std::vector<const char*>, std::vector<const char*>> refused[] = {
       {{"extra", "exact-diffusion", "d2"},
@@ -149,7 +149,7 @@ TEST(MethodRefusalTest, ParametersOutOfRange) {
   EXPECT_THAT(refusal({.optimizer = "sgd(momentum=0.9)"}), HasSubstr("momentum"));
   EXPECT_THAT(refusal({.optimizer = "momentum(momentum=1.5)"}), HasSubstr("momentum"));
   EXPECT_THAT(refusal({.optimizer = "adam(eps=-1)"}), HasSubstr("eps"));
-  // 1 would divide by zero.
+  // beta1 = 1 would divide by zero.
   EXPECT_THAT(refusal({.optimizer = "adam(beta1=1)"}), HasSubstr("beta1"));
   EXPECT_THAT(refusal({.optimizer = "adamw(beta2=1)"}), HasSubstr("beta2"));
 }

@@ -8,8 +8,8 @@
 
 namespace starling::method {
 
-/// Every model of a run against the dense computation, which is taken through the same steps; the tolerance
-/// is a share of the largest element.
+/// Compares all models of a run with the dense computation of the same steps. The tolerance is relative to
+/// the largest element.
 template <typename T>
 testing::AssertionResult same_models(const Trajectory<T>& found, Dense& dense, Number tolerance) {
   for (Step step = 0; step < found.steps; ++step) {

@@ -1,4 +1,4 @@
-// Covers saved_state of starling/method and Block's states where x lies in device memory.
+// Tests saved_state of starling/method and Block's states with x in device memory.
 #include <gtest/gtest.h>
 #include <map>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kKept = 5;
 
-/// Remembers something of every kind: numbers, and vectors where x is and on the host.
+/// A method with every kind of state: numbers, and vectors both in x's memory and on the host.
 struct Keeper : Method {
   void adapt(Block& block) override {
     double& count = block.numbers("count")[0];
@@ -27,7 +27,7 @@ struct Keeper : Method {
   }
 };
 
-/// An optimizer whose memory is where x is.
+/// An optimizer whose state is in the same memory as x.
 class MomentumAlone final : public Update {
  public:
   explicit MomentumAlone(MemoryKind memory) : m_(DType::float32, kKept, memory), steps_(DType::int64, 1) {}
@@ -51,7 +51,7 @@ struct KeeperRun {
   void take_steps(int count) {
     for (int i = 0; i < count; ++i) driver.finish();
   }
-  /// Everything that a checkpoint would have, and x.
+  /// Everything that a checkpoint holds, and x.
   SavedParts saved() {
     SavedParts parts;
     parts.add("x", x.buffer());
@@ -87,7 +87,7 @@ void check_resumed(Flock& flock, MemoryKind saved_in, MemoryKind resumed_in) {
   write_checkpoint_file(path, {}, parts.parts());
 
   KeeperRun resumed(flock, "resumed", resumed_in);
-  resumed.take_steps(1);  // forgotten
+  resumed.take_steps(1);  // overwritten by the restored state
   const CheckpointFile file(path);
   file.read_into("x", std::as_writable_bytes(std::span(start)));
   kernel::transfer(resumed.x.buffer(), buffer_of(start));

@@ -8,12 +8,12 @@
 #include "record/folder.h"
 #include "starling/record/checkpoint_folder.h"
 
-// A run that was saved and goes on in a new job, from files alone, is bit for bit the run that was not.
+// A run that is saved and resumed from files in a new job gives the same bits as an uninterrupted run.
 
 namespace starling::method {
 namespace {
 
-constexpr Step kSaved = 5;  // no multiple of any period below
+constexpr Step kSaved = 5;  // not a multiple of any period below
 constexpr Step kSteps = 2 * kSaved + 1;
 
 struct SavedRun {
@@ -22,8 +22,8 @@ struct SavedRun {
   std::size_t parts = 3;
 };
 
-// Steps [from, to) of a driver over x, whose gradients depend on x, the rank and the step. Methods that wait
-// for nobody are kept in order.
+// Steps [from, to) of a driver over x, with gradients that depend on x, the rank and the step. Asynchronous
+// methods run in a fixed order of ranks.
 template <typename T>
 void take_steps(Driver& driver, const Problem& problem, Flock& flock, std::vector<T>& x,
                 std::vector<T>& gradient, Step from, Step to) {
@@ -181,7 +181,7 @@ class SavedStateTest : public testing::TestWithParam<Setting> {};
 TEST_P(SavedStateTest, ContinuesBitForBit) {
   const RecordFolder folder;
   for (const std::string& optimizer : optimizers_of(GetParam().method))
-    for (const Rank n : {4, 7}) {  // on the chain of 7 the messages of step 5 are still on their way
+    for (const Rank n : {4, 7}) {  // on the chain of 7, messages of step 5 are still in flight
       SavedRun run;
       run.problem = {.n = n, .count = 23};
       run.options = {
@@ -230,7 +230,7 @@ TEST(SavedState, ShortMessagesToo) {
   }
 }
 
-// A driver that has run further, or not yet begun, goes back to what the file says.
+// Restoring works on a driver that has run further, and on a new one.
 TEST(SavedState, ADriverThatHasRunCanBeRestored) {
   for (const Setting& setting : {Setting{"gradient-tracking", "ring"},
                                  {"push-sum", "ring"},
@@ -263,8 +263,8 @@ TEST(SavedState, ADriverThatHasRunCanBeRestored) {
     }
 }
 
-// What does not fit is refused by name, and nothing has changed.
-TEST(SavedState, RefusesWhatWasWrittenByAnother) {
+// State that does not fit is refused by name, and nothing changes.
+TEST(SavedState, RefusesStateThatDoesNotFit) {
   const RecordFolder folder;
   const Problem problem{.n = 2, .count = 9};
   const SavedRun run{problem, {.method = "gradient-tracking", .topology = "ring", .optimizer = "adam"}};
@@ -307,7 +307,7 @@ TEST(SavedState, RefusesWhatWasWrittenByAnother) {
     });
 }
 
-// Momentum that nobody here would remember is not dropped in silence.
+// Momentum that the restored optimizer does not have is refused, not dropped.
 TEST(SavedState, RefusesAnOptimizerThatRemembersLess) {
   const RecordFolder folder;
   run_ranks(1, [&](Flock& flock) {

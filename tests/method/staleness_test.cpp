@@ -4,17 +4,17 @@
 
 #include "method/on_flock.h"
 
-// How far asynchronous ranks get apart, and how old what they use is.
+// Tests how far asynchronous ranks drift apart, and how old the values are that they use.
 
 namespace starling::method {
 namespace {
 
 struct Lead {
-  Step most = 0;  // of rank 0 over the slow one
+  Step most = 0;  // of rank 0 over the slow rank
   Step oldest = 0;
 };
 
-// Rank 1 sleeps in every step; rank 0 runs until it has made 60.
+// Rank 1 sleeps in every step; rank 0 runs 60 steps.
 Lead lead_of_the_fast_one(const std::string& method) {
   const SharedNumbers<Step> made(2);
   const SharedNumbers<Step> found(2);
@@ -48,9 +48,9 @@ class StalenessTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(StalenessTest, IsBoundedOnRequest) {
   const Lead free = lead_of_the_fast_one(GetParam());
-  EXPECT_GT(free.most, 20) << "nobody waits";
+  EXPECT_GT(free.most, 20) << "an unbounded method waited";
   const Lead bounded = lead_of_the_fast_one(GetParam() + "(staleness=3)");
-  EXPECT_LE(bounded.most, 4) << "a step more may have been made before the other told of its own";
+  EXPECT_LE(bounded.most, 4) << "one more step may be made before the other rank's step is known";
   EXPECT_LE(bounded.oldest, 4);
 }
 
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Windows, StalenessTest, testing::Values("win-put", "asy
                            return name;
                          });
 
-// An average is waited for after as many steps as may pass.
+// A rank waits for an average once the allowed number of steps has passed.
 TEST(AverageStalenessTest, IsBoundedOnRequest) {
   EXPECT_LE(lead_of_the_fast_one("async-average(staleness=3)").most, 7);
   EXPECT_LE(lead_of_the_fast_one("async-average(staleness=3)").oldest, 3);

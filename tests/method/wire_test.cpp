@@ -3,14 +3,15 @@
 #include "method/on_flock.h"
 #include "starling/codec/registry.h"
 
-// What compressed methods send, read from the flock.
+// Tests how many bytes compressed methods send, as counted by the flock.
 
 namespace starling::method {
 namespace {
 
 constexpr Rank kWireRanks = 4;
 constexpr std::size_t kCount = 10'000;
-constexpr std::uint64_t kHead = 16;  // before what is encoded: who, and how many took part
+// Header before the encoded bytes: the sender, and the number of contributors
+constexpr std::uint64_t kHead = 16;
 
 std::uint64_t encoded(const std::string& codec, std::size_t count) {
   return make_codec(codec)->encoded_bytes(DType::float32, {count, 0});
@@ -50,13 +51,13 @@ TEST(CompressedMessagesTest, NeighborsGetEncodedDifferences) {
               2 * encoded(codec, kCount))
         << codec;
   EXPECT_EQ(bytes_of_a_step("low-precision-ring", "ring"), 2 * encoded("uint8", kCount));
-  // What the codecs promise of it.
+  // The size that the codec documents.
   EXPECT_LT(encoded("uint8", kCount), kCount * 101 / 100 + 64);
   EXPECT_LT(encoded("sign", kCount), kCount / 8 + kCount / 256 + 64);
   EXPECT_EQ(encoded("top-k(fraction=0.01)", kCount), 8 * kCount / 100);
 }
 
-// A byte for each element, and two numbers for every 512.
+// One byte per element, and two numbers for every 512 elements.
 TEST(CompressedMessagesTest, MessagesInFewerBits) {
   const auto sent = [](const std::string& method, const std::string& message) {
     return bytes_of_a_step(method, "ring", "sgd(lr=0.01)", message);
@@ -77,7 +78,7 @@ TEST(CompressedMessagesTest, EveryRankGetsEncodedGradients) {
             others * (kHead + encoded("sign", kCount)));
 }
 
-// A part to each, and a part of the result to each: 2 (n - 1) / n of a block in the codec's bytes.
+// A chunk to each rank, and a chunk of the result to each: 2 (n - 1) / n of a block, encoded.
 TEST(CompressedMessagesTest, ScatteredGradientsAreGathered) {
   const std::uint64_t others = kWireRanks - 1;
   const std::uint64_t part = kHead + encoded("uint8", kCount / kWireRanks);
@@ -87,7 +88,7 @@ TEST(CompressedMessagesTest, ScatteredGradientsAreGathered) {
   EXPECT_EQ(bytes_of_a_step("sign-sgd", "ring"), 2 * others * votes);
 }
 
-// 100 x 100 elements as two factors of 100 x 2, and how many took part.
+// 100 x 100 elements as two factors of 100 x 2, and the number of contributors.
 TEST(CompressedMessagesTest, LowRankFactorsAreSent) {
   EXPECT_EQ(bytes_of_a_step("powersgd(rank=2)", "ring"), (kWireRanks - 1) * 4 * (2 * 100 * 2 + 1));
 }

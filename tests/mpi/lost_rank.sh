@@ -1,7 +1,8 @@
 #!/bin/sh
-# lost_rank.sh PLUGIN PROGRAM: the last of three ranks is killed; the job ends within seconds and says who is missing.
+# lost_rank.sh PLUGIN PROGRAM: the last of three ranks is killed; the job must end within seconds and name the missing
+# rank.
 here=$(dirname "$0")
-# MPICH's mpiexec may be faster than the ranks and end them before they can say anything.
+# MPICH's mpiexec may be faster than the ranks and end them before they can print anything.
 [ "${STARLING_MPIRUN:-}" != mpiexec.mpich ] || words=-disable-auto-cleanup
 output=$(timeout 60 "$here/mpirun.sh" "$1" 3 ${words:-} "$2" --gtest_filter='*RankFailureTest.*AKilledRank*/mpi_3' 2>&1)
 code=$?

@@ -1,6 +1,7 @@
 #!/bin/sh
-# mpirun.sh PLUGIN RANKS PROGRAM [ARGS...]: under mpirun, with the fabric mpi; 77 (skipped) where there is none.
-# STARLING_MPIRUN names another one, such as mpiexec.mpich: that of the MPI which the plugin was built with.
+# mpirun.sh PLUGIN RANKS PROGRAM [ARGS...]: runs under mpirun with the fabric mpi; exits with 77 (skipped) if there is
+# none. STARLING_MPIRUN selects another launcher, such as mpiexec.mpich; it must belong to the MPI that the plugin was
+# built with.
 plugin=$1 ranks=$2
 shift 2
 skip() { echo "skipped: $1" && exit 77; }

@@ -1,6 +1,5 @@
-// A rank of bench/network/storm.py: averages with its neighbors, all-reduces now and then, and says in the
-// end what it has and with whom. Every value is a convex combination of what the ranks began with, whatever
-// happens.
+// A rank of bench/network/storm.py: averages with its neighbors, sometimes all-reduces, and finally prints
+// its values and members. Every value is a convex combination of the initial values, whatever happens.
 //     starling_storm_rank STEPS ELEMENTS raise|reweight
 #include <chrono>
 #include <cmath>
@@ -21,7 +20,7 @@ std::string list(const std::vector<Rank>& ranks) {
   return text;
 }
 
-// One column for each rank: the parts that it has in this rank's values add up to 1.
+// Column r holds the share of rank r's initial value in this rank's values; the shares add up to 1.
 void check_parts(const std::vector<double>& x, std::size_t ranks) {
   double sum = 0;
   for (std::size_t r = 0; r < ranks; ++r) {

@@ -1,4 +1,4 @@
-"""The hosts that ./run network-bench makes: as fast as asked, seen by nobody, gone whatever happens."""
+"""The hosts that ./run network-bench makes: they have the requested speed, are invisible from outside, and are always removed."""
 import os
 import signal
 import subprocess
@@ -29,7 +29,7 @@ if reason := why_not():
 
 
 def links():
-    """Names of this machine's own links."""
+    """The names of this machine's network links."""
     return sorted(os.listdir("/sys/class/net"))
 
 
@@ -38,7 +38,7 @@ def namespaces(pid):
 
 
 def another(text):
-    """A process that makes hosts and then waits; returns it and the pid of a program on one of them."""
+    """Starts a process that makes hosts and waits; returns it and the pid of a program on one of the hosts."""
     begin = f"import sys, time\nsys.path.insert(0, {str(FOLDER)!r})\nfrom hosts import Hosts\n"
     program = begin + textwrap.dedent(text)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -78,7 +78,7 @@ WAITS = """
 
 
 def ended(pid, seconds=10):
-    """Whether a process is gone, or becomes so soon (who was killed with its parent is reaped by somebody else)."""
+    """Whether a process is gone or ends within `seconds` (if it was killed with its parent, another process reaps it)."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -91,7 +91,7 @@ def ended(pid, seconds=10):
 
 
 def assert_rates(hosts, pairs, least, most):
-    """Never above, but for what full buckets let through at once; not below unless the machine has no time for us."""
+    """The rate never exceeds the limit, except for the burst that full buckets allow; it is not lower unless the machine is busy."""
     for _ in range(4):
         rates = throughput(hosts, pairs)
         assert max(rates) <= most
@@ -140,7 +140,7 @@ def test_programs_that_fail_are_errors():
             hosts.run(0, ["false"])
 
 
-def test_everything_goes_after_an_exception():
+def test_hosts_are_removed_after_an_exception():
     with pytest.raises(RuntimeError):
         with network.Hosts(2) as hosts:
             sleeper = hosts.start(0, ["sleep", "1000"])
@@ -157,7 +157,7 @@ def test_two_networks_at_once():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_everything_goes_after_a_signal(number):
+def test_hosts_are_removed_after_a_signal(number):
     process, sleeper = another(WAITS)
     assert len(namespaces(process.pid)) == 3
     process.send_signal(number)
@@ -170,13 +170,13 @@ def test_the_next_start_removes_what_a_killed_run_left():
     process, sleeper = another(WAITS)
     process.kill()
     process.wait()
-    assert ended(sleeper)  # what ran on a host goes with its maker
+    assert ended(sleeper)  # programs on a host end with the process that made it
     assert len(namespaces(process.pid)) == 3
     with network.Hosts(1):
         assert namespaces(process.pid) == []
 
 
-def test_the_next_start_leaves_the_living_alone():
+def test_the_next_start_leaves_running_hosts_alone():
     process, sleeper = another(WAITS)
     with network.Hosts(1):
         assert len(namespaces(process.pid)) == 3

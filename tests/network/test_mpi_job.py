@@ -37,7 +37,7 @@ def test_every_rank_on_its_own_host_gets_the_error(two_hosts):
     before = two_hosts.bytes_sent(0)
     job.end()
     assert job.processes[0].returncode == 0
-    assert two_hosts.bytes_sent(0) > before  # mpirun hears of its end over the network
+    assert two_hosts.bytes_sent(0) > before  # mpirun learns of its end over the network
 
 
 def test_programs_that_cannot_start_are_errors(two_hosts):

@@ -1,4 +1,4 @@
-"""What ./run network-bench makes of its measurements, and a short run of it."""
+"""Tests how ./run network-bench evaluates its measurements, and a short run of it."""
 import argparse
 import json
 import os
@@ -22,7 +22,7 @@ from report import Figure, Times  # noqa: E402
 
 
 class FakeJob:
-    """Answers with what a table says, and remembers what it was told."""
+    """Answers with times from a table and records the lines it gets."""
 
     def __init__(self, seconds):
         self._seconds, self.told = seconds, []
@@ -36,7 +36,7 @@ class FakeJob:
 
 
 class FakeHosts:
-    """A link on which every look sees as many bytes more."""
+    """A link whose byte counter grows by `step` with every query."""
 
     def __init__(self, step):
         self._step, self._bytes = step, 0
@@ -70,7 +70,7 @@ def test_the_fastest_is_chosen_and_starts_afresh():
     assert best is all_of[1] and best.seconds == []
 
 
-def test_what_is_not_offered_is_left_out():
+def test_contenders_without_the_operation_are_left_out():
     able, notes = rounds.offered([contender(0.1)])
     assert able == [] and "never heard of it" in notes[0]
 
@@ -136,7 +136,7 @@ def test_a_short_run(tmp_path):
     assert "share of the link" in done.out and "FAILED" not in done.out, done.out + done.err
     found = json.loads(file.read_text())
     share = next(figure for figure in found["figures"] if "share" in figure["name"])
-    # Above 1 is possible: a full bucket lets the first bytes through at once.
+    # The share can exceed 1: a full bucket lets the first bytes through at once.
     assert share["rate"] == 200 and 0 < share["spread"]["median"] < 1.5, done.out
     assert {one["contender"] for one in found["times"]} == {f"{who} {what}" for who in ("by hand", "gloo")
                                                             for what in ("one-peer", "all-reduce")}

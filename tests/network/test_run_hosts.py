@@ -1,4 +1,4 @@
-"""`starling run --hosts` over hosts that are network namespaces: only a script of a few words stands for ssh."""
+"""`starling run --hosts` over hosts that are network namespaces; a short script replaces ssh."""
 import os
 import signal
 import subprocess
@@ -27,7 +27,7 @@ def hosts():
 
 @pytest.fixture
 def job(hosts, tmp_path):
-    """Starts a program on all hosts, two ranks each, from beside the bridge. Hosts are called by their addresses."""
+    """Starts a program on all hosts, with two ranks each, from a launcher next to the bridge. Hosts are named by their addresses."""
     way = tmp_path / "way"
     prefix = hosts.names[0].removesuffix("0")
     way.write_text(f'#!/bin/sh\nexec ip netns exec {prefix}$((${{1##*.}} - 1)) env -i PATH="$PATH" sh -c "$2"\n')

@@ -1,4 +1,4 @@
-"""A handful of the seeded runs of ./run storm: one for each kind of fault that needs the ranks' common judgement."""
+"""A few of the seeded runs of ./run storm: one for each kind of fault on which the ranks must agree."""
 import sys
 from pathlib import Path
 
@@ -9,11 +9,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "network"
 import hosts as network  # noqa: E402
 import storm  # noqa: E402
 
-LEAST = 0  # seeds are looked for from here
+LEAST = 0  # seeds are searched from here
 
 
 def seed_of(kind, fabric, count):
-    """The first seed of such a run under which ranks go on after losses."""
+    """The first seed of such a run in which ranks continue after failures."""
     for seed in range(LEAST, LEAST + 5000):
         one = storm.Storm(seed)
         if (one.kind, one.fabric, one.hosts, one.on_peer_failure, one.elements) == (kind, fabric, count, "reweight", 16):

@@ -1,4 +1,4 @@
-"""The workers that ./run network-bench tells what to do; here on one host."""
+"""The workers that ./run network-bench controls; here on one host."""
 import os
 import secrets
 import subprocess
@@ -11,7 +11,7 @@ LAUNCHERS = ("STARLING_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MAS
 
 
 def answers(ranks, words, lines):
-    """What every rank answers to `lines`, as lists of words."""
+    """Returns each rank's answers to `lines`, as lists of words."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     job = {**clean, "STARLING_JOB": secrets.token_hex(8), "STARLING_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
     processes = [subprocess.Popen([TOOL, *words], env={**job, "STARLING_RANK": str(rank)}, stdin=subprocess.PIPE,

@@ -1,5 +1,5 @@
-# Installs Starling into a fresh folder and builds the program CONSUMER against it, as a user would. With SHARED, the core is built first,
-# in the folder BUILD, as a shared library.
+# Installs Starling into a fresh folder and builds the program CONSUMER against it, as a user would. With SHARED, first
+# builds the core as a shared library in the folder BUILD.
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
@@ -15,7 +15,7 @@ endif()
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 
-# Of the headers the public ones are there, and what they include.
+# The installed headers are the public ones and those that they include.
 file(GLOB public RELATIVE ${root}/include ${root}/include/starling/*.h)
 if(NOT TORCH)
   list(REMOVE_ITEM public starling/trainer.h starling/models.h)
@@ -45,7 +45,7 @@ if(TOOL AND CONSUMER STREQUAL "consumer")
   run(${WORK}/prefix/bin/starling --version)
 endif()
 
-# Programs that were built against the installation, and its tool by a name without a folder, find fabrics with an engine.
+# Programs built against the installation find fabrics with an engine; so does its tool when it is called through PATH.
 if(TOOL AND TORCH AND CONSUMER STREQUAL "consumer")
   file(WRITE ${WORK}/way "#!/bin/sh\nexec env STARLING_HOST=\"$1\" sh -c \"$2\"\n")
   file(CHMOD ${WORK}/way PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
@@ -53,7 +53,7 @@ if(TOOL AND TORCH AND CONSUMER STREQUAL "consumer")
   foreach(words "-n;2;--fabric;c10d" "--hosts;a,b;--address;127.0.0.1;--launcher;${WORK}/way")
     run(sh -c "starling \"$@\"" sh run --timeout 60 ${words} -- ${WORK}/consumer/consumer join)
   endforeach()
-  # Alone it does not, and says where it has looked.
+  # A copy of the tool alone does not find them, and says where it has looked.
   file(COPY ${WORK}/prefix/bin/starling DESTINATION ${WORK}/alone)
   execute_process(COMMAND ${WORK}/alone/starling run -n 1 --fabric c10d true RESULT_VARIABLE failed ERROR_VARIABLE said)
   if(failed EQUAL 0 OR NOT said MATCHES "no libstarling_c10d.so in [^ ]*alone/?, .*STARLING_PLUGIN_PATH")

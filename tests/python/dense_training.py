@@ -1,11 +1,11 @@
-"""Training of a whole flock in plain torch, on every rank, to compare with: all ranks' models, optimizers and batches."""
+"""Reference training of a whole flock in plain torch, on every rank: all ranks' models, optimizers and batches."""
 
 import numpy as np
 import torch
 
 
 def network(seed, dtype=torch.float64):
-    """Not the same for two seeds."""
+    """Different seeds give different networks."""
     torch.manual_seed(1000 + seed)
     return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).to(dtype)
 
@@ -39,7 +39,7 @@ class DenseFlock:
         return parameters_of(self.models[rank])
 
     def compute_gradients(self, passes=1):
-        """The sum over so many batches; a step's batches are its own."""
+        """Sums the gradients of `passes` batches; each step has its own batches."""
         for rank, model in enumerate(self.models):
             model.zero_grad()
             for one in range(passes):
@@ -51,7 +51,7 @@ class DenseFlock:
             optimizer.step()
 
     def mix(self, weights):
-        """Row i: how much of every model there is in i's next."""
+        """Row i holds the weights of all models in i's next model."""
         old = [[one.detach().clone() for one in model.parameters()] for model in self.models]
         with torch.no_grad():
             for row, model in zip(weights, self.models):
@@ -103,7 +103,7 @@ def train_step(optimizer, model, rank, step, loss=loss_of):
 
 
 class CountingSgd(torch.optim.Optimizer):
-    """A user's own: its step size depends on how often it was asked."""
+    """A user-defined optimizer whose step size depends on how often step() was called."""
 
     def __init__(self, parameters, lr=0.1):
         super().__init__(parameters, {"lr": lr})

@@ -1,4 +1,4 @@
-"""Ranks that do not train alike are told so, on all of them; who averages with whom; each rank's own data."""
+"""Errors when ranks do not train alike, on all ranks; the topology in use; each rank's own data."""
 
 import os
 
@@ -44,7 +44,7 @@ def test_differences_are_named(make, text):
 
 
 @alone
-def test_a_schedule_that_one_rank_leaves_is_named():
+def test_a_setting_that_one_rank_changes_is_named():
     model = linear()
     optimizer = bf.decentralize(model, torch.optim.RMSprop(model.parameters(), lr=0.1, alpha=0.9))
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -80,7 +80,7 @@ def trained(**options):
     return model.weight.detach().clone()
 
 
-def test_no_topology_means_the_one_that_was_set():
+def test_without_a_topology_the_one_set_before_is_used():
     try:
         assert torch.equal(trained(), trained(topology="one-peer-exponential"))
         bf.set_topology(bf.FullyConnectedGraph(n))
@@ -117,7 +117,7 @@ def test_skipped_steps_are_counted():
 
 
 @alone
-def test_a_checkpoint_of_another_rank_says_whose_it_is(tmp_path):
+def test_a_checkpoint_of_another_rank_names_that_rank(tmp_path):
     model = linear()
     optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
     path = bf.broadcast(torch.tensor(list(str(tmp_path / "one.ckpt").encode()), dtype=torch.uint8), root_rank=0)
@@ -141,14 +141,14 @@ def test_ranks_that_save_to_one_path_are_an_error(tmp_path):
     path = bytes(path.tolist()).decode()
     told = ""
     try:
-        optimizer.save_checkpoint(path)  # all at once
+        optimizer.save_checkpoint(path)  # all ranks save at once
     except _core.InvalidArgument as error:
         told = str(error)
     saved = bf.allgather(torch.tensor([0 if told else 1])).tolist()
     assert sum(saved) == 1
     owner = saved.index(1)
     if rank == owner:
-        optimizer.save_checkpoint(path)  # its own may be replaced
+        optimizer.save_checkpoint(path)  # a rank may replace its own checkpoint
         optimizer.load_checkpoint(path)
     else:
         assert f"is the checkpoint of rank {owner}, and this is rank {rank}: each rank saves to a file of its own" in told

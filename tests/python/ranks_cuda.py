@@ -1,4 +1,4 @@
-"""Tensors and models on a GPU, which go through the host, in every rank; skipped where there is no GPU."""
+"""Tensors and models on a GPU, copied through the host, in every rank; skipped without a GPU."""
 
 import pytest
 import torch

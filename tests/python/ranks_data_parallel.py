@@ -1,4 +1,4 @@
-"""DecentralizedDataParallel: the loop it replaces, bit for bit."""
+"""DecentralizedDataParallel gives the same bits as the loop that it replaces."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def halving(optimizer):
 
 
 class Explicit:
-    """The same with decentralize(), written out."""
+    """The same training with decentralize(), written out."""
 
     def __init__(self, make=sgd, scheduler=None, **options):
         self.model = network(rank)
@@ -60,8 +60,8 @@ def test_is_the_explicit_loop(method, topology, make):
         loss_of(model, rank, step).backward()
         explicit.step(step)
         assert same(model, explicit), f"step {step}"
-        assert not torch.equal(before, parameters_of(model))  # from the first one on
-        assert model.optimizer.trainer.steps == step + 1  # and no round is left out
+        assert not torch.equal(before, parameters_of(model))  # starting with the first step
+        assert model.optimizer.trainer.steps == step + 1  # and no round is skipped
         assert all(float(one.grad.abs().max()) == 0 for one in model.parameters())
 
 
@@ -69,7 +69,7 @@ def test_is_the_explicit_loop(method, topology, make):
                                           ("one-peer-exp", "one-peer-exponential"), ("aer", "aer(local={})"),
                                           ("alternating-exp-ring", "aer(local={})")])
 def test_decent_dps_names_of_topologies(theirs, ours):
-    ours = ours.format(bf.local_size())  # which other files of these tests pretend to be smaller
+    ours = ours.format(bf.local_size())  # other test files change this variable
     model, explicit = wrapped(method="dsgd-atc", topology=theirs), Explicit(method="dsgd-atc", topology=ours)
     for step in range(3):
         loss_of(model, rank, step).backward()
@@ -99,7 +99,7 @@ def test_scheduler_and_clipping():
         explicit.step(step)
         free.step(step)
         assert same(model, explicit)
-        if step == 0:  # the norm is that of all parameters together
+        if step == 0:  # the norm of all parameters together
             loss_of(plain, rank, 0).backward()
             norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.05)
             assert model.optimizer.gradient_norm == pytest.approx(float(norm), rel=1e-9)
@@ -160,7 +160,7 @@ def test_scaler(scaler):
     for step in range(3):
         amp.scale(loss_of(model, rank, step)).backward()
         explicit.step(step)
-        assert same(model, explicit)  # a power of two rounds nothing
+        assert same(model, explicit)  # scaling by a power of two does not round
 
 
 def test_looks_like_the_module_inside():

@@ -28,7 +28,7 @@ def sgd(model, lr=0.05):
 
 
 class Point(torch.nn.Module):
-    """Ranks have different minimizers, and curvatures: the optimum is no mean of what they would find alone."""
+    """Ranks have different minimizers and curvatures, so the optimum is not the mean of their minimizers."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ def test_other_methods_come_close(method, topology):
     assert bias < 1.0
 
 
-def test_names_that_are_none():
+def test_unknown_names_are_errors():
     with pytest.raises(ValueError, match="gradient-tracking"):
         descend("gradient-trackin", "ring", steps=0)
     with pytest.raises(ValueError, match="ring"):
@@ -92,7 +92,7 @@ def test_names_that_are_none():
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_follows_the_dense_iterates_from_rank_0(optimizer):
-    """Everybody starts as rank 0; adapt-while-communicate is the default."""
+    """All ranks start with rank 0's model; adapt-while-communicate is the default."""
     model = network(rank)
     own = bf.decentralize(model, OPTIMIZERS[optimizer](model), topology="ring")
     dense = DenseFlock(n, OPTIMIZERS[optimizer], lambda _: network(0))
@@ -119,7 +119,7 @@ def test_schedulers_made_before_and_after(make, before, recwarn):
         for scheduler in made + schedulers:
             scheduler.step()
         assert_same(model, dense[rank], f"step {step}")
-        if step == 2:  # whoever watches the optimizer sees the groups that were loaded
+        if step == 2:  # code that inspects the optimizer sees the loaded groups
             own.load_state_dict(own.state_dict())
     assert own.param_groups[0]["lr"] == dense.optimizers[0].param_groups[0]["lr"]
     assert not [one for one in recwarn if "lr_scheduler" in str(one.message)]
@@ -138,9 +138,9 @@ def test_state_dict_continues_bit_for_bit(optimizer):
         train_step(own, model, rank, step)
     other = network(rank + 20)
     twin = bf.decentralize(other, make(other), method="dsgd-atc", topology="ring")
-    train_step(twin, other, rank, 99)  # memory that has to go
+    train_step(twin, other, rank, 99)  # state that loading must replace
     other.load_state_dict(model.state_dict())
-    twin.load_state_dict(copy.deepcopy(own.state_dict()))  # torch 2 shares what it loads
+    twin.load_state_dict(copy.deepcopy(own.state_dict()))  # torch 2 shares the loaded tensors
     for step in range(3, 6):
         train_step(own, model, rank, step)
         train_step(twin, other, rank, step)
@@ -149,7 +149,7 @@ def test_state_dict_continues_bit_for_bit(optimizer):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_state_dict_is_torchs(optimizer):
-    """A plain optimizer goes on with it, and what a plain optimizer saved is taken."""
+    """A plain optimizer can continue from it, and the state of a plain optimizer can be loaded."""
     make = OPTIMIZERS[optimizer]
     model, plain_model = network(0), network(0)
     own = bf.decentralize(model, make(model), method="allreduce")
@@ -236,7 +236,7 @@ def test_average_and_consensus_distance():
     mine = parameters_of(model)
     with own.global_average():
         assert_same(model, mean)
-        model(torch.zeros(1, 3, dtype=torch.float64))  # to evaluate; begins no step
+        model(torch.zeros(1, 3, dtype=torch.float64))  # evaluation; does not begin a step
         with pytest.raises(ValueError, match="average"):
             own.step()
     assert torch.equal(parameters_of(model), mine)
@@ -334,7 +334,7 @@ def test_topologies_of_every_kind(make):
     torch.testing.assert_close(model.x, by_name.x)
 
 
-def test_what_is_no_topology():
+def test_invalid_topologies_are_errors():
     with pytest.raises(TypeError, match="a topology is a name, a starling.Topology, a networkx graph or a matrix"):
         descend("dsgd-atc", object(), steps=0)
     with pytest.raises(ValueError, match=f"is for {n + 1} ranks, this flock has {n}"):
@@ -378,7 +378,7 @@ def test_epochs_of_different_lengths():
         own.begin_epoch(-1)
 
 
-def test_settle_ends_what_is_under_way():
+def test_settle_ends_pending_operations():
     model, own = descend("async-average", "ring", steps=10)
     own.settle()
     assert own.consensus_distance() < 1e3
@@ -412,7 +412,7 @@ def test_save_and_resume_continue_bit_for_bit(background):
     own.save(folder, extra={"epoch": 3, "order": torch.arange(4) + rank}, background=background)
     for step in range(3, 6):
         train_step(own, model, rank, step)
-    own._retire()  # waits for what is written in the background
+    own._retire()  # waits for the save in the background
     bf.barrier()
     other, twin = trainer()
     resumed = twin.resume(folder)
@@ -440,7 +440,7 @@ def test_resume_refuses_another_model_on_every_rank_and_names_it():
         shutil.rmtree(folder)
 
 
-def test_attributes_that_would_do_nothing_are_refused():
+def test_attributes_without_effect_are_refused():
     model = Point()
     own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(AttributeError, match="clip_norm is an option of decentralize"):
@@ -448,8 +448,8 @@ def test_attributes_that_would_do_nothing_are_refused():
     with pytest.raises(AttributeError, match="no on_nonfinte; did you mean on_nonfinite"):
         own.on_nonfinte = "skip"
     own.per_rank_settings = True
-    own.steps_of_mine = 3  # the program's own
-    own.found_inf = torch.zeros(1)  # GradScaler's
+    own.steps_of_mine = 3  # set by the program
+    own.found_inf = torch.zeros(1)  # set by GradScaler
     wrapped = bf.DistributedAdaptThenCombineOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
     with pytest.raises(AttributeError, match="no dts_weights; did you mean dst_weights"):
         wrapped.dts_weights = {}
@@ -457,7 +457,7 @@ def test_attributes_that_would_do_nothing_are_refused():
 
 
 @pytest.mark.skipif(n == 1, reason="nobody to differ from")
-def test_saving_into_folders_of_each_ranks_own_is_refused_at_once():
+def test_saving_into_different_folders_is_refused_at_once():
     model = Point()
     own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(_core.InvalidArgument, match="folder: .*of-0 on rank 0, .*of-1 on rank 1"):
@@ -465,7 +465,7 @@ def test_saving_into_folders_of_each_ranks_own_is_refused_at_once():
     assert not os.path.exists(os.path.join(tempfile.gettempdir(), "of-0"))
 
 
-def test_resume_from_what_is_no_folder(capfd):
+def test_resume_from_a_file_or_a_missing_folder(capfd):
     model = Point()
     own = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(starling.Error, match="cannot resume from /etc/passwd: it is not a folder"):

@@ -42,7 +42,7 @@ def test_scaled_loops_are_plain_ones(optimizer, method, clip, scaler):
 @pytest.mark.parametrize("scaler", [OldScaler, NewScaler])
 @pytest.mark.parametrize("make", [OPTIMIZERS["sgd"], OPTIMIZERS["rmsprop"]], ids=["native", "other"])
 def test_an_overflow_on_one_rank_is_its_own(make, scaler):
-    """It takes part in the step without an update, and the others go on."""
+    """That rank takes part in the step without an update, and the others continue."""
     model = network(0)
     own = bf.decentralize(model, make(model), method="dsgd-atc", topology="complete")
     dense = DenseFlock(n, make, lambda _: network(0))

@@ -1,4 +1,4 @@
-"""PyTorch's usual loop: what is in .grad at step() counts, and a step that does not happen is told."""
+"""PyTorch's usual loop: step() uses the contents of .grad, and a step that cannot be made is an error."""
 
 import gc
 
@@ -123,7 +123,7 @@ def test_layers_unfrozen_and_groups_added_later():
     again = bf.decentralize(model, inner, method="dsgd-atc", topology="complete")
     with pytest.raises(RuntimeError, match="decentralized again"):
         own.step()
-    assert again.state_dict()["state"].keys() == momentum.keys()  # it goes on with what it remembers
+    assert again.state_dict()["state"].keys() == momentum.keys()  # it continues with the same momentum
     before = model[0].weight.detach().clone()
     train_step(again, model, rank, 2)
     assert not torch.equal(before, model[0].weight)
@@ -134,7 +134,7 @@ def test_layers_unfrozen_and_groups_added_later():
 
 @pytest.mark.parametrize("method", ["dsgd-atc", "allreduce"])
 def test_a_gradient_that_is_not_finite(method):
-    """Alone, since a rank that raises leaves the others behind."""
+    """On one rank only, since a rank that raises leaves the others waiting."""
     if n > 1:
         pytest.skip("one rank is enough")
     model = network(0)

@@ -63,7 +63,7 @@ def test_schedules_advance_from_step_to_step():
 
 
 @several
-def test_static_calls_with_weights_of_ones_own():
+def test_static_calls_with_given_weights():
     bf.set_topology(bf.RingGraph(n))
     sources = bf.in_neighbor_ranks()
     weights = {source: 0.1 * (source + 1) for source in sources}
@@ -74,7 +74,7 @@ def test_static_calls_with_weights_of_ones_own():
                     call(mine(), 0.5, weights),
                     call(mine(), self_weight=0.5, neighbor_weights=weights)):
             torch.testing.assert_close(got, torch.full((3, 2), wanted))
-    # Who is not named has no weight, though it sends.
+    # A source that is not named has no weight, although it sends.
     assert torch.equal(bf.neighbor_allreduce(mine(), self_weight=1.0, src_weights={}), mine())
     some = {sources[0]: 1.0} if rank == 0 else weights
     got = bf.neighbor_allreduce(mine(), self_weight=0.5, src_weights=some)
@@ -105,7 +105,7 @@ def test_dynamic_calls(check):
 
 
 @several
-def test_dynamic_calls_in_which_some_say_nothing():
+def test_dynamic_calls_in_which_some_ranks_do_not_send():
     told = [r for r in range(n) if r != 0]
     got = bf.neighbor_allreduce(mine(), self_weight=1.0,
                                 src_weights={r: 1.0 for r in told} if rank == 0 else {},
@@ -122,7 +122,7 @@ def test_checked_calls_in_different_orders():
 
     order = range(4) if rank % 2 == 0 else range(3, -1, -1)
     handles = {k: start(k) for k in order}
-    bf.neighbor_allreduce(mine())  # meanwhile something else
+    bf.neighbor_allreduce(mine())  # another operation in between
     bf.barrier()
     for k in range(4) if rank % 3 == 0 else (2, 0, 3, 1):
         torch.testing.assert_close(bf.synchronize(handles[k]),
@@ -163,14 +163,14 @@ def test_senders_and_receivers_that_do_not_match():
     if n > 2:
         with pytest.raises(ValueError, match="rank 0 listens to 1, which does not send to it"):
             bf.neighbor_allreduce(mine(), self_weight=0.5, src_weights=sources, dst_weights=[right])
-    # Nothing was sent, so that the next call is in order.
+    # Nothing was sent, so the next call matches.
     got = bf.neighbor_allreduce(mine(), self_weight=0.5, src_weights={left: 0.5}, dst_weights=[right],
                                 name="unmatched")
     torch.testing.assert_close(got, torch.full((3, 2), 0.5 * rank + 0.5 * left))
 
 
 @pytest.mark.parametrize("call", [bf.neighbor_allreduce, bf.neighbor_allreduce_nonblocking])
-def test_arguments_that_cannot_be(call):
+def test_invalid_arguments_are_errors(call):
     x = mine()
     one = {other: 1.0 for other in bf.in_neighbor_ranks()}
     for wrong in ({"self_weight": 0.5}, {"src_weights": one}, {"self_weight": 1, "src_weights": one},

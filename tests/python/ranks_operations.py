@@ -106,7 +106,7 @@ def test_broadcast_of_one_number_and_of_none():
     assert bf.broadcast(torch.empty(0, 3), 0).shape == (0, 3)
 
 
-def test_roots_that_are_no_ranks():
+def test_roots_out_of_range_are_errors():
     with pytest.raises(ValueError, match=f"rank {n} is not one of"):
         bf.broadcast(mine(), n)
 
@@ -195,7 +195,7 @@ def test_handles_without_names_meet_in_their_order():
         close(bf.synchronize(handles[k]), torch.full((4,), 10 * k + (n - 1) / 2))
 
 
-def test_poll_and_handles_that_are_none():
+def test_poll_and_invalid_handles():
     handle = bf.allreduce_nonblocking(mine())
     bf.barrier()
     assert bf.poll(handle)
@@ -206,12 +206,12 @@ def test_poll_and_handles_that_are_none():
                 call(wrong)
 
 
-def test_a_name_is_taken_while_it_is_under_way():
+def test_a_name_is_taken_while_its_operation_is_pending():
     handle = bf.allreduce_nonblocking(mine(), name="taken")
     for call in (bf.allreduce_nonblocking, bf.allreduce, bf.allreduce_):
         with pytest.raises(ValueError, match="taken"):
             call(mine(), name="taken")
-    other = bf.broadcast_nonblocking(mine(), 0, name="taken")  # another operation's names are others
+    other = bf.broadcast_nonblocking(mine(), 0, name="taken")  # the same name for another operation is allowed
     bf.synchronize(handle)
     bf.synchronize(other)
     close(bf.allreduce(mine(), name="taken"), everybody().mean(0))

@@ -1,4 +1,4 @@
-"""What programs do with BlueFog's optimizer wrappers beside stepping: groups, lists of models, clipping, errors."""
+"""Uses of BlueFog's optimizer wrappers besides stepping: groups, lists of models, clipping, errors."""
 
 import copy
 import io
@@ -47,7 +47,7 @@ def test_groups_have_their_own_learning_rates(make):
 
 
 class Partial(torch.nn.Module):
-    """One layer is frozen, one not used in odd steps or on odd ranks."""
+    """One layer is frozen; one is unused in odd steps or on odd ranks."""
 
     def __init__(self, seed):
         super().__init__()
@@ -73,7 +73,7 @@ def test_frozen_and_unused_parameters(wrapper, optimizer):
     frozen = [parameter.clone() for parameter in model.inner[0].parameters()]
     for step in range(4):
         train_step(own, model, rank, step, partial_loss)
-        # What is frozen is not averaged, either.
+        # Frozen parameters are not averaged, either.
         untouched = [[parameter.clone() for parameter in one.inner[0].parameters()] for one in dense.models]
         for one in dense.models:
             one.zero_grad(set_to_none=True)
@@ -85,7 +85,7 @@ def test_frozen_and_unused_parameters(wrapper, optimizer):
     assert all(torch.equal(a, b) for a, b in zip(frozen, model.inner[0].parameters()))
 
 
-def test_gradient_allreduce_updates_what_only_others_use():
+def test_gradient_allreduce_updates_parameters_used_by_other_ranks():
     model = Partial(0)
     own = bf.DistributedGradientAllreduceOptimizer(sgd(model), model)
     dense = DenseFlock(n, sgd, lambda _: Partial(0), partial_loss)
@@ -143,7 +143,7 @@ def test_zero_grad_in_mid_step():
     own = bf.DistributedGradientAllreduceOptimizer(sgd(model), model)
     own.zero_grad()
     loss_of(model, rank, 0).backward()
-    for kind in (AssertionError, starling.InvalidArgument):  # BlueFog's, ours
+    for kind in (AssertionError, starling.InvalidArgument):  # BlueFog's error and ours
         with pytest.raises(kind, match="between backward.. and step.*Call step.. first"):
             own.zero_grad()
     own.step()
@@ -173,7 +173,7 @@ def test_synchronize_shows_averaged_gradients_to_clip():
 
 @pytest.mark.parametrize("wrapper", ALL[1:])
 def test_synchronize_reads_the_settings(wrapper):
-    """Also where the model is in evaluation mode, so that no forward pass has read them."""
+    """Also with the model in evaluation mode, where no forward pass has read the settings."""
     model = network(rank).eval()
     own = wrapper(sgd(model), model)
     dense = DenseFlock(n, sgd)
@@ -271,7 +271,7 @@ def test_copies_of_a_model_have_no_owner():
         loaded = torch.load(file, **({} if torch.__version__.startswith("1.") else {"weights_only": False}))
     for one in (twin, loaded):
         loss_of(one, rank, 0).backward()
-    own.communication_type = "empty"  # nothing has been read by the copies' forward passes
+    own.communication_type = "empty"  # the copies' forward passes have not read anything
     train_step(own, model, rank, 0)
     dense.adapt_with_combine(torch.eye(n).numpy())
     assert_same(model, dense[rank])
@@ -280,7 +280,7 @@ def test_copies_of_a_model_have_no_owner():
 @pytest.mark.parametrize("make", [lambda model: torch.optim.SGD(model.parameters(), lr=0.25, momentum=0.5),
                                   lambda model: torch.optim.AdamW(model.parameters(), lr=0.125)], ids=["sgd", "adamw"])
 def test_half_precision_beside_float(make):
-    """Buckets of several types: each parameter is stepped once."""
+    """With buckets of several types, each parameter is stepped once."""
 
     def mixed(seed):
         model = network(seed, torch.float32)

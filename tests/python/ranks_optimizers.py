@@ -1,4 +1,4 @@
-"""BlueFog's optimizer wrappers against training of the whole flock in plain torch."""
+"""Compares BlueFog's optimizer wrappers with training of the whole flock in plain torch."""
 
 import os
 
@@ -94,7 +94,7 @@ def test_schedules_are_followed_step_by_step(name):
 
 
 def dynamic(step):
-    """Rank r tells r + 1 + step, scaled; (self weight, source weights, destination weights) of every rank, and the matrix."""
+    """Rank r sends to r + 1 + step, scaled. Returns (self weight, source weights, destination weights) of every rank, and the matrix."""
     shift = 1 + step % max(1, n - 1)
     weights, settings = np.zeros((n, n)), []
     for one in range(n):
@@ -132,7 +132,7 @@ def test_adapt_with_combine_reads_the_weights_when_forward_begins():
         own.self_weight, own.src_weights = None, None
         own.zero_grad()
         loss = loss_of(model, rank, step)
-        own.self_weight, own.src_weights = 0, {n + 7: 1}  # for the next step, where it would be an error
+        own.self_weight, own.src_weights = 0, {n + 7: 1}  # for the next step, where they would be an error
         loss.backward()
         own.step()
         dense.adapt_with_combine(uniform())
@@ -156,7 +156,7 @@ def test_destinations_as_a_list_count_once():
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_static_source_weights(name):
-    """Whom the topology lets one hear, with weights of one's own; older spelling."""
+    """Own weights for sources that the topology allows; also the older spelling."""
     model, own = wrapped(name)
     dense = DenseFlock(n, OPTIMIZERS["sgd"])
     weights = np.diag(np.full(n, 0.25))
@@ -220,7 +220,7 @@ def test_unmatched_senders_are_an_error_on_all_ranks(name):
     own.dst_weights = [(rank + 2) % n] if rank == 1 else [(rank + 1) % n]
     with pytest.raises(ValueError, match=f"rank 1 sends to {3 % n}"):
         train_step(own, model, rank, 0)
-    # After the error the step can be made as it should have been.
+    # After the error, the step can be made with the right arguments.
     own.dst_weights = [(rank + 1) % n]
     train_step(own, model, rank, 0)
     weights = 0.5 * (np.eye(n) + np.roll(np.eye(n), -1, axis=1))
@@ -228,7 +228,7 @@ def test_unmatched_senders_are_an_error_on_all_ranks(name):
     assert_same(model, dense[rank])
 
 
-def test_weights_that_cannot_be():
+def test_invalid_weights_are_errors():
     model, own = wrapped("atc")
     own.dst_weights = [0]
     with pytest.raises(TypeError, match="self_weight and src_weights"):

@@ -1,4 +1,4 @@
-"""Who this process is and who talks to whom in starling.torch, in every rank."""
+"""Ranks, sizes and topologies of starling.torch, in every rank."""
 
 import networkx
 import pytest
@@ -41,7 +41,7 @@ def test_rank_and_size():
     assert bf.is_homogeneous() and bf.is_initialized()
 
 
-def test_what_is_kept_for_old_programs():
+def test_functions_kept_for_old_programs():
     assert bf.mpi_threads_supported() and bf.unified_mpi_window_model_supported() and not bf.nccl_built()
     bf.set_skip_negotiate_stage(True)
     assert bf.get_skip_negotiate_stage()
@@ -131,7 +131,7 @@ def test_topologies_of_a_wrong_size():
     assert bf.IsTopologyEquivalent(bf.load_topology(), bf.ExponentialGraph(n))
 
 
-def test_topologies_stay_while_operations_are_under_way():
+def test_topologies_cannot_change_while_operations_are_pending():
     handle = bf.allreduce_nonblocking(torch.ones(3), name="pending")
     with pytest.warns(UserWarning, match="allreduce.pending"):
         assert not bf.set_topology(bf.RingGraph(n))
@@ -140,7 +140,7 @@ def test_topologies_stay_while_operations_are_under_way():
 
 
 class Holder:
-    """As starling.Topology holds a schedule of the core."""
+    """A stand-in for starling.Topology, which holds a schedule of the core."""
 
     def __init__(self, schedule):
         self._schedule = schedule
@@ -201,7 +201,7 @@ def test_infer_ranks():
     assert bf.InferDestinationFromSourceRanks([(rank + 1) % n]) == [(rank - 1) % n]
 
 
-def test_shutdown_and_back():
+def test_init_after_shutdown():
     bf.win_create(torch.ones(2), "stays")
     handle = bf.allreduce_nonblocking(torch.ones(2))
     bf.shutdown()

@@ -38,7 +38,7 @@ def test_broadcast_of_named_parameters_and_truth_values():
 
 
 @pytest.mark.parametrize("call", [lambda params: bf.broadcast_parameters(params, 0), bf.allreduce_parameters])
-def test_parameters_that_are_none(call):
+def test_invalid_parameters_are_errors(call):
     with pytest.raises(ValueError, match="int"):
         call({"a": 1})
 
@@ -90,7 +90,7 @@ def test_broadcast_optimizer_state(name, fresh):
     assert optimizer.param_groups[0]["lr"] == makers[name](net.parameters(), 0).param_groups[0]["lr"]
 
 
-def test_states_that_are_empty_and_options_that_are_none():
+def test_empty_states_and_options_that_are_none():
     net, optimizer = stepped(makers["adam"], 0)
     optimizer.param_groups[0]["extra"] = None
     bf.broadcast_optimizer_state(optimizer, 0)

@@ -1,4 +1,4 @@
-"""BlueFog's optimizers over windows: nobody waits, unless force_barrier asks for it."""
+"""BlueFog's optimizers over windows: ranks do not wait for each other, unless force_barrier asks for it."""
 
 import time
 
@@ -36,7 +36,7 @@ def wrapped(wrapper, make=sgd, **options):
 
 
 def begun(own, model):
-    """What the next step starts from: what was put by now is taken in when forward begins."""
+    """The model at the start of the next step: forward takes in the deposits that have arrived."""
     model(torch.zeros(1, 3, dtype=torch.float64))
     return model
 
@@ -53,7 +53,7 @@ class Point(torch.nn.Module):
 @pytest.mark.parametrize("barrier", [False, True])
 @pytest.mark.parametrize("wrapper", ALL)
 def test_convex_problem(wrapper, barrier):
-    """With a step size that falls, everybody comes close to the mean of the minimizers, whoever is faster."""
+    """With a decreasing step size, all ranks come close to the mean of the minimizers, whichever rank is faster."""
     model = Point()
     own = wrapper(torch.optim.SGD(model.parameters(), lr=0.2), model)
     own.force_barrier = barrier
@@ -61,7 +61,7 @@ def test_convex_problem(wrapper, barrier):
         own.param_groups[0]["lr"] = 0.2 / (1 + 0.05 * step)
         train_step(own, model, rank, step, lambda one, *_: one())
         if not barrier and step % 10 == 9:
-            bf.barrier()  # ranks share cores: nobody shall be done before the others begin
+            bf.barrier()  # ranks share cores: no rank should finish before the others start
     bf.barrier()
     assert float((model.x - (n - 1) / 2).abs().max()) < (0.3 if barrier else 1.0)
     own.unregister_window()
@@ -93,7 +93,7 @@ def test_local_steps_in_between(wrapper):
 
 
 def test_destination_weights():
-    """A dict scales what is put; a list puts to some only."""
+    """A dict scales the deposits; a list selects the destinations."""
     model, own = wrapped(bf.DistributedWinPutOptimizer)
     dense = DenseFlock(n, sgd)
     for step in range(3):
@@ -146,7 +146,7 @@ def test_pull_get_in_lock_step_is_adapt_then_combine(optimizer):
 
 @pytest.mark.parametrize("every, chosen", [(1, False), (2, False), (1, True)])
 def test_push_sum_in_lock_step(every, chosen):
-    """On a star, whose ranks have different degrees: x and the scalar are pushed in equal shares, or in others."""
+    """On a star, whose ranks have different degrees: x and the scalar are pushed in equal shares, or in chosen ones."""
     if n > 1:
         bf.set_topology(bf.StarGraph(n))
     graph = bf.load_topology()
@@ -155,7 +155,7 @@ def test_push_sum_in_lock_step(every, chosen):
         told = set(graph.successors(source)) | {source}
         for to in told:
             shares[to, source] = 1 / len(told)
-        if chosen and len(told) > 1:  # the first one gets some of what one would keep
+        if chosen and len(told) > 1:  # moves part of the rank's own share to the first destination
             shares[source, source] -= 0.125
             shares[min(told - {source}), source] += 0.125
     model, own = wrapped(bf.DistributedPushSumOptimizer, num_steps_per_communication=every)
@@ -176,7 +176,7 @@ def test_push_sum_in_lock_step(every, chosen):
     own.unregister_window()
 
 
-def test_shares_that_are_none():
+def test_invalid_shares_are_errors():
     model, own = wrapped(bf.DistributedPushSumOptimizer)
     own.self_weight = 0.5
     with pytest.raises(ValueError, match="together"):
@@ -221,7 +221,7 @@ def test_windows_are_freed_and_made_again(wrapper):
         assert names and all(name.startswith("mine") and flock.has_window(name) for name in names)
         own.unregister_window()
         assert not any(flock.has_window(name) for name in names)
-        loss_of(model, rank, 1)  # the model goes on without it
+        loss_of(model, rank, 1)  # the model is trained further without the optimizer
         with pytest.raises(RuntimeError, match="unregister_window"):
             train_step(own, model, rank, 1)
         assert all(float(state["step"]) == 1 for state in own.state_dict()["state"].values())
@@ -250,7 +250,7 @@ def test_a_sleeping_rank_delays_no_other(wrapper):
 
 
 @pytest.mark.parametrize("wrapper", ALL)
-def test_neighbors_that_are_drawn_have_no_windows(wrapper):
+def test_random_topologies_are_refused(wrapper):
     if n < 3:
         pytest.skip("two always draw each other")
     bf.set_topology("random-matching")

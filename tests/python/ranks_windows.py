@@ -83,7 +83,7 @@ def test_weights_of_destinations_and_of_oneself():
     got = bf.win_update("x", self_weight=1.0, neighbor_weights={s: 1.0 for s in sources}, clone=True)
     torch.testing.assert_close(got,
                                torch.full((3, 2), 0.5 * (rank + 1) + sum(2.0 * (s + 1) for s in sources)))
-    torch.testing.assert_close(x, mine() * 0.5)  # a clone leaves it
+    torch.testing.assert_close(x, mine() * 0.5)  # a clone does not change x
     bf.barrier()
     bf.win_put(x, "x", dst_weights=[destinations[0]])
     bf.barrier()
@@ -103,7 +103,7 @@ def test_versions_count_what_was_fetched():
     assert bf.get_win_version("x") == {s: 0 for s in sources}
 
 
-def test_slots_bring_no_p_until_they_are_written():
+def test_slots_have_no_p_until_they_are_written():
     bf.turn_on_win_ops_with_associated_p()
     bf.win_create(mine(), "x")
     bf.barrier()
@@ -128,7 +128,7 @@ def test_a_tensor_other_than_the_windows_own():
     parameter = torch.nn.Parameter(mine())
     bf.barrier()
     bf.win_create(parameter, "p", zero_init=True)
-    bf.win_put(parameter.data, "p", self_weight=0.25)  # another name of the same memory
+    bf.win_put(parameter.data, "p", self_weight=0.25)  # another tensor on the same memory
     torch.testing.assert_close(parameter.detach(), mine() * 0.25)
 
 
@@ -144,7 +144,7 @@ def test_accumulate_adds_up():
     torch.testing.assert_close(x, torch.full((3, 2), rank + 1 + sum(3.0 * (s + 1) for s in sources)))
     assert bf.get_win_version("x") == {s: 0 for s in sources}
     before = x.clone()
-    bf.win_update_then_collect("x")  # everything was taken
+    bf.win_update_then_collect("x")  # collecting has emptied the slots
     torch.testing.assert_close(x, before)
 
 
@@ -153,9 +153,9 @@ def test_get():
     x = mine()
     bf.win_create(x, "x", zero_init=True)
     x.mul_(10)
-    bf.barrier()  # from here on others see it
+    bf.barrier()  # others see the value from here on
     assert bf.win_get("x", src_weights={s: 0.5 for s in sources})
-    bf.barrier()  # nobody's changes before all have got it
+    bf.barrier()  # no rank changes its value until all have read it
     bf.win_update("x", self_weight=0.0, neighbor_weights={s: 1.0 for s in sources})
     torch.testing.assert_close(x, torch.full((3, 2), sum(5.0 * (s + 1) for s in sources)))
     bf.barrier()
@@ -180,7 +180,7 @@ def test_reset_empties_the_slots():
     torch.testing.assert_close(x, mine() * len(sources))
 
 
-def test_arguments_that_cannot_be():
+def test_invalid_arguments_are_errors():
     x = mine()
     bf.win_create(x, "x")
     for wrong in ({"self_weight": 0.5}, {"neighbor_weights": {}}, {"self_weight": 1, "neighbor_weights": {}},
@@ -227,7 +227,7 @@ def test_memory_of_any_layout(make):
 
 
 @several
-def test_topologies_stay_while_windows_exist():
+def test_topologies_cannot_change_while_windows_exist():
     bf.win_create(mine(), "x")
     with pytest.warns(UserWarning, match="windows exist: x"):
         assert not bf.set_topology(bf.RingGraph(n))
@@ -240,7 +240,7 @@ def test_mutexes_exclude():
     bf.win_create(mine(), "x")
     held = []
     for _ in range(20):
-        with bf.win_mutex("x", ranks=[0]):  # nothing collective in here: only rank 0's mutex orders the ranks
+        with bf.win_mutex("x", ranks=[0]):  # no collective inside: only rank 0's mutex orders the ranks
             began = time.monotonic()
             time.sleep(0.001)
             held.append([began, time.monotonic()])
@@ -261,7 +261,7 @@ def test_waits_for_the_holder_of_the_mutex():
     if rank == 0:
         with bf.win_mutex("x", for_self=True):
             bf.barrier()
-            time.sleep(0.1)  # the others ask for it meanwhile
+            time.sleep(0.1)  # the others try to lock it meanwhile
             moment = time.monotonic()
     else:
         bf.barrier()

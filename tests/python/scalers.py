@@ -1,4 +1,4 @@
-"""Stand-ins for torch's GradScaler, which needs CUDA: its two contracts with optimizers."""
+"""Stand-ins for torch's GradScaler, which needs CUDA; they cover its two contracts with optimizers."""
 
 import inspect
 
@@ -44,7 +44,7 @@ class OldScaler:
 
 
 class NewScaler(OldScaler):
-    """torch 2: they get attributes for the time of the step."""
+    """torch 2: the scaler sets attributes of the optimizer during the step."""
 
     def step(self, optimizer):
         assert optimizer._step_supports_amp_scaling and "grad_scaler" not in inspect.signature(optimizer.step).parameters

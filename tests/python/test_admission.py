@@ -1,4 +1,4 @@
-"""Ranks that are killed return: the others admit them."""
+"""Ranks that were killed return: the others admit them."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 STARLING = os.path.join(os.environ["STARLING_BIN"], "starling")
-RETURN = '"$0" "$1" || STARLING_ENTER=1 "$0" "$1"'  # to the launcher one rank
+RETURN = '"$0" "$1" || STARLING_ENTER=1 "$0" "$1"'  # the launcher sees one rank
 
 BEGIN = """
 import os, signal, sys, time

@@ -1,4 +1,4 @@
-"""Flocks over process groups of torch.distributed, which the program goes on using."""
+"""Flocks over process groups of torch.distributed, which the program continues to use."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def test_operations_beside_the_programs_own(n, tmp_path):
     """, tmp_path)
 
 
-def test_training_is_that_of_other_fabrics(tmp_path):
+def test_training_gives_the_models_of_other_fabrics(tmp_path):
     body = """
         bf.init(process_group=True)
         torch.manual_seed(rank)

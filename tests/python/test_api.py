@@ -1,4 +1,4 @@
-"""Every name that BlueFog's users know is there, with a docstring, and with the signature they know."""
+"""Every public name of BlueFog exists, with a docstring and the signature that users know."""
 
 import importlib
 import inspect

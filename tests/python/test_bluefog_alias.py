@@ -1,4 +1,4 @@
-"""The package bluefog, which is starling under another name, and BlueFog's launcher."""
+"""The package bluefog, an alias of starling, and BlueFog's launcher."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 import starling
 from starling import bfrun
 
-SOURCES = str(Path(__file__).parents[2] / "python")  # behind the built package, which has no bluefog
+SOURCES = str(Path(__file__).parents[2] / "python")  # after the built package, which has no bluefog
 sys.path.append(SOURCES)
 
 from bluefog.common.util import env  # noqa: E402
@@ -58,7 +58,7 @@ def test_topology_util_has_all_names():
 
 
 def test_torch_is_the_same_module_under_every_name(tmp_path):
-    """With a stand-in for starling.torch, in a process of its own: what counts is the aliasing."""
+    """Runs in its own process with a stand-in for starling.torch, since only the aliasing matters."""
     (tmp_path / "mpi_ops.py").write_text("count = 0\n")
     (tmp_path / "optimizers.py").write_text("from .mpi_ops import count\n")
     program = textwrap.dedent("""

@@ -1,4 +1,4 @@
-"""starling.Cluster: functions that travel, errors with their rank, deaths, and clusters in the background."""
+"""starling.Cluster: pickled functions, errors with their rank, deaths, and clusters in the background."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ def wait_until(condition, seconds=20.0):
 
 
 def gone(pid):
-    """Ended, whether or not somebody has collected it."""
+    """Whether the process has ended, reaped or not."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] == "Z"
@@ -109,7 +109,7 @@ def test_an_exception_comes_with_rank_and_traceback(cluster):
     assert cluster.run(lambda: rank) == [0, 1, 2]  # noqa: F821
 
 
-def test_exceptions_that_cannot_travel_and_exits(cluster):
+def test_exceptions_that_cannot_be_pickled_and_exits(cluster):
     def fail():
         class Locked(Exception):
             def __init__(self):
@@ -244,7 +244,7 @@ def test_invalid_requests_are_errors(cluster):
         cluster.run(lambda: cluster)
 
 
-# What travels.
+# Pickling of functions and values.
 
 offset = 10
 
@@ -323,7 +323,7 @@ def test_unpicklable_values_are_named(cluster):
         cluster.run(lambda: lock)
 
 
-# Lives and deaths of the notebook.
+# Workers end with the notebook.
 
 PARENT = """
 import os, sys, starling
@@ -401,7 +401,7 @@ def test_control_c_and_deaths_in_the_background(runtime):
         with pytest.raises(KeyboardInterrupt):
             cluster.run(time.sleep, 60)
         assert cluster.run(lambda: rank) == [0, 1]  # noqa: F821
-        # A client that dies leaves the workers to the others.
+        # If a client dies, the workers stay available to others.
         script = "import starling, time; c = starling.Cluster.connect(); print(flush=True); c.run(time.sleep, 60)"
         client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
         client.stdout.readline()
@@ -417,7 +417,7 @@ def test_control_c_and_deaths_in_the_background(runtime):
         assert wait_until(lambda: all(gone(pid) for pid in pids))
         with pytest.raises(starling.Error, match="in the background has ended"):
             cluster.run(os.getpid)
-    with starling.Cluster.launch(1) as again:  # over the socket that was left behind
+    with starling.Cluster.launch(1) as again:  # over the socket that the dead cluster left behind
         assert again.n == 1
 
 

@@ -1,4 +1,4 @@
-"""The programs of docs/python.md and docs/python-training.md run, as two ranks."""
+"""The programs of docs/python.md and docs/python-training.md run with two ranks."""
 
 import os
 import re

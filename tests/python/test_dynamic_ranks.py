@@ -1,4 +1,4 @@
-"""Sequences of peers: who tells whom in every step, and the collectives that find the other side out."""
+"""Sequences of peers: the sources and destinations of every step, and the collectives that infer one from the other."""
 
 import math
 import subprocess
@@ -24,12 +24,12 @@ def first(peers, steps=STEPS):
 
 
 def rounds(make, ranks):
-    """For every step the list over ranks of (send, recv)."""
+    """The list over ranks of (send, recv), for every step."""
     return list(zip(*(first(make(rank)) for rank in range(ranks))))
 
 
 def match(round_):
-    """j hears i exactly when i tells j."""
+    """Checks that j receives from i exactly if i sends to j."""
     told = {(rank, target) for rank, (send, _) in enumerate(round_) for target in send}
     heard = {(source, rank) for rank, (_, recv) in enumerate(round_) for source in recv}
     assert told == heard
@@ -93,12 +93,12 @@ def test_machines_exponential(machines, local):
     for step, round_ in enumerate(seen):
         match([round_[machine * local] for machine in range(machines)])
         hop = hops[step % len(hops)]
-        for rank, (send, recv) in enumerate(round_):  # all ranks of a machine say the same
+        for rank, (send, recv) in enumerate(round_):  # all ranks of a machine agree
             assert (send, recv) == ([(rank // local + hop) % machines], [(rank // local - hop) % machines])
 
 
 def inner_outer_target(machines, local, rank, step, exponential):
-    """The formula of the definition, with d' = d + 1 where the traveler has to be jumped over."""
+    """The formula of the definition, with d' = d + 1 where the rank that communicates outside is skipped."""
     machine, own = divmod(rank, local)
     traveler = step % local
     if own == traveler:
@@ -162,7 +162,7 @@ def test_errors_come_at_the_call(call, error, words):
 
 @pytest.fixture
 def flock(monkeypatch):
-    """flock(rank, [lists of the others by rank, None for mine]) stands in for the other ranks."""
+    """flock(rank, [lists of all ranks, None for mine]) simulates the other ranks."""
     def join(rank, lists):
         def allgather_lists(mine):
             assert type(mine) is list and all(type(entry) is int for entry in mine)
@@ -216,7 +216,7 @@ def test_a_wrong_list_is_an_error_on_all_ranks(flock, infer, name, ranks, error,
     operations = flock(1, [[1], None, [], [0]])
     with pytest.raises(error, match=f"{name} .*{words}"):
         infer(ranks)
-    others_see = operations.sent  # the rank took part, so nobody waits for it
+    others_see = operations.sent  # the rank took part, so no rank waits for it
     flock(2, [[1], others_see, None, [0]])
     with pytest.raises(ValueError, match=f"{name} of rank 1 must"):
         infer([])

@@ -1,4 +1,4 @@
-"""One program, unchanged, on every fabric: the same bits."""
+"""The same program gives the same bits on every fabric."""
 
 import os
 import re
@@ -44,7 +44,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_
 
 
 def results(fabric, program):
-    """What three ranks print, which say themselves that they have joined over it."""
+    """The output of three ranks, which also print the fabric that they have joined."""
     by_mpi = "mpi" in fabric
     environment = {**os.environ, "STARLING_LOG": "info", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if by_mpi:

@@ -13,7 +13,7 @@ from starling import ibfrun
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """A folder of its own for the cluster's socket, whose path must be short."""
+    """A separate folder for the cluster's socket, whose path must be short."""
     folder = tempfile.mkdtemp(prefix="ibf")
     monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
     yield
@@ -31,7 +31,7 @@ def run(*words):
 def test_start_use_and_stop(elsewhere):
     assert run("start", "-np", "2") == (
         0, "2 workers are ready: starling.Cluster() in a notebook; `ibfrun stop` ends them\n", "")
-    with starling.Cluster() as cluster:  # finds the one in the background
+    with starling.Cluster() as cluster:  # finds the cluster in the background
         assert cluster.run(lambda: (rank, size)) == [(0, 2), (1, 2)]  # noqa: F821, the workers' own names
     status, output, complaint = run("start", "-np", "2")
     assert (status, output) == (1, "") and complaint.startswith("ibfrun: a cluster named default is running")

@@ -1,4 +1,4 @@
-"""`import starling` is light."""
+"""`import starling` loads nothing heavy."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A wheel of this build, installed into a virtual environment of its own and used from there."""
+"""A wheel of this build, installed into a separate virtual environment and used from there."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUILD = Path(os.environ["STARLING_BIN"]).parent
 VERSION = re.search(r"project\(Starling VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
-# The tests' own package must not be found, and no index asked.
+# The tests must not find their own package, and pip must not ask an index.
 ENVIRONMENT = os.environ | {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 for name in ("PYTHONPATH", "STARLING_BLUEFOG_ALIAS"):
     ENVIRONMENT.pop(name, None)
@@ -27,7 +27,7 @@ def run(*words, folder, ok=True, **variables):
 
 
 def install(bin_folder, folder, **variables):
-    """`pip install .`, build isolation and all."""
+    """Runs `pip install .` with build isolation."""
     words = [bin_folder / "python", "-m", "pip", "install", "--no-deps", "--no-compile", ROOT]
     run(*words, folder=folder, STARLING_BUILD_DIR=str(BUILD), **variables)
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(folder):
-    """The folder with the environment's programs."""
+    """The folder of the environment's programs."""
     run(sys.executable, "-m", "venv", "--system-site-packages", folder / "venv", folder=folder)
     bin_folder = folder / "venv" / "bin"
     install(bin_folder, folder)
@@ -63,7 +63,7 @@ print(json.dumps({
     files = set(found["files"])
     assert {"starling/py.typed", "starling/libstarling.so", "starling/bin/starling"} <= files
     assert f"starling-{VERSION}.dist-info/LICENSE" in files
-    # Whatever this build has: the modules, the tool's part with torch, every Python file.
+    # Everything that this build has: the modules, the tool's part with torch, every Python file.
     for built in BUILD.glob("python/starling/*.so"):
         assert f"starling/{built.name}" in files
     for built in BUILD.glob("lib/starling/libstarling_*.so"):
@@ -84,7 +84,7 @@ LAUNCHERS = [["starling", "run"], ["python", "-m", "starling.run"]]
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=" ".join)
 def test_launching_finds_this_python(installed, folder, launcher):
-    """Also where the environment is not activated."""
+    """Also if the environment is not activated."""
     program = "import starling, sys; flock = starling.join(); print(flock.size, flock.rank, sys.prefix)"
     out = run(installed / launcher[0], *launcher[1:], "-n", "2", "python", "-c", program, folder=folder)
     assert sorted(out.splitlines()) == [f"[{rank}] 2 {rank} {installed.parent}" for rank in range(2)]

@@ -1,4 +1,4 @@
-"""Ranks that die while a decentralized optimizer trains, in flocks of their own."""
+"""Ranks that die while a decentralized optimizer trains, in separate flocks."""
 
 import os
 import subprocess

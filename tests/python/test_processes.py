@@ -1,5 +1,4 @@
-"""Processes of starling.torch: how they start, end, fork, are interrupted, and wait without the interpreter
-lock."""
+"""Processes of starling.torch: start, end, fork, interruption, and waits that release the interpreter lock."""
 
 import os
 import signal
@@ -36,7 +35,7 @@ def run(n, text, *options, timeout=60, **variables):
 
 
 def together(variables, text, timeout=60):
-    """Processes that no launcher of ours started, each with its own variables."""
+    """Starts processes without a launcher of ours, each with its own variables."""
     program = PREFIX + textwrap.dedent(text)
     ranks = [subprocess.Popen([sys.executable, "-c", program], env=environment(**one), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) for one in variables]
@@ -91,7 +90,7 @@ def test_a_forked_child_gets_a_clear_error():
                     call()
                 except RuntimeError as error:
                     told += "fork" in str(error) and "parent" in str(error)
-            sys.exit(0 if told == 12 else 100 + told)  # and atexit does no harm to the parent
+            sys.exit(0 if told == 12 else 100 + told)  # atexit must not affect the parent
         status = os.waitpid(child, 0)[1]
         assert status == 0, status >> 8
         assert bf.allreduce(x).sum() == 1000  # the parent goes on
@@ -147,7 +146,7 @@ def test_a_child_of_a_process_without_a_flock_may_join():
     assert done.returncode == 0 and done.stdout.count("fine") == 1, done.stdout + done.stderr
 
 
-def test_the_interpreter_ends_with_operations_under_way():
+def test_the_interpreter_ends_with_pending_operations():
     done = run(2, """
         bf.init()
         x, y, z = torch.ones(1000), torch.ones(500_000), torch.ones(10)
@@ -159,14 +158,14 @@ def test_the_interpreter_ends_with_operations_under_way():
             bf.neighbor_allreduce_nonblocking(z, self_weight=0.5, src_weights={1: 0.5}, dst_weights=[1])
             sys.exit(0)
         time.sleep(0.3)
-        assert bf.synchronize(handles[0]).sum() == 1000  # what rank 0 took part in comes, though it has left
+        assert bf.synchronize(handles[0]).sum() == 1000  # rank 0 had taken part in it before it left
         assert bf.synchronize(handles[1]).sum() == 1_000_000
         print("undisturbed")
         """, STARLING_TIMEOUT="600")
     assert done.returncode == 0 and "undisturbed" in done.stdout, done.stdout + done.stderr
 
 
-def test_an_exception_with_operations_under_way_is_the_users():
+def test_an_exception_with_pending_operations_is_the_users():
     done = run(1, """
         bf.init()
         handle = bf.allreduce_nonblocking(torch.ones(3))
@@ -327,7 +326,7 @@ def test_other_launchers(rank, size, job):
     assert [output.split() for output in outputs] == [["0", "2", "0.5"], ["1", "2", "0.5"]]
 
 
-def test_alone_a_flock_of_one():
+def test_without_a_launcher_a_flock_of_one():
     outputs = together([{}], """
         bf.init()
         x = torch.arange(3.0)
@@ -339,7 +338,7 @@ def test_alone_a_flock_of_one():
 
 
 def test_the_call_overhead_of_a_small_average():
-    """Python on top of the core: 10 microseconds at most."""
+    """Python adds at most 10 microseconds to the core."""
     outputs = together([{}], """
         bf.init()
         x = torch.ones(256)

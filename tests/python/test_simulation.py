@@ -1,4 +1,4 @@
-"""starling.simulate and starling.consensus: known optima, the tool's bits, a free interpreter lock."""
+"""starling.simulate and starling.consensus: known optima, the same bits as the tool, and a released interpreter lock."""
 
 import json
 import os
@@ -85,7 +85,7 @@ factor = 10
     ({"latencyy": 1}, "latency"), ({"compute": [1, 2]}, "list of 4"), ({"link": [{"from": [4]}]}, "0 to 3"),
     ({"bandwidth": 0}, "above 0"), ({"straggler": [{}]}, "needs extra"), ({"compute": -1}, "at least 0"),
 ])
-def test_machines_that_cannot_be(time_model, words):
+def test_invalid_time_models_are_errors(time_model, words):
     with pytest.raises(ValueError, match=words):
         starling.simulate(n=4, steps=1, time=time_model)
 
@@ -100,7 +100,7 @@ def test_consensus_agrees_with_the_tool():
     assert stopped.steps > 10 and stopped.outcome == "computed"
 
 
-def test_a_topology_of_ones_own():
+def test_a_user_defined_topology():
     ring = starling.topology("ring", 4)
     own = starling.Topology.from_weights(ring.weights())
     settings = dict(a=A, b=B, lr=0.05, steps=40, trace=True)
@@ -110,7 +110,7 @@ def test_a_topology_of_ones_own():
         starling.simulate(topology=starling.topology("ring", 5), a=A, b=B)
 
 
-def test_a_gradient_of_ones_own():
+def test_a_user_defined_gradient():
     settings = dict(lr=0.1, steps=50, trace=True)
     built_in = starling.simulate("exact-diffusion", "ring", a=A, b=B, x0=[5, -5], **settings)
     own = starling.simulate("exact-diffusion", "ring", 4, gradient=lambda node, x: A[node] * (x - B[node]), x0=[5, -5],
@@ -150,7 +150,7 @@ def test_errors_of_a_gradient_come_back():
     (dict(n=2, gradient=lambda node, x: x), "x0"), (dict(n=2, value=len), "gradient"), (dict(n=2, drop=1.0), "lost"),
     (dict(n=4, a=A, b=B, problem="mlp"), "one of"), (dict(n=2, precision="int8"), "float32"),
 ])
-def test_what_cannot_be_simulated(arguments, words):
+def test_invalid_simulations_are_errors(arguments, words):
     with pytest.raises(ValueError, match=words):
         starling.simulate(**arguments)
 
@@ -218,7 +218,7 @@ def test_a_run_that_diverged_says_so():
 
 
 @pytest.mark.parametrize("lr", [-1, float("nan"), float("inf")])
-def test_learning_rates_that_are_none_are_refused(lr):
+def test_invalid_learning_rates_are_refused(lr):
     with pytest.raises(ValueError, match="lr is a finite number of at least 0, not "):
         starling.simulate("dsgd-atc", "ring", 4, lr=lr)
 

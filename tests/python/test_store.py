@@ -1,4 +1,4 @@
-"""Jobs over c10d while ranks meet: the store dies, ranks die, strangers connect."""
+"""Jobs over c10d while ranks join: the store dies, ranks die, strangers connect."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ BEGIN = """
 
 
 class Job:
-    """A job that runs; what it says is collected."""
+    """A running job whose output is collected."""
 
     def __init__(self, tmp_path, body, ranks, *options):
         program = tmp_path / "program.py"
@@ -67,7 +67,7 @@ def children(pid):
 
 
 def rank_processes(job):
-    """In the order in which they were started; not the launcher's other children."""
+    """The ranks in the order in which they were started, without the launcher's other children."""
     return [child for child in children(job.process.pid)
             if Path(f"/proc/{child}/cmdline").read_text().startswith(sys.executable + "\0")]
 
@@ -87,7 +87,7 @@ def start(tmp_path):
 
 
 def store_server(job):
-    """The process that serves the store, below the one that starts it again."""
+    """The process that serves the store, a child of its supervisor."""
     for child in children(job.process.pid):
         if "host-store" in Path(f"/proc/{child}/cmdline").read_text():
             return children(child)[0]
@@ -169,7 +169,7 @@ def test_without_reweight_the_death_is_an_error_at_once(start, tmp_path):
 
 
 class Scan:
-    """Connects once to every port that ranks of the job begin to listen on, up to a number of them."""
+    """Connects once to each port on which ranks of the job start to listen, up to `most` ports."""
 
     def __init__(self, job, most):
         self.job, self.left, self.known, self.connected = job, most, set(), 0
@@ -201,7 +201,7 @@ class Scan:
 
 
 def test_a_port_scan_does_not_break_the_start(start, tmp_path):
-    """Gloo takes the first that connects to a rank for the peer that it waits for."""
+    """Gloo takes the first connection to a rank for the peer that it waits for."""
     body = """
         flock = join()
         print(flock.allreduce(numpy.array([1.0]), "sum")[0], flush=True)

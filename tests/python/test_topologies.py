@@ -1,4 +1,4 @@
-"""starling.topology: weights against their definitions, every family, graphs in and out."""
+"""starling.topology: weights compared with their definitions, every family, conversion from and to graphs."""
 
 import json
 import math
@@ -20,7 +20,7 @@ GIVEN = {"hierarchical": "hierarchical(outer=exponential, local=1)", "periodic":
 
 
 def spec_of(name):
-    """The family with what it must be given; None where that is a file."""
+    """The family with its required parameters; None if it needs a file."""
     if name in GIVEN:
         return GIVEN[name]
     family = next(one for one in starling.topologies() if one["name"] == name)
@@ -37,7 +37,7 @@ def test_rows_sum_to_one(name, n):
     try:
         topology = starling.topology(spec, n, seed=3)
     except starling.InvalidArgument as error:
-        pytest.skip(str(error))  # an n that the family does not take; which ones is tested in C++
+        pytest.skip(str(error))  # the family does not support n; C++ tests check which n are valid
     for step in range(min(max(topology.period, 1), 12)):
         weights = topology.weights(step)
         sums = weights.sum(axis=0 if topology._schedule.push_sum else 1)
@@ -60,7 +60,7 @@ def test_ring_and_exponential_as_defined():
     for i in range(6):
         ring[i, [i, (i - 1) % 6, (i + 1) % 6]] = 1 / 3
     np.testing.assert_allclose(starling.topology("ring", 6).weights(), ring)
-    exponential = np.zeros((6, 6))  # tau = 3: i hears i + 1, i + 2, i + 4
+    exponential = np.zeros((6, 6))  # tau = 3: i receives from i + 1, i + 2, i + 4
     for i in range(6):
         exponential[i, [i, (i + 1) % 6, (i + 2) % 6, (i + 4) % 6]] = 1 / 4
     np.testing.assert_allclose(starling.topology("exponential", 6).weights(), exponential)
@@ -149,7 +149,7 @@ def test_graph_points_from_sender_to_receiver():
     assert graph.number_of_edges() == 8 and graph.edges[0, 0]["weight"] == 0.5
 
 
-def test_own_weights_come_back():
+def test_given_weights_are_returned_unchanged():
     weights = np.array([[0.5, 0.5, 0], [0, 0.25, 0.75], [1, 0, 0]])
     topology = starling.Topology.from_weights(weights)
     np.testing.assert_array_equal(topology.weights(), weights)
@@ -161,7 +161,7 @@ def test_own_weights_come_back():
 def test_rows_must_sum_to_one():
     with pytest.raises(starling.InvalidArgument, match=r"row 0 of the weights sums to 4, not to 1") as refused:
         starling.Topology.from_weights(np.ones((4, 4)))
-    assert "push=True" not in str(refused.value)  # their columns do not sum to one, either
+    assert "push=True" not in str(refused.value)  # the columns do not sum to one, either
     weights = np.array([[0.5, 0.5, 0], [0, 0.25, 0.75], [0.9, 0, 0]])
     with pytest.raises(starling.InvalidArgument, match="row 2 of the weights sums to 0.9"):
         starling.Topology.from_weights(weights)
@@ -269,7 +269,7 @@ def test_what_is_wrong_with_a_matrix_is_the_error(convert, weights, text):
 
 
 @pytest.mark.parametrize("given", [5, None, object()])
-def test_values_that_are_no_topology(given):
+def test_invalid_topologies_are_errors(given):
     with pytest.raises(TypeError, match="a topology is a name"):
         schedule_from(given, 4)
 

@@ -1,4 +1,4 @@
-"""BlueFog's graphs, edge by edge, against definitions written as sets and fractions."""
+"""Compares BlueFog's graphs, edge by edge, with definitions written as sets and fractions."""
 
 from fractions import Fraction
 
@@ -124,7 +124,7 @@ def test_known_weights():
 def test_powers_are_exact():
     for base, powers in POWERS.items():
         assert [x for x in range(1, 1000) if topo.isPowerOf(x, base)] == sorted(p for p in powers if p < 1000)
-    assert topo.isPowerOf(243, 3)  # where a quotient of logarithms is just below 5
+    assert topo.isPowerOf(243, 3)  # a quotient of logarithms is slightly below 5
     assert topo.isPowerOf(7**80, 7) and not topo.isPowerOf(7**80 + 7, 7)
 
 
@@ -182,7 +182,7 @@ MAKERS = [topo.ExponentialTwoGraph, topo.ExponentialGraph, topo.SymmetricExponen
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_sizes_that_are_none(make):
+def test_invalid_sizes_are_errors(make):
     for size, error in ((0, ValueError), (-3, ValueError), (2.0, TypeError), ("4", TypeError),
                         (None, TypeError), (True, TypeError)):
         with pytest.raises(error, match="size must be a whole number of at least 1, not"):

@@ -1,4 +1,4 @@
-"""The chapters of the tutorial run from the first cell to the last."""
+"""The tutorial's chapters run from the first cell to the last."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_committed_without_outputs(chapter):
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
 def test_chapter_runs(chapter, tmp_path, monkeypatch):
-    # The kernel is the Python that runs this test, whatever else is registered as python3.
+    # The notebook's kernel is the Python that runs this test, whatever else is registered as python3.
     write_kernel_spec(str(tmp_path / "jupyter" / "kernels" / "python3"))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     notebook = nbformat.read(chapter, as_version=4)

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 const Labels kLabels = {{"rank", "3"}, {"method", "dsgd-awc"}, {"word", "Größe \"2\""}};
 
-// What a program does that resumes; the Error's text, or nothing.
+// Reads the file as a program that resumes does; returns the Error's text, or "".
 std::string reading(const std::string& path) {
   return error_of([&] {
     SmallState state(0);
@@ -33,7 +33,7 @@ class CheckpointFileTest : public testing::Test {
   CheckpointFileTest() : path_(folder_.path("rank-3.state")) {
     mark_ = write_checkpoint_file(path_, kLabels, SmallState(7).parts());
   }
-  // The file with a change, the head's own checksum made right again.
+  // Writes the file with a changed head whose own checksum is valid.
   void write_head(const CheckpointHead& changed) {
     CheckpointHead head = changed;
     head.checksum = checksum_of(std::as_bytes(std::span(&head, 1)).first(kCheckpointHeadChecked));
@@ -159,7 +159,7 @@ TEST_F(CheckpointFileTest, RejectsAForgedHead) {
   EXPECT_THAT(reading(path_), HasSubstr("is corrupt: its head says"));
 }
 
-// Every checksum is right: sizes that add up only modulo 2^64 are refused before anything is allocated.
+// All checksums are valid: sizes that add up only modulo 2^64 are refused before anything is allocated.
 TEST_F(CheckpointFileTest, RejectsAForgedTable) {
   const std::string good = folder_.read("rank-3.state");
   const std::string first = "\"bytes\":24";
@@ -198,7 +198,7 @@ TEST_F(CheckpointFileTest, MismatchesNameThePart) {
               HasSubstr("has x as float32, but int32 is expected"));
   EXPECT_THAT(error_of([&] { file.read("y"); }), HasSubstr("has no part y"));
   EXPECT_THAT(error_of([&] { file.label("color"); }), HasSubstr("has no label color"));
-  // Nothing is read before everything fits.
+  // Nothing is read unless everything fits.
   EXPECT_THAT(error_of([&] {
                 file.read_into(std::vector{state_place<float>("x", values), state_place<float>("y", values)});
               }),

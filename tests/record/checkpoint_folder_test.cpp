@@ -42,7 +42,7 @@ class CheckpointFolderTest : public testing::Test {
     for (const CheckpointInfo& info : folder().list()) all.push_back(info.step);
     return all;
   }
-  // Everything that lies in the folder.
+  // All names in the folder.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& entry : fs::directory_iterator(folder_.path("ck")))
@@ -110,7 +110,7 @@ TEST_F(CheckpointFolderTest, RejectsADamagedCheckpointAndOffersThePrevious) {
   for (const Step step : {40, 80, 120}) write(run("a"), step);
   const auto newest = *folder().newest();
   damage("ck/step-000000120/rank-1.state");
-  EXPECT_TRUE(folder().newest());  // sizes are right
+  EXPECT_TRUE(folder().newest());  // all sizes are right
   const std::string offer =
       "; the previous checkpoint, step-000000080, is intact: resume from it with --resume 80 (in a program, "
       "resume(folder, 80))";
@@ -168,7 +168,7 @@ TEST_F(CheckpointFolderTest, HostileManifestsAreRefused) {
   write(run("a"), 40);
   const std::string path = "ck/step-000000040/manifest.json";
   const std::string good = folder_.read(path);
-  fs::resize_file(folder_.path(path), std::uintmax_t{1} << 40);  // takes no room on the disk
+  fs::resize_file(folder_.path(path), std::uintmax_t{1} << 40);  // a sparse file
   EXPECT_THAT(error_of([&] { folder().newest(); }),
               HasSubstr("manifest.json is not a manifest of a checkpoint: "
                         "it has 1099511627776 bytes"));
@@ -176,7 +176,7 @@ TEST_F(CheckpointFolderTest, HostileManifestsAreRefused) {
   EXPECT_THAT(error_of([&] { folder().newest(); }), HasSubstr("nested too deeply"));
   folder_.write(path, "{\"labels\":" + std::string(100'000, '['));
   EXPECT_THAT(error_of([&] { folder().newest(); }), HasSubstr("manifest.json is "));
-  // Those whose checksum is right.
+  // Hostile manifests with a valid checksum.
   folder_.write(path, good);
   CheckpointInfo info = read_manifest(folder_.path("ck/step-000000040"));
   for (const char* name : {"../rank-0.state", "/etc/passwd"}) {
@@ -205,10 +205,10 @@ TEST_F(CheckpointFolderTest, RemovesLeftoversOfKilledRunsOnly) {
   write(run("old"), 40);
   run("old").write_rank(80, 1, {}, SmallState(1).parts());
   folder_.write("ck/notes.txt", "mine");
-  fs::create_directories(folder_.path("ck/step-000000030"));  // killed while it was removed
+  fs::create_directories(folder_.path("ck/step-000000030"));  // the run was killed while it removed this step
   fs::create_directories(folder_.path("ck/step-of-mine"));
   const CheckpointRun fresh = run("new");
-  fresh.write_rank(80, 1, {}, SmallState(2).parts());  // earlier than rank 0 begins
+  fresh.write_rank(80, 1, {}, SmallState(2).parts());  // before rank 0 has started this step
   fresh.begin(80);
   EXPECT_THAT(names(), ElementsAre("notes.txt", "step-000000040", "step-000000080.part-new", "step-of-mine"));
   fresh.write_rank(80, 0, {}, SmallState(2).parts());
@@ -242,7 +242,7 @@ TEST_F(CheckpointFolderTest, FailsIfARankNeverWrites) {
     const std::string text = error_of([&] {
       late.complete(80, std::vector<Rank>{0, 1}, {}, std::move(stop));
     });
-    if (fs::exists(folder_.path("ck/step-000000080.part-b"))) {  // without files, until rank 1 is done, too
+    if (fs::exists(folder_.path("ck/step-000000080.part-b"))) {  // no files until rank 1 is done, too
       EXPECT_FALSE(fs::exists(folder_.path("ck/step-000000080.part-b/rank-0.state")));
       late.write(80, 1, {}, SmallState(1).parts(), std::vector<Rank>{0, 1});
     }

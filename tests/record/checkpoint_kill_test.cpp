@@ -13,7 +13,7 @@
 #include "starling/record/checkpoint_phase.h"
 #include "starling/record/checkpoint_writer.h"
 
-// Runs that are killed, each in the folder where the one before it was: what was once complete never is less.
+// Kills runs one after another in one folder: a checkpoint that was complete once stays complete.
 
 namespace starling::record {
 namespace {
@@ -30,10 +30,10 @@ void kill_at_phase(CheckpointPhase phase) {
 
 struct Killed {
   bool by_hook = false;
-  std::int64_t known = -1;  // the number of the last checkpoint that the run had seen complete
+  std::int64_t known = -1;  // number of the last checkpoint that the run reported as complete
 };
 
-// Two ranks as threads write six checkpoints from `first` on; the pipe tells what is complete.
+// Two ranks, as threads, write six checkpoints starting at `first`; the pipe reports the complete ones.
 void write_checkpoints(const fs::path& folder, const std::string& token, std::size_t keep, Step first,
                        int pipe) {
   const CheckpointRunOptions options{folder, token, 2, keep, 10s, {}};
@@ -77,12 +77,12 @@ Killed run_and_kill(const fs::path& folder, const std::string& token, std::size_
 
 class CheckpointKillTest : public testing::TestWithParam<std::size_t> {
  protected:
-  // One run more; true when it was killed.
+  // Starts one more run; returns whether it was killed.
   template <typename Kill>
   bool play(const Kill& kill_it) {
     const CheckpointFolder folder(folder_.path("ck"));
     const auto before = folder.newest();
-    // Every third run goes back a step, so that it replaces what there is.
+    // Every third run starts one step earlier, so it replaces an existing step.
     const Step first = before ? before->step + (++runs_ % 3 == 0 ? 0 : 1) : 0;
     const Killed killed =
         run_and_kill(folder.path(), fmt::format("run-{}", runs_), GetParam(), first, kill_it);
@@ -99,8 +99,8 @@ class CheckpointKillTest : public testing::TestWithParam<std::size_t> {
     return killed.by_hook;
   }
 
-  // A kill leaves what was written, synced or not, so memory serves as well as a disk, which would take a
-  // minute.
+  // A kill does not lose data that was written but not synced, so a memory file system tests the same; a disk
+  // would take a minute.
   RecordFolder folder_{fs::is_directory("/dev/shm") ? "/dev/shm" : fs::temp_directory_path()};
   int runs_ = 0;
 };
@@ -117,7 +117,7 @@ TEST_P(CheckpointKillTest, InEveryPhase) {
     }
     EXPECT_GE(killed, 7) << "phase " << phase;
   }
-  // A run that is not killed leaves only the kept checkpoints.
+  // A run that is not killed leaves only the checkpoints to keep.
   deadly = CheckpointPhase::count;
   EXPECT_FALSE(play([](pid_t) {}));
   std::size_t folders = 0;

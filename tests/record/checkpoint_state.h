@@ -7,7 +7,7 @@
 
 namespace starling::record {
 
-/// A small state of every kind of part: long, short, empty.
+/// A small state with every kind of part: long, short, empty.
 struct SmallState {
   std::vector<float> x;
   std::vector<std::int64_t> counters;

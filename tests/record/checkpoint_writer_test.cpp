@@ -47,7 +47,7 @@ SmallState state_in(const CheckpointFolder& folder, Step step, Rank rank) {
 
 constexpr int kCannotMount = 77;
 
-// Runs `body` in a child, which exits with 0 when it returns "".
+// Runs `body` in a child, which exits with 0 if it returns "".
 template <typename Body>
 int in_child(const Body& body) {
   const pid_t child = fork();
@@ -77,7 +77,7 @@ TEST(CheckpointWriterTest, WritesTheStateAtTheTimeOfSave) {
     SmallState state(static_cast<int>(step));
     one.save(step, {}, state.parts(), kBoth);
     zero.save(step, {{"method", "x"}}, state.parts(), kBoth);
-    state.x.assign(50, -1);  // the copy is the writer's
+    state.x.assign(50, -1);  // the writer has its own copy
   }
   zero.finish();
   EXPECT_FALSE(zero.busy());
@@ -100,14 +100,14 @@ TEST(CheckpointWriterTest, DoesNotBlockWhileTheFileIsWritten) {
   checkpoint_hook = [](CheckpointPhase phase) {
     EXPECT_TRUE(phase != CheckpointPhase::half_written || eventually([] { return !hold; }));
   };
-  writer.save(1, {}, SmallState(1).parts(), kAlone);  // returns although the disk has stopped
+  writer.save(1, {}, SmallState(1).parts(), kAlone);  // returns although the disk is blocked
   EXPECT_TRUE(writer.busy());
   std::thread release([] {
     std::this_thread::sleep_for(30ms);
     hold = false;
   });
   writer.save(2, {}, SmallState(2).parts(), kAlone);
-  EXPECT_FALSE(hold);  // it had waited for the first
+  EXPECT_FALSE(hold);  // save() has waited for the first checkpoint
   writer.finish();
   release.join();
   checkpoint_hook = nullptr;
@@ -145,7 +145,7 @@ TEST(CheckpointWriterTest, ReportsAProblemOnceAndTheNextSaveWorks) {
   EXPECT_EQ(zero.problem(), std::nullopt);
   EXPECT_EQ(zero.last_saved(), 2);
 
-  // Rank 1 cannot write: rank 0 hears of it at once, not after its patience.
+  // Rank 1 cannot write: rank 0 learns it at once, without waiting for its timeout.
   fs::create_directories(folder / "step-000000003.part-a/rank-1.state.part-a");
   save(3);
   EXPECT_THAT(one.problem().value(), HasSubstr("Is a directory"));
@@ -155,7 +155,7 @@ TEST(CheckpointWriterTest, ReportsAProblemOnceAndTheNextSaveWorks) {
   EXPECT_EQ(CheckpointFolder(folder).newest_good()->step, 4);
 }
 
-// Rank 0 has abandoned a step when rank 1 writes its file: nobody completes that folder.
+// Rank 0 has abandoned a step by the time rank 1 writes its file: no rank completes that folder.
 TEST(CheckpointWriterTest, TheLastRankRemovesAnAbandonedStep) {
   const RecordFolder place;
   const fs::path folder = place.path("ck");
@@ -179,12 +179,12 @@ TEST(CheckpointWriterTest, TheLastRankRemovesAnAbandonedStep) {
   follow(2);
   fail(2);
   EXPECT_THAT(names_in(folder), testing::IsEmpty());
-  // Rank 1 never comes.
+  // Rank 1 never saves this step.
   fail(3);
   zero.remove_unfinished();
   EXPECT_THAT(names_in(folder), testing::IsEmpty());
   fail(4);
-  tidy_checkpoints(folder);  // as the next run does
+  tidy_checkpoints(folder);  // the next run does the same
   EXPECT_THAT(names_in(folder), testing::IsEmpty());
   // A step that has failed can be saved again.
   fail(5);
@@ -196,7 +196,7 @@ TEST(CheckpointWriterTest, TheLastRankRemovesAnAbandonedStep) {
   EXPECT_EQ(CheckpointFolder(folder).check(5).step, 5);
 }
 
-// What both ranks of a job do on a full disk: neither can write its file.
+// On a full disk, neither rank of a job can write its file.
 TEST(CheckpointWriterTest, NothingIsLeftWhereNoRankCanWrite) {
   const RecordFolder place;
   const fs::path folder = place.path("ck");
@@ -224,7 +224,7 @@ TEST(CheckpointWriterTest, RejectsInvalidRanks) {
               HasSubstr("rank 2 of 2 workers; ranks are 0..1"));
 }
 
-// What a disk without room does; `fill` takes the room away and `relieve` gives it back. Runs in a child.
+// Tests a full disk in a child: `fill` uses up the space and `relieve` frees it.
 template <typename Fill, typename Relieve>
 std::string play_full_disk(const fs::path& folder, const std::string& reason, const Fill& fill,
                            const Relieve& relieve) {

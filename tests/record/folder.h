@@ -9,7 +9,7 @@
 
 namespace starling::record {
 
-/// A folder of the test's own, gone when it ends.
+/// A temporary folder, removed when the test ends.
 class RecordFolder {
  public:
   explicit RecordFolder(const std::filesystem::path& root = std::filesystem::temp_directory_path()) {
@@ -34,7 +34,7 @@ class RecordFolder {
   std::filesystem::path path_;
 };
 
-/// A variable for as long as this lives.
+/// Sets an environment variable during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }

@@ -147,7 +147,7 @@ TEST_F(RunLogFile, FindsTheLearningRateInTheOptimizer) {
   EXPECT_EQ(header.learning_rate(), 0.01);
 }
 
-TEST_F(RunLogFile, CarriesCanonicalSettingsBesideWhatWasTyped) {
+TEST_F(RunLogFile, CarriesCanonicalSettingsBesideTheTypedOnes) {
   RunHeader header = toy_header();
   header.experiment = {{"topology", "base"}, {"batch", "32"}};
   header.canonical = {{"topology", "base(k=1)"}};
@@ -157,7 +157,7 @@ TEST_F(RunLogFile, CarriesCanonicalSettingsBesideWhatWasTyped) {
   EXPECT_EQ(log.header.canonical_setting("topology"), "base(k=1)");
   EXPECT_EQ(log.header.canonical_setting("batch"), "32");
   EXPECT_EQ(log.header.canonical_setting("none"), "");
-  // Logs of earlier versions have none.
+  // Logs of earlier versions have no canonical settings.
   EXPECT_THAT(header_, testing::Not(HasSubstr("canonical")));
   EXPECT_EQ(read(header_).header.canonical_setting("data"), "mnist");
 }

@@ -30,7 +30,7 @@ TimelineRecord record_of(std::uint16_t name, Step step) {
   return record;
 }
 
-// Returns how many nanoseconds have passed meanwhile: timelines convert the processor's own clock.
+// Waits a moment and returns its duration in ns: timelines convert the processor's own clock.
 std::int64_t let_time_pass() {
   constexpr std::uint64_t kEnough = 5'000'000;
   const std::uint64_t begin = steady_ns();
@@ -72,7 +72,7 @@ TEST(TimelineTest, ReadsBackWhatWasWritten) {
   }
   { const Trace dropped(*recorder, {text, number}, RecordKind::get, {8, 8}); }
   const std::uint64_t after = steady_ns();
-  // Read while its writer lives: what a killed one leaves behind is the same.
+  // Reads the part while its writer is alive; a killed writer leaves the same data.
   const TimelinePart part = read_timeline_part(folder.path("t.1"));
   EXPECT_EQ(part.rank, 1);
   EXPECT_EQ(part.size, 4);
@@ -102,7 +102,7 @@ TEST(TimelineTest, NewEventsOverwriteTheOldest) {
     const std::uint16_t name = timeline.name("x");
     for (int k = 0; k < written; ++k) timeline.write(record_of(name, k));
     const TimelinePart part = read_timeline_part(folder.path("t.0"));
-    const int kept = 9;  // the tenth may be half overwritten
+    const int kept = 9;  // the tenth may be overwritten in part
     ASSERT_EQ(part.events.size(), 9u) << written;
     EXPECT_EQ(part.overwritten, static_cast<std::uint64_t>(written - kept));
     for (int k = 0; k < kept; ++k)
@@ -161,11 +161,11 @@ TEST(TimelineTest, NamesInvalidFiles) {
   std::string newer = good;
   newer[8] = 9;
   EXPECT_THAT(complaint(newer), HasSubstr("is a timeline of version 9; this program reads version 1"));
-  EXPECT_THAT(complaint(good), HasSubstr("is a damaged timeline"));  // an event, and no name
+  EXPECT_THAT(complaint(good), HasSubstr("is a damaged timeline"));  // an event without a name
   EXPECT_THAT(error_of([&] { read_timeline_part(folder.path("none")); }), HasSubstr("No such file"));
 }
 
-// Sizes and clocks in the file are only numbers: none of them takes memory or overflows.
+// Sizes and clocks in the file are untrusted: no value takes memory or overflows.
 TEST(TimelineTest, RejectsHostileHeaders) {
   const RecordFolder folder;
   {
@@ -198,7 +198,7 @@ TEST(TimelineTest, RejectsHostileHeaders) {
   EXPECT_THAT(complaint([](TimelineHeader& head) { head.wall_ns = 1ULL << 63; }), HasSubstr("clocks"));
 }
 
-// Bytes that were overwritten with others leave no operations of exabytes or years behind.
+// Damaged records must not be read as operations of exabytes or years.
 TEST(TimelineTest, LeavesDamagedRecordsOut) {
   const RecordFolder folder;
   constexpr std::size_t kEvents = 12;
@@ -259,7 +259,7 @@ TEST(TimelineTest, NamesMissingRanks) {
     Timeline timeline(folder.path(fmt::format("t.{}", rank)), rank, 4);
     timeline.write(record_of(timeline.name("x"), 0));
   }
-  folder.write("t.3", std::string(1000, '\0'));  // killed while it began
+  folder.write("t.3", std::string(1000, '\0'));  // killed while it started
   folder.write("t.old", "");
   const TimelineRun run = read_timeline(folder.path("t"));
   EXPECT_EQ(run.size, 4);

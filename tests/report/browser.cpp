@@ -16,7 +16,7 @@
 namespace starling::report {
 namespace {
 
-// Clicks through the views of every chart and looks for the colors of the visible part of its legend.
+// Clicks through the views of every chart and searches the visible part of each for the colors of its legend.
 constexpr const char* kProbe = R"html(<pre id="probe"></pre><script>
 addEventListener("load", () => {
   const report = document.getElementById("probe"), say = text => report.append(text + "\n");
@@ -52,7 +52,7 @@ addEventListener("load", () => {
 });
 </script></body>)html";
 
-// A window of Chromium is 500 pixels wide at least; a frame may be as narrow as a phone.
+// A window of Chromium is at least 500 pixels wide, but a frame can be as narrow as a phone.
 std::string framed(const std::string& page, int width) {
   return fmt::format(
       "<!DOCTYPE html><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"light dark\">\n"

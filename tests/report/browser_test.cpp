@@ -17,7 +17,7 @@ class Browser : public testing::TestWithParam<BrowserView> {
     if (find_browser().empty()) GTEST_SKIP() << "no chromium in PATH to open the page in";
   }
 
-  // Every chart in every view shows every line of its legend.
+  // Every view of every chart must show every line of its legend.
   BrowserFindings check(const std::vector<RunLog>& runs) {
     const BrowserFindings findings = open_in_browser(training_page(runs, "", kProvenance), GetParam());
     EXPECT_TRUE(findings.opened) << findings.raw;
@@ -36,7 +36,7 @@ class Browser : public testing::TestWithParam<BrowserView> {
 };
 
 TEST_P(Browser, DrawsOneRun) {
-  EXPECT_EQ(check({toy_run({})}).drawings.size(), 10U);  // three charts against three x, and the bars
+  EXPECT_EQ(check({toy_run({})}).drawings.size(), 10U);  // three charts with three x axes each, and the bars
 }
 
 TEST_P(Browser, DrawsASweep) {

@@ -57,7 +57,7 @@ TEST(Chart, LongSeriesKeepEndsOrderAndPeaks) {
 TEST(Chart, LogarithmicAxesKeepTheFirstSteps) {
   const Series kept = decimated(long_series(1'000'000), true, true, 400);
   EXPECT_LE(kept.x.size(), 400U);
-  // Every one of the first steps is far from the next on this axis.
+  // On this axis, the first steps are far from each other, so all are kept.
   for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(kept.x[i], double(i + 1));
 }
 
@@ -69,12 +69,13 @@ TEST(Chart, UnsortedSeriesStayBounded) {
   EXPECT_LE(decimated(series, true, false, 400).x.size(), 400U);
 }
 
-TEST(Chart, DropsWhatAnAxisCannotShow) {
+TEST(Chart, DropsPointsThatAnAxisCannotShow) {
   const double nan = std::nan("");
   const double inf = std::numeric_limits<double>::infinity();
   const Series series{"s", {0, 1, 2, 3, 4, nan}, {1, nan, inf, -1, 0, 1}};
   EXPECT_THAT(decimated(series, false, false, 400).x, ElementsAre(0, 3, 4));
-  EXPECT_THAT(decimated(series, true, true, 400).x, ElementsAre(4));  // an exact zero stays, for the floor
+  // An exact zero is kept and drawn at the floor
+  EXPECT_THAT(decimated(series, true, true, 400).x, ElementsAre(4));
 }
 
 TEST(Chart, DataComesBack) {

@@ -10,7 +10,7 @@ namespace starling::report {
 struct Element {
   std::string name;
   std::map<std::string, std::string> attributes;
-  std::string text;  // directly inside, entities as they stand
+  std::string text;  // text directly inside; entities are not replaced
 };
 
 /// A small strict reader of XML, enough to see that every tag closes, every attribute is quoted and no bare
@@ -21,7 +21,7 @@ struct CheckedMarkup {
   std::vector<Element> elements;
 
   std::size_t count(std::string_view name) const;
-  /// How many elements have this class among theirs.
+  /// The number of elements of this class.
   std::size_t count_class(std::string_view class_name) const;
   /// The texts of all elements of this class.
   std::vector<std::string> texts(std::string_view class_name) const;

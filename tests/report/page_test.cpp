@@ -25,7 +25,7 @@ LineChart toy_chart(const std::string& name) {
   return {name, "x", "y", false, true, {{name, {1, 2, 3}, {1, 0.5, 0.25}}}};
 }
 
-/// The page without its scripts, styles and doctype, as something an XML reader takes.
+/// The page without scripts, styles and doctype, so that an XML reader accepts it.
 std::string body_of(const std::string& html) {
   const std::size_t start = html.find("<body>");
   const std::size_t end = html.find("<footer>");
@@ -74,14 +74,14 @@ TEST(Page, HostileTextStaysText) {
   EXPECT_EQ(check_markup(body_of(html)).problem, "");
   EXPECT_THAT(html, Not(HasSubstr("<img")));
   EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
-  // The data of the charts, one with two views, Chart.js and our own script.
+  // The data of the charts (one has two views), Chart.js, and our own script.
   EXPECT_EQ(occurrences(html, "<script"), 6U);
   EXPECT_EQ(occurrences(html, "</script"), 6U);
 }
 
 TEST(Page, LoadsNothing) {
   std::string html = full_page("plain").html(kPageProvenance);
-  // Addresses are allowed only as the names of XML namespaces and in the comments of Chart.js.
+  // Addresses may appear only as names of XML namespaces and in the comments of Chart.js.
   const std::regex address("https?://[^\\s\"'<>)]*");
   for (auto it = std::sregex_iterator(html.begin(), html.end(), address); it != std::sregex_iterator();
        ++it) {

@@ -31,7 +31,7 @@ TEST(RunGroups, SeedsAreRepetitionsAndTheBestRateIsChosen) {
   EXPECT_EQ(neighbors.best().learning_rate, 0.1);
   EXPECT_EQ(neighbors.best().runs.size(), 2U);
   EXPECT_NEAR(*neighbors.best().mean, 0.815, 1e-12);
-  EXPECT_NEAR(*neighbors.best().deviation, 0.01 / std::sqrt(2.0), 1e-12);  // of a sample of two
+  EXPECT_NEAR(*neighbors.best().deviation, 0.01 / std::sqrt(2.0), 1e-12);  // for a sample of two
   const RunGroup& central = tasks[0].groups[1];
   EXPECT_EQ(central.best().learning_rate, 0.05);
   EXPECT_EQ(central.cells[1].ended(RunOutcome::diverged), 2U);
@@ -48,14 +48,14 @@ TEST(RunGroups, ADivergedRunNeverBeatsAFinishedOne) {
   diverged.end->diverged = RunDivergence{3, 0};
   EXPECT_EQ(chosen({poor, diverged}), 0.01);
   EXPECT_EQ(chosen({diverged}), 0.1);
-  // Of two seeds one diverged: it counts 0.
+  // One of the two seeds diverged; it counts as 0.
   const RunLog lucky = toy_run({"a", "ring", 0.1, 2, 0.9});
   EXPECT_EQ(chosen({diverged, lucky, toy_run({"a", "ring", 0.01, 1, 0.5})}), 0.01);
   EXPECT_EQ(chosen({diverged, lucky, toy_run({"a", "ring", 0.01, 1, 0.4})}), 0.1);
 }
 
 TEST(RunGroups, EqualAccuraciesTakeTheLargerRate) {
-  // Three accuracies in another order: their means differ in the last bit.
+  // The same three accuracies in different orders: their means differ in the last bit.
   std::vector<RunLog> runs;
   for (const double accuracy : {0.1, 0.7, 0.3}) runs.push_back(toy_run({"m", "ring", 0.2, 1, accuracy}));
   for (const double accuracy : {0.7, 0.3, 0.1}) runs.push_back(toy_run({"m", "ring", 0.1, 1, accuracy}));
@@ -73,7 +73,7 @@ TEST(RunGroups, RunsWithoutAccuracyCountAsZero) {
   const RunCell& cell = tasks[0].groups[0].best();
   EXPECT_NEAR(*cell.mean, 0.45, 1e-12);
   EXPECT_EQ(cell.mean_reports().size(), 5U);
-  // Nothing is known where no run has one, and then any other rate is better.
+  // If no run has an accuracy, any other learning rate is better.
   runs[0].reports.resize(5);
   runs.push_back(toy_run({"m", "ring", 0.05, 1, 0}));
   const auto later = group_runs(runs);
@@ -90,7 +90,7 @@ TEST(RunGroups, SkipsEvaluationsThatAreNotNumbers) {
 
 TEST(RunGroups, MeanReportsAreMeans) {
   std::vector<RunLog> runs = {toy_run({"m", "ring", 0.1, 1, 0.8, 1}), toy_run({"m", "ring", 0.1, 2, 0.6, 3})};
-  runs[1].reports[4].step = 51;  // not a step of both
+  runs[1].reports[4].step = 51;  // this step is not in both runs
   const auto tasks = group_runs(runs);
   const auto reports = tasks[0].groups[0].best().mean_reports();
   ASSERT_EQ(reports.size(), 19U);
@@ -117,7 +117,7 @@ TEST(RunGroups, LabelsGroupsByWhatDiffers) {
                           "ring · batch 32 · 16 workers"));
 }
 
-// Their labels are what was typed first.
+// Their label is the spelling that occurs first.
 TEST(RunGroups, SpellingsOfOneSettingAreOneGroup) {
   std::vector<RunLog> runs;
   for (const char* topology : {"base", "base(1)", "base(k=1)", "base(k=2)"}) {
@@ -154,7 +154,7 @@ TEST(RunGroups, LearningRatesOfOneGroupStandSideBySide) {
   EXPECT_THAT(labels(group_runs({runs.begin(), runs.begin() + 1})[0]), ElementsAre("a · ring"));
 }
 
-TEST(RunGroups, DataSetsAreTasksOfTheirOwn) {
+TEST(RunGroups, DataSetsAreSeparateTasks) {
   std::vector<RunLog> runs = {toy_run({}), toy_run({}), toy_run({})};
   runs[1].header.experiment[0].value = "synthetic";
   const auto tasks = group_runs(runs);

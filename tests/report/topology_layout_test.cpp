@@ -104,7 +104,7 @@ TEST(TopologyLayout, OneWayOrBrokenGraphsAreNoTrees) {
     if (rank > 0) out.add_source(rank / 2, 0.5);
   };
   EXPECT_EQ(layout_of(ToySchedule("t", 15, 1, one_way)).kind, LayoutKind::circle);
-  // Seven edges on eight ranks, but a circle and a rest.
+  // Seven edges on eight ranks, but a cycle and an isolated rank.
   const auto broken = [](Step, Rank rank, Exchange& out) {
     if (rank < 7) toy_ring(7)(0, rank, out);
   };

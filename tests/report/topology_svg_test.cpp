@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-/// i hears i + 2^t.
+/// Rank i receives from i + 2^t.
 ToySchedule::Fill toy_one_peer(Rank n) {
   return [n](Step step, Rank rank, Exchange& out) {
     out.self_weight = 0.5;
@@ -55,7 +55,7 @@ TEST(TopologySvg, ChangingScheduleHasOnePanelPerRoundWithArrows) {
   EXPECT_THAT(svg.texts("caption"), ElementsAre("round 0", "round 1", "round 2", "round 3"));
   EXPECT_EQ(svg.count_class("panel"), 4U);
   EXPECT_GT(svg.count_class("head"),
-            3U);  // one path of heads a round, except for the mutual hop n/2, and the legend's
+            3U);  // one path of arrowheads per round, except for the mutual hop n/2, and one in the legend
 }
 
 TEST(TopologySvg, LongPeriodsAreCutAndSaySo) {
@@ -93,7 +93,7 @@ TEST(TopologySvg, GroupMeansAreHullsNotCliques) {
   });
   const std::string text = topology_svg(schedule);
   const CheckedMarkup svg = check(text);
-  EXPECT_EQ(svg.count_class("hull"), 4U + 1U);  // and the legend's
+  EXPECT_EQ(svg.count_class("hull"), 4U + 1U);  // and one in the legend
   EXPECT_EQ(svg.count_class("line"), 0U);
   EXPECT_LT(text.size(), 60'000U);
 }
@@ -125,7 +125,7 @@ TEST(TopologySvg, MarksIdleRanks) {
     if (rank < 4) out.add_pair(rank ^ 1, 0.5);
   });
   const CheckedMarkup svg = check(topology_svg(schedule));
-  EXPECT_EQ(svg.count_class("idle"), 1U + 1U);  // and the legend's
+  EXPECT_EQ(svg.count_class("idle"), 1U + 1U);  // and one in the legend
 }
 
 TEST(TopologySvg, SizesFromOneToTheLimit) {

@@ -18,7 +18,7 @@ struct ToyRun {
   bool finished = true;
 };
 
-/// Twenty reports of two epochs, ten steps each; curves of different methods and topologies stay apart.
+/// Twenty reports of two epochs with ten steps each; different methods and topologies give different curves.
 inline RunLog toy_run(const ToyRun& toy) {
   RunLog log;
   log.path = "runs/" + toy.method + "-" + toy.topology + "/metrics.jsonl";
@@ -65,7 +65,7 @@ inline RunLog toy_run(const ToyRun& toy) {
   return log;
 }
 
-/// As it would stand in metrics.jsonl.
+/// The text of the log as in metrics.jsonl.
 inline std::string text_of(const RunLog& log) {
   std::string text = to_line(log.header);
   for (const RunReport& report : log.reports) text += to_line(report);

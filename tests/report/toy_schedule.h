@@ -8,7 +8,7 @@
 
 namespace starling::report {
 
-/// A schedule from a function, so that a picture's test does not depend on the families.
+/// A schedule from a function, so that tests of pictures do not depend on the families.
 class ToySchedule : public Schedule {
  public:
   using Fill = std::function<void(Step, Rank, Exchange&)>;
@@ -37,7 +37,7 @@ inline ToySchedule::Fill toy_ring(Rank n) {
   };
 }
 
-/// A binary tree: w with w div 2, as in the specification.
+/// A binary tree: w is connected with w / 2, as in the specification.
 inline ToySchedule::Fill toy_tree(Rank n) {
   return [n](Step, Rank rank, Exchange& out) {
     for (Rank w = 1; w < n; ++w) {

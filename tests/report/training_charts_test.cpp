@@ -51,7 +51,7 @@ TEST_F(TrainingCharts, ConstantQuantitiesHaveNoView) {
 TEST_F(TrainingCharts, AccuraciesArePercent) {
   const auto one = accuracy_charts(entries({toy_run({})}));
   ASSERT_EQ(one[0].series.size(), 5U);
-  // The mean model, and on the samples of the workers'; mean, best and worst of these.
+  // The mean model on the test samples and on the workers' samples; then mean, best and worst of the workers.
   const std::vector<double> ends = {90, 91, 88, 93, 85};
   for (std::size_t line = 0; line < 5; ++line) EXPECT_NEAR(one[0].series[line].y.back(), ends[line], 1e-9);
   RunLog older = toy_run({});

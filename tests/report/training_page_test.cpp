@@ -17,7 +17,7 @@ using testing::Not;
 
 const Provenance kTrainingProvenance = {"starling report runs", "1.2.3", "2026-11-16"};
 
-/// What stands in <main>, without scripts.
+/// The contents of <main> without scripts.
 std::string main_of(const std::string& html) {
   const std::size_t start = html.find("<main>");
   std::string body = html.substr(start, html.find("</main>") + 7 - start);
@@ -81,7 +81,7 @@ TEST(TrainingPage, SweepsHaveTablesAndMeans) {
 TEST(TrainingPage, EqualModelsHaveNoChartOfDistance) {
   const std::string html = page_of({toy_run({"allreduce"})});
   EXPECT_THAT(html, HasSubstr("their consensus distance is 0"));
-  EXPECT_EQ(check_markup(main_of(html)).count("svg"), 0U);  // nor a topology
+  EXPECT_EQ(check_markup(main_of(html)).count("svg"), 0U);  // no topology, either
   EXPECT_EQ(check_markup(main_of(html)).count("canvas"), 3U);
 }
 

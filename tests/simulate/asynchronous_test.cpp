@@ -5,7 +5,7 @@
 #include "method/same_models.h"
 #include "simulate/simulated.h"
 
-// Nodes of different speeds that wait for nobody.
+// Nodes of different speeds that do not wait for each other.
 
 namespace starling::simulate {
 namespace {
@@ -21,8 +21,8 @@ void PrintTo(const Uneven& one, std::ostream* out) {
   *out << one.method << " on " << one.topology;
 }
 
-/// Nodes' models when the slowest has made a third of the steps and nobody all; node i's take 1 + i / 3
-/// milliseconds.
+/// The nodes' models when the slowest has made a third of its steps and no node all of them; a step of node i
+/// takes 1 + i / 3 milliseconds.
 std::vector<std::vector<double>> models_of(const Uneven& one, const Problem& problem, double lr, Step steps) {
   std::vector<std::vector<double>> models;
   TrainingOptions options;
@@ -45,14 +45,14 @@ double farthest(const std::vector<std::vector<double>>& models, const Vector& fr
   for (const auto& model : models)
     for (std::size_t k = 0; k < from.size(); ++k) {
       const double off = std::abs(model[k] - static_cast<double>(from[k]));
-      largest = off < largest ? largest : off;  // not a number stays
+      largest = off < largest ? largest : off;  // keeps NaN
     }
   return largest;
 }
 
 class AsynchronousTest : public testing::TestWithParam<Uneven> {};
 
-// Pairs, all ranks' mean, and a ratio of two sums that are moved about whole.
+// Covers averages of pairs, the mean of all ranks, and a ratio of two sums whose parts move as a whole.
 TEST_P(AsynchronousTest, WithoutStepsAllReachTheMeanOfTheStarts) {
   const Problem problem{.n = kNodes};
   Vector mean(problem.count);
@@ -81,7 +81,7 @@ struct Even {
   std::string topology;
 };
 
-// Equally fast nodes make an order, and equations of it.
+// Nodes of equal speed run in a fixed order, for which the methods' equations are known.
 TEST(LockStepTest, AsynchronousMethodsFollowTheirEquations) {
   const Even all[] = {{"win-put", "ring"},
                       {"win-put", "star"},
@@ -104,7 +104,7 @@ TEST(LockStepTest, AsynchronousMethodsFollowTheirEquations) {
     }
 }
 
-// Old blocks of neighbors count as often as they are used, so the mean may move; equal starts may not.
+// A neighbor's block counts each time it is used, so the mean may move; but equal starts stay equal.
 TEST(WinPutTest, AgreesAndKeepsEqualStarts) {
   for (const bool equal : {false, true}) {
     const Problem problem{.n = kNodes, .equal_starts = equal};

@@ -34,7 +34,8 @@ struct Figure {
   Step most;
 };
 
-// The table of the specification: from some random start, so within what was seen over many.
+// Checks the specification's table from one random start: each value must be in the range seen over many
+// starts.
 class FigureTest : public testing::TestWithParam<Figure> {};
 
 TEST_P(FigureTest, StepsAt4900) {
@@ -46,7 +47,7 @@ TEST_P(FigureTest, StepsAt4900) {
     EXPECT_LE(result.steps, GetParam().most) << "seed " << seed;
     EXPECT_LE(result.error, 1e-10);
     if (GetParam().least == GetParam().most) {
-      EXPECT_LT(result.error, 1e-14);  // an exact average, not a fast one
+      EXPECT_LT(result.error, 1e-14);  // exactly averaged, not just fast
     }
   }
 }
@@ -87,12 +88,12 @@ std::vector<double> start_of(Rank n, int dim) {
   return values;
 }
 
-// One way by eigenvalues, the other by playing the rounds.
+// Computes the decay from eigenvalues and by running the rounds.
 TEST(CirculantDecayTest, AgreesWithRunning) {
   for (const std::string text :
        {"ring", "exponential", "one-way-ring", "u-equistatic", "ring(weights=laplacian)"})
     for (const int dim : {1, 2}) {
-      const SchedulePtr schedule = make_schedule(text, 40);  // one-way-ring: an eigenvalue is exactly zero
+      const SchedulePtr schedule = make_schedule(text, 40);  // one eigenvalue of one-way-ring is exactly zero
       const auto start = start_of(40, dim);
       const auto mean = mean_of(start, dim);
       const double scale = distance_to(start, mean);
@@ -136,7 +137,7 @@ TEST(ConsensusTest, EstimatesWhereOnlyRhoIsKnown) {
   EXPECT_EQ(result.outcome, Outcome::estimated);
   const double rho = make_schedule("chain", 100)->known_rho().value();
   EXPECT_EQ(result.steps, static_cast<Step>(std::ceil(std::log(1e-10) / std::log(rho))));
-  // It is an upper bound for a symmetric matrix, and not a loose one.
+  // For a symmetric matrix the estimate is an upper bound, and not a loose one.
   const Step true_steps = run("chain", 100).steps;
   EXPECT_GE(result.steps, true_steps);
   EXPECT_LT(result.steps, true_steps * 5 / 4);
@@ -152,14 +153,14 @@ TEST(ConsensusTest, StopsWhereNothingIsKnown) {
     EXPECT_GT(result.error, 1e-10) << text;
     EXPECT_LT(result.error, 1) << text;
   }
-  // A rank that nobody hears keeps everybody from agreeing.
+  // No rank receives from rank 9, which prevents consensus.
   options.max_steps = 500;
   EXPECT_EQ(run("live(complete,members=[0..8])", 10, options).outcome, Outcome::stopped);
 }
 
 TEST(ConsensusTest, StopsWhenProgressSaysSo) {
   ConsensusOptions options;
-  options.max_steps = 1'000'000'000;  // more than the ring needs, so it would be run
+  options.max_steps = 1'000'000'000;  // more than the ring needs, so it would be run to the end
   Step last = 0;
   options.progress = [&](Step step, double error) {
     last = step;
@@ -184,7 +185,7 @@ void expect_curve(const ConsensusResult& result) {
     ASSERT_GT(result.curve[i].step, result.curve[i - 1].step) << i;
     ASSERT_GE(result.curve[i].messages, result.curve[i - 1].messages) << i;
     ASSERT_TRUE(std::isfinite(result.curve[i].error));
-    // Every step at first.
+    // Every step at first, then fewer.
     ASSERT_TRUE(result.curve[i].step > 50 || result.curve[i].step == static_cast<Step>(i)) << i;
   }
 }
@@ -226,7 +227,7 @@ TEST(ConsensusTest, ManyValuesPerRank) {
     EXPECT_EQ(result.steps, static_cast<Step>(make_schedule(text, 20)->period())) << text;
     EXPECT_LE(result.steps, steps) << text;
   }
-  // More values, more ways to be slow: closer to what rho says.
+  // More values include slower ones, so the number of steps is closer to what rho predicts.
   options.dim = 64;
   const double rho = make_schedule("ring", 20)->known_rho().value();
   const double slowest = std::log(1e-10) / std::log(rho);

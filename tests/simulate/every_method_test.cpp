@@ -4,8 +4,7 @@
 #include "base/test_name.h"
 #include "simulate/simulated.h"
 
-// Every name that the methods' specification has, with the parameters it shows: on a flock and in the
-// simulator.
+// Runs every method of the specification with the parameters shown there, on a flock and in the simulator.
 
 namespace starling::simulate {
 namespace {
@@ -14,7 +13,7 @@ struct Named {
   std::string method;
   std::string topology = "ring";
   std::string optimizer = "sgd(lr=0.1)";
-  Number left = 0.5L;  // of the way to the optimum, at most
+  Number left = 0.5L;  // allowed share of the initial distance to the optimum
 };
 
 void PrintTo(const Named& one, std::ostream* out) {
@@ -54,7 +53,7 @@ std::vector<Named> all_of_the_specification() {
           {"choco(codec=top-k(fraction=0.4),gamma=0.4)"},
           {"bytegrad"},
           {"qsgd(levels=16)"},
-          {"sign-sgd", "ring", "sgd(lr=0.01)", 0.99L},  // goes where most want to go
+          {"sign-sgd", "ring", "sgd(lr=0.01)", 0.99L},  // moves in the direction of the majority
           {"low-precision-ring"},
           {"qadam(warmup=10)", "ring", adam},
           {"async-push-sum"},
@@ -63,7 +62,8 @@ std::vector<Named> all_of_the_specification() {
           {"win-put"}};
 }
 
-// What travels differently: groups, two blocks, one peer at a time, several trees, columns that sum to one.
+// Topologies with other messages: groups, two blocks, one peer at a time, several trees, columns that sum to
+// one.
 std::vector<Named> on_other_topologies() {
   return {{"dsgd-atc", "ceca"},
           {"dsgd-atc", "ceca(k=2)"},
@@ -110,7 +110,7 @@ Number farthest(const Trajectory<T>& found, Step step) {
   for (Rank rank = 0; rank < found.problem.n; ++rank)
     for (std::size_t k = 0; k < best.size(); ++k) {
       const Number off = std::abs(static_cast<Number>(found.at(rank, step)[k]) - best[k]);
-      largest = off < largest ? largest : off;  // not a number stays
+      largest = off < largest ? largest : off;  // keeps NaN
     }
   return largest;
 }
@@ -129,7 +129,8 @@ TEST_P(EveryMethodTest, TrainsInTheSimulator) {
   EXPECT_TRUE(trains(simulated<float>(run()), GetParam().left));
 }
 
-// Whoever waits for nobody depends on when others come by: these take turns, in a network without delays.
+// The result of an asynchronous method depends on timing: here the ranks take turns, and the simulated
+// network has no delays.
 TEST_P(EveryMethodTest, IsTheSameOnAFlock) {
   MethodRun both = run();
   both.in_turns = make_method(GetParam().method)->asynchronous();

@@ -6,7 +6,7 @@
 #include "starling/simulate/objective_registry.h"
 #include "starling/simulate/training.h"
 
-// What methods make of neighbors' messages that are lost.
+// Tests methods when messages between neighbors are lost.
 
 namespace starling::simulate {
 namespace {
@@ -33,8 +33,8 @@ TrainingPoint end_of(const Lossy& run, const std::string& problem, double drop) 
 
 class ExactMethodsTest : public testing::TestWithParam<Lossy> {};
 
-// Corrections still sum to zero and trackers to the gradients, so that nothing but the optimum of all is at
-// rest.
+// Corrections still sum to zero and trackers to the sum of gradients, so the only fixed point is the common
+// optimum.
 TEST_P(ExactMethodsTest, StayExactWhenMessagesAreLost) {
   for (const double drop : {0.01, 0.1}) {
     const double plain = end_of({"dsgd-atc", GetParam().topology}, "quadratic", drop).distance;
@@ -42,7 +42,7 @@ TEST_P(ExactMethodsTest, StayExactWhenMessagesAreLost) {
   }
 }
 
-// With gradients that are not exact either, they stay as near as DSGD does with all its messages.
+// With noisy gradients, they stay as near to the optimum as DSGD without losses.
 TEST_P(ExactMethodsTest, StayNearWithNoisyGradients) {
   const std::string problem = "quadratic(noise=1)";
   const double plain = end_of({"dsgd-atc", GetParam().topology}, problem, 0).distance;
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Lossy{"proxskip(p=0.5)", "ring"}),
     [](const auto& test) { return test_name(test.param.method + "_" + test.param.topology); });
 
-// A lost share that nobody returned would make the mean shrink or grow.
+// Without returning lost shares, the mean would shrink or grow.
 TEST(MessageLossTest, PushSumKeepsTheMean) {
   const ObjectivePtr objective = make_objective("quadratic", 16, 4, 1);
   TrainingOptions options;

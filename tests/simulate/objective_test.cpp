@@ -44,7 +44,7 @@ Vector mean_gradient_of(const Objective& objective, const Vector& x) {
 
 class ObjectiveTest : public testing::TestWithParam<std::string> {};
 
-// A sixth-order central difference: truncation and rounding both stay below the tolerance.
+// Uses a sixth-order central difference: truncation and rounding errors are both below the tolerance.
 TEST_P(ObjectiveTest, TheMeanGradientIsThatOfTheValue) {
   const ObjectivePtr objective = make(GetParam());
   const Vector x = somewhere(objective->dim(), 1);
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(All, ObjectiveTest,
                                          "mlp(hidden=3)", "mlp(hidden=2, classes=3, batch=4)"),
                          [](const auto& test) { return test_name(test.param); });
 
-// What is drawn changes from step to step, and its mean over many steps is the whole.
+// Random draws change from step to step; their mean over many steps is the full gradient.
 TEST(Objective, BatchesAndNoiseAreUnbiased) {
   for (const std::string name :
        {"quadratic(noise=0.5)", "least-squares(batch=10)", "logistic(batch=10)", "mlp(hidden=3, batch=8)"}) {
@@ -168,19 +168,19 @@ TEST(Objective, TheMinimumHasNoGradientAndNothingIsLower) {
   EXPECT_FALSE(make("mlp")->least_value());
 }
 
-// A problem as large and as lopsided as people try must not stop half way.
+// The solver must finish on large, badly conditioned problems.
 TEST(Objective, TheSolverCopesWithSize) {
   const ObjectivePtr objective = make_objective("logistic(samples=20, regularizer=0.001)", 40, 100, 1);
   EXPECT_LT(objective->mean_gradient_norm(*objective->minimizer()), 1e-12);
 }
 
-// At zero every label is as likely as the other, however many samples there are.
+// At x = 0 all labels are equally likely, whatever the number of samples.
 TEST(Objective, LogisticLossAtZero) {
   for (const std::string samples : {"8", "9", "10", "33"})
     EXPECT_NEAR(make("logistic(samples=" + samples + ")")->value(Vector(kDim, 0.0)), std::log(2.0), 1e-15);
 }
 
-TEST(Objective, HeterogeneityIsWhatItSays) {
+TEST(Objective, HeterogeneitySpreadsTheGradients) {
   const auto spread = [](const std::string& text) {
     const ObjectivePtr objective = make_objective(text, 20, 10, 1);
     const Vector where = *objective->minimizer();

@@ -32,7 +32,7 @@ class QuadraticFileTest : public testing::Test {
   std::filesystem::path path_ = testing::TempDir() + "quadratic_" + std::to_string(getpid()) + ".json";
 };
 
-TEST_F(QuadraticFileTest, IsWhatItSays) {
+TEST_F(QuadraticFileTest, HasTheValuesOfTheFile) {
   const ObjectivePtr objective = read(R"({"a": [[1, 2], [3, 0]], "b": [[0.5, -1], [2, 7]], "x0": [4, 0.1]})");
   EXPECT_EQ(objective->nodes(), 2);
   ASSERT_EQ(objective->dim(), 2U);

@@ -3,7 +3,7 @@
 #include "method/on_flock.h"
 #include "starling/simulate/training.h"
 
-// The tests' problem for simulated nodes, and a method's every model there.
+// Runs the methods' test problem on simulated nodes and records every model.
 
 namespace starling::simulate {
 
@@ -35,7 +35,7 @@ class ProblemObjective : public Objective {
   Problem problem_;
 };
 
-/// trajectory() in the simulator.
+/// Computes trajectory() in the simulator.
 template <typename T>
 Trajectory<T> simulated(const MethodRun& run, int threads = 1) {
   Trajectory<T> found{run.problem, run.steps, {}};
@@ -48,7 +48,7 @@ Trajectory<T> simulated(const MethodRun& run, int threads = 1) {
   options.seed = run.options.seed;
   options.steps = run.steps;
   options.threads = threads;
-  options.time.ranks_per_host = run.problem.n;  // as a flock of this machine
+  options.time.ranks_per_host = run.problem.n;  // as on a flock of this machine
   if (run.in_turns) options.time.link = options.time.inside = {0, 0};
   options.precision = sizeof(T) == sizeof(float) ? DType::float32 : DType::float64;
   options.observe = [&](Step step, const SimulatedModels& models) {

@@ -16,8 +16,7 @@ TEST(StampTest, ResultsOfAnEarlierPassAreVisible) {
   EXPECT_FALSE(stamp.is_there(6, 10));
 }
 
-// Another thread asks while it is being set, every second round in the same place: never the new round with
-// the old pass.
+// Another thread reads while the stamp is set: it must never see the new round with the old pass.
 TEST(StampTest, NothingOfThisPassIsSeenByAnotherThread) {
   constexpr Step kRounds = 200'000;
   Stamp stamp;

@@ -33,7 +33,7 @@ TEST(TimeModel, HostsAndRules) {
   EXPECT_EQ(model.latency(5, 0), 1) << "rules have a direction";
 }
 
-TEST(TimeModel, StragglersBeatTheirTime) {
+TEST(TimeModel, StragglersAreSlowAtTheirTimes) {
   TimeModel model;
   model.stragglers = {{{1, 4}, 3, 1, 2, 0.5}, {{4}, 1, 1, 1, 10}};
   EXPECT_DOUBLE_EQ(model.compute_seconds(1, 0), 1e-3);
@@ -61,7 +61,7 @@ TEST(TimeModel, ChanceIsAPureFunctionOfSeedNodeAndStep) {
   }
   EXPECT_NEAR(slow, kSteps / 4, 150);             // five standard deviations
   EXPECT_NEAR(alike, kSteps * 0.625, 160);        // nodes are independent
-  EXPECT_NEAR(alike_seeds, kSteps * 0.625, 160);  // and so are seeds
+  EXPECT_NEAR(alike_seeds, kSteps * 0.625, 160);  // and so are different seeds
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""walls.py finds what it is for: small trees with one fault each, and one without."""
+"""Tests walls.py on small trees with one fault each, and on one without."""
 
 import pathlib
 import tempfile
@@ -52,7 +52,7 @@ class WallsTest(unittest.TestCase):
             return Walls(folder).check()
 
     def expect(self, changes, *words):
-        """One problem, with all of these words."""
+        """Expects exactly one problem, which contains all of these words."""
         found = self.problems(changes)
         self.assertEqual(len(found), 1, found)
         for word in words:

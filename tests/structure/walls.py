@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The walls between the folders, checked: `walls.py ROOT` prints file:line and what is expected there, and fails if it prints.
+"""Checks the dependencies between folders: `walls.py ROOT` prints file:line and what is expected there, and fails if it prints anything.
 
-An include goes down the floors of starling/base/floors.h, never up, nor into what is CLOSED to a folder; a namespace follows its
-folder; a type has one definition. What users read or copy includes the headers of include/starling/ only, which the library itself
-does not include.
+Includes go down the floors of starling/base/floors.h, never up, nor into a folder that is CLOSED to the including one. A namespace
+follows its folder, and a type has one definition. Programs and pages that users read or copy include only the headers of
+include/starling/, which the library itself does not include.
 """
 
 import pathlib
 import re
 import sys
 
-# Which fabrics may include which: wrappers and engines what they are built on.
+# The fabrics that each fabric may include: wrappers and engines include what they are built on.
 FABRICS = {
     "c10d": {"network"},
     "cuda": {"local"},
@@ -18,12 +18,12 @@ FABRICS = {
     "mpi": {"network"},
     "nccl": {"network"},
 }
-# What stands on the library, and what each may include beside the library and itself.
+# The folders above the library, and what each may include besides the library and itself.
 ABOVE = {"tool": set(), "bench": {"tool"}, "python": set(), "examples": set(), "tests": {"tool", "bench"}}
 BENCHMARKS_OF_THE_TOOL = ("bench", "starling::tool")  # the commands that tool/command.h declares are defined in bench/
 # Programs and pages that users read or copy.
 FOR_USERS = ("README.md", "docs/**/*.md", "examples/**/*.cpp", "examples/**/*.h", "tests/package/**/*.cpp", "tests/tool/extension/*.cpp")
-# What a folder may not include although it is below: (folder, folder, why).
+# Includes that are forbidden although the folder is below: (folder, folder, why).
 CLOSED = (("starling/method/family", "starling/kernel", "methods leave arithmetic to their block (method/block.h) and codecs"),)
 EMBEDDED = "starling::embedded"  # files that CMake compiles in (cmake/EmbedFile.cmake)
 GUIDE = "## Follow one training step"  # in docs/design.md
@@ -40,7 +40,7 @@ FORWARD = re.compile(r"\s*((?:template\s*<[^{};]*>\s*)?(?:class|struct|enum\s+cl
 
 
 def without_words(text):
-    """The code alone: comments and strings become blanks, so that places stay where they are."""
+    """Returns the code with comments and strings replaced by blanks, so that positions stay the same."""
     blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
     return DIRECTIVE.sub(blank, COMMENT_OR_STRING.sub(blank, text))
 
@@ -81,7 +81,7 @@ class Source:
             if opened and all(scope[0] == "namespace" for scope in open_scopes):
                 outer = open_scopes[-1][1] + "::" if open_scopes else ""
                 name = outer + (opened.group(1) or "(unnamed)")
-                if open_scopes:  # its head belongs to nobody
+                if open_scopes:  # its head belongs to neither namespace
                     open_scopes[-1][3][-1] = head[: opened.start()]
                 open_scopes.append(["namespace", name, line_of(code, at), []])
                 continue
@@ -191,14 +191,14 @@ class Walls:
             if name == expected or name.startswith(expected + "::") or (floor, name) == BENCHMARKS_OF_THE_TOOL:
                 continue
             if name == "starling" and re.fullmatch(rf"(\s*using {floor}::[\w:]+;)+\s*", inside):
-                continue  # public names are lifted
+                continue  # names lifted into the public namespace
             if name.startswith("starling::") and FORWARD.fullmatch(inside):
-                continue  # a class of another floor is only declared
+                continue  # only declares a class of another folder
             self.say(source, line, f"opens namespace {name}; this folder's is {expected}" +
                      (f" (public names are lifted into starling by `using {floor}::Name;` alone)" if name == "starling" else ""))
 
     def _cycles(self):
-        """Folders of one folder do not include each other in a cycle."""
+        """Subfolders of a folder must not include each other in a cycle."""
         edges = {}  # (parent, from) -> {to: (source, line, target)}
         for source in self.sources:
             here = source.folder.split("/")
@@ -237,7 +237,7 @@ class Walls:
         first = {}
         for source in self.sources:
             if source.path.startswith(("examples/", "tests/package/")):
-                continue  # programs of their own
+                continue  # separate programs
             for line, name in source.types:
                 if not name.startswith("starling"):
                     continue
@@ -258,7 +258,7 @@ class Walls:
                             " ".join(f"<starling/{name}>" for name in self.public))
 
     def _guide(self):
-        """docs/design.md leads through one training step: at most eight files, which exist, as do the functions named for each."""
+        """docs/design.md follows one training step through at most eight files; the files and the functions named there must exist."""
         page = self.root / "docs/design.md"
         if not page.is_file():
             return

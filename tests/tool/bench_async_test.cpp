@@ -19,7 +19,7 @@ std::vector<std::string> small(const std::vector<std::string>& more) {
   return words;
 }
 
-// Times are never judged here: only that every method reaches its end, and what is said of it.
+// Checks no times: only that every method finishes, and the output.
 TEST(BenchAsyncTest, RunsEveryMethodBesideASlowRank) {
   const Folder folder;
   const ToolRun run = run_tool(small({"--rounds", "2", "-n", "3", "--json", folder.path("b.json")}));
@@ -61,7 +61,8 @@ TEST(BenchAsyncTest, KeptIsTheMedianOfTheRoundsRatios) {
   EXPECT_DOUBLE_EQ(methods[0].at("kept").get<double>(), ratios[1]);
 }
 
-// Whoever waits for the slow rank makes its steps at its speed, by a factor that no busy machine hides.
+// A method that waits for the slow rank drops to its speed; the factor is larger than the noise of a busy
+// machine.
 TEST(BenchAsyncTest, SlowsDownTheLastRank) {
   const ToolRun run = run_tool({"bench", "async", "-m", "dsgd-atc", "--bytes", "1kB", "--compute", "2",
                                 "--steps", "50", "--rounds", "3", "--json"});

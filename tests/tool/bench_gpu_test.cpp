@@ -1,4 +1,4 @@
-// Covers bench/gpu*.cpp: on a FakeDevice, and what is said where there is no GPU.
+// Tests bench/gpu*.cpp on a FakeDevice, and the output on a machine without a GPU.
 #include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// The command in this process, with a device that its ranks inherit.
+/// Runs the command in this process, with a device that its ranks inherit.
 std::string run_on_fake_device(std::vector<std::string> words) {
   kernel::set_device(std::make_shared<kernel::FakeDevice>());
   CLI::App app;
@@ -34,7 +34,7 @@ std::string run_on_fake_device(std::vector<std::string> words) {
   return testing::internal::GetCapturedStdout();
 }
 
-// Times are never judged here: only that every case reaches its end, with numbers that can be.
+// Checks no times: only that every case finishes, with plausible numbers.
 TEST(BenchGpuTest, QuickRunsEveryCase) {
   const json bench =
       json::parse(run_on_fake_device({"gpu", "--quick", "--rounds", "3", "--kills", "2", "--json"}));

@@ -13,7 +13,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Times are never judged here: only that every contender which is installed reaches its end.
+// Checks no times: only that every installed contender finishes.
 TEST(BenchCommTest, QuickRunsEveryCase) {
   const Folder folder;
   const ToolRun run =
@@ -57,7 +57,7 @@ TEST(BenchCommTest, ComputesRatiosFromTheValues) {
   for (std::size_t i = 0; i < 3; ++i) shares.push_back(ceiling[i] / ours[i]);
   std::sort(shares.begin(), shares.end());
   EXPECT_DOUBLE_EQ(cases[0].at("of_ceiling").get<double>(), shares[1]);
-  EXPECT_EQ(cases[0].at("times_gloo"), nullptr);  // not among this case's contenders
+  EXPECT_EQ(cases[0].at("times_gloo"), nullptr);  // gloo does not take part in this case
 }
 
 TEST(BenchCommTest, ListsTheCases) {

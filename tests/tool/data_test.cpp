@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// With programs of the test's own, for nothing may be fetched.
+// Uses fake download programs, since tests must not fetch anything.
 class DataCommandTest : public testing::Test {
  protected:
   DataCommandTest() {
@@ -118,7 +118,7 @@ TEST_F(DataCommandTest, NamesMistakes) {
               HasSubstr("unknown partition 'even'; valid are iid, contiguous, dirichlet"));
 }
 
-// The files as they would come from somebody else, by hand.
+// Files as a user might have got them from elsewhere.
 TEST_F(DataCommandTest, RefusesFilesThatAreNotMnist) {
   std::filesystem::create_directories(folder.path("data/mnist"));
   folder.write("data/mnist/train-images-idx3-ubyte", "hello, world");

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-// The demo says what its runs say, good or bad.
+// The demo reports what its runs show, good or bad.
 namespace starling::tool {
 namespace {
 
@@ -31,7 +31,7 @@ TEST(DemoVerdicts, AccuraciesAreTheSameWithinTwoStandardErrors) {
   const Verdict better = accuracy_verdict(run_with(0.99, 10), run_with(0.95, 12), 10000);
   EXPECT_EQ(better.claim, "More accurate than all-reduce");
   EXPECT_FALSE(better.bad);
-  // Few samples tell little.
+  // With few samples, small differences mean nothing.
   EXPECT_EQ(accuracy_verdict(run_with(0.95, 1), run_with(0.988, 1), 100).claim,
             "The same accuracy as all-reduce");
 }

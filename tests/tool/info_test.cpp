@@ -87,8 +87,8 @@ TEST(InfoCommand, DescribesGpus) {
   EXPECT_EQ(info.at("gpus")[1].at("peers"), "0, 2");
 }
 
-// OpenBLAS takes its oldest kernels for a processor that it does not know; this one has the name in its
-// environment.
+// OpenBLAS uses its oldest kernels on a processor that it does not know; here the environment names such a
+// processor.
 TEST(InfoCommand, WarnsOfASlowOpenBlas) {
   setenv("OPENBLAS_CORETYPE", "Prescott", 1);
   const json info = run_tool({"info", "--json"}).json();
@@ -114,7 +114,7 @@ TEST(InfoCommand, VariablesEqualTheDocumentationPage) {
   EXPECT_EQ(list.front().at("name"), "STARLING_FABRIC");
 }
 
-// What the sources call STARLING_..., in text or as a variable, is declared once.
+// Every STARLING_... name in the sources, in a text or as a variable, is declared once.
 TEST(InfoCommand, EveryVariableOfTheSourcesIsDeclared) {
   std::set<std::string> declared;
   for (const EnvironmentVariable& variable : environment_variables()) declared.insert(variable.name);

@@ -9,7 +9,7 @@
 #include "starling/method/registry.h"
 #include "tool/tool_runner.h"
 
-// What the documentation says of names and of the examples is what they are.
+// The documentation's names and examples must match the library.
 
 namespace starling::tool {
 namespace {
@@ -62,7 +62,7 @@ TEST(MethodsPageTest, CountsThem) {
               HasSubstr("There are " + std::to_string(method_families().size()) + ";"));
 }
 
-// Line by line, so that the page may leave parts out.
+// Compares line by line, so that the page may leave parts out.
 TEST(OwnMethodPageTest, ShowsTheExampleAsItIs) {
   std::vector<std::string> example = lines_of(STARLING_EXAMPLES "/my_method.cpp");
   std::transform(example.begin(), example.end(), example.begin(), trimmed);

@@ -72,7 +72,7 @@ TEST(ReportCommand, SearchesFoldersAndCountsNoRunTwice) {
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path("out.json"))), run.json());
 }
 
-// As `starling train --report first.html` writes it.
+// A log with the name that `starling train --report first.html` gives it.
 TEST(ReportCommand, FindsLogsOfAnyNameInAFolder) {
   const Folder folder;
   folder.write("first.jsonl", text_of(toy_run({})));

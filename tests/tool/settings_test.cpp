@@ -39,7 +39,7 @@ struct Command {
   CLI::App app;
 };
 
-// What reading this file says.
+// The error when this file is read.
 std::string complaint(const std::string& toml) {
   const Folder folder;
   Command command;

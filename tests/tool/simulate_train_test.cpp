@@ -28,7 +28,7 @@ json trained(Words more) {
   return run.status == 0 ? run.json() : json();
 }
 
-// Everything but how long it took here.
+// The document without the times that were measured here.
 json without_times(json document) {
   for (json& result : document["results"]) {
     result.erase("wall_seconds");
@@ -44,7 +44,7 @@ TEST(SimulateTrain, ReportsDivergenceAndContinuesWithTheOthers) {
   EXPECT_THAT(one.err, testing::ContainsRegex(
                            "starling: dsgd-atc, ring: diverged: node [0-3]'s model was not finite at step "));
   Words both = wild;
-  both.push_back("sign-sgd");  // whose steps are as long as lr, whatever the gradient is
+  both.push_back("sign-sgd");  // its steps have length lr whatever the gradient
   const ToolRun two = train(both);
   EXPECT_EQ(two.status, 0);
   EXPECT_EQ(two.err, "");
@@ -55,7 +55,7 @@ TEST(SimulateTrain, ReportsDivergenceAndContinuesWithTheOthers) {
   EXPECT_TRUE(results[1]["diverged"].is_null());
 }
 
-// x' = W (x - lr g) on a ring of four, every neighbor with weight 1/3, computed here from the file alone.
+// x' = W (x - lr g) on a ring of four, all weights 1/3, computed from the file alone.
 TEST(SimulateTrain, TraceFollowsTheEquation) {
   const json seen = trained({"--problem", "quadratic", "--data", kQuadratic, "-n", "4", "--method",
                              "dsgd-atc", "--topology", "ring", "--lr", "0.1", "--steps", "25", "--trace"});

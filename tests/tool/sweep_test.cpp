@@ -20,7 +20,7 @@ std::size_t lines_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// When the log of each finished run was last written.
+// The times at which the logs of finished runs were last written.
 std::map<std::string, fs::file_time_type> finished_runs(const std::string& folder) {
   std::map<std::string, fs::file_time_type> times;
   if (!fs::exists(folder + "/runs")) return times;
@@ -54,7 +54,7 @@ TEST(SweepCommand, ListsWhatItWouldRun) {
   EXPECT_EQ(lines_of(train.out, "starling train "), 1U) << train.err;
 }
 
-// Before anything runs, so that a misspelt one among many costs nothing.
+// Names are checked before anything runs, so that a misspelled one costs nothing.
 TEST(SweepCommand, RefusesUnknownNames) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--topology=rign", "unknown topology 'rign' (did you mean ring?)"},

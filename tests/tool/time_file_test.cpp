@@ -33,7 +33,7 @@ TEST(TimeFile, TheExample) {
   EXPECT_EQ(model.latency(0, 4), 50e-6);
   EXPECT_DOUBLE_EQ(model.seconds_per_byte(0, 4), 0.8e-9);
   EXPECT_DOUBLE_EQ(model.seconds_per_byte(12, 4), 8e-9);
-  EXPECT_EQ(model.latency(12, 4), 50e-6) << "what a link does not say is as elsewhere";
+  EXPECT_EQ(model.latency(12, 4), 50e-6) << "a link inherits unset values";
   EXPECT_DOUBLE_EQ(model.seconds_per_byte(12, 15), 0.08e-9);
   ASSERT_EQ(model.stragglers.size(), 2U);
   EXPECT_EQ(model.stragglers[0].nodes, std::vector<Rank>{5});
@@ -43,7 +43,7 @@ TEST(TimeFile, TheExample) {
   EXPECT_EQ(model.stragglers[1].factor, 10);
 }
 
-TEST(TimeFile, LinksOfTheirOwnInheritTheRest) {
+TEST(TimeFile, LinksInheritUnsetValues) {
   const TimeModel model = read("latency = 3\nbandwidth = 2\n[[link]]\nfrom = [1]\nlatency = 5\n");
   EXPECT_EQ(model.latency(1, 0), 5);
   EXPECT_DOUBLE_EQ(model.seconds_per_byte(1, 0), 4e-9);

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Two operations of 1 ms or more on each of these ranks; half of the second one is waiting.
+// Writes two operations of at least 1 ms on each of these ranks; half of the second one is waiting.
 void write_parts(const Folder& folder, const std::vector<Rank>& ranks, Rank size) {
   for (const Rank rank : ranks) {
     Timeline timeline(folder.path(fmt::format("t.json.{}", rank)), rank, size);
@@ -44,7 +44,7 @@ TEST(TimelineCommand, MergesIntoATrace) {
   EXPECT_THAT(run.err, HasSubstr("4 operations of 2 ranks are in " + folder.path("out.json")));
   const auto events = nlohmann::json::parse(read_file(folder.path("out.json"))).at("traceEvents");
   int waits = 0, operations = 0;
-  double operation = 0;  // the last one's microseconds
+  double operation = 0;  // microseconds of the last operation
   for (const auto& event : events) {
     if (event.at("ph") != "X") continue;
     const double duration = event.at("dur");
@@ -61,7 +61,7 @@ TEST(TimelineCommand, MergesIntoATrace) {
   }
   EXPECT_EQ(operations, 4);
   EXPECT_EQ(waits, 2);
-  EXPECT_EQ(run_tool({"timeline", "merge", folder.path("t.json")}).status, 0);  // into FILE itself
+  EXPECT_EQ(run_tool({"timeline", "merge", folder.path("t.json")}).status, 0);  // writes to FILE itself
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path("t.json"))).at("traceEvents"), events);
 }
 
@@ -123,7 +123,7 @@ TEST(TimelineCommand, PrintsMistakesInOneLine) {
 
 TEST(TimelineCommand, RunMergesTheTimeline) {
   const Folder folder;
-  write_parts(folder, {7}, 8);  // of an earlier run
+  write_parts(folder, {7}, 8);  // left by an earlier run
   const ToolRun nothing = run_tool({"run", "-n", "2", "--timeline", folder.path("t.json"), "--", "true"});
   EXPECT_EQ(nothing.status, 0);
   EXPECT_EQ(nothing.err, "starling: no timeline: no rank has left one beside " + folder.path("t.json") +

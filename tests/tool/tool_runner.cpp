@@ -16,7 +16,7 @@
 namespace starling::tool {
 namespace {
 
-// Reads until the writer closes; false at the end.
+// Reads until the writer closes; returns false at the end.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
@@ -25,7 +25,7 @@ bool read_some(int descriptor, std::string& text) {
   return count > 0;
 }
 
-// Both pipes at once, for a full one would stop the program.
+// Reads both pipes at once, since a full one would block the program.
 void drain(int out, int err, ToolRun& run) {
   std::array<pollfd, 2> ends{{{out, POLLIN, 0}, {err, POLLIN, 0}}};
   std::array<std::string*, 2> texts{&run.out, &run.err};

@@ -9,19 +9,20 @@
 
 namespace starling::tool {
 
-/// What one run of the command left behind.
+/// The result of one run of the command.
 struct ToolRun {
-  int status = -1;  // the exit status; -1 when a signal ended it
+  int status = -1;  // the exit status; -1 if a signal ended it
   std::string out;
   std::string err;
 
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-/// The real `starling` with these arguments, its output in pipes. Killed if nobody waits for it.
+/// Runs the real `starling` with these arguments, its output in pipes. The destructor kills it if it still
+/// runs.
 class StartedTool {
  public:
-  enum class Output { pipes, terminal };  // a terminal's is all in `out`
+  enum class Output { pipes, terminal };  // with a terminal, `out` gets all output
   explicit StartedTool(const std::vector<std::string>& arguments, Output output = Output::pipes);
   ~StartedTool();
   StartedTool(const StartedTool&) = delete;
@@ -36,10 +37,10 @@ class StartedTool {
   int out_ = -1, err_ = -1;
 };
 
-/// Runs it to its end.
+/// Runs it until it ends.
 ToolRun run_tool(const std::vector<std::string>& arguments);
 
-/// A folder of the test's own, gone when it ends.
+/// A temporary folder, removed when the test ends.
 class Folder {
  public:
   Folder();

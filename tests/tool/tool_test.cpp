@@ -88,7 +88,7 @@ TEST(CompareTest, DecentralizedRows) {
   EXPECT_EQ(table.at("rows")[2].at("rho_is_mean_square"), true);
 }
 
-// The steps of a period count together: an exact schedule is no better than its period, and more ranks are
+// The steps of a period count together: an exact schedule is not better than its period, and more ranks are
 // never better than fewer.
 TEST(CompareTest, TransientsTakeThePeriodIntoAccount) {
   const std::map<std::string, double> expected = {
@@ -185,7 +185,7 @@ TEST(ToolTest, IsQuietInAPipe) {
     const ToolRun run = run_tool(arguments);
     EXPECT_EQ(run.status, 0);
     EXPECT_EQ(run.err, "") << arguments[0];
-    EXPECT_THAT(run.out, Not(HasSubstr("\033"))) << arguments[0];  // neither color nor a line written over
+    EXPECT_THAT(run.out, Not(HasSubstr("\033"))) << arguments[0];  // neither colors nor overwritten lines
     EXPECT_THAT(run.out, Not(HasSubstr("\r"))) << arguments[0];
     EXPECT_TRUE(run.out.ends_with("\n") && !run.out.ends_with("\n\n")) << arguments[0];
   }
@@ -268,7 +268,7 @@ TEST(ToolTest, HelpOfEveryCommandNamesItsOptions) {
     }
 }
 
-// Each line under this heading of a help text, without its first blanks.
+// The lines under this heading of a help text, without leading blanks.
 std::vector<std::string> lines_under(const std::string& heading, const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream rest(text.substr(std::min(text.size(), text.find("\n" + heading + ":\n"))));
@@ -279,7 +279,7 @@ std::vector<std::string> lines_under(const std::string& heading, const std::stri
   return lines;
 }
 
-// The parser's own types (UINT, TEXT:{a,b}) are nothing for people. Returns the number of commands seen.
+// Help must not show the parser's own types (UINT, TEXT:{a,b}). Returns the number of commands seen.
 int expect_plain_help(std::vector<std::string> words) {
   words.emplace_back("--help");
   const ToolRun run = run_tool(words);

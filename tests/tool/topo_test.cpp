@@ -29,7 +29,7 @@ json topo(const std::vector<std::string>& arguments) {
   return run.json();
 }
 
-// The text after the label of a row, or "(none)".
+// The text after a row's label, or "(none)".
 std::string row(const ToolRun& run, const std::string& label) {
   std::istringstream lines(run.out);
   for (std::string line; std::getline(lines, line);)
@@ -37,7 +37,7 @@ std::string row(const ToolRun& run, const std::string& label) {
   return "(none)";
 }
 
-// The matrix of a round's edges; checks the order, and that the diagonal is there.
+// Builds the matrix from a round's edges; checks their order and that the diagonal is present.
 Matrix rebuild(const json& round, Rank n) {
   const auto size = static_cast<std::size_t>(n);
   Matrix matrix(size, std::vector<double>(size, 0.0));
@@ -103,7 +103,7 @@ TEST(TopoTest, PrintsAnalysisAsATable) {
   EXPECT_EQ(row(run_tool({"topo", "live(ring,members=[0,1])", "-n", "5"}), "connected"), "no");
 }
 
-// "no" would be wrong where nothing was tried.
+// "no" would be wrong for a property that was not computed.
 TEST(TopoTest, SaysWhatWasNotComputed) {
   EXPECT_EQ(row(run_tool({"topo", "base", "-n", "20000"}), "exact average"),
             "after a period (by formula, not run at this n)");
@@ -123,7 +123,7 @@ TEST(TopoTest, EdgesRebuildTheMatrix) {
     for (const json& round : printed.at("rounds")) {
       EXPECT_EQ(round.at("step"), step);
       const Matrix matrix = rebuild(round, 6);
-      EXPECT_EQ(matrix, of_library(text, 6, step)) << text;  // 17 digits bring back the same number
+      EXPECT_EQ(matrix, of_library(text, 6, step)) << text;  // 17 digits restore the same number
       for (const auto& weights : matrix)
         EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0.0), 1, 1e-15);
       ++step;
@@ -178,7 +178,7 @@ TEST(TopoTest, ShowsOneRankOnly) {
   EXPECT_THAT(run.out, HasSubstr("2 (0.66667)"));
 }
 
-// A program that knows nothing but the printed numbers must reach the average.
+// A program that knows only the printed numbers must reach the average.
 void expect_averages(const std::string& text, Rank n, const std::vector<Rank>& members) {
   const json printed = topo({text, "-n", std::to_string(n)});
   EXPECT_EQ(printed.at("analysis").at("mixing"), "two-block");
@@ -195,7 +195,7 @@ void expect_averages(const std::string& text, Rank n, const std::vector<Rank>& m
             edge.at(2).get<double>() * (edge.at(3) == "a" ? a : b)[edge.at(1).get<std::size_t>()];
       return next;
     };
-    // The coefficients say the same as the edges, where all ranks share them.
+    // Coefficients shared by all ranks must agree with the edges.
     if (round.contains("update")) {
       for (const auto& [edges, into] : {std::pair("edges", "a"), std::pair("edges_b", "b")})
         for (const json& edge : round.at(edges)) {
@@ -234,7 +234,7 @@ TEST(TopoTest, PrintedMatrixCanBeReadBack) {
     const json again = topo({fmt::format("custom(file=\"{}\")", file), "-n", "9"});
     EXPECT_EQ(rebuild(again.at("rounds")[0], 9), of_library(text, 9, 0)) << text;
   }
-  // Columns sum to one, and a Laplacian's weights may be negative: both must be said.
+  // Options must state that columns sum to one, or that weights (here of a Laplacian) may be negative.
   const std::string push =
       folder.write("push.json", run_tool({"topo", "star(weights=push)", "-n", "5", "--json"}).out);
   EXPECT_EQ(
@@ -257,7 +257,7 @@ TEST(TopoTest, DrawsIntoAFile) {
   const std::string svg = read_file(file);
   EXPECT_THAT(svg, testing::AnyOf(StartsWith("<svg"), StartsWith("<?xml")));
   EXPECT_THAT(svg, HasSubstr("</svg>"));
-  EXPECT_EQ(topo({"ring", "-n", "8", "--svg", file}).at("n"), 8);  // both at once
+  EXPECT_EQ(topo({"ring", "-n", "8", "--svg", file}).at("n"), 8);  // JSON and a picture at once
 }
 
 }  // namespace

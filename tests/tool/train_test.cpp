@@ -10,7 +10,7 @@
 #include "tool/tool_runner.h"
 #include "tool/training_logs.h"
 
-// `starling train` as a user would run it: alone it starts its workers.
+// `starling train` as a user runs it: without a launcher it starts its own workers.
 namespace starling::tool {
 namespace {
 
@@ -60,7 +60,7 @@ TEST(TrainCommand, WritesALogAReportAndCheckpoints) {
   EXPECT_TRUE(std::filesystem::exists(folder.path("saved/step-000000010")));
 }
 
-// Before anything is fetched or started.
+// The error comes before anything is fetched or started.
 TEST(TrainCommand, RefusesAModelForAnotherKindOfData) {
   const ToolRun run = run_tool({"train", "--data", "cifar10", "--model", "transformer"});
   EXPECT_EQ(run.status, 2);
@@ -81,12 +81,12 @@ TEST(TrainCommand, StopsADivergingRunAndNamesItsFirstBadStep) {
   EXPECT_EQ(log.back().at("kind"), "end");
   EXPECT_LT(log.back().at("diverged_step"), 10);
   EXPECT_LE(log.back().at("step"), 20);
-  for (const json& report : of_kind(log, "report"))  // of 10 steps is an epoch
+  for (const json& report : of_kind(log, "report"))  // an epoch has 10 steps
     EXPECT_NEAR(report.at("epoch").get<double>(), report.at("step").get<double>() / 10, 1e-9);
   EXPECT_FALSE(std::filesystem::exists(folder.path("saved/step-000000010")));
 }
 
-// Own models and the mean model are compared on the same samples: equal models are equal there.
+// Own models and the mean model are evaluated on the same samples: equal models get equal results.
 TEST(TrainCommand, EvaluatesOwnModelsAndTheMeanOnTheSameSamples) {
   const Folder folder;
   ASSERT_EQ(train_tool({"--method", "allreduce", "--local-test", "30", "--metrics", folder.path("run.jsonl")})
@@ -150,7 +150,7 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
     EXPECT_EQ(lines_in(run.err), 1U) << run.err;
     EXPECT_EQ(lines_in(run.out), started ? 1U : 0U) << run.out;
   };
-  // Found before there are workers.
+  // Detected before there are workers.
   refuses({"--lr", "-1"}, "--lr: lr = -1 is not a number above 0");
   refuses({"--lr", "nan"}, "lr = nan");
   refuses({"--drop", "2"}, "--drop: drop = 2: must be a share of messages, from 0 to below 1");
@@ -174,13 +174,13 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--method", "allreduce", "--topology", "rign"}, "unknown topology 'rign' (did you mean ring?)");
   refuses({"--method", "dsgd"}, "unknown method 'dsgd' (did you mean dsgd-atc or dsgd-awc?)");
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
-  // Found by all workers, said once.
+  // Detected by all workers, printed once.
   started = true;
   refuses({"--checkpoint", "/proc/nowhere"}, "cannot write checkpoints to /proc/nowhere");
   refuses({"--checkpoint", folder.path("empty"), "--resume", "5"}, "no checkpoint of step 5");
 }
 
-// Long enough to be disturbed: about a second.
+// A run of about a second, long enough to be disturbed.
 std::vector<std::string> long_run(const std::string& metrics, const std::string& on_peer_failure) {
   return {"train",
           "--data",
@@ -237,7 +237,7 @@ TEST(TrainCommand, ContinuesWithoutTheRankThatWroteTheLog) {
   EXPECT_EQ(log.back().at("kind"), "end");
 }
 
-// What a terminal shows of each line in the end: what is behind the last erasure.
+// The visible part of each line on a terminal: the text after the last erasure.
 std::vector<std::string> shown_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
@@ -287,7 +287,7 @@ TEST(TrainCommand, EndsTheSameWhenKilledAndResumed) {
     job.signal(SIGKILL);
   }
   ASSERT_THAT(of_kind(read_log(metrics), "end"), testing::IsEmpty()) << "it was not killed in time";
-  // As if it had been killed while it wrote.
+  // Truncates the log as if the run had been killed while writing it.
   std::filesystem::resize_file(metrics, std::filesystem::file_size(metrics) - 20);
   auto again = words("killed");
   again.emplace_back("--resume");
@@ -345,7 +345,7 @@ TEST(TrainCommand, FailsWhereTheLastCheckpointCouldNotBeWritten) {
   EXPECT_EQ(of_kind(read_log(metrics), "end").size(), 1U) << "training goes on";
 }
 
-// A disk too small for any checkpoint.
+// A disk that is too small for any checkpoint.
 TEST(TrainCommand, FailsOnAFullDiskAndLeavesNothing) {
   const Folder folder;
   std::filesystem::create_directories(folder.path("disk"));
@@ -380,9 +380,9 @@ TEST(TrainCommand, ReportsThatTheRunIsComplete) {
   const ToolRun run = again({"--resume"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr(complete));
-  EXPECT_EQ(lines_in(run.out + run.err), 2U) << run.out << run.err;  // the first says what is started
+  EXPECT_EQ(lines_in(run.out + run.err), 2U) << run.out << run.err;  // the first line says what is started
   EXPECT_EQ(read_file(folder.path("m.jsonl")), log);
-  // Killed before it wrote its end, a log gets no more than that.
+  // A log without its end record gets only that record.
   folder.write("m.jsonl", log.substr(0, log.rfind("{\"kind\":\"end\"")));
   EXPECT_THAT(again({"--resume"}).out, HasSubstr(complete));
   const auto ended = read_log(folder.path("m.jsonl"));
@@ -402,7 +402,7 @@ TEST(TrainCommand, FailsWhereItsOutputCannotBeWritten) {
   EXPECT_EQ(run.err, "starling: cannot write to standard output\n");
 }
 
-// A forgotten --resume.
+// The user has forgotten --resume.
 TEST(TrainCommand, DoesNotReplaceTheCheckpointsOfAnotherRun) {
   const Folder folder;
   const std::vector<std::string> words = {"--checkpoint", folder.path("saved")};

@@ -6,18 +6,18 @@
 
 #include <nlohmann/json.hpp>
 
-// What tests of commands that train look at: logs, and the workers of a running job.
+// Helpers for tests of training commands: logs, and the workers of a running job.
 
 namespace starling::tool {
 
-/// The whole lines of a `metrics.jsonl`; none where there is no file.
+/// The complete lines of a `metrics.jsonl`; empty if there is no file.
 std::vector<nlohmann::json> read_log(const std::string& path);
-/// Those of one kind.
+/// The lines of one kind.
 std::vector<nlohmann::json> of_kind(const std::vector<nlohmann::json>& lines, const std::string& kind);
-/// The last report, without what is measured with a clock.
+/// The last report, without times.
 nlohmann::json last_result(const std::string& path);
 
-/// The process of a rank that `starter` has started; -1 where there is none.
+/// The process of a rank started by `starter`; -1 if there is none.
 pid_t process_of_rank(pid_t starter, int rank);
 
 }  // namespace starling::tool

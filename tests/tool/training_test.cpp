@@ -4,7 +4,7 @@
 #include "tool/tool_runner.h"
 #include "tool/training_logs.h"
 
-// The commands that need libtorch, run as a user would.
+// The commands that need libtorch, as a user runs them.
 namespace starling::tool {
 namespace {
 
@@ -25,11 +25,11 @@ TEST(DemoCommand, RunsThreeActsAndWritesAPage) {
   for (const char* part : {"class=\"card verdicts\"", "A slow worker", "died by step", "Loss against seconds",
                            "Test accuracy of the mean model", "Consensus distance", "<svg"})
     EXPECT_THAT(page, HasSubstr(part));
-  // Every quarter of an epoch.
+  // Evaluated every quarter of an epoch.
   std::vector<double> evaluated;
   for (const json& report : of_kind(read_log(folder.path("demo.neighbors.jsonl")), "report"))
     if (report.contains("test_accuracy")) evaluated.push_back(report.at("epoch"));
-  EXPECT_EQ(evaluated.size(), 16U);  // of 4 epochs
+  EXPECT_EQ(evaluated.size(), 16U);  // 4 epochs
 }
 
 TEST(DemoCommand, SaysWhatIsWrongBeforeItTrains) {
@@ -63,7 +63,7 @@ TEST(BenchScalingCommand, CountsImagesOfMethodsOnTopologies) {
                                 "--methods", "dsgd-atc;allreduce", "--topologies", "ring", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   const json points = run.json();
-  ASSERT_EQ(points.size(), 6U);  // alone, dsgd-atc and allreduce, with 1 and with 2 workers
+  ASSERT_EQ(points.size(), 6U);  // without communication, dsgd-atc and allreduce, with 1 and 2 workers
   for (const json& point : points) {
     EXPECT_EQ(point.at("images_per_second").size(), 2U);
     EXPECT_GT(point.at("images_per_second")[0], 0);

@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<std::int64_t> allocations{0};
 
-// Not inlined, for GCC would then take malloc and free for a mismatch of new and delete.
+// Not inlined, since GCC would take malloc and free for a mismatch of new and delete.
 [[gnu::noinline]] void* allocate(std::size_t size) noexcept {
   ++allocations;
   return std::malloc(size == 0 ? 1 : size);
@@ -28,7 +28,7 @@ void* allocate_or_throw(std::size_t size) {
 
 }  // namespace
 
-// For the whole program, and all forms: sanitizers bring their own of those that are left out.
+// Replaces all forms for the whole program: sanitizers provide their own for forms that are missing.
 void* operator new(std::size_t size) {
   return allocate_or_throw(size);
 }
@@ -65,11 +65,11 @@ namespace {
 
 class AllocationTest : public testing::TestWithParam<std::string> {};
 
-// Training asks every step; a topology must not disturb it.
+// Training asks for an exchange in every step, which must not allocate.
 TEST_P(AllocationTest, ExchangesReuseTheirMemory) {
   const SchedulePtr schedule = make_schedule(GetParam(), 48, 3);
   Exchange exchange;
-  // Warm up over all ranks: the busiest one sets the size.
+  // Warm up on all ranks, since the busiest one determines the size.
   for (Rank rank = 0; rank < 48; ++rank)
     for (Step step = 0; step < 100; ++step) schedule->exchange(step, rank, exchange);
   std::size_t heard = 0;

@@ -14,7 +14,7 @@
 namespace starling::topology {
 namespace {
 
-// ||W_last ... W_first - J||_2 by a dense product and its singular values, nothing of the library's but the
+// ||W_last ... W_first - J||_2 from a dense product and its singular values; uses only the library's
 // exchanges.
 double dense_norm(const Schedule& schedule, Step first, Step count) {
   const Eigen::Index n = schedule.size();
@@ -35,7 +35,7 @@ double to_the_period(double rho, const Schedule& schedule) {
 void expect_formula(const std::string& text, Rank n) {
   const SchedulePtr schedule = make_schedule(text, n);
   ASSERT_TRUE(schedule->known_rho()) << text << " n = " << n;
-  // Roots of rounding noise are large, so the products are compared.
+  // The root of a rounding error is large, so the products are compared.
   ASSERT_NEAR(to_the_period(*schedule->known_rho(), *schedule), period_norm(*schedule), 1e-12)
       << text << " n = " << n;
   const auto found = find_rho(schedule);
@@ -101,7 +101,8 @@ TEST(RhoTest, ExponentialOfEvenAndOddN) {
   }
 }
 
-// Without a formula: below 128 by dense matrices, above by an iteration; both must be right.
+// Without a formula, rho comes from dense matrices below 128 ranks and from an iteration above; both must be
+// right.
 TEST(RhoTest, EigenvaluesAgreeWithSingularValues) {
   for (const std::string text :
        {"grid", "binary-tree", "k-tree(k=3)", "double-binary-trees", "erdos-renyi(p=0.2)", "one-peer-ring",
@@ -159,7 +160,7 @@ TEST(RhoTest, CirculantEigenvaluesAgreeWithDense) {
       EXPECT_NEAR(circulant_deviation_norm(*circulant, 0, 1), dense_norm(*schedule, 0, 1), 1e-12)
           << text << " n = " << n;
     }
-  for (const Rank n : {5, 8, 30}) {  // not symmetric, and other rounds than the first
+  for (const Rank n : {5, 8, 30}) {  // not symmetric, and with rounds that differ
     const SchedulePtr schedule = make_schedule("od-equidyn", n, 3);
     EXPECT_NEAR(circulant_deviation_norm(dynamic_cast<const Circulant&>(*schedule), 7, 3),
                 dense_norm(*schedule, 7, 3), 1e-12);
@@ -184,7 +185,7 @@ TEST(RhoTest, LeastEigenvalue) {
   EXPECT_FALSE(lambda_min("random-matching", 8));
 }
 
-// The best step of I - a L: a little more or less of it contracts less.
+// The best step size of I - a L: a slightly smaller or larger one contracts less.
 TEST(RhoTest, LaplacianWeightsAreTheBest) {
   for (const std::string graph : {"star", "chain", "ring", "grid", "binary-tree", "symmetric-exponential"})
     for (const Rank n : {7, 16, 33}) {
@@ -201,7 +202,7 @@ TEST(RhoTest, LaplacianWeightsAreTheBest) {
     }
 }
 
-// Above 512 ranks the eigenvalues come from a sparse factorization; these graphs' are known.
+// Above 512 ranks the eigenvalues come from a sparse factorization; for these graphs they are known.
 TEST(RhoTest, LaplacianWeightsOfLargeGraphs) {
   const auto edge_weight = [](const std::string& text, Rank n) {
     return make_schedule(text, n)->exchange(0, n / 2).sources.at(0).weight;
@@ -215,7 +216,7 @@ TEST(RhoTest, LaplacianWeightsOfLargeGraphs) {
   EXPECT_NEAR(edge_weight("ring(weights=laplacian)", 600), 2 / (path(2, 600) + 4), 1e-12);
 }
 
-// sup over x of the mean of ||Wx - Jx||^2 / ||x - Jx||^2, from many rounds.
+// The supremum over x of the mean of ||Wx - Jx||^2 / ||x - Jx||^2, from many rounds.
 double sampled_mean_square_rho(const Schedule& schedule, int rounds) {
   const Eigen::Index n = schedule.size();
   const Eigen::MatrixXd mean = Eigen::MatrixXd::Constant(n, n, 1.0 / static_cast<double>(n));
@@ -252,10 +253,11 @@ TEST(MeanSquareRhoTest, StatedValues) {
   EXPECT_NEAR(rho("ou-equidyn", 8), 0.707, 5e-4);
   EXPECT_NEAR(rho("ou-equidyn", 32), 0.748, 5e-4);
   EXPECT_NEAR(rho("ou-equidyn", 4000), 0.758, 5e-4);
-  EXPECT_NEAR(rho("od-equidyn(eta=0.5)", 10), std::sqrt(0.45), 1e-14);  // (n-1)/(2n), the slide's step
+  // (n-1)/(2n), the step size on the slide
+  EXPECT_NEAR(rho("od-equidyn(eta=0.5)", 10), std::sqrt(0.45), 1e-14);
 }
 
-// Wrapped in live(...) the formula is not known, so the same number must come out of the samples.
+// Inside of live(...) the formula is not used, so sampling must give the same number.
 TEST(MeanSquareRhoTest, SamplesAgreeWithFormulas) {
   for (const std::string inner : {"random-matching", "od-equidyn", "el-oracle(k=2)", "ou-equidyn"}) {
     const Analysis analysis = analyze(make_schedule("live(" + inner + ",members=[0..15])", 16, 2));

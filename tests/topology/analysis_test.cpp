@@ -60,7 +60,7 @@ TEST(AnalysisTest, PushWeightsSumToOneInColumnsOnly) {
   expect_flags("star(weights=push)", 5, {.rows = false, .symmetric = false});
   const Analysis star = analysis_of("star(weights=push)", 5);
   EXPECT_EQ(star.mixing, Mixing::push_sum);
-  // A leaf keeps half, the center a fifth: leaves against each other decay by 1/2, the last mode by 3/10.
+  // A leaf keeps 1/2, the center 1/5: differences between leaves decay by 1/2, the last mode by 3/10.
   ASSERT_TRUE(star.second_modulus);
   EXPECT_NEAR(*star.second_modulus, 0.5, 1e-12);
   expect_flags("fold-unfold", 6, {.rows = false, .symmetric = false});
@@ -70,8 +70,7 @@ TEST(AnalysisTest, PushWeightsSumToOneInColumnsOnly) {
 TEST(AnalysisTest, LaplacianWeightsMayBeNegative) {
   expect_flags("star(weights=laplacian)", 6, {.nonnegative = false});
   expect_flags("matcha(ring)", 16, {.nonnegative = false});
-  // The best step on a chain is 1/2, up to rounding: what is left for the diagonal is a zero, not a negative
-  // weight.
+  // The best step on a chain is 1/2 up to rounding: the rest for the diagonal is zero, not a negative weight.
   for (const Rank n : {3, 6, 9, 20}) expect_flags("chain(weights=laplacian)", n, {});
 }
 
@@ -100,7 +99,7 @@ TEST(AnalysisTest, ReportsWhatItExamined) {
 
 TEST(AnalysisTest, OneRankIsDone) {
   for (const Family& family : topology_families()) {
-    bool needs = family.name.starts_with("test-");  // other tests' own
+    bool needs = family.name.starts_with("test-");  // registered by other tests
     for (const Parameter& parameter : family.parameters) needs = needs || parameter.fallback.empty();
     if (needs) continue;
     SCOPED_TRACE(family.name);
@@ -160,7 +159,7 @@ TEST(ExactnessReportTest, Never) {
     EXPECT_GT(analysis.rho.value().value, 0.01) << text;
   }
   EXPECT_FALSE(analysis_of("one-peer-exponential(order=random)", 16).exact);
-  // Contracts to rounding noise long before the global mean of round 200: that is not exactness.
+  // Contracts to rounding noise long before the global mean of round 200, but that is not exactness.
   const Analysis slow = analysis_of("periodic(exponential,h=200)", 8);
   EXPECT_TRUE(!slow.exact || slow.exact->rounds == 200);
 }
@@ -192,7 +191,7 @@ TEST(AnalysisLimitsTest, MillionsOfRanksAreAnsweredByFormula) {
   EXPECT_EQ(ring.cost.messages, 4'000'000);
 }
 
-// A period of 2^31 rounds must not be run; nor one that only the least common multiple makes long.
+// A period of 2^31 rounds must not be run, nor one that is long only as a least common multiple.
 TEST(AnalysisLimitsTest, LongPeriodsAreNotRun) {
   for (const std::string text :
        {"periodic(ring,h=2147483647)",
@@ -207,8 +206,8 @@ TEST(AnalysisLimitsTest, LongPeriodsAreNotRun) {
       analysis_of("periodic(periodic(periodic(ring,h=2147483647),h=2147483629),h=2147483587)", 16).period, 0);
 }
 
-// one-peer-of a graph with many degrees repeats after their least common multiple: too long to count, so not
-// after h either.
+// one-peer-of on a graph with many degrees repeats after their least common multiple, which is too large to
+// compute; periodic(...) around it then has no period, either.
 TEST(AnalysisLimitsTest, NoPeriodMeansNoPeriodInsideAnother) {
   const SchedulePtr inner = make_schedule("one-peer-of(erdos-renyi)", 64);
   ASSERT_EQ(inner->period(), 0);

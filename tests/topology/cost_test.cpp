@@ -41,8 +41,8 @@ TEST(CostTest, OnePeerARound) {
 TEST(CostTest, AMeanOfGRanksIsARingAllReduce) {
   expect_cost(period_cost("complete", 10), 1.8, 18, 18, 2);
   expect_cost(period_cost("complete", 2), 1, 2, 2, 1);
-  // Inside machines of four: 2 * 3/4 models in 6 messages; then one message to the next machine on either
-  // side.
+  // Within machines of four ranks: 2 * 3/4 models in 6 messages; then one message to each neighboring
+  // machine.
   expect_cost(period_cost("hierarchical(outer=ring,local=4)", 12), 2 + 1.5, 1 + 6, 12 * 1.5 + 24, 2 + 2);
 }
 
@@ -50,13 +50,13 @@ TEST(CostTest, AveragesOverTheRoundsOfAPeriod) {
   // Three rounds of a ring and one global mean of eight.
   expect_cost(period_cost("periodic(ring,h=4)", 8), (3 * 2 + 2.0 * 7 / 8) / 4, (3 * 1 + 14.0) / 4,
               (3 * 16 + 14.0) / 4, 2);
-  // fold-unfold of six: two give all, two rounds of pairs among four, two give half back.
+  // fold-unfold of six: two ranks send everything, two rounds of pairs among four, two ranks get half back.
   expect_cost(period_cost("fold-unfold", 6), 1, 1, (2 + 4 + 4 + 2) / 4.0, 1);
   const SchedulePtr schedule = make_schedule("fold-unfold", 6);
   expect_cost(step_cost(*schedule, 1), 1, 1, 2, 1);  // only the rounds asked for
 }
 
-// Two ways to the same number: per rank from the exchanges, and by the round's matrix.
+// Counts messages in two ways: per rank from the exchanges, and from the round's matrix.
 TEST(CostTest, MessagesAgreeWithTheRoundsMatrices) {
   for (const std::string text :
        {"ring", "grid", "star", "complete", "base(k=2)", "ceca(k=3)", "aer(local=3)",
@@ -79,7 +79,7 @@ TEST(CostTest, TimeIsModelsOverBandwidthPlusLatencies) {
   EXPECT_DOUBLE_EQ(ten_gigabit.latency, 50e-6);
 }
 
-// The two centralized rows of the table: n M/B + L through a server, 2 M/B + 2 n L around a ring.
+// The two centralized rows of the table: n M/B + L with a server, 2 M/B + 2 n L on a ring.
 TEST(CostTest, CentralizedRows) {
   expect_cost(parameter_server_cost(32), 32, 1, 64, 32);
   expect_cost(ring_allreduce_cost(32), 2, 64, 62, 2);

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Files in a folder of their own, gone after the test.
+/// Files in a temporary folder.
 class CustomTest : public testing::Test {
  protected:
   CustomTest()
@@ -36,7 +36,7 @@ class CustomTest : public testing::Test {
     return make_schedule(fmt::format("custom(file=\"{}\"{})", write(text), options), n);
   }
 
-  // The message without the folder's name.
+  // The error without the folder's name.
   std::string error_of(const std::string& text, Rank n, const std::string& options = "") const {
     try {
       custom(text, n, options);
@@ -89,7 +89,7 @@ TEST_F(CustomTest, MatricesInEverySpelling) {
 
 TEST_F(CustomTest, WeightedEdgesAreReceiverSenderWeight) {
   Eigen::MatrixXd expected(3, 3);
-  expected << 0.75, 0.25, 0, 0, 0.5, 0.5, 1, 0, 0;  // rank 2 takes rank 0's value whole
+  expected << 0.75, 0.25, 0, 0, 0.5, 0.5, 1, 0, 0;  // rank 2 takes all of rank 0's value
   EXPECT_EQ(dense(custom("0,0,0.75\n0,1,0.25\n1,1,0.5\n1,2,0.5\n2,0,1\n", 3)), expected);
 }
 
@@ -101,7 +101,7 @@ TEST_F(CustomTest, ReadsWhatTheToolPrints) {
 }
 
 TEST_F(CustomTest, UnweightedEdgesGoFromTo) {
-  Eigen::MatrixXd expected(3, 3);  // 0 tells 1, 1 tells 2, 2 tells 0 and 1
+  Eigen::MatrixXd expected(3, 3);  // 0 sends to 1, 1 to 2, 2 to 0 and 1
   expected << 1.0 / 2, 0, 1.0 / 2, 1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 1.0 / 2, 1.0 / 2;
   const std::string edges = "0 1\n1 2\n2 0\n2 1\n";
   EXPECT_EQ(dense(custom(edges, 3, ",directed=yes")), expected);
@@ -137,7 +137,7 @@ TEST_F(CustomTest, OneRankAndTwoRanks) {
   EXPECT_EQ(dense(custom("1\n", 1))(0, 0), 1);
   EXPECT_EQ(dense(custom("", 1))(0, 0), 1);
   EXPECT_EQ(dense(custom("0,1\n", 2))(0, 1), 0.5);
-  // Two rows of two numbers that sum to one are a matrix unless the format says otherwise.
+  // Two rows of two numbers that sum to one are read as a matrix, unless the format says otherwise.
   EXPECT_EQ(dense(custom("0,1\n1,0\n", 2))(0, 0), 0);
   EXPECT_EQ(dense(custom("0,1\n1,0\n", 2, ",format=edges"))(0, 0), 0.5);
 }
@@ -151,14 +151,14 @@ TEST_F(CustomTest, NegativeWeightsMustBeMeant) {
 TEST_F(CustomTest, WeightsThatCannotBeAreRefused) {
   EXPECT_EQ(error_of("1,0,0,0\n0,.5,.4,0\n0,0,1,0\n0,0,0,1\n", 4), "graph: row 1 sums to 0.9, not to 1");
   EXPECT_EQ(error_of("0.5,0.5\n0.5,0.4\n", 2),
-            "graph: row 1 sums to 0.9, not to 1");  // as few columns as an edge has
+            "graph: row 1 sums to 0.9, not to 1");  // has as many columns as an edge
   EXPECT_EQ(error_of("0,0,0.5\n0,1,0.5\n1,1,1\n2,2,1\n0,1,0\n", 3), "graph: row 0, column 1 is given twice");
   EXPECT_EQ(error_of("0,0,1\n1,3,1\n2,2,1\n", 3),
             "graph: edge 2 (1, 3): rank 3 is out of range; n = 3 allows 0..2");
   EXPECT_EQ(error_of("0,0,nan\n", 2), "graph: row 0, column 0 is not a finite number");
   EXPECT_EQ(error_of("1,0,0,0\n0,1,0,0\n0,0,1,0\n0,0,0,1\n", 4),
             "graph: the graph is not strongly connected: rank 1 is cut off from rank 0");
-  // All ranks receive from rank 0, which receives nothing.
+  // All ranks receive from rank 0, which receives from none.
   EXPECT_EQ(error_of("0,0,1\n1,0,0.5\n1,1,0.5\n2,1,1\n", 3),
             "graph: the graph is not strongly connected: rank 1 is cut off from rank 0");
   EXPECT_EQ(error_of("0,0,0.5\n0,1,0.5\n1,0,1\n", 2, ",weights=uniform"),
@@ -183,7 +183,7 @@ TEST_F(CustomTest, FilesThatCannotBeReadAreRefused) {
   EXPECT_EQ(error_of("0,1\n1,2,3\n", 4), "graph:2: 3 columns where the first row has 2");
   EXPECT_EQ(error_of("\n\n0,1\n1,x\n", 4), "graph:4: not a row of numbers: 1,x");
   EXPECT_EQ(error_of("O,1\n1,2\n2,0\n", 3),
-            "graph:1: not a row of numbers: O,1");  // a typing mistake, not a header
+            "graph:1: not a row of numbers: O,1");  // a typing error, not a header
   EXPECT_EQ(error_of("from,to\nreally\n0,1\n", 2), "graph:2: not a row of numbers: really");
   EXPECT_EQ(error_of("1,2,3,4,5\n", 4),
             "graph: 5 columns; an edge has 2 (from, to) or 3 (receiver, sender, weight), a matrix n = 4");
@@ -233,7 +233,7 @@ TEST(StoredTest, ChecksProgramsToo) {
             "edges: the graph is not connected: rank 2 is cut off from rank 0");
 }
 
-// Rounding of the writer is forgiven, a mistake is not.
+// Tolerates the writer's rounding, but no larger error.
 TEST(StoredTest, SumsMayMissOneByRoundingOnly) {
   const auto with = [](double weight) {
     return schedule_from_weights(

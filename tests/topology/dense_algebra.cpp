@@ -14,7 +14,7 @@ Matrix gram(const Matrix& matrix) {
 
 double spectral_norm(const Matrix& matrix) {
   // The eigenvalues of [0 M; M' 0] are the singular values and their negatives; those of M'M would lose half
-  // the digits.
+  // of the digits.
   Matrix both = Matrix::Zero(matrix.rows() + matrix.cols(), matrix.rows() + matrix.cols());
   both.bottomLeftCorner(matrix.cols(), matrix.rows()) = matrix.transpose();
   both.topRightCorner(matrix.rows(), matrix.cols()) = matrix;

@@ -2,8 +2,8 @@
 
 #include <Eigen/Core>
 
-/// Products, norms and eigenvalues of dense matrices as plain functions. Eigen's templates behind them take
-/// longest to compile: dense_algebra.cpp alone has them, and other tests include Eigen/Core only.
+/// Products, norms and eigenvalues of dense matrices as plain functions. Eigen's templates behind them are
+/// slow to compile, so only dense_algebra.cpp uses them; other tests include Eigen/Core only.
 namespace starling::topology::reference {
 
 using Matrix = Eigen::MatrixXd;
@@ -17,10 +17,10 @@ Matrix gram(const Matrix& matrix);
 /// The largest singular value.
 double spectral_norm(const Matrix& matrix);
 
-/// In ascending order.
+/// The eigenvalues in ascending order.
 Vector eigenvalues(const Matrix& symmetric);
 
-/// Of the largest eigenvalue.
+/// The eigenvector of the largest eigenvalue.
 Vector last_eigenvector(const Matrix& symmetric);
 
 }  // namespace starling::topology::reference

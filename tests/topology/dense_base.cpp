@@ -43,7 +43,7 @@ void place(Matrix& round, int first, const Matrix& block) {
 
 using Pools = std::vector<std::vector<int>>;
 
-/// Step (b): every node of a later block meets one node of each pool.
+/// Step (b): every node of a later block is paired with one node of each pool.
 void meet_pools(Matrix& round, const Block& block, const Block& sharing, int tail, Pools& pools) {
   const double share = static_cast<double>(sharing.size) / tail;
   for (int i = block.first; i < block.first + block.size; ++i) {
@@ -57,7 +57,7 @@ void meet_pools(Matrix& round, const Block& block, const Block& sharing, int tai
   }
 }
 
-/// Step (c): those that are left in the pools average among themselves.
+/// Step (c): the nodes that are left in the pools average among themselves.
 void average_rest(Matrix& round, const Pools& pools, int K) {
   std::vector<int> rest;
   for (const std::vector<int>& pool : pools) rest.insert(rest.end(), pool.begin(), pool.end());

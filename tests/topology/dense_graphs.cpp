@@ -8,7 +8,7 @@
 namespace starling::topology::reference {
 namespace {
 
-// Setting, not adding, is what merges parallel edges.
+// Sets instead of adds, which merges parallel edges.
 void hear(Matrix& edges, int receiver, int sender) {
   if (receiver != sender) edges(receiver, sender) = 1;
 }

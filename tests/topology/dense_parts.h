@@ -5,10 +5,10 @@
 
 #include "topology/dense_reference.h"
 
-/// What dense_reference.cpp puts together; tests include dense_reference.h only.
+/// The parts of dense_reference.cpp; tests include dense_reference.h only.
 namespace starling::topology::reference {
 
-// Graphs: entry (i, j) is 1 where i hears j.
+// Graphs: entry (i, j) is 1 if i receives from j.
 Matrix ring_edges(int n);
 Matrix one_way_ring_edges(int n);
 Matrix chain_edges(int n);
@@ -22,7 +22,7 @@ Matrix binary_tree_edges(int n, bool mirror);
 Matrix k_tree_edges(int n, int k);
 Matrix bfs_tree_edges(const Matrix& graph, int root);
 
-// One period.
+// The rounds of one period.
 std::vector<Matrix> one_peer_exponential_rounds(int n);
 std::vector<Matrix> k_peer_exponential_rounds(int n, int k);
 std::vector<Matrix> one_peer_hypercube_rounds(int n);

@@ -11,7 +11,7 @@
 namespace starling::topology::reference {
 namespace {
 
-/// Argument `key`, or the one given by position.
+/// The argument `key`, or the one at its position.
 const Spec* find(const Spec& spec, const std::string& key, bool positional = false) {
   for (const Spec::Argument& argument : spec.arguments) {
     if (argument.key == key || (positional && argument.key.empty())) return &argument.value;
@@ -41,7 +41,7 @@ std::vector<int> member_list(const Spec& list) {
   return members;
 }
 
-/// A static graph and the weights it has when none are asked for.
+/// A static graph and its default weights.
 std::optional<std::pair<Matrix, std::string>> graph(const Spec& spec, int n) {
   const std::string& name = spec.word;
   if (name == "ring") return {{ring_edges(n), "uniform"}};
@@ -66,7 +66,7 @@ std::optional<std::pair<Matrix, std::string>> graph(const Spec& spec, int n) {
 }
 
 DenseSchedule cycle(std::vector<DenseRound> rounds) {
-  // std::function copies what it holds; the matrices are shared instead.
+  // std::function copies its captures, so the matrices are shared.
   const auto shared = std::make_shared<const std::vector<DenseRound>>(std::move(rounds));
   return [shared](Step step) { return (*shared)[static_cast<std::size_t>(step) % shared->size()]; };
 }

@@ -14,7 +14,7 @@ int modulo(std::int64_t value, std::int64_t n) {
   return static_cast<int>((value % n + n) % n);
 }
 
-/// A period that would have no rounds is one identity round.
+/// Replaces a period without rounds by one identity round.
 std::vector<Matrix> at_least_one(std::vector<Matrix> rounds, int n) {
   if (rounds.empty()) rounds.push_back(identity(n));
   return rounds;
@@ -31,7 +31,7 @@ std::vector<int> digits_of(int value, int base) {
   return digits;
 }
 
-/// The k-peer CECA updates for given senders; `m` is the window before the round, `d` its digit.
+/// The k-peer CECA updates for the given senders; `m` is the window before the round, `d` its digit.
 DenseRound ceca_round(int n, int k, int m, int d,
                       const std::function<std::pair<std::vector<int>, std::vector<int>>(int)>& senders) {
   const double m_next = (k + 1) * m + d;

@@ -29,7 +29,7 @@ Rank degree_of(const Graph& graph) {
   return degree;
 }
 
-/// The number of matchings, after checking that they are matchings and have every edge once.
+/// Returns the number of matchings, after checking that they are matchings and contain every edge once.
 Rank colors_of(const Graph& graph) {
   const auto matchings = color_edges(graph);
   EdgeSet found;
@@ -91,7 +91,7 @@ TEST(EdgeColoringTest, OtherGraphsTakeAtMostOneMoreThanTheirLargestDegree) {
     EXPECT_LE(colors, degree_of(graph) + 1) << seed;
     more += colors > degree_of(graph) ? 1 : 0;
   }
-  EXPECT_LE(more, 6);  // almost no random graph needs it
+  EXPECT_LE(more, 6);  // hardly any random graph needs one more
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(OdEquiDynTest, ReceivesFromOneHop) {
     for (const double eta : {0.0, 0.3, 1.0}) {  // 0: the default
       const std::string text = eta > 0 ? fmt::format("od-equidyn(eta={})", eta) : "od-equidyn";
       const SchedulePtr schedule = make_schedule(text, n, 4);
-      EXPECT_EQ(schedule->random(), n > 2);  // of one hop there is nothing to draw
+      EXPECT_EQ(schedule->random(), n > 2);  // with only one hop there is nothing to draw
       EXPECT_EQ(schedule->period(), n > 2 ? 0 : 1);
       const double weight = eta > 0 ? eta * (n - 1) / n : 0.5;
       for (Step step = 0; step < 20; ++step) {
@@ -236,7 +236,7 @@ TEST(OuEquiDynTest, ContractsAsStated) {
   };
   for (const Figure& figure : {Figure{8, 0.707}, Figure{32, 0.748}}) {
     // With halves W^T W = (I + Q) / 2.
-    // The constant vector is moved out of the way of the largest eigenvalue.
+    // Subtracts the constant vector's part, so that it does not give the largest eigenvalue.
     const MatrixXd mean = mean_swap(figure.n) - MatrixXd::Constant(figure.n, figure.n, 3.0 / figure.n);
     const double squared = (1 + reference::eigenvalues(mean)(figure.n - 1)) / 2;
     EXPECT_NEAR(std::sqrt(squared), figure.rho, 6e-4) << "n=" << figure.n;

@@ -30,7 +30,7 @@ bool power_of_two(int n) {
   return (n & (n - 1)) == 0;
 }
 
-/// How often n can be divided by k+1, then by k, and so on down to 2.
+/// How many times n can be divided by k+1, then by k, and so on down to 2.
 int hyper_hypercube_length(int n, int k) {
   int length = 0;
   for (int factor = k + 1; factor >= 2; --factor) {
@@ -68,7 +68,7 @@ TEST(ExactnessTest, CecaReachesTheAverageInTheLeastRounds) {
       ASSERT_TRUE(n == 1 || averaging.error() > kInexact);
       averaging.run(rounds - 1, 1);
       ASSERT_LT(averaging.error(), kExact);
-      // Block b still holds what the first period left in it.
+      // Block b still holds values of the first period.
       averaging.restart(2);
       averaging.run(rounds, rounds);
       ASSERT_LT(averaging.error(), kExact);
@@ -228,7 +228,7 @@ TEST(ExactnessTest, FoldUnfold) {
     Averaging averaging(*schedule, 1);
     averaging.run(0, rounds);
     ASSERT_LT(averaging.error(), kExact);
-    averaging.restart(2);  // the push-sum weights stay
+    averaging.restart(2);  // the push-sum weights are kept
     averaging.run(rounds, rounds);
     ASSERT_LT(averaging.error(), kExact);
   }
@@ -249,7 +249,7 @@ TEST(ExactnessTest, ComposedSchedulesInheritIt) {
     const SchedulePtr schedule = make_schedule(composed.text, composed.n);
     EXPECT_LT(error_after(*schedule, 0, composed.rounds), kExact) << composed.text;
   }
-  // CECA restarts after the global mean, at any point of its period.
+  // CECA restarts after the global mean, at any position in its period.
   const SchedulePtr periodic = make_schedule("periodic(ceca(k=1),h=9)", 100);
   Averaging averaging(*periodic, 1);
   averaging.run(0, 9);

@@ -23,7 +23,7 @@ std::string sum_problem(const Matrix& round, Sums sums, double tolerance) {
   return "";
 }
 
-/// Only where the reference says what b must be.
+/// Compares only entries for which the reference defines b.
 std::string block_b_problem(const DenseRound& actual, const DenseRound& expected, double tolerance) {
   for (Eigen::Index i = 0; i < expected.b.rows(); ++i) {
     if (expected.b.row(i).isZero(0) && expected.b_from_a.row(i).isZero(0)) continue;
@@ -63,8 +63,9 @@ std::string round_problem(const Schedule& schedule, Step step, const DenseRound&
   }
   if (problem.empty() && claims.symmetric) problem = difference(whole, whole.transpose(), 0);
   if (!problem.empty()) return problem;
-  if (claims.hears > 0 && largest_degree(product, false) > claims.hears) return "a rank hears too many";
-  if (claims.tells > 0 && largest_degree(product, true) > claims.tells) return "a rank tells too many";
+  if (claims.hears > 0 && largest_degree(product, false) > claims.hears) return "a rank has too many sources";
+  if (claims.tells > 0 && largest_degree(product, true) > claims.tells)
+    return "a rank has too many destinations";
   return "";
 }
 

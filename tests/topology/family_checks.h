@@ -8,15 +8,15 @@ namespace starling::topology {
 
 enum class Sums { rows, columns, both };
 
-/// What the specification says about every round of a family.
+/// Properties that the specification states for every round of a family.
 struct Claims {
   Sums sums = Sums::both;
   bool symmetric = false;
-  int hears = 0;  // the most others that a rank hears; 0: no claim
+  int hears = 0;  // the largest number of sources of a rank; 0: no claim
   int tells = 0;
 };
 
-/// Compares a period (its first 100 rounds at most) and some later rounds with the dense reference, entry by
+/// Compares a period (at most its first 100 rounds) and some later rounds with the dense reference, entry by
 /// entry, and checks the claims. Stops at the first failure.
 void expect_equals_reference(const std::string& text, Rank n, const Claims& claims, double tolerance = 1e-12);
 

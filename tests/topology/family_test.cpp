@@ -25,7 +25,7 @@ struct FamilyCase {
   std::string text;
   Claims claims;
   Allows allows = any();
-  int first_n = 1;  // below, the specification is silent
+  int first_n = 1;  // the specification does not cover smaller n
 };
 
 void PrintTo(const FamilyCase& family, std::ostream* out) {
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
                    10}),
     [](const auto& tested) { return test_name(tested.param.text); });
 
-// Every family that leaves the choice of weights, under every rule.
+// Every family with a choice of weights, under every weight rule.
 TEST(WeightRulesTest, EqualTheReference) {
   int tried = 0;
   for (const Family& family : topology_families()) {

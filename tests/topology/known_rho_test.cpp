@@ -19,7 +19,7 @@ double distance_from_mean(const Matrix& product) {
   return std::sqrt(std::max(reference::eigenvalues(reference::gram(rest)).maxCoeff(), 0.0));
 }
 
-TEST(KnownRhoTest, IsWhatTheReferenceGives) {
+TEST(KnownRhoTest, EqualsTheReference) {
   for (const char* text : {"ring",
                            "one-way-ring",
                            "chain",
@@ -60,14 +60,14 @@ TEST(KnownRhoTest, IsWhatTheReferenceGives) {
       try {
         schedule = make_schedule(text, n);
       } catch (const std::exception&) {
-        continue;  // which n are allowed is the business of family_test.cpp
+        continue;  // family_test.cpp tests which n are valid
       }
       if (!schedule->known_rho() || schedule->period() > 100) continue;
       const reference::DenseSchedule dense = reference::dense_schedule(text, n);
       Matrix product = Matrix::Identity(n, n);
       for (Step step = 0; step < schedule->period(); ++step)
         product = reference::product(dense(step).a, product);
-      // The product's norm, for the root of a rounding error is large.
+      // Compares the product's norm, since the root of a rounding error is large.
       EXPECT_NEAR(std::pow(*schedule->known_rho(), schedule->period()), distance_from_mean(product), 1e-7)
           << text << " n=" << n;
     }

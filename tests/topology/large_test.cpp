@@ -30,7 +30,7 @@ std::vector<Step> steps_of(const Schedule& schedule) {
   return steps;
 }
 
-/// The weights a rank gives sum to one wherever the rows do.
+/// The weights that a rank gives sum to one if the rows do.
 void expect_row_sums(const Schedule& schedule, const std::vector<Step>& steps,
                      const std::vector<Rank>& ranks) {
   if (schedule.mixing() == Mixing::push_sum) return;

@@ -27,15 +27,15 @@ MatrixXd edges_of(const std::string& graph, int n) {
   return edges;
 }
 
-/// What the rounds of a MATCHA schedule show: the matchings (as Laplacians), how often each is used, and the
-/// step a.
+/// The observed properties of a MATCHA schedule: its matchings (as Laplacians), how often each is used, and
+/// the step a.
 struct Observed {
   std::vector<MatrixXd> laplacians;
   VectorXd p;
   double a = 0;
 };
 
-/// Edges that always come together belong to one matching.
+/// Edges that always occur together belong to one matching.
 Observed observe(const Schedule& schedule, const MatrixXd& edges, int steps) {
   const Rank n = schedule.size();
   Observed observed;
@@ -82,7 +82,7 @@ double lambda2(const std::vector<MatrixXd>& laplacians, const VectorXd& p) {
   return reference::eigenvalues(weighted_sum(laplacians, p))(1);
 }
 
-/// The greatest lambda_2 by random search: the function is concave, so no local optimum misleads.
+/// The greatest lambda_2 by random search: the function is concave, so there are no other local optima.
 double best_lambda2(const std::vector<MatrixXd>& laplacians, double budget) {
   const auto count = static_cast<Eigen::Index>(laplacians.size());
   const double total = budget * static_cast<double>(count);
@@ -150,14 +150,14 @@ TEST_P(MatchaTest, IsAsStated) {
   const auto matchings = static_cast<double>(observed.laplacians.size());
   for (std::size_t j = 0; j < observed.laplacians.size(); ++j) {
     const double p = observed.p(static_cast<Eigen::Index>(j));
-    if (p == 0 || p == 1) continue;  // such matchings look like one
+    if (p == 0 || p == 1) continue;  // several such matchings would look like one
     EXPECT_LE(observed.laplacians[j].diagonal().maxCoeff(), 1) << "not a matching";
   }
   EXPECT_LE(matchings, edges.rowwise().sum().maxCoeff() + 1);
   const double slack = 4 * std::sqrt(matchings / 4 / steps);
   EXPECT_LE(observed.p.sum(), budget * matchings + slack);
   EXPECT_GT(lambda2(observed.laplacians, observed.p), best_lambda2(observed.laplacians, budget) - 2 * slack);
-  // The frequencies p are known to within the slack only; MatchaKnownTest has exact ones.
+  // The frequencies p are known within the slack only; MatchaKnownTest has exact ones.
   EXPECT_NEAR(observed.a, best_step(observed.laplacians, observed.p), 3 * slack);
   const double best =
       mean_square(observed.laplacians, observed.p, best_step(observed.laplacians, observed.p));

@@ -9,7 +9,7 @@
 namespace starling::topology {
 namespace {
 
-// What a program that only has the printed entries would compute.
+// Computes from the printed entries alone, as another program would.
 TEST(RoundMatrixTest, EntriesIntoBothBlocksReplayComposedCeca) {
   for (const char* spec :
        {"ceca", "ceca(k=2)", "ceca-1p", "periodic(ceca,h=3)", "live(ceca,members=[0,1,3,4,7,8])",

@@ -13,7 +13,7 @@
 namespace starling::topology {
 namespace {
 
-/// What the Mixer should hold, by dense products: x; or two blocks; or x and the push-sum weight.
+/// The Mixer's expected state by dense products: x; or two blocks; or x and the push-sum weight.
 struct DenseMixer {
   Eigen::MatrixXd x;
   Eigen::MatrixXd b;
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(PushSum, MixerTest,
                                          "hierarchical(outer=fold-unfold,local=2)",
                                          "live(fold-unfold,members=[1..5])", "periodic(fold-unfold,h=5)"),
                          [](const auto& tested) { return test_name(tested.param); });
-// Block b starts at zero when a run starts inside a period; rank 0 idles in some.
+// Block b starts at zero if a run starts within a period; in some rounds rank 0 is idle.
 INSTANTIATE_TEST_SUITE_P(TwoBlocks, MixerTest,
                          testing::Values("ceca", "ceca(k=2)", "ceca(k=3)", "ceca(k=11)", "ceca-1p",
                                          "hierarchical(outer=ceca,local=2)", "periodic(ceca,h=3)",
@@ -118,13 +118,13 @@ INSTANTIATE_TEST_SUITE_P(TwoBlocks, MixerTest,
                                          "live(ceca(k=2),members=[1,4..8])"),
                          [](const auto& tested) { return test_name(tested.param); });
 
-// Powers send no block b; the shortcut must not change the answer.
+// At powers no block b is sent; this shortcut must not change the result.
 TEST(MixerShortcutTest, PowersNeedNoSecondBlock) {
   for (const std::string text : {"ceca", "ceca-1p"}) expect_mixes(text, 16, 2, 0, 8);
   expect_mixes("ceca(k=2)", 27, 1, 0, 6);
 }
 
-// Tiles of 1024 values and rotations that wrap inside one.
+// Tiles of 1024 values, and rotations that wrap around inside one.
 TEST(MixerShortcutTest, LargerThanATile) {
   for (const std::string text : {"exponential", "ring", "ceca(k=4)", "one-peer-exponential"})
     expect_mixes(text, 1500, 1, 0, 3);
@@ -161,7 +161,8 @@ TEST(MixerTest, RestartsFromTheFirstStep) {
   }
 }
 
-// A period that looks like h but hides a longer one inside must not be played from a cache of h rounds.
+// A schedule that seems to have period h, but contains a longer one, must not be run from a cache of h
+// rounds.
 TEST(MixerTest, SchedulesWithoutAPeriodAreNotRepeated) {
   expect_mixes("periodic(one-peer-of(erdos-renyi),h=3)", 40, 1, 0, 9);
 }

@@ -9,7 +9,7 @@
 #include "topology/random_checks.h"
 #include "topology/schedule_checks.h"
 
-// Schedules that programs make themselves.
+// Schedules that programs define.
 namespace starling::topology {
 namespace {
 
@@ -45,7 +45,7 @@ TEST(SettableScheduleTest, UsesTheLastExchangeSet) {
     EXPECT_EQ(told.destinations[0].rank, 2);
     EXPECT_EQ(told.destinations[0].scale, 1.5);
   }
-  // For the others, sources and destinations are consistent.
+  // The exchanges of the other ranks match the one that was set.
   EXPECT_TRUE(schedule.exchange(0, 3).sources.empty());
   const Exchange other = schedule.exchange(0, 2);
   EXPECT_EQ(other.self_weight, 1);
@@ -81,7 +81,7 @@ TEST(StoredScheduleTest, AsIsTakesSumsAndPartsAsTheyAre) {
   expected << 0.5, 0.25, 0, -1, 4, 0, 0, 0, 0;
   EXPECT_EQ(difference(dense_round(*schedule, 0), expected, 0), "");
   EXPECT_EQ(inconsistency(all_exchanges(*schedule, 0)), "");
-  // Ranks out of range and entries given twice are mistakes all the same.
+  // Ranks out of range and duplicate entries are still errors.
   EXPECT_THROW(schedule_from_weights(1, entries, {.as_is = true}), InvalidArgument);
   EXPECT_THROW(schedule_from_weights(3, {entry(0, 1, 1), entry(0, 1, 1)}, {.as_is = true}), InvalidArgument);
 }

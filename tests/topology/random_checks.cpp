@@ -75,7 +75,8 @@ std::vector<Rank> equistatic_hops(const Schedule& schedule, int m) {
   for (const Source& source : schedule.exchange(0, 0).sources) {
     const double times = source.weight * m * n / (n - 1);
     EXPECT_NEAR(times, std::round(times), 1e-9);
-    for (int i = 0; i < std::lround(times); ++i) hops.push_back(n - source.rank);  // 0 hears 0 - u
+    // Rank 0 receives from rank 0 - u
+    for (int i = 0; i < std::lround(times); ++i) hops.push_back(n - source.rank);
   }
   return hops;
 }

@@ -210,7 +210,7 @@ TEST(ElOracleTest, FollowsOneCycle) {
             heard[static_cast<std::size_t>(i)].insert(source.rank);
           }
         }
-        // The next of the cycle is the one that hears all the others heard here.
+        // The next rank of the cycle is the source that receives from all other sources of this rank.
         std::vector<Rank> cycle{0};
         for (int a = 0; a < n; ++a) {
           const std::set<Rank>& here = heard[static_cast<std::size_t>(cycle.back())];

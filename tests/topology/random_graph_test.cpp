@@ -16,7 +16,7 @@ namespace {
 
 using Eigen::MatrixXd;
 
-/// log2 of the hop that all ranks make in a step.
+/// log2 of the common hop of all ranks in a step.
 int hop_log(const Schedule& schedule, Step step) {
   const Rank hop = schedule.exchange(step, 0).sources.at(0).rank;
   int log = 0;
@@ -117,7 +117,7 @@ TEST(ErdosRenyiTest, IsConnectedWithMetropolisWeights) {
 
 TEST(ErdosRenyiTest, GraphsHaveTheirProbabilitiesGivenConnection) {
   const double p = 0.3;
-  std::vector<int> counts(4);  // by the edge that is missing; the last: none
+  std::vector<int> counts(4);  // by the missing edge; the last counts complete graphs
   for (std::uint64_t seed = 0; seed < 4000; ++seed) {
     const MatrixXd edges = edges_of(*make_schedule("erdos-renyi(p=0.3)", 3, seed));
     std::size_t missing = 3;
@@ -135,7 +135,7 @@ TEST(ErdosRenyiTest, GraphsHaveTheirProbabilitiesGivenConnection) {
 }
 
 TEST(ErdosRenyiTest, EveryPairHasItsProbability) {
-  const int n = 24;  // practically always connected
+  const int n = 24;  // connected with near certainty
   const int graphs = 400;
   MatrixXd sum = MatrixXd::Zero(n, n);
   for (std::uint64_t seed = 0; seed < graphs; ++seed) sum += edges_of(*make_schedule("erdos-renyi", n, seed));

@@ -9,7 +9,7 @@
 namespace starling::topology {
 namespace {
 
-// What every family says to an n or a parameter that cannot be: the reason, and what would be valid.
+// The error of every family for an invalid n or parameter: the reason, and what is valid.
 
 struct Refusal {
   std::string text;
@@ -94,7 +94,7 @@ TEST(RefusalTest, WeightsThatAGraphDoesNotAllow) {
       {"ring(weights=equal)", 8,
        "ring: weights=equal is not valid; expected one of metropolis, uniform, laplacian, push"},
   });
-  EXPECT_EQ(error_of("one-way-ring(weights=metropolis)", 2), "accepted");  // both ways are one edge
+  EXPECT_EQ(error_of("one-way-ring(weights=metropolis)", 2), "accepted");  // both directions are one edge
 }
 
 TEST(RefusalTest, ParametersOutOfRange) {

@@ -32,7 +32,7 @@ std::string name_of(const std::string& text, Rank n, std::uint64_t seed = 0) {
   return make_schedule(text, n, seed)->name();
 }
 
-// The last section of the specification: names, and the parameters it lists for them.
+// The names and parameters in the last section of the specification.
 struct Declared {
   std::string name;
   std::vector<std::string> parameters;
@@ -90,10 +90,10 @@ TEST(RegistryTest, AerTakesTheRanksPerMachineUnlessGiven) {
   };
   EXPECT_EQ(name("aer", {8, 0, 4}), "aer(local=4)");
   EXPECT_EQ(name("aer(local=2)", {8, 0, 4}), "aer(local=2)");
-  EXPECT_EQ(name("aer", {9, 0, 4}), "aer");  // hosts are not equally full
+  EXPECT_EQ(name("aer", {9, 0, 4}), "aer");  // hosts have different numbers of ranks
   EXPECT_EQ(name("periodic(aer, h=3)", {8, 0, 4}), "periodic(aer(local=4),h=3)");
   EXPECT_EQ(name("hierarchical(outer=aer, local=4)", {8, 0, 4}), "hierarchical(outer=aer,local=4)");
-  // Every rank of a machine takes part: its machine's mean, or that of two machines.
+  // Every rank takes part in the mean of its machine, or of two machines.
   const SchedulePtr schedule = make_schedule(parse_spec("aer"), {8, 0, 4});
   for (Step step = 0; step < schedule->period(); ++step)
     for (Rank rank = 0; rank < 8; ++rank) EXPECT_EQ(schedule->exchange(step, rank).group.size(), 4);
@@ -107,7 +107,8 @@ TEST(RegistryTest, HasEveryNameOfTheSpecificationInOrder) {
     EXPECT_EQ(families[i].name, expected.name);
     EXPECT_FALSE(families[i].summary.empty()) << expected.name;
     EXPECT_EQ(families[i].random, expected.random) << expected.name;
-    if (expected.name != "double-binary-trees") {  // a pair that takes turns, listed with the static ones
+    // Two trees that alternate, listed with the static topologies
+    if (expected.name != "double-binary-trees") {
       EXPECT_EQ(families[i].changing, expected.changing) << expected.name;
     }
     std::set<std::string> names;
@@ -120,7 +121,7 @@ TEST(RegistryTest, HasEveryNameOfTheSpecificationInOrder) {
   }
 }
 
-// Defaults are words of the same grammar, so that what the list shows can be typed.
+// Defaults follow the same grammar, so that users can type what the list shows.
 TEST(RegistryTest, ShownDefaultsCanBeTyped) {
   for (const Declared& declared : specified())
     for (const Family& family : topology_families()) {
@@ -173,7 +174,7 @@ TEST(RegistryTest, SeedsEnterTheName) {
   EXPECT_EQ(name_of("one-peer-of(erdos-renyi(seed=1))", 8, 7), "one-peer-of(erdos-renyi(seed=1))");
 }
 
-// Ranks agree on a schedule by its name: the name alone must bring it back, whatever the seed of the run.
+// Ranks agree on a schedule by its name: the name alone must recreate it, whatever the seed of the run.
 TEST(RegistryTest, EqualNamesGiveEqualExchanges) {
   for (const std::string text :
        {"ring", "erdos-renyi(p=0.4)", "d-equistatic", "u-equistatic(m=3)",
@@ -190,7 +191,7 @@ TEST(RegistryTest, EqualNamesGiveEqualExchanges) {
       EXPECT_EQ(dense_round(*again, step), dense_round(*schedule, step)) << text;
       differs = differs || dense_round(*other, step) != dense_round(*schedule, step);
     }
-    EXPECT_EQ(differs, schedule->name() != text) << text;  // seeds matter exactly where they are named
+    EXPECT_EQ(differs, schedule->name() != text) << text;  // seeds matter only in names that contain them
   }
 }
 
@@ -259,7 +260,7 @@ TEST(RegistryTest, TakesFamiliesOfTheProgram) {
   EXPECT_THROW(register_topology(family), InvalidArgument);
 }
 
-/// What making the family says whose schedule is this function.
+/// The error when a family with this exchange function is made.
 std::string own_family_error(const std::string& name, Mixing mixing,
                              std::function<void(Step, Rank, Exchange&)> fill) {
   class Own final : public Schedule {

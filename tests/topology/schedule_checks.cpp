@@ -23,7 +23,7 @@ std::vector<Rank> members_of(const Group& group) {
 std::string repeated(const std::vector<Edge>& edges, const char* where) {
   const auto twice = std::adjacent_find(edges.begin(), edges.end());
   if (twice == edges.end()) return "";
-  return fmt::format("rank {} hears {} twice in the {}", std::get<0>(*twice), std::get<1>(*twice), where);
+  return fmt::format("rank {} has {} twice in the {}", std::get<0>(*twice), std::get<1>(*twice), where);
 }
 
 std::string group_problem(const std::vector<Exchange>& exchanges, Rank rank) {
@@ -34,7 +34,7 @@ std::string group_problem(const std::vector<Exchange>& exchanges, Rank rank) {
   if (!std::binary_search(sorted.begin(), sorted.end(), rank)) {
     return fmt::format("rank {} is not in its own group", rank);
   }
-  if (rank != sorted.front()) return "";  // looked at once, from the first member
+  if (rank != sorted.front()) return "";  // checked once, for the first member
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() || sorted.front() < 0 ||
       sorted.back() >= n) {
     return fmt::format("the group of rank {} repeats a member or leaves the ranks", rank);
@@ -47,7 +47,7 @@ std::string group_problem(const std::vector<Exchange>& exchanges, Rank rank) {
   return "";
 }
 
-/// Adds `weight` times what `rank` has after its own group mean.
+/// Adds `weight` times the value of `rank` after its own group's mean.
 void add_share(Eigen::MatrixXd& matrix, const std::vector<Exchange>& exchanges, Rank receiver, Rank rank,
                double weight) {
   const Group& group = exchanges[static_cast<std::size_t>(rank)].group;
@@ -115,8 +115,9 @@ std::string inconsistency(const std::vector<Exchange>& exchanges) {
   for (Rank rank = 0; rank < n; ++rank) {
     const Exchange& exchange = exchanges[static_cast<std::size_t>(rank)];
     for (const Source& source : exchange.sources) {
-      if (source.rank == rank) return fmt::format("rank {} hears itself", rank);
-      if (source.rank < 0 || source.rank >= n) return fmt::format("rank {} hears {}", rank, source.rank);
+      if (source.rank == rank) return fmt::format("rank {} is its own source", rank);
+      if (source.rank < 0 || source.rank >= n)
+        return fmt::format("rank {} has the source {}", rank, source.rank);
       heard.emplace_back(rank, source.rank, source.lane);
     }
     for (const Destination& to : exchange.destinations) told.emplace_back(to.rank, rank, to.lane);

@@ -37,14 +37,14 @@ TEST(Averages, ParametersBroadcastDuringTrainingAreSentNext) {
       });
 }
 
-// Ranks that differ in nothing but their optimizer's memory become alike.
+// Ranks that differ only in their optimizer's state become equal.
 TEST(Averages, BroadcastsOptimizerState) {
   for (const char* optimizer : {"momentum", "nesterov", "adam", "adamw", "amsgrad", "rmsprop", "adagrad"})
     on_ranks(3, [&](Flock& flock) {
       const NetworkPtr network = make_network("mlp", 0);
       const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
       Trainer trainer(flock, *network, *local, {.method = "local-sgd(tau=1000)", .bucket_mb = 1e-5});
-      // Rank 2 is behind, so that counts of steps differ, too.
+      // Rank 2 has made fewer steps, so that step counts differ, too.
       for (Step t = 0; t < 3; ++t)
         if (flock.rank() == 2)
           trainer.skip();
@@ -112,7 +112,7 @@ TEST(Averages, TheMeanModelCanBeKept) {
         trainer.skip();
         require_close(flat_parameters(*network), mean, method, 1e-14);
       });
-  // Of CECA both blocks.
+  // CECA has two blocks; both are kept.
   on_ranks(6, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp", flock.rank());
     torch::optim::SGD sgd(network->parameters(), 0.1);
@@ -126,7 +126,7 @@ TEST(Averages, TheMeanModelCanBeKept) {
   });
 }
 
-// A round that had begun with the old models is done again with the new ones, not left out.
+// A round that started with the old models is repeated with the new ones, not skipped.
 TEST(Averages, KeepingTheMeanDoesNotShiftTheSchedule) {
   on_ranks(4, [](Flock& flock) {
     const auto run = [&](bool begun, const std::string& name) {
@@ -195,7 +195,7 @@ TEST(Averages, BuffersAreLocalAveragedOrBroadcast) {
     });
 }
 
-// In float32, the mean of equal values may have another last bit, depending on the all-reduce.
+// In float32, the last bit of the mean of equal values may depend on the all-reduce.
 TEST(Averages, ConsensusDistanceIsZeroForEqualModels) {
   for (const char* way : {"direct", "ring", "native"})
     for (const Rank n : {3, 5})
@@ -213,14 +213,14 @@ TEST(Averages, ConsensusDistanceIsZeroForEqualModels) {
         const torch::NoGradGuard no_grad;
         const torch::Tensor before = network->parameters()[0].clone();
         network->parameters()[0].add_(flock.rank() == 0 ? 0.5 : 0.0);
-        // One of n is 0.5 off in every element of one tensor.
+        // One of n ranks is off by 0.5 in every element of one tensor.
         const double expected =
             0.5 * std::sqrt(static_cast<double>(before.numel()) * (n - 1)) / static_cast<double>(n);
         require(std::abs(trainer.consensus_distance() / expected - 1) < 1e-5, "one model that is off");
       });
 }
 
-// Averages of equal models leave them as they are, with every kind of weights.
+// Averages of equal models leave them unchanged, with any weights.
 TEST(Averages, ConsensusDistanceStaysZeroWhenEqualModelsAreMixed) {
   for (const char* topology : {"ring", "star", "complete"})
     on_ranks(5, [&](Flock& flock) {

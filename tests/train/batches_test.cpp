@@ -21,7 +21,7 @@ Dataset colored_dataset() {
   return data;
 }
 
-TEST(Batches, OfADeviceAreThoseOfTheHost) {
+TEST(Batches, OnADeviceEqualThoseOfTheHost) {
   const Dataset data = colored_dataset();
   const DeviceDataset there(data, torch::kCPU);
   for (const std::vector<std::uint32_t>& samples :
@@ -36,7 +36,7 @@ TEST(Batches, OfADeviceAreThoseOfTheHost) {
 TEST(Batches, AreNormalized) {
   const Dataset data = colored_dataset();
   const Batch batch = make_batch(data, std::vector<std::uint32_t>{2});
-  const double pixel = data.images[2 * data.shape.pixels() + 20];  // the second channel's first
+  const double pixel = data.images[2 * data.shape.pixels() + 20];  // the first pixel of the second channel
   EXPECT_NEAR(batch.images[0][1][0][0].item<double>(), (pixel / 255 - 0.5) / 0.3, 1e-6);
   EXPECT_EQ(batch.labels[0].item<std::int64_t>(), 6);
 }

@@ -12,7 +12,7 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-// What a rank's own optimizer makes of (x, g): torch's, on one flat parameter.
+// The rank's local optimizer for (x, g): torch's, on one flat parameter.
 class Local {
  public:
   explicit Local(const TestOptimizer& optimizer, std::int64_t count)
@@ -32,7 +32,7 @@ class Local {
   OptimizerPtr optimizer_;
 };
 
-// The specification's AccumAdam, line by line.
+// AccumAdam, line by line as specified.
 class Accumulating {
  public:
   Accumulating(double s, bool decoupled, double lr, double decay)
@@ -161,7 +161,7 @@ class Play {
     for (std::size_t i = 0; i < n_; ++i) x_[i] = u_[i] / p_[static_cast<std::int64_t>(i)];
   }
 
-  // m_ij = x_i + what i heard from the others a step ago; x_i = S / c.
+  // m_ij = x_i + the messages that i received from the others one step ago; x_i = S / c.
   void relay(Step t) {
     const torch::Tensor tree = mixing(0);
     const auto neighbors = [&](std::size_t i, std::size_t j) {
@@ -194,7 +194,7 @@ class Play {
     sent_ = sent;
   }
 
-  // lr 0.02 and the decays of the optimizers "adam" and "adamw".
+  // lr 0.02 and the betas of the optimizers "adam" and "adamw".
   void accumulating(Step t, double s, bool decoupled) {
     if (accumulating_.empty())
       accumulating_.assign(n_, Accumulating(s, decoupled, 0.02, decoupled ? 0.1 : 0.01));
@@ -206,7 +206,7 @@ class Play {
   void ceca(Step t) {
     if (t == 0) a_ = b_ = x_;
     const SchedulePtr schedule = make_schedule("ceca", run_.size, 0);
-    bool at_a = run_.size == 1;  // nobody to tell
+    bool at_a = run_.size == 1;  // with one rank there is nothing to send
     for (const Destination& destination : schedule->exchange(t, 0).destinations)
       if (destination.lane == Lane::a) at_a = true;
     for (std::size_t i = 0; i < n_; ++i) {
@@ -220,7 +220,7 @@ class Play {
       Tensors sums;
       for (const torch::Tensor& value : own) sums.push_back(torch::zeros_like(value));
       for (const Entry& entry : round.entries(lane)) {
-        // The diagonal is the block's own.
+        // The diagonal holds the block's own weight.
         const bool itself = entry.receiver == entry.sender;
         const auto sender = static_cast<std::size_t>(entry.sender);
         const torch::Tensor& from = itself ? own[sender] : (entry.lane == Lane::a ? a_ : b_)[sender];

@@ -8,7 +8,7 @@
 
 namespace starling::train {
 
-/// A training run as the specification has it.
+/// A training run to be computed from the specification's equations.
 struct DenseRun {
   std::string method;
   std::string topology;
@@ -19,10 +19,10 @@ struct DenseRun {
   bool equal_start = false;
 };
 
-/// All ranks played in one process with whole vectors, matrices and autograd: the models after the run.
+/// Computes all ranks in one process with whole vectors, matrices and autograd; returns the final models.
 std::vector<torch::Tensor> train_densely(const DenseRun& run);
 
-/// The weights of one step as a matrix: row i hears column j.
+/// The weights of one step as a matrix: row i holds the weights that rank i gives to each rank.
 torch::Tensor weights_at(const Schedule& schedule, Step step);
 
 }  // namespace starling::train

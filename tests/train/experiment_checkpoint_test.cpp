@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// 20 steps an epoch on 3 workers; a report every 4, a checkpoint every 5.
+// 20 steps per epoch on 3 workers, a report every 4 steps, a checkpoint every 5.
 Experiment tiny_experiment() {
   Experiment experiment;
   experiment.data = "synthetic(train=480,test=100)";
@@ -33,12 +33,12 @@ Experiment tiny_experiment() {
 
 struct Plan {
   Rank workers = 3;
-  double dies = 1e9;  // everybody, at the first report from this epoch on
+  double dies = 1e9;  // all workers die at the first report from this epoch on
   double every = 0.25;
   int keep = 3;
   bool resume = false;
   std::optional<Step> from = {};
-  bool folder_goes = false;  // once the run has begun, a file takes its folder
+  bool folder_goes = false;  // after the start, the checkpoint folder is replaced by a file
 };
 
 /// A folder with the log and the checkpoints of a run.
@@ -54,7 +54,7 @@ struct RunFolder {
                             [&](const std::shared_ptr<Fabric>& fabric) { body(fabric, experiment, plan); });
     throw Error("no processes");
   }
-  /// It must end well.
+  /// Runs it and expects success.
   void finish(const Experiment& experiment, const Plan& plan) {
     const auto ends = run(experiment, plan);
     for (std::size_t r = 0; r < ends.size(); ++r)
@@ -93,8 +93,8 @@ struct RunFolder {
   }
 };
 
-// Everything that does not depend on a clock. The first report after a resume is of fewer steps than that
-// of a run that was not interrupted, which only its mean loss shows.
+// Compares everything that does not depend on a clock. The first report after a resume covers fewer steps
+// than in an uninterrupted run, which only its mean loss shows.
 void expect_same_run(const RunLog& straight, const RunLog& resumed, const std::string& what) {
   ASSERT_EQ(straight.reports.size(), resumed.reports.size()) << what;
   ASSERT_EQ(resumed.resumes.size(), 1U) << what;
@@ -144,7 +144,7 @@ TEST(ExperimentCheckpoint, AKilledRunContinuesBitForBit) {
     ASSERT_EQ(log.resumes.size(), 1U);
     EXPECT_EQ(log.resumes[0].step, newest->step);
     EXPECT_EQ(log.resumes[0].reset, "");
-    // In the middle of the second epoch.
+    // The run was killed in the middle of the second epoch.
     for (const RunReport& report : log.reports)
       EXPECT_FALSE(report.test_accuracy && report.step == newest->step);
     EXPECT_GT(newest->step, log.end->step / 2);
@@ -171,14 +171,14 @@ TEST(ExperimentCheckpoint, AnotherNumberOfWorkersStartsFromTheMeanModel) {
     ASSERT_TRUE(last != nullptr);
     EXPECT_EQ(last->epoch, 2);
     EXPECT_EQ(last->workers, now);
-    // The second epoch once more, by that many.
+    // That number of workers repeats the second epoch.
     EXPECT_EQ(last->step, newest->step + 480 / (now * 8));
     std::uint64_t before = 0;
     for (const RunReport& report : log.reports) {
       EXPECT_GE(report.bytes_sent, before);
       before = report.bytes_sent;
     }
-    // What was trained on is still there, and it can be resumed again.
+    // The resumed model is still trained, and the run can be resumed again.
     EXPECT_GT(*last->test_accuracy, 0.3);
     EXPECT_EQ(folder.checkpoints().newest()->workers, now);
   }
@@ -200,7 +200,7 @@ TEST(ExperimentCheckpoint, RefusesOtherSettingsOnAllRanksAndNamesThem) {
   refusal([](Experiment& e) { e.method = "dsgd-atc"; }, "method = dsgd-awc, this run has dsgd-atc");
   refusal([](Experiment& e) { e.batch = 16; }, "batch = 8, this run has 16");
   refusal([](Experiment& e) { e.optimizer = "adam"; }, "optimizer = momentum(lr=0.02), this run has adam");
-  // Longer, along another rate.
+  // More epochs, with another learning-rate schedule.
   Experiment longer = experiment;
   longer.epochs = 3;
   longer.cosine = false;
@@ -245,7 +245,7 @@ TEST(ExperimentCheckpoint, RefusesADamagedFileOnAllRanksAndOffersTheOneBefore) {
   for (const std::size_t rank : {0, 2}) EXPECT_THAT(ends[rank].message, HasSubstr("rank 1: "));
   folder.finish(experiment, {.resume = true, .from = all[1].step});
   expect_same_run(straight.log(), folder.log(), "from the one before");
-  // Where there is no such step, those that there are.
+  // For a step without a checkpoint, the error lists those that exist.
   for (const RankEnd& end : folder.run(experiment, {.resume = true, .from = 7}))
     EXPECT_THAT(end.message, HasSubstr("has no checkpoint of step 7; it has those of"));
 }
@@ -255,10 +255,10 @@ TEST(ExperimentCheckpoint, WithoutACheckpointStartsFromScratch) {
   experiment.epochs = 1;
   RunFolder folder;
   folder.finish(experiment, {.resume = true});
-  const RunLog log = folder.log();  // begins with a header, or this throws
+  const RunLog log = folder.log();  // throws unless it begins with a header
   EXPECT_TRUE(log.resumes.empty());
   EXPECT_EQ(log.end->step, 20);
-  // Of a run that has ended nothing is left to do.
+  // A finished run has nothing left to do.
   folder.finish(experiment, {.resume = true});
   const RunLog again = folder.log();
   EXPECT_TRUE(again.resumes.empty());

@@ -28,7 +28,7 @@ TEST(ExperimentDevice, WithoutAGpuAutoIsTheCpuAndCudaIsRefused) {
   }
 }
 
-/// The reports of rank 0, on a pretended device or on the host.
+/// The reports of rank 0, on a simulated device or on the host.
 std::vector<RunReport> reports_of(const Experiment& experiment, bool on_device) {
   std::vector<RunReport> reports;
   std::optional<RunEnd> end;
@@ -49,7 +49,7 @@ std::vector<RunReport> reports_of(const Experiment& experiment, bool on_device) 
   return reports;
 }
 
-TEST(ExperimentDevice, ReportsWhatTheHostReports) {
+TEST(ExperimentDevice, ReportsTheSameAsTheHost) {
   Experiment experiment;
   experiment.data = "synthetic(train=400,test=100)";
   experiment.model = "mlp(width=16)";

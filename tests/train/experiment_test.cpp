@@ -26,7 +26,7 @@ const Launcher& processes() {
   throw Error("no fabric between processes");
 }
 
-// Runs it in four processes and returns how they ended; a body throws what it does not like.
+// Runs `body` in four processes and returns how they ended; a failed check throws.
 std::vector<RankEnd> run_four(const Experiment& experiment,
                               const std::function<void(Flock&, const RunReport&)>& watch,
                               const std::function<void(const RunReport&)>& at_end) {
@@ -48,7 +48,7 @@ TEST(Experiment, LearnsAndReportsTheSameOnEveryRank) {
       [&](Flock& flock, const RunReport& report) {
         require(report.workers == 4 && report.loss > 0 && report.images_per_second > 0,
                 "a report lacks something");
-        // What one rank reports, all do.
+        // All ranks report the same values.
         std::vector<double> values = {report.loss, report.consensus_distance,
                                       report.test_accuracy.value_or(-1)};
         const auto all = flock.allgather(values, "test");
@@ -68,13 +68,13 @@ TEST(Experiment, SurvivorsTakeOverTheShardOfADeadWorker) {
   const auto ends = run_four(
       experiment,
       [&](Flock& flock, const RunReport& report) {
-        require(report.bytes_sent > sent, "what the dead had sent is forgotten");
+        require(report.bytes_sent > sent, "the bytes that the dead rank had sent are not counted");
         sent = report.bytes_sent;
         if (flock.rank() == 2 && report.epoch > 1.4) std::raise(SIGKILL);
       },
       [](const RunReport& last) {
         require(last.workers == 3, "the dead are not counted");
-        // Two epochs of the whole data by three workers, 84 batches each, after two of 63.
+        // Two epochs of all data on three workers (84 batches each), after two epochs of 63 batches.
         require(last.step == 2 * 63 + 2 * 84,
                 "the shard was not distributed again: " + std::to_string(last.step));
         require(*last.test_accuracy > 0.9, "it has not learned: " + std::to_string(*last.test_accuracy));
@@ -117,7 +117,7 @@ TEST(Experiment, RepeatsWithTheSameSeed) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-// For `starling report`: repetitions with another seed are equal here.
+// For `starling report`: repetitions that differ in the seed count as the same experiment.
 TEST(Experiment, HasOneSpellingOfItsSettings) {
   const auto canonical = [](const std::string& topology, std::uint64_t seed) {
     Experiment experiment;

@@ -8,7 +8,7 @@
 #include "starling/record/checkpoint_phase.h"
 #include "train/trained.h"
 
-// What Trainer::save() leaves on the disk, whatever happens while it writes.
+// Tests the files that Trainer::save() leaves, whatever happens while it writes.
 namespace starling::train {
 namespace {
 
@@ -52,7 +52,7 @@ TEST(FlockCheckpoints, KeepTheNewest) {
     EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr(".part-")));
 }
 
-// The phase at which a process kills itself in its next save.
+// The phase of its next save at which a process kills itself.
 CheckpointPhase deadly_phase = CheckpointPhase::count;
 void die_at_phase(CheckpointPhase phase) {
   if (phase == deadly_phase) std::raise(SIGKILL);
@@ -144,7 +144,7 @@ TEST(FlockCheckpoints, SavesThatAreNotTheSameAreRefusedAtOnce) {
     refused("saved", {.background = flock.rank() == 1}, "background: false on rank 0, true on rank 1");
     require(!std::filesystem::exists(folder.path("of-0")), "a folder was made");
     run.trainer.save(folder.path("saved"));
-    refused(own, {}, "on rank 2");  // after a good one, too
+    refused(own, {}, "on rank 2");  // also after a good save
   });
 }
 

@@ -3,7 +3,7 @@
 #include "starling/fabric/forwarding.h"
 #include "train/odd_network.h"
 
-// What happens to gradients on their way into a step.
+// Tests what happens to gradients before they are used in a step.
 namespace starling::train {
 namespace {
 
@@ -61,7 +61,7 @@ TEST(Gradients, TooManyBackwardPassesAreAnErrorWithTheirNumber) {
     const std::string text = message_of<InvalidArgument>([&] { loss_of(*network, 0, 2).backward(); });
     require(text.find("3 times") != std::string::npos && text.find("accumulation is 2") != std::string::npos,
             text);
-    trainer.zero_grad();  // from here everything is well again
+    trainer.zero_grad();  // from here on, the trainer works again
     loss_of(*network, 0, 3).backward();
     require(trainer.step(), "step");
   });
@@ -184,7 +184,7 @@ TEST(Gradients, ShortMessagesMatchTheirEquations) {
         const OptimizerPtr local = local_optimizer("momentum").make(network->parameters());
         Trainer trainer(flock, *network, *local,
                         {.method = method, .message = name, .broadcast_at_start = false});
-        // x <- x + (their rounded x - own rounded x) / 2: nothing but messages is rounded.
+        // x <- x + (their rounded x - own rounded x) / 2: only messages are rounded.
         const auto mix = [&] {
           const torch::Tensor x0 = flat_parameters(pair.network(0)), x1 = flat_parameters(pair.network(1));
           const torch::Tensor apart = x1.to(type).to(torch::kFloat32) - x0.to(type).to(torch::kFloat32);
@@ -203,7 +203,7 @@ TEST(Gradients, ShortMessagesMatchTheirEquations) {
       });
 }
 
-// Without updates, rounding must not move the flock's mean, however long it goes on.
+// Without updates, rounding must not move the flock's mean, however many steps are made.
 TEST(Gradients, RoundedMessagesKeepTheMean) {
   on_ranks(4, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp", flock.rank(), torch::kFloat32);

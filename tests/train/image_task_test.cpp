@@ -29,7 +29,7 @@ std::string refusal(F&& f) {
   return "";
 }
 
-// Says the same of every image: class `favorite`, with a fixed lead.
+// Predicts class `favorite` for every image, with a fixed lead.
 class Stubborn final : public Model {
  public:
   Stubborn(std::int64_t classes, std::int64_t favorite) : classes_(classes), favorite_(favorite) {

@@ -16,7 +16,7 @@ std::int64_t parameter_count(const Model& model) {
   return count;
 }
 
-// A batch of one, as at the end of an epoch, in training: batch norm must have enough to look at.
+// A batch of one in training mode, as at the end of an epoch: batch norm must accept it.
 void expect_gradients_everywhere(const std::string& name, const ModelSetting& setting) {
   const ModelPtr model = make_model(name, setting);
   const auto images = torch::randn({1, setting.channels, setting.height, setting.width});
@@ -42,7 +42,7 @@ TEST(ModelTest, AcceptsImagesOfManySizes) {
 
 TEST(ModelTest, HasTheParameterCountsOfThePublications) {
   EXPECT_EQ(parameter_count(*make_model("lenet", {1, 28, 28, 10})), 61'706);
-  // Convolutions without biases, a scale and a shift for each of their channels, 512 x 10 and a bias.
+  // Convolutions without biases, a scale and a shift per channel, and a 512 x 10 layer with a bias.
   EXPECT_EQ(parameter_count(*make_model("vgg11", {3, 32, 32, 10})), 9'217'728 + 2 * 2752 + 5130);
 }
 

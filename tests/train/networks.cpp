@@ -7,7 +7,8 @@
 namespace starling::train {
 namespace {
 
-// Ranks are threads or forked processes: torch's own threads would be too many, and do not survive a fork.
+// Ranks are threads or forked processes: torch's own threads would be too many, and they do not survive a
+// fork.
 class OneThread : public testing::Environment {
   void SetUp() override { torch::set_num_threads(1); }
 };

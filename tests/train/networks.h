@@ -17,8 +17,8 @@
 #include "starling/base/types.h"
 #include "starling/train/torch_version.h"
 
-// Small float64 networks, data and optimizers whose every number follows from formulas: ranks in other
-// threads and processes make the same ones up without a random generator between them.
+// Small float64 networks, data and optimizers whose numbers come from formulas: ranks in other threads and
+// processes compute the same ones without a shared random generator.
 namespace starling::train {
 
 class Network : public torch::nn::Module {
@@ -28,13 +28,13 @@ class Network : public torch::nn::Module {
 };
 using NetworkPtr = std::shared_ptr<Network>;
 
-/// "mlp" or "conv"; `start` makes one start different from another.
+/// "mlp" or "conv"; different values of `start` give different starts.
 NetworkPtr make_network(const std::string& kind, std::int64_t start = 0, torch::Dtype type = torch::kFloat64);
 
 /// Numbers between -0.5 and 0.5.
 torch::Tensor scattered(torch::IntArrayRef sizes, std::int64_t seed, torch::Dtype type = torch::kFloat64);
 
-/// The loss of this rank's batch of this step; every rank's data differ.
+/// The loss of this rank's batch in this step; every rank has different data.
 torch::Tensor loss_of(Network& network, Rank rank, Step step, std::int64_t examples = 4);
 
 torch::Tensor flat_parameters(const torch::nn::Module& module);
@@ -47,7 +47,7 @@ struct TestOptimizer {
   std::string name;
   std::function<OptimizerPtr(Tensors)> make;
 };
-/// SGD in several settings, Adam, AdamW, RMSprop, Adagrad, and `Softened`.
+/// SGD with several settings, Adam, AdamW, RMSprop, Adagrad, and `Softened`.
 const std::vector<TestOptimizer>& local_optimizers();
 const TestOptimizer& local_optimizer(const std::string& name);
 

@@ -4,7 +4,7 @@
 
 namespace starling::train {
 
-/// A network with everything unusual: a layer used twice, a frozen one, one that only some steps use.
+/// A network with unusual parts: a layer that is used twice, a frozen one, and one that only some steps use.
 class OddNetwork final : public Network {
  public:
   explicit OddNetwork(std::int64_t start, bool equally_frozen = true) {
@@ -40,7 +40,7 @@ inline void forget_gradients(torch::nn::Module& module) {
   for (torch::Tensor& parameter : module.parameters()) parameter.mutable_grad() = torch::Tensor();
 }
 
-/// Both ranks of a flock of two, with plain torch: what a rank of it compares itself with.
+/// Reference for a flock of two: both ranks in plain torch.
 class Pair {
  public:
   using Make = std::function<NetworkPtr(Rank)>;
@@ -60,12 +60,12 @@ class Pair {
       loss(network(r), r).backward();
     }
   }
-  /// Both models become their mean.
+  /// Replaces both models by their mean.
   void mix() {
     const torch::Tensor mean = (flat_parameters(network(0)) + flat_parameters(network(1))) / 2;
     for (const Rank r : {0, 1}) set_parameters(network(r), mean);
   }
-  /// Both gradients become their mean.
+  /// Replaces both gradients by their mean.
   void mix_gradients() {
     const auto mine = network(0).parameters();
     const auto theirs = network(1).parameters();

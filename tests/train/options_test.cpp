@@ -3,13 +3,13 @@
 
 #include "train/trained.h"
 
-// Every bad configuration says what is wrong and what would be right.
+// The error for a bad configuration says what is wrong and what is valid.
 namespace starling::train {
 namespace {
 
 using testing::HasSubstr;
 
-// The message of a trainer that cannot be made, in a flock of `size`.
+// The error of constructing a trainer in a flock of `size`.
 std::string trainer_refusal(const TrainerOptions& options, const std::string& optimizer = "sgd",
                             Rank size = 1) {
   const auto ends = ends_on("local_threads", size, [&](Flock& flock) {

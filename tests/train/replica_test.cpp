@@ -3,11 +3,11 @@
 
 #include "train/odd_network.h"
 
-// Which parameters are updated, with what settings, and what happens when the program changes them.
+// Tests which parameters are updated, with which settings, and what happens when the program changes them.
 namespace starling::train {
 namespace {
 
-// Half of the parameters in a group of their own.
+// Puts half of the parameters in a separate group.
 OptimizerPtr in_two_groups(Network& network, const std::string& kind) {
   Tensors first, second;
   for (const torch::Tensor& parameter : network.parameters())
@@ -48,7 +48,7 @@ TEST(Replica, HandlesSharedFrozenAndUnusedParameters) {
           Trainer trainer(flock, *network, *local,
                           {.bucket_mb = bucket_mb, .eager = eager, .broadcast_at_start = false});
           for (Step t = 0; t < 6; ++t) {
-            // The ranks' graphs differ from each other, too.
+            // The ranks' graphs also differ from each other.
             const auto extra = [&](Rank r) { return (t + r) % 3 == 0; };
             network->use_extra = extra(flock.rank());
             train_step(trainer, *network, flock.rank(), t);
@@ -64,7 +64,7 @@ TEST(Replica, HandlesSharedFrozenAndUnusedParameters) {
         });
 }
 
-// Where gradients are all ranks', a parameter moves if anybody has used it.
+// If gradients are averaged over all ranks, a parameter moves as soon as any rank has used it.
 TEST(Replica, AllreduceUpdatesParametersThatOnlyTheOtherRankUsed) {
   on_ranks(2, [](Flock& flock) {
     OddNetwork network(0);
@@ -101,7 +101,7 @@ TEST(Replica, FollowsSettingsAndSchedulesOfGroups) {
         torch::optim::StepLR scheduler(*local, 2, 0.3);
         torch::optim::StepLR expected0(*pair.optimizers[0], 2, 0.3), expected1(*pair.optimizers[1], 2, 0.3);
         for (Step t = 0; t < 7; ++t) {
-          if (t == 5)  // by hand
+          if (t == 5)  // changed by the program
             for (torch::optim::Optimizer* one :
                  {local.get(), pair.optimizers[0].get(), pair.optimizers[1].get()})
               set_rate(*one, 7);
@@ -134,7 +134,7 @@ TEST(Replica, ChangingParametersThatEagerHasSentIsAnError) {
   });
 }
 
-// Between steps, with torch's in-place operations; whoever zeroes the gradients.
+// Changes between steps with torch's in-place operations, whoever zeroes the gradients.
 TEST(Replica, SendsParametersAsChangedByHand) {
   for (const char* method : {"dsgd-awc", "dsgd-atc", "push-sum"})
     for (const char* optimizer : {"sgd", "rmsprop"})
@@ -207,7 +207,7 @@ TEST(Replica, TrainsEmptyAndScalarParameters) {
       });
 }
 
-// Loading a module gives its parameters other memory.
+// Loading a module replaces the memory of its parameters.
 TEST(Replica, AModuleLoadedDuringTrainingIsTrained) {
   for (const bool own_zero : {false, true})
     on_ranks(2, [&](Flock& flock) {

@@ -11,7 +11,7 @@ namespace {
 
 using Numbers = torch::data::datasets::TensorDataset;
 
-// What each rank's loader gives in two passes, one after another.
+// The samples of each rank's loader in two passes, in order.
 std::vector<double> loaded(const Flock& flock, std::int64_t count, std::size_t batch) {
   auto data = Numbers(torch::arange(count, torch::kFloat64))
                   .map(torch::data::transforms::Stack<torch::data::TensorExample>());

@@ -3,7 +3,7 @@
 
 #include "train/trained.h"
 
-// Ranks that do not train the same model in the same way are told so, all of them, with both values.
+// If ranks do not train the same model in the same way, all of them get an error with both values.
 namespace starling::train {
 namespace {
 
@@ -12,7 +12,7 @@ using testing::Not;
 
 constexpr Rank kOdd = 2;  // the rank that is different
 
-/// What one rank trains.
+/// The model and settings that one rank trains.
 struct Trained {
   std::function<torch::nn::AnyModule()> module = [] { return torch::nn::AnyModule(torch::nn::Linear(8, 3)); };
   std::function<OptimizerPtr(std::vector<torch::Tensor>)> optimizer =
@@ -44,7 +44,7 @@ Trained with_options(const TrainerOptions& options) {
   return setup;
 }
 
-// The message that every rank of four gets.
+// The error that every one of four ranks gets.
 std::string refusal_of(const Trained& usual, const Trained& odd, Rank size = 4) {
   const auto ends = ends_on("local_threads", size, [&](Flock& flock) {
     const Trained& setup = flock.rank() == kOdd ? odd : usual;
@@ -102,7 +102,7 @@ TEST(SettingsAgreement, NamesOptimizersThatDiffer) {
             alike + "optimizer: Adam on rank 0, AdamW on rank 2");
   EXPECT_EQ(refusal_of(optimized<Adam>(AdamOptions(0.1)), optimized<Adam>(AdamOptions(0.1).eps(1e-6))),
             alike + "the optimizer's eps: 1e-08 on rank 0, 1e-06 on rank 2");
-  // One that torch alone knows, by what it would save; one that nobody knows, by its learning rate.
+  // An optimizer that only torch knows is compared by its saved state; an unknown one by its learning rate.
   EXPECT_THAT(
       refusal_of(optimized<RMSprop>(RMSpropOptions(0.1)), optimized<RMSprop>(RMSpropOptions(0.1).alpha(0.5))),
       AllOf(HasSubstr("the optimizer's alpha: 0.99"), HasSubstr("0.5 on rank 2")));
@@ -167,7 +167,7 @@ TEST(SettingsAgreement, AllowsSettingsPerRankWhereAsked) {
   EXPECT_EQ(refusal_of(usual, odd), "");
 }
 
-// No topology: the flock's own where the program has set one.
+// An empty topology means the flock's own, if the program has set one.
 TEST(SettingsAgreement, AnEmptyTopologyMeansTheFlocksOwn) {
   on_ranks(4, [](Flock& flock) {
     const torch::Tensor by_default = train(flock, {});

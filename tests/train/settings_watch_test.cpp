@@ -5,14 +5,14 @@
 #include "starling/train/torch_optimizer.h"
 #include "train/trained.h"
 
-// Settings that ranks change while they train.
+// Tests settings that ranks change during training.
 namespace starling::train {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Trains; `between` is called before every step. Every rank has data of its own unless told otherwise.
+/// Trains; calls `between` before every step. Every rank has its own data unless the caller says otherwise.
 void train_with(const Flock& flock, Step steps, const TrainerOptions& options,
                 const std::function<void(torch::optim::SGD&, Step)>& between, bool same_data = false) {
   const NetworkPtr network = make_network("mlp");
@@ -53,7 +53,7 @@ TEST(SettingsWatch, NoticesMomentumChangedByHandWithEager) {
     EXPECT_THAT(error, HasSubstr("the optimizer's momentum: 0.5 on rank 0, 0.9 on rank 3 (step 32)"));
 }
 
-// Equal when they are looked at, but not in between.
+// The settings are equal at the steps of the comparison, but not in between.
 TEST(SettingsWatch, NoticesSchedulesThatAreOneStepApart) {
   for (const std::string& error : errors_of(2, [&](Flock& flock) {
          train_with(flock, 100, {}, [&](torch::optim::SGD& sgd, Step t) {
@@ -81,8 +81,8 @@ TEST(SettingsWatch, DoesNotComparePerRankSettings) {
   });
 }
 
-// Where ranks are not made equal by the trainer, programs do it between the trainer's making and the first
-// step.
+// If the trainer does not make ranks equal at the start, the program does so after constructing the trainer
+// and before the first step.
 TEST(SettingsWatch, WithoutBroadcastComparesFromTheFirstStepOn) {
   const auto run = [](Flock& flock, bool broadcasts) {
     const NetworkPtr network = make_network("mlp");
@@ -96,7 +96,7 @@ TEST(SettingsWatch, WithoutBroadcastComparesFromTheFirstStepOn) {
     EXPECT_THAT(error, HasSubstr("the optimizer's lr: 0.05 on rank 0, 0.1 on rank 1 (step 0)"));
 }
 
-// Nobody waits for a rank that has died, and the others go on comparing.
+// No rank waits for the dead one, and the others continue to compare.
 TEST(SettingsWatch, ContinuesAfterADeath) {
   const auto ends = ends_on("local_processes", 4, [](Flock& flock) {
     train_with(flock, 200, {.on_peer_failure = "reweight"}, [&](torch::optim::SGD& sgd, Step t) {
@@ -108,7 +108,7 @@ TEST(SettingsWatch, ContinuesAfterADeath) {
     EXPECT_THAT(ends[survivor].message, HasSubstr("lr: 0.1 on rank 0, 0.01 on rank 3 (step 128)"));
 }
 
-// Asynchronous methods never wait; there it is a warning, said by those who see it.
+// Asynchronous methods never wait, so the ranks that notice a difference only warn.
 TEST(SettingsWatch, WarnsWithAsynchronousMethods) {
   testing::internal::CaptureStderr();
   on_ranks(2, [&](Flock& flock) {

@@ -42,7 +42,7 @@ std::string text_refusal(F&& f) {
   return "";
 }
 
-// Says the same of every character: the first of the alphabet, with a lead of one.
+// Predicts the alphabet's first character everywhere, with a lead of one.
 class StubbornText final : public Model {
  public:
   explicit StubbornText(std::int64_t symbols) : symbols_(symbols) {}
@@ -61,7 +61,7 @@ TEST(TextTask, CountsCharacters) {
   EXPECT_EQ(samples.size(), 1999u);
   const Task::Evaluation evaluation = task->evaluate(model, samples);
   EXPECT_EQ(evaluation.count, 5 * 1999);
-  // Windows of five begin with a and with b by turns; what is foretold are "babab" and "ababa".
+  // Windows of five alternately begin with a and with b; the targets are "babab" and "ababa".
   EXPECT_EQ(evaluation.correct, 2 * 1000 + 3 * 999);
   EXPECT_NEAR(evaluation.loss, evaluation.count * std::log(1 + std::exp(1.0)) - evaluation.correct, 0.1);
   EXPECT_NEAR(task->loss(model, std::vector<std::uint32_t>{0}).item<double>(),
@@ -80,12 +80,12 @@ TEST(TextTask, ATransformerLearnsAPattern) {
     adamw.step();
   }
   const Task::Evaluation evaluation = task->evaluate(*model, all(*task, Split::test));
-  // The one character in 16 without a history, and those behind a repeated one, can be wrong.
+  // One character in 16 has no history, and those after a repeated one are ambiguous: these may be wrong.
   EXPECT_GT(evaluation.correct / evaluation.count, 0.85);
   EXPECT_LT(evaluation.loss / evaluation.count, 0.5);
 }
 
-// What comes later must not show.
+// Later characters must not influence a prediction.
 TEST(TextTask, ATransformerUsesOnlyEarlierCharacters) {
   const auto task = pattern_task(2000, 8);
   torch::manual_seed(2);

@@ -36,7 +36,7 @@ TEST(TorchOptimizer, ARunSavedByTorchContinuesBitForBit) {
         for (Step t = 5; t < 9; ++t) train_step(trainer, *network, flock.rank(), t);
         expected = flat_parameters(*network).clone();
       }
-      // Another order of bringing it back: before the trainer is made, and after.
+      // Restores in both orders: before and after the trainer is constructed.
       for (const bool before : {true, false}) {
         const NetworkPtr network = make_network("mlp", 77);
         const OptimizerPtr local = local_optimizer(optimizer).make(network->parameters());
@@ -50,7 +50,7 @@ TEST(TorchOptimizer, ARunSavedByTorchContinuesBitForBit) {
         if (before) load();
         TrainerOptions named = options;
         named.name = before ? "before" : "after";
-        named.bucket_mb = 4;  // not part of what is saved
+        named.bucket_mb = 4;  // not part of the saved state
         Trainer trainer(flock, *network, *local, named);
         if (!before) {
           load();

@@ -10,7 +10,7 @@
 
 namespace starling::train {
 
-/// Whether the suites train models on a (pretended) device: STARLING_TEST_FABRIC is cuda.
+/// Whether the suites train models on a (simulated) device: STARLING_TEST_FABRIC is cuda.
 inline bool trains_on_device() {
   const char* fabric = std::getenv("STARLING_TEST_FABRIC");
   return fabric != nullptr && std::string_view(fabric) == "cuda";
@@ -54,14 +54,14 @@ inline void require_equal(const torch::Tensor& got, const torch::Tensor& expecte
   require(torch::equal(got, expected), fmt::format("{}: off by {}", what, difference(got, expected)));
 }
 
-/// One step as users write it.
+/// One training step as users write it.
 inline void train_step(Trainer& trainer, Network& network, Rank rank, Step step) {
   trainer.zero_grad();
   loss_of(network, rank, step).backward();
   trainer.step();
 }
 
-/// What a network of float64 has become after some steps.
+/// The parameters of a float64 network after some steps.
 struct Recipe {
   TrainerOptions options = {};
   std::string network = "mlp";

@@ -6,14 +6,14 @@
 #include "starling/train/torch_optimizer.h"
 #include "train/trained.h"
 
-// A trainer that is saved, and restored in other processes, continues bit for bit.
+// A trainer that is saved and then restored in other processes continues bit for bit.
 namespace starling::train {
 namespace {
 
 constexpr Step kSaved = 5;
 constexpr Step kSteps = 11;
 
-/// What a checkpoint has to carry beside plain layers: statistics, draws, a frozen layer, one of two names.
+/// A module with more than plain layers: statistics, random draws, a frozen layer, and one with two names.
 struct Rich : torch::nn::Module {
   explicit Rich(std::int64_t width = 6, bool deep = false) {
     first = register_module("first", torch::nn::Linear(5, width));
@@ -71,7 +71,7 @@ void take_steps(Trainer& trainer, Rich& net, torch::optim::Optimizer& local, con
   }
 }
 
-/// Everything of a run that can be seen.
+/// The whole visible state of a run.
 std::vector<std::byte> seen(Trainer& trainer, const Rich& net) {
   std::vector<std::byte> all;
   const auto add = [&](const torch::Tensor& tensor) {
@@ -82,7 +82,7 @@ std::vector<std::byte> seen(Trainer& trainer, const Rich& net) {
   for (const torch::Tensor& parameter : net.parameters()) add(parameter);
   for (const torch::Tensor& buffer : net.buffers()) add(buffer);
   add(torch::tensor({trainer.loss_scale(), static_cast<double>(trainer.steps())}));
-  add(torch::rand({3}));  // where the generator is
+  add(torch::rand({3}));  // the state of the random generator
   return all;
 }
 
@@ -96,7 +96,7 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The generator is a process's own, so that ranks must be processes.
+// The random generator is global in a process, so ranks must be processes.
 void run_ranks(const Saved& run, const FlockBody& body) {
   const auto ends = ends_on("local_processes", run.ranks, body);
   for (std::size_t r = 0; r < ends.size(); ++r)
@@ -124,7 +124,7 @@ void expect_to_continue(const Saved& run) {
     net.to(run.type);
     const OptimizerPtr local = optimizer_of(run.optimizer, net);
     Trainer trainer(flock, net, *local, run.options);
-    take_steps(trainer, net, *local, run, 40, 41);  // somewhere else
+    take_steps(trainer, net, *local, run, 40, 41);  // a different state
     trainer.restore(CheckpointFile(file_of(flock.rank())));
     require(local->param_groups()[0].options().get_lr() == 0.05 / static_cast<double>(kSaved), "the rate");
     take_steps(trainer, net, *local, run, kSaved, kSteps);
@@ -172,7 +172,7 @@ TEST(TrainerCheckpoint, EveryOptionContinuesBitForBit) {
   expect_to_continue({.name = "scaled", .options = {.clip_norm = 1, .loss_scale = 4096}, .overflows = true});
   expect_to_continue({.name = "bfloat16 messages", .options = {.bucket_mb = 1e-4, .message = "bfloat16"}});
   expect_to_continue({.name = "float64", .optimizer = "adam", .type = torch::kFloat64});
-  // torch's optimizer updates what the native ones do not.
+  // Torch's optimizer updates the types that native optimizers do not support.
   expect_to_continue({.name = "bfloat16 parameters", .optimizer = "momentum", .type = torch::kBFloat16});
   expect_to_continue({.name = "bfloat16 parameters", .optimizer = "adam", .type = torch::kBFloat16});
 }
@@ -268,7 +268,7 @@ TEST(TrainerCheckpoint, RefusesToSaveOrRestoreTheMeanModel) {
   });
 }
 
-// Changes before the checkpoint count, as they do in a run that is not interrupted.
+// Changes before the checkpoint are restored as in an uninterrupted run.
 TEST(TrainerCheckpoint, IncludesChangesMadeByHand) {
   const RecordFolder folder;
   for (const char* method : {"push-sum", "dsgd-awc", "dsgd-atc"})
@@ -323,7 +323,8 @@ TEST(TrainerCheckpoint, RestoresTheMeanModelOfAnotherNumberOfRanks) {
                   mean_of("buffers/norm.running_mean", now.net.norm->running_mean), "statistics", 1e-7);
     require(now.net.norm->num_batches_tracked.item<std::int64_t>() == 3, "the count");
     require(now.trainer.consensus_distance() == 0, "everybody has the same");
-    // What the method made of the parameters follows: a step without an update changes nothing.
+    // State that the method derives from the parameters is updated, too: a step without an update changes
+    // nothing.
     const torch::Tensor before = flat_parameters(now.net).clone();
     now.trainer.skip();
     require_close(flat_parameters(now.net), before, "after one average", 1e-6);
@@ -338,7 +339,7 @@ TEST(TrainerCheckpoint, RestoresTheMeanModelOfAnotherNumberOfRanks) {
   });
 }
 
-// save() and resume(): one call each.
+// save() and resume(), one call each.
 TEST(TrainerCheckpoint, SaveAndResumeContinueBitForBit) {
   for (const bool background : {false, true}) {
     const Saved run{.name = "save",
@@ -363,7 +364,7 @@ TEST(TrainerCheckpoint, SaveAndResumeContinueBitForBit) {
       Rich net;
       const OptimizerPtr local = optimizer_of(run.optimizer, net);
       Trainer trainer(flock, net, *local, run.options);
-      take_steps(trainer, net, *local, run, 40, 41);  // another state
+      take_steps(trainer, net, *local, run, 40, 41);  // a different state
       const auto resumed = trainer.resume(saved);
       require(resumed && resumed->step == kSaved && trainer.steps() == kSaved, "the step");
       require(resumed->reset.empty(), resumed->reset);
@@ -390,7 +391,7 @@ TEST(TrainerCheckpoint, ResumeRefusesAnotherModelOnAllRanksAndNamesIt) {
     require(text.find("parameter first.weight: [6, 5] in the checkpoint, [7, 5] here") != text.npos, text);
     require_equal(flat_parameters(wide.net), before, "changed by what was refused");
     wide.steps(0, 1);
-    // On one rank only: the other rank throws, too.
+    // Only one rank is wrong: the other rank throws, too.
     Alone other(flock, {.name = "other"});
     other.net.register_buffer("seen", torch::zeros({flock.rank() + 1}));
     other.trainer.save(folder.path("more"));
@@ -423,7 +424,7 @@ TEST(TrainerCheckpoint, ResumeWithAnotherNumberOfRanksStartsFromTheMeanModel) {
                      std::stod(folder.read("mean"))) < 1e-4,
             "not the mean");
     now.steps(3, 5);
-    // A trainer that has made steps has optimizer state of another model.
+    // A trainer that has already made steps has the optimizer state of another model.
     const std::string text = message_of<Error>([&] { now.trainer.resume(folder.path("saved")); });
     require(text.find("restore_mean after 5 steps") != text.npos, text);
   });

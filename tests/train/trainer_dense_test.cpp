@@ -3,7 +3,7 @@
 #include "train/dense_training.h"
 #include "train/trained.h"
 
-// The Trainer against the specification's equations played densely.
+// Compares the Trainer with a dense computation of the specification's equations.
 namespace starling::train {
 namespace {
 
@@ -20,7 +20,7 @@ void compare(const DenseRun& run, const TrainerOptions& given = {}) {
     const OptimizerPtr optimizer = local_optimizer(run.optimizer).make(network->parameters());
     Trainer trainer(flock, *network, *optimizer, options);
     for (Step t = 0; t < run.steps; ++t) train_step(trainer, *network, flock.rank(), t);
-    // What is evaluated: of CECA block a, which only a flock of one can have "averaged".
+    // Compares the model to evaluate; for CECA that is block a, which only a flock of one calls "averaged".
     require_close(flat_parameters(*network), expected[static_cast<std::size_t>(flock.rank())], label);
   });
 }
@@ -90,7 +90,7 @@ TEST(TrainerDense, AccumAdamOfOneStepIsAdam) {
   });
 }
 
-// The evaluated block is in the module; what is averaged and saved is a.
+// The evaluated block is in the module; block a is averaged and saved.
 TEST(TrainerDense, CecaUsesTheGradientAtTheBlockItSends) {
   for (const Rank n : {2, 4, 5, 6})
     for (const Step steps : {1, 2, 3, 4, 7}) {
@@ -119,7 +119,7 @@ TEST(TrainerDense, CecaUsesTheGradientAtTheBlockItSends) {
     }
 }
 
-// The first update is not lost, and the round of step t is the schedule's t.
+// The first update is not lost, and step t uses the schedule's round t.
 TEST(TrainerDense, RoundsCountFromTheFirstStep) {
   for (const char* method : {"dsgd-awc", "dsgd-atc", "gradient-tracking", "push-sum"})
     for (const Step steps : {1, 2, 3}) compare({method, "one-peer-exponential", 4, "mlp", "sgd", steps});

@@ -2,12 +2,12 @@
 
 #include "train/trained.h"
 
-// Models that stay on a device, which a FakeDevice pretends to be (train/device_tensors.h). The other suites
-// run there, too: see train.cuda in tests/CMakeLists.txt.
+// Models that stay on a device, simulated by a FakeDevice (train/device_tensors.h). The other suites also run
+// there: see train.cuda in tests/CMakeLists.txt.
 namespace starling::train {
 namespace {
 
-/// Runs on a pretended device: "_threads" or "_processes".
+/// Runs on a simulated device; `kind` is "_threads" or "_processes".
 void on_device(Rank size, const FlockBody& body, const std::string& kind = "_threads") {
   pretend_tensors_are_on_device(true);
   for (const Launcher& launcher : inline_device_launchers()) {
@@ -79,7 +79,7 @@ TEST(TrainerDevice, TrainsWithTheBitsOfTheHost) {
     }
 }
 
-TEST(TrainerDevice, RanksWhoseModelsLieInDifferentMemoryAreToldSo) {
+TEST(TrainerDevice, ModelsInDifferentMemoryAreAnError) {
   on_device(
       2,
       [](Flock& flock) {

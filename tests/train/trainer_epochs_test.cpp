@@ -2,7 +2,7 @@
 
 #include "train/odd_network.h"
 
-// Steps in which a rank has nothing to add: empty batches, overflows, data that have run out.
+// Steps in which a rank contributes nothing: empty batches, overflows, exhausted data.
 namespace starling::train {
 namespace {
 
@@ -24,7 +24,7 @@ TEST(TrainerEpochs, ASkippingRankTakesPartWithItsUnchangedModel) {
           train_step(trainer, *network, flock.rank(), t);
         pair.backward([&](Network& one, Rank r) { return loss_of(one, r, t); });
         if (central) {
-          // The mean of those who had a gradient.
+          // The mean over the ranks that had a gradient.
           if (skips(1)) {
             for (std::size_t i = 0; i < pair.network(0).parameters().size(); ++i)
               pair.network(1).parameters()[i].mutable_grad() = pair.network(0).parameters()[i].grad().clone();
@@ -59,7 +59,7 @@ TEST(TrainerEpochs, ASkippingRankClipsTheMeanGradientLikeTheOthers) {
   });
 }
 
-// After backward(), too: gradients that turned out to be useless.
+// Also after backward(), if the gradients turn out to be useless.
 TEST(TrainerEpochs, SkipAfterBackwardDiscardsTheGradient) {
   on_ranks(2, [](Flock& flock) {
     const auto run = [&](bool late, const std::string& name) {
@@ -108,7 +108,7 @@ TEST(TrainerEpochs, ALossScaleDoesNotChangeTheResult) {
     });
 }
 
-// In the first step, where it usually happens.
+// In the first step, where overflows usually happen.
 TEST(TrainerEpochs, AnOverflowIsSkippedAndHalvesTheScale) {
   for (const char* method :
        {"dsgd-awc", "dsgd-atc", "gradient-tracking", "push-sum", "allreduce", "parameter-server"})
@@ -150,7 +150,7 @@ TEST(TrainerEpochs, ARankWithoutDataKeepsTakingPart) {
                               {.method = method, .topology = topology, .name = name});
               Step t = 0;
               for (int epoch = 0; epoch < 2; ++epoch) {
-                const std::int64_t batches = flock.rank() * 2;  // none at rank 0
+                const std::int64_t batches = flock.rank() * 2;  // none on rank 0
                 const std::int64_t all = by_hand ? 6 : trainer.begin_epoch(batches);
                 require(all == 6, "the longest epoch");
                 for (std::int64_t k = 0; k < batches; ++k) train_step(trainer, *network, flock.rank(), t++);
@@ -167,7 +167,7 @@ TEST(TrainerEpochs, ARankWithoutDataKeepsTakingPart) {
           launcher);
 }
 
-// As where batches are announced, and a step takes several.
+// If batches are announced but each step takes several.
 TEST(Epochs, WarnsOnceOfFewerStepsThanAnnounced) {
   testing::internal::CaptureStderr();
   on_ranks(
@@ -219,8 +219,8 @@ TEST(Epochs, WarnsOnceOfMoreStepsThanAnnounced) {
   }
 }
 
-// Before it waits for ranks that have ended.
-TEST(Epochs, WarnsOfAStepThatNobodyAnswers) {
+// The warning comes before the wait for ranks that have ended.
+TEST(Epochs, WarnsOfAStepBeyondTheEndOfTheOtherRanks) {
   for (const char* method : {"dsgd-awc", "allreduce"}) {
     testing::internal::CaptureStderr();
     on_ranks(2, [&](Flock& flock) {

@@ -6,11 +6,12 @@
 #include "train/dense_training.h"
 #include "train/trained.h"
 
-// Messages of one byte per element, as a Trainer sends them.
+// Tests messages of one byte per element as a Trainer sends them.
 namespace starling::train {
 namespace {
 
-/// Odd sizes, and biases far from zero: scaled together with anything else they would lose their digits.
+/// Odd sizes, and biases far from zero, which would lose their digits if they shared a scale with other
+/// values.
 struct OddLayers : torch::nn::Module {
   explicit OddLayers(Rank rank) {
     first = register_module("first", torch::nn::Linear(37, 29));
@@ -27,7 +28,7 @@ struct OddLayers : torch::nn::Module {
   torch::nn::Linear first = nullptr, second = nullptr;
 };
 
-/// What others believe a parameter to be.
+/// The values of a parameter that other ranks decode.
 torch::Tensor as_told(const torch::Tensor& parameter) {
   std::vector<torch::Tensor> runs;
   for (const torch::Tensor& run : parameter.detach().flatten().split(512)) {
@@ -132,7 +133,7 @@ TEST(TrainerInt8, KeepsTheMeanAndAgreesUpToOneQuantum) {
   });
 }
 
-// 61,706 parameters, the smallest of which have a few elements.
+// 61,706 parameters; the smallest tensors have a few elements.
 TEST(TrainerInt8, SendsAQuarterOfTheBytes) {
   on_ranks(2, [](Flock& flock) {
     const auto bytes_of_a_step = [&](const std::string& message) {

@@ -2,7 +2,7 @@
 
 #include "train/trained.h"
 
-// What must not change a single bit of the result.
+// Settings that must not change any bit of the result.
 namespace starling::train {
 namespace {
 
@@ -78,7 +78,7 @@ TEST(TrainerInvariance, TheFabricDoesNotChangeTheResult) {
   }
 }
 
-// In a process of its own: torch's threads would not survive the forks of other tests.
+// Runs in its own process: torch's threads would not survive the forks of other tests.
 TEST(TrainerInvariance, TorchThreadsDoNotChangeTheResult) {
   on_ranks(
       1,
@@ -87,7 +87,7 @@ TEST(TrainerInvariance, TorchThreadsDoNotChangeTheResult) {
         const torch::Tensor expected = train(flock, recipe);
         torch::set_num_threads(3);
         recipe.options.name = "threads";
-        // torch itself may sum in another order.
+        // Torch itself may sum in another order.
         require_close(train(flock, recipe), expected, "three threads", 1e-5);
       },
       "local_processes");

@@ -12,9 +12,9 @@ namespace {
 
 constexpr Rank kVictim = 2;
 constexpr Step kDeathSteps = 60;
-constexpr Step kLast = 25;  // of the victim
+constexpr Step kLast = 25;  // the step in which the victim dies
 
-// What survivors tell the test: plain memory that processes share.
+// The survivors' report to the test, in plain memory that the processes share.
 struct Report {
   std::atomic<double> accuracy{0};
   std::atomic<int> finished{0};
@@ -34,7 +34,8 @@ class SharedReport {
   Report* report_;
 };
 
-// Which of three directions a point is closest to; learnable by everybody, differently distributed.
+// The task is to find which of three directions is closest to a point. Every rank can learn it; their data
+// are distributed differently.
 struct Points {
   torch::Tensor x, label;
 };

@@ -6,7 +6,7 @@
 #include "starling/fabric/forwarding.h"
 #include "train/trained.h"
 
-// Newcomers of a flock that trains: STARLING_TEST_FABRIC=c10d or hybrid.
+// Newcomers in a flock that trains: STARLING_TEST_FABRIC=c10d or hybrid.
 namespace starling::train {
 namespace {
 
@@ -28,7 +28,7 @@ Flock flock_on(const std::shared_ptr<Fabric>& fabric) {
   return flock;
 }
 
-// Steps until somebody comes in.
+// Trains until a newcomer is admitted.
 void train_until_admission(Trainer& trainer, const std::function<void()>& step) {
   for (int k = 0; !trainer.admit(); ++k) {
     require(k < 20'000, "nobody has come");
@@ -36,7 +36,7 @@ void train_until_admission(Trainer& trainer, const std::function<void()>& step) 
   }
 }
 
-// Every rank's parameters, by rank.
+// The parameters of all ranks, by rank.
 std::vector<torch::Tensor> models(Trainer& trainer, const torch::nn::Module& module) {
   const torch::Tensor own = flat_parameters(module).contiguous();
   const std::vector<double> mine(own.data_ptr<double>(), own.data_ptr<double>() + own.numel());
@@ -47,8 +47,8 @@ std::vector<torch::Tensor> models(Trainer& trainer, const torch::nn::Module& mod
   return result;
 }
 
-// One of three is killed, the others go on, another takes its place with the model of one of them, and all
-// agree in the end.
+// One of three ranks is killed and the others continue. A newcomer takes its place with the model of one of
+// them, and all reach consensus.
 void return_of_one(const std::shared_ptr<Fabric>& fabric, const TrainerOptions& options) {
   Flock flock = flock_on(fabric);
   const bool later = flock.entered();
@@ -92,8 +92,8 @@ TEST_P(TrainerMembershipTest, AReturningRankReceivesANeighborsModel) {
   }));
 }
 
-// Where all ranks have the same data and the mean gradient, they differ in nothing: not even in what Adam
-// remembers, in buffers and in the loss scale.
+// If all ranks have the same data and use the mean gradient, they are equal in everything, including Adam's
+// state, buffers and the loss scale.
 TEST_P(TrainerMembershipTest, ANewcomerReceivesTheWholeTrainingState) {
   expect_good(ends_of(2, 2, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock = flock_on(fabric);
@@ -119,14 +119,14 @@ TEST_P(TrainerMembershipTest, ANewcomerReceivesTheWholeTrainingState) {
   }));
 }
 
-/// A network that changes a bit of messages of this length.
+/// A network that flips a bit in messages of this length.
 class Damaging : public ForwardingFabric {
  public:
   Damaging(std::shared_ptr<Fabric> inner, std::size_t bytes)
       : ForwardingFabric(std::move(inner)), bytes_(bytes) {}
   std::optional<Arrival> poll(Rank source) override {
     auto arrival = ForwardingFabric::poll(source);
-    // Lent for reading, but it lies in this process's memory.
+    // The memory is lent read-only, but it belongs to this process.
     if (arrival && arrival->bytes().size() == bytes_)
       const_cast<std::byte&>(arrival->bytes()[3]) ^= std::byte{1};
     return arrival;
@@ -179,7 +179,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainerMembershipTest);
 INSTANTIATE_TEST_SUITE_P(Newcomers, TrainerMembershipTest, testing::ValuesIn(launches_with_newcomers(3)),
                          launch_name);
 
-// Every kind of method goes on; `./run conformance` runs these.
+// Every kind of method; `./run conformance` runs these tests.
 struct MethodCase {
   Launch launch;
   TrainerOptions options;

@@ -4,7 +4,7 @@
 
 #include "train/trained.h"
 
-// What a worker holds beside what it would hold alone.
+// Tests how much memory a worker uses beyond plain training.
 namespace starling::train {
 namespace {
 
@@ -28,9 +28,9 @@ Resident resident() {
 constexpr std::int64_t kWidth = 2048;
 constexpr double kParameters = 4.0 * kWidth * kWidth;  // bytes
 
-// Copies of the parameters that the Trainer and the fabric add to plain training of two workers.
+// Copies of the parameters that the Trainer and the fabric add to plain training, for two workers.
 double extra_copies(Flock& flock, const std::string& optimizer, const TrainerOptions& options) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // what is freed goes back, so that it can be measured
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // freed memory is returned to the system, so that it can be measured
   torch::nn::Linear layer(torch::nn::LinearOptions(kWidth, kWidth).bias(false));
   const auto step = [&](const auto& zero, const auto& end) {
     for (int k = 0; k < 6; ++k) {
@@ -50,11 +50,11 @@ double extra_copies(Flock& flock, const std::string& optimizer, const TrainerOpt
   step([&] { trainer.zero_grad(); }, [&] { trainer.step(); });
   flock.barrier();
   const Resident together = resident();
-  // Both workers have both workers' outgoing memory mapped.
+  // Both workers map the outgoing memory of both.
   return (together.anonymous - alone.anonymous + (together.shared - alone.shared) / 2) / kParameters;
 }
 
-// A sanitizer's own memory is more than what is measured here.
+// A sanitizer's own memory would exceed what is measured here.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMeasurable = false;
 #else

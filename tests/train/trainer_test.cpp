@@ -4,7 +4,8 @@
 #include "starling/train/torch_optimizer.h"
 #include "train/odd_network.h"
 
-// What the trainer offers to faces in other languages: modules and optimizers of their own, steps in parts.
+// Tests what the trainer offers to bindings of other languages: their own modules and optimizers, and steps
+// in parts.
 namespace starling::train {
 namespace {
 
@@ -18,7 +19,7 @@ TEST(Trainer, AcceptsAnyNumberOfBackwardPasses) {
                         {.method = method, .bucket_mb = 1e-5, .accumulation = 0, .name = name});
         for (Step t = 0; t < 4; ++t) {
           trainer.zero_grad();
-          // Not the same number in every step, nor on every rank.
+          // The number of passes differs between steps and between ranks.
           const Step passes = 1 + (t + flock.rank()) % 3;
           torch::Tensor sum = torch::zeros({}, torch::kFloat64);
           for (Step k = 0; k < passes; ++k) {
@@ -114,7 +115,7 @@ TEST(Trainer, FlatMemoryHoldsTheParametersAndIsWritable) {
     trainer.flat_parameters_changed();
     require_equal(flat_parameters(*network), torch::full_like(flat_parameters(*network), 1.0 + flock.rank()),
                   "the parameters");
-    // What was kept for the next average is forgotten: it is of what was written.
+    // Values kept for the next average are dropped: the average uses the overwritten parameters.
     trainer.zero_grad();
     trainer.skip();
     require_close(flat_parameters(*network), torch::full_like(flat_parameters(*network), 1.5), "the mean");
@@ -142,11 +143,11 @@ TEST(Trainer, CallsAfterBackwardAtTheEndOfEachPass) {
       require(told == 2 * t + 2, "of every one");
       trainer.step();
     }
-    // Backward that fails after some gradients have been computed is not the last one whose end is told.
+    // A backward pass that fails after some gradients have been computed does not end the callbacks.
     torch::Tensor x = scattered({4}, 1).requires_grad_();
     torch::Tensor fails = x * 2;
     fails.register_hook([](const torch::Tensor&) -> torch::Tensor { throw Error("on purpose"); });
-    // The parameters' gradients are ready before the chain of multiplications is through.
+    // The parameters' gradients are ready before the chain of multiplications is done.
     torch::Tensor late = fails;
     for (int k = 0; k < 50; ++k) late = late * 1.0;
     const torch::Tensor early = network->parameters().back().sum();
@@ -160,7 +161,7 @@ TEST(Trainer, CallsAfterBackwardAtTheEndOfEachPass) {
   });
 }
 
-/// Knows the module's tensors by name only, and steps by a rule of its own.
+/// Knows the module's tensors by name only, and has its own update rule.
 class Halving final : public train::LocalOptimizer {
  public:
   explicit Halving(Tensors parameters) : LocalOptimizer("", 1), parameters_(std::move(parameters)) {}

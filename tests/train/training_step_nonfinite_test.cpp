@@ -2,7 +2,7 @@
 
 #include "train/trained.h"
 
-// A gradient that is infinite or not a number, on one rank.
+// Tests gradients that are infinite or NaN on one rank.
 namespace starling::train {
 namespace {
 
@@ -15,7 +15,7 @@ bool is_finite(Network& network) {
   return flat_parameters(network).isfinite().all().item<bool>();
 }
 
-/// One step, in which rank 1's gradient of one parameter is bad if it is the step for that.
+/// One step in which rank 1's gradient of one parameter is bad, if t is the bad step.
 bool step_of(Trainer& trainer, Network& network, Rank rank, Step t) {
   trainer.zero_grad();
   torch::Tensor loss = loss_of(network, rank, t);
@@ -143,7 +143,7 @@ TEST(TrainingStepNonFinite, RefusesUnknownPolicies) {
   });
 }
 
-TEST(TrainingStepNonFinite, AValueThatTheProgramHasWrittenIsNamedWhereItWasWritten) {
+TEST(TrainingStepNonFinite, NamesTheRankWhoseProgramWroteTheValue) {
   on_ranks(3, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp");
     torch::optim::SGD sgd(network->parameters(), 0.1);
@@ -165,7 +165,7 @@ TEST(TrainingStepNonFinite, AValueThatTheProgramHasWrittenIsNamedWhereItWasWritt
   });
 }
 
-// Here rank 1 has started with it.
+// Rank 1 has started with this value.
 TEST(TrainingStepNonFinite, AValueMayHaveComeFromANeighbor) {
   on_ranks(2, [](Flock& flock) {
     const NetworkPtr network = make_network("mlp");

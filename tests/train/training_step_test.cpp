@@ -2,8 +2,8 @@
 
 #include "train/odd_network.h"
 
-// PyTorch's loop as people write it: what is in .grad at step() counts, and a step that does not happen is
-// told.
+// PyTorch's loop as users write it: step() uses the contents of .grad, and a step that cannot be made is an
+// error.
 namespace starling::train {
 namespace {
 
@@ -13,7 +13,7 @@ bool is_central(const std::string& method) {
   return method == "allreduce" || method == "parameter-server";
 }
 
-/// A trained network beside two of plain torch.
+/// A trained network, and two networks of plain torch as reference.
 struct Loop {
   explicit Loop(const Flock& flock, TrainerOptions options, const std::string& optimizer = "sgd")
       : network(make_network("mlp")),
@@ -29,7 +29,7 @@ struct Loop {
   Rank rank;
 };
 
-/// How far the parameters have moved.
+/// The distance that the parameters have moved.
 double way(const torch::Tensor& before, Network& network) {
   return (flat_parameters(network) - before).norm().item<double>();
 }
@@ -48,7 +48,7 @@ TEST(TrainingStep, UsesGradientsAssignedByHand) {
             one.mutable_grad() = torch::full_like(one, flock.rank() + 1);
         }
         loop.trainer.step();
-        // The mean of ones and twos, times the rate of 0.1; the own one's where no average follows it.
+        // The mean of ones and twos, times the rate of 0.1; without an average, the own value.
         const bool alone = method == "local-sgd" || (method == "dsgd-awc" && !in_place);
         const double expected = alone ? 0.1 * (flock.rank() + 1) : 0.15;
         require_close(before - flat_parameters(*loop.network), torch::full_like(before, expected), method);
@@ -142,7 +142,7 @@ TEST(TrainingStep, ASecondStepUsesTheGradientAgain) {
     });
 }
 
-// Any number of backward passes: averaging methods do so in each.
+// Any number of backward passes: methods that average gradients do so in each.
 TEST(TrainingStep, AnyNumberOfBackwardPassesAddsUp) {
   for (const char* method : {"dsgd-atc", "allreduce", "bytegrad", "parameter-server"})
     on_ranks(2, [&](Flock& flock) {
@@ -168,7 +168,8 @@ TEST(TrainingStep, AnyNumberOfBackwardPassesAddsUp) {
     });
 }
 
-// One rank adds up two passes in its first step, the other in its second: their sums do not belong together.
+// One rank accumulates two passes in its first step, the other in its second: their sums must not be
+// averaged.
 TEST(TrainingStep, GradientsOfDifferentStepsAreNotAveraged) {
   for (const char* method : {"allreduce", "bytegrad"})
     on_ranks(2, [&](Flock& flock) {
@@ -220,13 +221,13 @@ TEST(TrainingStep, AStepOfTheOptimizerAloneIsAnErrorAtTheNextCall) {
         require(text.find("changed after backward(), and no step() of the trainer") != std::string::npos,
                 text);
       }
-      loop.trainer.parameters_changed();  // as wanted
+      loop.trainer.parameters_changed();  // intended
       loop.trainer.step();
       loop.trainer.zero_grad();
     });
 }
 
-// Where some parameter gets no gradient, averages wait for step(): a change before that would be lost.
+// If some parameter gets no gradient, averaging waits for step(): a change before step() would be lost.
 TEST(TrainingStep, ChangingGradientsThatAreBeingSentIsAnError) {
   for (const bool finish : {false, true})
     on_ranks(2, [&](Flock& flock) {
@@ -341,7 +342,7 @@ TEST(TrainingStep, GroupsAddedLaterAreAnError) {
   });
 }
 
-// And averages still come in backward().
+// Averages are still made in backward().
 TEST(TrainingStep, ParametersFrozenLaterAreNotUpdated) {
   for (const char* method : {"dsgd-atc", "allreduce"})
     on_ranks(2, [&](Flock& flock) {
@@ -370,7 +371,7 @@ TEST(TrainingStep, ErrorsNameTheCallAndTheTrainingStep) {
     });
 }
 
-// The type, which an uncaught error shows, is the flock's.
+// The exception's type, which an uncaught error shows, is the flock's.
 TEST(TrainingStep, ALostRankMayHaveHadFewerBatches) {
   for (const bool announces : {false, true})
     on_ranks(2, [&](Flock& flock) {

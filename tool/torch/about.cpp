@@ -9,7 +9,7 @@
 namespace starling::tool {
 namespace {
 
-// Which processor's kernels OpenBLAS has chosen; "" where torch uses another BLAS.
+// The processor whose kernels OpenBLAS has chosen; "" if torch uses another BLAS.
 std::string blas_core() {
   const auto name = reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
   return name == nullptr ? "" : name();

@@ -2,7 +2,7 @@
 
 #include "tool/command.h"
 
-// The commands that need libtorch; `starling` hands over to this program, starling-torch, for them.
+// The commands that need libtorch; `starling` executes this program, starling-torch, for them.
 
 namespace starling::tool {
 

@@ -34,7 +34,7 @@ struct DemoOptions {
   bool quick = false;
 };
 
-// MNIST if it can be had, else what needs no network.
+// MNIST if available, otherwise data that needs no network.
 std::string available(const std::string& wanted) {
   const DataSource& source = find_data_source(wanted);
   if (!source.recipe) return wanted;
@@ -84,7 +84,7 @@ class Demo {
   }
 
  private:
-  // The generated images are fewer, so it takes more passes to learn from them.
+  // There are fewer generated images, so learning takes more passes over them.
   int needed_epochs() const { return (is_generated() ? 8 : 2) / (options_.quick ? 2 : 1); }
   bool is_generated() const { return options_.data.starts_with("synthetic"); }
 
@@ -95,10 +95,10 @@ class Demo {
     verdicts_.push_back(verdict);
   }
 
-  // The generated images are fewer and easier to overshoot on.
+  // There are fewer generated images, and a high learning rate overshoots more easily.
   std::string optimizer() const { return fmt::format("momentum(lr={})", is_generated() ? "0.02" : "0.05"); }
 
-  // As `starling train` does it.
+  // The same training as in `starling train`.
   RunLog train(const std::string& name, const std::string& method, bool kill_one) {
     TrainJob job;
     job.experiment.data = options_.data;

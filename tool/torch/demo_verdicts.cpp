@@ -10,7 +10,7 @@ namespace starling::tool {
 namespace {
 
 struct Comparison {
-  double ours, theirs;  // shares of the test samples
+  double ours, theirs;  // fractions of the test samples
   double noise;         // two standard errors of their difference
 
   bool same() const { return std::abs(ours - theirs) <= noise; }

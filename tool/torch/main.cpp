@@ -9,7 +9,7 @@
 // The part of the command `starling` that needs libtorch, which takes a while to load.
 int main(int argc, char** argv) {
   using namespace starling::tool;
-  std::signal(SIGPIPE, SIG_IGN);  // workers may go first
+  std::signal(SIGPIPE, SIG_IGN);  // workers may end first
   CLI::App app("Starling: one model, many workers, a few neighbors each.", "starling");
   app.set_version_flag("--version", "starling " STARLING_VERSION);
   app.require_subcommand(1);
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   try {
     starling::load_extensions_of_environment();
     app.parse(argc, argv);
-    if (exit_status() == 0) flush_output();  // else workers have said it, or what is worse
+    if (exit_status() == 0) flush_output();  // otherwise workers have reported it, or something worse
     return exit_status();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);

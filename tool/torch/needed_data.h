@@ -4,8 +4,8 @@
 
 namespace starling::tool {
 
-/// Fetches what `data` of an experiment names, unless it is there or is no data set of files. Throws Error
-/// that says where files can be put by hand.
+/// Fetches the data set named in `data`, unless its files exist or it has none. Throws Error that says where
+/// the user can put the files.
 void fetch_needed_data(const std::string& data);
 
 }  // namespace starling::tool

@@ -26,10 +26,10 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr int kWarmUp = 12;  // steps, by which the slow worker measures what a step takes
+constexpr int kWarmUp = 12;  // steps in which the slow worker measures the duration of a step
 constexpr int kBatch = 32;
 
-// Memory that forked workers share with this process.
+// Memory that the forked workers share with this process.
 class SharedRun {
  public:
   SharedRun()
@@ -96,7 +96,7 @@ class SlowWorker {
     trainer_->step();
   }
 
-  // Without the time in which it waits for others.
+  // The duration of a step without waiting for other ranks.
   Seconds usual_step() {
     std::vector<double> seconds;
     sampler_.start(epoch_);

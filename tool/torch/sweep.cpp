@@ -34,18 +34,18 @@ struct SweepOptions {
   std::string out = "starling-sweep";
   int at_once = 0;
   bool list = false;
-  std::vector<std::pair<std::string, std::vector<std::string>>> values;  // of the command line
+  std::vector<std::pair<std::string, std::vector<std::string>>> values;  // from the command line
 };
 
 bool finished(const fs::path& metrics) {
   try {
     return fs::exists(metrics) && read_run_log(metrics.string()).finished();
   } catch (const Error&) {
-    return false;  // trained again
+    return false;  // it will be trained again
   }
 }
 
-/// Trains what is not there yet, several at a time.
+/// Trains the runs that are missing, several at a time.
 class Sweep {
  public:
   Sweep(std::vector<SweepRun> runs, const SweepOptions& options)
@@ -90,7 +90,7 @@ class Sweep {
     }
   }
 
-  // A run has one core, or its share of those that no other run has.
+  // Each run gets one core, or its share of the cores.
   std::vector<int> cpus_of(std::size_t place) const {
     if (at_once_ > cpus_.size()) return cpus_;
     return launch::share_of_cpus(cpus_, static_cast<Rank>(place), static_cast<Rank>(at_once_));
@@ -127,7 +127,7 @@ class Sweep {
     if (done_ < open_.size()) progress_.show(fmt::format("about {} left", human_time(left)));
   }
 
-  // What differs from run to run.
+  // The settings that differ between runs.
   std::string describe(const SweepRun& run) const {
     std::string text;
     for (const auto& [name, value] : run.settings)
@@ -163,11 +163,11 @@ bool model_fits(const Experiment& experiment) {
     check_model(experiment);
     return true;
   } catch (const InvalidArgument&) {
-    return false;  // its run will say so
+    return false;  // its own run will report the problem
   }
 }
 
-// Fetched once, not by every run.
+// Fetches data once, instead of in every run.
 void fetch_data(const std::vector<SweepRun>& runs) {
   std::set<std::string> all;
   for (const SweepRun& run : runs)
@@ -175,7 +175,7 @@ void fetch_data(const std::vector<SweepRun>& runs) {
   for (const std::string& data : all) fetch_needed_data(data);
 }
 
-// The values of the file, and in their place those of the command line.
+// The values of the file, replaced by those of the command line.
 SweepFile read_values(const SweepOptions& options, Settings& known) {
   SweepFile file;
   if (!options.config.empty()) file = read_sweep_file(options.config, known);
@@ -259,7 +259,7 @@ void add_sweep(CLI::App& app) {
         ->group("Settings of starling train, each with one value or several");
   };
   for (const std::string& name : known->names()) add(name, name);
-  for (const auto& [old, name] : known->former_names()) add(old, name)->group("");  // not shown
+  for (const auto& [old, name] : known->former_names()) add(old, name)->group("");  // hidden
   add_load_option(*command);
   command->footer(
       "Every method gets the same learning rates and seeds; of the learning rates, the one with the best "

@@ -25,7 +25,8 @@ struct TrainOptions {
   CLI::Option* resumes = nullptr;
 };
 
-// By starling run --restart-all: what this run has saved so far counts, not the step that it began from.
+// Whether starling run --restart-all restarted this job; then it resumes from what it has saved so far, not
+// from the step given at its start.
 bool was_restarted() {
   return environment::kRestart.is_set();
 }
@@ -45,7 +46,7 @@ CheckpointOptions checkpoint_options(const TrainOptions& options) {
   return chosen;
 }
 
-// A page needs the log, which lies beside it unless it was given a place.
+// A page needs the log, which is written beside it by default.
 std::string metrics_file(const TrainSettings& train) {
   if (!train.metrics.empty() || train.report.empty()) return train.metrics;
   return std::filesystem::path(train.report).replace_extension(".jsonl").string();
@@ -72,7 +73,7 @@ void check_workers(const TrainOptions& options, Rank started) {
         fmt::format("--workers {}, but the launcher has started {}", options.train.workers, started));
 }
 
-// Under a launcher: settings that are wrong are told by one of the workers, once they have met.
+// Under a launcher, one of the workers reports wrong settings, after they have joined.
 void be_launched_worker(TrainOptions& options) {
   TrainJob job;
   std::exception_ptr problem;
@@ -88,7 +89,7 @@ void be_launched_worker(TrainOptions& options) {
   });
 }
 
-// What is wrong with the settings is said here, before there are workers, as far as it can be.
+// Reports wrong settings before workers are started, as far as possible.
 void check(const TrainOptions& options, const Experiment& experiment) {
   for (const std::string& file : {options.train.report, metrics_file(options.train)})
     if (!file.empty()) check_writable(file);

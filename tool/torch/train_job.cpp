@@ -29,7 +29,7 @@ int threads_of(const TrainJob& job, int workers) {
   return job.threads > 0 ? job.threads : std::max(1, cores / workers);
 }
 
-// Every worker hears what happens; the first one that is alive reports it.
+// Every worker receives the events; the first live one reports them.
 void train(Flock& flock, const TrainJob& job) {
   const Experiment& experiment = job.experiment;
   prepare_worker(threads_of(job, static_cast<int>(flock.local_size())));
@@ -53,16 +53,16 @@ void train(Flock& flock, const TrainJob& job) {
   }
   if (!saved) {
     exit_status() = 1;
-    flock.barrier();  // the first rank that ends with it ends the others
+    flock.barrier();  // the first rank that exits with this status ends the others
   }
   if (!diverged) return;
   if (speaks()) std::cerr << fmt::format("starling: diverged: {}", diverged->text()) << std::endl;
-  // Where the first failure ends the others, the rank that speaks still has a page to write.
+  // If the first failure ends the others, the reporting rank still has to write the page.
   if (speaks() || experiment.on_peer_failure == "reweight") exit_status() = kDivergedStatus;
 }
 
-// An error of all ranks is told by one: by the process that started them, else by rank 0, which has to exit
-// first, for launchers name the first.
+// One process reports an error of all ranks: the process that started them, or else rank 0, which must exit
+// first, because launchers name the first.
 void give_up(Rank rank, const std::exception& error) {
   exit_status() = 2;
   const bool consequence = dynamic_cast<const PeerLost*>(&error) != nullptr;
@@ -81,11 +81,11 @@ void prepare_for_workers() {
 }
 
 Flock join_for(const Experiment& experiment) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to be told
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit becomes an error instead of a signal
   Faults faults;
   faults.lose = experiment.drop;
   faults.seed = experiment.seed;
-  // A worker that dies while the others join does not end the job either.
+  // The death of a worker while the others join must not end the job either.
   if (experiment.on_peer_failure == "reweight") tell_launcher(LauncherNotice::continues_after_failure);
   return join(faults);
 }

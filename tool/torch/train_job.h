@@ -8,31 +8,32 @@
 
 namespace starling::tool {
 
-/// A training run and what becomes of its results.
+/// A training run and the outputs of its results.
 struct TrainJob {
   Experiment experiment;
   CheckpointOptions checkpoints = {};
-  int threads = 0;      // of torch, per worker; 0: the cores shared out
-  std::string metrics;  // the run's log; empty: none
-  std::string report;   // its page, made from the log; empty: none
-  /// Loaded before the workers are forked, so that they share its memory; without it each loads its own.
+  int threads = 0;      // torch threads per worker; 0: cores / workers
+  std::string metrics;  // the file of the run log; "" for none
+  std::string report;   // the file of the HTML page made from the log; "" for none
+  /// Loaded before the workers are forked, so that they share its memory; without it each worker loads its
+  /// own.
   std::shared_ptr<const Task> task = nullptr;
-  /// Called on every worker with what happens there.
+  /// Called on every worker with each event.
   std::function<void(Flock&, const RunEvent&)> on_event = nullptr;
 };
 
-/// Keeps torch from starting threads in this process, which forks of it could not use. Before anything is
-/// computed here.
+/// Keeps torch from starting threads in this process, which its forks could not use. Call it before any
+/// computation.
 void prepare_for_workers();
 
-/// Says what is started, loads the data, forks `workers` from this process and waits for their end. Returns
+/// Prints what is started, loads the data, forks `workers` from this process and waits for their end. Returns
 /// the exit status.
 int start_workers(TrainJob job, int workers);
 
-/// One worker's part. What goes wrong, in `check` too, is told once, and decides exit_status().
+/// Runs one worker. Errors, including those of `check`, are reported once and determine exit_status().
 void be_worker(Flock& flock, const TrainJob& job, const std::function<void()>& check = nullptr);
 
-/// Joins the flock that this process was started in, with the faults that the experiment asks for.
+/// Joins the flock that this process was started in, with the faults that the experiment contains.
 Flock join_for(const Experiment& experiment);
 
 }  // namespace starling::tool

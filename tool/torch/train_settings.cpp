@@ -28,7 +28,7 @@ std::string with_rate(Spec optimizer, double lr) {
   return optimizer.to_string();
 }
 
-// Of two settings that say the same thing, whether the first one counts.
+// Whether the first of two settings with the same meaning takes precedence.
 bool first_counts(const Settings& table, const std::string& first, const std::string& second) {
   if (table.from(first) != table.from(second)) return table.from(first) > table.from(second);
   throw InvalidArgument(fmt::format("{} = {} and {} = {} contradict each other; give one", first,

@@ -7,25 +7,25 @@
 
 namespace starling::tool {
 
-/// Everything that `starling train` can be told.
+/// All settings of `starling train`.
 struct TrainSettings {
   Experiment experiment;
   int workers = 4;
-  std::optional<double> lr;     // in place of the optimizer's own
-  std::optional<double> alpha;  // in place of the partition
+  std::optional<double> lr;     // overrides the optimizer's own
+  std::optional<double> alpha;  // overrides the partition
   std::string metrics;
   std::string report;
   std::string checkpoint;
   double checkpoint_every = 1;
   int keep = 3;
-  int threads = 0;  // per worker; 0: the cores shared out
+  int threads = 0;  // per worker; 0: the cores divided by the workers
 
-  /// The names and places of all of these.
+  /// The names and targets of all settings.
   Settings table();
-  /// Of those that say how to train, and not what becomes of the results: what a sweep may vary.
+  /// The settings that determine the training, not the outputs; a sweep may vary these.
   Settings training_table();
-  /// `lr` and `alpha` go into the optimizer and the partition. Where that says two things the command line
-  /// wins over the file; throws Error where neither does.
+  /// Puts `lr` and `alpha` into the optimizer and the partition. If these contradict each other, the command
+  /// line takes precedence over the file; throws Error if neither does.
   Experiment complete(const Settings& table) const;
 };
 

@@ -47,7 +47,7 @@ void TrainView::announce(const Experiment& experiment, int workers) {
 
 void TrainView::show(const RunEvent& event) {
   if (const auto* end = std::get_if<RunEnd>(&event); end != nullptr && end->already) {
-    // Killed between its last checkpoint and its end, it lacks the line.
+    // The run was killed between its last checkpoint and its end, so its log lacks the last line.
     const bool lacks_end = std::filesystem::exists(metrics_) && !read_run_log(metrics_).finished();
     if (lacks_end) write(to_line(*end), false);
     line(fmt::format("nothing to do: the run is complete at step {}; pass --epochs above {} to continue it",
@@ -112,7 +112,7 @@ void TrainView::print(const RunResume& resume) {
 }
 
 void TrainView::print(const PeerFailure& loss) {
-  if (has_launcher()) return;  // it says so, and how
+  if (has_launcher()) return;  // the launcher reports it, with the reason
   line(fmt::format("worker {} died; {} of {} continue, its data is redistributed at the next epoch",
                    loss.rank, living_, workers_));
 }

@@ -8,17 +8,18 @@
 
 namespace starling::tool {
 
-/// Shows a run as it goes, and writes its log: a line that moves on a terminal, dated lines in a pipe.
+/// Shows the progress of a run and writes its log: one line that is updated on a terminal, dated lines in a
+/// pipe.
 class TrainView {
  public:
-  /// If its first event is not a header, it appends to the existing log: that of a resumed run, or of a
+  /// If the first event is not a header, appends to the existing log, which belongs to a resumed run or to a
   /// worker that died.
   TrainView(const TrainJob& job, int workers);
 
-  /// Called on every worker, before the one that reports shows the event.
+  /// Called on every worker, before the reporting one shows the event.
   void note_death() { --living_; }
   void show(const RunEvent& event);
-  /// Before the workers are there, which takes a moment.
+  /// Called before the workers exist, since starting them takes a moment.
   static void announce(const Experiment& experiment, int workers);
 
  private:
@@ -36,7 +37,7 @@ class TrainView {
   CheckpointOptions checkpoints_;
   int workers_;
   int living_;
-  std::string what_;  // the samples are
+  std::string what_;  // what the samples are
   std::ofstream log_;
   bool terminal_;
   Progress progress_;

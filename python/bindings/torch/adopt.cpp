@@ -14,7 +14,7 @@ namespace starling::python {
 namespace {
 
 #if TORCH_VERSION_MAJOR >= 2
-// By its name: torch's Python classes may belong to another pybind11 than ours.
+// Finds the group by name, because torch's Python classes may belong to another version of pybind11.
 c10d_engine::GroupPtr find_group(const py::object& group) {
   return ::c10d::resolve_process_group(group.attr("group_name").cast<std::string>())
       ->getBackend(c10::DeviceType::CPU);
@@ -23,7 +23,7 @@ c10d_engine::StorePtr find_store(const py::object& group, const py::object& /*st
   return ::c10d::resolve_process_group(group.attr("group_name").cast<std::string>())->getStore();
 }
 #else
-// Python's objects keep what they point to in holders of torch's own: only the pointer is asked for.
+// Python's objects keep their targets in torch's own holders, so only the pointer is read.
 template <typename T>
 c10::intrusive_ptr<T> shared(const py::object& object) {
   return c10::intrusive_ptr<T>::unsafe_reclaim_from_nonowning(object.cast<T*>());

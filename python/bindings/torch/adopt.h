@@ -8,7 +8,7 @@
 
 namespace starling::python {
 
-/// A fabric over three process groups of torch.distributed; the caller owns the result.
+/// Makes a fabric over three process groups of torch.distributed; the caller owns the result.
 std::shared_ptr<Fabric>* adopt_groups(const std::vector<pybind11::object>& three,
                                       const pybind11::object& store);
 

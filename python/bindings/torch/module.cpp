@@ -19,7 +19,7 @@ using NoLock = py::call_guard<py::gil_scoped_release>;
 
 ModuleTensors module_tensors(const py::function& parameters, const py::function& buffers) {
   const auto ask = [](const py::function& function) {
-    // The thread that drops the last copy must hold the interpreter lock.
+    // The thread that drops the last copy of the function must hold the interpreter lock.
     const std::shared_ptr<py::function> shared(new py::function(function), [](py::function* one) {
       const py::gil_scoped_acquire acquire;
       delete one;
@@ -99,7 +99,7 @@ void save_file(Trainer& trainer, const std::string& path) {
   write_own_checkpoint_file(path, trainer.flock().rank(), {}, parts.parts());
 }
 
-// Python's extra values are one tensor of bytes, as torch.save writes them.
+// Python's extra values are stored as one tensor of bytes, written by torch.save.
 const std::string kPythonValues = "python";
 
 void save(Trainer& trainer, const std::string& folder, int keep, const py::object& extra, bool background) {
@@ -121,7 +121,7 @@ py::object resume(Trainer& trainer, const std::string& folder, std::optional<Ste
   return py::make_tuple(resumed->step, extra, resumed->reset);
 }
 
-/// The mean model, from enter to exit.
+/// Makes the parameters the mean model, from enter to exit.
 class Averaging {
  public:
   explicit Averaging(Trainer& trainer) : trainer_(trainer) {}

@@ -11,7 +11,7 @@ namespace {
 
 double number(const py::dict& group, const char* key, double otherwise) {
   if (!group.contains(key) || group[key].is_none()) return otherwise;
-  return py::float_(group[key]);  // a tensor of one element, too
+  return py::float_(group[key]);  // converts a tensor of one element, too
 }
 
 bool flag(const py::dict& group, const char* key) {
@@ -197,7 +197,7 @@ void PythonOptimizer::import_state(const std::vector<Placed>& all, const std::ve
   }
 }
 
-// As torch.save writes it.
+// In the format of torch.save.
 std::string PythonOptimizer::saved(bool memory) const {
   const py::gil_scoped_acquire acquire;
   const py::object out = py::module_::import("io").attr("BytesIO")();

@@ -10,7 +10,7 @@ namespace starling::python {
 class PythonOptimizer final : public LocalOptimizer {
  public:
   /// `reference` is a weak reference, since the optimizer owns the trainer. `native`: "sgd", "adam", "adamw"
-  /// or "". `step` steps every parameter that has a gradient, once.
+  /// or "". `step` steps every parameter that has a gradient once.
   PythonOptimizer(py::object reference, std::string name, std::string native, py::function step);
   ~PythonOptimizer() override;
 

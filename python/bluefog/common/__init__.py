@@ -1,1 +1,1 @@
-"""What BlueFog keeps outside ``bluefog.torch``: ``topology_util`` and ``util``."""
+"""The parts of BlueFog outside ``bluefog.torch``: ``topology_util`` and ``util``."""

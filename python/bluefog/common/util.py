@@ -1,4 +1,4 @@
-"""Environment variables for a while."""
+"""Temporary environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Becomes ``starling.torch``: it and its submodules are the very same objects under BlueFog's names."""
+"""Becomes ``starling.torch``: it and its submodules are the same objects under BlueFog's names."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,8 @@ import sys
 import starling.topology_util
 import starling.torch as _target
 
-# All of them: one left out would be loaded a second time under the other name, with a state of its own.
+# Aliases all modules: a module without an alias would be loaded a second time under the other name, with
+# separate state.
 _modules = {"topology_util": starling.topology_util}
 for _found in pkgutil.iter_modules(_target.__path__):
     _modules[_found.name] = importlib.import_module(f"{_target.__name__}.{_found.name}")

@@ -94,7 +94,7 @@ class DecentralizedDataParallel(torch.nn.Module):
 
 
 def _our_name(topology: Topology) -> Topology:
-    """The topology that DecentDP means by this name."""
+    """The topology that DecentDP calls by this name."""
     if not isinstance(topology, str):
         return topology
     if topology in ("alternating-exp-ring", "aer"):

@@ -20,7 +20,7 @@ from ..topologies import schedule_from
 from . import operations, process
 
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
-# Settings of a group that the native updates do not know.
+# Settings of a group that native updates do not support.
 _UNKNOWN_SETTINGS = ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay")
 
 _numbers = itertools.count()
@@ -31,10 +31,11 @@ class UsedAlready(_core.InvalidArgument, AssertionError):
 
 
 class Resumed(NamedTuple):
-    """What ``resume()`` has restored."""
+    """The result of ``resume()``."""
 
     step: int
-    extra: Any  # what save() was given, on this rank or, if the number of ranks has changed, on the first rank
+    # the argument of save(), on this rank or, if the number of ranks has changed, on the first rank
+    extra: Any
     reset: str  # what was reset because the number of ranks has changed; "": the run continues bit for bit
 
 
@@ -53,7 +54,7 @@ def native_kind(optimizer: torch.optim.Optimizer) -> str:
 
 
 class Decentralized(torch.optim.Optimizer):
-    """What a decentralized optimizer adds to the user's class, of which it is also a subclass."""
+    """The part of a decentralized optimizer that is added to the user's class, which it also derives from."""
 
     _step_supports_amp_scaling = True  # GradScaler: a rank that skips an update still takes part in the step
 
@@ -77,7 +78,7 @@ class Decentralized(torch.optim.Optimizer):
         optimizer._starling_face = weakref.ref(self)
         optimizer.step = types.MethodType(_step_of_original, optimizer)
         reference = weakref.ref(self)
-        # Scripted modules take no hooks: exchanges that would begin there begin in step().
+        # Scripted modules do not support hooks: the exchanges that hooks would start begin in step() instead.
         hooked = [model for model in models if not isinstance(model, torch.jit.ScriptModule)]
         self._hooks = [model.register_forward_pre_hook(_Forward(reference, "_before_forward")) for model in hooked]
         self._hooks += [model.register_forward_hook(_Forward(reference, "_after_forward")) for model in hooked]
@@ -95,7 +96,7 @@ class Decentralized(torch.optim.Optimizer):
             reference, self._base.__name__, native, lambda: reference()._step_alone(), options)
 
     def __setstate__(self, state) -> None:
-        """Loading brings other groups: holders of the original optimizer must see these, too."""
+        """Loading replaces the groups: the original optimizer must refer to the new ones, too."""
         super().__setstate__(state)
         original = self._original()
         if original is not None:
@@ -137,7 +138,7 @@ class Decentralized(torch.optim.Optimizer):
         self._base.step(self)
 
     def _before_forward(self) -> None:
-        """Starts what needs no gradient, such as the average of the neighbors' models, to overlap the computation."""
+        """Starts everything that needs no gradient, such as the average of the neighbors' models."""
         self._trainer.begin()
 
     def _after_forward(self) -> None:
@@ -170,7 +171,7 @@ class Decentralized(torch.optim.Optimizer):
         self._before_step()
         if self._overflowed(scaler):
             if self._trainer.sends_gradients:
-                self._trainer.finish_gradients()  # whose mean all ranks see, so that all skip
+                self._trainer.finish_gradients()  # all ranks see the same mean, so all skip
             self._trainer.skip()
             self._skipped_steps += 1
         else:
@@ -179,11 +180,11 @@ class Decentralized(torch.optim.Optimizer):
         if original is not None and hasattr(original, "_step_count"):
             original._step_count += 1
         if original is not None:
-            original._opt_called = True  # what schedulers of torch 2 look at
+            original._opt_called = True  # schedulers of torch 2 check this
         return loss
 
     def _overflowed(self, scaler) -> bool:
-        """Unscales the gradients for torch's GradScaler; whether some were not finite."""
+        """Unscales the gradients for torch's GradScaler; returns whether some were not finite."""
         if scaler is not None or hasattr(self, "found_inf"):
             self._trainer.leave_overflows_to_scaler()
         if scaler is not None:  # torch 1
@@ -335,7 +336,7 @@ class Decentralized(torch.optim.Optimizer):
         """
         averaging = self._trainer.averaging()
         averaging.enter()
-        self._averaged = True  # forward passes in the block begin no step
+        self._averaged = True  # so that forward passes inside the block do not begin a step
         try:
             yield
         finally:
@@ -423,7 +424,7 @@ def _step_of_original(self, *arguments, **named):
                        "alone. Call step() of what decentralize() returned")
 
 
-_step_of_original._with_counter = True  # learning rate schedulers look whether step() is still theirs
+_step_of_original._with_counter = True  # learning rate schedulers check whether step() is still theirs
 _step_of_original._wrapped_by_lr_sched = True
 
 
@@ -480,14 +481,14 @@ def face_of(face: type, optimizer: torch.optim.Optimizer, **more) -> Decentraliz
 
 
 def _topology_options(topology: Topology) -> dict:
-    """The topology for the trainer: its name where it has one, so that newcomers can make it."""
+    """The topology for the trainer: by name if it has one, so that newcomers can make it."""
     if isinstance(topology, str):
         return {"topology": topology}
     schedule = schedule_from(topology, process.flock().size)
     try:
         named = _core.make_schedule(schedule.name, schedule.size).name == schedule.name
     except _core.InvalidArgument:
-        named = False  # of the caller's own weights
+        named = False  # the caller's own weights have no name
     return {"topology": schedule.name} if named else {"schedule": schedule}
 
 

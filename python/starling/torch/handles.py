@@ -1,4 +1,4 @@
-"""Operations under way: handles, names in use, and waiting."""
+"""Operations in flight: handles, names in use, and waiting."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = [
 ]
 
 
-_LONGEST_EXIT = 1.0  # seconds that operations under way get when the interpreter ends
+_LONGEST_EXIT = 1.0  # seconds that operations in flight get when the interpreter exits
 
 
 class Started:
-    """An operation that was started, and what turns its memory into the caller's result."""
+    """A started operation, and the function that turns its memory into the caller's result."""
 
     __slots__ = ("name", "pending", "finish", "operands", "traced")
 
     def __init__(self, name: Optional[str], pending: Any, finish: Callable[[], Any],
                  operands: Sequence[Operand]) -> None:
-        self.name = name  # taken until this ends
+        self.name = name  # in use until this operation ends
         self.pending = pending
-        self.finish = finish  # keeps what the core writes to
+        self.finish = finish  # keeps the memory that the core writes to alive
         self.operands = operands
         self.traced: Optional[timeline.Span] = None
 
@@ -56,7 +56,7 @@ unchecked: List["Checked"] = []  # see Checked
 
 
 def take_name(operation: str, name: Optional[str]) -> str:
-    """The name that the core uses for an operation. Those without a name meet in the order of their start."""
+    """The core's name for an operation. Unnamed operations are matched in the order in which they start."""
     if name is None:
         return operation
     full = f"{operation}.{name}"
@@ -71,7 +71,7 @@ def abandon(memory: Any) -> None:
 
 
 def register(started: Started) -> int:
-    """A handle for what was started."""
+    """A handle for a started operation."""
     if started.name is not None:
         _taken.add(started.name)
     handle = next(_numbers)
@@ -80,7 +80,7 @@ def register(started: Started) -> int:
 
 
 def complete(started: Started) -> Any:
-    """Waits for what was started; its result."""
+    """Waits for a started operation and returns its result."""
     try:
         return started.result()
     except KeyboardInterrupt:
@@ -90,7 +90,7 @@ def complete(started: Started) -> Any:
 
 def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mismatch:
     """Adds shapes to an error of the core, which knows only counts."""
-    if "set the same topology" in str(error):  # the shapes agree
+    if "set the same topology" in str(error):  # the shapes agree, so the topology differs
         return error
     listed = ", ".join(str(tuple(shape)) for shape in shapes)
     return _core.Mismatch(f"{error}; this rank's shape is {listed}" if listed else str(error))
@@ -121,7 +121,7 @@ def synchronize(handle: int) -> Any:
     try:
         result = started.result()
     except KeyboardInterrupt:
-        raise  # it is still under way, and may be waited for again
+        raise  # the operation is still in flight and can be waited for again
     except BaseException:
         _forget(handle, started)
         raise
@@ -146,18 +146,18 @@ class Checked:
     def __init__(self, name: str, gathering: Any, begin: Callable[[], Any]) -> None:
         self.name = name
         self._gathering = gathering
-        self._begin = begin  # raises, or starts the operation
+        self._begin = begin  # starts the operation, or raises
         self._pending: Any = None
         self._error: Optional[BaseException] = None
         unchecked.append(self)
 
     def advance(self) -> bool:
-        """Whether it has begun, or failed."""
+        """Whether the operation has begun, or failed."""
         _begin_checked()
         return self._pending is not None or self._error is not None
 
     def begin(self) -> None:
-        """The check is done."""
+        """Begins the operation; called when the check is done."""
         try:
             self._gathering.wait()
             self._pending = self._begin()
@@ -168,7 +168,7 @@ class Checked:
         return self._gathering.ready()
 
     def _awaited(self) -> Any:
-        """The check that has to be done next."""
+        """The next check to wait for."""
         return next(one._gathering for one in unchecked if one.name == self.name)
 
     def ready(self) -> bool:

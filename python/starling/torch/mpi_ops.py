@@ -1,4 +1,4 @@
-"""All operations under the name that BlueFog's programs import them from."""
+"""All operations, under the module name from which BlueFog's programs import them."""
 
 from . import handles, neighbors, operations, process, timeline, windows
 from .handles import *

@@ -133,11 +133,11 @@ def _neighbor_allreduce(tensors: Sequence, self_weight, src_weights, dst_weights
 
 def _checked(operation: str, called: str, weights: NeighborWeights, check: bool,
              begin: Callable[[str], Any]) -> Any:
-    """Starts begin(name): at once, or after all ranks have compared their lists."""
+    """Calls begin(name): at once, or after all ranks have compared their lists."""
     if not (weights.dynamic and check):
         return begin(called)
     lists = [list(weights.sources), list(weights.destinations)]
-    # It begins later than its call, so it needs a name of its own to be counted under.
+    # It begins later than its call, so it is counted under a name of its own.
     called += "/checked"
     gathering, read = start_allgather_lists(lists, f"{called}/lists")
 
@@ -228,7 +228,7 @@ def _hierarchical(tensor, self_weight, src_weights, dst_weights, check: bool, na
         own = own_weight(operation, self_weight)
         sources = source_weights(operation, "src_machine_weights", src_weights)
         destinations = destination_weights(operation, "dst_machine_weights", dst_weights)
-        # The check is about ranks: those with the same local rank meet.
+        # The check compares ranks: those with the same local rank exchange.
         local, place = members.local_size, members.local_rank
         ranks = NeighborWeights(own, {machine * local + place: 1.0 for machine in sources},
                                 {machine * local + place: 1.0 for machine in destinations}, True)

@@ -25,7 +25,7 @@ __all__ = [
 
 def started(operation: str, name: str, named: Optional[str], pending: Any, finish: Callable[[], Any],
             operands: Sequence[Operand], averages: bool = False) -> Started:
-    """What was started under `name`, which the caller may have chosen."""
+    """Registers an operation started under `name`, which the caller may have chosen."""
     one = Started(name if named is not None else None, pending, finish, operands)
     if timeline.writer is not None:
         one.traced = timeline.Span(operation, name, averages)
@@ -176,7 +176,7 @@ def _broadcast(tensors: Sequence, root: int, name: Optional[str], in_place: bool
 
 
 def allgather(tensor, name: Optional[str] = None):
-    """All ranks' tensors joined along the first dimension, whose length may differ."""
+    """All ranks' tensors joined along the first dimension, which may differ in length."""
     return complete(_allgather(tensor, name))
 
 
@@ -206,7 +206,7 @@ def row_number(one: Operand) -> int:
 
 
 def gathered(gathering: _core.Gathering, one: Operand):
-    """The result of a gather in the shape of what this rank gave."""
+    """The result of a gather, in the form of this rank's input."""
     rows = one.memory.shape[1:]
     if not memoryview(gathering):
         return one.like_given(torch.empty((0, *rows), dtype=one.memory.dtype))
@@ -228,7 +228,7 @@ def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]
 
 
 def start_allgather_lists(lists: Sequence[Sequence[int]], name: str):
-    """(what to wait for, what then returns every rank's lists)."""
+    """(the operation to wait for, the function that then returns every rank's lists)."""
     packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))],
                           dtype=torch.int64)
     gathering = flock().start_allgather(packed.data_ptr(), packed.numel(), _core.dtypes["int64"], name)

@@ -64,7 +64,7 @@ class _Weighted(_Timed):
     dst_machine_weights = None
     enable_topo_check = False
     communication_type = CommunicationType.neighbor_allreduce
-    _ready = False  # the attributes of the next step have been read
+    _ready = False  # whether the attributes of the next step have been read
     _every = 1
     _during_forward = False
 

@@ -34,18 +34,19 @@ class _State:
 
     def __init__(self) -> None:
         self.flock: Optional[_core.Flock] = None
-        self.local: Optional[_core.Flock] = None  # the ranks of this machine, on first use
+        self.local: Optional[_core.Flock] = None  # the ranks of this machine; created on first use
         self.graph: Optional["networkx.DiGraph"] = None
         self.weighted = False
-        self.chosen = False  # by the program: not the default topology
-        self.remake: Optional[Callable[[int], object]] = None  # the topology for another number of ranks
-        self.sources: List[int] = []  # in-neighbors, over all steps where they change
+        self.chosen = False  # the program has chosen the topology
+        # makes the topology for another number of ranks
+        self.remake: Optional[Callable[[int], object]] = None
+        self.sources: List[int] = []  # in-neighbors, over all steps if they change
         self.destinations: List[int] = []
         self.machine_graph: Optional["networkx.DiGraph"] = None
         self.machine_weighted = False
         self.machine_schedule: Optional[_core.Schedule] = None
         self.skip_negotiation = False
-        self.process = 0  # that joined
+        self.process = 0  # the id of the process that joined
 
 
 state = _State()
@@ -67,7 +68,7 @@ def at_shutdown(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_forbid_topologies(ask: Callable[[], Optional[str]]) -> Callable[[], Optional[str]]:
-    """Registers a function that returns why the topology must not change now, or nothing."""
+    """Registers a function that returns why the topology must not change now, or None."""
     _reasons.append(ask)
     return ask
 
@@ -110,7 +111,7 @@ def init(topology_fn: Optional[Callable[[int], "networkx.DiGraph"]] = None,
 
 def shutdown() -> None:
     """Leaves the flock: operations raise RuntimeError from now on. Unfinished operations are abandoned."""
-    if state.process == os.getpid():  # and not in a child that was forked
+    if state.process == os.getpid():  # not in a forked child
         for action in reversed(_at_shutdown):
             action()
     state.__init__()
@@ -209,7 +210,7 @@ def welcome() -> bool:
 
 
 def check_admission() -> None:
-    """Raises if anything is under way that would stay in the old flock."""
+    """Raises if an operation or window would remain in the old flock."""
     for reason in filter(None, (ask() for ask in _reasons)):
         raise _core.InvalidArgument(f"admit: no newcomer can be admitted while {reason}")
     if state.remake is None:

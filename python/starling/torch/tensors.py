@@ -15,7 +15,7 @@ FLOATING: FrozenSet[torch.dtype] = frozenset(dtype for dtype in CODES if dtype.i
 SUMMABLE: FrozenSet[torch.dtype] = FLOATING | {torch.int32, torch.int64}
 ANY: FrozenSet[torch.dtype] = frozenset(CODES)
 
-Place = Tuple[int, int]  # a GPU and a stream of it
+Place = Tuple[int, int]  # a GPU and one of its streams
 Block = Tuple[int, int, int, int, Optional[Place]]  # from, to, elements, dtype, place
 
 
@@ -24,8 +24,9 @@ class Operand(NamedTuple):
 
     given: Any  # what the caller passed
     tensor: torch.Tensor  # the same as a tensor
-    memory: torch.Tensor  # contiguous; `tensor` itself if it is, and if the core can work on it where it is
-    place: Optional[Place] = None  # where work on it is enqueued; none on the host
+    # contiguous memory: `tensor` itself if it is contiguous and the core can work on it in place
+    memory: torch.Tensor
+    place: Optional[Place] = None  # where work on it is enqueued; None on the host
 
     @property
     def address(self) -> int:
@@ -59,13 +60,13 @@ class Operand(NamedTuple):
         return torch.empty(self.memory.shape, dtype=self.memory.dtype, device=self.memory.device)
 
     def like_given(self, result: torch.Tensor) -> Any:
-        """`result` as the caller wants it: on the device of what was given, or a numpy array."""
+        """`result` in the caller's form: on the device of the input, or as a numpy array."""
         if self.given is not self.tensor:
             return result.numpy()
         return result if result.device == self.tensor.device else result.to(self.tensor.device)
 
     def write_back(self) -> Any:
-        """Copies what was written to `memory` back to the caller's tensor."""
+        """Copies `memory`, after the core has written to it, back to the caller's tensor."""
         if self.memory is not self.tensor:
             with torch.no_grad():
                 self.tensor.copy_(self.memory)

@@ -26,7 +26,7 @@ class _Writer:
         self._lock = threading.Lock()
         self._tensors: Dict[str, int] = {}
         self._threads: Dict[int, int] = {}
-        self._open: Dict[Tuple[str, int], List[str]] = {}  # begun and not ended
+        self._open: Dict[Tuple[str, int], List[str]] = {}  # started and not ended
         self._first = True
         self._began = time.perf_counter_ns()
         self._file.write("[\n")
@@ -40,7 +40,7 @@ class _Writer:
             return thread
 
     def end(self, tensor: str, thread: Optional[int] = None) -> bool:
-        """Ends the last event begun; False if there is none."""
+        """Ends the event that began last; returns False if there is none."""
         with self._lock:
             thread = thread or self._threads.get(threading.get_ident(), 0)
             begun = self._open.get((tensor, thread))
@@ -82,7 +82,7 @@ class Span:
         self._averages = averages
         self._thread = writer.begin(tensor, f"ENQUEUE_{word}")
         writer.end(tensor, self._thread)
-        # Older programs look for the name with MPI in it.
+        # Older programs search for names that contain MPI.
         activities = [word if word.startswith("WIN_") else f"PROC_{word}", f"MPI_{word}"]
         activities.append("COMMUNICATE")
         for activity in activities:

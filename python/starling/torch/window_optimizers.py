@@ -104,10 +104,10 @@ class _PullGet(_OverWindows, _Weighted):
     """Local steps; after each, fetches the neighbors' latest models and averages them."""
 
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
-        super()._attach(optimizer, models, through_host=True, **options)  # windows lie in host memory
+        super()._attach(optimizer, models, through_host=True, **options)  # windows are in host memory
 
     def _open_windows(self, prefix: str) -> None:
-        self._flat = self._trainer.flat_parameters()  # kept as long as the windows
+        self._flat = self._trainer.flat_parameters()  # must live as long as the windows
         self._windows = []
         for index, flat in enumerate(self._flat):
             code = _core.dtypes[str(flat.dtype).replace("torch.", "")]
@@ -127,7 +127,7 @@ class _PullGet(_OverWindows, _Weighted):
         self._meet()
         for window in self._windows:
             window.get(dict.fromkeys(sources, 1.0))
-        self._meet()  # the averaged model can be fetched, too
+        self._meet()  # so that peers can fetch the averaged model, too
         for window in self._windows:
             window.update_weighted(own, sources, False)
         self._trainer.flat_parameters_changed()
@@ -150,7 +150,7 @@ class _PullGet(_OverWindows, _Weighted):
 def _check_known_neighbors() -> None:
     schedule = process.flock().schedule
     if schedule.random:
-        raise ValueError(f"windows are made for neighbors that are known beforehand, and {schedule.name} draws new ones in "
+        raise ValueError(f"windows are made for neighbors that are known in advance, and {schedule.name} draws new ones in "
                          "every step")
 
 

@@ -31,7 +31,7 @@ class _Entry:
 
     def __init__(self, tensor: Any, name: str, zero_init: bool) -> None:
         one = operand(tensor, SUMMABLE, on_host=True)
-        self.one = one  # its memory is the core's until the window is freed
+        self.one = one  # the core uses its memory until the window is freed
         self.core_name = name if _generation == 0 else f"{name}#{_generation}"
         # As in BlueFog, a slot that its neighbor has not written yet adds no p.
         self.window = _core.Window(flock(), one.address, one.memory.numel(), one.code, self.core_name,
@@ -50,7 +50,7 @@ class _Entry:
 _windows: Dict[str, _Entry] = {}
 _handles: Set[int] = set()
 _numbers = itertools.count()
-_generation = 0  # of flocks that were left; the core keeps their windows
+_generation = 0  # the number of flocks that were left; the core keeps their windows
 _moves_p = False
 
 

@@ -54,7 +54,8 @@ bool prepare(const ChildPlan& plan, const CpuSet& cpus, pid_t launcher) {
   return sigprocmask(SIG_SETMASK, &plan.mask, nullptr) == 0;
 }
 
-// Tells errno through `report`, which exec closes, and so does a fork that goes on.
+// Runs the program in the child. On failure it sends errno through `report`, which exec closes (a fork that
+// runs `body` closes it itself).
 [[noreturn]] void become(const ChildPlan& plan, char** arguments, char** environment, const CpuSet& cpus,
                          pid_t launcher, int report) {
   if (prepare(plan, cpus, launcher)) {

@@ -7,7 +7,7 @@
 
 namespace starling {
 
-/// Owns a file descriptor.
+/// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -23,7 +23,7 @@ class Descriptor {
   ~Descriptor() { reset(); }
 
   int get() const { return number_; }
-  /// Gives it away: it is not closed here any more.
+  /// Gives up ownership: the descriptor is no longer closed here.
   int release() { return std::exchange(number_, -1); }
   explicit operator bool() const { return number_ >= 0; }
   void reset() {

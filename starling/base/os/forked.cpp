@@ -27,13 +27,13 @@ void close_what_exec_closes() {
   for (const int fd : closed) close(fd);
 }
 
-// The bytes that the kernel shows as /proc/self/environ: those that this process was started with.
+// The memory that the kernel shows as /proc/self/environ: the environment that this process was started with.
 std::pair<char*, std::size_t> shown_environment() {
   std::ifstream file("/proc/self/stat");
   std::string stat;
   std::getline(file, stat);
   std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  constexpr int kFirst = 50;  // env_start, as proc(5) counts; the first after the name is number 3
+  constexpr int kFirst = 50;  // env_start is field 50 in proc(5); the first field after the name is number 3
   std::string skipped;
   for (int field = 3; field < kFirst; ++field) fields >> skipped;
   std::uintptr_t begin = 0, end = 0;
@@ -41,7 +41,8 @@ std::pair<char*, std::size_t> shown_environment() {
   return {reinterpret_cast<char*>(begin), end - begin};
 }
 
-// Guards and people find a rank's process by it, so what is new comes first. What has no room is not shown.
+// The launcher's guard process and users identify a rank's process by its environment, so new variables come
+// first. Variables that do not fit are not shown.
 void show_environment(const std::vector<std::string>& environment) {
   const auto [shown, size] = shown_environment();
   if (size == 0) return;
@@ -53,7 +54,7 @@ void show_environment(const std::vector<std::string>& environment) {
 }
 
 void take_environment(const std::vector<std::string>& environment) {
-  static std::vector<std::string> entries;  // of the old place, which is about to be overwritten
+  static std::vector<std::string> entries;  // copies, because the original memory is about to be overwritten
   static std::vector<char*> pointers;
   entries = environment;
   for (std::string& entry : entries) pointers.push_back(entry.data());

@@ -8,11 +8,12 @@
 
 namespace starling {
 
-/// Writes what this process has buffered for its standard streams: a fork would write it again.
+/// Flushes the buffers of this process's standard streams, so that a forked child does not write them a
+/// second time.
 void flush_output();
 
-/// In a fork that is to be a process of its own: closes the descriptors that exec would close, takes this
-/// environment, calls `body` and ends with what it returns (2 where it throws).
+/// Turns a forked child into a process of its own: closes the descriptors that exec would close, sets the
+/// environment, calls `body` and exits with its result (2 if it throws).
 [[noreturn]] void run_forked(const std::function<int()>& body, const std::vector<std::string>& environment);
 
 }  // namespace starling

@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// The boot of the kernel and the network namespace, in which abstract sockets are visible.
+// The kernel's boot id and the network namespace, within which abstract sockets are visible.
 std::string host_identity() {
   if (const std::string configured = environment::kHost.text(); !configured.empty()) return configured;
   std::ifstream file("/proc/sys/kernel/random/boot_id");

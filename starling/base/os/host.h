@@ -6,7 +6,7 @@
 
 namespace starling {
 
-/// What tells hosts apart: the same for processes that can share memory. STARLING_HOST pretends another.
+/// Identifies this host: equal for processes that can share memory. STARLING_HOST overrides it.
 std::string host_identity();
 
 }  // namespace starling

@@ -9,7 +9,7 @@ struct Pipe {
   Descriptor read_end, write_end;
 };
 
-/// Makes a pipe whose ends are blocking and not inherited. Throws Error.
+/// Makes a pipe whose ends block and are not inherited by child programs. Throws Error.
 Pipe make_pipe();
 
 void do_not_block(const Descriptor& end);

@@ -37,10 +37,10 @@ std::vector<pid_t> all_processes() {
   return pids;
 }
 
-// Empty for a process that is gone or a zombie.
+// Empty if the process is gone or a zombie.
 std::optional<pid_t> parent_of(pid_t pid) {
   const std::string stat = read_proc(pid, "stat");
-  const std::size_t name_end = stat.rfind(')');  // a name may hold anything, even parentheses
+  const std::size_t name_end = stat.rfind(')');  // a name may contain anything, even parentheses
   if (name_end == std::string::npos || name_end + 4 > stat.size()) return std::nullopt;
   const char state = stat[name_end + 2];
   if (state == 'Z' || state == 'X') return std::nullopt;

@@ -8,14 +8,14 @@
 
 namespace starling {
 
-/// The living descendants of `root`, parents first, except `without` and their descendants. An orphan counts
-/// below the nearest ancestor that is a subreaper, where the kernel put it.
+/// The living descendants of `root`, parents first, without those in `without` and their descendants. An
+/// orphan counts as a descendant of the subreaper that adopted it.
 std::vector<pid_t> descendants(pid_t root, const std::vector<pid_t>& without = {});
 
 /// All living processes that were started with NAME=VALUE in their environment.
 std::vector<pid_t> processes_with(const std::string& assignment);
 
-/// The signal that has suspended a child of this process, as SIGSTOP does; 0 if it is not suspended.
+/// The signal (such as SIGSTOP) that has suspended a child of this process; 0 if it is not suspended.
 int suspending_signal(pid_t child);
 
 /// "4711 (python3)", for messages.

@@ -22,7 +22,8 @@
 namespace starling {
 namespace {
 
-// An anonymous file: unlike a pipe it never fills up, so that it need not be read while the program runs.
+// An anonymous file for the output: unlike a pipe it never fills up, so it need not be read while the program
+// runs.
 Descriptor nameless_file() {
   Descriptor file(memfd_create("starling-program", MFD_CLOEXEC));
   if (!file) throw Error(fmt::format("cannot create a file in memory: {}", std::strerror(errno)));
@@ -76,7 +77,7 @@ ProgramRun run_program(const std::vector<std::string>& words, std::chrono::secon
   run.in_time = ends_within(pid, limit);
   run.seconds = seconds_since(start);
   if (!run.in_time) {
-    kill(pid, SIGTERM);  // first, so that it can end its own children
+    kill(pid, SIGTERM);  // first, so that the program can end its own children
     if (!ends_within(pid, std::chrono::seconds(5))) kill(pid, SIGKILL);
   }
   while (waitpid(pid, &run.ending.status, 0) < 0 && errno == EINTR) {

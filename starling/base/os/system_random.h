@@ -7,8 +7,7 @@
 
 namespace starling {
 
-/// Fills memory with bits of the system's random generator, which nobody can guess. Throws Error if there are
-/// none.
+/// Fills memory with unpredictable bytes from the system's random generator. Throws Error if that fails.
 void fill_random(std::span<std::byte> memory);
 
 }  // namespace starling

@@ -5,7 +5,8 @@
 namespace starling::codec::family {
 namespace {
 
-/// Every element rounded to nearest even, in 16 bits: a wire format, for float64 and with a weight, too.
+/// Rounds every element to nearest even, to 16 bits: the wire format of the same name, also for float64 and
+/// with a weight.
 class HalfPrecision : public ChunkedCodec {
  public:
   explicit HalfPrecision(const std::string& format)
@@ -17,7 +18,7 @@ class HalfPrecision : public ChunkedCodec {
                                                          : DeviceCode::Kind::bfloat16};
   }
 
-  // Results do not depend on it; pieces and their scratch stay in the first cache.
+  // Results do not depend on it; pieces and their scratch memory fit the L1 cache.
   static constexpr std::size_t kPiece = 4096;
 
   void encode_chunk(const float* in, const ChunkPlace<std::byte>& place, std::uint64_t) const override {

@@ -8,7 +8,7 @@
 namespace starling::codec::family {
 namespace {
 
-/// The values themselves, float64 too.
+/// Sends the values unchanged, float64 too.
 class Identity : public HostCodec {
  public:
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override {
@@ -40,9 +40,8 @@ class Identity : public HostCodec {
 }  // namespace
 
 CodecFamily identity() {
-  return {"identity", "the values as they are", {}, [](const Parameters&) {
-            return std::make_shared<Identity>();
-          }};
+  return {
+      "identity", "the unchanged values", {}, [](const Parameters&) { return std::make_shared<Identity>(); }};
 }
 
 }  // namespace starling::codec::family

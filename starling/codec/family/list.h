@@ -2,7 +2,7 @@
 
 #include "starling/codec/registry.h"
 
-// Every codec of list.inc is a function `CodecFamily name()` in a file of this folder.
+// Every codec in list.inc is a function `CodecFamily name()` in a file in this folder.
 namespace starling::codec::family {
 #define STARLING_CODEC(name) CodecFamily name();
 #include "starling/codec/family/list.inc"

@@ -15,7 +15,8 @@
 namespace starling::codec::family {
 namespace {
 
-/// A parameter as rows x columns; where that is more than it has, the end of the last rows is missing.
+/// A parameter as a rows x columns matrix; if that has more elements than the parameter, the last rows are
+/// cut short.
 struct Matrix {
   explicit Matrix(CodecShape shape)
       : count(shape.count),
@@ -33,8 +34,8 @@ struct Matrix {
   std::size_t columns;
 };
 
-// Modified Gram-Schmidt on `rank` vectors, in float64. Twice, since what is left of a vector that the earlier
-// ones explain is rounding, which is orthogonal to nothing.
+// Modified Gram-Schmidt on `rank` vectors, in float64. Runs twice: a vector that the earlier ones span leaves
+// only rounding errors, which are orthogonal to nothing.
 void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
   const auto product = [&](const float* a, const float* b) {
     double sum = 0;
@@ -52,14 +53,14 @@ void orthonormalize(float* vectors, std::size_t rank, std::size_t length) {
             static_cast<float>(static_cast<double>(vector[i]) - along * static_cast<double>(earlier[i]));
     }
     const double norm = std::sqrt(product(vector, vector));
-    const double factor = norm <= 1e-7 * before ? 0 : 1 / norm;  // NaN stays NaN
+    const double factor = norm <= 1e-7 * before ? 0 : 1 / norm;  // a NaN stays a NaN
     for (std::size_t i = 0; i < length; ++i)
       vector[i] = static_cast<float>(factor * static_cast<double>(vector[i]));
   }
 }
 
-/// M is sent as P Q^T of the given rank: P the orthonormalized M Q0, Q0 drawn from the key, and Q = M^T P.
-/// The message: P and Q, column by column.
+/// Sends M as P Q^T of the given rank: P is the orthonormalized M Q0, with Q0 drawn from the key, and Q = M^T
+/// P. The message holds P and Q, column by column.
 class PowerSgd : public HostCodec {
  public:
   explicit PowerSgd(std::size_t rank) : rank_(rank) {}
@@ -114,7 +115,8 @@ class PowerSgd : public HostCodec {
     });
   }
 
-  static constexpr std::size_t kRowsAtOnce = 3;  // with the sum itself, as many terms as combine() does fast
+  // with the sum itself, the largest number of terms for which combine() is fast
+  static constexpr std::size_t kRowsAtOnce = 3;
 
   bool whole(const Matrix& matrix) const { return rank_ * (matrix.rows + matrix.columns) >= matrix.count; }
 
@@ -148,7 +150,7 @@ class PowerSgd : public HostCodec {
     return start;
   }
 
-  // q += M^T p over a few rows; the shorter ones, at the end, one by one.
+  // q += M^T p over a few rows; short rows at the end go one by one.
   void add_rows(const Matrix& matrix, const float* m, std::size_t first, const float* p, float* q) const {
     const std::size_t last = std::min(first + kRowsAtOnce, matrix.rows);
     const bool full = matrix.width(last - 1) == matrix.columns;
@@ -173,7 +175,7 @@ class PowerSgd : public HostCodec {
 CodecFamily powersgd() {
   return {"powersgd",
           "each parameter as a matrix of low rank, by one power iteration; needs error feedback",
-          {{"rank", "2", "rank of the matrices; parameters that would not be shorter are sent as they are"}},
+          {{"rank", "2", "rank of the matrices; parameters that would not be shorter are sent unchanged"}},
           [](const Parameters& given) {
             return std::make_shared<PowerSgd>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
           }};

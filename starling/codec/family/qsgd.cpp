@@ -10,8 +10,7 @@
 namespace starling::codec::family {
 namespace {
 
-/// |x| over its chunk's norm, which is the header, rounded up or down to one of `levels` steps, at random so
-/// that the mean is x.
+/// |x| over its chunk's norm (the header), rounded at random to one of `levels` steps so that the mean is x.
 class Qsgd : public ChunkedCodec {
  public:
   Qsgd(int levels, std::size_t chunk)
@@ -27,7 +26,7 @@ class Qsgd : public ChunkedCodec {
   void encode_chunk(const float* in, const ChunkPlace<std::byte>& place, std::uint64_t draws) const override {
     const auto [norm, scale] = rules::level_scale(sum_of_squares(DType::float32, in, place.count), levels_);
     std::memcpy(place.header, &norm, sizeof(norm));
-    if (scale == 0) {  // nothing but zeros, or too small to divide by; or NaN, which decodes to NaN
+    if (scale == 0) {  // all zeros, or too small to divide by; or NaN, which decodes to NaN
       std::memset(place.payload, 0, (place.count * bits_ + 7) / 8);
       return;
     }

@@ -8,8 +8,8 @@
 namespace starling::codec::family {
 namespace {
 
-/// k elements that the key chooses. The message: 8 bytes from which the decoder draws the same indices, and
-/// k values.
+/// Sends k elements that the key chooses. The message holds 8 bytes from which the decoder draws the same
+/// indices, and k values.
 class RandomK : public HostCodec {
  public:
   RandomK(double fraction, bool unbiased) : fraction_(fraction), unbiased_(unbiased) {}
@@ -29,7 +29,7 @@ class RandomK : public HostCodec {
         .kind = DeviceCode::Kind::random_k, .kept = kept(fraction_, count), .factor = factor(count)};
   }
 
-  // Of the values that are sent.
+  // The factor of the sent values.
   float factor(std::size_t count) const {
     if (!unbiased_) return 1;
     return static_cast<float>(static_cast<double>(count) / static_cast<double>(kept(fraction_, count)));

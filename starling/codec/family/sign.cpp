@@ -7,7 +7,7 @@
 namespace starling::codec::family {
 namespace {
 
-/// One bit per element; its size is the mean |x| of the chunk, which is the header.
+/// One bit per element; the magnitude is the mean |x| of the chunk (the header).
 class Sign : public ChunkedCodec {
  public:
   explicit Sign(std::size_t chunk) : ChunkedCodec(chunk, sizeof(float), 1) {}

@@ -7,8 +7,8 @@
 namespace starling::codec::family {
 namespace {
 
-/// The k largest |x| of a parameter, ties to the lower index. The message: k indices, ascending, and k
-/// values.
+/// Sends the k largest |x| of a parameter; ties go to the lower index. The message holds k ascending indices,
+/// then k values.
 class TopK : public HostCodec {
  public:
   explicit TopK(double fraction) : fraction_(fraction) {}

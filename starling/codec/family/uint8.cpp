@@ -7,7 +7,7 @@
 namespace starling::codec::family {
 namespace {
 
-/// 256 equal steps from each chunk's least to its greatest value, which are its header.
+/// 256 equal steps from each chunk's least to its greatest value, which are the header.
 class Uint8 : public ChunkedCodec {
  public:
   explicit Uint8(std::size_t chunk) : ChunkedCodec(chunk, sizeof(ValueRange), 8) {}

@@ -9,8 +9,8 @@
 namespace starling::codec::family {
 namespace {
 
-/// A bit per element and nothing else: decodes to 1, or to -1 for what was below zero. The mean of votes
-/// encoded again is the majority; a tie counts as 1, as zero does.
+/// One bit per element and no header: decodes to -1 for values below zero, else to 1. Encoding the mean of
+/// votes gives the majority; a tie counts as 1, like zero.
 class Vote final : public HostCodec {
  public:
   std::size_t encoded_bytes(DType dtype, CodecShape shape) const override {

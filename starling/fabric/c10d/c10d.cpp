@@ -37,7 +37,7 @@ using c10d_engine::GroupPtr;
 using c10d_engine::Groups;
 using c10d_engine::StorePtr;
 
-// The store of torchrun, which its agent hosts; with torch's older launchers, rank 0 does.
+// torchrun's store, hosted by its agent or, with torch's older launchers, by rank 0.
 StorePtr connect_to_torchrun_store(const FabricRequest& request, bool may_host) {
   if (!environment::kMasterAddress.is_set() || !environment::kMasterPort.is_set())
     throw InvalidArgument(
@@ -102,8 +102,8 @@ Groups make_gloo(const StorePtr&, const FabricRequest&) {
 }
 #endif
 
-// Gloo writes to connections whose other end may have died, which by default kills the process. A handler of
-// the program is left alone.
+// Gloo writes to connections whose other end may have died; the resulting SIGPIPE would kill the process. A
+// handler set by the program is kept.
 void ignore_broken_pipes() {
   struct sigaction now {};
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);

@@ -7,7 +7,7 @@
 namespace starling::fabric::c10d_engine {
 namespace {
 
-/// Thread-safe, like StoreClient.
+/// A torch store that forwards to the launcher's store. Thread-safe, like StoreClient.
 class TokenStore final : public ::c10d::Store {
  public:
   TokenStore(std::shared_ptr<network::StoreClient> client, std::chrono::milliseconds timeout)
@@ -34,7 +34,7 @@ class TokenStore final : public ::c10d::Store {
 #endif
 
  private:
-  // Zero means no limit in torch: then the wait only ends with the store.
+  // Zero means no limit in torch; the wait then ends only if the store goes away.
   static std::chrono::milliseconds limit(std::chrono::milliseconds timeout) {
     return timeout.count() > 0 ? timeout : std::chrono::hours(24 * 365);
   }

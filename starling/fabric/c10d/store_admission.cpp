@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPollInterval{20};
-constexpr std::chrono::seconds kAnswerTimeout{1};  // a newcomer that is later takes another ticket
+constexpr std::chrono::seconds kAnswerTimeout{1};  // a newcomer that answers later takes another ticket
 
 std::string ticket_key(std::uint64_t ticket, const std::string& what = "") {
   return fmt::format("admission/{}{}{}", ticket, what.empty() ? "" : "/", what);
@@ -158,7 +158,7 @@ class Newcomer {
     try {
       keys_.write(ticket_key(ticket_, "closed"), "gone");
     } catch (const std::exception&) {
-      // The store is gone.
+      // The store is gone: there is no ticket to close.
     }
   }
   Newcomer(const Newcomer&) = delete;
@@ -215,7 +215,7 @@ class Newcomer {
   const WrapFabric& wrap_;
   PollingStore keys_;
   std::uint64_t ticket_ = 0;
-  std::uint64_t answered_ = 0;  // openings
+  std::uint64_t answered_ = 0;  // the round of the last invitation that this process answered
   std::uint64_t tried_ = 0;
 };
 

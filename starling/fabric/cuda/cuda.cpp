@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::seconds kLinger{10};
 
-/// What a rank's messages in device memory need. Later members use earlier ones.
+/// The parts of a rank's device messages. Later members use earlier ones.
 struct DeviceParts {
   DeviceParts(Fabric& fabric, const std::string& job, const CudaOptions& options)
       : flags(fabric),
@@ -31,7 +31,8 @@ struct DeviceParts {
   Watcher watcher;
 };
 
-/// A local fabric with messages in device memory, for which it carries a ticket each. Thread-safe.
+/// A local fabric plus messages in device memory; for each of those, the local fabric carries a ticket.
+/// Thread-safe.
 class CudaFabric final : public ForwardingFabric {
  public:
   CudaFabric(std::shared_ptr<Fabric> local, const std::string& job, const CudaOptions& options)
@@ -41,7 +42,7 @@ class CudaFabric final : public ForwardingFabric {
 
   ~CudaFabric() override {
     if (forks_so_far() != forks_)
-      static_cast<void>(parts_.release());  // a forked child: they are its parent's
+      static_cast<void>(parts_.release());  // in a forked child they belong to the parent
     else
       linger();
   }
@@ -61,7 +62,7 @@ class CudaFabric final : public ForwardingFabric {
 
   std::optional<Arrival> poll(Rank source) override { return parts_->inbox.poll(source); }
 
-  /// A dead peer whose messages may still turn out to be readable counts as alive.
+  /// A dead peer counts as alive while its messages may still become readable.
   bool alive(Rank peer) const override { return inner().alive(peer) || parts_->inbox.waiting(peer); }
 
  private:
@@ -76,7 +77,7 @@ class CudaFabric final : public ForwardingFabric {
       while (!done() && std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(std::chrono::microseconds(200));
     } catch (const Error&) {
-      // A peer's memory is damaged, which its own readers say.
+      // The peer's memory is damaged; its own readers report that.
     }
   }
 

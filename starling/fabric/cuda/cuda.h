@@ -9,17 +9,17 @@
 namespace starling::fabric {
 
 struct CudaOptions {
-  /// Bytes of device memory that a rank's messages may have.
+  /// The limit on a rank's device memory for messages, in bytes.
   std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
 };
 
-/// Adds messages in device memory to a fabric over shared memory: all its ranks call this with the same
-/// `job`, a string unique to the job and secret. Returns the fabric as it is where no device can be used
-/// (kernel::may_have_device()) or ranks share no memory. Messages in host memory are the fabric's own, as are
-/// the headers of all messages, so that matching, order and failures are the same.
+/// Adds messages in device memory to a shared-memory fabric. All ranks call this with the same `job`, a
+/// secret string unique to the job. Returns the fabric unchanged if no device can be used
+/// (kernel::may_have_device()) or ranks share no memory. The given fabric carries messages in host memory and
+/// the headers of all messages, so matching, order and failures work as before.
 ///
-/// When a rank leaves, it waits a while until its device has finished with the messages of others, and until
-/// the live readers of its own have access to them.
+/// A rank that leaves waits for a limited time until its device has finished with messages of others, and
+/// until the live readers of its own messages can access them.
 std::shared_ptr<Fabric> with_device_messages(std::shared_ptr<Fabric> fabric, const std::string& job,
                                              const CudaOptions& options = {});
 

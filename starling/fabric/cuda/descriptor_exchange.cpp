@@ -17,17 +17,17 @@ namespace {
 
 using local::Received;
 
-constexpr std::chrono::seconds kSendLimit{1};     // packets are small, and their queue is not
-constexpr std::chrono::seconds kAnswerLimit{10};  // with the socket of a live rank
+constexpr std::chrono::seconds kSendLimit{1};     // packets are small, and the queue is long
+constexpr std::chrono::seconds kAnswerLimit{10};  // if the rank at the socket is alive
 constexpr std::chrono::milliseconds kRetry{5};
 
-/// The other end of a socket is not the rank that it should be.
+/// The process at the other end of a socket is not the expected rank.
 class Stranger : public Error {
  public:
   using Error::Error;
 };
 
-/// A request, and a reply, which comes with the descriptor.
+/// A request for a piece, and the reply that carries the descriptor.
 struct PiecePacket {
   std::uint32_t piece = 0;
 };
@@ -48,7 +48,7 @@ DescriptorExchange::DescriptorExchange(const std::string& job, Rank rank, Rank s
                       errno);
 }
 
-// What both ends prove to know: the job, and whose socket this is.
+// The secret whose knowledge both ends prove: the job and the rank that owns the socket.
 std::string DescriptorExchange::key_of(Rank rank) const {
   return fmt::format("the device memory of rank {} of {}", rank, job_);
 }
@@ -63,7 +63,7 @@ void DescriptorExchange::ask(Rank owner, std::uint32_t piece) {
 
 void DescriptorExchange::wake() {
   const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));  // full: it is awake already
+  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));  // full: the thread is awake already
 }
 
 void DescriptorExchange::run(std::chrono::milliseconds most) {
@@ -144,7 +144,7 @@ void DescriptorExchange::advance(Rank rank, Owner& owner) {
   } catch (const Stranger& error) {
     disconnect(owner);
     fail(error);
-  } catch (const Error& error) {  // a rank that has died is forgotten soon
+  } catch (const Error& error) {  // a dead rank will be forgotten soon
     disconnect(owner);
     if (Clock::now() - owner.since > kAnswerLimit) fail(error);
   }
@@ -167,7 +167,7 @@ void DescriptorExchange::connect_to(Rank rank, Owner& owner) {
   local::send_packet(owner.socket.get(), &owner.hello, sizeof(owner.hello), Clock::now() + kSendLimit);
 }
 
-// True if there may be more.
+// Returns true if there may be more.
 bool DescriptorExchange::receive_from(Rank rank, Owner& owner) {
   Received got{};
   if (!owner.known) {

@@ -15,7 +15,7 @@
 
 namespace starling::fabric::cuda {
 
-/// What a DescriptorExchange asks its rank, and tells it.
+/// The functions through which a DescriptorExchange serves its rank's pieces and delivers pieces of peers.
 struct DescriptorEnds {
   /// The descriptor of one of this rank's pieces for a peer; empty if there is no such piece.
   std::function<Descriptor(Rank reader, std::uint32_t piece)> give;
@@ -23,9 +23,9 @@ struct DescriptorEnds {
   std::function<void(Rank owner, const std::string& why)> fail;
 };
 
-/// Passes descriptors of device memory between the ranks of a host: every rank answers on an abstract socket
-/// of its own, and connects to those of others. Both ends prove to each other that they know the job, as at
-/// the rendezvous. Used by one thread, except for ask() and wake().
+/// Passes descriptors of device memory between the ranks of a host. Every rank answers requests on an
+/// abstract socket and connects to the sockets of others. Both ends prove that they know the job, as in the
+/// rendezvous. Used by one thread, except for ask() and wake().
 class DescriptorExchange {
  public:
   /// Throws Error if the socket's name is taken.
@@ -33,32 +33,32 @@ class DescriptorExchange {
 
   void ask(Rank owner, std::uint32_t piece);
   void wake();
-  /// Waits until something has come, at most for so long, and does all that can be done without waiting.
+  /// Waits for an event, at most `most`, and does all work that needs no waiting.
   void run(std::chrono::milliseconds most);
-  /// This peer is dead: what it was asked for does not come.
+  /// The peer is dead: drops the requests to it.
   void forget(Rank peer) { owners_.erase(peer); }
 
  private:
   using Clock = local::RendezvousClock;
-  /// A peer that asks.
+  /// A peer that requests pieces of this rank.
   struct Reader {
     local::JoinerHandshake handshake;
-    bool known = false;  // it knows the job
+    bool known = false;  // it has proved that it knows the job
   };
-  /// A peer that is asked.
+  /// A peer from which this rank requests pieces.
   struct Owner {
     Descriptor socket;
     local::Hello hello{};
     bool known = false;
     std::vector<std::uint32_t> wanted;
-    std::size_t asked = 0;      // so many of them
-    Clock::time_point since{};  // pieces are wanted, or one came
+    std::size_t asked = 0;      // how many of them were requested
+    Clock::time_point since{};  // when the first outstanding piece was requested, or the last one arrived
   };
 
   std::string key_of(Rank rank) const;
   void wait(std::chrono::milliseconds most);
   void accept_readers();
-  /// True if the reader is gone, or none.
+  /// Returns true if the reader is gone or not a rank of this job.
   bool serve(Reader& reader);
   void advance(Rank rank, Owner& owner);
   void connect_to(Rank rank, Owner& owner);
@@ -73,7 +73,7 @@ class DescriptorExchange {
   Descriptor wake_;
   std::vector<Reader> readers_;
   std::map<Rank, Owner> owners_;
-  std::mutex mutex_;  // of asked_
+  std::mutex mutex_;  // guards asked_
   std::vector<std::pair<Rank, std::uint32_t>> asked_;
 };
 

@@ -13,10 +13,10 @@ namespace {
 constexpr std::size_t kAlignment = 4096;
 constexpr std::size_t kPageBytes = std::size_t{64} << 10;
 constexpr std::uint32_t kLines = kPageBytes / sizeof(FlagLine);
-constexpr std::uint32_t kLastNumber = kernel::kLost - 8;  // a line is used a few times more after this check
+constexpr std::uint32_t kLastNumber = kernel::kLost - 8;  // a line is used a few more times after this check
 
-/// Pages that this process has registered. Ranks that are its threads share them, and a device refuses a page
-/// that it knows.
+/// The flag pages that this process has registered. Ranks that are threads of it share them, and a device
+/// rejects a page that is registered already.
 class Registrations {
  public:
   static Registrations& all() {
@@ -54,7 +54,7 @@ FlagPages::~FlagPages() {
     for (const auto& [owner, page] : registered_)
       Registrations::all().remove(aligned(fabric_.exposed(owner, page)));
   } catch (...) {
-    // The device is gone, and its registrations with it.
+    // The device is lost, and its registrations with it.
   }
 }
 

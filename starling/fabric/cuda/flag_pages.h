@@ -11,18 +11,18 @@
 
 namespace starling::fabric::cuda {
 
-/// A line of this rank's. Numbers of a line only grow, also from one use to the next: a stream may still wait
-/// for an earlier one.
+/// A flag line of this rank. Its numbers only increase, also from one use to the next, because a stream may
+/// still wait for an earlier one.
 struct OwnLine {
   FlagLine* line = nullptr;
-  FlagName name;  // with the last number in use
+  FlagName name;  // its number is the last one in use
 
-  /// Whether what was enqueued to write the number has been done, or its writer is lost.
+  /// Whether the work that writes the number has ended, or its writer has died.
   bool reached() const { return line->flag.load(std::memory_order_acquire) >= name.number; }
 };
 
-/// The pages of flags in exposed memory: this rank's own, and those of its peers. Devices can use them. Owned
-/// by the cuda fabric. Thread-safe.
+/// Pages of flags in exposed memory, of this rank and its peers, that devices can access. Owned by the cuda
+/// fabric. Thread-safe.
 class FlagPages {
  public:
   explicit FlagPages(Fabric& fabric) : fabric_(fabric) {}
@@ -31,12 +31,12 @@ class FlagPages {
   FlagPages& operator=(const FlagPages&) = delete;
 
   OwnLine take();
-  /// Of a line that no device writes to any more.
+  /// Returns a line that no device writes to any more.
   void give_back(const OwnLine& line);
 
-  /// Throws Error where there can be no such line.
+  /// Throws Error if no such line can exist.
   FlagLine& find(Rank owner, const FlagName& name);
-  /// Makes the line usable for the devices of this process.
+  /// Registers the line with the devices of this process.
   void make_usable(Rank owner, const FlagName& name);
 
  private:
@@ -45,7 +45,7 @@ class FlagPages {
   void register_page(Rank owner, std::uint64_t page);
 
   Fabric& fabric_;
-  std::mutex mutex_;  // of free_; never held while the device is called
+  std::mutex mutex_;  // guards free_; never held during calls of the device
   std::vector<OwnLine> free_;
   std::mutex registering_;
   std::set<std::pair<Rank, std::uint64_t>> registered_;

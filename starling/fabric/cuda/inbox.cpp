@@ -32,7 +32,7 @@ Inbox::~Inbox() {
       for (auto& [number, piece] : from.pieces)
         if (piece.address != nullptr) kernel::device().release_shared(piece.address, piece.bytes);
   } catch (...) {
-    // The device is gone, and its mappings with it.
+    // The device is lost, and its mappings with it.
   }
 }
 
@@ -64,13 +64,13 @@ std::optional<Arrival> Inbox::poll(Rank source) {
       from.held.pop_front();
       return arrival;
     }
-    if (from.dead) {  // nobody can give it any more: it counts as not sent
+    if (from.dead) {  // the memory will never be available: the message counts as not sent
       from.held.pop_front();
       continue;
     }
     if (!from.trouble.empty()) throw Error(from.trouble);
     if (is_new) ask_(source, ticket.piece.number);
-    take_rest(source);  // a message that is left there would keep sleepers awake
+    take_rest(source);  // a message left in the fabric would keep sleeping threads awake
     return std::nullopt;
   }
 }
@@ -109,7 +109,7 @@ Arrival Inbox::lend(Rank source, const Arrival& arrival, const Ticket& ticket) {
   return {this, source, lent.release(), header, MemoryKind::cuda};
 }
 
-// No device of this rank has touched the message.
+// Drops a message that no device of this rank has used.
 void Inbox::drop(Rank source, const Ticket& ticket) {
   if (ticket.bytes == 0) return;
   FlagLine& claim = flags_.find(source, ticket.claim);
@@ -144,7 +144,7 @@ std::byte* Inbox::mapped(Rank source, const Ticket& ticket) {
     if (piece.address != nullptr) return piece.address;
     descriptor = Descriptor(fcntl(piece.descriptor.get(), F_DUPFD_CLOEXEC, 0));
   }
-  unmap_unused();  // the owner may have freed others
+  unmap_unused();  // the owner may have freed other pieces
   void* address = kernel::device().map_shared(std::move(descriptor), ticket.piece_bytes);
   const std::lock_guard lock(mutex_);
   Piece& piece = sender(source).pieces[ticket.piece.number];
@@ -152,8 +152,8 @@ std::byte* Inbox::mapped(Rank source, const Ticket& ticket) {
   return piece.address = static_cast<std::byte*>(address);
 }
 
-// Pieces of dead peers, and those that their owners have freed, once no work here touches them any more and
-// no message in them is still to be read: the last ones of a peer may not have been looked for yet.
+// Unmaps pieces of dead peers and pieces that their owners have freed, once no work of this rank uses them
+// and all messages in them were read. (A peer's last messages may not have been polled yet.)
 void Inbox::unmap_unused() {
   std::vector<std::pair<std::byte*, std::size_t>> unused;
   {
@@ -192,7 +192,7 @@ void Inbox::take_rest(Rank source) {
     sender(source).held.push_back(std::move(*arrival));
     any = true;
   }
-  if (any) fabric_.nudge();  // sleepers look for messages in the fabric
+  if (any) fabric_.nudge();  // sleeping threads check for messages in the fabric
 }
 
 void Inbox::forget_written(Sender& from) {
@@ -203,7 +203,8 @@ void Inbox::forget_written(Sender& from) {
 
 void Inbox::done_with(void* handle) noexcept {
   const std::unique_ptr<Lent> lent(static_cast<Lent*>(handle));
-  if (forks_so_far() != forks_ || lent->ticket.bytes == 0) return;  // a forked child: its parent reads
+  // in a forked child, the parent still reads it
+  if (forks_so_far() != forks_ || lent->ticket.bytes == 0) return;
   const std::uint32_t number = lent->ticket.claim.number;
   bool writes = lent->used;
   if (writes) {
@@ -212,7 +213,7 @@ void Inbox::done_with(void* handle) noexcept {
       if (lent->context != kernel::device_context()) device.order_after(lent->context);
       device.write(lent->claim->flag, number);
     } catch (...) {
-      writes = false;  // the device has failed: it reads no more
+      writes = false;  // the device has failed and reads nothing any more
     }
   }
   if (!writes) lent->claim->flag.store(number, std::memory_order_release);

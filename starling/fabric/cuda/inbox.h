@@ -19,62 +19,62 @@
 
 namespace starling::fabric::cuda {
 
-/// The receiving side of a rank: makes messages of tickets. A message waits, and with it what follows from
-/// the same sender, until this process has the descriptor of the memory it lies in; that is mapped when the
+/// The receiving side of a rank: turns tickets into messages. A message, and everything after it from the
+/// same sender, waits until this process has the descriptor of its memory. The memory is mapped when the
 /// message is first used. Owned by the cuda fabric. Thread-safe.
 class Inbox final : public Arrival::Owner {
  public:
-  /// `ask` has somebody get the descriptor of a piece; received() or failed() follows, or peer_died().
+  /// `ask` requests the descriptor of a piece; received(), failed() or peer_died() follows.
   Inbox(Fabric& fabric, FlagPages& flags, std::function<void(Rank owner, std::uint32_t piece)> ask);
-  /// Ends the mappings whose work has ended; see all_read().
+  /// Unmaps the memory whose work has ended; see all_read().
   ~Inbox() override;
 
   std::optional<Arrival> poll(Rank source);
-  /// Whether a message of `source` waits for a descriptor.
+  /// Whether a message from `source` waits for a descriptor.
   bool waiting(Rank source) const;
-  /// Nobody will read what has come and is still to come: its senders need not wait.
+  /// Discards all messages, received or still to come, so that their senders need not wait.
   void discard();
-  /// Whether this rank's own work on messages that it has let go of has ended.
+  /// Whether this rank's work on the messages that it has released has ended.
   bool all_read();
 
-  // These make no call of the device.
+  // The following functions make no calls of the device.
   void received(Rank owner, std::uint32_t piece, Descriptor descriptor);
   void failed(Rank owner, const std::string& why);
   void peer_died(Rank peer);
 
  private:
-  /// A piece of a peer's memory. It is asked for, then here, then mapped.
+  /// A piece of a peer's memory: first requested, then received, then mapped.
   struct Piece {
     Descriptor descriptor;
     std::byte* address = nullptr;
     std::size_t bytes = 0;
     FlagLine* line = nullptr;
-    std::size_t lent = 0;  // messages in it that are held here
+    std::size_t lent = 0;  // the number of its messages that this rank holds
 
     bool known() const { return address != nullptr || descriptor; }
   };
-  /// A line of a peer that this rank's streams are to write a number to.
+  /// A flag line of a peer to which this rank's streams will write a number.
   struct Writing {
     std::uint32_t piece;
     const FlagLine* line;
     std::uint32_t number;
   };
   struct Sender {
-    std::deque<Arrival> held;  // tickets and messages of the host, in their order
+    std::deque<Arrival> held;  // tickets and host messages, in order
     std::map<std::uint32_t, Piece> pieces;
-    std::set<FlagLine*> ready;  // flags that streams of this rank may wait for
+    std::set<FlagLine*> ready;  // flags that this rank's streams may wait for
     std::vector<Writing> writing;
     bool dead = false;
-    std::string trouble;  // why its memory cannot be had
+    std::string trouble;  // why its memory is not available
   };
-  /// A message in device memory that is lent to an operation.
+  /// A device message that an operation currently holds.
   struct Lent {
     Rank source = 0;
     Ticket ticket;
     FlagLine* ready = nullptr;
     FlagLine* claim = nullptr;
     bool used = false;
-    kernel::DeviceContext context{};  // of its first use
+    kernel::DeviceContext context{};  // where it was first used
   };
 
   void done_with(void* handle) noexcept override;
@@ -87,7 +87,7 @@ class Inbox final : public Arrival::Owner {
   void drop(Rank source, const Ticket& ticket);
   std::byte* mapped(Rank source, const Ticket& ticket);
   void unmap_unused();
-  /// Moves what has come from the fabric to `held`.
+  /// Moves the messages that have arrived in the fabric to `held`.
   void take_rest(Rank source);
   static void forget_written(Sender& from);
 
@@ -95,10 +95,10 @@ class Inbox final : public Arrival::Owner {
   Fabric& fabric_;
   FlagPages& flags_;
   const std::function<void(Rank, std::uint32_t)> ask_;
-  std::mutex mapping_;               // of calls that map and unmap
-  mutable std::mutex mutex_;         // of what follows; never held while the device is called
+  std::mutex mapping_;               // serializes calls that map and unmap
+  mutable std::mutex mutex_;         // guards the following members; never held during calls of the device
   std::vector<Sender> senders_;      // by rank
-  std::atomic<bool> unused_{false};  // perhaps pieces can be unmapped
+  std::atomic<bool> unused_{false};  // some pieces may be ready to unmap
 };
 
 }  // namespace starling::fabric::cuda

@@ -15,10 +15,10 @@ namespace starling::fabric::cuda {
 namespace {
 
 constexpr std::size_t kSmallest = 256;
-constexpr std::size_t kLargestShared = std::size_t{1} << 20;  // above, a slot is a piece of its own
+constexpr std::size_t kLargestShared = std::size_t{1} << 20;  // larger slots have a piece of their own
 constexpr std::size_t kSharedPiece = std::size_t{2} << 20;
-constexpr std::uint32_t kLastReady = kernel::kLost - 8;  // then the slot gets another line
-constexpr std::chrono::seconds kWorkLimit{1};            // with work on memory that is to be freed
+constexpr std::uint32_t kLastReady = kernel::kLost - 8;  // beyond this the slot gets another line
+constexpr std::chrono::seconds kWorkLimit{1};            // for work on memory that will be freed
 
 std::size_t rounded(std::size_t bytes) {
   return bytes == 0 || bytes > kLargestShared ? bytes : std::bit_ceil(std::max(bytes, kSmallest));
@@ -35,7 +35,7 @@ Outbox::~Outbox() {
     try {
       kernel::device().release_shared(piece->memory.address, piece->memory.bytes);
     } catch (...) {
-      // The device is gone, and its memory with it.
+      // The device is lost, and its memory with it.
     }
   }
 }
@@ -58,8 +58,8 @@ Outgoing Outbox::reserve(std::size_t bytes) {
   return {this, &slot, {memory, bytes}, MemoryKind::cuda};
 }
 
-// On the calling thread's device. Large slots are for messages of about their size, so that few bytes are
-// wasted.
+// Whether a slot suits a message on the calling thread's device. Large slots are only used for messages of
+// about their size, so that little memory is wasted.
 bool Outbox::fits(std::size_t bytes, const Slot& slot) {
   if (slot.piece != nullptr && slot.piece->device != kernel::device_context().device) return false;
   if (bytes <= kLargestShared) return slot.capacity == rounded(bytes);
@@ -74,7 +74,7 @@ Outbox::Slot& Outbox::slot_for(std::size_t bytes) {
   return new_slot(bytes);
 }
 
-// The smallest that fits, and of several the one that was given back first: its work ends first.
+// The smallest free slot that fits; of several, the one released first, whose work ends first.
 Outbox::Slot* Outbox::free_slot(std::size_t bytes) {
   Slot* best = nullptr;
   for (const auto& slot : slots_) {
@@ -139,7 +139,7 @@ Outbox::Piece& Outbox::new_piece(std::size_t bytes, std::size_t wanted) {
   return *pieces_.emplace_back(std::move(piece));
 }
 
-// The calling thread's stream goes on once all work on the former message has ended.
+// The calling thread's stream waits until all work on the slot's previous message has ended.
 void Outbox::prepare(Slot& slot) {
   if (slot.piece == nullptr) return;
   await(slot.ready);
@@ -189,13 +189,13 @@ Ticket Outbox::publish(const OutgoingRange& range, Rank to) {
   return ticket;
 }
 
-// The calling thread's stream comes after the others that this rank has used the slot on.
+// The calling thread's stream waits for the other streams on which this rank has used the slot.
 void Outbox::follow_others(const Slot& slot) {
   for (const kernel::DeviceContext& context : slot.contexts)
     if (context != kernel::device_context()) kernel::device().order_after(context);
 }
 
-// Lines of claims whose readers' devices have finished.
+// Reuses the lines of claims whose readers' devices have finished.
 void Outbox::reuse_lines() {
   const std::lock_guard lock(mutex_);
   std::erase_if(ending_, [&](const Claim& claim) {
@@ -206,14 +206,14 @@ void Outbox::reuse_lines() {
 }
 
 void Outbox::give_back(void* handle) noexcept {
-  if (forks_so_far() != forks_) return;  // a forked child: the memory is its parent's
+  if (forks_so_far() != forks_) return;  // in a forked child, the memory belongs to the parent
   Slot& slot = *static_cast<Slot*>(handle);
   if (slot.piece != nullptr) {
     try {
       follow_others(slot);
       kernel::device().write(slot.ready.line->flag, slot.ready.name.number + 1);
     } catch (...) {
-      return;  // the device has failed: the slot is not used again
+      return;  // the device has failed: the slot is never reused
     }
   }
   const std::lock_guard lock(mutex_);
@@ -262,14 +262,14 @@ DeviceMessages::Usage Outbox::usage() const {
   return {pieces_.size(), bytes_, slots_.size()};
 }
 
-// Nothing is enqueued any more that touches it.
+// Whether no enqueued work uses the slot.
 bool Outbox::idle(const Slot& slot) const {
   return !slot.held && let_go(slot) && slot.ready.reached() &&
          std::all_of(slot.claims.begin(), slot.claims.end(),
                      [](const Claim& claim) { return claim.line.reached(); });
 }
 
-// Frees the pieces that no message is in. Work that is still enqueued on them ends by itself.
+// Frees the pieces without messages, after their remaining work has ended.
 void Outbox::free_idle_pieces() {
   const auto end = std::chrono::steady_clock::now() + kWorkLimit;
   for (bool some_are_busy = true; some_are_busy;) {

@@ -6,37 +6,37 @@
 
 #include "starling/kernel/flag.h"
 
-// What ranks with messages in device memory share on the host.
+// The host-side data that ranks share for messages in device memory.
 
 namespace starling::fabric::cuda {
 
-/// A cache line of exposed memory. Its flag tells devices, and `released` the owner's host.
+/// A cache line of exposed memory. `flag` is for devices, `released` for the owner's host process.
 struct alignas(64) FlagLine {
   kernel::Flag flag{0};
-  /// Of a claim: its reader has enqueued the last work that reads the message. Of a piece: it has been freed.
+  /// For a claim: the reader has enqueued its last work on the message. For a piece: it has been freed.
   std::atomic<std::uint32_t> released{0};
 };
 
-/// Names a line of a rank, and the number that its flag is to reach.
+/// Identifies a flag line of a rank and the number that the flag will reach.
 struct FlagName {
   std::uint64_t page = 0;
   std::uint32_t line = 0;
   std::uint32_t number = 0;
 };
 
-/// The host's part of a message in device memory, sent in its place: where the payload is, the flag that it
-/// is complete with, and the reader's own line, which tells the owner that the reader has finished.
+/// The host part of a message in device memory, sent in its place: the location of the payload, the flag that
+/// signals its completion, and the reader's flag line, which tells the owner that the reader has finished.
 struct Ticket {
-  std::uint64_t bytes = 0;   // 0: there is no payload, nor what follows
-  std::uint64_t offset = 0;  // in the piece
+  std::uint64_t bytes = 0;   // 0: there is no payload, and the following members are unused
+  std::uint64_t offset = 0;  // within the piece
   std::uint64_t piece_bytes = 0;
-  FlagName piece;  // its number is the piece's
+  FlagName piece;  // its number is the number of the piece
   FlagName ready;
   FlagName claim;
 };
 static_assert(std::is_trivially_copyable_v<Ticket>);
 
-/// In MessageHeader::flag: the message is a ticket.
+/// The value of MessageHeader::flag if the message is a ticket.
 inline constexpr std::uint8_t kTicketFlag = 1;
 
 }  // namespace starling::fabric::cuda

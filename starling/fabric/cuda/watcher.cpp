@@ -5,7 +5,7 @@
 namespace starling::fabric::cuda {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};  // for deaths, at least so often
+constexpr std::chrono::milliseconds kLook{50};  // the longest time between two checks for deaths
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void Watcher::ask(Rank owner, std::uint32_t piece) {
 }
 
 void Watcher::run() {
-  sigset_t all;  // they are for the program's own threads
+  sigset_t all;  // the program's own threads handle them
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
   while (!stopping_) {
@@ -55,7 +55,7 @@ void Watcher::look_for_deaths() {
   for (Rank peer = 0; peer < fabric_.size(); ++peer) {
     if (dead_[static_cast<std::size_t>(peer)] || fabric_.alive(peer)) continue;
     dead_[static_cast<std::size_t>(peer)] = true;
-    exchange_->run(std::chrono::milliseconds(0));  // what it gave before
+    exchange_->run(std::chrono::milliseconds(0));  // finishes requests from before
     exchange_->forget(peer);
     outbox_.peer_died(peer);
     inbox_.peer_died(peer);

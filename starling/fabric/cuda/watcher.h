@@ -14,8 +14,8 @@
 
 namespace starling::fabric::cuda {
 
-/// The thread beside a rank's device messages: it passes descriptors, and ends the waits of streams for peers
-/// that have died. It makes no call of the device, which such a wait might block. Owned by the cuda fabric.
+/// A thread that passes descriptors of device memory and ends the waits of streams for dead peers. It makes
+/// no calls of the device, which could block in such a wait. Owned by the cuda fabric.
 class Watcher {
  public:
   Watcher(Fabric& fabric, std::string job, Outbox& outbox, Inbox& inbox)
@@ -24,9 +24,10 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// With this rank's first message in device memory, or the first for it. Throws Error.
+  /// Starts the thread; called at the first message in device memory that this rank sends or receives. Throws
+  /// Error.
   void start();
-  /// Gets the descriptor of a peer's piece for the inbox.
+  /// Requests the descriptor of a peer's piece for the inbox.
   void ask(Rank owner, std::uint32_t piece);
 
  private:
@@ -37,7 +38,7 @@ class Watcher {
   const std::string job_;
   Outbox& outbox_;
   Inbox& inbox_;
-  std::mutex mutex_;  // of starting
+  std::mutex mutex_;  // guards starting
   std::atomic<bool> started_{false};
   std::unique_ptr<DescriptorExchange> exchange_;
   std::vector<bool> dead_;  // by rank

@@ -34,7 +34,7 @@ class Faulty final : public ForwardingFabric {
   }
 
   bool loses() const { return faults_.lose > 0; }
-  // These would work without faults.
+  // These optional parts would bypass the faults.
   Admission* admission() override { return nullptr; }
   Collectives* collectives() override { return nullptr; }
 

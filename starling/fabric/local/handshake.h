@@ -68,12 +68,12 @@ struct Credentials {
   uid_t user;
   pid_t process;  // 0: in another PID namespace
 };
-/// Empty if the system does not tell.
+/// Empty if the system does not know.
 std::optional<Credentials> credentials_of(int socket);
 /// "process 41 of user 1001".
 std::string text(const Credentials& credentials);
-/// Whether they are this process's user. No exception for root: a process of root among a user's ranks is
-/// there by mistake.
+/// Whether they are this process's user. Root is no exception: a root process among a user's ranks is a
+/// mistake.
 bool same_user(const std::optional<Credentials>& credentials);
 
 /// A socket for packets, which does not block. Throws Error.
@@ -104,7 +104,8 @@ class JoinerHandshake {
   explicit JoinerHandshake(Descriptor socket) : socket_(std::move(socket)) {}
 
   enum class Progress { waiting, done, gone, refused };
-  /// `descriptors` are those that come with the proof. May throw what receive_packet() throws.
+  /// `descriptors` receives the descriptors that come with the proof. May throw the errors of
+  /// receive_packet().
   Progress advance(const std::string& job, Rank ranks, std::initializer_list<Descriptor*> descriptors,
                    RendezvousClock::time_point deadline);
   const Hello& hello() const { return hello_; }

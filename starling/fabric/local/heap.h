@@ -38,7 +38,7 @@ class Heap {
   void remove_free(std::map<std::uint64_t, std::uint64_t>::iterator piece);
 
   Region& region_;
-  std::uint64_t end_;    // of what was ever allocated
+  std::uint64_t end_;    // the end of all memory ever allocated
   std::uint64_t limit_;  // of bytes in use
   std::uint64_t used_ = 0;
   std::array<std::vector<std::uint64_t>, kLargest - kSmallest + 1> small_;

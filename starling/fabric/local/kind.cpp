@@ -11,7 +11,8 @@ std::shared_ptr<Fabric> join_ranks_of_host(const FabricRequest& request) {
   LocalOptions options;
   options.join_timeout = request.timeout;
   options.exited = [exits = std::make_shared<launch::ExitedRanks>()](Rank rank) { return exits->has(rank); };
-  // A process that left and joins again does not meet one that still joins for the first time.
+  // A different name for each join, so that a process that rejoins does not meet a process that joins for the
+  // first time.
   const std::string job = request.times == 0 ? request.job : fmt::format("{}#{}", request.job, request.times);
   return join_local(job, request.rank, request.size, options);
 }

@@ -136,8 +136,8 @@ class Coordinator {
     }
   }
 
-  // True if there is nothing more to hear from the joiner: it takes part, is gone, or has failed to prove
-  // that it knows the job.
+  // Returns true if nothing more is expected from the joiner: it has joined, is gone, or failed to prove that
+  // it knows the job.
   bool advance(Joiner& joiner) {
     using Progress = JoinerHandshake::Progress;
     const Progress progress = joiner.handshake.advance(

@@ -10,7 +10,7 @@
 
 namespace starling::fabric::local {
 
-/// What every rank has after the rendezvous, by rank.
+/// The result of the rendezvous on every rank, by rank.
 struct RendezvousResult {
   std::vector<Descriptor> regions;
   std::vector<Descriptor> processes;  // pidfds
@@ -43,9 +43,9 @@ struct AbsentRanks {
 /// Every rank sends its region and its pidfd to the coordinator (rank 0) over an abstract socket and receives
 /// those of all ranks. Descriptors move only between processes of the same user that have proved to each
 /// other that they know `job`; the socket's name is a hash of it. Another user who guesses the name, or binds
-/// it first, gets nothing. Throws Error after the timeout, naming the missing ranks or the process that holds
-/// the name. Ranks that have exited are not waited for: the lowest remaining rank becomes the coordinator and
-/// provides regions in place of theirs.
+/// it first, gets nothing. Ranks that have exited are not waited for: the lowest remaining rank becomes the
+/// coordinator and provides regions in their place. Throws Error after the timeout, naming the missing ranks
+/// or the process that holds the name.
 RendezvousResult run_rendezvous(const std::string& job, Rank rank, Rank size, int region,
                                 std::chrono::milliseconds timeout, const AbsentRanks& absent = {});
 

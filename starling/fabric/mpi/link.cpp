@@ -14,7 +14,7 @@ using network::FrameKind;
 using network::Memory;
 using network::Slice;
 
-// Bytes to a peer on another host that are handed to MPI at once. Two ranks that exchange blocks share a
+// Bytes to a peer on another host that are passed to MPI at once. Two ranks that exchange blocks share a
 // connection, on which MPI's control messages wait behind payloads: with a whole block queued, Open MPI would
 // send first in one direction, then in the other.
 constexpr std::size_t kWindow = std::size_t{2} << 20;

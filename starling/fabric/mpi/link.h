@@ -74,7 +74,7 @@ class Link {
     const int tag;
     std::deque<Sent> sent{};
     std::size_t released = 0;  // how many may be sent
-    std::size_t issued = 0;    // how many were handed to MPI
+    std::size_t issued = 0;    // how many were passed to MPI
     std::size_t bytes = 0;     // of the issued ones
     void pop() {
       bytes -= sent.front().part.bytes;

@@ -57,7 +57,7 @@ void FailureDetector::connection_abandoned(Rank which) {
   peer(which).abandoned = true;
 }
 
-// The ranks that this one reaches, directly or through others.
+// The ranks that this rank reaches, directly or through others.
 std::vector<bool> FailureDetector::group() const {
   std::vector<bool> found(peers_.size());
   found[static_cast<std::size_t>(rank_)] = true;
@@ -96,7 +96,7 @@ bool FailureDetector::crashed(Rank which, const std::vector<bool>& group) const 
   return true;
 }
 
-// If the kernel cannot tell, silence of a peer that sent something before is all the evidence there is.
+// If the kernel does not know, the only evidence is the silence of a peer that has sent something before.
 bool FailureDetector::unreachable(Rank which, const std::function<TcpContact(Rank)>& contact) const {
   const TcpContact known = contact(which);
   return known == TcpContact::unanswered || (known == TcpContact::unknown && peer(which).ever);

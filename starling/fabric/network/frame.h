@@ -27,9 +27,10 @@ enum class FrameKind : std::uint32_t {
 /// The header of everything that a transport sends; `message.bytes` bytes of payload follow.
 struct Frame {
   FrameKind kind = FrameKind::message;
-  std::uint32_t topic = 0;         // board_query: a line of the board; call, notify: a handler
-  std::uint64_t number = 0;        // of a request, repeated in its answer; bytes_read: bytes
-  std::uint64_t acknowledged = 0;  // how many frames of the other side have arrived with their payloads
+  std::uint32_t topic = 0;   // board_query: a line of the board; call, notify: a handler
+  std::uint64_t number = 0;  // of a request, repeated in its answer; bytes_read: bytes
+  // the number of frames from the other side that have arrived with their payloads
+  std::uint64_t acknowledged = 0;
   MessageHeader message;
 };
 static_assert(sizeof(Frame) == 80);

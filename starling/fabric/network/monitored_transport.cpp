@@ -165,7 +165,7 @@ void MonitoredTransport::forward(Frame frame, const Slice& payload) {
   const auto from = static_cast<Rank>(frame.message.count);
   const auto to = static_cast<Rank>(frame.message.detail);
   if (from < 0 || from >= size_ || to < 0 || to >= size_) return;
-  if (++frame.topic > static_cast<std::uint32_t>(size_)) return;  // it goes in circles
+  if (++frame.topic > static_cast<std::uint32_t>(size_)) return;  // the frame goes in circles
   {
     const std::lock_guard lock(forwarding_mutex_);
     forwarded_at_ = FailureDetector::Clock::now();

@@ -106,8 +106,8 @@ class TransportFabric final : public NetworkFabric,
       transport_->send(to, frame, part);
   }
 
-  // A peer reports how many bytes it has read only on request, so that only callers of this function pay for
-  // it.
+  // A peer reports how many bytes it has read only on request, so that the reports cost nothing without
+  // callers.
   bool backlogged(Rank to, std::uint64_t bytes) override {
     Peer& reader = peer(to);
     if (reader.posted - reader.read_by_peer <= bytes) return false;

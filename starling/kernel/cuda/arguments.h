@@ -5,11 +5,11 @@
 #include "starling/base/buffer.h"
 #include "starling/base/error.h"
 
-// What operations in CUDA memory ask of their arguments.
+// Checks of the arguments of operations in CUDA memory.
 
 namespace starling::kernel::cuda {
 
-/// The address of elements in device memory, or null; throws InvalidArgument for host memory.
+/// The address of the elements in device memory, or null; throws InvalidArgument for host memory.
 template <typename Void>
 Void* on_device(const BasicBuffer<Void>& buffer) {
   if (buffer.memory == MemoryKind::host && buffer.address() != nullptr)

@@ -3,15 +3,15 @@
 #include "starling/kernel/cuda/tables.cuh"
 #include "starling/kernel/sum_plan.h"
 
-// Codecs whose elements stand one after the other in their messages, see codec/chunked.h: first the headers
-// of all chunks, then the elements, each filled up to a multiple of 8 bytes.
+// Codecs whose messages hold all elements in order (codec/chunked.h): first the headers of all chunks, then
+// the elements, each part padded to a multiple of 8 bytes.
 
 namespace starling::kernel::cuda {
 namespace {
 
 using Kind = DeviceCode::Kind;
 
-/// The chunk of the calling block.
+/// The chunk that the calling thread block works on.
 template <typename T>
 struct Chunk {
   __device__ __forceinline__ Chunk(const T* all, std::size_t total, std::size_t chunk)
@@ -20,7 +20,7 @@ struct Chunk {
         last(first + count == total),
         in(all + first) {}
 
-  /// Of the elements from `i` on, how many there are of `most`.
+  /// The number of elements from `i` on, at most `most`.
   __device__ __forceinline__ unsigned left(std::size_t i, unsigned most) const {
     return i >= count ? 0 : i + most <= count ? most : static_cast<unsigned>(count - i);
   }
@@ -31,7 +31,7 @@ struct Chunk {
   const T* in;
 };
 
-// A header of four bytes; after an odd number of them four bytes are empty.
+// Stores a header of four bytes; an odd number of headers is followed by four empty bytes.
 template <typename T>
 __device__ __forceinline__ void put_header(float* headers, const Chunk<T>& chunk, float header) {
   headers[blockIdx.x] = header;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-// The signs of eight elements, of which there are n.
+// The signs of `n` elements, at most eight.
 template <typename T>
 __device__ __forceinline__ std::uint8_t signs_of(const T* in, unsigned n) {
   unsigned bits = 0;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kBlock)
   message[byte] = signs_of(in + i, n);
 }
 
-// Codes of `bits` bits from bit 64 * word of their row on.
+// The word with bits 64 * word .. of a row of codes of `bits` bits.
 __device__ __forceinline__ std::uint64_t packed_word(const std::int16_t* codes, unsigned bits,
                                                      unsigned word) {
   const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
@@ -127,7 +127,7 @@ template <typename T>
 __global__ void __launch_bounds__(kBlock)
     encode_levels_kernel(const T* in, std::size_t count, std::size_t chunk_size, int levels,
                          std::uint64_t draws, float* headers, std::uint64_t* payload) {
-  constexpr unsigned kTile = 4 * kBlock;  // elements that are drawn for at a time
+  constexpr unsigned kTile = 4 * kBlock;  // elements that random numbers are drawn for at a time
   __shared__ std::int16_t codes[kTile];
   const Chunk<T> chunk(in, count, chunk_size);
   const unsigned bits = rules::level_bits(levels);
@@ -162,7 +162,7 @@ __device__ __forceinline__ E encoded(T x) {
     return element_of<E>(rules::narrowed(x));
 }
 
-/// Elements as they are, or rounded to E; four bytes at least that follow are empty.
+/// Copies elements, rounded to E, and clears the padding after them (up to 8 bytes).
 template <typename T, typename E>
 __global__ void __launch_bounds__(kBlock) encode_elements_kernel(const T* in, std::size_t count, E* message) {
   constexpr std::size_t kOfWord = 8 / sizeof(E);
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kBlock) encode_elements_kernel(const T* in, st
     message[i] = element_of<E>(0);
 }
 
-// How decoders read: prepare() what holds for a chunk, and value() for one of its elements.
+// The decoders: prepare() reads what a chunk's elements share, value() decodes one element.
 
 struct Uint8Decoder {
   using Value = float;
@@ -227,7 +227,7 @@ struct Adding {
   T weight;
 };
 
-// Some blocks for each chunk.
+// Several thread blocks work on each chunk.
 inline constexpr std::size_t kOfDecodeBlock = 8 * kBlock;
 
 template <typename T, bool kAdds, typename Decoder>
@@ -330,7 +330,7 @@ void decode_as(const OnDevice& here, const DeviceCode& code, const void* message
   const auto decode = [&](const auto& decoder, std::size_t chunk) {
     decode_with(here, decoder, chunk, weight, out, count);
   };
-  constexpr std::size_t kPiece = kOfDecodeBlock;  // of elements that do not depend on each other
+  constexpr std::size_t kPiece = kOfDecodeBlock;  // elements per piece, which do not depend on each other
   switch (code.kind) {
     case Kind::identity:
       return decode(ElementDecoder<T>{static_cast<const T*>(message)}, kPiece);

@@ -4,7 +4,7 @@
 
 namespace starling::kernel::cuda {
 
-/// Arithmetic in CUDA memory: kernels on the calling thread's stream.
+/// Arithmetic in CUDA memory, by kernels on the calling thread's stream.
 class CudaArithmetic final : public Arithmetic {
  public:
   std::shared_ptr<void> allocate(std::size_t bytes) const override;

@@ -4,7 +4,7 @@
 
 namespace starling::kernel::cuda {
 
-/// Codecs in CUDA memory: kernels on the calling thread's stream.
+/// Codecs in CUDA memory, by kernels on the calling thread's stream.
 class CudaCodecKernels final : public CodecKernels {
  public:
   void encode(const DeviceCode& code, ConstBuffer in, std::uint64_t draws, Buffer message) const override;

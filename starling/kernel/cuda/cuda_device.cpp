@@ -14,8 +14,8 @@ std::string version_text(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// Free memory of a device, which other libraries of the process may not have used yet: its context is made
-// for the question only.
+// The free memory of a device. Other libraries of the process may not have used the device yet, so its
+// context is created just for the query.
 std::size_t free_bytes(CUdevice device) {
   CUcontext context = nullptr, before = nullptr;
   check(driver().cuDevicePrimaryCtxRetain_(&context, device), "cuDevicePrimaryCtxRetain");
@@ -31,7 +31,7 @@ std::size_t free_bytes(CUdevice device) {
   return free;
 }
 
-// A device reaches flags at their addresses on the host.
+// The address at which a device reaches a flag in host memory.
 CUdeviceptr address_of(const Flag& flag) {
   static_assert(sizeof(Flag) == sizeof(std::uint32_t) && Flag::is_always_lock_free);
   return reinterpret_cast<CUdeviceptr>(&flag);
@@ -117,7 +117,7 @@ void CudaDevice::unregister_flags(void* memory) noexcept {
   try {
     const OnDevice there({found->second, nullptr});
     driver().cuMemHostUnregister_(memory);
-  } catch (const Error&) {  // the device is lost, and what was registered with it
+  } catch (const Error&) {  // the device is lost, and its registrations with it
   }
   registered_.erase(found);
 }

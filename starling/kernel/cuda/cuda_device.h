@@ -9,18 +9,19 @@
 
 namespace starling::kernel::cuda {
 
-/// The GPUs of this process, by CUDA's driver and runtime. Needs load_driver() and set_context_function().
+/// The GPUs of this process, through CUDA's driver and runtime. Call load_driver() and set_context_function()
+/// first.
 class CudaDevice final : public Device {
  public:
-  /// Throws Error where there is no GPU, or none that this build can use.
+  /// Throws Error if there is no GPU, or none that this build supports.
   CudaDevice();
 
   std::string version() const override;
   std::vector<DeviceInfo> devices() const override;
 
-  /// On the calling thread's device.
+  /// Allocates on the calling thread's device.
   SharedMemory create_shared(std::size_t bytes) override;
-  /// For the calling thread's device, which may be another one than the memory's.
+  /// Maps memory, perhaps of another device, for the calling thread's device.
   void* map_shared(Descriptor descriptor, std::size_t bytes) override;
   void release_shared(void* address, std::size_t bytes) noexcept override;
 
@@ -45,7 +46,7 @@ class CudaDevice final : public Device {
   CudaArithmetic arithmetic_;
   CudaCodecKernels codec_kernels_;
   std::mutex mutex_;
-  std::map<void*, int> registered_;  // flags, and the device with which they were registered
+  std::map<void*, int> registered_;  // flags, and the device that they were registered with
 };
 
 }  // namespace starling::kernel::cuda

@@ -11,7 +11,7 @@
 namespace starling::kernel::cuda {
 namespace {
 
-/// Marks that are free. They are allocated by the page, and never given back to the system.
+/// A pool of free marks, allocated by the page and never returned to the system.
 class Marks {
  public:
   bool* take() {
@@ -27,7 +27,7 @@ class Marks {
     const std::lock_guard lock(mutex_);
     free_.push_back(mark);
   }
-  // Without the lock: the allocation may wait for a stream that is about to give a mark back.
+  // Called without the lock: the allocation may wait for a stream that is about to return a mark.
   void add_page() {
     constexpr std::size_t kMarks = 4096;
     void* page = nullptr;
@@ -55,12 +55,13 @@ class Marks {
 };
 
 Marks& marks() {
-  static auto* const instance = new Marks;  // work that gives marks back may outlast the program's statics
+  // never destroyed: work that returns marks may outlast static objects
+  static auto* const instance = new Marks;
   return *instance;
 }
 
-// Calls `enqueue` on the release stream, ordered after all work on something that was allocated in this
-// context. Where that fails the device is lost, or the program is ending, and its memory with it.
+// Calls `enqueue` on the release stream, ordered after all work in this context. If that fails, the device is
+// lost or the program is ending, and the memory is gone anyway.
 template <typename Enqueue>
 void release(const DeviceContext& allocated, const Enqueue& enqueue) noexcept {
   try {
@@ -80,7 +81,7 @@ std::shared_ptr<void> allocate(std::size_t bytes) {
   void* address = nullptr;
   const cudaError_t result = cudaMallocFromPoolAsync(&address, size, here.pool(), here.stream());
   if (result == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // leaves no error behind for the next call
+    cudaGetLastError();  // clears the error, so that the next call does not report it
     throw_out_of_memory(size);
   }
   check(result, "cudaMallocFromPoolAsync");

@@ -13,7 +13,7 @@ Driver& table() {
   return instance;
 }
 
-// The driver's name for an error, and what it says about it.
+// The driver's name and description of an error.
 std::string text_of(CUresult result) {
   const char* name = nullptr;
   const char* text = nullptr;
@@ -25,8 +25,8 @@ std::string text_of(CUresult result) {
 
 }  // namespace
 
-// The names in cuda.h are macros for the functions' current versions, which are expanded before the name
-// becomes a string. The members are pasted from the name as written.
+// The names in cuda.h are macros for the functions' current versions. They are expanded before they become
+// strings; the members' names are pasted as written.
 #define STARLING_TEXT_OF(name) #name
 #define STARLING_SYMBOL_OF(name) STARLING_TEXT_OF(name)
 
@@ -65,7 +65,7 @@ void check(CUresult result, const char* call) {
 
 void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
-  cudaGetLastError();  // leaves no error behind for the next call
+  cudaGetLastError();  // clears the error, so that the next call does not report it
   throw Error(std::string("CUDA: ") + call + ": " + cudaGetErrorName(result) + " (" +
               cudaGetErrorString(result) + ")");
 }

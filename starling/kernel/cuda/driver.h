@@ -7,8 +7,8 @@
 
 namespace starling::kernel::cuda {
 
-/// The functions of the CUDA driver that are used here. libcuda is loaded at run time, so that this shared
-/// object loads where there is no driver.
+/// The CUDA driver functions used here. libcuda is loaded at run time, so that this library also loads on
+/// machines without a driver.
 struct Driver {
 #define STARLING_DRIVER_FUNCTIONS(F)        \
   F(cuInit)                                 \
@@ -43,16 +43,16 @@ struct Driver {
 #undef STARLING_DRIVER_POINTER
 };
 
-/// Loads the driver. False, with a reason, where that is not possible. Tests load another library; null is
-/// the program itself.
+/// Loads the driver; returns false with a reason if that fails. Tests load another library; null means the
+/// program itself.
 bool load_driver(std::string* why, const char* library = "libcuda.so.1");
-/// After load_driver().
+/// Valid after load_driver().
 const Driver& driver();
 
-/// Throw Error with CUDA's name for it unless `result` is success.
+/// Throw Error with CUDA's name for the error unless `result` is success.
 void check(CUresult result, const char* call);
 void check(cudaError_t result, const char* call);
-/// Throws Error with the bytes that are needed and those that are free on the current device.
+/// Throws Error with the bytes needed and the bytes free on the current device.
 [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
 }  // namespace starling::kernel::cuda

@@ -8,16 +8,16 @@
 #include "starling/base/dtype.h"
 #include "starling/kernel/cuda/shape.h"
 
-// How kernels read and write elements: 16 bytes per array and thread where the addresses allow it.
+// How kernels read and write elements: 16 bytes per array and thread if the addresses allow it.
 
 namespace starling::kernel::cuda {
 
-/// The type in which elements are computed: float for the 16-bit types.
+/// The type that elements are computed in: float for the 16-bit types.
 template <typename E>
 using Computed = std::conditional_t<std::is_same_v<E, Half> || std::is_same_v<E, BFloat16>, float, E>;
 
-/// An element as a number to compute with, and back. The device's own conversions round to nearest even, but
-/// turn every NaN into one and the same: NaNs are left to base/dtype.h.
+/// Converts an element to the type that it is computed in, and back. The device's own conversions round to
+/// nearest even but turn all NaNs into one, so NaNs go through base/dtype.h.
 template <typename E>
 __device__ __forceinline__ Computed<E> number_of(E element) {
   if constexpr (std::is_same_v<E, Half>) {
@@ -44,7 +44,7 @@ __device__ __forceinline__ E element_of(Computed<E> number) {
   return element;
 }
 
-/// The kV elements of arrays that the calling thread has to do with.
+/// The kV elements of each array that the calling thread works on.
 template <Access kAccess, int kV>
 class Lanes {
  public:
@@ -60,7 +60,8 @@ class Lanes {
     }
   }
 
-  /// Whether the array has an element for lane k: at its ends a thread has fewer than kV.
+  /// Whether the array has an element for lane k: at the ends of an array a thread has fewer than kV
+  /// elements.
   __device__ __forceinline__ bool has(int k) const {
     const std::ptrdiff_t i = index(k);
     return i >= 0 && i < count_;

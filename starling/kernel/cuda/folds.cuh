@@ -8,16 +8,16 @@
 #include "starling/kernel/square_sum.h"
 #include "starling/kernel/sums.h"
 
-// What the threads of a block find together: in shared memory, which all functions leave free to be written
-// again by the next phase.
+// Reductions by all threads of a block in shared memory. Every function leaves the memory free for the next
+// phase to overwrite.
 
 namespace starling::kernel::cuda {
 
-/// Of kernel/square_sum.h: sums[k][t] is number 4 t + k.
+/// The sums of kernel/square_sum.h: sums[k][t] is number 4 t + k.
 using BlockSums = double[4][kBlock];
 static_assert(kSquareSums == 4 * kBlock);
 
-/// Folds the first `n` as fold_sums() of kernel/square_sum.h does; for thread 0.
+/// Folds the first `n` sums like fold_sums() in kernel/square_sum.h; thread 0 gets the result.
 __device__ __forceinline__ double fold_block(BlockSums& sums, unsigned n = 4 * kBlock) {
   for (unsigned half = kBlock / 2; half > 0; half /= 2) {
     if (4 * half >= n) continue;
@@ -31,7 +31,7 @@ __device__ __forceinline__ double fold_block(BlockSums& sums, unsigned n = 4 * k
   return (sums[0][0] + sums[1][0]) + (sums[2][0] + sums[3][0]);
 }
 
-/// As value_range() of kernel/quantize.h, of at least one value.
+/// Like value_range() in kernel/quantize.h, for at least one value.
 template <typename T>
 __device__ __forceinline__ ValueRange block_range(const T* in, std::size_t count) {
   __shared__ float least[kBlock], greatest[kBlock];
@@ -57,7 +57,7 @@ __device__ __forceinline__ ValueRange block_range(const T* in, std::size_t count
   return {least[0] + 0.0F, greatest[0] + 0.0F};  // -0 + 0 is +0
 }
 
-/// The sum of |x| as pack_signs() of kernel/quantize.h finds it: four pieces at a time.
+/// The sum of |x|, computed like pack_signs() in kernel/quantize.h: four pieces at a time.
 template <typename T>
 __device__ __forceinline__ double block_magnitudes(const T* in, std::size_t count) {
   constexpr unsigned kPieces = kBlock / kSums;
@@ -91,8 +91,8 @@ __device__ __forceinline__ double block_magnitudes(const T* in, std::size_t coun
   return total;
 }
 
-/// The sum of squares as sum_of_squares() of kernel/update.h finds it, of at most kMostOfBlock numbers; all
-/// threads get it.
+/// The sum of squares like sum_of_squares() in kernel/update.h, of at most kMostOfBlock numbers; all threads
+/// get it.
 inline constexpr std::size_t kMostOfBlock = std::size_t{1} << 20;
 
 template <typename T>
@@ -100,7 +100,7 @@ __device__ __forceinline__ double block_squares(const T* in, std::size_t count) 
   constexpr std::size_t kStrip = square_strip(kMostOfBlock);
   static_assert(kStrip == square_strip(1));
   constexpr std::size_t kChunk = kSquareStrips * kStrip;
-  constexpr unsigned kThreads = kSquareColumns / 4;  // of a strip
+  constexpr unsigned kThreads = kSquareColumns / 4;  // per strip
   __shared__ BlockSums sums;
   __shared__ double chunks[kMostOfBlock / kChunk];
   unsigned n = 0;

@@ -3,22 +3,22 @@
 #include "starling/kernel/cuda/plan.cuh"
 #include "starling/kernel/cuda/tables.cuh"
 
-// Messages of int8, see codec/wire_format.h: the grids of all runs, then a byte for every element, filled up
-// to a multiple of 8 bytes. A block for each run.
+// int8 messages (codec/wire_format.h): the grids of all runs, then one byte per element, padded to a multiple
+// of 8 bytes. One thread block per run.
 
 namespace starling::kernel::cuda {
 namespace {
 
-/// The runs of some parameters, as an argument of a kernel.
+/// The runs of several parameters, as a kernel argument.
 struct Runs {
   static constexpr int kMost = 96;
   int parameters;
   unsigned first;                // of these runs, among those of all parameters
-  unsigned first_of[kMost + 1];  // of each parameter, from `first` on, and the end
+  unsigned first_of[kMost + 1];  // of each parameter, counted from `first`, and the end
   std::size_t begin[kMost + 1];  // of each parameter, and the end
 };
 
-/// The run of the calling block: `count` elements, from element `begin` on.
+/// The run that the calling thread block works on: `count` elements from element `begin` on.
 struct Run {
   __device__ __forceinline__ explicit Run(const Runs& runs) : number(runs.first + blockIdx.x) {
     int low = 0, high = runs.parameters;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kBlock)
     RunningSum<float> pull(SumForm::average, 0, value(0, i));
     for (int t = 1; t < n; ++t) pull.add(sum.weight(t), value(t, i));
     const float before = x != nullptr ? x[i] : 0.0F;
-    // Subtracted, so that without differences x keeps even the sign of zero.
+    // Subtracted, so that x without differences keeps even the sign of zero.
     out[i] = before - (n == 1 ? 0.0F : pull.so_far());
   }
 }
@@ -85,7 +85,7 @@ constexpr unsigned runs_of(std::size_t count) {
   return static_cast<unsigned>((count + kInt8Run - 1) / kInt8Run);
 }
 
-/// Calls body(runs, blocks) for some parameters at a time.
+/// Calls body(runs, blocks) for several parameters at a time.
 template <typename Body>
 void for_runs(std::span<const std::size_t> ends, const Body& body) {
   Runs runs{};
@@ -109,7 +109,7 @@ void for_runs(std::span<const std::size_t> ends, const Body& body) {
   flush();
 }
 
-// Where the codes of a message begin.
+// The offset of the codes in a message.
 std::size_t codes_in(std::span<const std::size_t> ends) {
   std::size_t runs = 0, begin = 0;
   for (const std::size_t end : ends) {

@@ -78,7 +78,7 @@ const auto& convert_kernels() {
   return kTable;
 }
 
-// Bytes, whatever they are part of.
+// Copies bytes of any type.
 template <Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     swap_kernel(std::uint8_t* a, std::uint8_t* b, std::size_t count, int shift) {
@@ -96,7 +96,7 @@ const auto& swap_kernels() {
   return kTable;
 }
 
-// Bits, whatever they mean.
+// Copies bits of any type.
 template <typename Bits>
 __global__ void __launch_bounds__(kBlock) copy_strided_kernel(Bits* out, std::size_t out_step, const Bits* in,
                                                               std::size_t in_step, std::size_t count) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kBlock) copy_strided_kernel(Bits* out, std::si
   if (k < count) out[k * out_step] = in[k * in_step];
 }
 
-// Calls body with a type of so many bytes.
+// Calls body with an unsigned type of this size.
 template <typename Body>
 void with_bits(std::size_t element, const Body& body) {
   if (element == 1) return body(std::uint8_t{});
@@ -121,7 +121,7 @@ void convert_as(const OnDevice& here, const void* in, void* out, std::size_t cou
               static_cast<To*>(out), count, shape.shift);
 }
 
-// Calls body with the types of every conversion that there is until it returns true; false if it never does.
+// Calls body with the types of each conversion until it returns true; returns false if it never does.
 template <typename Body>
 bool any_conversion(const Body& body) {
   const auto both_ways = [&]<typename A, typename B>(std::type_identity<A> a, std::type_identity<B> b) {

@@ -13,7 +13,7 @@ __device__ __forceinline__ void add_squares(double (&sums)[4], const T (&x)[4]) 
   for (int k = 0; k < 4; ++k) sums[k] += static_cast<double>(x[k]) * static_cast<double>(x[k]);
 }
 
-// A block per chunk, a few threads per strip of it, each with four columns.
+// One block per chunk; several threads per strip, each with four columns.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kBlock)
     squares_kernel(const T* data, std::size_t count, std::size_t strip, double* partial) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kBlock) total_kernel(const double* partial, un
   if (threadIdx.x == 0) *total = sum;
 }
 
-// Infinities and NaNs have an exponent of ones only.
+// Infinities and NaNs have an exponent of all ones.
 template <typename Bits, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     nonfinite_kernel(const Bits* data, Bits exponent, std::size_t count, int shift, int* found) {
@@ -84,7 +84,7 @@ const auto& nonfinite_kernels() {
   return kTable;
 }
 
-// What a number on the device is when all work so far has ended.
+// The value of a number on the device, after all work so far has ended.
 template <typename T>
 T read(const OnDevice& here, const T* number) {
   T result{};

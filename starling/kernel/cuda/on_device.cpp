@@ -16,23 +16,24 @@ namespace {
 
 DeviceContext& (*thread_context)() = nullptr;
 
-// Scratch memory for this many streams is allocated at a time.
+// The number of streams that scratch memory is allocated for at a time.
 constexpr std::size_t kStreamsAtATime = 256;
 
 struct Prepared {
   std::once_flag once;
-  CUcontext context = nullptr;  // the device's primary one, which all libraries share; never released
+  CUcontext context = nullptr;  // the device's primary context, which all libraries share; never released
   cudaMemPool_t pool = nullptr;
   cudaStream_t releases = nullptr;
   std::mutex event_mutex;
-  cudaEvent_t event = nullptr;  // for order(): a wait is for what it stood for when the wait was enqueued
-  std::mutex scratch_mutex;     // of what follows
+  // for order(): a wait refers to the event as recorded when the wait was enqueued
+  cudaEvent_t event = nullptr;
+  std::mutex scratch_mutex;  // of what follows
   std::map<std::pair<cudaStream_t, std::size_t>, Scratch*> of_stream;
   Scratch* next = nullptr;
   std::size_t left = 0;
 };
 
-// As many as there are devices; never destroyed, since threads may still work when the program ends.
+// One per device; never destroyed, since threads may still work when the program ends.
 std::vector<Prepared>& all_prepared() {
   static auto* const instance = [] {
     int count = 0;
@@ -57,8 +58,8 @@ void allocate_scratch(Prepared& prepared) {
   prepared.left = kStreamsAtATime;
 }
 
-// Memory that one stream has freed becomes another's only when it is free by then: otherwise the other stream
-// would wait for the first, which may wait for a flag.
+// A pool that gives memory freed on one stream to another only if it is free by then. Otherwise the other
+// stream would wait for the first, which may wait for a flag.
 cudaMemPool_t make_pool(int device) {
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
@@ -73,7 +74,7 @@ cudaMemPool_t make_pool(int device) {
   return pool;
 }
 
-// With the device's context current.
+// Call it with the device's context current.
 void prepare(Prepared& prepared, int device) {
   load_kernels();
   prepare_marks();
@@ -129,7 +130,7 @@ OnDevice::~OnDevice() {
 Scratch* OnDevice::scratch() const {
   Prepared& prepared = prepared_at(device_);
   const std::lock_guard lock(prepared.scratch_mutex);
-  // Every thread has a stream of its own behind this one handle.
+  // This handle stands for a different stream in every thread.
   const std::size_t thread =
       stream_ == cudaStreamPerThread ? std::hash<std::thread::id>()(std::this_thread::get_id()) : 0;
   Scratch*& found = prepared.of_stream[{stream_, thread}];

@@ -9,17 +9,17 @@
 
 namespace starling::kernel::cuda {
 
-/// The function that returns the calling thread's DeviceContext: the program's, since a copy of it in this
-/// shared object would have variables of its own.
+/// Sets the function that returns the calling thread's DeviceContext. It must be the program's: a copy of it
+/// in this shared library would have variables of its own.
 void set_context_function(DeviceContext& (*context)());
-/// The calling thread's.
+/// The calling thread's DeviceContext.
 const DeviceContext& current_context();
 
-/// The number of this process's devices.
+/// The number of devices in this process.
 int device_count();
 
-/// Scratch memory on a device that belongs to one stream: work on a stream is in order, so that the next
-/// kernels to use it come after the last ones that did.
+/// Scratch memory on a device that belongs to one stream: work on a stream is in order, so the next kernels
+/// that use it run after the last ones that did.
 struct Scratch {
   static constexpr int kPartialSums = 1024;
   alignas(64) std::byte plan[1024];  // a PlannedSum, see plan.cuh
@@ -28,12 +28,12 @@ struct Scratch {
   int nonfinite;
 };
 
-/// Makes a device current in the calling thread, and puts back in the end what was there before. The first
-/// one for a device prepares it: kernels are loaded and memory is allocated, since either may block until the
-/// device's streams are idle, and a stream that waits for a flag may wait for this thread.
+/// Makes a device current in the calling thread, and restores the previous one in the end. The first use of a
+/// device prepares it: loads kernels and allocates memory. Both may block until the device's streams are
+/// idle, and a stream that waits for a flag may wait for this thread.
 class OnDevice {
  public:
-  /// The thread's device_context().
+  /// Uses the thread's device_context().
   OnDevice() : OnDevice(current_context()) {}
   explicit OnDevice(const DeviceContext& context);
   ~OnDevice();
@@ -42,11 +42,11 @@ class OnDevice {
 
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
-  /// The stream's, in device memory.
+  /// The stream's scratch memory, on the device.
   Scratch* scratch() const;
-  /// The memory that is allocated and freed in the order of streams.
+  /// The pool for stream-ordered allocation.
   cudaMemPool_t pool() const;
-  /// Launches a kernel whose arguments are these values, in blocks of kBlock threads.
+  /// Launches a kernel with these arguments, in blocks of kBlock threads.
   template <typename... Arguments>
   void launch(void (*kernel)(Arguments...), unsigned blocks, Arguments... values) const {
     void* arguments[] = {&values...};
@@ -68,10 +68,10 @@ class OnDevice {
   bool changed_ = false;
 };
 
-/// What is given to `later` from now on waits for what has been given to `earlier`.
+/// Work enqueued on `later` from now on waits for the work enqueued on `earlier` so far.
 void order(const DeviceContext& earlier, const DeviceContext& later);
-/// The stream on which a device frees what its other streams have used: it waits for them, so that no other
-/// stream and no thread has to.
+/// The stream on which a device frees memory that its other streams have used: it waits for them, so that no
+/// other stream and no thread has to.
 DeviceContext release_context(int device);
 
 }  // namespace starling::kernel::cuda

@@ -7,16 +7,16 @@
 namespace starling::kernel::cuda {
 namespace {
 
-/// A sum whose terms may not have arrived.
+/// A sum with terms that may not have arrived yet.
 struct FlaggedSum {
   GivenSum given;
-  const std::uint32_t* flag[kMostPlannedTerms];  // null: the term is there
+  const std::uint32_t* flag[kMostPlannedTerms];  // null: the term has arrived
   std::uint32_t number[kMostPlannedTerms];
   bool differences;
 };
 
-// One thread, after the stream's waits for the flags have ended: what it finds holds for all kernels of the
-// sum, whatever happens to the flags later.
+// Runs in one thread, after the stream's waits for the flags have ended, and decides once which terms all
+// kernels of the sum use, whatever happens to the flags later.
 template <typename T>
 __global__ void latch_kernel(const __grid_constant__ FlaggedSum sum, PlannedSum<T>* plan) {
   std::uint32_t missing = 0;
@@ -45,7 +45,7 @@ SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> 
   bool has_flags = false;
   for (std::size_t t = 0; t < terms.size(); ++t) {
     if (terms[t].memory != MemoryKind::cuda)
-      throw InvalidArgument("a term of a sum on a device lies in " + name(terms[t].memory));
+      throw InvalidArgument("a term of a sum on a device is in " + name(terms[t].memory));
     sum.given.data[t] = terms[t].data;
     sum.given.weight[t] = terms[t].weight;
     if (terms[t].flag == nullptr) continue;

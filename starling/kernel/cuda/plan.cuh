@@ -4,15 +4,15 @@
 #include "starling/kernel/cuda/on_device.h"
 #include "starling/kernel/sum_plan.h"
 
-// Weighted sums in kernels: the plan comes from the host, or from the latch kernel where terms have flags.
+// Weighted sums in kernels: the plan comes from the host or, if terms have flags, from the latch kernel.
 
 namespace starling::kernel::cuda {
 
-/// A sum as an argument of a kernel.
+/// A sum, as a kernel argument.
 template <typename T>
 struct SumArgument {
   PlannedSum<T> given;
-  const PlannedSum<T>* latched;  // in device memory; in place of `given` unless null
+  const PlannedSum<T>* latched;  // in device memory; null: use `given`
 
   __device__ __forceinline__ int count() const { return latched != nullptr ? latched->count : given.count; }
   __device__ __forceinline__ SumForm form() const { return latched != nullptr ? latched->form : given.form; }
@@ -26,22 +26,22 @@ struct SumArgument {
 };
 static_assert(sizeof(PlannedSum<double>) <= sizeof(Scratch::plan));
 
-/// Plans the sum of `terms`, elements of `dtype`. Where terms have flags, the stream waits for them, and a
-/// kernel then sees who has arrived. With `differences` it is the plan of combine_around(), whose first term
-/// is the center. Throws InvalidArgument above kMostPlannedTerms terms.
+/// Plans the sum of `terms`, elements of `dtype`. If terms have flags, the stream waits for them, and a
+/// kernel then checks which terms have arrived. With `differences` it is the plan of combine_around(), whose
+/// first term is the center. Throws InvalidArgument above kMostPlannedTerms terms.
 template <typename T>
 SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> terms,
                        bool differences = false);
 
-/// Adds up the terms of a sum, of which there is one at least, for the thread's elements: `first` are those
-/// of the first term. kTerms is at least the plan's count, or 0 for a loop.
+/// Adds up the terms of a sum, at least one, for the thread's elements; `first` are those of the first term.
+/// kTerms is at least the plan's count, or 0 for a loop.
 template <typename E, int kTerms, typename T, Access kAccess, int kV>
 __device__ __forceinline__ void add_up(const SumArgument<T>& sum, const Lanes<kAccess, kV>& lanes,
                                        T (&first)[kV], T (&so_far)[kV]) {
   const int n = sum.count();
   const SumForm form = sum.form();
   if constexpr (kTerms > 0) {
-    E x[kTerms][kV];  // all are asked for before the first is needed
+    E x[kTerms][kV];  // all loads are issued before the first value is needed
 #pragma unroll
     for (int t = 0; t < kTerms; ++t)
       if (t < n) lanes.load(sum.template data<E>(t), x[t]);

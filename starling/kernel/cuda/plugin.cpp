@@ -12,7 +12,7 @@ extern __attribute__((visibility("default"))) const char starling_device_version
 const char starling_device_version[] = STARLING_VERSION;
 }
 
-/// Null, with a reason, where there is no device. The device lasts as long as the process.
+/// Returns null with a reason if there is no device. The device lives as long as the process.
 extern "C" __attribute__((visibility("default"))) starling::kernel::Device* starling_device(
     starling::kernel::DeviceContext& (*context)(), std::string* why) {
   namespace cuda = starling::kernel::cuda;

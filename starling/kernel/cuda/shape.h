@@ -6,14 +6,14 @@
 
 namespace starling::kernel::cuda {
 
-/// Threads of a block.
+/// Threads per block.
 inline constexpr int kBlock = 256;
 
-/// How a kernel reaches its arrays: element by element where they are not aligned alike, or in words of 16
-/// bytes; `streaming` where they are too large for the cache anyway.
+/// How a kernel accesses its arrays: element by element if their alignments differ, otherwise in words of 16
+/// bytes; `streaming` if they are too large for the cache anyway.
 enum class Access { single, words, streaming };
 
-/// Elements that a thread takes of an array: 16 bytes.
+/// The elements per thread and array: 16 bytes.
 template <typename E>
 inline constexpr int kLanesOf = 16 / static_cast<int>(sizeof(E));
 
@@ -21,18 +21,18 @@ inline constexpr int kLanesOf = 16 / static_cast<int>(sizeof(E));
 struct Shape {
   Access access;
   unsigned blocks;
-  int shift;  // elements that the first thread does not have, so that the others' words are aligned
+  int shift;  // elements that the first thread lacks, so that the words of the others are aligned
 
-  /// In tables of kernels.
+  /// The index into tables of kernels.
   std::size_t index() const { return static_cast<std::size_t>(access); }
 };
 
-/// Finds the shape of a kernel over arrays of `count` elements, of which each thread takes `lanes`.
+/// Finds the shape of a kernel over arrays of `count` elements; each thread takes `lanes` of them.
 class ShapeFinder {
  public:
   ShapeFinder(std::size_t count, int lanes) : count_(count), lanes_(lanes) {}
 
-  /// Null is no array.
+  /// Adds an array; a null address adds nothing.
   ShapeFinder& add(const void* address, std::size_t element) {
     if (address == nullptr) return *this;
     bytes_ += count_ * element;
@@ -61,7 +61,8 @@ class ShapeFinder {
   std::size_t count_;
   int lanes_;
   std::size_t bytes_ = 0;
-  std::uint32_t shifts_ = ~std::uint32_t{0};  // bit s: all arrays are aligned from s elements before them
+  // bit s: all arrays are aligned from s elements before their start
+  std::uint32_t shifts_ = ~std::uint32_t{0};
 };
 
 }  // namespace starling::kernel::cuda

@@ -10,7 +10,7 @@
 namespace starling::kernel::cuda {
 namespace {
 
-/// Owns a handle of memory. Mappings keep the memory when the handle is gone.
+/// Owns a handle of device memory. Mappings keep the memory alive without the handle.
 class Memory {
  public:
   explicit Memory(CUmemGenericAllocationHandle handle) : handle_(handle) {}
@@ -24,7 +24,7 @@ class Memory {
   CUmemGenericAllocationHandle handle_;
 };
 
-/// A mapping of memory, undone unless it is kept.
+/// A mapping of device memory, undone in the end unless it is kept.
 class Mapping {
  public:
   Mapping(const Memory& memory, std::size_t bytes, int device, CUmemAccess_flags access) : bytes_(bytes) {
@@ -69,7 +69,7 @@ Device::SharedMemory create_memory(int device, std::size_t bytes) {
   check(driver().cuMemGetAllocationGranularity_(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
         "cuMemGetAllocationGranularity");
   const std::size_t size = ((std::max<std::size_t>(bytes, 1) - 1) / unit + 1) * unit;
-  if (size < bytes) throw_out_of_memory(bytes);  // more than can be counted
+  if (size < bytes) throw_out_of_memory(bytes);  // overflow
   CUmemGenericAllocationHandle handle = 0;
   const CUresult result = driver().cuMemCreate_(&handle, size, &properties, 0);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(size);

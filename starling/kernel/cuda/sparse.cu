@@ -9,9 +9,9 @@
 #include "starling/kernel/cuda/phases.cuh"
 #include "starling/kernel/cuda/tables.cuh"
 
-// Codecs that send a few elements. The k largest are found as in kernel/select.cpp: 11 leading bits of |x|
-// are counted, then ten and ten more of those elements that are left. What equals the last one is taken in
-// the order of the indices.
+// Codecs that send few of the elements. The k largest are found as in kernel/select.cpp: 11 leading bits of
+// |x| are counted, then ten and ten more bits of the elements that are left. Of elements that equal the last
+// one, those with the lowest indices are taken.
 
 namespace starling::kernel::cuda {
 namespace {
@@ -19,18 +19,18 @@ namespace {
 using Kind = DeviceCode::Kind;
 
 inline constexpr unsigned kBins = 2048;
-inline constexpr unsigned kTile = 16 * kBlock;  // elements of a block
+inline constexpr unsigned kTile = 16 * kBlock;  // elements per block
 
-/// What a selection knows so far.
+/// The state of a selection.
 struct Selection {
   unsigned bins[kBins];
-  std::uint32_t prefix;  // the bits that have been found
-  std::size_t k;         // which of those with this prefix is the last one, from above
+  std::uint32_t prefix;  // the bits that have been determined
+  std::size_t k;         // the last element is the k-th largest of those with this prefix
 };
 
-/// Bits of a magnitude that are counted at a time.
+/// The bits of a magnitude that are counted in one pass.
 struct Digit {
-  unsigned below;  // bits
+  unsigned below;  // the number of lower bits
   unsigned bins;
 };
 inline constexpr Digit kDigits[] = {{20, 2048}, {10, 1024}, {0, 1024}};
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-// One block. The bin that holds the k-th from above; k becomes its place within.
+// Runs in one block. Finds the bin with the k-th largest element; k becomes its position within the bin.
 __global__ void __launch_bounds__(kBlock) pick_bin_kernel(Digit digit, Selection* selection) {
   __shared__ std::size_t sums[kBlock];
   const unsigned of_thread = digit.bins / kBlock;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlock) pick_bin_kernel(Digit digit, Selection
   });
 }
 
-/// Elements above the last magnitude, and those that equal it.
+/// The numbers of elements above the last magnitude and equal to it.
 struct Counts {
   unsigned above;
   unsigned equal;
@@ -90,7 +90,7 @@ struct Counts {
   }
 };
 
-// Those of n elements.
+// Counts n elements.
 template <typename T>
 __device__ __forceinline__ Counts counts_of(const T* in, unsigned n, std::uint32_t least) {
   Counts counts{0, 0};
@@ -102,12 +102,12 @@ __device__ __forceinline__ Counts counts_of(const T* in, unsigned n, std::uint32
   return counts;
 }
 
-/// Sums up what the threads before each one have, and returns what all have.
+/// Replaces each thread's counts by the sum over the threads before it, and returns the total.
 __device__ __forceinline__ Counts scan_block(Counts (&counts)[kBlock]) {
   __shared__ Counts before[kBlock];
   __shared__ Counts total;
   each_thread([&] {
-    // A few threads sum up rows.
+    // Few threads sum up rows.
     constexpr unsigned kRow = 16;
     if (threadIdx.x >= kBlock / kRow) return;
     Counts sum{0, 0};
@@ -115,7 +115,7 @@ __device__ __forceinline__ Counts scan_block(Counts (&counts)[kBlock]) {
       before[t] = sum;
       sum = sum + counts[t];
     }
-    counts[threadIdx.x * kRow] = sum;  // which has been read
+    counts[threadIdx.x * kRow] = sum;  // its old value is not needed any more
   });
   each_thread([&] {
     constexpr unsigned kRow = 16;
@@ -136,7 +136,7 @@ __device__ __forceinline__ Counts scan_block(Counts (&counts)[kBlock]) {
   return total;
 }
 
-/// The elements of a thread: some that follow one another, so that threads are in their order.
+/// The elements per thread, which are contiguous, so that threads are in the order of elements.
 inline constexpr unsigned kOfThread = kTile / kBlock;
 
 template <typename T>
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) tiles[blockIdx.x] = total;
 }
 
-// One block: what the tiles before each one have.
+// Runs in one block: for each tile, sums up the counts of the tiles before it.
 __global__ void __launch_bounds__(kBlock) scan_tiles_kernel(Counts* tiles, unsigned number) {
   __shared__ Counts counts[kBlock];
   const unsigned of_thread = (number + kBlock - 1) / kBlock;
@@ -229,7 +229,7 @@ constexpr unsigned blocks_for(std::size_t count, std::size_t of_block) {
 template <typename T>
 void take_largest(const OnDevice& here, const T* in, std::size_t count, std::size_t k, void* message) {
   const unsigned tiles = blocks_for(count, kTile);
-  const std::shared_ptr<void> memory = allocate(sizeof(Selection) + tiles * sizeof(Counts));  // of zeros
+  const std::shared_ptr<void> memory = allocate(sizeof(Selection) + tiles * sizeof(Counts));  // zeroed
   auto* selection = static_cast<Selection*>(memory.get());
   auto* counts = reinterpret_cast<Counts*>(selection + 1);
   here.launch_one(begin_selection_kernel, selection, k);
@@ -245,7 +245,7 @@ void take_largest(const OnDevice& here, const T* in, std::size_t count, std::siz
               reinterpret_cast<float*>(indices + k));
 }
 
-/// A message of random-k: the key of its draws, then the values, filled up to a multiple of 8 bytes.
+/// A random-k message: the key of its draws, then the values, padded to a multiple of 8 bytes.
 template <typename T>
 __global__ void __launch_bounds__(kBlock)
     take_random_kernel(const T* in, Permutation permutation, std::uint64_t draws, std::size_t k, float factor,
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kBlock)
   values[j] = rules::scaled_value(factor, rules::narrowed(in[permutation(static_cast<Rank>(j))]));
 }
 
-// Whose indices are listed in the message, or drawn from it.
+// Decodes a codec whose indices are listed in the message, or drawn from its key.
 struct Listed {
   const std::uint32_t* indices;
   __device__ __forceinline__ std::size_t operator()(std::size_t j) const { return indices[j]; }

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kBlock)
   if (x != nullptr) lanes.load(x, before);
   add_up<Message, kTerms>(sum, lanes, own, pull);
   const bool alone = sum.count() == 1;
-  // Subtracted, so that without differences x keeps even the sign of zero.
+  // Subtracted, so that x without differences keeps even the sign of zero.
 #pragma unroll
   for (int k = 0; k < kV; ++k) before[k] = before[k] - (alone ? T(0) : pull[k]);
   lanes.store(out, before);

@@ -9,22 +9,22 @@
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/shape.h"
 
-// Tables of the kernels that one template makes.
+// Tables of the kernels that a template generates.
 
 namespace starling::kernel::cuda {
 
 template <auto kValue>
 using Constant = std::integral_constant<decltype(kValue), kValue>;
 
-/// Kernels by how they reach their arrays: pick(Constant<Access>) is one of them.
+/// A table of kernels by Access: pick(Constant<Access>) returns one of them.
 template <typename Pick>
 constexpr auto by_access(const Pick& pick) {
   return std::array{pick(Constant<Access::single>()), pick(Constant<Access::words>()),
                     pick(Constant<Access::streaming>())};
 }
 
-/// The kernels of a sum by its number of terms: 1, 2, 3, 4, at most 7, any (0: a loop). Large blocks have a
-/// kernel for each, the others fewer.
+/// The kernels of a sum by number of terms: 1, 2, 3, 4, at most 7, any (0: a loop). Large blocks have a
+/// kernel for each class, other blocks for fewer.
 inline constexpr int kTermClasses = 6;
 inline constexpr int kTermsOfClass[kTermClasses] = {1, 2, 3, 4, 7, 0};
 inline std::size_t term_class(std::size_t terms) {
@@ -36,7 +36,8 @@ constexpr int terms_of(Access access, int index) {
   return terms >= 2 && terms <= 4 ? 4 : 0;
 }
 
-/// Kernels of a sum by Access and term_class(): pick(Constant<Access>, Constant<terms>) is one of them.
+/// A table of kernels of a sum, by Access and term_class(): pick(Constant<Access>, Constant<terms>) returns
+/// one of them.
 template <typename Pick>
 constexpr auto by_terms(const Pick& pick) {
   return by_access([&](auto access) {
@@ -47,13 +48,13 @@ constexpr auto by_terms(const Pick& pick) {
   });
 }
 
-/// Calls body with a number of the type of parameters.
+/// Calls body with a number of the parameters' type, float32 or float64.
 template <typename Body>
 void as_parameters(DType dtype, const Body& body) {
   dtype == DType::float64 ? body(double{}) : body(float{});
 }
 
-/// Loads a kernel into the current context, see load_kernels().
+/// Loads a kernel into the current context; see load_kernels().
 template <typename... Arguments>
 void load(void (*kernel)(Arguments...)) {
   cudaFuncAttributes attributes{};

@@ -6,8 +6,8 @@
 namespace starling::kernel::cuda {
 namespace {
 
-// What an optimizer does with an element: the next x from y and the gradient g. Its state lies in kStates
-// arrays (null: is not kept); `keeps` says whether the array changes.
+// An optimizer's rule for one element: the next x from y and the gradient g. Its state is in kStates arrays
+// (null: not kept); `keeps` says whether the array changes.
 
 template <typename T>
 struct SgdStep {
@@ -53,7 +53,7 @@ struct PassArrays {
   const T* gradient;
   T* x;
   void* copy;       // or null
-  DType copy_type;  // T's, or a 16-bit one
+  DType copy_type;  // T or a 16-bit type
   bool* nonfinite;  // in host memory, or null
   T scale;
   std::size_t count;

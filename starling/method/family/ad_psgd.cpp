@@ -5,8 +5,8 @@
 namespace starling::method::family {
 namespace {
 
-/// AD-PSGD, asynchronous pair gossip: the model lives in a window that others change, too. After its step a
-/// rank and a neighbor drawn at random meet half way, whatever the neighbor does meanwhile, and the flock's
+/// AD-PSGD, asynchronous pair gossip: the model is in a window that other ranks change, too. After each step
+/// a rank and a randomly drawn neighbor average their models, whatever the neighbor is doing. The flock's
 /// mean is kept whatever the delays.
 class AdPsgd : public Asynchronous {
  public:

@@ -5,7 +5,7 @@
 namespace starling::method::family {
 namespace {
 
-/// The centralized baseline: every rank steps along the mean gradient of the ranks that had one.
+/// The centralized baseline: every rank steps along the mean gradient of the ranks that have one.
 class Allreduce : public Method {
  public:
   void gradient(Block& block) override {
@@ -16,7 +16,8 @@ class Allreduce : public Method {
                               Reduction::average);
   }
 
-  // The gradient is the mean of all: of those that had one when it is divided by their share.
+  // The reduced gradient is the mean over all ranks; dividing by the share of ranks that had a gradient makes
+  // it theirs.
   void gradient_done(Block& block) override {
     const double share = share_of(block);
     block.skipped = share == 0;
@@ -27,14 +28,13 @@ class Allreduce : public Method {
   void adapt(Block& block) override { block.update(); }
 
   MethodRequirements requirements() const override {
-    return {
-        .schedule = ScheduleKind::none,
-        .no_int8_because = "gradients are summed on their way; the method bytegrad averages them in bytes",
-        .gradient = GradientUse::averaged};
+    return {.schedule = ScheduleKind::none,
+            .no_int8_because = "gradients are summed in transit; the method bytegrad averages them in bytes",
+            .gradient = GradientUse::averaged};
   }
 
  private:
-  // Some k of n, which 16 bits may have rounded.
+  // A fraction k / n, perhaps rounded to 16 bits.
   static double share_of(Block& block) {
     constexpr double kRounding = 1.0 / 256;
     const double share = read_number(block.scalar("contributors"));

@@ -3,8 +3,8 @@
 namespace starling::method::family {
 namespace {
 
-/// Model averaging on a timer: c = a copy of x, S = the mean of all ranks' c, which arrives when the slowest
-/// has sent its own; meanwhile training goes on, and then x <- x + S - c.
+/// Model averaging on a timer: c = a copy of x; S = the mean of all ranks' c, which arrives when the slowest
+/// rank has sent its own. Training continues meanwhile, and then x <- x + S - c.
 class AsyncAverage : public Method {
  public:
   AsyncAverage(double interval, std::optional<Step> staleness) : interval_(interval), staleness_(staleness) {}
@@ -20,7 +20,7 @@ class AsyncAverage : public Method {
       block.collective().await_average();
   }
 
-  // A rank that has not begun the average that others have begun, begins it.
+  // A rank that has not started the average that others have started does so now.
   void settle(Block& block) override {
     const Buffer newest = block.scalar("newest");
     write_number(newest, number(block));
@@ -40,14 +40,15 @@ class AsyncAverage : public Method {
   }
 
  private:
-  // under way, started in which step, how many so far, the clock when the last one began
+  // Four numbers: whether an average is in flight, the step in which it started, the number of averages so
+  // far, and the time when the last one started.
   static std::span<double> notes(Block& block) { return block.numbers("average", 4); }
   static bool under_way(Block& block) { return notes(block)[0] != 0; }
   static Step started(Block& block) { return static_cast<Step>(notes(block)[1]); }
   static double number(Block& block) { return notes(block)[2]; }
 
-  // Where averages may be waited for, they begin in the same steps everywhere, lest a rank has ended
-  // before.
+  // If ranks may wait for averages, these start in the same steps everywhere; otherwise a rank might have
+  // ended before.
   bool due(Block& block) const {
     if (staleness_) return block.step % *staleness_ == 0;
     return number(block) == 0 || block.channel->now() - notes(block)[3] >= interval_;
@@ -78,7 +79,7 @@ class AsyncAverage : public Method {
 MethodFamily async_average() {
   return {"async-average",
           "local steps; models are averaged in the background, at an interval in seconds",
-          {{"interval", "0", "seconds between the starts of two averages; 0: one is always under way"},
+          {{"interval", "0", "seconds between the starts of two averages; 0: an average is always in flight"},
            {"staleness", "auto", "average every N steps instead, applied N steps later; auto: by interval"}},
           [](const Parameters& given) {
             return std::make_shared<AsyncAverage>(given.number("interval", 0, 1e9),

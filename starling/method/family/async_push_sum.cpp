@@ -5,22 +5,22 @@
 namespace starling::method::family {
 namespace {
 
-/// Push-sum through windows: u and p are given away in shares that sum to one and added to what is in the
-/// neighbors' slots, who take them up when they come to it. Nothing is lost and nothing counted twice, so z
-/// = u / p is a weighted average however late it is. In lock-step this is push-sum, whose sums are taken when
-/// the next step begins.
+/// Push-sum through windows: a rank adds shares of u and p, which sum to one, to the neighbors' slots, and
+/// the neighbors collect them at their own pace. Nothing is lost or counted twice, so z = u / p is a weighted
+/// average however late messages are. In lock-step this is push-sum, with the sums taken when the next step
+/// begins.
 class AsyncPushSum : public Asynchronous {
  public:
   using Asynchronous::Asynchronous;
 
   void adapt(Block& block) override {
-    // The step is the model's, z + U; so u = p z moves by p U, and a rank that is far ahead of the others and
-    // has given most of its share away does not leap.
+    // The update is that of the model, z + U, so u = p z moves by p U: a rank that is far ahead and has given
+    // most of its share away does not jump.
     block.update();
     const double p = block.numbers("p", 1, 1)[0];
     block.combine(block.state("u"), {{block.x, p}});
     step_made(block);
-    // The share that each destination gives to what this rank sends.
+    // The weight that each destination gives to messages of this rank.
     const Rank self = block.channel->rank();
     const Exchange round = round_of(block, block.step);
     OneSided::Weights shares;
@@ -29,7 +29,7 @@ class AsyncPushSum : public Asynchronous {
            flattened(block.channel->schedule()->exchange(block.step, destination.rank), destination.rank)
                .sources)
         if (source.rank == self) shares[destination.rank] = source.weight * destination.scale;
-    // What the dead would get is kept.
+    // The rank keeps the shares of dead destinations.
     OneSided& window = window_of(block);
     double kept = round.self_weight;
     std::erase_if(shares, [&](const auto& share) {

@@ -15,7 +15,7 @@ void Asynchronous::barrier(Block& block) {
 
 namespace {
 
-// The last step whose answers have not been collected; -1: none.
+// The last step whose incoming messages have not been collected; -1: none.
 double& made(Block& block) {
   return block.numbers("made", 1, -1)[0];
 }
@@ -48,8 +48,8 @@ Exchange Asynchronous::round_of(const Block& block, Step step) {
 
 MethodRequirements Asynchronous::requirements() const {
   return {.schedule = ScheduleKind::known_neighbors,
-          .exact_messages_because = "windows hold blocks as they are",
-          .host_memory_because = "windows lie in host memory",
+          .exact_messages_because = "windows hold blocks without encoding",
+          .host_memory_because = "windows are in host memory",
           .one_sided = true,
           .asynchronous = true};
 }

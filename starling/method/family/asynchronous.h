@@ -17,25 +17,25 @@ class Asynchronous : public Method {
   MethodRequirements requirements() const override;
 
  protected:
-  /// Waits until every rank has called it; what was sent before has then arrived.
+  /// Waits until every rank has called it; everything sent before has then arrived.
   static void barrier(Block& block);
   /// The exchange of this rank's step.
   static Exchange round_of(const Block& block, Step step);
-  /// This rank's increment is in the block: before the others are told of it.
+  /// Call it when this rank's increment is in the block, before sending it.
   static void step_made(Block& block);
-  /// They have been told: lets the slower ones catch up where that is asked for.
+  /// Call it after sending: waits for slower ranks if `staleness` asks for that.
   void step_told(Block& block) const;
 
-  /// Makes what the first step needs.
+  /// Prepares the first step.
   virtual void prepare(Block& block) = 0;
-  /// Takes up what has been sent to this rank since it made `step`.
+  /// Collects what other ranks have sent since this rank made `step`.
   virtual void collect(Block& block, Step step) = 0;
 
  private:
   std::optional<Step> staleness_;
 };
 
-/// The parameter that bounds it.
+/// The parameter `staleness`: its declaration, and its value in `given`.
 Parameter staleness_parameter();
 std::optional<Step> staleness_of(const Parameters& given);
 

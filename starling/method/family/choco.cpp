@@ -6,8 +6,8 @@
 namespace starling::method::family {
 namespace {
 
-/// CHOCO-SGD: y = x + U; every rank knows x^_j, which follow by compressed differences, x^ += C(y - x^); x <-
-/// y + gamma sum of w_j (x^_j - x^). That sum is kept as one vector, which the messages change.
+/// CHOCO-SGD: y = x + U; every rank keeps copies x^_j, updated by compressed differences, x^ += C(y - x^); x
+/// <- y + gamma sum of w_j (x^_j - x^). The sum is kept as one vector, which the messages update.
 class Choco : public Method {
  public:
   Choco(CodecPtr codec, double gamma, std::uint64_t seed)
@@ -37,7 +37,7 @@ class Choco : public Method {
     block.combine(block.x, {{block.x, 1}, {pull, gamma_}});
   }
 
-  // What the others know of this rank, and it of them, has begun anew everywhere.
+  // The copies are reset on all ranks.
   void view_changed(Block& block) override {
     block.zero(block.state("known"));
     block.zero(block.state("pull"));

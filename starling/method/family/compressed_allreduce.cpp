@@ -9,7 +9,7 @@ namespace {
 
 using Algorithm = CompressedAverage::Algorithm;
 
-/// allreduce whose gradients are sent compressed.
+/// allreduce with compressed gradients.
 class CompressedAllreduce : public Method {
  public:
   explicit CompressedAllreduce(CompressedAverage::Options options) : average_(std::move(options)) {}
@@ -45,9 +45,9 @@ const Parameter kSeed{"seed", "0", "seed for stochastic codecs"};
 
 MethodFamily compressed_allreduce() {
   return {"compressed-allreduce",
-          "allreduce whose gradients are gathered on all ranks in any codec",
+          "allreduce of gradients that are encoded with any codec and gathered on all ranks",
           {{"codec", "top-k(fraction=0.01)", "any codec", ParameterKind::codec},
-           {"feedback", "true", "add what an encoding leaves out to the next one"},
+           {"feedback", "true", "add the encoding error to the next message"},
            kSeed},
           [](const Parameters& given) {
             return make(make_codec(given.spec("codec").to_string()), Algorithm::all_gather,
@@ -66,7 +66,7 @@ MethodFamily qsgd() {
   return {"qsgd",
           "allreduce of stochastically quantized gradients, unbiased",
           {{"levels", "127", "levels of |x| / ||x||: more are longer and more exact"},
-           {"feedback", "false", "add what an encoding leaves out to the next one"},
+           {"feedback", "false", "add the encoding error to the next message"},
            kSeed},
           [](const Parameters& given) {
             return make(make_codec(fmt::format("qsgd(levels={})", given.integer("levels", 1, 1'000'000))),

@@ -10,10 +10,10 @@
 namespace starling::method::family {
 namespace {
 
-/// The head of a message, before the encoded bytes.
+/// The head of a message, in front of the encoded bytes.
 struct Head {
   std::int64_t rank = -1;         // -1: no message has arrived
-  std::int64_t contributors = 0;  // to the encoded bytes
+  std::int64_t contributors = 0;  // how many ranks contributed to the encoded bytes
 };
 static_assert(sizeof(Head) % 8 == 0);
 
@@ -31,7 +31,7 @@ CodecShape shape_of(const Segment& segment) {
   return {segment.count, segment.rows};
 }
 
-/// The part of a segment that the m-th of `members` averages.
+/// The part of a segment that the m-th of `members` ranks averages.
 struct Share {
   std::size_t begin;
   std::size_t count;
@@ -48,7 +48,7 @@ std::size_t scattered_bytes(const Codec& codec, const Block& block, std::size_t 
   return bytes;
 }
 
-// The bytes of a message, from `begin` on.
+// The bytes of a message from `begin` on.
 Buffer bytes_of(std::vector<std::byte>& bytes, std::size_t begin = 0) {
   return {DType::uint8, bytes.data() + begin, bytes.size() - begin};
 }
@@ -205,7 +205,7 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
       if (const Head head = head_of(message.data()); head.rank < 0 || head.contributors == 0) continue;
       codec.decode_add(bytes_of(message, at), 0, 1, sum);
     }
-    // Divided at last: a tie of votes is exactly zero.
+    // Divided last, so that a tie of votes is exactly zero.
     if (contributors > 0) {
       block.arithmetic().divide(sum, static_cast<double>(contributors));
       codec.encode(sum, 0, key_of(block, segment, options_.seed + 1), bytes_of(work.record, at));
@@ -216,7 +216,7 @@ void CompressedAverage::average_own_part(Block& block, Work& work) {
   block.collective().gather(bytes_of(work.record), work.all);
 }
 
-// A rank that dies after the scatter leaves a gap that all survivors see: they scatter again.
+// If a rank dies after the scatter, its record is missing on all survivors: they scatter again.
 bool CompressedAverage::finish_scatter_gather(Block& block, Buffer v, Work& work) {
   const Codec& codec = *options_.codec;
   std::map<Rank, std::size_t> records;  // where each begins

@@ -9,13 +9,13 @@
 
 namespace starling::method::family {
 
-/// The parameters of a block, one by one, in a message of a codec: where each begins.
+/// Encodes and decodes the parameters of a block, one by one, as one message of a codec.
 class EncodedBlock {
  public:
   EncodedBlock(const Codec& codec, const Block& block);
   std::size_t bytes() const { return bytes_; }
 
-  /// `residual`: with error feedback, a vector like v; else empty.
+  /// `residual`: a vector like v for error feedback; otherwise empty.
   void encode(const Block& block, ConstBuffer v, Buffer residual, std::uint64_t seed, Buffer message) const;
   /// v += weight * decoded.
   void decode_add(const Block& block, ConstBuffer message, double weight, Buffer v) const;
@@ -26,21 +26,21 @@ class EncodedBlock {
   std::size_t bytes_ = 0;
 };
 
-/// The key of a parameter's encoding: every rank, parameter and step draws numbers of its own.
+/// The key of a parameter's encoding: every rank, parameter and step draws different random numbers.
 CodecKey key_of(const Block& block, const Segment& segment, std::uint64_t seed);
 
-/// The mean of all ranks' vectors of a block through messages of a codec, in rounds: start(), then proceed()
-/// whenever the started operations have finished, until it returns true. Two algorithms: with `all_gather`
-/// every rank sends its whole vector to all; with `scatter_gather` each rank receives its part of all
-/// vectors, averages it, encodes it again and sends it to all: two encodings, but 2 (n - 1) / n messages of
-/// one vector per rank instead of n - 1. When a rank dies, the others start again without it.
+/// The mean of all ranks' vectors of a block through messages of a codec, in rounds: call start(), then
+/// proceed() whenever the started operations have finished, until it returns true. Two algorithms: with
+/// `all_gather` every rank sends its whole vector to all; with `scatter_gather` each rank receives its part
+/// of all vectors, averages it, encodes it again and sends it to all, which means two encodings but 2 (n - 1)
+/// / n messages of one vector per rank instead of n - 1. When a rank dies, the others start again without it.
 class CompressedAverage {
  public:
   enum class Algorithm { all_gather, scatter_gather };
   struct Options {
     CodecPtr codec;
     Algorithm algorithm = Algorithm::all_gather;
-    bool feedback = false;  // for all_gather: adds what an encoding leaves out to the next
+    bool feedback = false;  // for all_gather: adds the encoding error to the next message
     std::uint64_t seed = 0;
   };
   explicit CompressedAverage(Options options) : options_(std::move(options)) {}
@@ -54,7 +54,7 @@ class CompressedAverage {
 
  private:
   struct Work {
-    std::vector<Rank> members;  // that each average a part
+    std::vector<Rank> members;  // each averages one part
     std::int64_t attempts = 0;
     bool takes_part = false;
     bool gathering = false;

@@ -11,8 +11,8 @@ namespace {
 constexpr double kLeast = -1.0 / 3;
 constexpr double kTolerance = 1e-9;
 
-/// x^ = x + U + D, e = sum of w_j (x^_j - x^); x <- x^ + e, D <- D + e, summed so that rounding does not add
-/// up. Exact diffusion is the same with half of e, which is (I + W) / 2 instead of W.
+/// x^ = x + U + D, e = sum of w_j (x^_j - x^); x <- x^ + e, D <- D + e, summed so that rounding errors do not
+/// accumulate. Exact diffusion is the same with half of e, which is (I + W) / 2 instead of W.
 class D2 : public Method {
  public:
   explicit D2(double share) : share_(share) {}
@@ -64,7 +64,7 @@ MethodFamily exact_diffusion() {
 
 MethodFamily d2() {
   return {"d2",
-          "exact on heterogeneous data: takes back what mixing has changed; eigenvalues from -1/3 up",
+          "exact on heterogeneous data: undoes the changes by mixing; eigenvalues of at least -1/3",
           {},
           [](const Parameters&) { return std::make_shared<D2>(1); }};
 }

@@ -10,7 +10,7 @@ struct Outer {
 };
 
 /// h steps of the local optimizer, then a Nesterov step along d = x_start - x: averaged over all ranks
-/// (DiLoCo), or together with x_start over one other rank (NoLoCo). The inner moments stay.
+/// (DiLoCo), or together with x_start over one other rank (NoLoCo). The local optimizer's moments are kept.
 class TwoLevels : public Method {
  public:
   explicit TwoLevels(const Outer& outer) : outer_(outer) {}

@@ -6,15 +6,15 @@
 namespace starling::method::family {
 namespace {
 
-// CECA: what the gradient of a round is taken at is what the round sends, a where its digit is above 0.
+// CECA: the gradient of a round is taken at the block that the round sends: a if its digit is above 0.
 bool sends_a(const Exchange& exchange) {
   for (const Destination& destination : exchange.destinations)
     if (destination.lane == Lane::a) return true;
   return exchange.destinations.empty();
 }
 
-/// Adapt, then combine: x <- sum of w_j (x_j + U_j). On a two-block schedule (CECA) the increment goes to
-/// both blocks, and x is the one whose gradient is taken.
+/// Adapt, then combine: x <- sum of w_j (x_j + U_j). On a two-block schedule (CECA) both blocks get the
+/// increment, and x is the block at which the gradient is taken.
 class DsgdAtc : public Method {
  public:
   void adapt(Block& block) override;
@@ -34,7 +34,7 @@ void DsgdAtc::adapt(Block& block) {
     block.update_and_mix();
 }
 
-// x holds the block that was evaluated, `other` the other one; numbers: has begun, x is b.
+// x is the block at which the gradient was taken, `other` the other one; flags: begun, x is b.
 void DsgdAtc::adapt_two(Block& block) {
   const Buffer other = block.state("other");
   const auto flags = block.numbers("ceca", 2);
@@ -42,7 +42,7 @@ void DsgdAtc::adapt_two(Block& block) {
     block.copy(other, block.x);
     flags[0] = 1;
   }
-  // other += U, as the difference that the update made to x.
+  // other += U, where U is the change that the update made to x.
   const Buffer before = block.state("before");
   block.copy(before, block.x);
   block.update();
@@ -72,7 +72,7 @@ Buffer DsgdAtc::model(Block& block) const {
   return x_is_b ? block.state("other") : block.x;
 }
 
-// dsgd-atc on a schedule of a certain kind.
+// dsgd-atc that requires a certain kind of schedule.
 
 class GossipPga : public DsgdAtc {
  public:
@@ -96,7 +96,7 @@ class Hierarchical : public DsgdAtc {
 
 MethodFamily dsgd_atc() {
   return {"dsgd-atc",
-          "adapt, then combine: neighbors' updated models are averaged; the only one for ceca",
+          "adapt, then combine: neighbors' updated models are averaged; the only method for ceca",
           {},
           [](const Parameters&) { return std::make_shared<DsgdAtc>(); }};
 }

@@ -4,21 +4,22 @@
 namespace starling::method::family {
 namespace {
 
-/// Adapt while communicating (D-PSGD): x <- z + U(z, g(x)) with z = sum of w_j x_j, which needs no gradient.
+/// Adapt while communicating (D-PSGD): x <- z + U(z, g(x)) with z = sum of w_j x_j, whose exchange needs no
+/// gradient.
 class DsgdAwc : public Method {
  public:
   void begin(Block& block) override { block.share(); }
   void adapt(Block& block) override { block.update_from_shared(); }
 };
 
-// dsgd-awc with an optimizer of a certain kind.
+// dsgd-awc that requires a certain kind of optimizer.
 
 class Dadam : public DsgdAwc {
  public:
   MethodRequirements requirements() const override { return {.optimizer = "adam"}; }
 };
 
-/// DecentDP's AccumAdam(W): AWC with moments that take up the mean gradient of s steps.
+/// DecentDP's AccumAdam(W): dsgd-awc with moments that take in the mean gradient of s steps.
 class AccumAdam : public DsgdAwc {
  public:
   AccumAdam(long s, bool decoupled) : s_(s), decoupled_(decoupled) {}
@@ -34,7 +35,7 @@ class AccumAdam : public DsgdAwc {
 
 MethodFamily accumulating(const std::string& name, const std::string& decay, bool decoupled) {
   return {name,
-          "AWC with an Adam whose moments take up the mean gradient of s steps; weight decay " + decay,
+          "AWC with an Adam whose moments take in the mean gradient of s steps; weight decay " + decay,
           {{"s", "1", "steps per change of the moments; 1 is Adam itself"}},
           [decoupled](const Parameters& given) {
             return std::make_shared<AccumAdam>(static_cast<long>(given.integer("s", 1, 1'000'000)),

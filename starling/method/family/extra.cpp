@@ -5,7 +5,8 @@ namespace starling::method::family {
 namespace {
 
 /// x <- x + e + D + U(x, g), D <- D + e / 2 with e = sum of w_j (x_j - x): EXTRA with (I + W) / 2, in a form
-/// whose rounding does not add up. The differences need no gradient, and travel while it is computed.
+/// whose rounding errors do not accumulate. The differences need no gradient and are exchanged while it is
+/// computed.
 class Extra : public Method {
  public:
   void begin(Block& block) override { block.neighbors().differences({block.x, block.state("e"), 0}); }
@@ -25,11 +26,10 @@ class Extra : public Method {
 }  // namespace
 
 MethodFamily extra() {
-  return {
-      "extra",
-      "exact on heterogeneous data: corrects x by what mixing has changed so far; fixed symmetric weights",
-      {},
-      [](const Parameters&) { return std::make_shared<Extra>(); }};
+  return {"extra",
+          "exact on heterogeneous data: corrects x by the changes by mixing so far; fixed symmetric weights",
+          {},
+          [](const Parameters&) { return std::make_shared<Extra>(); }};
 }
 
 }  // namespace starling::method::family

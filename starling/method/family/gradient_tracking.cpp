@@ -19,7 +19,7 @@ class GradientTracking : public Method {
   void view_changed(Block& block) override { Tracker::restart(block); }
 };
 
-/// x <- sum of w_j x_j + U(x, y); y as above.
+/// x <- sum of w_j x_j + U(x, y); y as in gradient tracking.
 class Diging : public Method {
  public:
   void adapt(Block& block) override {

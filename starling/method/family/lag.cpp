@@ -10,9 +10,9 @@
 namespace starling::method::family {
 namespace {
 
-/// DSGD that talks when necessary: a parameter is sent to a neighbor when it has moved by the threshold
-/// since it was sent there last; otherwise the neighbor goes on with what it has. A flag per parameter
-/// tells. The flock's mean is not kept.
+/// DSGD that sends only when necessary: a parameter is sent to a neighbor if it has moved by at least the
+/// threshold since it was last sent there; otherwise the neighbor uses the last value that it received. One
+/// flag per parameter says which. Does not keep the flock's mean.
 class Lag : public Method {
  public:
   explicit Lag(double threshold) : threshold_(threshold) {}
@@ -52,7 +52,7 @@ class Lag : public Method {
 
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::single_neighbors,
-            .exact_messages_because = "its messages travel as they are"};
+            .exact_messages_because = "its messages are sent unchanged"};
   }
 
  private:
@@ -61,7 +61,7 @@ class Lag : public Method {
     bool flags_are_there = false;
   };
 
-  // Who is lost sends no flags, and leaves its weight to its neighbors from then on.
+  // A lost rank sends no flags; from then on its neighbors add its weight to their own.
   static constexpr std::uint8_t kNothingCame = 0xFF;
   static bool is_lost(Block& block, Rank rank) { return block.numbers(key("lost", rank))[0] != 0; }
   static void note_loss(Block& block, Rank rank) {
@@ -75,7 +75,7 @@ class Lag : public Method {
                             std::max<std::size_t>(1, block.segments.size()));
   }
 
-  // The parameters whose flag is up, of `whole`.
+  // The parameters of `whole` whose flag is set.
   static Pieces flagged(Block& block, Buffer flags, Buffer whole) {
     Pieces pieces;
     for (std::size_t i = 0; i < block.segments.size(); ++i)
@@ -102,7 +102,7 @@ class Lag : public Method {
     block.collective().send(flagged(block, flags, block.x), rank, "parameters");
   }
 
-  // Who has never been heard leaves its weight to this rank.
+  // The weight of a source that has sent nothing so far goes to this rank.
   static void finish(Block& block, const Round& round) {
     std::vector<Term> terms = {{block.x, round.exchange.self_weight}};
     for (const Source& source : round.exchange.sources) {
@@ -119,7 +119,7 @@ class Lag : public Method {
   }
 
   double threshold_;
-  std::map<const Block*, Round> rounds_;  // what is under way
+  std::map<const Block*, Round> rounds_;  // the rounds in flight
 };
 
 }  // namespace

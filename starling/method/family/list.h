@@ -2,7 +2,7 @@
 
 #include "starling/method/registry.h"
 
-// Every method of list.inc is a function `MethodFamily name()` in a file of this folder.
+// Every method in list.inc is a function `MethodFamily name()` in a file in this folder.
 namespace starling::method::family {
 #define STARLING_METHOD(name) MethodFamily name();
 #include "starling/method/family/list.inc"

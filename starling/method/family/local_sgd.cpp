@@ -3,7 +3,7 @@
 namespace starling::method::family {
 namespace {
 
-/// Local steps; every tau-th is followed by the mean of all models.
+/// Local steps; after every tau-th step the models are averaged over all ranks.
 class LocalSgd : public Method {
  public:
   explicit LocalSgd(Step tau) : tau_(tau) {}

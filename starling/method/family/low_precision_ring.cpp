@@ -5,14 +5,14 @@
 namespace starling::method::family {
 namespace {
 
-/// Bagua's low-precision decentralized ring: with W what the others know of this rank and N the weighted sum
-/// of what it knows of its neighbors, d = (x + U) + N - (1 + their weights) W is sent quantized; every rank
-/// adds what was sent, and x is W.
+/// Bagua's low-precision decentralized ring: W is this rank's model as its neighbors know it, N the weighted
+/// sum of the neighbors' models as this rank knows them. d = (x + U) + N - (1 + their weights) W is quantized
+/// and sent; all ranks apply what was sent, and then x is W.
 class LowPrecisionRing : public Method {
  public:
   explicit LowPrecisionRing(CodecPtr codec) : codec_(std::move(codec)) {}
 
-  // The first exchange is of the models themselves.
+  // The first exchange sends the models themselves.
   void begin(Block& block) override {
     if (stage(block) == kKnown) return;
     stage(block) = kAsking;
@@ -81,7 +81,7 @@ class LowPrecisionRing : public Method {
 
 MethodFamily low_precision_ring() {
   return {"low-precision-ring",
-          "DSGD on a ring whose neighbors follow each other by differences in bytes (Bagua)",
+          "DSGD on a ring with one-byte differences between neighbors' models (Bagua)",
           {{"codec", "uint8", "any codec", ParameterKind::codec}},
           [](const Parameters& given) {
             return std::make_shared<LowPrecisionRing>(make_codec(given.spec("codec").to_string()));

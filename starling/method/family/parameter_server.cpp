@@ -5,7 +5,7 @@ namespace {
 
 constexpr Rank kServer = 0;
 
-/// Every rank sends its gradient to one rank, which steps and sends the model back: the oldest baseline.
+/// Every rank sends its gradient to one rank, which steps and sends the model back: the classic baseline.
 class ParameterServer : public Method {
  public:
   void gradient(Block& block) override {
@@ -17,13 +17,13 @@ class ParameterServer : public Method {
       return;
     }
     for (Rank rank = 1; rank < size; ++rank) {
-      had_gradient[static_cast<std::size_t>(rank)] = 0;  // the dead send nothing
+      had_gradient[static_cast<std::size_t>(rank)] = 0;  // dead ranks send nothing
       block.collective().receive(message(gradient_of(block, rank), had_gradient.data() + rank), rank,
                                  "gradient");
     }
   }
 
-  // The server's gradient is the mean of all ranks until the update, also for clipping.
+  // From here to the update the server's gradient is the mean over all ranks, also for clipping.
   void gradient_done(Block& block) override {
     if (block.channel->rank() != kServer) return;
     block.copy(own_gradient(block), block.gradient);
@@ -40,7 +40,7 @@ class ParameterServer : public Method {
 
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::none,
-            .exact_messages_because = "its messages travel as they are",
+            .exact_messages_because = "its messages are sent unchanged",
             .gradient = GradientUse::sent};
   }
 
@@ -73,7 +73,7 @@ class ParameterServer : public Method {
 
 MethodFamily parameter_server() {
   return {"parameter-server",
-          "rank 0 gathers the gradients, steps and sends the model back: the old baseline",
+          "rank 0 gathers the gradients, steps and sends the model back: the classic baseline",
           {},
           [](const Parameters&) { return std::make_shared<ParameterServer>(); }};
 }

@@ -9,10 +9,10 @@
 namespace starling::method::family {
 namespace {
 
-/// PowerSGD: a gradient M with its residual travels as P = M Q, summed over all ranks and orthonormalized,
-/// and then Q = M^T P, summed likewise; the step is along P Q^T, and what is left of M goes into the next
-/// one. Q begins the next step's iteration. Parameters that would not become shorter are summed as they are.
-/// The products of matrices are Eigen's, in host memory.
+/// PowerSGD: a gradient with its residual, M, is sent as P = M Q, summed over all ranks and orthonormalized,
+/// and then Q = M^T P, also summed; the step is along P Q^T, and the rest of M is added to the next gradient.
+/// Q starts the next step's iteration. Parameters that would not become shorter are summed unchanged. Eigen
+/// multiplies the matrices, in host memory.
 template <typename T>
 class PowerSgd {
   using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -70,7 +70,7 @@ class PowerSgd {
     std::size_t columns = 0;
   };
 
-  // The parameter's own matrix, or the squarest one of all its elements.
+  // The parameter's own matrix, or a nearly square one of its elements.
   Shape shape_of(const Segment& segment) const {
     std::size_t count = segment.rows;
     if (count == 0 || segment.count % count != 0)
@@ -96,7 +96,7 @@ class PowerSgd {
   }
   static Buffer gradient_of(Block& block, const Segment& segment) { return part_of(block.gradient, segment); }
 
-  // M = gradient + what was left of the last one; who has no gradient adds nothing to the sums.
+  // M = gradient + the last residual; a rank without a gradient adds zero to the sums.
   static Buffer with_residual(Block& block, const Segment& segment) {
     const Buffer m = part(block, "M", segment, segment.count);
     const Buffer left = part(block, "left", segment, segment.count);
@@ -109,7 +109,7 @@ class PowerSgd {
     return m;
   }
 
-  // The same on every rank: drawn at first, the last Q later.
+  // The first Q is drawn, the same on every rank; later ones are the last Q.
   Buffer start(Block& block, const Segment& segment, const Shape& shape) const {
     const Buffer q = part(block, "Q", segment, shape.columns * rank_);
     double& drawn = block.numbers("drawn/" + std::to_string(segment.begin))[0];
@@ -135,7 +135,7 @@ class PowerSgd {
     return q;
   }
 
-  // Q is the sum over all ranks; it becomes the mean over those with a gradient.
+  // Turns Q, the sum over all ranks, into the mean over those with a gradient.
   void finish(Block& block, const Segment& segment, double contributors) const {
     const Shape shape = shape_of(segment);
     const Buffer m = part(block, "M", segment, segment.count);
@@ -158,7 +158,7 @@ class PowerSgd {
   std::size_t rank_;
 };
 
-/// The same in the block's type.
+/// PowerSgd for blocks of float32 and of float64.
 class PowerSgdMethod : public Method {
  public:
   explicit PowerSgdMethod(std::size_t rank) : narrow_(rank), wide_(rank) {}
@@ -173,7 +173,7 @@ class PowerSgdMethod : public Method {
 
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::none,
-            .exact_messages_because = "its factors travel as they are",
+            .exact_messages_because = "its factors are sent unchanged",
             .host_memory_because = "its products of matrices are computed by Eigen",
             .gradient = GradientUse::averaged};
   }

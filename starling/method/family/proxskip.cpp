@@ -6,7 +6,7 @@ namespace starling::method::family {
 namespace {
 
 /// ProxSkip (Scaffnew): x^ = x + U(x, g) + H; with probability p, x <- the average of x^ and H <- H + p (x -
-/// x^), else x <- x^, with H = lr h. The average is the mean where the schedule takes the mean of all ranks,
+/// x^), else x <- x^, with H = lr h. The average is the mean if the schedule takes the mean of all ranks,
 /// else one mixing with (I + W) / 2. All ranks draw the same bit.
 class ProxSkip : public Method {
  public:
@@ -44,7 +44,8 @@ class ProxSkip : public Method {
 
 MethodFamily proxskip() {
   return {"proxskip",
-          "local steps with a correction, and an average with probability p: exact and lazy (Scaffnew)",
+          "local steps with a correction, and an average with probability p: exact with little communication "
+          "(Scaffnew)",
           {{"p", "0.1", "probability that a step ends in an average"},
            {"seed", "0", "seed for the draws, which all ranks share"}},
           [](const Parameters& given) {

@@ -5,7 +5,7 @@ namespace starling::method::family {
 namespace {
 
 /// Stochastic gradient push: u <- C(u + U(z, g)), p <- C p, z = u / p, with weights whose columns sum to one.
-/// The parameters are z; u is the block that travels, with the scalar p.
+/// The parameters are z; messages contain u and the scalar p.
 class PushSum : public Method {
  public:
   void adapt(Block& block) override {
@@ -15,7 +15,7 @@ class PushSum : public Method {
 
   void combine(Block& block) override {
     const double p = read_number(p_of(block));
-    if (!(p > 0)) return;  // who has given everything away goes on from its own step
+    if (!(p > 0)) return;  // a rank that has given everything away continues from its own step
     block.combine(block.x, {{block.state("u"), 1 / p}});
   }
 
@@ -32,7 +32,7 @@ class PushSum : public Method {
   }
 
  protected:
-  // u += (z + U(z, direction)) - z; what z is afterwards is not said.
+  // u += (z + U(z, direction)) - z; z is undefined afterwards.
   static void push_along(Block& block, ConstBuffer direction, double scale) {
     const Buffer u = block.state("u");
     const auto pushing = block.numbers("pushing");
@@ -46,7 +46,7 @@ class PushSum : public Method {
 };
 
 /// u <- C(u + U(z, y)), p <- C p, z = u / p, y <- C y + g(z_new) - g(z_old): exact on directed and changing
-/// graphs of which every rank only knows whom it tells.
+/// graphs in which a rank only knows its destinations.
 class PushDiging : public PushSum {
  public:
   void adapt(Block& block) override {
@@ -61,14 +61,14 @@ class PushDiging : public PushSum {
 
 MethodFamily push_sum() {
   return {"push-sum",
-          "stochastic gradient push (SGP): for directed graphs on which only sums are kept",
+          "stochastic gradient push (SGP): for directed graphs that preserve only sums",
           {},
           [](const Parameters&) { return std::make_shared<PushSum>(); }};
 }
 
 MethodFamily push_diging() {
   return {"push-diging",
-          "gradient tracking by push-sum: exact on directed graphs on which only sums are kept",
+          "gradient tracking by push-sum: exact on directed graphs that preserve only sums",
           {},
           [](const Parameters&) { return std::make_shared<PushDiging>(); }};
 }

@@ -7,9 +7,9 @@
 namespace starling::method::family {
 namespace {
 
-/// QAdam: Adam on the mean gradient for `warmup` steps; then its second moment stays as it is, and the first
-/// moments, each with its own rank's gradient, are averaged in bytes. Both bias corrections go on with the
-/// step.
+/// QAdam: Adam on the mean gradient for `warmup` steps; then the second moment is frozen, and the first
+/// moments, each updated with its own rank's gradient, are averaged through a one-byte codec. Both bias
+/// corrections continue with the step.
 class QAdam : public Method {
  public:
   explicit QAdam(Step warmup)
@@ -55,7 +55,8 @@ class QAdam : public Method {
     }
   }
 
-  // Moments travel, which a gradient that is changed later cannot reach: they are sent, not averaged.
+  // Gradients count as sent, not averaged: messages contain moments, which later changes of the gradient
+  // would not reach.
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::none,
             .optimizer = "adam",
@@ -66,7 +67,7 @@ class QAdam : public Method {
  private:
   bool warms_up(const Block& block) const { return block.step < warmup_; }
 
-  // Into the first moment, or into both.
+  // Updates the first moment with the gradient, or both moments.
   static void take_up_gradient(Block& block, bool both) {
     for (const Segment& segment : block.segments) {
       const Hyper& hyper = (*block.hypers)[segment.group];
@@ -87,7 +88,7 @@ class QAdam : public Method {
 MethodFamily qadam() {
   return {"qadam",
           "Adam on mean gradients for a while, then with its moments averaged in bytes",
-          {{"warmup", "100", "steps with exact averages, in which the second moment is found"}},
+          {{"warmup", "100", "steps with exact averages, in which the second moment is determined"}},
           [](const Parameters& given) {
             return std::make_shared<QAdam>(given.integer("warmup", 1, 1'000'000'000));
           }};

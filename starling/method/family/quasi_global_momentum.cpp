@@ -4,7 +4,7 @@ namespace starling::method::family {
 namespace {
 
 /// x' = W(x + U(x, g + mu (mu m + g))); m <- mu m + (1 - mu) (x - x') / lr: a momentum that follows the
-/// flock's path instead of the rank's own. It reduces the bias of heterogeneous data; exact it is not.
+/// flock's path instead of the rank's own. It reduces the bias of heterogeneous data but does not remove it.
 class QuasiGlobalMomentum : public Method {
  public:
   explicit QuasiGlobalMomentum(double mu) : mu_(mu) {}
@@ -25,7 +25,7 @@ class QuasiGlobalMomentum : public Method {
     const Buffer before = block.state("before");
     for (const Segment& segment : block.segments) {
       const double lr = (*block.hypers)[segment.group].lr;
-      if (lr == 0) continue;  // nothing has moved
+      if (lr == 0) continue;  // x has not moved
       const Buffer m = part_of(momentum, segment);
       block.combine(m, {{m, mu_},
                         {part_of(before, segment), (1 - mu_) / lr},
@@ -34,7 +34,7 @@ class QuasiGlobalMomentum : public Method {
   }
 
   MethodRequirements requirements() const override {
-    return {.optimizer = "sgd", .optimizer_because = "it has a momentum of its own (mu)"};
+    return {.optimizer = "sgd", .optimizer_because = "it has its own momentum (mu)"};
   }
 
  private:
@@ -45,7 +45,7 @@ class QuasiGlobalMomentum : public Method {
 
 MethodFamily quasi_global_momentum() {
   return {"quasi-global-momentum",
-          "DSGD with a momentum that follows the flock's path: less bias on heterogeneous data, not none",
+          "DSGD with a momentum that follows the flock's path: reduces bias on heterogeneous data",
           {{"mu", "0.9", "momentum, from 0 to below 1"}},
           [](const Parameters& given) {
             return std::make_shared<QuasiGlobalMomentum>(given.number("mu", 0, 0.999999));

@@ -24,21 +24,20 @@ class RelaySgd : public Method {
   }
 
   MethodRequirements requirements() const override {
-    return {
-        .schedule = ScheduleKind::tree,
-        .exact_messages_because = kExact,
-        .no_losses_because = rule_.missing != "reference"
-                                 ? ""
-                                 : "a reference stands in for blocks that have not come yet, not for lost "
-                                   "ones; use relay-sgd(missing=counts) or relay-sgd(missing=own)",
-        .relay = rule_};
+    return {.schedule = ScheduleKind::tree,
+            .exact_messages_because = kExact,
+            .no_losses_because = rule_.missing != "reference"
+                                     ? ""
+                                     : "a reference replaces blocks that have not arrived yet, not lost "
+                                       "ones; use relay-sgd(missing=counts) or relay-sgd(missing=own)",
+            .relay = rule_};
   }
 
  private:
   RelayRule rule_;
 };
 
-/// x <- x + the relayed sum of all ranks' updates, divided by their number: needs equal starts.
+/// x <- x + the relayed sum of all ranks' updates, divided by their number; requires equal starts.
 class RelaySumGrad : public Method {
  public:
   explicit RelaySumGrad(bool overlap) : overlap_(overlap) {}

@@ -4,14 +4,14 @@
 
 namespace starling::method::family {
 
-/// A block y that follows the flock's mean gradient: y += g_new - g_old in every step, and mixing in between.
+/// A block y that tracks the flock's mean gradient: y += g_new - g_old in every step, and mixing in between.
 /// The first y is g.
 class Tracker {
  public:
-  /// Takes this step's gradient up. A step without a gradient is one whose gradient has not changed: what
-  /// lies there may not even be numbers.
+  /// Updates y with this step's gradient. In a step without a gradient y stays unchanged; the gradient's
+  /// memory may then not even contain numbers.
   static Buffer follow(Block& block);
-  /// What the dead held is lost: tracking restarts with y = g.
+  /// The share of dead ranks is lost, so tracking restarts with y = g.
   static void restart(Block& block) { block.numbers("begun")[0] = 0; }
 };
 

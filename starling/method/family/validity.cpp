@@ -11,7 +11,7 @@ namespace starling::method::family {
 
 double least_eigenvalue_of(const Schedule& schedule) {
   if (schedule.size() == 1) return 0;
-  // The mean of all ranks and nothing else.
+  // The schedule is the mean of all ranks and nothing else.
   if (const Exchange exchange = schedule.exchange(0, 0);
       exchange.group.size() == schedule.size() && exchange.sources.empty())
     return 0;

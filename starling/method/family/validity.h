@@ -4,8 +4,8 @@
 
 namespace starling::method::family {
 
-/// The smallest eigenvalue of fixed symmetric weights, as ScheduleKind::static_symmetric demands them; 0
-/// where it could not be found.
+/// The smallest eigenvalue of fixed symmetric weights, as ScheduleKind::static_symmetric requires them; 0 if
+/// it could not be found.
 double least_eigenvalue_of(const Schedule& schedule);
 
 }  // namespace starling::method::family

@@ -4,8 +4,8 @@
 namespace starling::method::family {
 namespace {
 
-/// x <- the weighted average of x and what the neighbors have put here last; then x <- x + U, which is put
-/// to the neighbors. In lock-step this is dsgd-atc, whose average is taken when the next step begins.
+/// x <- the weighted average of x and the neighbors' last puts; then x <- x + U, which is put to the
+/// neighbors. In lock-step this is dsgd-atc, with the average taken when the next step begins.
 class WinPut : public Asynchronous {
  public:
   using Asynchronous::Asynchronous;

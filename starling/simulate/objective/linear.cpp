@@ -100,7 +100,7 @@ double LinearObjective::value(std::span<const double> x) const {
   for (Rank node = 0; node < nodes(); ++node) {
     LinearSamples own = samples_of(node);
     sum += linear_loss(options_.loss, own, at.data());
-    // The padding's margin is 0, which costs log 2 each.
+    // The padding has margin 0 and adds log 2 per row.
     if (options_.loss == LinearLoss::logistic)
       sum -= static_cast<double>(padded_ - options_.samples) * std::numbers::ln2;
   }

@@ -9,8 +9,8 @@
 
 namespace starling::simulate {
 
-/// Every node has samples of its own; f_i is their mean loss under a linear model, plus the regularizer
-/// rho sum_k x_k^2 / (1 + x_k^2), which is not convex.
+/// Every node has its own samples; f_i is their mean loss in a linear model, plus the non-convex regularizer
+/// rho sum_k x_k^2 / (1 + x_k^2).
 class LinearObjective : public Objective {
  public:
   struct Options {
@@ -19,8 +19,8 @@ class LinearObjective : public Objective {
     std::uint32_t batch = 0;    // drawn per step, with repetition; 0: all
     double regularizer = 0;
   };
-  /// `fill(node, s, row)` writes a row of `dim` elements (for the logistic loss multiplied by its label) and
-  /// returns its target. Called node by node, s ascending.
+  /// `fill(node, s, row)` writes a row of `dim` elements (multiplied by its label for the logistic loss) and
+  /// returns its target. Called node by node, with ascending s.
   LinearObjective(const ObjectiveSetting& setting, const Options& options,
                   const std::function<double(Rank, std::uint32_t, std::span<float>)>& fill);
 
@@ -28,7 +28,7 @@ class LinearObjective : public Objective {
   void gradient(Rank node, Step step, std::span<const float> x, std::span<float> out) const override;
   void exact_gradient(Rank node, std::span<const double> x, std::span<double> out) const override;
   double value(std::span<const double> x) const override;
-  /// By a central solver, once. Squares without regularizer are convex; so are logistic losses.
+  /// Computed once, by a central solver. Squares without regularizer are convex, and so are logistic losses.
   std::optional<std::vector<double>> minimizer() const override;
 
  private:

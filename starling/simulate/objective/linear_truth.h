@@ -7,8 +7,8 @@
 
 namespace starling::simulate::objective {
 
-/// Where the samples of linear models come from: normal rows, and a true x of each node, a common one plus
-/// heterogeneity times one of its own, both of about the same length.
+/// The source of samples for linear models: normal rows, and a true x of each node, which is a common one
+/// plus heterogeneity times one of its own, both of about the same length.
 class LinearTruth {
  public:
   LinearTruth(const ObjectiveSetting& setting, double length, double heterogeneity)
@@ -20,7 +20,7 @@ class LinearTruth {
     for (double& value : common_) value = deviation_ * random.normal();
   }
 
-  /// The random numbers of a node, whose samples come in order; its truth is drawn with the first.
+  /// The random numbers of a node, whose samples come in order; its true x is drawn with the first sample.
   Random& of(Rank node, std::uint32_t sample) {
     if (sample > 0) return random_;
     random_ = node_random(setting_.seed, node, 0, stream::kObjectiveNode);

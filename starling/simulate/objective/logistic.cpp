@@ -19,7 +19,7 @@ ObjectivePtr make_logistic(const Parameters& given, const ObjectiveSetting& sett
   const auto fill = [&](Rank node, std::uint32_t sample, std::span<float> row) {
     Random& random = truth.of(node, sample);
     const double margin = truth.draw(row);
-    if (random.uniform() >= 1 / (1 + std::exp(-margin)))  // the label is -1
+    if (random.uniform() >= 1 / (1 + std::exp(-margin)))  // then the label is -1
       for (float& value : row) value = -value;
     return 0.0;
   };

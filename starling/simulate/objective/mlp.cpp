@@ -7,7 +7,7 @@
 namespace starling::simulate::objective {
 namespace {
 
-// Two layers, tanh between them, softmax and cross-entropy behind. Parameters in the order W1 (hidden x
+// Two layers with tanh between them, then softmax and cross-entropy. The parameters in order are W1 (hidden x
 // inputs), b1, W2 (classes x hidden), b2.
 struct Shape {
   std::size_t inputs, hidden, classes;
@@ -76,7 +76,7 @@ class Mlp : public Objective {
     return instance;
   }
 
-  // A sample's class is the node's own with probability `heterogeneity`, else any.
+  // The class of a sample is the node's own with probability `heterogeneity`, else any.
   void draw_samples(Rank node) {
     Random random = node_random(seed_, node, 0, stream::kObjectiveNode);
     const auto classes = static_cast<std::uint32_t>(shape_.classes);

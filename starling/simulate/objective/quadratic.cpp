@@ -61,7 +61,8 @@ std::optional<std::vector<double>> Quadratic::minimizer() const {
 namespace objective {
 namespace {
 
-// Curvatures from 1 / condition to 1, each node's within 1 +- spread of that; minima around a common one.
+// Curvatures range from 1 / condition to 1, and each node's is within 1 +- spread of that; minima are spread
+// around a common one.
 ObjectivePtr make_quadratic(const Parameters& given, const ObjectiveSetting& setting) {
   const double heterogeneity = given.number("heterogeneity", 0, 1e9);
   const double condition = given.number("condition", 1, 1e12);
@@ -94,7 +95,7 @@ ObjectiveFamily quadratic() {
           "f_i(x) = 1/2 sum_k a_ik (x_k - b_ik)^2",
           {{"heterogeneity", "1", "distance of the nodes' minima from a common point, per coordinate"},
            {"condition", "10", "largest over smallest curvature"},
-           {"spread", "0.5", "share by which nodes differ in their curvatures"},
+           {"spread", "0.5", "relative difference of the nodes' curvatures"},
            {"noise", "0", "standard deviation of the noise on each coordinate of a gradient"}},
           make_quadratic};
 }

@@ -33,7 +33,7 @@ class Reader {
     return read;
   }
 
-  // A list of numbers; appended to `to`.
+  // Appends a list of numbers to `to`; returns how many.
   std::size_t numbers(const json& list, const std::string& what, std::vector<double>& to) const {
     if (!list.is_array() || list.empty()) refuse(what + " must be a list of numbers");
     for (std::size_t k = 0; k < list.size(); ++k) {
@@ -44,7 +44,7 @@ class Reader {
     return list.size();
   }
 
-  // A list of rows of one length; returns how many. `columns` is set by the first row of all.
+  // Appends a list of rows of equal length; returns how many. The first row sets `columns`.
   std::size_t rows(const json& document, const char* key, std::size_t& columns,
                    std::vector<double>& to) const {
     if (!document.contains(key) || !document[key].is_array() || document[key].empty())

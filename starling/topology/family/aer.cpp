@@ -7,8 +7,8 @@
 namespace starling::topology::family {
 namespace {
 
-/// Alternating exponential ring for any machine count: every round of BASE(machines, 1) becomes two, in which
-/// half of the machine pairs use the network while the other half average inside.
+/// Alternating exponential ring for any number of machines: every round of BASE(machines, 1) becomes two. In
+/// each, half of the machine pairs use the network while the other half average within their machines.
 class Aer final : public Schedule {
  public:
   explicit Aer(Machines shape)
@@ -24,7 +24,7 @@ class Aer final : public Schedule {
   std::optional<double> known_rho() const override { return 0; }
 
  private:
-  // Who goes outside first follows from a running count of the pairs of all stages so far.
+  // Which pairs use the network first follows from a running count of the pairs of all stages so far.
   bool outside_first(int stage, Rank machine, Rank other) const {
     return starts_odd_[static_cast<std::size_t>(stage)] !=
            (stages_.pairs_before(stage, std::min(machine, other)) % 2 == 1);

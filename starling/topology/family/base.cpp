@@ -40,12 +40,12 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
   while (parts_[static_cast<std::size_t>(l)].start > index) --l;
   const Part& part = parts_[static_cast<std::size_t>(l)];
   const int t = round - inside_rounds_;
-  if (t < 0) {  // (a) every block averages inside
+  if (t < 0) {  // (a) every block averages internally
     part.whole.fill(round % part.whole.length(), index - part.start, origin + part.start, 1, out);
     return;
   }
   if (t < l) {
-    // (b) receives from the last nodes of block t's sub-blocks that later blocks have not taken yet.
+    // (b) a node receives from the last nodes of block t's sub-blocks that later blocks have not used yet
     const Part& sending = parts_[static_cast<std::size_t>(t)];
     const std::int64_t taken = part.tail - part.size() + (index - part.start);
     const double share = static_cast<double>(sending.size()) / static_cast<double>(sending.tail);
@@ -61,7 +61,7 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
     const std::int64_t at = (index - part.start) % part.piece;
     const std::int64_t q = (index - part.start) / part.piece;
     if (at >= left) {
-      // The other side of (b): the node of a later block that took this one.
+      // The counterpart of (b): the node of a later block that receives from this one.
       const std::int64_t taken = part.piece - 1 - at;
       auto later = parts_.end() - 1;
       while (later->tail <= taken) --later;
@@ -72,7 +72,7 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
       out.add_pair(static_cast<Rank>(origin + i), weight);
       return;
     }
-    // (c) the nodes left, in order, average in groups of K; a single one rests.
+    // (c) the nodes left, in order, average in groups of K; a single one idles.
     const std::int64_t place = q * left + at;
     const std::int64_t first = place / base_ * base_;
     const std::int64_t end = std::min(first + base_, left * part.digit);
@@ -83,7 +83,7 @@ void SimpleBase::fill(int round, std::int64_t index, std::int64_t origin, Exchan
     }
     return;
   }
-  // (d) blocks that are done average inside; b_l counts how often this block did.
+  // (d) finished blocks average internally; b_l counts how often this block did.
   const int b = l == last ? t - l : t - l - 1;
   if (part.size() < base_) {
     part.whole.fill(b % part.whole.length(), index - part.start, origin + part.start, 1, out);
@@ -104,7 +104,7 @@ std::int64_t SimpleBase::pairs_before(int round, std::int64_t index) const {
     if (t < 0) {
       count += part.whole.pairs_before(round % part.whole.length(), inside);
     } else if (t == l && l != last) {
-      // Of the nodes left every second one is lower; the nodes taken by later blocks all are.
+      // Of the nodes left, every second one is the lower of its pair; all nodes used by later blocks are.
       const std::int64_t left = part.piece - (part.tail - part.size());
       count += std::min((inside + 1) / 2, left / 2) + std::max<std::int64_t>(0, inside - left);
     } else if (t >= l) {
@@ -117,14 +117,14 @@ std::int64_t SimpleBase::pairs_before(int round, std::int64_t index) const {
 
 namespace {
 
-// n without its primes <= k+1.
+// n without its prime factors <= k+1.
 std::int64_t rough_part(std::int64_t n, std::int64_t k) {
   for (std::int64_t f = 2; f <= std::min(k + 1, n); ++f)
     while (n % f == 0) n /= f;
   return n;
 }
 
-// The block size that gives the shorter schedule.
+// The block size with the shorter schedule.
 std::int64_t choose_block(std::int64_t n, std::int64_t k) {
   const std::int64_t q = rough_part(n, k);
   const int split = SimpleBase(q, k).length() + HyperHypercube(n / q, k).length();

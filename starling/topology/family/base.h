@@ -7,15 +7,15 @@
 
 namespace starling::topology::family {
 
-/// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbors. Nothing of size n is
-/// stored: what a node does in a round follows from its position among the blocks of n's digits.
+/// SIMPLE(n, k) of the Base-(k+1) paper: exact for any n with at most k neighbors. Stores nothing of size n:
+/// a node's exchange follows from its position among the blocks of n's digits.
 class SimpleBase {
  public:
   SimpleBase(std::int64_t n, std::int64_t k);
 
   int length() const;
   void fill(int round, std::int64_t index, std::int64_t origin, Exchange& out) const;
-  /// For k = 1: how many of the round's pairs have their lower node below `index`.
+  /// For k = 1: the number of the round's pairs whose lower node is below `index`.
   std::int64_t pairs_before(int round, std::int64_t index) const;
 
  private:
@@ -24,27 +24,27 @@ class SimpleBase {
     std::int64_t digit;    // sub-blocks
     std::int64_t piece;    // size of a sub-block, K^p
     std::int64_t tail;     // size of this and all later blocks
-    HyperHypercube whole;  // on the block
+    HyperHypercube whole;  // within the block
     HyperHypercube each;   // on a sub-block
     std::int64_t size() const { return digit * piece; }
   };
 
   std::int64_t base_;
-  std::optional<HyperHypercube> smooth_;  // when n has no prime above K, this is all
+  std::optional<HyperHypercube> smooth_;  // if n has no prime factor above K, the whole schedule
   std::vector<Part> parts_;
   int inside_rounds_ = 0;  // m1
   int length_ = 0;
 };
 
-/// BASE(n, k): SIMPLE on blocks of the rough part of n, then the hyper-hypercube across them, where that is
-/// shorter.
+/// BASE(n, k): SIMPLE on blocks of the rough part of n, then the hyper-hypercube across the blocks, if that
+/// is shorter.
 class BaseRounds {
  public:
   BaseRounds(std::int64_t n, std::int64_t k);
 
   int length() const { return simple_.length() + (across_ ? across_->length() : 0); }
   void fill(int round, std::int64_t index, Exchange& out) const;
-  /// For k = 1: how many of the round's pairs have their lower node below `index`.
+  /// For k = 1: the number of the round's pairs whose lower node is below `index`.
   std::int64_t pairs_before(int round, std::int64_t index) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace starling::topology::family {
 namespace {
 
-// Breadth first, neighbors in ascending order.
+// Breadth-first, neighbors in ascending order.
 std::vector<std::pair<Rank, Rank>> spanning_tree(const Graph& graph, Rank root) {
   std::vector<std::pair<Rank, Rank>> edges;
   std::vector<bool> seen(static_cast<std::size_t>(graph.size()), false);

@@ -9,14 +9,14 @@
 namespace starling::topology::family {
 namespace {
 
-/// One round of CECA-k: block a is the mean of m+1 values, b of m (its own left out); the digit of n-1 says
-/// how many a's come.
+/// One round of CECA-k: block a is the mean of m+1 values, b of m (without the rank's own); the digit of n-1
+/// is the number of a blocks received.
 struct CecaRound {
   std::int64_t m = 0;
   std::int64_t digit = 0;
   std::int64_t next = 0;  // m after the round
 
-  // Coefficients of received blocks, by the block sent (a, b) and the block it goes into.
+  // Coefficients of received blocks, by the block sent (a, b) and the block it is added to.
   double a_into_a() const { return static_cast<double>(m + 1) / static_cast<double>(next + 1); }
   double b_into_a() const { return static_cast<double>(m) / static_cast<double>(next + 1); }
   double a_into_b() const { return static_cast<double>(m + 1) / static_cast<double>(next); }

@@ -4,7 +4,7 @@
 namespace starling::topology::family {
 namespace {
 
-/// One group of all ranks: a collective, not n^2 messages.
+/// One group of all ranks: a collective instead of n^2 messages.
 class Complete final : public Schedule {
  public:
   using Schedule::Schedule;

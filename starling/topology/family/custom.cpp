@@ -13,8 +13,8 @@ Family custom() {
       .summary = "a graph or a weight matrix from a file, checked",
       .parameters = {{"file", "", "an edge list or a matrix, CSV or JSON", ParameterKind::text},
                      {"format", "auto", "auto, edges or matrix"},
-                     {"directed", "no", "yes: an edge without weight goes one way"},
-                     {"negative", "no", "yes: negative weights are meant"},
+                     {"directed", "no", "yes: edges without weights are directed"},
+                     {"negative", "no", "yes: negative weights are allowed"},
                      weights_parameter("metropolis")},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const std::string& path = parameters.text("file");

@@ -44,7 +44,7 @@ class ElOracle final : public Schedule {
 Family el_oracle() {
   return {
       .name = "el-oracle",
-      .summary = "a fresh random k-regular digraph each round",
+      .summary = "a new random k-regular digraph each round",
       .parameters = {{"k", "1", "peers a round, below n"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
         const std::int64_t k = parameters.integer("k", 1, INT32_MAX);

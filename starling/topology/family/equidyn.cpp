@@ -11,7 +11,7 @@
 namespace starling::topology::family {
 namespace {
 
-/// How EquiDyn draws its rotation u: uniform on 1 .. n-1, or one of m EquiStatic draws.
+/// Draws EquiDyn's rotation u: uniform on 1 .. n-1, or one of m EquiStatic draws.
 class Rotation {
  public:
   Rotation(Rank n, std::vector<Rank> draws, std::uint64_t seed)
@@ -83,8 +83,8 @@ class OuEquiDyn final : public Matching {
 
   void partners(Step step, std::span<Rank> out) const override {
     const auto [u, start] = draw_or_identity(step);
-    // The greedy pairing is made of runs: [first, first + gap) with [first + gap, first + 2 gap), again and
-    // again.
+    // The greedy pairing consists of runs: [first, first + gap) pairs with [first + gap, first + 2 gap), and
+    // so on.
     const auto pair_runs = [&, s = start](Rank begin, Rank end, Rank gap) {
       Rank first = begin;
       for (; first < end - gap; first += 2 * gap)
@@ -131,7 +131,7 @@ class OuEquiDyn final : public Matching {
   Rotation rotation_;
 };
 
-// Who r pairs with when the greedy loop starts at 0.
+// The partner of r when the greedy loop starts at 0.
 Rank OuEquiDyn::relative_partner(Rank r, Rank u) const {
   const auto in_runs = [](Rank at, Rank begin, Rank end, Rank gap) {
     if ((at - begin) / gap % 2 != 0) return at - gap;

@@ -13,7 +13,7 @@ constexpr int kAttempts = 1000;
 constexpr double kMostEdges = 1e8;
 constexpr double kHopeless = 40;  // a connected draw has a probability of about e^-40
 
-// Each pair with probability p, by jumping from edge to edge: O(edges), not O(n^2).
+// Draws each pair with probability p by jumping from edge to edge: O(edges), not O(n^2).
 std::vector<std::pair<Rank, Rank>> draw_edges(Rank n, double p, Random& random) {
   std::vector<std::pair<Rank, Rank>> edges;
   const std::int64_t pairs = static_cast<std::int64_t>(n) * (n - 1) / 2;
@@ -46,7 +46,7 @@ Family erdos_renyi() {
                   throw InvalidArgument(fmt::format(
                       "{}: p={} on {} ranks means about {:.2g} edges, too many to store (limit {:.2g})",
                       parameters.owner(), p, setting.n, edges, kMostEdges));
-                // A rank is alone with probability (1-p)^(n-1): with many such, no draw will ever be
+                // A rank is isolated with probability (1-p)^(n-1); if many are, no draw will ever be
                 // connected.
                 const double alone = setting.n * std::exp((setting.n - 1.0) * std::log1p(-p));
                 if (setting.n > 1 && alone > kHopeless)

@@ -5,8 +5,9 @@
 namespace starling::topology::family {
 namespace {
 
-/// P = the largest power of two up to n. Ranks from P on give all they have to i - P, the first P average as
-/// a hypercube, and give half back. Columns sum to one: (x, weight) travels and x / weight is the estimate.
+/// P = the largest power of two up to n. Ranks from P on send their whole value to i - P, the first P ranks
+/// average as a hypercube and send half back. Columns sum to one: (x, weight) travels and x / weight is the
+/// estimate.
 class FoldUnfold final : public Schedule {
  public:
   explicit FoldUnfold(Rank n) : Schedule(n), dimensions_(floor_log2(n)), core_(Rank{1} << dimensions_) {}

@@ -22,7 +22,7 @@ class Lattice final : public Graph {
     const std::size_t before = out.size();
     const auto add = [&](Rank r, Rank c) {
       const Rank other = r * columns_ + c;
-      // On a wrap of two, left and right are the same neighbor: parallel edges merge.
+      // On a wrapped side of length two, left and right are the same neighbor: merge the parallel edges.
       if (other != rank &&
           std::find(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(), other) == out.end())
         out.push_back(other);
@@ -38,7 +38,7 @@ class Lattice final : public Graph {
   }
 
  private:
-  // Neighbors along one side of the given length.
+  // The number of neighbors along one side of the given length.
   Rank span(Rank at, Rank length) const {
     if (wraps_) return std::min(length - 1, 2);
     return (at > 0 ? 1 : 0) + (at + 1 < length ? 1 : 0);
@@ -67,7 +67,7 @@ double torus_rho(Rank rows, Rank columns) {
   if (columns <= 3 && rows == 1) return 0;
   if (rows == 1) return 1.0 / 3 + 2.0 / 3 * turn(1, columns);
   if (columns == 2) return 1.0 / 3;             // the ring of four
-  const double along_rows = rows == 2 ? 1 : 2;  // two rows are joined by one edge, not two
+  const double along_rows = rows == 2 ? 1 : 2;  // two rows are joined by one edge
   // |1 + s cos + 2 cos| is largest next to the all-ones mode or at the most negative corner.
   double largest = 0;
   for (const Rank a : {0, 1, rows / 2})

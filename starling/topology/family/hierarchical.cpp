@@ -8,7 +8,7 @@
 namespace starling::topology::family {
 namespace {
 
-/// W_outer(machines) kron 11^T / L: the mean inside every machine, then the outer exchange between equal
+/// W_outer(machines) kron 11^T / L: the mean within every machine, then the outer exchange between equal
 /// local ranks.
 class Hierarchical final : public Schedule {
  public:
@@ -31,7 +31,7 @@ class Hierarchical final : public Schedule {
     } else if (!group.members) {
       group = {group.first * local_, group.stride * local_, group.count, group.block * local_, nullptr};
     } else {
-      // A list of machines has no formula for its ranks: write them out.
+      // There is no formula for the ranks of a list of machines: write them out.
       auto members = std::make_shared<std::vector<Rank>>();
       for (std::int64_t i = 0; i < group.size(); ++i)
         for (Rank q = 0; q < local_; ++q) members->push_back(group[i] * local_ + q);

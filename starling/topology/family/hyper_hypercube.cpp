@@ -9,14 +9,14 @@
 namespace starling::topology::family {
 namespace {
 
-// Divides by k+1, then k, ..., 2, each as often as it goes; returns what is left.
+// Divides n by k+1, then k, ..., 2, each as often as possible; returns the rest.
 std::int64_t divide_out(std::int64_t n, std::int64_t k, std::vector<std::int64_t>& factors) {
   for (std::int64_t f = std::min(k + 1, n); f >= 2; --f) {
     while (n % f == 0) {
       factors.push_back(f);
       n /= f;
     }
-    f = std::min(f, n + 1);  // a divisor is at most what is left
+    f = std::min(f, n + 1);  // no divisor is larger than the rest
   }
   return n;
 }

@@ -12,15 +12,15 @@ class HyperHypercube {
   /// Whether n has no prime factor above k+1.
   static bool possible(std::int64_t n, std::int64_t k);
 
-  /// Requires possible(n, k). n = 1 is one identity round.
+  /// Requires possible(n, k). n = 1 gives one identity round.
   HyperHypercube(std::int64_t n, std::int64_t k);
 
   int length() const { return static_cast<int>(factors_.size()); }
 
-  /// What node `index` of 0 .. n-1 does in `round`; node v is rank origin + spacing * v.
+  /// The exchange of node `index` in 0 .. n-1 in `round`; node v is rank origin + spacing * v.
   void fill(int round, std::int64_t index, std::int64_t origin, std::int64_t spacing, Exchange& out) const;
 
-  /// For k = 1: how many of the round's pairs have their lower node below `index`.
+  /// For k = 1: the number of the round's pairs whose lower node is below `index`.
   std::int64_t pairs_before(int round, std::int64_t index) const;
 
  private:

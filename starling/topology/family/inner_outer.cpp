@@ -9,7 +9,8 @@
 namespace starling::topology::family {
 namespace {
 
-/// In turn one local rank q* of every machine talks to the same q on another machine, the others inside.
+/// In turn, one local rank q* of every machine exchanges with q* of another machine, the others within
+/// theirs.
 class InnerOuter final : public Schedule {
  public:
   InnerOuter(Machines shape, bool exponential)
@@ -36,7 +37,7 @@ class InnerOuter final : public Schedule {
       out.add_source(sub_mod(machine, h, shape_.machines) * local + q, 0.5);
       return;
     }
-    // Hops inside jump over q*.
+    // Hops within a machine skip q*.
     const Rank d = Rank{1} << (step % inner_hops_);
     const Rank ahead = d + (d >= wrap(turn - q, local) ? 1 : 0);
     const Rank behind = d + (d >= wrap(q - turn, local) ? 1 : 0);

@@ -2,7 +2,7 @@
 
 #include "starling/topology/registry.h"
 
-// Every family of list.inc is a function `Family name()` in a file of its own in this folder.
+// Every family in list.inc is a function `Family name()` in a file of its own in this folder.
 namespace starling::topology::family {
 #define STARLING_FAMILY(name) Family name();
 #include "starling/topology/family/list.inc"

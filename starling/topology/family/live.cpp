@@ -47,7 +47,7 @@ class Live final : public Schedule {
 Family live() {
   return {
       .name = "live",
-      .summary = "any topology over the live ranks; the others do nothing",
+      .summary = "any topology over the live ranks; the others are idle",
       .parameters = {{"schedule", "", "the topology of the members", ParameterKind::topology},
                      {"members", "", "ranks, such as [0,2,5..9]"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {

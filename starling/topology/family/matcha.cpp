@@ -41,7 +41,7 @@ Family matcha() {
       .parameters = {{"graph", "", "an undirected static topology", ParameterKind::topology},
                      {"budget", "0.5", "share of the matchings used on average, above 0 and up to 1"}},
       .make = [](const Parameters& parameters, const TopologySetting& setting) -> std::shared_ptr<Schedule> {
-        constexpr Rank kMostRanks = 2000;  // the optimum needs eigenvalues, again and again
+        constexpr Rank kMostRanks = 2000;  // the optimum needs eigenvalues many times
         if (setting.n > kMostRanks)
           throw InvalidArgument(fmt::format(
               "matcha: n = {} is above {}, from where on finding its probabilities takes minutes; "

@@ -7,7 +7,7 @@
 
 namespace starling::topology::family {
 
-/// How often MATCHA uses each matching, and the weight it gives to an active edge.
+/// The probability with which MATCHA uses each matching, and the weight of an active edge.
 struct MatchaOptimum {
   std::vector<double> probabilities;
   double connectivity = 0;    // lambda_2 of the expected Laplacian
@@ -16,12 +16,12 @@ struct MatchaOptimum {
   double mean_square_rho = 0;
 };
 
-/// p maximizes lambda_2(sum p_j L_j) under 0 <= p_j <= 1 and sum p_j <= budget * matchings; then the edge
-/// weight minimizes the mean-square rho. Deterministic.
+/// Finds p that maximizes lambda_2(sum p_j L_j) under 0 <= p_j <= 1 and sum p_j <= budget * matchings, then
+/// the edge weight that minimizes the mean-square rho. Deterministic.
 MatchaOptimum optimize_matcha(Rank n, const std::vector<Partners>& matchings, double budget);
 
-/// W = I - a sum_j B_j L_j over matchings with Laplacians L_j and B_j ~ Bernoulli(p_j). Programs with
-/// matchings of their own make one directly.
+/// W = I - a sum_j B_j L_j over matchings with Laplacians L_j and B_j ~ Bernoulli(p_j). Programs with their
+/// own matchings construct one directly.
 class Matcha final : public Schedule {
  public:
   Matcha(Rank n, std::vector<Partners> matchings, double budget, std::uint64_t seed);

@@ -17,7 +17,7 @@ using Eigen::VectorXd;
 using Sparse = Eigen::SparseMatrix<double>;
 
 constexpr Index kDense = 200;    // up to here all eigenpairs are computed
-constexpr Index kFewPairs = 10;  // above, the lowest few
+constexpr Index kFewPairs = 10;  // with more nodes than this, only the lowest few pairs
 constexpr double kShift = 1e-3;  // makes a Laplacian invertible
 constexpr double kTolerance = 1e-7;
 
@@ -42,7 +42,7 @@ Iteration iteration_of(Index n, Index pairs, double tolerance) {
   return iteration;
 }
 
-// Ascending, the constant vector's zero left out.
+// Ascending, without the constant vector's zero.
 EigenPairs lowest_pairs(const Sparse& matrix) {
   const Index n = matrix.rows();
   if (n <= kDense) {
@@ -161,7 +161,7 @@ void maximize_connectivity(const Problem& problem, Index count, int evaluations,
     momentum = backwards ? 1 : grown;
     p = next;
     step *= 1.3;
-    // The soft minimum is within temperature * log n of lambda_2: no need to be hotter than the gap.
+    // The soft minimum is within temperature * log n of lambda_2: the temperature need not exceed the gap.
     const double cooler = 0.2 * (bound - best.connectivity) / std::log(static_cast<double>(count) + 10.0);
     if (cooler < 0.5 * temperature) {
       temperature = cooler;

@@ -59,7 +59,7 @@ class OnePeerExponential final : public Circulant {
     if (order_ == Order::random)
       return static_cast<int>(Random(seed_, static_cast<std::uint64_t>(step), stream::kOnePeer)
                                   .below(static_cast<std::uint32_t>(hops_)));
-    // Fisher and Yates, no further than needed.
+    // A Fisher-Yates shuffle, only as far as needed.
     Random random(seed_, static_cast<std::uint64_t>(step / hops_), stream::kOnePeer);
     std::array<std::uint8_t, 32> order;
     std::iota(order.begin(), order.end(), std::uint8_t{0});
@@ -91,7 +91,7 @@ class KPeerExponential final : public Circulant {
     const std::int64_t stride = power(k_ + 1, static_cast<int>(step % rounds_));
     const double weight = 1.0 / static_cast<double>(k_ + 1);
     out.self_weight = weight;
-    // Hops are below 2n for small k; equal senders add, a hop of 0 adds to self.
+    // Hops are below 2n for small k; weights of equal senders add up, a hop of 0 adds to the own weight.
     for (std::int64_t j = 1; j <= k_; ++j) {
       const Rank hop = static_cast<Rank>(j * stride % size());
       if (hop == 0) {

@@ -17,7 +17,7 @@ class OnePeerOfCirculant final : public Circulant {
     Exchange row;
     of.round(0, row);
     for (const Source& source : row.sources) offsets_.push_back(source.rank);
-    // Receivers by (j - i) mod n ascending: a rank that receives from i + offset lies at n - offset.
+    // Receivers by (j - i) mod n ascending: a rank that receives from i + offset is at n - offset.
     std::sort(offsets_.rbegin(), offsets_.rend());
   }
   Step period() const override { return std::max<Step>(1, static_cast<Step>(offsets_.size())); }
@@ -52,7 +52,7 @@ class OnePeerOf final : public Schedule {
  private:
   static constexpr Step kLongestPeriod = Step{1} << 40;
 
-  // The receiver of rank i at this step, or i if it sends to none.
+  // The rank that rank i sends to at this step; i if it sends to none.
   Rank receiver_of(Rank i, Step step) const {
     const std::size_t first = start_[static_cast<std::size_t>(i)];
     const std::size_t degree = start_[static_cast<std::size_t>(i) + 1] - first;

@@ -6,10 +6,10 @@
 namespace starling::topology::family {
 namespace {
 
-/// Any schedule, but every h-th round is the global mean.
+/// Any schedule, with every h-th round replaced by the global mean.
 class Periodic final : public Schedule {
  public:
-  // Asked once: nested ones would ask ever more often.
+  // Cached: nested calls would multiply.
   Periodic(SchedulePtr inner, Step h)
       : Schedule(inner->size()),
         inner_(std::move(inner)),
@@ -36,7 +36,7 @@ class Periodic final : public Schedule {
       out.group.count = size() > 1 ? size() : 0;
       return;
     }
-    // CECA is exact from phase 0 only, so that the global mean restarts its period.
+    // CECA is exact from phase 0 only, so the global mean restarts its period.
     inner_->exchange(inner_mixing_ == Mixing::two_block ? step % h_ : step, rank, out);
   }
 

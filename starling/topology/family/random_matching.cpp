@@ -7,7 +7,7 @@
 namespace starling::topology::family {
 namespace {
 
-/// A keyed permutation p lines the ranks up; neighbors in the line pair. With odd n the last one idles.
+/// A keyed permutation p puts the ranks in line; neighbors in the line pair. With odd n the last one idles.
 class RandomMatching final : public Matching {
  public:
   RandomMatching(Rank n, std::uint64_t seed) : Matching(n, 0.5), seed_(seed) {}

@@ -16,7 +16,7 @@ Family ring() {
         std::vector<Rank> offsets;
         if (n > 1) offsets.push_back(1);
         if (n > 2) offsets.push_back(n - 1);
-        // From n = 3; at n = 3 it is |1/3 + 2/3 cos(2 pi / 3)| = 0, the complete graph.
+        // For n >= 3; at n = 3 it is |1/3 + 2/3 cos(2 pi / 3)| = 0, the complete graph.
         const double rho = n <= 3 ? 0 : 1.0 / 3 + 2.0 / 3 * std::cos(2 * std::numbers::pi / n);
         return weighted_circulant(n, std::move(offsets), parameters, /*directed=*/false, rho);
       }};

@@ -6,8 +6,8 @@
 namespace starling::topology::family {
 namespace {
 
-/// 0 has the one child 1; w >= 1 has the parent w div 2 and the children 2w and 2w+1. The mirror image is w
-/// -> n-1-w.
+/// 0 has one child, 1; w >= 1 has the parent w div 2 and the children 2w and 2w+1. The mirror image is w ->
+/// n-1-w.
 class BinaryTree final : public Graph {
  public:
   BinaryTree(Rank n, bool mirror) : Graph(n), mirror_(mirror) {}

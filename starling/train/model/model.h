@@ -22,12 +22,12 @@ using ModelPtr = std::shared_ptr<Model>;
 /// a text (count x length numbers of characters, to count x length x classes).
 enum class ModelInput { images, text };
 
-/// The data that a model is made for.
+/// The data that a model is built for.
 struct ModelSetting {
   std::int64_t channels = 1;
   std::int64_t height = 28;
   std::int64_t width = 28;
-  std::int64_t classes = 10;  // of a text: its characters
+  std::int64_t classes = 10;  // for a text: its characters
   ModelInput input = ModelInput::images;
   std::int64_t length = 64;  // of a text's windows
 };
@@ -37,24 +37,24 @@ struct ModelFamily {
   std::string summary;
   std::vector<Parameter> parameters;
   std::function<ModelPtr(const Parameters&, const ModelSetting&)> make;
-  ModelInput input = ModelInput::images;  // its kind of batches
+  ModelInput input = ModelInput::images;  // the kind of batches that it takes
   std::vector<std::string> aliases = {};
 };
 
-/// `make_model("mlp(layers=8, width=1024)", setting)`; throws InvalidArgument listing what is valid, for the
-/// setting's input as well. Initialized from torch's random generator: seed that first.
+/// Makes a model, as in `make_model("mlp(layers=8, width=1024)", setting)`; throws InvalidArgument with what
+/// is valid, also for the setting's input. Initialized from torch's random generator, so seed that first.
 ModelPtr make_model(std::string_view text, const ModelSetting& setting);
-/// Throws what make_model would throw for its name, or for data of this kind.
+/// Throws what make_model would throw for this name, or for data of this kind.
 const ModelFamily& find_model(const Spec& spec, ModelInput input);
 std::vector<ModelFamily> model_families();
 
-/// Adds a model of the program's own under a new name. Thread-safe.
+/// Registers a model under a new name. Thread-safe.
 void register_model(ModelFamily family);
 
-/// The one spelling of all specs of models that mean the same, defaults filled in.
+/// The canonical spelling, equal for all specs of the same model, with defaults filled in.
 std::string canonical_model(std::string_view text);
 
-// One per file of this folder.
+// One per file in this folder.
 ModelFamily lenet_family();
 ModelFamily mlp_family();
 ModelFamily resnet20_family();

@@ -12,8 +12,8 @@ torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out, std::int64_t stride
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false));
 }
 
-/// Two convolutions and a shortcut, which drops every other pixel and adds empty channels where the size
-/// changes (He et al.'s option A: no parameters).
+/// Two convolutions and a shortcut. Where the size changes, the shortcut drops every other pixel and adds
+/// empty channels (He et al.'s option A, without parameters).
 class Residual final : public torch::nn::Module {
  public:
   Residual(std::int64_t in, std::int64_t out, std::int64_t stride)

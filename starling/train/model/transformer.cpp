@@ -8,7 +8,7 @@
 namespace starling::train {
 namespace {
 
-/// Attention, then two dense layers; each behind a norm, each added to what came in.
+/// Attention, then two dense layers; each preceded by a norm, and each added to its input.
 class Layer final : public torch::nn::Module {
  public:
   explicit Layer(const TransformerSetting& setting)
@@ -82,11 +82,11 @@ torch::Tensor TransformerImpl::forward(const torch::Tensor& symbols) {
 
 ModelFamily transformer_family() {
   return {"transformer",
-          "a language model of characters, looking back only",
+          "a causal language model of characters",
           {{"layers", "2", "how many"},
            {"width", "64", "of its layers"},
            {"heads", "4", "of each layer, which share the width"},
-           {"block", "auto", "how many characters it looks back: those of a window of the text"}},
+           {"block", "auto", "how many previous characters it uses; auto: a window of the text"}},
           [](const Parameters& given, const ModelSetting& setting) {
             const std::int64_t block = given.optional_integer("block", 1, 1'000'000).value_or(setting.length);
             if (block < setting.length)

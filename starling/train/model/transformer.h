@@ -10,15 +10,15 @@
 namespace starling::train {
 
 struct TransformerSetting {
-  std::int64_t symbols = 256;  // of the alphabet
-  std::int64_t context = 64;   // symbols that it looks back
+  std::int64_t symbols = 256;  // the size of the alphabet
+  std::int64_t context = 64;   // the number of previous symbols that it uses
   std::int64_t width = 64;
   std::int64_t heads = 4;
   std::int64_t layers = 2;
 };
 
-/// A language model of characters: from a batch of symbols (batch x length) to the logits of the symbol after
-/// each (batch x length x symbols). Attention looks back only.
+/// A character language model: from a batch of symbols (batch x length) to the logits of the symbol after
+/// each (batch x length x symbols). Attention is causal.
 class TransformerImpl : public Model {
  public:
   explicit TransformerImpl(const TransformerSetting& setting);

@@ -11,14 +11,14 @@
 namespace starling::train {
 namespace {
 
-// Channels of the convolutions; between two stages the image is halved.
+// Channels of the convolutions; the image is halved between stages.
 const std::vector<std::vector<std::int64_t>> kStages = {{64}, {128}, {256, 256}, {512, 512}, {512, 512}};
 constexpr std::int64_t kLeastSide = 16;
-// Smaller images are not halved: batch norm needs more than one pixel where a batch is one image.
+// Smaller images are not halved: batch norm needs more than one pixel if a batch is a single image.
 constexpr std::int64_t kLeastToHalve = 4;
 
-/// VGG-11 for small images: 3 x 3 convolutions with batch norm, one dense layer; 9.2 million parameters. What
-/// the last stage leaves is pooled to one pixel, 2 x 2 of a CIFAR image and 3 x 3 of one of 28 x 28.
+/// VGG-11 for small images: 3 x 3 convolutions with batch norm, one dense layer; 9.2 million parameters. The
+/// last stage's output (2 x 2 for CIFAR images, 3 x 3 for 28 x 28 ones) is pooled to one pixel.
 class Vgg11 final : public Model {
  public:
   explicit Vgg11(const ModelSetting& setting) : head_(kStages.back().back(), setting.classes) {

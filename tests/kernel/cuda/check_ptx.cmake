@@ -1,5 +1,6 @@
-# cmake -P check_ptx.cmake FILE...: fails where the code of a device has an instruction that rounds otherwise than the host's kernels:
-# multiply-adds in one, approximations, subnormals as zeros. Division and square roots are one instruction each here.
+# cmake -P check_ptx.cmake FILE...: fails if device code has an instruction that rounds differently from the host's
+# kernels: fused multiply-adds, approximations, flushing subnormals to zero. Division and square roots are one
+# instruction each.
 math(EXPR last "${CMAKE_ARGC} - 1")
 set(number 0)
 foreach(i RANGE 3 ${last})

@@ -1,5 +1,5 @@
-// Covers starling/kernel/cuda/codes.cu, sparse.cu, int8.cu and cuda_codec_kernels.h: every codec that has
-// kernels, and messages of int8, against the host's.
+// Tests starling/kernel/cuda/codes.cu, sparse.cu, int8.cu and cuda_codec_kernels.h: compares every codec with
+// kernels, and int8 messages, with the host.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,7 +23,7 @@ using codec::make_wire_format;
 using codec::WireFormat;
 using codec::WireFormatPtr;
 
-// Around the borders of words, chunks, blocks and tiles.
+// Lengths around the borders of words, chunks, blocks and tiles.
 constexpr std::size_t kLengths[] = {1,    2,    7,    8,    9,    31,   63,   64,   65,
                                     127,  128,  129,  511,  512,  513,  1000, 1024, 1025,
                                     2047, 2048, 2049, 4095, 4096, 4097, 5001, 9000};
@@ -97,7 +97,7 @@ TEST_P(CudaCodecTest, HasTheBitsOfTheHost) {
   check_codec(*codec, content<double>(Content::numbers, 3000), 1);
 }
 
-#ifndef STARLING_TEST_ON_GPU  // where what has been enqueued may have run
+#ifndef STARLING_TEST_ON_GPU  // on a GPU, enqueued work may already have run
 TEST_P(CudaCodecTest, IsEnqueued) {
   const CodecPtr codec = make_codec(GetParam());
   Twin<float> in(content<float>(Content::numbers, 3000), 0);
@@ -214,7 +214,7 @@ TEST_F(CudaCodecsTest, MessagesOfInt8HaveTheBitsOfTheHost) {
       check_int8({count}, what);
       check_int8({count / 9, count / 9, count / 4, count, count}, what);
     }
-  std::vector<std::size_t> many;  // more than one launch has
+  std::vector<std::size_t> many;  // more than one launch handles
   for (std::size_t i = 1; i <= 250; ++i) many.push_back(many.size() * 13 + 700 * (i % 7 == 0 ? i : 0) + 1);
   std::ranges::sort(many);
   check_int8(many, Content::numbers);

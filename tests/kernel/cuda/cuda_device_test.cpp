@@ -180,7 +180,7 @@ TEST_F(CudaDeviceTest, RefusesFlagsThatAreNotRegistered) {
   EXPECT_THROW(device_.write(elsewhere, 2), Error);
 }
 
-// Ranks average their vectors: the slot of step k is k mod 2, written when both have read step k - 2.
+// Ranks average their vectors: slot k mod 2 of step k is written once both ranks have read step k - 2.
 TEST_F(CudaDeviceTest, ThreadsExchangeThroughSharedMemory) {
   constexpr std::uint32_t kSteps = 40;
   constexpr std::size_t kCount = 1024;

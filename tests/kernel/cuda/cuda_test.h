@@ -18,18 +18,18 @@
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/on_device.h"
 
-// What the tests of kernel/cuda/ share. They run on the fake CUDA machine; those of kernels also on a real
-// one, with STARLING_TEST_ON_GPU (`./run gpu`).
+// Helpers shared by the tests of kernel/cuda/. They run on the fake CUDA machine; tests of kernels also run
+// on a real one with STARLING_TEST_ON_GPU (`./run gpu`).
 
 namespace starling::kernel::cuda {
 
 #ifdef STARLING_TEST_ON_GPU
 inline constexpr const char* kDriver = "libcuda.so.1";
 #else
-inline constexpr const char* kDriver = nullptr;  // the program itself
+inline constexpr const char* kDriver = nullptr;  // the symbols are in this program
 #endif
 
-/// The device.
+/// The device under test.
 inline CudaDevice& test_gpu() {
   static CudaDevice& device = *[] {
     std::string why;
@@ -48,7 +48,7 @@ inline Stream new_stream(int device = 0) {
   return stream;
 }
 
-/// Runs what need not wait: on the fake machine nothing runs by itself.
+/// Runs all operations that need not wait: on the fake machine nothing runs by itself.
 inline void let_streams_run() {
 #ifdef STARLING_TEST_ON_GPU
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -57,7 +57,7 @@ inline void let_streams_run() {
 #endif
 }
 
-/// Memory that the host and the device use at the same address.
+/// Memory that the host and the device access at the same address.
 template <typename T>
 struct DeviceAllocator {
   using value_type = T;
@@ -81,7 +81,7 @@ struct DeviceAllocator {
 template <typename T>
 using DeviceVector = std::vector<T, DeviceAllocator<T>>;
 
-/// A vector twice: on the host, and on the device `offset` elements after an aligned address.
+/// A vector on the host, and a copy on the device, `offset` elements after an aligned address.
 template <typename T>
 class Twin {
  public:
@@ -90,7 +90,7 @@ class Twin {
 
   Buffer host() { return {dtype_of<T>, host_.data(), count_}; }
   Buffer device() { return {dtype_of<T>, device_.data(), count_, MemoryKind::cuda, nullptr}; }
-  /// Whether both have the same bits (or NaNs), and nothing beside the one on the device was written.
+  /// Whether both have the same bits (or NaN), and nothing outside of the device's copy was written.
   testing::AssertionResult same() {
     if (!device_.guards_stand()) return testing::AssertionFailure() << "writes beside the block";
     return same_blocks(device_.values(), host_);
@@ -107,7 +107,7 @@ inline Buffer device_buffer(std::vector<float>& values) {
 }
 
 #ifndef STARLING_TEST_ON_GPU
-/// Has flags that the device may use.
+/// Provides flags that the device may use.
 class CudaDeviceTest : public testing::Test {
  protected:
   CudaDeviceTest() { device_.register_flags(flags_.data(), sizeof flags_); }
@@ -123,7 +123,8 @@ class CudaDeviceTest : public testing::Test {
 };
 #endif
 
-/// Where the blocks of a call lie: all at aligned addresses, all as far after one, or each elsewhere.
+/// The addresses of a call's blocks: all aligned, all equally far after an aligned address, or each
+/// different.
 enum class Layout { aligned, shifted, scattered };
 inline constexpr Layout kLayouts[] = {Layout::aligned, Layout::shifted, Layout::scattered};
 

@@ -19,7 +19,7 @@ TEST_F(DeviceMemoryTest, FreesMemoryAfterTheWorkOnItsStream) {
   arithmetic_.copy(device_buffer(result), {DType::float32, memory.get(), 100, MemoryKind::cuda, nullptr});
   {
     const DeviceScope elsewhere({0, new_stream()});
-    memory.reset();  // waits for nothing
+    memory.reset();  // does not wait
   }
   fake_cuda::run_streams();
   EXPECT_EQ(result[99], 7);
@@ -30,7 +30,7 @@ TEST_F(DeviceMemoryTest, FreesMemoryAfterTheWorkOnItsStream) {
   EXPECT_EQ(fake_cuda::pool_bytes(), 0U);
 }
 
-// The thread that drops memory may have worked on it on another stream than the one of its allocation.
+// The thread that releases memory may have used it on another stream than that of its allocation.
 TEST_F(DeviceMemoryTest, FreesMemoryAfterTheWorkOfTheThreadThatDropsIt) {
   std::shared_ptr<void> memory = arithmetic_.allocate(400);
   fake_cuda::run_streams();

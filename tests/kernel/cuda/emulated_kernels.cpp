@@ -1,4 +1,4 @@
-// The kernels as C++, for the CPU.
+// Compiles the kernels as C++ for the CPU.
 
 #include "starling/kernel/cuda/codes.cu"
 #include "starling/kernel/cuda/int8.cu"

@@ -5,14 +5,14 @@
 #include "cuda_test.h"
 #include "starling/kernel/cuda/shape.h"
 
-// Blocks that are too large for a GPU's cache have kernels of their own, see Access in shape.h.
+// Blocks that are too large for a GPU's cache have separate kernels; see Access in shape.h.
 
 namespace starling::kernel::cuda {
 namespace {
 
 constexpr std::size_t kManyBytes = std::size_t{32} << 20;
 
-/// `number` vectors, all of them together large, with the same values on the host and on the device.
+/// `number` vectors that are large together, with the same values on the host and on the device.
 template <typename T>
 std::vector<Twin<T>> large_twins(std::size_t number, std::size_t bytes = kManyBytes) {
   const std::size_t count = bytes / number / sizeof(T) + 5;
@@ -27,7 +27,7 @@ std::vector<Twin<T>> large_twins(std::size_t number, std::size_t bytes = kManyBy
 }
 
 /// Runs `body(arithmetic, buffer)` on the host and on the device, where buffer(i) is one of the vectors, and
-/// compares all of these.
+/// compares all of them.
 template <typename T, typename Body>
 void check(std::vector<Twin<T>>& x, const Body& body) {
   body(arithmetic_in(MemoryKind::host), [&](std::size_t i) { return x[i].host(); });
@@ -61,7 +61,7 @@ TEST_P(LargeBlocksTest, Combine) {
   check_sums<BFloat16>(GetParam());
 }
 
-// Of n messages, with one's own.
+// Combines n messages, one of them the rank's own.
 template <typename Message>
 void check_around(std::size_t n) {
   using T = std::conditional_t<std::is_same_v<Message, double>, double, float>;
@@ -88,7 +88,7 @@ TEST_P(LargeBlocksTest, CombineAround) {
 
 template <typename T>
 void check_updates(std::size_t n) {
-  auto x = large_twins<T>(n + 5);  // the terms, of which the first is x, gradient, m, v, sum, copy
+  auto x = large_twins<T>(n + 5);  // the terms (x is the first one), gradient, m, v, sum, copy
   check(x, [&](const Arithmetic& arithmetic, const auto& buffer) {
     const std::vector<Term> terms = average_of(n, buffer);
     const UpdatePass pass{terms, buffer(n), 0.5, buffer(0), buffer(n + 4)};
@@ -178,7 +178,7 @@ TEST(LargeBlocksMapTest, Measures) {
   check_measures<Half>();
 }
 
-// Sums of chunks whose order shows: 2 + 2^-52 is 2, but 2^-52 + 2^-52 counts.
+// Chunks whose sums depend on the order: 2 + 2^-52 is 2, but 2^-52 + 2^-52 counts.
 TEST(LargeBlocksMapTest, SumsSquaresOfAThousandChunks) {
   constexpr std::size_t kChunk = 16384;
   DeviceVector<float> values(kChunk * 1000 + 3);

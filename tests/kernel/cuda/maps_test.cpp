@@ -74,7 +74,7 @@ TEST(CudaMapsTest, CopiesAndConvertsAsTheHost) {
   check_copy<std::int16_t, std::int16_t>();
 }
 
-// NaNs, too, bit for bit.
+// Compares bit for bit, NaNs included.
 template <typename Short>
 void check_every_bit_pattern() {
   constexpr std::size_t kPatterns = 65536;
@@ -89,7 +89,7 @@ void check_every_bit_pattern() {
   on_gpu().copy(buffer(device, MemoryKind::cuda), buffer(all, MemoryKind::cuda));
   finish();
   for (std::size_t i = 0; i < kPatterns; ++i) ASSERT_EQ(bits_of(device[i]), bits_of(host[i])) << i;
-  // Back, and numbers between two that Short has, ties among them.
+  // Converts back, and converts numbers between two numbers of Short, ties among them.
   for (const std::uint32_t step : {0x0U, 0x1U, 0x1000U, 0xFFFU, 0x1001U, 0x8000U, 0x7FFFU, 0x8001U}) {
     DeviceVector<Short> host_back(kPatterns), device_back(kPatterns);
     for (std::size_t i = 0; i < kPatterns; ++i) device[i] = std::bit_cast<float>(bits_of(host[i]) ^ step);

@@ -45,7 +45,7 @@ void check_all_finite() {
     }
 }
 
-TEST(CudaMeasuresTest, FindsWhatIsNotFinite) {
+TEST(CudaMeasuresTest, FindsNonFiniteValues) {
   check_all_finite<float>();
   check_all_finite<double>();
   check_all_finite<Half>();

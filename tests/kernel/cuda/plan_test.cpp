@@ -4,7 +4,7 @@
 #include "cuda_test.h"
 #include "starling/base/error.h"
 
-// Sums of messages that may still be on their way, or whose sender has died: see plan.cu.
+// Sums of messages that may still be in flight, or whose sender has died; see plan.cu.
 
 namespace starling::kernel::cuda {
 namespace {
@@ -19,15 +19,15 @@ class PlanTest : public testing::Test {
     test_gpu().unregister_flags(flags_.data());
   }
 
-  /// Terms of which those from the second on have flags; bit t of `missing`: term t was lost before its
-  /// message.
+  /// Creates terms that have flags from the second on. If bit t of `missing` is set, the sender of term t
+  /// died before its message.
   template <typename T>
   std::vector<Term> flagged(std::vector<Twin<T>>& blocks, std::span<const double> weights, unsigned missing) {
     std::vector<Term> terms;
     for (std::size_t t = 0; t < weights.size(); ++t) {
       Term& term = terms.emplace_back(ConstBuffer(blocks[t].device()), weights[t]);
       if (t == 0) continue;
-      // Lost after its message, or not at all: it counts.
+      // The sender died after its message, or not at all: the term counts.
       flags_[t] = (missing >> t & 1U) != 0 ? (kMessage - 1) | kLost
                   : t % 2 == 0             ? kMessage | kLost
                                            : kMessage;
@@ -36,7 +36,7 @@ class PlanTest : public testing::Test {
     }
     return terms;
   }
-  /// The same sum on the host: the first term has the weights of those that are missing.
+  /// Computes the same sum on the host: the first term gets the weights of the missing ones.
   template <typename T>
   std::vector<Term> remaining(std::vector<Twin<T>>& blocks, std::span<const double> weights,
                               unsigned missing) {
@@ -88,9 +88,9 @@ TEST_F(PlanTest, TheFirstTermGetsTheWeightsOfTheMissing) {
   check_missing<BFloat16>(combine);
 }
 
-TEST_F(PlanTest, UpdatesGoFromWhatHasArrived) {
+TEST_F(PlanTest, UpdatesUseTheMessagesThatArrived) {
   const auto update = [&](auto& x, const std::vector<double>& weights, unsigned missing) {
-    // The gradient is one of the blocks, the momentum another: they are not compared.
+    // The gradient and the momentum are two of the blocks; they are not compared.
     host_.sgd_update({remaining(x, weights, missing), x[1].host(), 0.5, x.back().host()}, {.momentum = 0.9},
                      x[0].host(), false);
     gpu_.sgd_update({flagged(x, weights, missing), x[1].device(), 0.5, x.back().device()}, {.momentum = 0.9},
@@ -130,14 +130,14 @@ TEST_F(PlanTest, TheSumWaitsForItsMessages) {
   host_.combine(x[2].host(), remaining(x, weights, 0));
   let_streams_run();
   EXPECT_FALSE(x[2].same());
-  // What the stream has seen holds, whatever happens to the flag afterwards.
+  // A flag that the stream has read counts, whatever happens to it afterward.
   flags_[1] = kMessage | kLost;
   test_gpu().synchronize();
   EXPECT_TRUE(x[2].same());
 }
 
-// Sums of two streams, which run in all orders: each keeps what it has seen.
-TEST_F(PlanTest, StreamsHavePlansOfTheirOwn) {
+// Sums of two streams run in all orders: each keeps the flags that it has read.
+TEST_F(PlanTest, EachStreamHasItsOwnPlan) {
   const DeviceContext side{0, new_stream()};
   for (std::uint64_t round = 0; round < 50; ++round) {
     std::vector<Twin<float>> x = blocks_of<float>(3, 100, 2 * round);

@@ -14,7 +14,8 @@ TEST(ShapeTest, TakesWordsWhereArraysAreAlignedAlike) {
   EXPECT_EQ(aligned.access, Access::words);
   EXPECT_EQ(aligned.shift, 0);
   EXPECT_EQ(aligned.blocks, 1U);
-  // The word before has 3 elements of others: the first thread has one of its own.
+  // The word before the block contains 3 elements of other data, so the first thread has one element of the
+  // block.
   const Shape shifted = ShapeFinder(1024, 4).add(at(256 + 12), 4).add(at(4096 + 12), 4).shape();
   EXPECT_EQ(shifted.access, Access::words);
   EXPECT_EQ(shifted.shift, 3);
@@ -29,7 +30,7 @@ TEST(ShapeTest, TakesElementsElsewhere) {
 }
 
 TEST(ShapeTest, WordsOfShortElementsAreShort) {
-  // Four elements of 2 bytes are a word of 8 beside four of 4 bytes.
+  // For 4 elements, a word of 2-byte elements has 8 bytes, and that of 4-byte elements 16.
   const Shape shape = ShapeFinder(100, 4).add(at(256 + 8), 2).add(at(256 + 16), 4).shape();
   EXPECT_EQ(shape.access, Access::words);
   EXPECT_EQ(shape.shift, 0);

@@ -17,7 +17,7 @@ using testing::ThrowsMessage;
 
 using SharedMemoryTest = CudaDeviceTest;
 
-// What the system lets this process do with an address, as in /proc/self/maps.
+// The access rights of this process at an address, as in /proc/self/maps.
 std::string permissions(const void* address) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -43,7 +43,7 @@ TEST_F(SharedMemoryTest, SharesMemoryThatPeersRead) {
   const std::vector<float> values = {1, 2, 3};
   device_.copy_to_device(memory.address, values.data(), 12);
   device_.synchronize();
-  device_.release_shared(memory.address, memory.bytes);  // the peer's mapping keeps it
+  device_.release_shared(memory.address, memory.bytes);  // the peer's mapping keeps the memory alive
   const auto* read = static_cast<const float*>(mapped);
   EXPECT_EQ(std::vector<float>(read, read + 3), values);
   EXPECT_EQ(device_.devices()[0].bytes_free, fake_cuda::kMemory - fake_cuda::kUnit);
@@ -81,7 +81,7 @@ TEST_F(SharedMemoryTest, RefusesMemoryOfDevicesItCannotReach) {
   device_.release_shared(nullptr, memory.bytes);
 }
 
-TEST_F(SharedMemoryTest, KeepsNothingOfWhatFails) {
+TEST_F(SharedMemoryTest, LeaksNothingOnFailure) {
   const Device::SharedMemory memory = device_.create_shared(1);
   for (const char* call :
        {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemExportToShareableHandle"}) {

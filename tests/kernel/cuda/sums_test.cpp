@@ -38,7 +38,7 @@ TEST(CudaSumsTest, CombinesIntoATermAndWithoutTerms) {
   EXPECT_TRUE(x.same());
 }
 
-// The difference of some values to themselves, too: equal messages leave x as it is.
+// Includes the difference of values to themselves: equal messages leave x unchanged.
 template <typename Message, typename T>
 void check_combine_around() {
   std::uint64_t seed = 0;
@@ -51,7 +51,7 @@ void check_combine_around() {
           std::vector<double> weights(n);
           for (std::size_t t = 0; t < n; ++t) weights[t] = 0.3 - 0.2 * static_cast<double>(t);
           std::vector<Term> host = messages.host_terms(weights), device = messages.device_terms(weights);
-          if (n > 0) device[n - 1].data = messages[n].device().address();  // own
+          if (n > 0) device[n - 1].data = messages[n].device().address();  // the rank's own message
           if (n > 0) host[n - 1].data = messages[n].host().address();
           on_host().combine_around(dtype_of<Message>, x[1].host(), has_x ? x[0].host() : Buffer(),
                                    {ConstBuffer(messages[n].host()), 0}, host);

@@ -9,7 +9,7 @@
 #include "cuda_test.h"
 #include "starling/kernel/arithmetic.h"
 
-// What the tests of the kernels share: blocks on which the host and the device do the same.
+// Helpers shared by the tests of kernels: blocks on which the host and the device compute the same.
 
 namespace starling::kernel::cuda {
 
@@ -63,7 +63,7 @@ inline std::vector<std::vector<double>> weights_of(std::size_t n) {
   std::vector<double> average(n, 0.5 / number);
   average[0] = 1 - 0.5 / number * (number - 1);
   all.push_back(average);
-  std::vector<double> later = average;  // an average that does not begin with its first term
+  std::vector<double> later = average;  // an average whose first term has no weight
   std::swap(later.front(), later.back());
   later.front() = 0;
   later.back() += 0.5 / number;
@@ -79,7 +79,7 @@ inline std::vector<std::vector<double>> weights_of(std::size_t n) {
 }
 
 inline constexpr std::size_t kTermCounts[] = {1, 2, 3, 4, 5, 6, 9};
-// Odd lengths: of less than a thread, a thread, a block, and more than blocks of every type have.
+// Odd lengths: less than a thread handles, a thread, a block, and more than the blocks of any type.
 inline constexpr std::size_t kCounts[] = {1, 7, 1003, 2311};
 
 }  // namespace starling::kernel::cuda

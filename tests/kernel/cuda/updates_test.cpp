@@ -14,7 +14,7 @@ void check_update(const Update& update) {
   for (const std::size_t n : kTermCounts)
     for (const std::size_t count : kCounts)
       for (const Layout layout : kLayouts) {
-        // In place, as optimizers work, and elsewhere with a copy, as blocks are shared.
+        // In place, as optimizers do; and elsewhere with a copy, as for shared blocks.
         for (const bool in_place : {false, true}) {
           const std::vector<std::vector<double>> all = weights_of(n);
           const std::vector<double>& weights = all[++seed % all.size()];
@@ -93,7 +93,7 @@ TEST(CudaUpdatesTest, SgdWithoutMomentumNeedsNoState) {
 }
 
 TEST(CudaUpdatesTest, MarksNonfiniteResultsOnly) {
-  // eps = 0 and v = 0: what the threads at the ends compute beside the block is not a number.
+  // eps = 0 and v = 0: threads at the ends compute NaN outside of the block.
   DeviceVector<float> ones(1003, 1), m(1003, 1), v(1003, 1);
   const auto buffer = [](DeviceVector<float>& values) {
     return Buffer(DType::float32, values.data(), values.size(), MemoryKind::cuda, nullptr);

@@ -1,4 +1,4 @@
-// Every public header that does without torch, as installed.
+// Uses every installed public header that does not need torch.
 #include <iostream>
 #include <starling/checkpoint.h>
 #include <starling/data.h>
@@ -7,7 +7,7 @@
 #include <starling/starling.h>
 #include <string_view>
 
-// `consumer join`: a rank of a job.
+// `consumer join` runs as a rank of a job.
 int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "join") {
     const starling::Flock flock = starling::join();

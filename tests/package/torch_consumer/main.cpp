@@ -2,7 +2,7 @@
 #include <starling/models.h>
 #include <starling/starling.h>
 
-// Trains on a flock of one, for a step; all that it needs comes with starling.h.
+// Trains on a flock of one for one step; starling.h includes all it needs.
 int main() {
   torch::nn::Linear net(4, 2);
   torch::optim::SGD sgd(net->parameters(), 0.1);

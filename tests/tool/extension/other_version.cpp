@@ -1,4 +1,4 @@
-// An extension that was built against another version.
+// An extension built for another version.
 #include <starling/extension.h>
 
 #undef STARLING_VERSION

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kAttempts = 3;
 constexpr std::chrono::milliseconds kGrace{
-    5000};  // added to a wait: the store reports a timeout itself, unless it hangs
+    5000};  // added to a wait: the store itself reports timeouts, unless it hangs
 
 // Both sides prove that they know the token. Throws Disconnected if the store closes the connection.
 void authenticate(int socket, const std::string& token, StoreClock::time_point deadline) {

@@ -34,8 +34,8 @@ class StoreClient {
   bool remove(const std::string& key);
   std::int64_t count();
 
-  /// Blocks until the store is gone for good, and returns why; "" if the descriptor `end` becomes readable
-  /// first.
+  /// Blocks until the store is permanently gone, and returns the reason; "" if the descriptor `end` becomes
+  /// readable first.
   std::string wait_for_end(int end) const;
 
  private:
@@ -53,7 +53,7 @@ class StoreClient {
   std::vector<Descriptor> idle_;  // unused connections
 };
 
-/// A thread that reports when a job's store is gone for good. It sleeps on its own connection.
+/// A thread that reports when a job's store is permanently gone. It sleeps on its own connection.
 class StoreWatch {
  public:
   /// `gone` is called at most once, on that thread, with the reason.

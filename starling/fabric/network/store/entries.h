@@ -33,7 +33,7 @@ class StoreEntries {
   explicit StoreEntries(const StoreLimits& limits, Changed changed = nullptr)
       : limits_(limits), changed_(std::move(changed)) {}
 
-  /// Answers a well-formed request; empty while keys are missing that it waits for. `other_bytes`: memory in
+  /// Answers a well-formed request; empty while keys that it waits for are missing. `other_bytes`: memory in
   /// use apart from the entries.
   std::optional<StoreAnswer> answer(const StoreRequest& request, std::size_t other_bytes = 0);
 

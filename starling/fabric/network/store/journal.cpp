@@ -63,7 +63,7 @@ void StoreJournal::replay(const Change& change) {
   if (fstat(file_.get(), &status) != 0)
     throw Error(fmt::format("the store's journal cannot be read: {}", std::strerror(errno)));
   const auto size = static_cast<std::size_t>(status.st_size);
-  // The last change may be truncated: no client has been told of it.
+  // The last change may be truncated; then no client has received its answer.
   while (size - end_ >= kLength) {
     std::string length(kLength, '\0');
     if (!read_at(file_.get(), length, end_)) break;

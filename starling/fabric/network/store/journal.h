@@ -8,11 +8,11 @@
 namespace starling::fabric::network {
 
 /// The log of changes to a store's entries, in a memfd that outlives the process that serves the store: a new
-/// process continues from there. A change is written before it is answered, so that nothing that a client has
-/// been told is lost with the process. Not thread-safe.
+/// process continues from there. A change is written before it is answered, so no acknowledged change is lost
+/// with the process. Not thread-safe.
 class StoreJournal {
  public:
-  /// No journal: changes are not kept.
+  /// No journal: changes are not recorded.
   StoreJournal() = default;
   /// Throws Error if there is no memory for it.
   static StoreJournal create();

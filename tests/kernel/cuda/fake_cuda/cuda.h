@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// A stand-in for the CUDA driver's header: what starling/kernel/cuda/ uses of it. See machine.h.
+// A stand-in for the CUDA driver's header: the part that starling/kernel/cuda/ uses. See machine.h.
 
 enum CUresult {
   CUDA_SUCCESS = 0,

@@ -14,8 +14,8 @@ struct __nv_bfloat16 {
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value) {
   return value.bits;
 }
-/// The nearest of the two neighbors, the even one of two that are as near; compared in float64, where their
-/// distances are exact. Above the largest comes 2^128. All NaNs become the same, as on a GPU.
+/// Rounds to nearest, ties to even; compares in float64, where the distances are exact. Values above the
+/// largest number become 2^128. As on a GPU, all NaNs become the same.
 inline __nv_bfloat16 __float2bfloat16_rn(float value) {
   const auto whole = std::bit_cast<std::uint32_t>(value);
   if (value != value) return {0x7FFF};

@@ -3,8 +3,8 @@
 #include <bit>
 #include <cuda_runtime_api.h>
 
-// A stand-in for CUDA's header: the conversions are the compiler's, but NaNs all become the same, as on a
-// GPU.
+// A stand-in for CUDA's header. The compiler does the conversions, but, as on a GPU, all NaNs become the
+// same.
 
 struct __half {
   _Float16 value;

@@ -7,10 +7,10 @@
 #include <tuple>
 #include <utility>
 
-// A stand-in for CUDA's runtime and for what CUDA adds to C++: kernels are functions, and the threads of a
+// A stand-in for CUDA's runtime and for CUDA's additions to C++: kernels are functions, and the threads of a
 // launch run one after the other. See machine.h.
 
-// Vectors are aligned as on a GPU, where another address is an error: UBSan finds it.
+// Vectors are aligned as on a GPU, where a misaligned access is an error; UBSan detects it here.
 struct alignas(8) uint2 {
   unsigned x, y;
 };
@@ -121,11 +121,11 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
 
 namespace fake_cuda {
 
-/// A launch of a kernel, made from the addresses of its arguments, which it copies.
+/// Launches a kernel with the arguments at these addresses, which it copies.
 using Launcher = std::function<std::function<void()>(void** arguments)>;
 /// Loads a kernel into the current context.
 cudaError_t load_kernel(const void* kernel, Launcher launcher);
-/// Whether the kernel at work has run for all threads of its block.
+/// Whether the current kernel has run for all threads of its block.
 inline thread_local bool ran_in_phases = false;
 
 }  // namespace fake_cuda

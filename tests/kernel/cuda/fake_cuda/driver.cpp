@@ -15,7 +15,7 @@ namespace {
 
 thread_local CUcontext current = nullptr;
 
-// Returns the error that the test wants of this function.
+// Returns the error that the test has set for this function.
 #define FAKE_CUDA_FAILURE()                                                     \
   if (const int error = Machine::instance().take_failure(__func__); error != 0) \
   return static_cast<CUresult>(error)
@@ -38,7 +38,7 @@ CUmemGenericAllocationHandle add_handle(std::shared_ptr<fake_cuda::Allocation> a
   return handle;
 }
 
-// The flag at this address, if it lies in registered memory.
+// The flag at this address, or null if it is not in registered memory.
 std::atomic<std::uint32_t>* flag_at(CUdeviceptr address) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);

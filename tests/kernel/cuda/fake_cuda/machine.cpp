@@ -10,7 +10,7 @@
 namespace fake_cuda {
 
 Machine& Machine::instance() {
-  static auto* const machine = new Machine;  // used by destructors at the program's end
+  static auto* const machine = new Machine;  // never destroyed: destructors use it at the end of the program
   return *machine;
 }
 
@@ -99,7 +99,7 @@ void set_peer_access(bool can) {
 
 void run_streams() {
   Machine& machine = Machine::instance();
-  // Rounds are random: one without progress does not mean that there is none to be made.
+  // Rounds are random: one round without progress does not mean that nothing can run.
   for (int idle = 0; idle < 20;) idle = machine.run_some() ? 0 : idle + 1;
 }
 

@@ -24,15 +24,15 @@ inline constexpr int kDevices = 2;
 inline constexpr std::size_t kMemory = std::size_t{1} << 30;  // of each device, for cuMemCreate()
 inline constexpr std::size_t kUnit = std::size_t{2} << 20;
 
-/// The next call of this function fails with this error.
+/// Makes the next call of this function fail with this error.
 void fail_next(const std::string& function, int error);
-/// Whether devices can read each other's memory; at first they can.
+/// Sets whether devices can read each other's memory; by default they can.
 void set_peer_access(bool can);
 /// Runs all operations that need not wait.
 void run_streams();
-/// How many operations have not run, on all streams.
+/// The number of operations that have not run, on all streams.
 std::size_t pending();
-/// Handles of memory and mapped or reserved ranges of addresses that have not been given back.
+/// The number of memory handles and mapped or reserved address ranges that have not been released.
 std::size_t handles();
 std::size_t ranges();
 /// Bytes allocated by cudaMallocFromPoolAsync() and not freed.
@@ -40,10 +40,10 @@ std::size_t pool_bytes();
 
 // For driver.cpp and runtime.cpp.
 
-/// Runs if it can: false, and it is tried again, while it has to wait.
+/// Runs and returns true; returns false, to be tried again, while it has to wait.
 using Operation = std::function<bool()>;
 
-/// Device memory, which lasts as long as a handle or a mapping.
+/// Device memory, which lives as long as a handle or a mapping.
 struct Allocation {
   ~Allocation();
   int file = -1;
@@ -58,21 +58,21 @@ struct Range {
 struct Machine {
   static Machine& instance();
 
-  /// The error that the next call of this function shall have, and success from then on.
+  /// Returns the error set for the next call of this function, and resets it to success.
   int take_failure(const std::string& function);
-  /// The stream of this handle on the thread's device; null where it belongs to another one, or where no
-  /// device is current.
+  /// The stream of this handle on the thread's device; null if it belongs to another device, or if no device
+  /// is current.
   CUstream_st* stream(CUstream handle);
   void enqueue(CUstream_st* stream, Operation operation);
   /// Runs operations until the stream is empty.
   void finish(CUstream_st* stream);
-  /// Whether anything ran.
+  /// Returns whether any operation ran.
   bool run_some();
 
-  std::recursive_mutex mutex;  // of all that follows
+  std::recursive_mutex mutex;  // guards the members below
   std::map<std::string, int> failures;
   bool peer_access = true;
-  std::vector<std::unique_ptr<CUstream_st>> streams;  // first the null stream of each device
+  std::vector<std::unique_ptr<CUstream_st>> streams;  // the null streams of all devices come first
   std::minstd_rand random;
   std::map<std::pair<int, const void*>, Launcher> kernels;  // by device
   std::map<CUmemGenericAllocationHandle, std::shared_ptr<Allocation>> allocations;
@@ -107,5 +107,5 @@ struct CUevent_st {
   int device;
   bool times;
   std::shared_ptr<Record> record;
-  CUstream_st* stream = nullptr;  // of the record
+  CUstream_st* stream = nullptr;  // the stream that recorded it
 };

@@ -10,7 +10,7 @@ using fake_cuda::Machine;
 
 namespace {
 
-// Enqueues on the thread's stream of this handle.
+// Enqueues on the stream that this handle means for the calling thread.
 cudaError_t enqueue(const char* function, cudaStream_t handle, fake_cuda::Operation operation) {
   Machine& machine = Machine::instance();
   if (const int error = machine.take_failure(function); error != 0) return static_cast<cudaError_t>(error);
@@ -124,7 +124,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   return fake_cuda::current_device() < 0 ? cudaErrorDeviceUninitialized : cudaSuccess;
 }
 cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
-  *memory = std::malloc(bytes);  // no more than that: AddressSanitizer finds what reads beside it
+  *memory = std::malloc(bytes);  // without padding, so that AddressSanitizer detects reads beyond the end
   return fake_cuda::current_device() < 0 ? cudaErrorDeviceUninitialized : cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
