@@ -62,7 +62,7 @@ class Own : public Objective {
 
 int main() {
   register_method({"momentum-gossip",
-                   "DSGD with momentum on the pull towards the neighbors",
+                   "DSGD with momentum on the pull toward the neighbors",
                    {{"beta", "0.9", "the share of the velocity that is kept, from 0 to below 1"}},
                    [](const Parameters& given) {
                      return std::make_shared<MomentumGossip>(given.number("beta", 0, 0.999));

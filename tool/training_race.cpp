@@ -135,7 +135,7 @@ Table race_table(const TrainingRace& race) {
                                  {"gradient", Align::right},
                                  {"consensus", Align::right},
                                  {"bytes a node", Align::right},
-                                 {"modelled time", Align::right},
+                                 {"modeled time", Align::right},
                                  {"time here", Align::right}};
   const RaceRun* baseline = race.least_known ? baseline_of(race) : nullptr;
   if (baseline != nullptr) columns.insert(columns.begin() + 3, {"catches up", Align::right});
@@ -182,7 +182,7 @@ Table race_table(const TrainingRace& race) {
   for (const RaceRun& run : race.runs)
     if (!run.result.warning.empty()) table.footnote(fmt::format("{}: {}", run.label(), run.result.warning));
   table.footnote(fmt::format(
-      "modelled time: on {}; time here: of this process.",
+      "modeled time: on {}; time here: of this process.",
       race.time_file.empty() ? "machines that need 1 ms a gradient, 50 µs and 10 Gbit/s" : race.time_file));
   return table;
 }

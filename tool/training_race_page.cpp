@@ -19,7 +19,7 @@ struct Against {
 constexpr Against kAgainst[] = {
     {"steps", [](const TrainingPoint& point) { return static_cast<double>(point.step); }},
     {"bytes sent", [](const TrainingPoint& point) { return point.bytes; }},
-    {"modelled seconds", [](const TrainingPoint& point) { return point.seconds; }},
+    {"modeled seconds", [](const TrainingPoint& point) { return point.seconds; }},
 };
 
 // One view per x axis; leaves out views in which x does not change (a single node sends nothing).

@@ -115,7 +115,7 @@ Table table_of(const std::vector<Point>& points, const ScalingBenchOptions& opti
                {"spread", Align::right},
                {"of alone", Align::right},
                {"waiting", Align::right}});
-  table.title(fmt::format("{} on made-up images, batch {}, {} interleaved rounds", options.work,
+  table.title(fmt::format("{} on synthetic images, batch {}, {} interleaved rounds", options.work,
                           training_work(options.work).batch, options.rounds));
   double alone = 0;
   for (const Point& point : points) {
@@ -159,7 +159,7 @@ LineChart chart(const std::vector<Point>& points, const std::string& title, cons
 
 void write_page(const std::vector<Point>& points, const ScalingBenchOptions& options) {
   Page page("Throughput against the number of workers",
-            fmt::format("{} on made-up images, batch {} per worker, {}", options.work,
+            fmt::format("{} on synthetic images, batch {} per worker, {}", options.work,
                         training_work(options.work).batch, machine_text()));
   page.section("Images per second")
       .paragraph("All workers together. Where there are more workers than cores, they share them.")

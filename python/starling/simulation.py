@@ -74,7 +74,7 @@ class Consensus(_Result):
 class Simulation(_Result):
     """A simulated training. Curves, one number per point: ``step``, ``gap`` (f of the mean model above its least value; f
     itself where ``gap_known`` is false), ``gradient_norm``, ``consensus`` (root mean square distance of the nodes from their
-    mean), ``distance`` (from the minimizer), ``bytes`` (sent by all), ``seconds`` (modelled), ``staleness``. At the end:
+    mean), ``distance`` (from the minimizer), ``bytes`` (sent by all), ``seconds`` (modeled), ``staleness``. At the end:
     ``models`` (nodes x dim) and ``mean_model``. ``diverged`` says where a run ended early, since a model was not finite; it
     is empty otherwise. ``trace[step, node]`` is every iterate, where asked for."""
 
@@ -100,7 +100,7 @@ class Simulation(_Result):
         rows = [("gap" if self.gap_known else "value", number_text(self.gap[-1])),
                 ("gradient", number_text(self.gradient_norm[-1])), ("consensus", number_text(self.consensus[-1])),
                 ("bytes a node", number_text(self.bytes[-1] / self.n)),
-                ("modelled time", f"{self.modelled_seconds:.4g} s"), ("time here", f"{self.wall_seconds:.3g} s")]
+                ("modeled time", f"{self.modelled_seconds:.4g} s"), ("time here", f"{self.wall_seconds:.3g} s")]
         return rows + [(key, text) for key, text in (("diverged", self.diverged), ("warning", self.warning)) if text]
 
 

@@ -94,7 +94,7 @@ std::string environment_page() {
   std::string page =
       "# Environment variables\n\n"
       "All that Starling reads, as `starling info --variables` prints them. A variable that looks like a\n"
-      "misspelt one of these, such as `STARLING_TIMOUT`, gets a line on standard error.\n\n";
+      "misspelled one of these, such as `STARLING_TIMOUT`, gets a line on standard error.\n\n";
   bool foreign = false;
   for (const EnvironmentVariable& variable : environment_variables()) {
     if (variable.name == std::string_view(environment::kRank.name))

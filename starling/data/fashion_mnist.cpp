@@ -13,7 +13,7 @@ DataSource fashion_mnist_source() {
   const IdxNames train = idx_names(Split::train);
   const IdxNames test = idx_names(Split::test);
   return {.name = set.name,
-          .summary = "pieces of clothing, 28 x 28, grey: 60000 to train, 10000 to test",
+          .summary = "pieces of clothing, 28 x 28, gray: 60000 to train, 10000 to test",
           .parameters = {},
           .load = [set](const Parameters& /*none*/, Split split,
                         const std::filesystem::path& folder) { return load_idx(set, split, folder); },

@@ -96,7 +96,7 @@ Dataset make_synthetic(Split split, const SyntheticOptions& options) {
 
 DataSource synthetic_source() {
   return {.name = "synthetic",
-          .summary = "generated patterns, 28 x 28, grey: need no files and no network",
+          .summary = "generated patterns, 28 x 28, gray: need no files and no network",
           .parameters = {{"seed", "1", "of the patterns and of the images"},
                          {"train", "4000", "number of training images"},
                          {"test", "1000", "number of test images"}},

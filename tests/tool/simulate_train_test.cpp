@@ -162,7 +162,7 @@ TEST(SimulateTrain, ManyPairsMakeATableAndAPage) {
                              HasSubstr("not run because"), HasSubstr("mixes two blocks"),
                              HasSubstr("allreduce          - "), HasSubstr("report: " + page)));
   EXPECT_THAT(read_file(page), AllOf(HasSubstr("Optimality gap against bytes sent"),
-                                     HasSubstr("Optimality gap against modelled seconds"),
+                                     HasSubstr("Optimality gap against modeled seconds"),
                                      HasSubstr("Consensus distance against steps"),
                                      HasSubstr("mixes two blocks"), HasSubstr("ring on 8 ranks")));
   const json seen =

@@ -62,7 +62,7 @@ MethodFamily choco() {
   return {"choco",
           "DSGD whose neighbors follow each other by compressed differences (CHOCO-SGD)",
           {{"codec", "top-k(fraction=0.01)", "any codec", ParameterKind::codec},
-           {"gamma", "0.1", "step towards the neighbors' average; smaller for shorter messages"},
+           {"gamma", "0.1", "step toward the neighbors' average; smaller for shorter messages"},
            {"seed", "0", "seed for stochastic codecs"}},
           [](const Parameters& given) {
             return std::make_shared<Choco>(make_codec(given.spec("codec").to_string()),
