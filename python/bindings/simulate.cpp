@@ -121,7 +121,7 @@ py::dict training(const Objective& objective, TrainingOptions options,
 }
 
 void bind_time(py::module_& module) {
-  py::class_<TimeModel>(module, "TimeModel", "How fast the modelled machines are.")
+  py::class_<TimeModel>(module, "TimeModel", "How fast the modeled machines are.")
       .def(py::init<>())
       .def_readwrite("compute", &TimeModel::compute)
       .def_readwrite("compute_of", &TimeModel::compute_of)

@@ -173,7 +173,7 @@ class Channel {
 
   virtual Rank rank() const = 0;
   virtual Rank size() const = 0;
-  /// Seconds on this rank's clock, which is the modelled one in the simulator.
+  /// Seconds on this rank's clock, which is the modeled one in the simulator.
   virtual double now() const = 0;
 
   /// The schedule that the block follows; null if the method needs none.

@@ -28,7 +28,7 @@ struct Straggler {
   double extra = 0;  // seconds, after the factor
 };
 
-/// The durations on the modelled machines; a pure function of its arguments.
+/// The durations on the modeled machines; a pure function of its arguments.
 struct TimeModel {
   double compute = 1e-3;           // seconds per gradient
   std::vector<double> compute_of;  // by node; nodes beyond its end take `compute`

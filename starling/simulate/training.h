@@ -58,7 +58,7 @@ struct TrainingPoint {
   double consensus = 0;      // root mean square distance of the models to their mean
   double distance = 0;   // root mean square distance of the models to the minimizer; 0 if that is not known
   double bytes = 0;      // sent by all nodes so far
-  double seconds = 0;    // modelled
+  double seconds = 0;    // modeled
   double staleness = 0;  // mean age, in steps, of the values that asynchronous methods have used
 };
 

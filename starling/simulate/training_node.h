@@ -13,7 +13,7 @@ class TrainingNode {
                Rank rank, const std::string& method);
 
   void begin();
-  /// Computes the gradient of this step, which takes modelled time.
+  /// Computes the gradient of this step, which takes modeled time.
   void compute();
   bool try_finish() { return driver_->try_finish(); }
   Step steps() const { return driver_->step(); }
