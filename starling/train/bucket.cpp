@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 std::size_t padded(const torch::Tensor& tensor) {
-  const std::size_t line = kAlignment / tensor.element_size();
+  const std::size_t line = kAlignment / static_cast<std::size_t>(tensor.element_size());
   // An empty parameter takes one line, too, so that no bucket is empty.
   return std::max<std::size_t>(1, (static_cast<std::size_t>(tensor.numel()) + line - 1) / line) * line;
 }
@@ -143,7 +143,8 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, 
     placed.offset = filled[placed.bucket];
     bucket.parameters.push_back(i);
     filled[placed.bucket] += padded(placed.parameter);
-    if (filled[placed.bucket] * placed.parameter.element_size() >= bytes) open.erase(type);
+    if (filled[placed.bucket] * static_cast<std::size_t>(placed.parameter.element_size()) >= bytes)
+      open.erase(type);
   }
   const torch::NoGradGuard no_grad;
   for (std::size_t b = 0; b < buckets.size(); ++b) {

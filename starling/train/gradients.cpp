@@ -30,7 +30,7 @@ std::optional<std::uint64_t> sampled(const torch::Tensor& tensor) {
   constexpr std::size_t kElements = 16;
   constexpr std::uint64_t kPrime = 0x9E37'79B9'7F4A'7C15;
   const auto* data = static_cast<const std::byte*>(tensor.data_ptr());
-  const std::size_t size = tensor.element_size();
+  const auto size = static_cast<std::size_t>(tensor.element_size());
   const auto last = static_cast<std::size_t>(tensor.numel()) - 1;
   std::uint64_t all = 0;
   for (std::size_t k = 0; k < kElements; ++k) {
