@@ -100,9 +100,10 @@ std::vector<RoundMatrix> matrices(const Schedule& schedule, Step first, Step cou
 // E||(W - J) v||^2 for the worst direction v: found on one half of the samples, measured on the other.
 std::optional<Finding> sampled_mean_square_rho(const Schedule& schedule) {
   constexpr Step kSamples = 400;
+  constexpr Step kUsedSamples = kSamples / 2;  // after the worst direction was found
   const auto rounds = matrices(schedule, 0, kSamples);
   const std::span<const RoundMatrix> all(rounds);
-  const auto direction = worst_direction(all.first(kSamples / 2));
+  const auto direction = worst_direction(all.first(kSamples - kUsedSamples));
   if (!direction) return std::nullopt;
   std::vector<double> image(direction->size());
   double sum = 0;
