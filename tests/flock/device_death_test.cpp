@@ -162,7 +162,7 @@ TEST(DeviceAverageDeathsTest, RowsSumToOneWheneverARankIsKilled) {
       require(std::abs(x.values()[0] - 1) < 1e-6, "the weights sum to one");
     });
     for (Rank rank = 0; rank < kDeviceRanks; ++rank)
-      EXPECT_TRUE(rank == kDeviceVictim || ends[static_cast<std::size_t>(rank)].ok)
+      EXPECT_EQ(ends[static_cast<std::size_t>(rank)].ok, rank != kDeviceVictim)
           << spec << ", rank " << rank << ": " << ends[static_cast<std::size_t>(rank)].message;
   }
 }

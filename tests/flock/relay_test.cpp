@@ -212,25 +212,27 @@ TEST_P(RelayTest, MissingBlocksAreFilledByTheChosenRule) {
   run([](Flock& flock) {
     const double n = flock.size();
     const auto hops = hops_from(*make_schedule("chain", flock.size()), 0, flock.rank());
-    double there = 0;
-    double sum = 0;
-    for (std::size_t j = 0; j < hops.size(); ++j)
-      if (hops[j] <= 1) {  // included in the first step
-        there += 1;
-        sum += 10.0 * static_cast<double>(j);
-      }
-    const double mine = 10.0 * flock.rank();
+    const double first = 10.0 * flock.rank();
+    const double second = first + 100;  // all ranks add as much
     for (const Missing rule : {Missing::counts, Missing::own, Missing::reference}) {
       Relay relay = flock.relay("chain", fmt::format("rule {}", static_cast<int>(rule)), {.missing = rule});
-      std::vector<double> x = {mine};
-      relay.average(x);
-      const double expected = rule == Missing::counts ? sum / there : (sum + (n - there) * mine) / n;
-      require(std::abs(x[0] - expected) < 1e-12, "first step");
-      // In the second step `own` uses the new block and `reference` the first one. With equal inputs they
-      // agree.
-      std::vector<double> y = {mine + 100};
-      relay.average(y);
-      require(std::isfinite(y[0]), "second step");
+      for (const int step : {1, 2}) {
+        double there = 0;
+        double sum = 0;
+        for (std::size_t j = 0; j < hops.size(); ++j) {
+          if (hops[j] > step) continue;  // has not come this far yet
+          there += 1;
+          const bool second_block = step == 2 && hops[j] <= 1;  // the others' are a step old
+          sum += 10.0 * static_cast<double>(j) + (second_block ? 100 : 0);
+        }
+        std::vector<double> x = {step == 1 ? first : second};
+        // `own` fills with the new block, `reference` with the first one.
+        const double filling = rule == Missing::own ? x[0] : first;
+        const double expected = rule == Missing::counts ? sum / there : (sum + (n - there) * filling) / n;
+        relay.average(x);
+        require(std::abs(x[0] - expected) < 1e-12,
+                fmt::format("step {}: {} instead of {}", step, x[0], expected));
+      }
     }
   });
 }

@@ -73,7 +73,7 @@ TEST(BenchAsyncTest, SlowsDownTheLastRank) {
 TEST(BenchAsyncTest, RefusesInOneLine) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
       {{"-m", "win-pot"}, "did you mean win-put?"},
-      {{"-n", "4", "-t", "od-equidyn"}, "known beforehand"},
+      {{"-n", "4", "-t", "od-equidyn"}, "known in advance"},
       {{"-n", "4", "-t", "hierarchical(outer=ring,local=2)"}, "single neighbors"},
       {{"-m", "dadam"}, "needs Adam"},
       {{"-n", "1"}, "2"},
