@@ -255,5 +255,5 @@ def test_random_topologies_are_refused(wrapper):
         pytest.skip("two always draw each other")
     bf.set_topology("random-matching")
     model = network(rank)
-    with pytest.raises(ValueError, match="known beforehand"):
+    with pytest.raises(ValueError, match="known in advance"):
         wrapper(sgd(model), model)
