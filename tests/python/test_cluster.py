@@ -319,7 +319,7 @@ def test_classes_travel_and_come_back_as_themselves(cluster):
 
 def test_unpicklable_values_are_named(cluster):
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="uses lock, which cannot travel"):
+    with pytest.raises(TypeError, match="uses lock, which cannot be sent"):
         cluster.run(lambda: lock)
 
 
