@@ -10,6 +10,7 @@
 #include "tool/command.h"
 #include "tool/exec_torch_tool.h"
 
+// NOLINTNEXTLINE(bugprone-exception-escape): declaring the commands fails in a wrong program only
 int main(int argc, char** argv) {
   using namespace starling::tool;
   CLI::App app("Starling: one model, many workers, a few neighbors each.", "starling");

@@ -42,7 +42,7 @@ std::vector<std::string> variables_for_hosts() {
 }
 
 std::string chosen_fabric(const std::string& asked, const std::vector<launch::HostShare>& hosts) {
-  const std::string fabric = asked.empty() ? environment::kFabric.text() : asked;
+  std::string fabric = asked.empty() ? environment::kFabric.text() : asked;
   if (fabric.empty()) return hosts.size() == 1 ? "local" : "hybrid";
   if (hosts.size() == 1 && fabric == "local") return fabric;
   if (store_of(fabric).empty()) {

@@ -24,7 +24,7 @@ struct ConsensusCommand {
 
 std::string steps_text(const ConsensusResult& result) {
   using Outcome = ConsensusResult::Outcome;
-  const std::string count = std::to_string(result.steps);
+  std::string count = std::to_string(result.steps);
   switch (result.outcome) {
     case Outcome::reached:
       return count;

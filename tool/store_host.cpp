@@ -45,11 +45,11 @@ void host(const std::string& address) {
     network::check_token(token);
     allow_many_files();
     network::StoreSupervisor store(address, token);
-    std::cout << "port " << store.where().port << std::endl;
+    std::cout << "port " << store.where().port << '\n' << std::flush;
     ready = true;
     store.serve(STDIN_FILENO, tell_people);
   } catch (const std::exception& error) {
-    ready ? tell_people(error.what()) : static_cast<void>(std::cout << error.what() << std::endl);
+    ready ? tell_people(error.what()) : static_cast<void>(std::cout << error.what() << '\n' << std::flush);
     exit_status() = 1;
   }
 }

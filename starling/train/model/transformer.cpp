@@ -35,12 +35,13 @@ class Layer final : public torch::nn::Module {
  private:
   torch::Tensor attend(const torch::Tensor& x) {
     const auto batch = x.size(0), length = x.size(1), width = x.size(2);
+    const std::int64_t head_width = width / heads_;
     const auto parts =
-        queries_keys_values_(x).view({batch, length, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+        queries_keys_values_(x).view({batch, length, 3, heads_, head_width}).permute({2, 0, 3, 1, 4});
     const auto future =
         torch::ones({length, length}, torch::TensorOptions(torch::kBool).device(x.device())).triu(1);
     const auto scores =
-        parts[0].matmul(parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(width / heads_));
+        parts[0].matmul(parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(head_width));
     const auto looks =
         torch::softmax(scores.masked_fill(future, -std::numeric_limits<float>::infinity()), -1);
     return merge_(looks.matmul(parts[2]).transpose(1, 2).reshape({batch, length, width}));

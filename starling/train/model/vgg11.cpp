@@ -31,7 +31,7 @@ class Vgg11 final : public Model {
         layers->push_back(torch::nn::ReLU());
         in = out;
       }
-      stages_.push_back(register_module("stage" + std::to_string(stages_.size()), layers));
+      stages_.emplace_back(register_module("stage" + std::to_string(stages_.size()), layers));
     }
     register_module("head", head_);
   }
