@@ -12,10 +12,15 @@ struct Window::State {
   /// Exposes this rank's part; connect() follows when all ranks have done so.
   State(FlockState& flock, std::string name, Buffer tensor, Exchange neighbors, const WindowOptions& options);
 
-  /// What this rank publishes about its part: its rank, the part's name and its sources.
+  /// What this rank publishes about its part: its rank, the part's name, its pool's number and its sources.
   std::vector<std::int64_t> card() const;
   /// With the cards of all ranks.
   void connect(const std::vector<std::int64_t>& cards);
+  /// Where values lie on a device: lets the ranks that read this rank's memory do so; all ranks call it
+  /// before any of them calls begin().
+  void lend_memory();
+  /// The first values of this rank's slots and tensor.
+  void begin();
   /// Throws Error where the bytes at this index are not a valid card.
   void check_card(const std::vector<std::int64_t>& cards, std::size_t at) const;
   void publish_own();  // where the window is readable
@@ -44,6 +49,7 @@ struct Window::State {
   Step progress = 0;
   Staleness staleness;
 
+  std::unique_ptr<fabric::DevicePool> pool;  // of values on a device
   WindowShape shape;
   std::vector<Rank> sources;               // in ascending order: the ranks with a slot here
   std::vector<Rank> destinations;          // likewise: the ranks at which this rank has a slot
@@ -53,6 +59,10 @@ struct Window::State {
   std::map<Rank, std::unique_ptr<WindowTransport>> transports;  // to every rank's part, this rank's included
   SharedMemoryWindow* own = nullptr;                            // of these
   std::map<Rank, std::uint64_t> seen;                           // deposits at the last update
+
+  // Where values lie on a device.
+  std::map<Rank, std::uint32_t> pools;  // the other ranks', by number
+  std::vector<Rank> readers;            // the ranks that read this rank's memory, which reads theirs
 };
 
 }  // namespace starling::flock

@@ -46,8 +46,8 @@ class DeathRun {
   /// `steps` rounds of every collective; what came out is kept.
   void collectives();
 
-  /// Anything else.
-  void run(const RankBody& body);
+  /// Anything else, on the first of these that starts processes.
+  void run(const RankBody& body, const std::vector<Launcher>& all = launchers());
 
   Rank size() const { return size_; }
   /// Whether what the dead gave just before has reached the living.

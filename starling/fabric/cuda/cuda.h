@@ -13,8 +13,8 @@ struct CudaOptions {
   std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
 };
 
-/// Adds messages in device memory to a fabric over shared memory: all its ranks call this with the same
-/// `job`, a string unique to the job and secret. Returns the fabric as it is where no device can be used
+/// Adds messages and pools in device memory to a fabric over shared memory: all its ranks call this with the
+/// same `job`, a string unique to the job and secret. Returns the fabric as it is where no device can be used
 /// (kernel::may_have_device()) or ranks share no memory. Messages in host memory are the fabric's own, as are
 /// the headers of all messages, so that matching, order and failures are the same.
 ///

@@ -49,7 +49,6 @@ Exchange Asynchronous::round_of(const Block& block, Step step) {
 MethodRequirements Asynchronous::requirements() const {
   return {.schedule = ScheduleKind::known_neighbors,
           .exact_messages_because = "windows hold blocks as they are",
-          .host_memory_because = "windows lie in host memory",
           .one_sided = true,
           .asynchronous = true};
 }
