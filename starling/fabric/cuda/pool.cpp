@@ -1,5 +1,6 @@
 #include "starling/fabric/cuda/pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <set>
