@@ -127,6 +127,7 @@ class Arrival {
 
 class Collectives;
 class DeviceMessages;
+class DevicePools;
 class RemoteCalls;
 
 /// Moves messages between ranks and guarantees their order per pair of ranks, nothing else: weights, names
@@ -194,6 +195,9 @@ class Fabric {
 
   /// Messages in device memory; null if there are none.
   virtual DeviceMessages* device_messages() { return nullptr; }
+
+  /// Device memory that ranks lend each other; null if there is none.
+  virtual DevicePools* device_pools() { return nullptr; }
 
   /// Collective operations of the engine; null if only Starling's own algorithms are available.
   virtual Collectives* collectives() { return nullptr; }

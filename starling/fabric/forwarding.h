@@ -36,6 +36,7 @@ class ForwardingFabric : public Fabric {
   Board& board() override { return inner_->board(); }
   RemoteCalls* remote_calls() override { return inner_->remote_calls(); }
   DeviceMessages* device_messages() override { return inner_->device_messages(); }
+  DevicePools* device_pools() override { return inner_->device_pools(); }
   Collectives* collectives() override { return inner_->collectives(); }
   Admission* admission() override { return inner_->admission(); }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/kernel/device.h"
 
 namespace starling::flock {
 namespace {
@@ -28,26 +29,42 @@ struct Cell::Control {
   std::atomic<std::uint64_t> deposits;
 };
 
-// Layout: Control, one line per party with the buffer that it holds, then the offsets of the writers'
-// buffers.
+/// A line before a buffer's bytes.
+struct Cell::Header {
+  double p;
+  std::int64_t stamp;
+  std::uint64_t block;  // of the writer's pool, where the bytes lie on a device
+};
+
+Cell::Held::~Held() {
+  if (hold_ == nullptr) return;
+  try {
+    if (on_device_) kernel::device().synchronize();
+  } catch (...) {
+    // The device has failed: it reads no more.
+  }
+  hold_->store(0, std::memory_order_seq_cst);
+}
+
+// Control, a line for each party's hold, then the offsets of the writers' buffers.
 std::size_t Cell::control_bytes(std::size_t parties, std::size_t writers) {
   return kCacheLine + parties * kCacheLine + lines(writers * (parties + 1) * sizeof(std::uint64_t));
 }
 
 Cell::Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
-           std::size_t me, std::size_t bytes)
+           std::size_t me, std::size_t bytes, fabric::DevicePool* pool)
     : fabric_(std::move(fabric)),
       memory_(control),
       ranks_(std::move(ranks)),
       writers_(writers),
       me_(me),
-      bytes_(bytes) {}
+      bytes_(bytes),
+      pool_(pool) {}
 
 void Cell::withdraw() {
   if (me_ >= writers_) return;
   for (std::size_t i = 0; i <= ranks_.size(); ++i)
-    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0))
-      fabric_->withdraw(offset, kCacheLine + bytes_);
+    if (const std::uint64_t offset = buffer_of(me_, i).exchange(0)) fabric_->withdraw(offset, buffer_bytes());
 }
 
 std::atomic<std::uint32_t>& Cell::hold_of(std::size_t party) const {
@@ -60,7 +77,11 @@ std::atomic<std::uint64_t>& Cell::buffer_of(std::size_t writer, std::size_t inde
   return table[writer * (ranks_.size() + 1) + index];
 }
 
-// A buffer is a line with p and the stamp, then the bytes.
+std::size_t Cell::buffer_bytes() const {
+  return kCacheLine + (pool_ == nullptr ? bytes_ : 0);
+}
+
+// A header, then the bytes.
 Content Cell::content(std::size_t buffer) const {
   const std::size_t each = ranks_.size() + 1;
   const std::size_t writer = buffer / each;
@@ -68,12 +89,27 @@ Content Cell::content(std::size_t buffer) const {
     throw Error(fmt::format("a window of rank {} is damaged: it has no buffer {}", ranks_[0], buffer));
   const std::uint64_t offset = buffer_of(writer, buffer % each).load();
   std::byte* memory = fabric_->exposed(ranks_[writer], offset);
-  // Another process wrote the offset, so check that the whole buffer is inside its region.
-  if (offset % alignof(double) != 0 || offset + kCacheLine + bytes_ < offset ||
-      fabric_->exposed(ranks_[writer], offset + kCacheLine + bytes_ - 1) == nullptr)
+  // Its last byte is there, too: another process wrote the offset.
+  if (offset % alignof(Header) != 0 || offset + buffer_bytes() < offset ||
+      fabric_->exposed(ranks_[writer], offset + buffer_bytes() - 1) == nullptr)
     throw Error(fmt::format("a window of rank {} is damaged: a buffer at {}", ranks_[writer], offset));
-  return {memory + kCacheLine, reinterpret_cast<double*>(memory),
-          reinterpret_cast<std::int64_t*>(memory + sizeof(double))};
+  static_assert(sizeof(Header) <= kCacheLine);
+  auto* header = reinterpret_cast<Header*>(memory);
+  std::byte* data = pool_ == nullptr ? memory + kCacheLine : pool_->find(ranks_[writer], header->block);
+  return {data, &header->p, &header->stamp};
+}
+
+std::uint64_t Cell::new_buffer() {
+  if (pool_ == nullptr) return fabric_->expose(buffer_bytes());
+  const std::uint64_t block = pool_->take(ranks_);
+  const std::uint64_t offset = fabric_->expose(buffer_bytes());
+  reinterpret_cast<Header*>(fabric_->exposed(ranks_[me_], offset))->block = block;
+  return offset;
+}
+
+// A value is whole when it is published, even if its writer dies then.
+void Cell::finish_writing() const {
+  if (pool_ != nullptr) kernel::device().synchronize();
 }
 
 std::size_t Cell::free_buffer() {
@@ -93,7 +129,7 @@ std::size_t Cell::free_buffer() {
         throw Error(fmt::format("a window of rank {} is damaged: all of its buffers are held", ranks_[0]));
       continue;
     }
-    if (buffer_of(me_, i).load() == 0) buffer_of(me_, i).store(fabric_->expose(kCacheLine + bytes_));
+    if (buffer_of(me_, i).load() == 0) buffer_of(me_, i).store(new_buffer());
     return buffer;
   }
 }
@@ -106,7 +142,12 @@ std::uint64_t Cell::hold_published(Held& held) {
     const auto buffer = static_cast<std::uint32_t>(published % kBuffers);
     hold.store(buffer, std::memory_order_seq_cst);
     if (control.published.load(std::memory_order_seq_cst) != published) continue;
-    if (buffer > 0) held = Held(&hold, content(buffer - 1));
+    if (buffer > 0) {
+      Held found(&hold);
+      found.content_ = content(buffer - 1);
+      found.on_device_ = pool_ != nullptr;
+      held = std::move(found);
+    }
     return published;
   }
 }
@@ -133,6 +174,7 @@ void Cell::replace(const std::function<void(const Content& fresh)>& fill) {
   auto& control = *reinterpret_cast<Control*>(memory_);
   const std::size_t buffer = free_buffer();
   fill(content(buffer));
+  finish_writing();
   std::uint64_t published = control.published.load(std::memory_order_seq_cst);
   while (!control.published.compare_exchange_weak(published, next_version(published, buffer + 1),
                                                   std::memory_order_seq_cst)) {
@@ -147,6 +189,7 @@ void Cell::change(const std::function<void(const Content& fresh, const Held& old
     std::uint64_t published = hold_published(old);
     const std::size_t buffer = free_buffer();
     fill(content(buffer), old);
+    finish_writing();
     if (control.published.compare_exchange_strong(published, next_version(published, buffer + 1),
                                                   std::memory_order_seq_cst))
       break;

@@ -5,13 +5,13 @@
 #include <memory>
 #include <vector>
 
-#include "starling/fabric/fabric.h"
+#include "starling/fabric/device_pool.h"
 
 namespace starling::flock {
 
-/// The content of a cell: bytes, with their push-sum scalar p and stamp.
+/// What a cell contains: bytes, and what travels with them in host memory.
 struct Content {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;      // in the cell's kind of memory
   double* p = nullptr;            // push-sum's scalar
   std::int64_t* stamp = nullptr;  // the writer's step
 };
@@ -23,21 +23,23 @@ struct Content {
 /// A writer fills one of its buffers that no reader holds and publishes it with one compare-and-swap. A
 /// reader announces which buffer it reads, and then checks that this is still the published one (a hazard
 /// pointer); so with one buffer more than there are parties, a writer always has a free one.
+///
+/// Bytes may lie in device memory of their writer's; all else is on the host. What `fill` enqueues on the
+/// calling thread's stream has ended before the buffer is published, and what reads a buffer before it is let
+/// go of: so each rank waits for its own device, and no rank for another's.
 class Cell {
  public:
-  /// A reader's hold on a buffer, until this object is destroyed.
+  /// A reader's hold on a buffer, until this is dropped: by the thread that enqueued work on it.
   class Held {
    public:
     Held() = default;
-    Held(std::atomic<std::uint32_t>* hold, Content content) : hold_(hold), content_(content) {}
+    explicit Held(std::atomic<std::uint32_t>* hold) : hold_(hold) {}
     Held(Held&& other) noexcept { swap(other); }
     Held& operator=(Held&& other) noexcept {
       Held(std::move(other)).swap(*this);
       return *this;
     }
-    ~Held() {
-      if (hold_ != nullptr) hold_->store(0, std::memory_order_seq_cst);
-    }
+    ~Held();
 
     explicit operator bool() const { return hold_ != nullptr; }
     const std::byte* data() const { return content_.data; }
@@ -45,11 +47,14 @@ class Cell {
     std::int64_t stamp() const { return *content_.stamp; }
 
    private:
+    friend class Cell;
     void swap(Held& other) noexcept {
       std::swap(hold_, other.hold_);
+      std::swap(on_device_, other.on_device_);
       std::swap(content_, other.content_);
     }
     std::atomic<std::uint32_t>* hold_ = nullptr;
+    bool on_device_ = false;
     Content content_;
   };
 
@@ -57,10 +62,10 @@ class Cell {
   static std::size_t control_bytes(std::size_t parties, std::size_t writers);
 
   /// `control` is zeroed exposed memory that all parties map; `ranks` lists the parties, writers first; this
-  /// rank is ranks[me]. Values have `bytes` bytes.
+  /// rank is ranks[me]. Values have `bytes` bytes, and lie in blocks of the pool if there is one.
   Cell(std::shared_ptr<Fabric> fabric, std::byte* control, std::vector<Rank> ranks, std::size_t writers,
-       std::size_t me, std::size_t bytes);
-  /// Frees this writer's buffers; no party may read the cell afterwards.
+       std::size_t me, std::size_t bytes, fabric::DevicePool* pool = nullptr);
+  /// Gives this writer's host memory back; no party reads the cell any more. Blocks go with their pool.
   void withdraw();
 
   /// Reads the value; false if the cell is empty.
@@ -77,11 +82,16 @@ class Cell {
 
  private:
   struct Control;
+  struct Header;
 
   std::atomic<std::uint32_t>& hold_of(std::size_t party) const;
   std::atomic<std::uint64_t>& buffer_of(std::size_t writer, std::size_t index) const;
+  /// What a buffer has in exposed memory.
+  std::size_t buffer_bytes() const;
   Content content(std::size_t buffer) const;
-  /// A buffer of this writer that no reader holds.
+  std::uint64_t new_buffer();
+  void finish_writing() const;
+  /// A buffer of this writer's that no reader holds.
   std::size_t free_buffer();
   /// The published word; holds its buffer if there is a value.
   std::uint64_t hold_published(Held& held);
@@ -92,6 +102,7 @@ class Cell {
   std::size_t writers_;
   std::size_t me_;
   std::size_t bytes_;
+  fabric::DevicePool* pool_;
 };
 
 }  // namespace starling::flock

@@ -5,7 +5,7 @@
 
 #include "starling/base/error.h"
 #include "starling/flock/weighted_sum.h"
-#include "starling/kernel/copy.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 namespace {
@@ -36,8 +36,13 @@ Cell WindowPart::tensor(const std::shared_ptr<Fabric>& fabric, const WindowShape
   for (const Rank member : shape.members)
     if (member != owner) parties.push_back(member);
   const auto me = static_cast<std::size_t>(std::find(parties.begin(), parties.end(), who) - parties.begin());
-  return {fabric, memory + kControlBytes, keepers(*fabric, parties), shape.shared ? parties.size() : 1,
-          me,     shape.value.bytes()};
+  return {fabric,
+          memory + kControlBytes,
+          keepers(*fabric, parties),
+          shape.shared ? parties.size() : 1,
+          me,
+          shape.value.bytes(),
+          shape.pool};
 }
 
 Cell WindowPart::slot(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, std::size_t k,
@@ -48,7 +53,8 @@ Cell WindowPart::slot(const std::shared_ptr<Fabric>& fabric, const WindowShape& 
           keepers(*fabric, {owner, sources[k]}),
           kSlotParties,
           who == owner ? 0U : 1U,
-          shape.value.bytes()};
+          shape.value.bytes(),
+          shape.pool};
 }
 
 SharedMemoryWindow::SharedMemoryWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape,
@@ -70,13 +76,14 @@ void SharedMemoryWindow::deposit(const Deposit& given) {
     *fresh.p = given.p;
     *fresh.stamp = given.stamp;
     if (old) {
-      terms.emplace_back(old.data(), 1);
+      terms.push_back({value_.at<const void>(old.data()), 1});
       *fresh.p += old.p();
     }
+    const Buffer out = value_.at<void>(fresh.data);
     if (terms.size() == 1 && given.weight == 1) {
-      copy_bytes(fresh.data, given.value);
+      kernel::arithmetic_in(out.memory).copy(out, given.value);
     } else {
-      weighted_sum(value_.at<void>(fresh.data), terms);
+      weighted_sum(out, terms);
     }
   };
   if (given.add) {
@@ -97,9 +104,10 @@ std::optional<Step> SharedMemoryWindow::average_with(ConstBuffer mine, double we
   Step stamp = 0;
   tensor_.change([&](const Content& fresh, const Cell::Held& old) {
     if (!old) throw Error(fmt::format("the window of rank {} is damaged: its tensor is gone", owner_));
-    const Term distance[] = {{mine, weight}, {old.data(), -weight}};
+    const ConstBuffer theirs = value_.at<const void>(old.data());
+    const Term distance[] = {{mine, weight}, {theirs, -weight}};
     weighted_sum(moved, distance);
-    const Term terms[] = {{old.data(), 1}, {moved, 1}};
+    const Term terms[] = {{theirs, 1}, {moved, 1}};
     weighted_sum(value_.at<void>(fresh.data), terms);
     *fresh.p = old.p();
     *fresh.stamp = stamp = old.stamp();

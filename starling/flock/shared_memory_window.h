@@ -15,9 +15,10 @@ struct WindowControl {
 
 /// The properties that all parts of a window share.
 struct WindowShape {
-  ConstBuffer value;          // a value's type and length, without an address
-  std::vector<Rank> members;  // the ranks that read every tensor
-  bool shared = false;        // the members change the tensors, too
+  ConstBuffer value;                   // a value's type and length, without an address
+  std::vector<Rank> members;           // the ranks that read every tensor
+  bool shared = false;                 // they change it, too
+  fabric::DevicePool* pool = nullptr;  // where values lie that are on a device
 
   std::size_t part_bytes(std::size_t sources) const;
 };

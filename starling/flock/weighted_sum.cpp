@@ -1,11 +1,9 @@
 #include "starling/flock/weighted_sum.h"
 
-#include <cstring>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
-#include "starling/kernel/copy.h"
-#include "starling/kernel/reduce.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 
@@ -16,23 +14,24 @@ void check_weight(DType dtype, double weight) {
 }
 
 void weighted_sum(Buffer out, std::span<const Term> terms) {
+  const Arithmetic& arithmetic = kernel::arithmetic_in(out.memory);
   if (is_floating(out.dtype)) {
-    combine(out, terms);
+    arithmetic.combine(out, terms);
     return;
   }
   for (const Term& term : terms) check_weight(out.dtype, term.weight);
-  kernel::check_on_host(terms);
   bool empty = true;
   for (const Term& term : terms) {
     if (term.weight == 0) continue;
+    const ConstBuffer value(out.dtype, term.data, out.count, term.memory, nullptr);
     if (!empty) {
-      reduce(Reduction::sum, out.dtype, out.host_data(), term.data, out.count);
-    } else if (out.host_data() != term.data) {
-      copy_bytes(out.host_data(), term.data, out.bytes());
+      arithmetic.reduce(Reduction::sum, out, value);
+    } else if (out.address() != term.data) {
+      arithmetic.copy(out, value);
     }
     empty = false;
   }
-  if (empty) std::memset(out.host_data(), 0, out.bytes());
+  if (empty) arithmetic.zero(out);
 }
 
 }  // namespace starling::flock

@@ -7,8 +7,8 @@
 
 namespace starling::flock {
 
-/// out <- the sum of the terms; `out` may be the first. Throws InvalidArgument for integers with weights
-/// other than 0 and 1.
+/// out <- the sum of the terms, in one kind of memory; `out` may be the first. Integers know no weights but 0
+/// and 1: throws InvalidArgument.
 void weighted_sum(Buffer out, std::span<const Term> terms);
 
 /// Throws InvalidArgument for a weight that values of this type cannot have.

@@ -1,15 +1,13 @@
 #include "starling/flock/window.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <thread>
 
 #include "starling/flock/errors.h"
 #include "starling/flock/weighted_sum.h"
 #include "starling/flock/window_state.h"
-#include "starling/kernel/copy.h"
-#include "starling/kernel/reduce.h"
+#include "starling/kernel/arithmetic.h"
 #include "starling/record/log.h"
 
 namespace starling::flock {
@@ -54,7 +52,7 @@ void Window::deposit(ConstBuffer value, const std::optional<Weights>& given, boo
 void Window::keep_share(double self_weight) {
   if (self_weight == 1) return;
   const Buffer& tensor = state_->tensor;
-  if (tensor.count > 0) scale(tensor, self_weight);
+  if (tensor.count > 0) kernel::arithmetic_in(tensor.memory).scale(tensor, self_weight);
   state_->p *= self_weight;
   state_->publish_own();
 }
@@ -86,13 +84,13 @@ void Window::publish() {
 void Window::load(Buffer out) {
   state_->check_value(out, "load");
   const Cell::Held own = state_->own_value().look();
-  copy_bytes(out.host_data(), own.data(), out.bytes());
+  kernel::arithmetic_in(out.memory).copy(out, out.at<const void>(own.data()));
 }
 
 void Window::store(ConstBuffer value) {
   state_->check_value(value, "store");
   state_->own_value().replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, value);
+    kernel::arithmetic_in(value.memory).copy(value.at<void>(fresh.data), value);
     *fresh.p = state_->p;
     *fresh.stamp = state_->progress;
   });
@@ -101,7 +99,7 @@ void Window::store(ConstBuffer value) {
 void Window::add(ConstBuffer increment) {
   state_->check_value(increment, "add");
   state_->own_value().change([&](const Content& fresh, const Cell::Held& old) {
-    const Term terms[] = {{old.data(), 1}, {increment, 1}};
+    const Term terms[] = {{increment.at<const void>(old.data()), 1}, {increment, 1}};
     weighted_sum(increment.at<void>(fresh.data), terms);
     *fresh.p = old.p();
     *fresh.stamp = state_->progress;
@@ -122,7 +120,7 @@ void Window::average_with(Rank other, ConstBuffer mine, double weight, Buffer mo
   if (!stamp) {
     if (!state.flock->reweighting())
       throw PeerLost(rank, state.flock->mailbox.described(state.name), state.progress);
-    std::memset(moved.host_data(), 0, bytes);  // the value of a lost rank stays unreachable: nothing moved
+    kernel::arithmetic_in(moved.memory).zero(moved);  // a lost rank's value cannot be met: no movement
     return;
   }
   state.staleness.add(state.progress - *stamp);
@@ -207,13 +205,13 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
     if (!held.back()) continue;
     trace.peer(rank);
     trace.bytes(state.tensor.bytes());
-    terms.emplace_back(held.back().data(), weight);
+    terms.push_back({state.tensor.at<const void>(held.back().data()), weight});
     p += weight * held.back().p();
     state.staleness.add(state.progress - held.back().stamp());
   }
   if (state.tensor.count > 0) weighted_sum(state.tensor, terms);
   state.p = p;
-  held.clear();
+  held.clear();  // on a device, when the sum has been computed
   state.publish_own();
   trace.end(false);
 }
@@ -224,7 +222,7 @@ void Window::update_into(Buffer out, double self_weight, const Weights& weights,
   const Buffer tensor = state.tensor;
   const double p = state.p;
   const bool readable = std::exchange(state.options.readable, false);
-  if (out.address() != tensor.address()) copy_bytes(out.host_data(), tensor);
+  if (out.address() != tensor.address()) kernel::arithmetic_in(out.memory).copy(out, tensor);
   state.tensor = out;
   try {
     update(self_weight, weights, reset);

@@ -6,7 +6,7 @@
 
 #include "starling/flock/flock.h"
 #include "starling/flock/flock_state.h"
-#include "starling/kernel/copy.h"
+#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 namespace {
@@ -17,8 +17,55 @@ std::string list(const std::vector<Rank>& ranks, const FlockState& flock) {
   return words.empty() ? "none" : join_words(words);
 }
 
+bool has(const std::vector<Rank>& ranks, Rank one) {
+  return std::find(ranks.begin(), ranks.end(), one) != ranks.end();
+}
+
+constexpr std::size_t kCardHead = 4;  // the sources follow, whose number comes last of these
+
 std::string elements_of(const ConstBuffer& value) {
   return fmt::format("{} x {} in {}", value.count, starling::name(value.dtype), starling::name(value.memory));
+}
+
+/// Some rank could not make its part of a window; all throw it.
+class WindowNotMade : public Error {
+ public:
+  using Error::Error;
+};
+
+// Waits until all ranks have done their part of making a window.
+void together(Flock flock, const std::string& window, const std::string& operation,
+              const std::function<void()>& part) {
+  std::vector<std::int64_t> told;  // rank, length, letters
+  try {
+    part();
+  } catch (const Error& error) {
+    const std::string why = error.what();
+    told = {flock.rank(), static_cast<std::int64_t>(why.size())};
+    told.insert(told.end(), why.begin(), why.end());
+  }
+  const auto all = flock.allgather(told, operation);
+  if (all.size() < 2) return;
+  const auto letters = all.begin() + 2;
+  const auto length = std::clamp<std::int64_t>(all[1], 0, all.end() - letters);
+  throw WindowNotMade(fmt::format("{}: rank {} could not make its part of the window: {}", window, all[0],
+                                  std::string(letters, letters + length)));
+}
+
+// All ranks must make a window with tensors of the same kind.
+void check_same_tensors(Flock flock, const Buffer& tensor, const std::string& window,
+                        const std::string& operation) {
+  const std::vector<std::int64_t> mine = {flock.rank(), static_cast<std::int64_t>(tensor.count),
+                                          static_cast<std::int64_t>(tensor.dtype),
+                                          static_cast<std::int64_t>(tensor.memory)};
+  const auto all = flock.allgather(mine, operation);
+  for (std::size_t i = 0; i + mine.size() <= all.size(); i += mine.size()) {
+    if (std::equal(mine.begin() + 1, mine.end(), all.begin() + static_cast<std::ptrdiff_t>(i) + 1)) continue;
+    const ConstBuffer theirs(static_cast<DType>(all[i + 2]), nullptr, static_cast<std::size_t>(all[i + 1]),
+                             static_cast<MemoryKind>(all[i + 3]), nullptr);
+    throw Mismatch(fmt::format("{}: rank {} made the window with {}, rank {} with {}", window, flock.rank(),
+                               elements_of(tensor), all[i], elements_of(theirs)));
+  }
 }
 
 }  // namespace
@@ -31,7 +78,10 @@ Window::State::State(FlockState& given, std::string called, Buffer block, Exchan
       tensor(block),
       neighbors(std::move(around)),
       options(chosen),
-      shape{tensor.at<const void>(nullptr), flock->members, chosen.shared} {
+      pool(tensor.on_host() || tensor.count == 0
+               ? nullptr
+               : flock->fabric->device_pools()->open(tensor.bytes(), flock->members)),
+      shape{tensor.at<const void>(nullptr), flock->members, chosen.shared, pool.get()} {
   memory = flock->fabric->expose(shape.part_bytes(neighbors.sources.size()));
   WindowPart part{flock->self(), flock->fabric->exposed(flock->self(), memory)};
   for (const Source& source : neighbors.sources) part.sources.push_back(source.rank);
@@ -49,12 +99,13 @@ void Window::State::free() {
   flock->fabric->withdraw(memory, shape.part_bytes(slots.size()));
   slots.clear();
   transports.clear();
+  pool.reset();
 }
 
 std::vector<std::int64_t> Window::State::card() const {
-  std::vector<std::int64_t> card = {flock->self(),
-                                    static_cast<std::int64_t>(service ? service->number() : memory),
-                                    static_cast<std::int64_t>(neighbors.sources.size())};
+  std::vector<std::int64_t> card = {
+      flock->self(), static_cast<std::int64_t>(service ? service->number() : memory),
+      pool ? pool->number() : 0, static_cast<std::int64_t>(neighbors.sources.size())};
   for (const Source& source : neighbors.sources) card.push_back(source.rank);
   return card;
 }
@@ -62,14 +113,14 @@ std::vector<std::int64_t> Window::State::card() const {
 // The cards come from other processes, so check them.
 void Window::State::check_card(const std::vector<std::int64_t>& cards, std::size_t at) const {
   const auto is_member = [&](std::int64_t rank) {
-    return std::find(flock->members.begin(), flock->members.end(), rank) != flock->members.end();
+    return std::in_range<Rank>(rank) && has(flock->members, static_cast<Rank>(rank));
   };
   const std::size_t left = cards.size() - at;
-  const bool whole = left >= 3 && cards[at + 2] >= 0 && static_cast<std::uint64_t>(cards[at + 2]) <= left - 3;
-  const auto end = cards.begin() +
-                   static_cast<std::ptrdiff_t>(whole ? at + 3 + static_cast<std::size_t>(cards[at + 2]) : at);
-  if (!whole || !is_member(cards[at]) ||
-      !std::all_of(cards.begin() + static_cast<std::ptrdiff_t>(at) + 3, end, is_member))
+  const bool whole = left >= kCardHead && cards[at + kCardHead - 1] >= 0 &&
+                     static_cast<std::uint64_t>(cards[at + kCardHead - 1]) <= left - kCardHead;
+  const auto begin_of_sources = cards.begin() + static_cast<std::ptrdiff_t>(whole ? at + kCardHead : at);
+  const auto end = begin_of_sources + (whole ? cards[at + kCardHead - 1] : 0);
+  if (!whole || !is_member(cards[at]) || !std::all_of(begin_of_sources, end, is_member))
     throw Error(fmt::format("{}: rank {} sent a damaged description of its window", name, cards[at]));
 }
 
@@ -79,11 +130,18 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
     check_card(cards, i);
     WindowPart part{static_cast<Rank>(cards[i])};
     const auto called = static_cast<std::uint64_t>(cards[i + 1]);
-    const auto count = static_cast<std::size_t>(cards[i + 2]);
-    for (std::size_t k = 0; k < count; ++k) part.sources.push_back(static_cast<Rank>(cards[i + 3 + k]));
-    i += 3 + count;
+    const auto number = static_cast<std::uint32_t>(cards[i + 2]);
+    const auto count = static_cast<std::size_t>(cards[i + kCardHead - 1]);
+    for (std::size_t k = 0; k < count; ++k)
+      part.sources.push_back(static_cast<Rank>(cards[i + kCardHead + k]));
+    i += kCardHead + count;
+    if (pool && part.owner != self) {
+      pools[part.owner] = number;
+      if (options.shared || has(sources, part.owner) || has(part.sources, self))
+        readers.push_back(part.owner);
+    }
     if (service && part.owner != self) {
-      const bool has_slot = std::count(part.sources.begin(), part.sources.end(), self) > 0;
+      const bool has_slot = has(part.sources, self);
       transports[part.owner] = std::make_unique<RemoteWindow>(
           flock->fabric, shape,
           RemoteWindow::Errand{name, [runtime = flock->runtime.get()] { return runtime->timeout.load(); }},
@@ -102,21 +160,31 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
   }
   for (const auto& [rank, transport] : transports)
     if (transport->has_slot()) destinations.push_back(rank);
+  options.readable = options.readable || options.shared;
+}
+
+void Window::State::lend_memory() {
+  pool->connect(pools, std::chrono::steady_clock::now() + flock->runtime->timeout.load());
+  pool->prepare(readers);
+}
+
+void Window::State::begin() {
+  for (const Rank rank : readers)
+    if (flock->fabric->alive(rank)) pool->find(rank, 0);
   if (!options.zero)
     for (auto& [source, cell] : slots)
       cell.replace([&](const Content& fresh) {
-        copy_bytes(fresh.data, tensor);
+        kernel::arithmetic_in(tensor.memory).copy(tensor.at<void>(fresh.data), tensor);
         *fresh.p = options.copies_p;
         *fresh.stamp = 0;
       });
-  options.readable = options.readable || options.shared;
   publish_own();
 }
 
 void Window::State::publish_own() {
   if (!options.readable) return;
   own->tensor().replace([&](const Content& fresh) {
-    copy_bytes(fresh.data, tensor);
+    kernel::arithmetic_in(tensor.memory).copy(tensor.at<void>(fresh.data), tensor);
     *fresh.p = p;
     *fresh.stamp = progress;
   });
@@ -180,14 +248,8 @@ Exchange Flock::all_neighbors(const SchedulePtr& schedule) const {
 
 Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& options) {
   const std::string called(name.text());
-  if (!tensor.on_host())
-    throw InvalidArgument(
-        fmt::format("{}: a window takes elements in host memory, not {}", called, elements_of(tensor)));
   const Exchange neighbors = all_neighbors(options.schedule ? options.schedule : schedule());
   state_->check_new_window(called);
-  auto state = std::make_shared<Window::State>(*state_, called, tensor, neighbors, options);
-  const std::vector<std::int64_t> shape = {rank(), static_cast<std::int64_t>(tensor.count),
-                                           static_cast<std::int64_t>(tensor.dtype)};
   std::string creation = called;
   if (described(called) == called) {  // otherwise another call of the user makes the window
     const auto call = std::make_shared<UserCall>();
@@ -195,14 +257,21 @@ Window Flock::create_window(Buffer tensor, Name name, const WindowOptions& optio
     creation += "/create";
     set_user_call(creation, call);
   }
-  const auto shapes = allgather(shape, creation + "/shape");
-  for (std::size_t i = 0; i < shapes.size(); i += 3)
-    if (shapes[i + 1] != shape[1] || shapes[i + 2] != shape[2])
-      throw Mismatch(fmt::format("{}: rank {} made the window with {} x {}, rank {} with {} x {}", called,
-                                 rank(), tensor.count, starling::name(tensor.dtype), shapes[i], shapes[i + 1],
-                                 starling::name(static_cast<DType>(shapes[i + 2]))));
+  check_same_tensors(*this, tensor, called, creation + "/shape");
+  if (!tensor.on_host() && state_->fabric->device_pools() == nullptr)
+    throw InvalidArgument(fmt::format(
+        "{}: this flock has no windows in {}: its ranks must share a host, where CUDA's driver is found when "
+        "they join; copy to the host first",
+        called, starling::name(tensor.memory)));
+  auto state = std::make_shared<Window::State>(*state_, called, tensor, neighbors, options);
   state->connect(allgather(state->card(), creation + "/window"));
-  barrier(creation + "/ready");  // every slot has its first value now
+  try {
+    if (state->pool) together(*this, called, creation + "/memory", [&] { state->lend_memory(); });
+    together(*this, called, creation + "/ready", [&] { state->begin(); });  // every slot has its first value
+  } catch (const WindowNotMade&) {
+    state->free();
+    throw;
+  }
   state_->add_window(called, state);
   return window(name);
 }

@@ -12,11 +12,16 @@ struct Window::State {
   /// Exposes this rank's part; call connect() when all ranks have done so.
   State(FlockState& flock, std::string name, Buffer tensor, Exchange neighbors, const WindowOptions& options);
 
-  /// What this rank publishes about its part: its rank, the part's name and its sources.
+  /// What this rank publishes about its part: its rank, the part's name, its pool's number and its sources.
   std::vector<std::int64_t> card() const;
   /// Connects to the parts of all ranks; `cards` are their cards.
   void connect(const std::vector<std::int64_t>& cards);
-  /// Throws Error unless the numbers at this index are a valid card.
+  /// Where values lie on a device: lets the ranks that read this rank's memory do so; all ranks call it
+  /// before any of them calls begin().
+  void lend_memory();
+  /// The first values of this rank's slots and tensor.
+  void begin();
+  /// Throws Error where the bytes at this index are not a valid card.
   void check_card(const std::vector<std::int64_t>& cards, std::size_t at) const;
   void publish_own();  // if the window is readable
   /// Throws InvalidArgument if a value passed to `call` does not match the tensor.
@@ -44,16 +49,20 @@ struct Window::State {
   Step progress = 0;
   Staleness staleness;
 
+  std::unique_ptr<fabric::DevicePool> pool;  // of values on a device
   WindowShape shape;
   std::vector<Rank> sources;               // in ascending order: the ranks with a slot here
   std::vector<Rank> destinations;          // in ascending order: the ranks at which this rank has a slot
   std::uint64_t memory = 0;                // this rank's part
   std::unique_ptr<WindowService> service;  // if other ranks cannot access the memory
   std::map<Rank, Cell> slots;              // by source: here
-  // to all ranks' parts, including this rank's own
-  std::map<Rank, std::unique_ptr<WindowTransport>> transports;
-  SharedMemoryWindow* own = nullptr;   // one of transports
-  std::map<Rank, std::uint64_t> seen;  // deposits at the last update
+  std::map<Rank, std::unique_ptr<WindowTransport>> transports;  // to every rank's part, this rank's included
+  SharedMemoryWindow* own = nullptr;                            // of these
+  std::map<Rank, std::uint64_t> seen;                           // deposits at the last update
+
+  // Where values lie on a device.
+  std::map<Rank, std::uint32_t> pools;  // the other ranks', by number
+  std::vector<Rank> readers;            // the ranks that read this rank's memory, which reads theirs
 };
 
 }  // namespace starling::flock

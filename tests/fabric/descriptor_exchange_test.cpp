@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <memory>
 #include <optional>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -37,7 +38,10 @@ struct Exchanging {
                   [this](Rank owner, std::uint32_t piece, Descriptor descriptor) {
                     taken.push_back({owner, piece, device_of(descriptor.get())});
                   },
-                  [this](Rank, const std::string& why) { failure = why; }}) {}
+                  [this](Rank, const std::string& why) { failure = why; },
+                  [this](Rank owner, const LentPiece& piece, Descriptor descriptor) {
+                    borrowed.push_back({owner, piece.pool, piece.piece, device_of(descriptor.get())});
+                  }}) {}
 
   static int null_device() {
     static const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -58,7 +62,15 @@ struct Exchanging {
     dev_t device;
     bool operator==(const Taken&) const = default;
   };
+  struct Borrowed {
+    Rank owner;
+    std::uint32_t pool;
+    std::uint32_t piece;
+    dev_t device;
+    bool operator==(const Borrowed&) const = default;
+  };
   std::vector<Taken> taken;
+  std::vector<Borrowed> borrowed;
   std::string failure;
   DescriptorExchange exchange;
 };
@@ -106,7 +118,42 @@ Descriptor connected_to(const std::string& name) {
   return socket;
 }
 
-TEST(DescriptorExchangeTest, GivesNothingToAProcessThatDoesNotKnowTheJob) {
+TEST(DescriptorExchangeTest, WhatWasLentIsThereWhenItsOwnerIsGone) {
+  const std::string job = exchange_job();
+  auto zero = std::make_unique<Exchanging>(job, 0, 2);
+  Exchanging one(job, 1, 2);
+  const Descriptor lent(dup(Exchanging::zero_device()));
+  EXPECT_EQ(zero->exchange.lend(1, {1, 0, 8}, lent), local::Sent::gone);  // it has not asked for any
+  one.exchange.accept_loans(0);
+  for (int round = 0; round < 1000 && !zero->exchange.connected(1); ++round)
+    for (Exchanging* rank : {zero.get(), &one}) rank->exchange.run(1ms);
+  ASSERT_TRUE(zero->exchange.connected(1));
+  for (const std::uint32_t piece : {0, 1})
+    EXPECT_EQ(zero->exchange.lend(1, {3, piece, 8}, lent), local::Sent::packet);
+  zero.reset();
+  one.exchange.receive();
+  const dev_t full = Exchanging::device_of(Exchanging::zero_device());
+  EXPECT_EQ(one.borrowed, (std::vector<Exchanging::Borrowed>{{0, 3, 0, full}, {0, 3, 1, full}}));
+}
+
+// A stopped reader takes nothing; what it asked for before does not hold up others.
+TEST(DescriptorExchangeTest, AReaderThatTakesNothingHasAFullQueue) {
+  const std::string job = exchange_job();
+  Exchanging zero(job, 0, 2), one(job, 1, 2);
+  one.exchange.accept_loans(0);
+  for (int round = 0; round < 1000 && !zero.exchange.connected(1); ++round)
+    for (Exchanging* rank : {&zero, &one}) rank->exchange.run(1ms);
+  const Descriptor lent(dup(Exchanging::null_device()));
+  std::uint32_t sent = 0;
+  while (sent < 100'000 && zero.exchange.lend(1, {1, sent, 8}, lent) == local::Sent::packet) ++sent;
+  EXPECT_GE(sent, 100U);
+  EXPECT_EQ(zero.exchange.lend(1, {1, sent, 8}, lent), local::Sent::full);
+  one.exchange.receive();
+  EXPECT_EQ(one.borrowed.size(), sent);
+  EXPECT_EQ(zero.exchange.lend(1, {1, sent, 8}, lent), local::Sent::packet);
+}
+
+TEST(DescriptorExchangeTest, NothingIsGivenToWhoDoesNotKnowTheJob) {
   const std::string job = exchange_job();
   Exchanging zero(job, 0, 2);
   const std::string name = local::rendezvous_name("the device memory of rank 0 of " + job);

@@ -19,6 +19,7 @@
 #include "fabric/harness.h"
 #include "kernel/device_block.h"
 #include "kernel/fake_device.h"
+#include "kernel/peer_mappings.h"
 #include "starling/base/error.h"
 #include "starling/fabric/cuda/cuda.h"
 #include "starling/fabric/local/local.h"
@@ -378,15 +379,7 @@ TEST(DeviceDeathTest, AReadersDeathEndsTheWaitForItsDevice) {
   expect_survivors_of(1, ends);
 }
 
-// Counts this process's mappings of other ranks' memory.
-int peer_mappings() {
-  std::ifstream maps("/proc/self/maps");
-  int found = 0;
-  for (std::string line; std::getline(maps, line);)
-    if (line.find("starling-fake-device") != line.npos && line.find("r--s") != line.npos) ++found;
-  return found;
-}
-
+// Mappings of other ranks' memory in this process.
 TEST(DeviceDeathTest, TheMemoryOfTheDeadIsNotKept) {
   if (std::getenv("STARLING_TEST_DEVICE") != nullptr) GTEST_SKIP() << "counts mappings of a FakeDevice";
   const auto ends = run_processes(3, [](Fabric& fabric) {
@@ -398,7 +391,7 @@ TEST(DeviceDeathTest, TheMemoryOfTheDeadIsNotKept) {
         demand(floats_in(*next_from(fabric, from)) == numbered(from, k, kCount), "an exchange");
     };
     exchange(0, {0, 1, 2});
-    demand(peer_mappings() == 2, "a mapping of each peer");
+    demand(kernel::peer_mappings() == 2, "a mapping of each peer");
     if (fabric.rank() == 2) {
       for (const Rank from : {0, 1}) next_from(fabric, from);
       kill(getpid(), SIGKILL);
@@ -410,8 +403,8 @@ TEST(DeviceDeathTest, TheMemoryOfTheDeadIsNotKept) {
     pieces.count = fabric.device_messages()->usage().pieces;
     fabric.post(fabric.reserve(0), pieces, 1 - fabric.rank());
     const auto theirs = next_from(fabric, 1 - fabric.rank())->header().count;
-    demand(static_cast<std::uint64_t>(peer_mappings()) == theirs,
-           fmt::format("{} mappings of {} pieces", peer_mappings(), theirs));
+    demand(static_cast<std::uint64_t>(kernel::peer_mappings()) == theirs,
+           fmt::format("{} mappings of {} pieces", kernel::peer_mappings(), theirs));
   });
   expect_survivors_of(2, ends);
 }
@@ -475,7 +468,7 @@ TEST(DeviceMemoryTest, FreesUnusedMemory) {
     ASSERT_EQ(floats_in(*next_from(fabrics[1], 0)), numbered(0, k, count));
     EXPECT_LE(before - bytes_free(), 10'000'000U);
   }
-  EXPECT_LE(peer_mappings(), 4);
+  EXPECT_LE(kernel::peer_mappings(), 4);
 }
 
 // A message lies on the device of the thread that reserves it; it may be written and sent on any of its

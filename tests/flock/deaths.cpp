@@ -107,8 +107,7 @@ DeathRun::Log& DeathRun::log(Rank rank) const {
   return logs_[rank];
 }
 
-void DeathRun::run(const RankBody& body) {
-  const auto& all = launchers();
+void DeathRun::run(const RankBody& body, const std::vector<Launcher>& all) {
   const auto processes =
       std::find_if(all.begin(), all.end(), [](const Launcher& one) { return one.processes; });
   shares_ = processes->shares;

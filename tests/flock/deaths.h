@@ -46,8 +46,8 @@ class DeathRun {
   /// Does `steps` rounds of every collective and logs the results.
   void collectives();
 
-  /// Runs any other body.
-  void run(const RankBody& body);
+  /// Anything else, on the first of these that starts processes.
+  void run(const RankBody& body, const std::vector<Launcher>& all = launchers());
 
   Rank size() const { return size_; }
   /// Whether messages posted just before a rank was killed reach the survivors.

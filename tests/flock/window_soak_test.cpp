@@ -1,4 +1,4 @@
-// Covers starling/flock/window.h with ranks that die at random moments.
+// Covers starling/flock/window.h with ranks that die at random moments, in both kinds of memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -7,6 +7,7 @@
 
 #include "flock/deaths.h"
 #include "flock/flock_fixture.h"
+#include "kernel/device_block.h"
 
 // Windows with SIGKILL and SIGSTOP at random moments. Among the survivors nothing is lost or counted twice; a
 // dead rank's deposit is there as a whole or not at all; mutexes are released, and no rank hangs.
@@ -47,19 +48,20 @@ class Ledger {
 /// knows its source, and as p.
 class Trader {
  public:
-  Trader(Flock& flock, const Ledger& ledger, const std::map<Rank, unsigned>& doomed, unsigned seed)
+  Trader(Flock& flock, const Ledger& ledger, const std::map<Rank, unsigned>& doomed, unsigned seed,
+         MemoryKind memory)
       : flock_(flock),
         ledger_(ledger),
         doomed_(doomed),
         random_(seed * 100 + static_cast<unsigned>(flock.rank())),
         n_(static_cast<std::size_t>(flock.size())),
         rows_(1 + seed * 37 % 400),
-        purse_(n_ * rows_),
-        news_(n_ * rows_),
-        seen_(n_ * rows_),
+        purse_(n_ * rows_, memory),
+        news_(n_ * rows_, memory),
+        seen_(n_ * rows_, memory),
         last_heard_(n_),
-        give_(flock.create_window(purse_, "give", {.zero = true, .readable = seed % 2 == 0})),
-        tell_(flock.create_window(news_, "tell")) {}
+        give_(flock.create_window(purse_.buffer(), "give", {.zero = true, .readable = seed % 2 == 0})),
+        tell_(flock.create_window(news_.buffer(), "tell")) {}
 
   void trade() {
     const std::vector<void (Trader::*)()> deeds = {&Trader::give, &Trader::give, &Trader::collect,
@@ -75,9 +77,10 @@ class Trader {
   void settle() {
     collect();
     std::int64_t sum = 0;
+    const auto purse = purse_.values();
     for (std::size_t giver = 0; giver < n_; ++giver) {
-      mine().collected[giver] = purse_[giver];
-      sum += purse_[giver];
+      mine().collected[giver] = purse[giver];
+      sum += purse[giver];
     }
     require(give_.p() == 1 + static_cast<double>(sum), fmt::format("p is {}, not 1 + {}", give_.p(), sum));
     for (Rank rank = 0; rank < flock_.size(); ++rank) lock({rank});
@@ -92,35 +95,38 @@ class Trader {
     if (destinations.empty()) return;
     const Rank to = destinations[random_() % destinations.size()];
     const auto amount = static_cast<std::int64_t>(1 + random_() % 9);
-    const std::vector<std::int64_t> own = purse_;
+    const std::vector<std::int64_t> own = purse_.values();
     const double p = give_.p();
-    for (std::size_t i = 0; i < purse_.size(); ++i)
-      purse_[i] = i % n_ == static_cast<std::size_t>(flock_.rank()) ? amount : 0;
+    std::vector<std::int64_t> gift(own.size());
+    for (std::size_t i = static_cast<std::size_t>(flock_.rank()); i < gift.size(); i += n_) gift[i] = amount;
+    purse_.set(gift);
     give_.set_p(static_cast<double>(amount));
     mine().begun[to] += amount;
     give_.accumulate(Window::Weights{{to, 1}});
     mine().given[to] += amount;
-    purse_ = own;
+    purse_.set(own);
     give_.set_p(p);
   }
 
   void collect() {
     give_.update_then_collect();
-    for (std::size_t i = 0; i < purse_.size(); ++i) require(purse_[i] == purse_[i % n_], "torn amounts");
+    const auto purse = purse_.values();
+    for (std::size_t i = 0; i < purse.size(); ++i) require(purse[i] == purse[i % n_], "torn amounts");
   }
 
   void tell() {
-    std::fill(news_.begin(), news_.end(), news_[0] + 1);
+    news_.set(std::vector<std::int64_t>(n_ * rows_, ++told_));
     tell_.put();
   }
 
   void hear() {
     for (const Rank source : tell_.sources()) {
-      tell_.update_into(buffer_of(seen_), 0, {{source, 1}});
-      for (const std::int64_t value : seen_) require(value == seen_[0], "torn news");
+      tell_.update_into(seen_.buffer(), 0, {{source, 1}});
+      const auto seen = seen_.values();
+      for (const std::int64_t value : seen) require(value == seen[0], "torn news");
       std::int64_t& last = last_heard_[static_cast<std::size_t>(source)];
-      require(seen_[0] >= last, "old news after new");
-      last = seen_[0];
+      require(seen[0] >= last, "old news after new");
+      last = seen[0];
     }
   }
 
@@ -152,9 +158,8 @@ class Trader {
   std::mt19937 random_;
   std::size_t n_;
   std::size_t rows_;
-  std::vector<std::int64_t> purse_;
-  std::vector<std::int64_t> news_;
-  std::vector<std::int64_t> seen_;
+  kernel::MemoryBlock<std::int64_t> purse_, news_, seen_;
+  std::int64_t told_ = 0;
   std::vector<std::int64_t> last_heard_;
   Window give_;
   Window tell_;
@@ -178,7 +183,7 @@ void check_accounts(const DeathRun& run, const Ledger& ledger) {
   }
 }
 
-TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
+void soak_windows(MemoryKind memory) {
   unsigned killed = 0;
   std::int64_t rounds = 0;
   for (unsigned seed = 0; seed < soak_runs(); ++seed) {
@@ -192,17 +197,19 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
     const std::string spec = random() % 2 == 0 ? "complete" : "exponential";
     const Ledger ledger;
     DeathRun run(n, mishaps, 0);
-    run.run([&](const std::shared_ptr<Fabric>& fabric) {
-      Flock flock(fabric);
-      flock.on_peer_failure(OnPeerFailure::reweight);
-      flock.set_timeout(30s);
-      flock.set_schedule(spec);
-      Trader trader(flock, ledger, mishaps.kill_after, seed);
-      trader.trade();
-      flock.barrier();
-      trader.settle();
-      flock.barrier();  // other ranks may still lock this rank's mutex
-    });
+    run.run(
+        [&](const std::shared_ptr<Fabric>& fabric) {
+          Flock flock(fabric);
+          flock.on_peer_failure(OnPeerFailure::reweight);
+          flock.set_timeout(30s);
+          flock.set_schedule(spec);
+          Trader trader(flock, ledger, mishaps.kill_after, seed, memory);
+          trader.trade();
+          flock.barrier();
+          trader.settle();
+          flock.barrier();  // others want this rank's mutex
+        },
+        memory == MemoryKind::host ? launchers() : device_launchers());
     SCOPED_TRACE(fmt::format("seed {}: {} on {} ranks", seed, spec, n));
     ASSERT_NO_FATAL_FAILURE(check_accounts(run, ledger));
     ASSERT_FALSE(testing::Test::HasFailure());
@@ -211,6 +218,14 @@ TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
   }
   EXPECT_GT(killed, 0U) << "no rank was killed in time: the moments are too late for this machine";
   EXPECT_GT(rounds, 0);
+}
+
+TEST(SoakTest, WindowsOfTheKilledAndTheStopped) {
+  soak_windows(MemoryKind::host);
+}
+
+TEST(SoakTest, DeviceWindowsOfTheKilledAndTheStopped) {
+  soak_windows(MemoryKind::cuda);
 }
 
 }  // namespace

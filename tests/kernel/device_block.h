@@ -8,12 +8,14 @@
 
 namespace starling::kernel {
 
-/// Elements in device memory, written and read on the calling thread's stream.
+/// Elements in one kind of memory; on a device they are written and read by the calling thread's stream.
 template <typename E>
-class DeviceBlock {
+class MemoryBlock {
  public:
-  explicit DeviceBlock(std::size_t count) : memory_(dtype_of<E>, count, MemoryKind::cuda) {}
-  explicit DeviceBlock(const std::vector<E>& values) : DeviceBlock(values.size()) { set(values); }
+  MemoryBlock(std::size_t count, MemoryKind memory) : memory_(dtype_of<E>, count, memory) {}
+  MemoryBlock(const std::vector<E>& values, MemoryKind memory) : MemoryBlock(values.size(), memory) {
+    set(values);
+  }
 
   Buffer buffer() const { return memory_.buffer(); }
   void set(const std::vector<E>& values) const {
@@ -28,6 +30,14 @@ class DeviceBlock {
 
  private:
   OwnedBuffer memory_;
+};
+
+/// Elements in device memory.
+template <typename E>
+class DeviceBlock : public MemoryBlock<E> {
+ public:
+  explicit DeviceBlock(std::size_t count) : MemoryBlock<E>(count, MemoryKind::cuda) {}
+  explicit DeviceBlock(const std::vector<E>& values) : MemoryBlock<E>(values, MemoryKind::cuda) {}
 };
 
 }  // namespace starling::kernel

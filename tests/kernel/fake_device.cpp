@@ -441,6 +441,8 @@ Device::SharedMemory FakeDevice::create_shared(std::size_t bytes) {
 }
 
 void* FakeDevice::map_shared(Descriptor descriptor, std::size_t bytes) {
+  if (!options_.peer_access)
+    throw Error("this fake device cannot read the memory of another one: there is no peer access");
   struct stat file {};
   if (fstat(descriptor.get(), &file) != 0)
     throw SystemError("cannot map the memory of another fake device", errno);

@@ -22,6 +22,8 @@ struct FakeDeviceOptions {
   /// thrown immediately.
   bool inline_execution = false;
   int devices = 1;
+  /// Otherwise every process has a device of its own that cannot read the memory of others.
+  bool peer_access = true;
 };
 
 /// A device for tests, made of threads and host memory. Each stream, including the null stream of each

@@ -55,6 +55,16 @@ void train_on_both(Flock& flock, const DeviceCase& one) {
   const DriverOptions options{
       .method = one.method, .topology = one.topology, .optimizer = one.optimizer, .message = one.message};
   Flock for_host = flock.split(0), for_device = flock.split(0);
+  const bool asynchronous = make_method(one.method)->asynchronous();
+  // Methods that wait for nobody are kept in order.
+  const auto finish = [&](Driver& driver) {
+    if (!asynchronous) return driver.finish();
+    for (Rank turn = 0; turn < flock.size(); ++turn) {
+      flock.barrier("in order");
+      if (turn == flock.rank()) driver.finish();
+    }
+    flock.barrier("in order");
+  };
   auto x = problem.start_of<T>(flock.rank());
   std::vector<T> gradient(problem.count), device_gradient(problem.count);
   Driver host = drive_in_parts(for_host, buffer_of(x), buffer_of(gradient), options, kParts, kParameters);
@@ -64,12 +74,12 @@ void train_on_both(Flock& flock, const DeviceCase& one) {
       host[block].skipped = device.driver[block].skipped = step % 11 == 10 && flock.rank() == 1;
     host.begin();
     problem.gradient(flock.rank(), x.data(), gradient.data());
-    host.finish();
+    finish(host);
     device.driver.begin();
     problem.gradient(flock.rank(), device.x.values().data(), device_gradient.data());
     device.gradient.set(device_gradient);
-    device.driver.finish();
-    // Of CECA's two blocks, model() gives the one to evaluate.
+    finish(device.driver);
+    // Of CECA's two blocks x is the one that the driver gives.
     for (std::size_t block = 0; block < host.size(); ++block) {
       const Buffer model = device.driver.method().model(device.driver[block]);
       std::vector<T> found(model.count);
@@ -112,7 +122,15 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceMethodTest,
                                          DeviceCase{"accum-adam(s=2)", "ring", "adam(lr=0.05)"}),
                          case_name);
 
-// Blocks of float32 with shorter messages; float64 blocks travel unchanged.
+// Methods over windows, whose values lie in device memory, too.
+INSTANTIATE_TEST_SUITE_P(Windows, DeviceMethodTest,
+                         testing::Values(DeviceCase{"win-put", "ring", "momentum(lr=0.05)", "float32", 12},
+                                         DeviceCase{"async-push-sum", "exponential", "sgd(lr=0.05)",
+                                                    "float32", 12},
+                                         DeviceCase{"ad-psgd", "ring", "sgd(lr=0.05)", "float32", 12}),
+                         case_name);
+
+// Blocks of float32 in shorter messages; those of float64 travel as they are.
 INSTANTIATE_TEST_SUITE_P(Messages, DeviceMethodTest,
                          testing::Values(DeviceCase{"dsgd-awc", "ring", "momentum(lr=0.05)", "bfloat16"},
                                          DeviceCase{"dsgd-awc", "one-peer-exponential", "adam(lr=0.05)",

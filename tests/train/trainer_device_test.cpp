@@ -79,7 +79,40 @@ TEST(TrainerDevice, TrainsWithTheBitsOfTheHost) {
     }
 }
 
-TEST(TrainerDevice, ModelsInDifferentMemoryAreAnError) {
+// Steps end one rank after another, so that methods that wait for nobody do the same every time.
+torch::Tensor train_in_turns(Flock& flock, const std::string& method) {
+  const NetworkPtr network = make_network("conv", flock.rank());
+  const OptimizerPtr optimizer = local_optimizer("momentum").make(network->parameters());
+  Trainer trainer(flock, *network, *optimizer, {.method = method, .topology = "ring", .bucket_mb = 1e-4});
+  for (Step t = 0; t < 6; ++t) {
+    trainer.zero_grad();
+    loss_of(*network, flock.rank(), t).backward();
+    for (Rank turn = 0; turn < flock.size(); ++turn) {
+      flock.barrier("turn");
+      if (turn == flock.rank()) trainer.step();
+    }
+    flock.barrier("turn");
+  }
+  trainer.settle();
+  return flat_parameters(*network).clone();
+}
+
+TEST(TrainerDevice, MethodsOverWindowsStayThere) {
+  for (const std::string method : {"win-put", "async-push-sum", "ad-psgd"}) {
+    std::vector<torch::Tensor> host(3);
+    on_ranks(3, [&](Flock& flock) {
+      host[static_cast<std::size_t>(flock.rank())] = train_in_turns(flock, method);
+    });
+    on_device(3, [&](Flock& flock) {
+      require_equal(train_in_turns(flock, method), host[static_cast<std::size_t>(flock.rank())], method);
+      const std::string refused = message_of<InvalidArgument>(
+          [&] { flock.window("trainer/0/window").put_value(std::vector<double>(1)); });
+      require(refused.find("in CUDA memory, as this window's tensor has") != refused.npos, refused);
+    });
+  }
+}
+
+TEST(TrainerDevice, RanksWhoseModelsLieInDifferentMemoryAreToldSo) {
   on_device(
       2,
       [](Flock& flock) {

@@ -104,7 +104,7 @@ class _PullGet(_OverWindows, _Weighted):
     """Local steps; after each, fetches the neighbors' latest models and averages them."""
 
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
-        super()._attach(optimizer, models, through_host=True, **options)  # windows are in host memory
+        super()._attach(optimizer, models, through_host=True, **options)  # _core.Window takes host memory
 
     def _open_windows(self, prefix: str) -> None:
         self._flat = self._trainer.flat_parameters()  # must live as long as the windows

@@ -8,6 +8,7 @@
 #include "starling/fabric/cuda/flag_pages.h"
 #include "starling/fabric/cuda/inbox.h"
 #include "starling/fabric/cuda/outbox.h"
+#include "starling/fabric/cuda/pool.h"
 #include "starling/fabric/cuda/watcher.h"
 #include "starling/fabric/forwarding.h"
 
@@ -17,18 +18,21 @@ namespace {
 
 constexpr std::chrono::seconds kLinger{10};
 
-/// The parts of a rank's device messages. Later members use earlier ones.
+/// What a rank's messages and pools in device memory need. Later members use earlier ones.
 struct DeviceParts {
   DeviceParts(Fabric& fabric, const std::string& job, const CudaOptions& options)
       : flags(fabric),
         outbox(fabric.rank(), fabric.size(), flags, options.memory_limit),
         inbox(fabric, flags, [this](Rank owner, std::uint32_t piece) { watcher.ask(owner, piece); }),
-        watcher(fabric, job, outbox, inbox) {}
+        watcher(fabric, job, outbox, inbox, borrowed),
+        pools(fabric, watcher, borrowed) {}
 
   FlagPages flags;
   Outbox outbox;
   Inbox inbox;
+  BorrowedPieces borrowed;
   Watcher watcher;
+  Pools pools;
 };
 
 /// A local fabric plus messages in device memory; for each of those, the local fabric carries a ticket.
@@ -48,6 +52,7 @@ class CudaFabric final : public ForwardingFabric {
   }
 
   DeviceMessages* device_messages() override { return &parts_->outbox; }
+  DevicePools* device_pools() override { return &parts_->pools; }
 
   void post(const OutgoingRange& range, const MessageHeader& header, Rank to) override {
     if (range.memory() == MemoryKind::host) return inner().post(range, header, to);

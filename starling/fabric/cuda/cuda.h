@@ -13,10 +13,10 @@ struct CudaOptions {
   std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
 };
 
-/// Adds messages in device memory to a shared-memory fabric. All ranks call this with the same `job`, a
-/// secret string unique to the job. Returns the fabric unchanged if no device can be used
-/// (kernel::may_have_device()) or ranks share no memory. The given fabric carries messages in host memory and
-/// the headers of all messages, so matching, order and failures work as before.
+/// Adds messages and pools in device memory to a fabric over shared memory: all its ranks call this with the
+/// same `job`, a string unique to the job and secret. Returns the fabric as it is where no device can be used
+/// (kernel::may_have_device()) or ranks share no memory. Messages in host memory are the fabric's own, as are
+/// the headers of all messages, so that matching, order and failures are the same.
 ///
 /// A rank that leaves waits for a limited time until its device has finished with messages of others, and
 /// until the live readers of its own messages can access them.

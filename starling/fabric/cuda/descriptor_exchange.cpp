@@ -27,10 +27,8 @@ class Stranger : public Error {
   using Error::Error;
 };
 
-/// A request for a piece, and the reply that carries the descriptor.
-struct PiecePacket {
-  std::uint32_t piece = 0;
-};
+/// A request for a piece of messages (pool 0), and with a descriptor the reply to one, or a lent piece.
+using PiecePacket = LentPiece;
 
 }  // namespace
 
@@ -55,7 +53,7 @@ std::string DescriptorExchange::key_of(Rank rank) const {
 
 void DescriptorExchange::ask(Rank owner, std::uint32_t piece) {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(asking_);
     asked_.emplace_back(owner, piece);
   }
   wake();
@@ -66,32 +64,74 @@ void DescriptorExchange::wake() {
   static_cast<void>(!write(wake_.get(), &one, sizeof(one)));  // full: the thread is awake already
 }
 
+void DescriptorExchange::accept_loans(Rank owner) {
+  {
+    const std::lock_guard lock(mutex_);
+    owners_[owner].lends = true;
+  }
+  wake();
+}
+
+bool DescriptorExchange::connected(Rank reader) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(
+      readers_, [&](const Reader& one) { return one.known && one.handshake.hello().rank == reader; });
+}
+
+local::Sent DescriptorExchange::lend(Rank reader, const LentPiece& piece, const Descriptor& descriptor) {
+  const std::lock_guard lock(mutex_);
+  for (auto one = readers_.rbegin(); one != readers_.rend(); ++one)
+    if (one->known && one->handshake.hello().rank == reader)
+      return local::try_send_packet(one->handshake.socket(), &piece, sizeof(piece), {&descriptor});
+  return local::Sent::gone;
+}
+
+void DescriptorExchange::receive() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [rank, owner] : owners_) advance(rank, owner);
+}
+
+void DescriptorExchange::forget(Rank peer) {
+  const std::lock_guard lock(mutex_);
+  owners_.erase(peer);
+}
+
 void DescriptorExchange::run(std::chrono::milliseconds most) {
   wait(most);
   std::uint64_t ignored = 0;
   static_cast<void>(!read(wake_.get(), &ignored, sizeof(ignored)));
+  std::vector<std::pair<Rank, std::uint32_t>> asked;
   {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [rank, piece] : asked_) {
-      Owner& owner = owners_[rank];
-      if (owner.wanted.empty()) owner.since = Clock::now();
-      owner.wanted.push_back(piece);
-    }
-    asked_.clear();
+    const std::lock_guard lock(asking_);
+    asked.swap(asked_);
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [rank, piece] : asked) {
+    Owner& owner = owners_[rank];
+    if (owner.wanted.empty()) owner.since = Clock::now();
+    owner.wanted.push_back(piece);
   }
   accept_readers();
   std::erase_if(readers_, [this](Reader& reader) { return serve(reader); });
   for (auto& [rank, owner] : owners_) advance(rank, owner);
 }
 
+// Another thread may close a socket that this one waits for, which then is looked at for nothing.
 void DescriptorExchange::wait(std::chrono::milliseconds most) {
   std::vector<int> sockets = {wake_.get(), listener_.get()};
-  for (const Reader& reader : readers_) sockets.push_back(reader.handshake.socket());
-  for (const auto& [rank, owner] : owners_) {
-    if (owner.socket)
-      sockets.push_back(owner.socket.get());
-    else if (!owner.wanted.empty())
-      most = std::min<std::chrono::milliseconds>(most, kRetry);
+  const auto soon = [&] { most = std::min<std::chrono::milliseconds>(most, kRetry); };
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Reader& reader : readers_) {
+      sockets.push_back(reader.handshake.socket());
+      if (!reader.replies.empty()) soon();
+    }
+    for (const auto& [rank, owner] : owners_) {
+      if (owner.socket)
+        sockets.push_back(owner.socket.get());
+      else if (owner.needed())
+        soon();
+    }
   }
   local::wait_readable(sockets, Clock::now() + most);
 }
@@ -116,19 +156,32 @@ bool DescriptorExchange::serve(Reader& reader) {
     for (;;) {
       PiecePacket packet;
       const Received got = local::receive_packet(reader.handshake.socket(), &packet, sizeof(packet), size_);
-      if (got != Received::packet) return got == Received::gone;
-      const Descriptor descriptor = ends_.give(reader.handshake.hello().rank, packet.piece);
+      if (got == Received::gone) return true;
+      if (got == Received::nothing) return send_replies(reader);
+      Descriptor descriptor = ends_.give(reader.handshake.hello().rank, packet.piece);
       if (!descriptor) return true;
-      local::send_packet(reader.handshake.socket(), &packet, sizeof(packet), Clock::now() + kSendLimit,
-                         {&descriptor});
+      reader.replies.emplace_back(packet.piece, std::move(descriptor));
     }
   } catch (const Error&) {
     return true;
   }
 }
 
+// True if the reader is gone. A stopped one takes nothing.
+bool DescriptorExchange::send_replies(Reader& reader) {
+  while (!reader.replies.empty()) {
+    const auto& [piece, descriptor] = reader.replies.front();
+    const PiecePacket packet{.piece = piece};
+    const local::Sent sent =
+        local::try_send_packet(reader.handshake.socket(), &packet, sizeof(packet), {&descriptor});
+    if (sent != local::Sent::packet) return sent == local::Sent::gone;
+    reader.replies.pop_front();
+  }
+  return false;
+}
+
 void DescriptorExchange::advance(Rank rank, Owner& owner) {
-  if (owner.wanted.empty()) return;
+  if (!owner.needed()) return;
   const auto fail = [&](const Error& error) {
     ends_.fail(rank, fmt::format("cannot get the device memory of rank {}: {}", rank, error.what()));
     owner.wanted.clear();
@@ -138,15 +191,16 @@ void DescriptorExchange::advance(Rank rank, Owner& owner) {
     while (receive_from(rank, owner)) {
     }
     for (; owner.known && owner.asked < owner.wanted.size(); ++owner.asked) {
-      const PiecePacket packet{owner.wanted[owner.asked]};
+      const PiecePacket packet{.piece = owner.wanted[owner.asked]};
       local::send_packet(owner.socket.get(), &packet, sizeof(packet), Clock::now() + kSendLimit);
     }
   } catch (const Stranger& error) {
     disconnect(owner);
+    owner.lends = false;
     fail(error);
   } catch (const Error& error) {  // a dead rank will be forgotten soon
     disconnect(owner);
-    if (Clock::now() - owner.since > kAnswerLimit) fail(error);
+    if (!owner.wanted.empty() && Clock::now() - owner.since > kAnswerLimit) fail(error);
   }
 }
 
@@ -185,7 +239,9 @@ bool DescriptorExchange::receive_from(Rank rank, Owner& owner) {
     PiecePacket packet;
     Descriptor descriptor;
     got = local::receive_packet(owner.socket.get(), &packet, sizeof(packet), size_, {&descriptor});
-    if (got == Received::packet) {
+    if (got == Received::packet && packet.pool != 0) {
+      ends_.borrow(rank, packet, std::move(descriptor));
+    } else if (got == Received::packet) {
       ends_.take(rank, packet.piece, std::move(descriptor));
       if (std::erase(owner.wanted, packet.piece) > 0 && owner.asked > 0) --owner.asked;
       owner.since = Clock::now();

@@ -30,6 +30,9 @@ void Watcher::start() {
                      [this](Rank owner, const std::string& why) {
                        inbox_.failed(owner, why);
                        fabric_.nudge();
+                     },
+                     [this](Rank owner, const LentPiece& piece, Descriptor descriptor) {
+                       borrowed_.add(owner, piece, std::move(descriptor));
                      }});
   dead_.resize(static_cast<std::size_t>(fabric_.size()));
   thread_ = std::thread([this] { run(); });

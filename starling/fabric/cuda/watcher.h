@@ -11,23 +11,29 @@
 #include "starling/fabric/cuda/descriptor_exchange.h"
 #include "starling/fabric/cuda/inbox.h"
 #include "starling/fabric/cuda/outbox.h"
+#include "starling/fabric/cuda/pool.h"
 
 namespace starling::fabric::cuda {
 
-/// A thread that passes descriptors of device memory and ends the waits of streams for dead peers. It makes
-/// no calls of the device, which could block in such a wait. Owned by the cuda fabric.
+/// The thread beside a rank's device messages and pools: it passes descriptors, and ends the waits of streams
+/// for peers that have died. It makes no call of the device, which such a wait might block. Owned by the cuda
+/// fabric.
 class Watcher {
  public:
-  Watcher(Fabric& fabric, std::string job, Outbox& outbox, Inbox& inbox)
-      : fabric_(fabric), job_(std::move(job)), outbox_(outbox), inbox_(inbox) {}
+  Watcher(Fabric& fabric, std::string job, Outbox& outbox, Inbox& inbox, BorrowedPieces& borrowed)
+      : fabric_(fabric), job_(std::move(job)), outbox_(outbox), inbox_(inbox), borrowed_(borrowed) {}
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// Starts the thread; called at the first message in device memory that this rank sends or receives. Throws
-  /// Error.
+  /// With this rank's first message or pool in device memory, or the first message for it. Throws Error.
   void start();
-  /// Requests the descriptor of a peer's piece for the inbox.
+  /// Started.
+  DescriptorExchange& exchange() {
+    start();
+    return *exchange_;
+  }
+  /// Gets the descriptor of a peer's piece for the inbox.
   void ask(Rank owner, std::uint32_t piece);
 
  private:
@@ -38,7 +44,8 @@ class Watcher {
   const std::string job_;
   Outbox& outbox_;
   Inbox& inbox_;
-  std::mutex mutex_;  // guards starting
+  BorrowedPieces& borrowed_;
+  std::mutex mutex_;  // of starting
   std::atomic<bool> started_{false};
   std::unique_ptr<DescriptorExchange> exchange_;
   std::vector<bool> dead_;  // by rank

@@ -114,8 +114,8 @@ SocketAddress::SocketAddress(const std::string& name) {
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
-                 std::initializer_list<const Descriptor*> descriptors) {
+Sent try_send_packet(int socket, const void* packet, std::size_t bytes,
+                     std::initializer_list<const Descriptor*> descriptors) {
   Packet outgoing(const_cast<void*>(packet), bytes);
   msghdr& message = outgoing.message;
   message.msg_controllen = descriptors.size() == 0 ? 0 : CMSG_SPACE(descriptors.size() * sizeof(int));
@@ -131,14 +131,25 @@ void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousCl
       to += sizeof(number);
     }
   }
-  while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(bytes)) {
+  for (;;) {
+    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes))
+      return Sent::packet;
+    if (errno == EINTR) continue;
+    // ETOOMANYREFS: too many descriptors are in flight; the receivers will take them soon.
+    return errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS ? Sent::full : Sent::gone;
+  }
+}
+
+void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
+                 std::initializer_list<const Descriptor*> descriptors) {
+  for (;;) {
+    const Sent sent = try_send_packet(socket, packet, bytes, descriptors);
+    if (sent == Sent::packet) return;
     const int reason = errno;
-    const bool full = reason == EAGAIN || reason == ENOBUFS;
-    if ((!full && reason != ETOOMANYREFS && reason != EINTR) || RendezvousClock::now() > deadline)
+    if (sent == Sent::gone || RendezvousClock::now() > deadline)
       throw Error(fmt::format("the rendezvous failed: {}", std::strerror(reason)));
     pollfd entry{socket, POLLOUT, 0};
-    // ETOOMANYREFS: too many descriptors are in flight; the receivers will take them soon.
-    if (full) ::poll(&entry, 1, std::min(milliseconds_until(deadline), 100));
+    if (reason != ETOOMANYREFS) ::poll(&entry, 1, std::min(milliseconds_until(deadline), 100));
     if (reason == ETOOMANYREFS) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -87,8 +87,12 @@ struct SocketAddress {
   socklen_t length = 0;
 };
 
-/// Sends a packet with at most two descriptors. Waits until the deadline while the queue is full; throws
-/// Error if the other side is gone.
+enum class Sent { packet, full, gone };
+/// Sends a packet with at most two descriptors without blocking; `full` if the other side must take some
+/// first.
+Sent try_send_packet(int socket, const void* packet, std::size_t bytes,
+                     std::initializer_list<const Descriptor*> descriptors = {});
+/// The same, but waits until the deadline while the queue is full; throws Error if the other side is gone.
 void send_packet(int socket, const void* packet, std::size_t bytes, RendezvousClock::time_point deadline,
                  std::initializer_list<const Descriptor*> descriptors = {});
 

@@ -48,8 +48,7 @@ Exchange Asynchronous::round_of(const Block& block, Step step) {
 
 MethodRequirements Asynchronous::requirements() const {
   return {.schedule = ScheduleKind::known_neighbors,
-          .exact_messages_because = "windows hold blocks without encoding",
-          .host_memory_because = "windows are in host memory",
+          .exact_messages_because = "windows hold blocks as they are",
           .one_sided = true,
           .asynchronous = true};
 }
