@@ -7,6 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/base/name_hash.h"
 #include "starling/record/log.h"
+#include "starling/topology/consistency.h"
 #include "starling/topology/graph.h"
 #include "starling/topology/registry.h"
 #include "starling/topology/relabel.h"
@@ -109,15 +110,17 @@ Topic& FlockState::topic(const Name& name) {
 
 void FlockState::set_cursor(ScheduleCursor& cursor, const SchedulePtr& schedule,
                             ScheduleCursor::Blocks blocks) {
+  if (!schedule) throw InvalidArgument("a null pointer is no schedule: make one, or give a topology by name");
+  const std::string name = schedule->name().empty() ? "the program's own schedule" : schedule->name();
   if (schedule->size() != size())
     throw InvalidArgument(
-        fmt::format("{} is for {} ranks, this flock has {}", schedule->name(), schedule->size(), size()));
+        fmt::format("{} is for {} ranks, this flock has {}", name, schedule->size(), size()));
   if (blocks == ScheduleCursor::Blocks::one && schedule->mixing() == Mixing::two_block)
     throw InvalidArgument(fmt::format(
-        "{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one",
-        schedule->name()));
-  const std::uint64_t hash = hash_name(schedule->canonical());
-  mailbox.note_schedule(hash, schedule->name());
+        "{} mixes two blocks per rank, which neighbor_allreduce cannot; base(k=1) is exact with one", name));
+  const std::string compared = topology::identity_of(*schedule);
+  const std::uint64_t hash = hash_name(compared);
+  mailbox.note_schedule(hash, schedule->name().empty() ? compared : name);
   const std::lock_guard lock(mutex_);
   cursor = {schedule, hash, 0, {}, 0, 0};
 }

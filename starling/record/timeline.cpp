@@ -101,8 +101,13 @@ std::unique_ptr<Timeline> Timeline::from_environment(Rank rank, Rank size) {
   const std::string file = environment::kTimeline.text();
   if (file.empty()) return nullptr;
   const auto records = environment::kTimelineEvents.number(1, kMostRecords);
-  return std::make_unique<Timeline>(part(file, rank), rank, size,
-                                    records ? static_cast<std::uint64_t>(*records) : kDefaultRecords);
+  try {
+    return std::make_unique<Timeline>(part(file, rank), rank, size,
+                                      records ? static_cast<std::uint64_t>(*records) : kDefaultRecords);
+  } catch (const Error& error) {
+    log(LogLevel::normal, fmt::format("{}; rank {} continues without one", error.what(), rank));
+    return nullptr;
+  }
 }
 
 std::uint16_t Timeline::name(std::string_view text) {

@@ -27,7 +27,7 @@ class Timeline {
 
   /// The file of one rank of a flock with STARLING_TIMELINE=file.
   static std::string part(const std::string& file, Rank rank);
-  /// Made from STARLING_TIMELINE and STARLING_TIMELINE_EVENTS; null if the first is not set.
+  /// Made from STARLING_TIMELINE and STARLING_TIMELINE_EVENTS; null if unset or, as the log says, unwritable.
   static std::unique_ptr<Timeline> from_environment(Rank rank, Rank size);
 
   /// The number of a name in the table.

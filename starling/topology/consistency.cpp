@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <span>
 #include <tuple>
 #include <vector>
 
+#include "starling/base/checksum.h"
 #include "starling/base/error.h"
 
 namespace starling::topology {
@@ -79,15 +81,56 @@ void check_sums(const Schedule& schedule, Step step, const std::string& name) {
           name, step, rank, sums[rank]));
 }
 
+Step steps_to_check(const Schedule& schedule) {
+  const bool periodic = !schedule.random() && schedule.period() >= 1;
+  const Step steps = periodic ? std::min(schedule.period(), kMostSteps) : kMostSteps;
+  return std::clamp<Step>((kMostRows - 1) / std::max<Rank>(schedule.size(), 1) + 1, 1, steps);
+}
+
+/// Adds numbers to a checksum.
+class Digest {
+ public:
+  template <typename... Number>
+  void add(const Number&... numbers) {
+    (sum_.add(std::as_bytes(std::span(&numbers, 1))), ...);
+  }
+  std::uint64_t value() const { return sum_.value(); }
+
+ private:
+  Checksum sum_;
+};
+
+void add_exchange(const Exchange& exchange, Digest& digest) {
+  digest.add(exchange.self_weight, exchange.self_weight_b, exchange.group.size());
+  for (std::int64_t i = 0; i < exchange.group.size(); ++i) digest.add(exchange.group[i]);
+  digest.add(exchange.sources.size());
+  for (const Source& source : exchange.sources)
+    digest.add(source.rank, source.lane, source.weight, source.weight_b);
+  digest.add(exchange.destinations.size());
+  for (const Destination& to : exchange.destinations) digest.add(to.rank, to.lane, to.scale);
+}
+
 }  // namespace
 
 void check_consistent(const Schedule& schedule, const std::string& name) {
-  const bool periodic = !schedule.random() && schedule.period() >= 1;
-  const Step steps = periodic ? std::min(schedule.period(), kMostSteps) : kMostSteps;
-  for (Step step = 0; step < steps && (step == 0 || step * schedule.size() < kMostRows); ++step) {
+  for (Step step = 0; step < steps_to_check(schedule); ++step) {
     check_edges(schedule, step, name);
     check_sums(schedule, step, name);
   }
+}
+
+std::string identity_of(const Schedule& schedule) {
+  if (!schedule.canonical().empty()) return schedule.canonical();
+  check_consistent(schedule, "the program's own schedule");
+  Digest digest;
+  digest.add(schedule.size(), schedule.period(), schedule.mixing());
+  Exchange exchange;
+  for (Step step = 0; step < steps_to_check(schedule); ++step)
+    for (Rank rank = 0; rank < schedule.size(); ++rank) {
+      schedule.exchange(step, rank, exchange);
+      add_exchange(exchange, digest);
+    }
+  return "own schedule " + checksum_text(digest.value());
 }
 
 }  // namespace starling::topology

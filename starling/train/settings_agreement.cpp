@@ -151,7 +151,7 @@ std::vector<Step> agree_on_settings(Replica& replica, Step step, const std::stri
   std::vector<Digests> ranks(all.size() / own.size());
   std::memcpy(ranks.data(), all.data(), ranks.size() * sizeof(Digests));
   Cohort cohort;
-  cohort.steps.assign(static_cast<std::size_t>(flock.size()), Cohort::kNew);
+  cohort.steps.assign(static_cast<std::size_t>(flock.size()), Cohort::kLost);
   for (const Digests& one : ranks) cohort.steps[static_cast<std::size_t>(one.rank)] = one.step;
   // A newcomer takes over the optimizer settings of the member that sends it the model. If models are not
   // made equal at the start, optimizers may not be equal either: their settings are compared in the first

@@ -68,15 +68,14 @@ Trainer::State::State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOp
       averages(replica, step),
       checkpoint(replica, step) {
   const kernel::DeviceScope device = scope();
-  const Cohort cohort = membership.agree("Trainer()");
-  replica.adopt_failure_policy();
+  const Cohort cohort = membership.begin("Trainer()");
   replica.make_driver();
   membership.start_watch();
   replica.optimizer->import_state(replica.parameters, replica.updates());
   if (cohort.has_members())
     membership.receive_model(step, cohort.giver_of(replica.flock.rank(), replica.schedule));
   else if (replica.options.broadcast_at_start)
-    averages.broadcast_parameters(0);
+    averages.broadcast_parameters(cohort.first());
   step.parameters_changed();
   step.gradients().renew_hooks();
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/flock/errors.h"
 #include "starling/kernel/transfer.h"
 #include "starling/method/registry.h"
 #include "starling/record/log.h"
@@ -26,24 +27,45 @@ void copy_optimizer_state(std::span<Update* const> from, std::span<Update* const
 
 }  // namespace
 
+Rank Cohort::first() const {
+  const auto alive = std::find_if(steps.begin(), steps.end(), [](Step step) { return step != kLost; });
+  return static_cast<Rank>(alive - steps.begin());
+}
+
 bool Cohort::has_members() const {
-  return std::any_of(steps.begin(), steps.end(), [](Step step) { return step != kNew; });
+  return std::any_of(steps.begin(), steps.end(), [](Step step) { return step >= 0; });
 }
 
 Rank Cohort::giver_of(Rank newcomer, const SchedulePtr& schedule) const {
   std::vector<Rank> members;
-  for (std::size_t r = 0; r < steps.size(); ++r)
-    if (steps[r] != kNew) members.push_back(static_cast<Rank>(r));
+  for (Rank r = 0; r < static_cast<Rank>(steps.size()); ++r)
+    if (is_member(r)) members.push_back(r);
   if (schedule) {
     const Step step = steps[static_cast<std::size_t>(members[0])];
     for (const auto& source : schedule->exchange(step, newcomer).sources)
-      if (!is_new(source.rank)) return source.rank;
+      if (is_member(source.rank)) return source.rank;
   }
   return members[static_cast<std::size_t>(newcomer) % members.size()];
 }
 
 Cohort TrainerMembership::agree(const std::string& call) {
   return {agree_on_settings(replica_, has_model_ ? replica_.driver->step() : Cohort::kNew, call)};
+}
+
+// Ranks of different policies cannot gather anything together, so the policies are compared while failures
+// are still errors. A rank that dies meanwhile is an error on some ranks only. Therefore all that are to
+// continue without it agree again, whatever came of the first time.
+Cohort TrainerMembership::begin(const std::string& call) {
+  const bool changes = failure_policy(replica_.options) == OnPeerFailure::reweight &&
+                       replica_.flock.on_peer_failure() != OnPeerFailure::reweight;
+  if (!changes) return agree(call);
+  try {
+    const flock::QuietLosses quiet;
+    agree(call);
+  } catch (const PeerLost&) {
+  }
+  replica_.adopt_failure_policy();
+  return agree(call);
 }
 
 void TrainerMembership::start_watch() {

@@ -13,10 +13,14 @@ class TrainingStep;
 /// The ranks that train together: members, which have a model and a step, and newcomers, which have none.
 struct Cohort {
   static constexpr Step kNew = -1;
+  static constexpr Step kLost = -2;
 
-  std::vector<Step> steps;  // by rank; kNew for a newcomer
+  std::vector<Step> steps;  // by rank; kNew for a newcomer, kLost for a rank that has died before
 
   bool is_new(Rank rank) const { return steps[static_cast<std::size_t>(rank)] == kNew; }
+  bool is_member(Rank rank) const { return steps[static_cast<std::size_t>(rank)] >= 0; }
+  /// The first rank that is alive.
+  Rank first() const;
   bool has_members() const;
   /// The member that sends a newcomer its model: if possible a neighbor in its next step.
   Rank giver_of(Rank newcomer, const SchedulePtr& schedule) const;
@@ -32,8 +36,10 @@ class TrainerMembership {
   /// Compares what all ranks train; a collective. Throws InvalidArgument on all ranks with the first
   /// difference.
   Cohort agree(const std::string& call);
-  /// Starts to compare settings during training, again after the flock has changed; on all ranks between the
-  /// same steps.
+  /// The same for a new trainer, whose failure policy becomes the flock's: with reweight, ranks may have died
+  /// before.
+  Cohort begin(const std::string& call);
+  /// Starts to compare settings in training, again on another flock; on all ranks between the same steps.
   void start_watch();
   SettingsWatch& watch() { return watch_; }
 

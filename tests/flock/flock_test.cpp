@@ -173,6 +173,51 @@ TEST_P(SeveralRanksTest, BadArgumentsSayWhatIsValid) {
   });
 }
 
+/// A schedule of the program's own, without a name: every rank receives from the one before it.
+class FromTheLeft final : public Schedule {
+ public:
+  FromTheLeft(Rank n, double self_weight, double weight)
+      : Schedule(n), self_weight_(self_weight), weight_(weight) {}
+
+ private:
+  void fill(Step, Rank rank, Exchange& out) const override {
+    out.self_weight = self_weight_;
+    out.add_source((rank + size() - 1) % size(), weight_);
+    out.add_destination((rank + 1) % size());
+  }
+  double self_weight_;
+  double weight_;
+};
+
+TEST_P(SeveralRanksTest, SchedulesWithoutANameAreCheckedAndCompared) {
+  run([](Flock& flock) {
+    const Rank n = flock.size();
+    const auto refusal = [&](const SchedulePtr& schedule) {
+      return message_of<InvalidArgument>([&] { flock.set_schedule(schedule); });
+    };
+    require(refusal(nullptr).starts_with("a null pointer is no schedule"), refusal(nullptr));
+    require(refusal(std::make_shared<FromTheLeft>(n + 1, 0.5, 0.5)) ==
+                fmt::format("the program's own schedule is for {} ranks, this flock has {}", n + 1, n),
+            "size");
+    const std::string heavy = refusal(std::make_shared<FromTheLeft>(n, 0.5, 0.7));
+    require(heavy.find("own schedule: in step 0 the weights of rank 0 sum to 1.2") != std::string::npos,
+            heavy);
+
+    flock.set_schedule(std::make_shared<FromTheLeft>(n, 0.5, 0.5));
+    std::vector<double> x = {static_cast<double>(flock.rank())};
+    flock.neighbor_allreduce(x);
+    require(x[0] == 0.5 * (flock.rank() + (flock.rank() + n - 1) % n), "average");
+    flock.barrier();
+    if (n != 2) return;
+    const double own = flock.rank() == 0 ? 0.5 : 0.25;
+    flock.set_schedule(std::make_shared<FromTheLeft>(n, own, 1 - own));
+    const std::string text = message_of<Mismatch>([&] {
+      for (int k = 0; k < 2; ++k) flock.neighbor_allreduce(x);
+    });
+    require(text.find("own schedule ") != std::string::npos, text);
+  });
+}
+
 TEST_P(SeveralRanksTest, WaitingTooLongNamesThePeer) {
   run([](Flock& flock) {
     if (flock.rank() == 0) {

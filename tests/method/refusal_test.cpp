@@ -55,8 +55,9 @@ TEST(MethodRefusalTest, MisspeltTopologiesOfMethodsThatUseNone) {
         << method;
 }
 
-TEST(MethodRefusalTest, TrackersAndPushSumNeedColumnsThatSumToOne) {
-  for (const char* method : {"gradient-tracking", "diging", "push-sum", "push-diging", "async-push-sum"}) {
+TEST(MethodRefusalTest, TrackersPushSumAndChocoNeedColumnsThatSumToOne) {
+  for (const char* method :
+       {"gradient-tracking", "diging", "push-sum", "push-diging", "async-push-sum", "choco"}) {
     EXPECT_THAT(refusal({.method = method, .topology = "star(weights=uniform)"}),
                 AllOf(HasSubstr("needs weights whose columns sum to one"),
                       HasSubstr("gives rank 0 a total weight of 2.2 in step 0")))

@@ -391,6 +391,16 @@ def test_the_timeline(tmp_path):
             assert event["pid"] in named and (event["ph"] == "M" or event["tid"] >= 1 and event["ts"] >= 0)
 
 
+def test_a_timeline_that_cannot_be_written_stops_nobody(tmp_path):
+    done = run(2, """
+        bf.init()
+        assert not bf.timeline_start_activity("x", "y")
+        assert float(bf.allreduce(torch.ones(1))) == 1
+        """, BLUEFOG_TIMELINE=str(tmp_path / "none" / "trace"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("continues without one") == 2 and "Traceback" not in done.stderr, done.stderr
+
+
 def test_without_a_timeline_nothing_is_recorded():
     together([{}], """
         bf.init()

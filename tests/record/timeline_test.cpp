@@ -267,11 +267,23 @@ TEST(TimelineTest, NamesMissingRanks) {
   EXPECT_THAT(run.missing, ElementsAre(1, 3));
 }
 
+TEST(TimelineTest, IsNotRecordedWhereItCannotBeWritten) {
+  const RecordFolder folder;
+  const Variable on("STARLING_TIMELINE", folder.path("none/t"));
+  EXPECT_THAT(error_of([&] { Timeline(folder.path("none/t.0"), 0, 1); }),
+              HasSubstr("none/t.0: No such file"));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Timeline::from_environment(0, 1), nullptr);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::MatchesRegex("starling: cannot write the timeline .*none/t.0: No such file or directory; "
+                            "rank 0 continues without one\n"));
+}
+
 TEST(TimelineTest, ChecksSettings) {
   const RecordFolder folder;
   EXPECT_EQ(Timeline::from_environment(0, 1), nullptr);
-  const Variable on("STARLING_TIMELINE", folder.path("none/t"));
-  EXPECT_THAT(error_of([] { Timeline::from_environment(0, 1); }), HasSubstr("none/t.0: No such file"));
+  const Variable on("STARLING_TIMELINE", folder.path("t"));
   const Variable events("STARLING_TIMELINE_EVENTS", "many");
   EXPECT_THAT(error_of([] { Timeline::from_environment(0, 1); }),
               HasSubstr("STARLING_TIMELINE_EVENTS=many is not a whole number from 1 to "));

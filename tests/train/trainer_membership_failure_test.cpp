@@ -45,6 +45,22 @@ Points points(std::int64_t seed, std::int64_t count) {
   return {x, x.matmul(directions).argmax(1)};
 }
 
+// Ranks that start with different models agree on one.
+void work_after_an_early_death(Flock& flock, Rank victim, SharedReport& report) {
+  const NetworkPtr network = make_network("mlp", flock.rank(), torch::kFloat32);
+  torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.2));
+  if (flock.rank() == victim) raise(SIGKILL);
+  Trainer trainer(flock, *network, sgd, {.topology = "complete", .on_peer_failure = "reweight"});
+  require(trainer.consensus_distance() == 0, "the models differ at the start");
+  for (Step t = 0; t < 5; ++t) {
+    trainer.zero_grad();
+    const Points batch = points(1000 * t + flock.rank(), 32);
+    torch::cross_entropy_loss(network->forward(batch.x), batch.label).backward();
+    trainer.step();
+  }
+  ++report->finished;
+}
+
 void work(Flock& flock, const TrainerOptions& options, bool with_death, SharedReport& report) {
   const NetworkPtr network = make_network("mlp", flock.rank(), torch::kFloat32);
   torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
@@ -101,6 +117,19 @@ TEST_P(TrainerMembershipFailureTest, WithReweightTheSurvivorsReachTheSameAccurac
   EXPECT_EQ(report->finished, 3);
   EXPECT_GT(undisturbed->accuracy, 0.9);
   EXPECT_GT(report->accuracy, undisturbed->accuracy - 0.02);
+}
+
+TEST(TrainerEarlyDeathTest, WithReweightARankMayDieBeforeItsTrainerIsMade) {
+  for (const Rank victim : {0, 2}) {
+    SharedReport report;
+    const auto ends = ends_on("local_processes", 4,
+                              [&](Flock& flock) { work_after_an_early_death(flock, victim, report); });
+    for (Rank r = 0; r < 4; ++r) {
+      const RankEnd& end = ends[static_cast<std::size_t>(r)];
+      EXPECT_EQ(end.ok, r != victim) << "rank " << r << ": " << end.message;
+    }
+    EXPECT_EQ(report->finished, 3);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, TrainerMembershipFailureTest,

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+import warnings
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from .process import at_init, at_shutdown
@@ -133,7 +134,10 @@ def _open(rank: int) -> None:
     global writer
     prefix = os.environ.get("BLUEFOG_TIMELINE")
     if prefix and writer is None:
-        writer = _Writer(f"{prefix}{rank}.json")
+        try:
+            writer = _Writer(f"{prefix}{rank}.json")
+        except OSError as error:
+            warnings.warn(f"cannot write the timeline: {error}; rank {rank} continues without one", stacklevel=3)
 
 
 @at_shutdown

@@ -44,6 +44,7 @@ class Choco : public Method {
   }
   MethodRequirements requirements() const override {
     return {.schedule = ScheduleKind::static_neighbors,
+            .column_sums = true,
             .exact_messages_because = "its codec makes the messages",
             .no_losses_because =
                 "neighbors follow each other by differences, and a lost one is never made up "
