@@ -7,93 +7,14 @@
 #include <hwy/highway.h>
 
 #include "starling/kernel/average.h"
-#include "starling/kernel/lanes-inl.h"
 #include "starling/kernel/sum_plan.h"
+#include "starling/kernel/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace starling::kernel {
 namespace HWY_NAMESPACE {
 
-// A sum of few terms, whose pointers and weights stay in registers.
-template <typename T, std::size_t kTerms, SumForm kForm = SumForm::products>
-class ShortSum {
- public:
-  explicit ShortSum(std::span<const Term> terms) {
-    for (std::size_t t = 0; t < kTerms; ++t) {
-      data_[t] = static_cast<const T*>(terms[t].data);
-      weight_[t] = rounded_weight<Element<T>>(terms[t].weight);
-    }
-  }
-
-  template <class D, class Loader>
-  HWY_INLINE hn::Vec<D> operator()(D d, std::size_t i, Loader loader) const {
-    const auto first = loader(d, data_[0] + i);
-    if constexpr (kForm == SumForm::products) {
-      auto sum = hn::Mul(hn::Set(d, weight_[0]), first);
-      for (std::size_t t = 1; t < kTerms; ++t)
-        sum = hn::Add(sum, hn::Mul(hn::Set(d, weight_[t]), loader(d, data_[t] + i)));
-      return sum;
-    } else {
-      auto sum = pull(d, 1, first, i, loader);
-      for (std::size_t t = 2; t < kTerms; ++t) sum = hn::Add(sum, pull(d, t, first, i, loader));
-      if constexpr (kForm == SumForm::mean) sum = hn::Div(sum, hn::Set(d, Element<T>(kTerms)));
-      return hn::Sub(first, sum);
-    }
-  }
-
- private:
-  // Subtracted from the first term at the end, so that equal values keep even the sign of zero.
-  template <class D, class V, class Loader>
-  HWY_INLINE V pull(D d, std::size_t t, V first, std::size_t i, Loader loader) const {
-    const V difference = hn::Sub(first, loader(d, data_[t] + i));
-    return kForm == SumForm::mean ? difference : hn::Mul(hn::Set(d, weight_[t]), difference);
-  }
-
-  const T* data_[kTerms];
-  Element<T> weight_[kTerms];
-};
-
-template <typename T>
-class LongSum {
- public:
-  LongSum(std::span<const Term> terms, SumForm form) : terms_(terms), form_(form) {}
-
-  template <class D, class Loader>
-  HWY_INLINE hn::Vec<D> operator()(D d, std::size_t i, Loader loader) const {
-    const auto first = value(d, 0, i, loader);
-    if (form_ == SumForm::mean) {
-      auto sum = hn::Sub(first, value(d, 1, i, loader));
-      for (std::size_t t = 2; t < terms_.size(); ++t)
-        sum = hn::Add(sum, hn::Sub(first, value(d, t, i, loader)));
-      return hn::Sub(first, hn::Div(sum, hn::Set(d, static_cast<Element<T>>(terms_.size()))));
-    }
-    if (form_ == SumForm::average) {
-      auto sum = hn::Mul(weight(d, 1), hn::Sub(first, value(d, 1, i, loader)));
-      for (std::size_t t = 2; t < terms_.size(); ++t)
-        sum = hn::Add(sum, hn::Mul(weight(d, t), hn::Sub(first, value(d, t, i, loader))));
-      return hn::Sub(first, sum);
-    }
-    auto sum = hn::Mul(weight(d, 0), first);
-    for (std::size_t t = 1; t < terms_.size(); ++t)
-      sum = hn::Add(sum, hn::Mul(weight(d, t), value(d, t, i, loader)));
-    return sum;
-  }
-
- private:
-  template <class D, class Loader>
-  HWY_INLINE hn::Vec<D> value(D d, std::size_t t, std::size_t i, Loader loader) const {
-    return loader(d, static_cast<const T*>(terms_[t].data) + i);
-  }
-  template <class D>
-  HWY_INLINE hn::Vec<D> weight(D d, std::size_t t) const {
-    return hn::Set(d, rounded_weight<Element<T>>(terms_[t].weight));
-  }
-
-  std::span<const Term> terms_;
-  SumForm form_;
-};
-
-// Streaming stores were not faster beside many sources (measured), so the long sum has no such loop.
+// Beside many sources, past the cache was not faster (measured); so the long sum has no such loop.
 template <typename T, typename Sum>
 void write(T* out, std::size_t count, bool streaming, const Sum& sum) {
   if constexpr (!std::is_same_v<Sum, LongSum<T>>)

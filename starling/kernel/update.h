@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "starling/base/buffer.h"
 #include "starling/base/error.h"
@@ -9,10 +10,12 @@
 
 namespace starling::kernel {
 
-/// One run of parameters in a local optimizer's pass: y = combine() of `from`, bit for bit, then x <- y +
-/// U(y, gradient_scale * gradient), written to `x` and, if given, to `copy` (such as the memory that
-/// neighbors read). `x` may be one of the summands. Elements are float32 or float64; type and count are those
-/// of x. Only `copy` may be float16 or bfloat16 if x is float32: it is rounded to nearest even.
+/// One run of parameters in a local optimizer's pass: y = the sum of `from`, x <- y + U(y, gradient_scale *
+/// gradient), written to `x` and, where given, to `copy` (such as the memory that neighbors read) and
+/// `rounded` (such as the parameters whose master weights x are). `x` may be one of the summands. Any
+/// floating type, which is x's; its state, gradient and count are x's, too. 16-bit types are computed in
+/// float32, y included, and what is written is rounded once, to nearest even. Only the copies may be of
+/// float16 or bfloat16 where x is of float32.
 struct UpdatePass {
   std::span<const Term> from;
   ConstBuffer gradient;
@@ -21,15 +24,23 @@ struct UpdatePass {
   Buffer copy = {};
   /// If given, set to true when an element of the result is infinite or not a number.
   bool* nonfinite = nullptr;
+  Buffer rounded = {};
 };
 
-/// Throws InvalidArgument if `copy` has an unsupported type.
-inline void check_copy(const UpdatePass& pass) {
-  const DType type = pass.copy.dtype;
-  if (pass.copy.address() == nullptr || type == pass.x.dtype) return;
-  if (pass.x.dtype != DType::float32 || (type != DType::float16 && type != DType::bfloat16))
-    throw InvalidArgument("an update's copy of " + name(pass.x.dtype) + " cannot be " + name(type) +
-                          "; it is of the same type, or float16 or bfloat16 of float32");
+/// Throws InvalidArgument for a pass without terms, and for other types than those.
+inline void check_pass(const UpdatePass& pass, const char* operation) {
+  const DType type = pass.x.dtype;
+  const auto refuse = [&](const std::string& why) { throw InvalidArgument(operation + (": " + why)); };
+  if (pass.from.empty()) refuse("an update needs something to start from");
+  if (!is_floating(type)) refuse("parameters are float32, float64, float16 or bfloat16, not " + name(type));
+  if (pass.gradient.dtype != type)
+    refuse("the gradient of " + name(type) + " cannot be " + name(pass.gradient.dtype));
+  for (const Buffer& copy : {pass.copy, pass.rounded}) {
+    if (copy.address() == nullptr || copy.dtype == type) continue;
+    if (type != DType::float32 || (copy.dtype != DType::float16 && copy.dtype != DType::bfloat16))
+      refuse("a copy of " + name(type) + " cannot be " + name(copy.dtype) +
+             "; it is of the same type, or float16 or bfloat16 of float32");
+  }
 }
 
 /// torch's SGD: d = g + weight_decay y; m <- momentum m + (1 - dampening) d; x = y - lr (d, m, or d +

@@ -202,6 +202,7 @@ UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count,
   part.x = moved(pass.x);
   part.x.count = count;
   part.copy = moved(pass.copy);
+  part.rounded = moved(pass.rounded);
   return part;
 }
 
@@ -212,7 +213,8 @@ void copy_through(const UpdatePass& pass) {
     arithmetic.combine(pass.x, pass.from);
   else if (pass.from[0].data != pass.x.address())
     arithmetic.copy(pass.x, pass.x.at(pass.from[0].data));
-  if (pass.copy.address() != nullptr) arithmetic.copy(pass.copy, pass.x);
+  for (const Buffer& copy : {pass.copy, pass.rounded})
+    if (copy.address() != nullptr) arithmetic.copy(copy, pass.x);
 }
 
 UpdatePtr make_sgd(ConstBuffer x, std::size_t segments, Hypers hypers) {

@@ -21,6 +21,7 @@ class LocalOptimizer::ForeignUpdate final : public Update {
     UpdatePass into_own = pass;
     into_own.x = own;
     into_own.copy = {};
+    into_own.rounded = {};
     copy_through(into_own);
     bucket_.publish_x();
     step_along(pass, segments);
@@ -28,7 +29,8 @@ class LocalOptimizer::ForeignUpdate final : public Update {
     const kernel::Arithmetic& arithmetic = kernel::arithmetic_in(own.memory);
     if (pass.nonfinite != nullptr && !arithmetic.all_finite(own)) *pass.nonfinite = true;
     if (pass.x.address() != own.address()) arithmetic.copy(pass.x, own);
-    if (pass.copy.address() != nullptr) arithmetic.copy(pass.copy, own);
+    for (const Buffer& copy : {pass.copy, pass.rounded})
+      if (copy.address() != nullptr) arithmetic.copy(copy, own);
   }
 
  private:
@@ -92,10 +94,9 @@ void LocalOptimizer::check_group(std::size_t index, std::size_t parameters) {
 
 UpdatePtr LocalOptimizer::make_update(const std::vector<Placed>& all, const Bucket& bucket) {
   const Buffer x = bucket.x_block();
-  const bool wide_enough = x.dtype == DType::float32 || x.dtype == DType::float64;
   const std::size_t segments = bucket.parameters.size();
-  if (wide_enough && native_ == "sgd") return make_sgd(x, segments, hypers_);
-  if (wide_enough && !native_.empty()) return make_adam(x, segments, hypers_, native_ == "adamw");
+  if (native_ == "sgd") return make_sgd(x, segments, hypers_);
+  if (!native_.empty()) return make_adam(x, segments, hypers_, native_ == "adamw");
   std::vector<Placed> parameters;
   for (const std::size_t i : bucket.parameters) parameters.push_back(all[i]);
   return std::make_unique<ForeignUpdate>(*this, bucket, std::move(parameters));

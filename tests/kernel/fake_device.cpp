@@ -366,6 +366,7 @@ class FakeDevice::Operations final : public Arithmetic {
     on_host.gradient = host(pass.gradient);
     on_host.x = host(pass.x);
     on_host.copy = host(pass.copy);
+    on_host.rounded = host(pass.rounded);
     device_.enqueue([this, on_host, from = take(pass.from), body = std::move(body)] {
       const std::vector<Term> terms = latch(from);
       bool nonfinite = false;

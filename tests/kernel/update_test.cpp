@@ -17,7 +17,15 @@ using Exact = long double;
 
 constexpr std::size_t kNoAlias = 1000;
 
-/// All inputs and results of an update. Of the states m, v and sum, a kernel uses those it needs.
+template <typename T>
+T rounded(double value) {
+  if constexpr (sizeof(T) == 2)
+    return static_cast<T>(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
+}
+
+/// Everything an update reads, and what it wrote. State: m, v and sum, of whom a kernel uses what it needs.
 template <typename T>
 struct Numbers {
   std::vector<std::vector<T>> from;
@@ -28,7 +36,7 @@ struct Numbers {
     Random random(seed, 7, 7);
     const auto draw = [&](double low, double high) {
       std::vector<T> values(count);
-      for (T& value : values) value = static_cast<T>(low + random.uniform() * (high - low));
+      for (T& value : values) value = rounded<T>(low + random.uniform() * (high - low));
       return values;
     };
     for (std::size_t t = 0; t < terms; ++t) {
@@ -104,8 +112,15 @@ struct Element {
 using Rule = std::function<Exact(Element& e)>;  // returns x, changes m, v and sum
 
 template <typename T>
+Exact epsilon() {
+  if constexpr (std::is_same_v<T, Half>) return 0x1p-10L / 32;  // rounded once
+  if constexpr (std::is_same_v<T, BFloat16>) return 0x1p-7L / 32;
+  return std::numeric_limits<T>::epsilon();
+}
+
+template <typename T>
 testing::AssertionResult close(T value, Exact expected, const char* what, std::size_t i) {
-  const Exact allowed = 32 * static_cast<Exact>(std::numeric_limits<T>::epsilon()) * (1 + std::abs(expected));
+  const Exact allowed = 32 * epsilon<T>() * (1 + std::abs(expected));
   if (std::abs(static_cast<Exact>(value) - expected) <= allowed) return testing::AssertionSuccess();
   return testing::AssertionFailure() << what << "[" << i << "] is " << value << " instead of "
                                      << static_cast<double>(expected);
@@ -159,6 +174,8 @@ class UpdateTest : public EveryTarget {
   void check(const Kernel& kernel, const Rule& rule) {
     check_in<float>(kernel, rule);
     check_in<double>(kernel, rule);
+    check_in<Half>(kernel, rule);
+    check_in<BFloat16>(kernel, rule);
   }
 };
 STARLING_ON_EVERY_TARGET(UpdateTest);
@@ -246,6 +263,64 @@ TEST_P(UpdateTest, AccumAdamOfSingleStepsIsAdamBitForBit) {
   }
 }
 
+template <typename E>
+std::vector<float> widened(const std::vector<E>& values) {
+  return {values.begin(), values.end()};
+}
+template <typename E>
+std::vector<E> narrowed(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+// 16-bit parameters are computed in float32 and rounded once: sums, state and x.
+template <typename E>
+void check_rounded_once() {
+  const Kernel kernels[] = {
+      [](const UpdatePass& pass, Buffer m, Buffer, Buffer) {
+        sgd_update(pass, {0.05, 0.9, 0.1, 0.1, true}, m, false);
+      },
+      [](const UpdatePass& pass, Buffer m, Buffer v, Buffer) { adam_update(pass, kAdamRules[1], m, v, 3); },
+      [](const UpdatePass& pass, Buffer m, Buffer v, Buffer sum) {
+        accum_adam_update(pass, kAdamRules[2], m, v, sum, 3, 4, true);
+      }};
+  for (const Kernel& kernel : kernels)
+    for (const std::size_t terms : {1U, 2U, 3U, 4U, 5U, 6U, 16U})
+      for (const bool average : {true, false}) {
+        Numbers<E> start(terms, 333, terms);
+        // Not equal: equal weights are divided in float32 alone, see kernel/average.h.
+        if (average) start.weights.assign(terms, 0.5 / static_cast<double>(terms));
+        if (average) start.weights[0] += 0.5;
+        Numbers<float> wide(terms, 0, 1);
+        for (std::size_t t = 0; t < terms; ++t) wide.from[t] = widened(start.from[t]);
+        wide.weights = start.weights;
+        wide.gradient = widened(start.gradient);
+        wide.m = widened(start.m), wide.v = widened(start.v), wide.sum = widened(start.sum);
+        const Numbers<E> end = after<E>(start, {terms - 1, true, 0.3}, kernel);
+        const Numbers<float> expected = after<float>(wide, {terms - 1, true, 0.3}, kernel);
+        ASSERT_TRUE(same_blocks(end.x, narrowed<E>(expected.x))) << terms << " terms";
+        ASSERT_TRUE(same_blocks(end.m, narrowed<E>(expected.m)));
+        ASSERT_TRUE(same_blocks(end.v, narrowed<E>(expected.v)));
+        ASSERT_TRUE(same_blocks(end.sum, narrowed<E>(expected.sum)));
+      }
+}
+
+TEST_P(UpdateTest, ShortTypesAreRoundedOnce) {
+  check_rounded_once<Half>();
+  check_rounded_once<BFloat16>();
+}
+
+TEST_P(UpdateTest, WhatRoundingMakesInfiniteIsMarked) {
+  for (const float gradient : {-0.5F, -60.0F}) {
+    std::vector<Half> x(37, Half(65'000.0F)), g(37, Half(gradient));
+    const Buffer block(DType::float16, x.data(), 37);
+    const Term own{x.data(), 1};
+    bool nonfinite = false;
+    sgd_update({{&own, 1}, {DType::float16, g.data(), 37}, 1, block, {}, &nonfinite}, {.lr = 10}, {}, true);
+    EXPECT_EQ(nonfinite, gradient < -1);
+    EXPECT_EQ(x[36], nonfinite ? std::numeric_limits<float>::infinity() : 64'992.0F);
+  }
+}
+
 TEST_P(UpdateTest, SplittingTheRangeChangesNoBit) {
   const Numbers<double> start(5, 5000, 3);
   const Kernel whole = [](const UpdatePass& pass, Buffer m, Buffer v, Buffer) {
@@ -311,11 +386,17 @@ TEST(UpdateErrorTest, OtherTypesAreRefusedByName) {
     }
     return "nothing was refused";
   };
-  EXPECT_THAT(refusal([&] { sgd_update(pass_of(DType::float16), {}, {}, false); }),
-              HasSubstr("sgd: parameters are float32 or float64, not float16"));
+  EXPECT_THAT(refusal([&] { sgd_update(pass_of(DType::int16), {}, {}, false); }),
+              HasSubstr("sgd: parameters are float32, float64, float16 or bfloat16, not int16"));
   EXPECT_THAT(refusal([&] { adam_update(pass_of(DType::int32), {}, {}, {}, 1); }), HasSubstr("int32"));
-  EXPECT_THAT(refusal([&] { accum_adam_update(pass_of(DType::bfloat16), {}, {}, {}, {}, 1, 1, true); }),
-              HasSubstr("bfloat16"));
+  EXPECT_THAT(refusal([&] { accum_adam_update(pass_of(DType::int8), {}, {}, {}, {}, 1, 1, true); }),
+              HasSubstr("int8"));
+  EXPECT_THAT(refusal([&] {
+                UpdatePass pass = pass_of(DType::float32);
+                pass.gradient.dtype = DType::bfloat16;
+                sgd_update(pass, {}, {}, false);
+              }),
+              HasSubstr("the gradient of float32 cannot be bfloat16"));
   EXPECT_THAT(refusal([&] { sum_of_squares(DType::int64, &x, 0); }), HasSubstr("int64"));
   EXPECT_THAT(refusal([&] { sgd_update({}, {}, {}, false); }), HasSubstr("something to start from"));
 }
@@ -327,23 +408,30 @@ void check_short_copy() {
     for (const std::size_t terms : {1U, 2U, 6U}) {
       std::vector<float> x = odd_numbers<float>(count, 1), gradient = odd_numbers<float>(count, 2);
       Placed<E> copy(count, 3);
+      Placed<BFloat16> second(count, 1);
       std::vector<E> expected(count);
+      std::vector<BFloat16> second_expected(count);
       const std::vector<Term> from(terms, {x.data(), 0.5});
       sgd_update({from,
                   {DType::float32, gradient.data(), count},
                   1,
                   {DType::float32, x.data(), count},
-                  {dtype_of<E>, copy.data(), count}},
+                  {dtype_of<E>, copy.data(), count},
+                  nullptr,
+                  {DType::bfloat16, second.data(), count}},
                  {}, {}, true);
       convert(DType::float32, x.data(), dtype_of<E>, expected.data(), count);
-      ASSERT_TRUE(copy.guards_stand());
+      convert(DType::float32, x.data(), DType::bfloat16, second_expected.data(), count);
+      ASSERT_TRUE(copy.guards_stand() && second.guards_stand());
       ASSERT_TRUE(same_blocks(copy.values(), expected)) << count << " of " << terms << " terms";
+      ASSERT_TRUE(same_blocks(second.values(), second_expected)) << count << " of " << terms << " terms";
     }
 }
 
 TEST_P(UpdateTest, CopiesInFewerBitsAreRounded) {
   check_short_copy<Half>();
   check_short_copy<BFloat16>();
+  check_short_copy<float>();
 }
 
 TEST(UpdateCopyTest, OtherTypesAreRefused) {

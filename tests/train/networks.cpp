@@ -77,8 +77,9 @@ torch::Tensor loss_of(Network& network, Rank rank, Step step, std::int64_t examp
   std::vector<std::int64_t> sizes = network.input();
   sizes.insert(sizes.begin(), examples);
   const std::int64_t seed = 7919 * (step + 1) + 31 * rank;
-  const torch::Tensor target = scattered({examples, 3}, seed + 1, type) + static_cast<double>(rank) * 0.2;
-  return torch::mse_loss(network.forward(scattered(sizes, seed, type) * 2), target);
+  const torch::Dtype of_loss = c10::elementSize(type) == 2 ? torch::kFloat32 : type;
+  const torch::Tensor target = scattered({examples, 3}, seed + 1, of_loss) + static_cast<double>(rank) * 0.2;
+  return torch::mse_loss(network.forward(scattered(sizes, seed, type) * 2).to(of_loss), target);
 }
 
 torch::Tensor flat_parameters(const torch::nn::Module& module) {

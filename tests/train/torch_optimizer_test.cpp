@@ -64,5 +64,32 @@ TEST(TorchOptimizer, ARunSavedByTorchContinuesBitForBit) {
     });
 }
 
+// As docs/training.md says; torch rounds after each operation.
+TEST(TorchOptimizer, ShortParametersAreUpdatedInFloat32AndRoundedOnce) {
+  on_ranks(1, [](Flock& flock) {
+    for (const torch::Dtype type : {torch::kBFloat16, torch::kFloat16}) {
+      const NetworkPtr network = make_network("mlp", 1, type);
+      torch::Tensor x = flat_parameters(*network), m;
+      const OptimizerPtr momentum = local_optimizer("momentum").make(network->parameters());
+      Trainer trainer(flock, *network, *momentum, {});
+      for (Step t = 0; t < 4; ++t) {
+        trainer.zero_grad();
+        std::vector<torch::Tensor> gradients;
+        for (const torch::Tensor& parameter : network->parameters()) {
+          parameter.grad().copy_(scattered(parameter.sizes(), 5 + t, type));
+          gradients.push_back(parameter.grad().flatten().to(torch::kFloat32));
+        }
+        trainer.step();
+        const torch::Tensor y = x.to(torch::kFloat32);
+        const torch::Tensor d = y * 0.01 + torch::cat(gradients);
+        const torch::Tensor next_m = t == 0 ? d : m.to(torch::kFloat32) * 0.9 + d;
+        m = next_m.to(type);
+        x = (y - next_m * 0.1).to(type);
+        require_equal(flat_parameters(*network), x, fmt::format("step {}", t));
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace starling::train

@@ -45,6 +45,21 @@ torch::Tensor train_run(const Flock& flock, const DeviceRun& run, torch::Dtype t
                        .type = type});
 }
 
+void check_bits_of_host(const std::vector<DeviceRun>& runs, const std::vector<torch::Dtype>& types) {
+  for (const DeviceRun& run : runs)
+    for (const torch::Dtype type : types) {
+      std::vector<torch::Tensor> host(3);
+      on_ranks(3, [&](Flock& flock) {
+        host[static_cast<std::size_t>(flock.rank())] = train_run(flock, run, type);
+      });
+      on_device(3, [&](Flock& flock) {
+        require_equal(
+            train_run(flock, run, type), host[static_cast<std::size_t>(flock.rank())],
+            fmt::format("{} on {} with {} in {}", run.method, run.topology, run.optimizer, run.message));
+      });
+    }
+}
+
 TEST(TrainerDevice, TrainsWithTheBitsOfTheHost) {
   const std::vector<DeviceRun> runs = {
       {"dsgd-awc"},
@@ -65,18 +80,17 @@ TEST(TrainerDevice, TrainsWithTheBitsOfTheHost) {
       {"local-sgd(tau=2)"},
       {"exact-diffusion", "ring", "sgd"},
   };
-  for (const DeviceRun& run : runs)
-    for (const torch::Dtype type : {torch::kFloat32, torch::kFloat64}) {
-      std::vector<torch::Tensor> host(3);
-      on_ranks(3, [&](Flock& flock) {
-        host[static_cast<std::size_t>(flock.rank())] = train_run(flock, run, type);
-      });
-      on_device(3, [&](Flock& flock) {
-        require_equal(
-            train_run(flock, run, type), host[static_cast<std::size_t>(flock.rank())],
-            fmt::format("{} on {} with {} in {}", run.method, run.topology, run.optimizer, run.message));
-      });
-    }
+  check_bits_of_host(runs, {torch::kFloat32, torch::kFloat64});
+}
+
+TEST(TrainerDevice, TrainsShortParametersWithTheBitsOfTheHost) {
+  check_bits_of_host({{"dsgd-awc"},
+                      {"dsgd-awc", "ring", "adamw", "float32", 0.1},
+                      {"dsgd-atc", "one-peer-exponential", "adam"},
+                      {"allreduce", "ring", "nesterov"},
+                      {"accum-adam(s=2)", "ring", "adam"},
+                      {"local-sgd(tau=2)"}},
+                     {torch::kBFloat16});
 }
 
 // Steps end one rank after another, so that methods that wait for nobody do the same every time.

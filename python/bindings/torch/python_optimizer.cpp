@@ -129,30 +129,10 @@ void PythonOptimizer::read_settings() {
   }
 }
 
-// Parameters without a gradient are not updated, as in torch. Optimizers that have native updates but cannot
-// use them (half precision) step one bucket's parameters at a time.
-void PythonOptimizer::step(std::vector<std::vector<torch::Tensor>>& groups) {
+// Of all parameters at once; those without a gradient are not updated, as in torch.
+void PythonOptimizer::step(std::vector<std::vector<torch::Tensor>>&) {
   const py::gil_scoped_acquire acquire;
-  if (native().empty()) {
-    step_();
-    return;
-  }
-  const py::list all = optimizer().attr("param_groups");
-  std::vector<py::object> whole;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    whole.push_back(all[g]["params"]);
-    all[g]["params"] = py::cast(groups[g]);
-  }
-  const auto give_back = [&] {
-    for (std::size_t g = 0; g < groups.size(); ++g) all[g]["params"] = whole[g];
-  };
-  try {
-    step_();
-  } catch (...) {
-    give_back();
-    throw;
-  }
-  give_back();
+  step_();
 }
 
 void PythonOptimizer::export_state(const std::vector<Placed>& all, const std::vector<Update*>& updates) {

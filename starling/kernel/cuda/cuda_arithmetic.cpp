@@ -18,13 +18,12 @@ void check_floating(DType dtype, const char* operation) {
                           name(dtype));
 }
 
-void check_pass(const UpdatePass& pass, const char* operation) {
-  check_parameters(pass.x.dtype, operation);
-  if (pass.from.empty()) throw InvalidArgument("an update needs something to start from");
-  check_copy(pass);
+void check_on_device(const UpdatePass& pass, const char* operation) {
+  check_pass(pass, operation);
   on_device(pass.gradient);
   on_device(pass.x);
   on_device(pass.copy);
+  on_device(pass.rounded);
 }
 
 }  // namespace
@@ -136,14 +135,14 @@ void CudaArithmetic::moment_step(const MomentStepRule& rule, Buffer x, ConstBuff
 }
 
 void CudaArithmetic::sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first) const {
-  check_pass(pass, "sgd");
+  check_on_device(pass, "sgd");
   void* kept = on_device(m);
   if (pass.x.count > 0) cuda::sgd_update(OnDevice(), pass, rule, kept, first);
 }
 
 void CudaArithmetic::adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v,
                                  long t) const {
-  check_pass(pass, "adam");
+  check_on_device(pass, "adam");
   void* first = on_device(m);
   void* second = on_device(v);
   if (pass.x.count > 0) cuda::adam_update(OnDevice(), pass, rule, first, second, t);
@@ -151,7 +150,7 @@ void CudaArithmetic::adam_update(const UpdatePass& pass, const AdamRule& rule, B
 
 void CudaArithmetic::accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v,
                                        Buffer sum, long t, long s, bool fold) const {
-  check_pass(pass, "accum-adam");
+  check_on_device(pass, "accum-adam");
   void* first = on_device(m);
   void* second = on_device(v);
   void* gathered = on_device(sum);

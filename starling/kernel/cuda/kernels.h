@@ -38,7 +38,7 @@ void moments(const OnDevice& here, DType dtype, const MomentRule& rule, const vo
              void* m, void* v, std::size_t count);
 void moment_step(const OnDevice& here, DType dtype, const MomentStepRule& rule, void* x, const void* m,
                  const void* v, std::size_t count);
-/// For float32 and float64; `m` may be null without momentum.
+/// `m` may be null without momentum.
 void sgd_update(const OnDevice& here, const UpdatePass& pass, const SgdRule& rule, void* m, bool first);
 void adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& rule, void* m, void* v,
                  long t);

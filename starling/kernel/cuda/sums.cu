@@ -72,13 +72,6 @@ void around_as(const OnDevice& here, void* out, const void* x, std::span<const T
               static_cast<const T*>(x), static_cast<T*>(out), count, shape.shift);
 }
 
-template <typename Body>
-void as_floating(DType dtype, const Body& body) {
-  dispatch(dtype, [&]<typename E>(std::type_identity<E> type) {
-    if constexpr (is_floating_element<E>) body(type);
-  });
-}
-
 }  // namespace
 
 void combine(const OnDevice& here, DType dtype, void* out, std::span<const Term> terms, std::size_t count) {

@@ -54,7 +54,15 @@ void as_parameters(DType dtype, const Body& body) {
   dtype == DType::float64 ? body(double{}) : body(float{});
 }
 
-/// Loads a kernel into the current context; see load_kernels().
+/// Calls body with the type of floating elements.
+template <typename Body>
+void as_floating(DType dtype, const Body& body) {
+  dispatch(dtype, [&]<typename E>(std::type_identity<E> type) {
+    if constexpr (is_floating_element<E>) body(type);
+  });
+}
+
+/// Loads a kernel into the current context, see load_kernels().
 template <typename... Arguments>
 void load(void (*kernel)(Arguments...)) {
   cudaFuncAttributes attributes{};

@@ -6,95 +6,113 @@
 namespace starling::kernel::cuda {
 namespace {
 
-// An optimizer's rule for one element: the next x from y and the gradient g. Its state is in kStates arrays
-// (null: not kept); `keeps` says whether the array changes.
+// What an optimizer does with an element of type E: the next x from y and the gradient g, in the type that is
+// computed in. Its state lies in kStates arrays (null: is not kept); `keeps` says whether the array changes.
 
-template <typename T>
+template <typename E>
 struct SgdStep {
   static constexpr int kStates = 1;
-  rules::SgdNumbers<T> numbers;
-  T* state[kStates];
+  rules::SgdNumbers<Computed<E>> numbers;
+  E* state[kStates];
 
+  template <typename T>
   __device__ __forceinline__ T operator()(T y, T g, T (&s)[kStates]) const {
     return rules::sgd(numbers, y, g, s[0]);
   }
   __device__ __forceinline__ bool keeps(int) const { return true; }
 };
 
-template <typename T>
+template <typename E>
 struct AdamStep {
   static constexpr int kStates = 2;
-  rules::AdamNumbers<T> numbers;
-  T* state[kStates];
+  rules::AdamNumbers<Computed<E>> numbers;
+  E* state[kStates];
 
+  template <typename T>
   __device__ __forceinline__ T operator()(T y, T g, T (&s)[kStates]) const {
     return rules::adam(numbers, y, g, s[0], s[1]);
   }
   __device__ __forceinline__ bool keeps(int) const { return true; }
 };
 
-template <typename T>
+template <typename E>
 struct AccumAdamStep {
   static constexpr int kStates = 3;
-  rules::AdamNumbers<T> numbers;
-  T* state[kStates];  // m, v, sum
-  T share;            // 1 / s
+  rules::AdamNumbers<Computed<E>> numbers;
+  E* state[kStates];   // m, v, sum
+  Computed<E> share;  // 1 / s
   bool fold;
 
+  template <typename T>
   __device__ __forceinline__ T operator()(T y, T g, T (&s)[kStates]) const {
     return rules::accum_adam(numbers, share, fold, y, g, s[0], s[1], s[2]);
   }
   __device__ __forceinline__ bool keeps(int i) const { return fold || i == 2; }
 };
 
+/// A copy of the result, of its type or a 16-bit one.
+struct PassCopy {
+  void* data;  // or null
+  DType dtype;
+};
+
 /// The arrays of an UpdatePass.
-template <typename T>
+template <typename E>
 struct PassArrays {
-  const T* gradient;
-  T* x;
-  void* copy;       // or null
-  DType copy_type;  // T or a 16-bit type
+  const E* gradient;
+  E* x;
+  PassCopy copy;
+  PassCopy rounded;
   bool* nonfinite;  // in host memory, or null
-  T scale;
+  Computed<E> scale;
   std::size_t count;
   int shift;
 };
 
-template <typename E, Access kAccess, int kV>
-__device__ __forceinline__ void store_rounded(const Lanes<kAccess, kV>& lanes, void* to,
-                                              const float (&y)[kV]) {
+template <typename E, typename T, Access kAccess, int kV>
+__device__ __forceinline__ void load_numbers(const Lanes<kAccess, kV>& lanes, const E* from, T (&to)[kV]) {
+  E elements[kV];
+  lanes.load(from, elements);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) to[k] = number_of(elements[k]);
+}
+
+template <typename E, typename T, Access kAccess, int kV>
+__device__ __forceinline__ void store_rounded(const Lanes<kAccess, kV>& lanes, void* to, const T (&y)[kV]) {
   E rounded[kV];
 #pragma unroll
   for (int k = 0; k < kV; ++k) rounded[k] = element_of<E>(y[k]);
   lanes.store(static_cast<E*>(to), rounded);
 }
 
-template <typename T, Access kAccess, int kV>
-__device__ __forceinline__ void store_copy(const Lanes<kAccess, kV>& lanes, const PassArrays<T>& pass,
-                                           const T (&y)[kV]) {
-  if (pass.copy_type == dtype_of<T>) {
-    lanes.store(static_cast<T*>(pass.copy), y);
-  } else if constexpr (std::is_same_v<T, float>) {
-    if (pass.copy_type == DType::float16)
-      store_rounded<Half>(lanes, pass.copy, y);
+template <typename E, Access kAccess, int kV>
+__device__ __forceinline__ void store_copy(const Lanes<kAccess, kV>& lanes, const PassCopy& copy,
+                                           const Computed<E> (&y)[kV]) {
+  if (copy.data == nullptr) return;
+  if (copy.dtype == dtype_of<E>) {
+    store_rounded<E>(lanes, copy.data, y);
+  } else if constexpr (std::is_same_v<E, float>) {
+    if (copy.dtype == DType::float16)
+      store_rounded<Half>(lanes, copy.data, y);
     else
-      store_rounded<BFloat16>(lanes, pass.copy, y);
+      store_rounded<BFloat16>(lanes, copy.data, y);
   }
 }
 
-template <typename T, template <typename> typename Step, Access kAccess, int kTerms>
+template <typename E, template <typename> typename Step, Access kAccess, int kTerms>
 __global__ void __launch_bounds__(kBlock)
-    update_kernel(const __grid_constant__ SumArgument<T> sum, const __grid_constant__ PassArrays<T> pass,
-                  const __grid_constant__ Step<T> step) {
-  constexpr int kV = kLanesOf<T>;
-  constexpr int kStates = Step<T>::kStates;
+    update_kernel(const __grid_constant__ SumArgument<Computed<E>> sum,
+                  const __grid_constant__ PassArrays<E> pass, const __grid_constant__ Step<E> step) {
+  using T = Computed<E>;
+  constexpr int kV = kLanesOf<E>;
+  constexpr int kStates = Step<E>::kStates;
   const Lanes<kAccess, kV> lanes(pass.count, pass.shift);
   T g[kV], state[kStates][kV] = {}, y[kV];
-  lanes.load(pass.gradient, g);
+  load_numbers(lanes, pass.gradient, g);
 #pragma unroll
   for (int i = 0; i < kStates; ++i)
-    if (step.state[i] != nullptr) lanes.load(step.state[i], state[i]);
-  sum_up<T, kTerms>(sum, lanes, y);
+    if (step.state[i] != nullptr) load_numbers(lanes, step.state[i], state[i]);
+  sum_up<E, kTerms>(sum, lanes, y);
   bool odd = false;
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
@@ -104,44 +122,48 @@ __global__ void __launch_bounds__(kBlock)
     y[k] = step(y[k], pass.scale * g[k], one);
 #pragma unroll
     for (int i = 0; i < kStates; ++i) state[i][k] = one[i];
-    odd = odd || (lanes.has(k) && y[k] - y[k] != T(0));  // +0 for every finite number, otherwise a NaN
+    // What a 16-bit type has no room for becomes infinite when it is rounded.
+    const T kept = number_of(element_of<E>(y[k]));
+    odd = odd || (lanes.has(k) && kept - kept != T(0));  // +0 for every finite number, otherwise a NaN
   }
 #pragma unroll
   for (int i = 0; i < kStates; ++i)
-    if (step.state[i] != nullptr && step.keeps(i)) lanes.store(step.state[i], state[i]);
-  lanes.store(pass.x, y);
-  if (pass.copy != nullptr) store_copy(lanes, pass, y);
+    if (step.state[i] != nullptr && step.keeps(i)) store_rounded<E>(lanes, step.state[i], state[i]);
+  store_rounded<E>(lanes, pass.x, y);
+  store_copy<E>(lanes, pass.copy, y);
+  store_copy<E>(lanes, pass.rounded, y);
   if (odd && pass.nonfinite != nullptr) *pass.nonfinite = true;
 }
 
-template <typename T, template <typename> typename Step>
+template <typename E, template <typename> typename Step>
 const auto& update_kernels() {
   static constexpr auto kTable =
-      by_terms([](auto access, auto terms) { return &update_kernel<T, Step, access(), terms()>; });
+      by_terms([](auto access, auto terms) { return &update_kernel<E, Step, access(), terms()>; });
   return kTable;
 }
 
-template <typename T, template <typename> typename Step>
-void update_with(const OnDevice& here, const UpdatePass& pass, const Step<T>& step) {
-  const SumArgument<T> sum = plan_on<T>(here, dtype_of<T>, pass.from);
+template <typename E, template <typename> typename Step>
+void update_with(const OnDevice& here, const UpdatePass& pass, const Step<E>& step) {
+  const SumArgument<Computed<E>> sum = plan_on<Computed<E>>(here, dtype_of<E>, pass.from);
   const std::size_t count = pass.x.count;
-  PassArrays<T> arrays{static_cast<const T*>(pass.gradient.address()),
-                       static_cast<T*>(pass.x.address()),
-                       pass.copy.address(),
-                       pass.copy.dtype,
+  PassArrays<E> arrays{static_cast<const E*>(pass.gradient.address()),
+                       static_cast<E*>(pass.x.address()),
+                       {pass.copy.address(), pass.copy.dtype},
+                       {pass.rounded.address(), pass.rounded.dtype},
                        pass.nonfinite,
-                       static_cast<T>(pass.gradient_scale),
+                       static_cast<Computed<E>>(pass.gradient_scale),
                        count,
                        0};
-  ShapeFinder finder(count, kLanesOf<T>);
-  for (const Term& term : pass.from) finder.add(term.data, sizeof(T));
-  for (T* state : step.state) finder.add(state, sizeof(T));
-  const Shape shape = finder.add(arrays.gradient, sizeof(T))
-                          .add(arrays.x, sizeof(T))
-                          .add(arrays.copy, size_of(arrays.copy_type))
+  ShapeFinder finder(count, kLanesOf<E>);
+  for (const Term& term : pass.from) finder.add(term.data, sizeof(E));
+  for (const E* state : step.state) finder.add(state, sizeof(E));
+  const Shape shape = finder.add(arrays.gradient, sizeof(E))
+                          .add(arrays.x, sizeof(E))
+                          .add(arrays.copy.data, size_of(arrays.copy.dtype))
+                          .add(arrays.rounded.data, size_of(arrays.rounded.dtype))
                           .shape();
   arrays.shift = shape.shift;
-  here.launch(update_kernels<T, Step>()[shape.index()][term_class(pass.from.size())], shape.blocks, sum,
+  here.launch(update_kernels<E, Step>()[shape.index()][term_class(pass.from.size())], shape.blocks, sum,
               arrays, step);
 }
 
@@ -194,26 +216,26 @@ const auto& moment_step_kernels() {
 }  // namespace
 
 void sgd_update(const OnDevice& here, const UpdatePass& pass, const SgdRule& rule, void* m, bool first) {
-  as_parameters(pass.x.dtype, [&]<typename T>(T) {
-    T* kept = rule.momentum != 0 ? static_cast<T*>(m) : nullptr;
-    update_with<T, SgdStep>(here, pass, {{rule, first}, {kept}});
+  as_floating(pass.x.dtype, [&]<typename E>(std::type_identity<E>) {
+    E* kept = rule.momentum != 0 ? static_cast<E*>(m) : nullptr;
+    update_with<E, SgdStep>(here, pass, {{rule, first}, {kept}});
   });
 }
 
 void adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& rule, void* m, void* v,
                  long t) {
-  as_parameters(pass.x.dtype, [&]<typename T>(T) {
-    update_with<T, AdamStep>(here, pass, {{rule, t}, {static_cast<T*>(m), static_cast<T*>(v)}});
+  as_floating(pass.x.dtype, [&]<typename E>(std::type_identity<E>) {
+    update_with<E, AdamStep>(here, pass, {{rule, t}, {static_cast<E*>(m), static_cast<E*>(v)}});
   });
 }
 
 void accum_adam_update(const OnDevice& here, const UpdatePass& pass, const AdamRule& rule, void* m, void* v,
                        void* sum, long t, long s, bool fold) {
-  as_parameters(pass.x.dtype, [&]<typename T>(T) {
-    update_with<T, AccumAdamStep>(here, pass,
+  as_floating(pass.x.dtype, [&]<typename E>(std::type_identity<E>) {
+    update_with<E, AccumAdamStep>(here, pass,
                                   {{rule, t},
-                                   {static_cast<T*>(m), static_cast<T*>(v), static_cast<T*>(sum)},
-                                   static_cast<T>(1 / static_cast<double>(s)),
+                                   {static_cast<E*>(m), static_cast<E*>(v), static_cast<E*>(sum)},
+                                   static_cast<Computed<E>>(1 / static_cast<double>(s)),
                                    fold});
   });
 }
@@ -243,11 +265,14 @@ void moment_step(const OnDevice& here, DType dtype, const MomentStepRule& rule, 
 }
 
 void load_update_kernels() {
+  for (const DType dtype : {DType::float64, DType::float32, DType::float16, DType::bfloat16})
+    as_floating(dtype, []<typename E>(std::type_identity<E>) {
+      load(update_kernels<E, SgdStep>());
+      load(update_kernels<E, AdamStep>());
+      load(update_kernels<E, AccumAdamStep>());
+    });
   for (const DType dtype : {DType::float64, DType::float32})
     as_parameters(dtype, []<typename T>(T) {
-      load(update_kernels<T, SgdStep>());
-      load(update_kernels<T, AdamStep>());
-      load(update_kernels<T, AccumAdamStep>());
       load(moments_kernels<T>());
       load(moment_step_kernels<T>());
     });

@@ -78,8 +78,8 @@ inline std::vector<std::vector<double>> weights_of(std::size_t n) {
   return all;
 }
 
-inline constexpr std::size_t kTermCounts[] = {1, 2, 3, 4, 5, 6, 9};
-// Odd lengths: less than a thread handles, a thread, a block, and more than the blocks of any type.
+inline constexpr std::size_t kTermCounts[] = {1, 2, 3, 4, 5, 6, 9, 16};
+// Odd lengths: of less than a thread, a thread, a block, and more than blocks of every type have.
 inline constexpr std::size_t kCounts[] = {1, 7, 1003, 2311};
 
 }  // namespace starling::kernel::cuda

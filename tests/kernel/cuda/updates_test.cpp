@@ -51,6 +51,8 @@ void check_sgd() {
 TEST(CudaUpdatesTest, SgdHasTheBitsOfTheHost) {
   check_sgd<float>();
   check_sgd<double>();
+  check_sgd<Half>();
+  check_sgd<BFloat16>();
 }
 
 const AdamRule kAdamRules[] = {
@@ -68,6 +70,8 @@ void check_adam() {
 TEST(CudaUpdatesTest, AdamHasTheBitsOfTheHost) {
   check_adam<float>();
   check_adam<double>();
+  check_adam<Half>();
+  check_adam<BFloat16>();
 }
 
 template <typename T>
@@ -81,6 +85,8 @@ void check_accum_adam() {
 TEST(CudaUpdatesTest, AccumAdamHasTheBitsOfTheHost) {
   check_accum_adam<float>();
   check_accum_adam<double>();
+  check_accum_adam<Half>();
+  check_accum_adam<BFloat16>();
 }
 
 TEST(CudaUpdatesTest, SgdWithoutMomentumNeedsNoState) {
@@ -139,18 +145,39 @@ void check_short_copy() {
     for (const Layout layout : kLayouts) {
       Twins<float> x(3, count, layout, count);
       Twins<E> copy(1, count, layout, count);
+      Twins<BFloat16> rounded(1, count, layout, count);
       const double weights[] = {0.75, 0.25};
       const std::vector<Term> host = x.host_terms(weights), device = x.device_terms(weights);
-      on_host().sgd_update({host, x[2].host(), 1, x[0].host(), copy[0].host()}, {}, {}, true);
-      on_gpu().sgd_update({device, x[2].device(), 1, x[0].device(), copy[0].device()}, {}, {}, true);
+      on_host().sgd_update({host, x[2].host(), 1, x[0].host(), copy[0].host(), nullptr, rounded[0].host()},
+                           {}, {}, true);
+      on_gpu().sgd_update(
+          {device, x[2].device(), 1, x[0].device(), copy[0].device(), nullptr, rounded[0].device()}, {}, {},
+          true);
       finish();
-      ASSERT_TRUE(x.same() && copy.same()) << count << ", layout " << static_cast<int>(layout);
+      ASSERT_TRUE(x.same() && copy.same() && rounded.same())
+          << count << ", layout " << static_cast<int>(layout);
     }
 }
 
 TEST(CudaUpdatesTest, CopiesInFewerBitsHaveTheBitsOfTheHost) {
   check_short_copy<Half>();
   check_short_copy<BFloat16>();
+  check_short_copy<float>();
+}
+
+TEST(CudaUpdatesTest, MarksWhatRoundingMakesInfinite) {
+  DeviceVector<Half> x(1003, Half(65'000.0F)), gradient(1003, Half(-60.0F));
+  const auto buffer = [](DeviceVector<Half>& values) {
+    return Buffer(DType::float16, values.data(), values.size(), MemoryKind::cuda, nullptr);
+  };
+  const Term own{ConstBuffer(buffer(x)), 1};
+  const std::shared_ptr<bool> mark = on_gpu().make_mark();
+  on_gpu().sgd_update({{&own, 1}, buffer(gradient), 1, buffer(x), {}, mark.get()}, {.lr = 0.1}, {}, true);
+  finish();
+  EXPECT_FALSE(*mark);
+  on_gpu().sgd_update({{&own, 1}, buffer(gradient), 1, buffer(x), {}, mark.get()}, {.lr = 10}, {}, true);
+  finish();
+  EXPECT_TRUE(*mark);
 }
 
 }  // namespace
