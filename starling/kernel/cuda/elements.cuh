@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,12 +18,15 @@ namespace starling::kernel::cuda {
 template <typename E>
 using Computed = std::conditional_t<std::is_same_v<E, Half> || std::is_same_v<E, BFloat16>, float, E>;
 
-/// Converts an element to the type that it is computed in, and back. The device's own conversions round to
-/// nearest even but turn all NaNs into one, so NaNs go through base/dtype.h.
+/// An element as a number to compute with, and back. The device's own conversions round to nearest even, but
+/// turn every NaN into one and the same: NaNs become what base/dtype.h makes of them, of whose functions
+/// these are the lines for NaNs alone.
 template <typename E>
 __device__ __forceinline__ Computed<E> number_of(E element) {
   if constexpr (std::is_same_v<E, Half>) {
-    if ((element.bits & 0x7FFFU) > 0x7C00U) return starling::detail::half_value(element.bits);
+    const std::uint32_t bits = element.bits;
+    if ((bits & 0x7FFFU) > 0x7C00U)
+      return std::bit_cast<float>((bits & 0x8000U) << 16 | 0x7FC00000U | (bits & 0x3FFU) << 13);
     return __half2float(__ushort_as_half(element.bits));
   } else if constexpr (std::is_same_v<E, BFloat16>) {
     return starling::detail::bfloat16_value(element.bits);
@@ -33,14 +38,18 @@ __device__ __forceinline__ Computed<E> number_of(E element) {
 template <typename E>
 __device__ __forceinline__ E element_of(Computed<E> number) {
   E element;
-  if constexpr (std::is_same_v<E, Half>)
-    element.bits =
-        number != number ? starling::detail::half_bits(number) : __half_as_ushort(__float2half_rn(number));
-  else if constexpr (std::is_same_v<E, BFloat16>)
-    element.bits = number != number ? starling::detail::bfloat16_bits(number)
-                                    : __bfloat16_as_ushort(__float2bfloat16_rn(number));
-  else
+  if constexpr (std::is_same_v<E, Half>) {
+    const auto bits = std::bit_cast<std::uint32_t>(number);
+    element.bits = number != number
+                       ? static_cast<std::uint16_t>((bits >> 16 & 0x8000U) | 0x7E00U | (bits >> 13 & 0x1FFU))
+                       : __half_as_ushort(__float2half_rn(number));
+  } else if constexpr (std::is_same_v<E, BFloat16>) {
+    element.bits = number != number
+                       ? static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(number) >> 16 | 0x40U)
+                       : __bfloat16_as_ushort(__float2bfloat16_rn(number));
+  } else {
     element = number;
+  }
   return element;
 }
 

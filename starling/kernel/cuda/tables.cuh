@@ -23,26 +23,25 @@ constexpr auto by_access(const Pick& pick) {
                     pick(Constant<Access::streaming>())};
 }
 
-/// The kernels of a sum by number of terms: 1, 2, 3, 4, at most 7, any (0: a loop). Large blocks have a
-/// kernel for each class, other blocks for fewer.
+/// The kernels of a sum by its number of terms: 1, 2, 3, 4, at most 7, any (0: a loop). Large blocks have a
+/// kernel for each (unless `few`), the others fewer.
 inline constexpr int kTermClasses = 6;
 inline constexpr int kTermsOfClass[kTermClasses] = {1, 2, 3, 4, 7, 0};
 inline std::size_t term_class(std::size_t terms) {
   return terms <= 4 ? terms - 1 : terms <= 7 ? 4 : 5;
 }
-constexpr int terms_of(Access access, int index) {
+constexpr int terms_of(Access access, int index, bool few) {
   const int terms = kTermsOfClass[index];
-  if (access == Access::streaming || terms == 1) return terms;
+  if ((access == Access::streaming && !few) || terms == 1) return terms;
   return terms >= 2 && terms <= 4 ? 4 : 0;
 }
 
-/// A table of kernels of a sum, by Access and term_class(): pick(Constant<Access>, Constant<terms>) returns
-/// one of them.
-template <typename Pick>
+/// Kernels of a sum by Access and term_class(): pick(Constant<Access>, Constant<terms>) is one of them.
+template <bool kFew = false, typename Pick>
 constexpr auto by_terms(const Pick& pick) {
   return by_access([&](auto access) {
     return [&]<int... kClass>(std::integer_sequence<int, kClass...>) {
-      return std::array{pick(access, Constant<terms_of(access(), kClass)>())...};
+      return std::array{pick(access, Constant<terms_of(access(), kClass, kFew)>())...};
     }
     (std::make_integer_sequence<int, kTermClasses>());
   });

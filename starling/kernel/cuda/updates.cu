@@ -39,7 +39,7 @@ template <typename E>
 struct AccumAdamStep {
   static constexpr int kStates = 3;
   rules::AdamNumbers<Computed<E>> numbers;
-  E* state[kStates];   // m, v, sum
+  E* state[kStates];  // m, v, sum
   Computed<E> share;  // 1 / s
   bool fold;
 
@@ -61,8 +61,7 @@ template <typename E>
 struct PassArrays {
   const E* gradient;
   E* x;
-  PassCopy copy;
-  PassCopy rounded;
+  PassCopy copies[2];
   bool* nonfinite;  // in host memory, or null
   Computed<E> scale;
   std::size_t count;
@@ -130,15 +129,16 @@ __global__ void __launch_bounds__(kBlock)
   for (int i = 0; i < kStates; ++i)
     if (step.state[i] != nullptr && step.keeps(i)) store_rounded<E>(lanes, step.state[i], state[i]);
   store_rounded<E>(lanes, pass.x, y);
-  store_copy<E>(lanes, pass.copy, y);
-  store_copy<E>(lanes, pass.rounded, y);
+#pragma unroll 1  // the code of one for both
+  for (const PassCopy& copy : pass.copies) store_copy<E>(lanes, copy, y);
   if (odd && pass.nonfinite != nullptr) *pass.nonfinite = true;
 }
 
 template <typename E, template <typename> typename Step>
 const auto& update_kernels() {
-  static constexpr auto kTable =
-      by_terms([](auto access, auto terms) { return &update_kernel<E, Step, access(), terms()>; });
+  // 16-bit types compile slowly: every element is converted.
+  static constexpr auto kTable = by_terms<sizeof(E) == 2>(
+      [](auto access, auto terms) { return &update_kernel<E, Step, access(), terms()>; });
   return kTable;
 }
 
@@ -148,8 +148,7 @@ void update_with(const OnDevice& here, const UpdatePass& pass, const Step<E>& st
   const std::size_t count = pass.x.count;
   PassArrays<E> arrays{static_cast<const E*>(pass.gradient.address()),
                        static_cast<E*>(pass.x.address()),
-                       {pass.copy.address(), pass.copy.dtype},
-                       {pass.rounded.address(), pass.rounded.dtype},
+                       {{pass.copy.address(), pass.copy.dtype}, {pass.rounded.address(), pass.rounded.dtype}},
                        pass.nonfinite,
                        static_cast<Computed<E>>(pass.gradient_scale),
                        count,
@@ -159,8 +158,8 @@ void update_with(const OnDevice& here, const UpdatePass& pass, const Step<E>& st
   for (const E* state : step.state) finder.add(state, sizeof(E));
   const Shape shape = finder.add(arrays.gradient, sizeof(E))
                           .add(arrays.x, sizeof(E))
-                          .add(arrays.copy.data, size_of(arrays.copy.dtype))
-                          .add(arrays.rounded.data, size_of(arrays.rounded.dtype))
+                          .add(pass.copy.address(), size_of(pass.copy.dtype))
+                          .add(pass.rounded.address(), size_of(pass.rounded.dtype))
                           .shape();
   arrays.shift = shape.shift;
   here.launch(update_kernels<E, Step>()[shape.index()][term_class(pass.from.size())], shape.blocks, sum,
