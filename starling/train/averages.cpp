@@ -21,7 +21,8 @@ void Averages::broadcast_parameters(Rank root) {
   const torch::NoGradGuard no_grad;
   replica_.notice_changes();
   Flock& flock = replica_.flock;
-  const std::string prefix = replica_.operations_of("broadcast", "Trainer::broadcast_parameters()");
+  const std::string prefix =
+      replica_.operations_of("broadcast", replica_.options.caller + "broadcast_parameters()");
   std::vector<Buffer> blocks;
   for (const Bucket& bucket : replica_.buckets) blocks.push_back(bucket.x_block());
   flock.broadcast_group(blocks, root, Name(prefix + "/parameters"));
@@ -60,7 +61,7 @@ void Averages::broadcast_optimizer_state(Rank root) {
     }
   }
   const std::string name =
-      replica_.operations_of("optimizer", "Trainer::broadcast_optimizer_state()") + "/state";
+      replica_.operations_of("optimizer", replica_.options.caller + "broadcast_optimizer_state()") + "/state";
   flock.broadcast(length, root, Name(name));
   if (length[0] == kCannotBeSaved)
     throw InvalidArgument(
@@ -76,7 +77,8 @@ void Averages::broadcast_optimizer_state(Rank root) {
 double Averages::consensus_distance() {
   const torch::NoGradGuard no_grad;
   Flock& flock = replica_.flock;
-  const std::string prefix = replica_.operations_of("distance", "Trainer::consensus_distance()");
+  const std::string prefix =
+      replica_.operations_of("distance", replica_.options.caller + "consensus_distance()");
   if (!replica_.averaged) replica_.notice_changes();
   std::vector<double> squares = {0};
   for (std::size_t b = 0; b < replica_.buckets.size(); ++b) {
@@ -105,7 +107,7 @@ void Averages::average() {
     throw InvalidArgument("the parameters are the flock's average already: revert it or keep it first");
   const torch::NoGradGuard no_grad;
   replica_.notice_changes();
-  const std::string prefix = replica_.operations_of("average", "Trainer::global_average()");
+  const std::string prefix = replica_.operations_of("average", replica_.options.caller + "global_average()");
   own_models_.clear();
   for (const Bucket& bucket : replica_.buckets) own_models_.push_back(bucket.x.clone());
   replica_.copy_model_to_x();

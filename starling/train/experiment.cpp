@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <numbers>
 
 #include "starling/method/update.h"
@@ -89,6 +90,9 @@ class ExperimentRun {
   // Initialized with the same numbers on every device.
   ModelPtr make_model() const {
     const torch::Device device = find_device(experiment_.device, flock_.local_rank());
+    // Ranks may be threads of one process, which share torch's generator.
+    static std::mutex drawing;
+    const std::lock_guard lock(drawing);
     torch::manual_seed(experiment_.seed);
     ModelPtr model = data_.task().make_model(experiment_.model);
     model->to(device);

@@ -62,6 +62,8 @@ struct TrainerOptions {
   std::function<void()> after_backward = nullptr;
   /// Distinguishes trainers of one flock that exist at the same time.
   std::string name = "trainer";
+  /// In errors, the call that made the trainer, and the beginning of its other calls.
+  std::string maker = "Trainer()", caller = "Trainer::";
 };
 
 /// Throws InvalidArgument for options out of range, unknown words and options that exclude each other.

@@ -144,8 +144,8 @@ void Replica::make_driver() {
         name, x, buckets[b].gradient_block(), buckets[b].segments(parameters), std::move(update),
         make_flock_channel(flock, name,
                            {schedule, options.message, method->relay_rule(), ends_in(buckets[b], parameters),
-                            "Trainer::step()", fmt::format("bucket {}", b), method->averages_gradients(),
-                            method->needs().one_sided})));
+                            options.caller + "step()", fmt::format("bucket {}", b),
+                            method->averages_gradients(), method->needs().one_sided})));
     blocks.back()->hypers = optimizer->hypers();
     if (options.on_nonfinite != "ignore")
       blocks.back()->on_nonfinite = [this, b](ConstBuffer result) { throw_nonfinite(b, result); };

@@ -50,7 +50,7 @@ void SettingsWatch::start(const Flock& flock, Options options) {
   if (flock.size() > 1) {
     flock_ = flock;
     const auto call = std::make_shared<UserCall>();
-    call->call = "Trainer::step()";
+    call->call = options.caller + "step()";
     flock_->set_user_call(options.name + "/watch", call);
   }
   options_ = std::move(options);

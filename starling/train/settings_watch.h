@@ -21,6 +21,7 @@ class SettingsWatch {
  public:
   struct Options {
     std::string name;           // the trainer's name
+    std::string caller;         // see TrainerOptions
     bool asynchronous = false;  // ranks may be at different steps: differences are only logged
     bool compares = true;       // false: settings may differ between ranks
     bool equal_models = false;  // the method keeps the models equal

@@ -68,7 +68,7 @@ Trainer::State::State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOp
       averages(replica, step),
       checkpoint(replica, step) {
   const kernel::DeviceScope device = scope();
-  const Cohort cohort = membership.begin("Trainer()");
+  const Cohort cohort = membership.begin();
   replica.make_driver();
   membership.start_watch();
   replica.optimizer->import_state(replica.parameters, replica.updates());
@@ -124,8 +124,10 @@ void Trainer::leave_overflows_to_scaler() {
 std::int64_t Trainer::begin_epoch(std::int64_t batches) {
   if (batches < 0) throw InvalidArgument(fmt::format("begin_epoch({}): give 0 batches or more", batches));
   std::vector<std::int64_t> most = {batches};
-  flock().allreduce(most, Reduction::max,
-                    Name(state_->replica.operations_of("epoch", "Trainer::begin_epoch()") + "/batches"));
+  flock().allreduce(
+      most, Reduction::max,
+      Name(state_->replica.operations_of("epoch", state_->replica.options.caller + "begin_epoch()") +
+           "/batches"));
   state_->step.begin_epoch(most[0], batches);
   return most[0];
 }

@@ -90,7 +90,7 @@ void TrainerCheckpoint::check_same_save(const std::string& prefix, const std::fi
 
 void TrainerCheckpoint::save(const std::filesystem::path& folder, const SaveOptions& options) {
   replica_.require_own_model("a checkpoint");
-  const std::string prefix = replica_.operations_of("checkpoint", "Trainer::save()");
+  const std::string prefix = replica_.operations_of("checkpoint", replica_.options.caller + "save()");
   check_same_save(prefix, folder, options);
   SavedParts parts;
   save_parts(parts);
@@ -118,7 +118,7 @@ std::optional<Resumed> TrainerCheckpoint::resume(const std::filesystem::path& fo
   replica_.require_own_model("resume()");
   if (checkpoints_) checkpoints_->finish();
   Flock& flock = replica_.flock;
-  const std::string name = replica_.operations_of("resume", "Trainer::resume()");
+  const std::string name = replica_.operations_of("resume", replica_.options.caller + "resume()");
   const auto opened =
       open_checkpoint(flock, folder, step, name, [&](const OpenedCheckpoint& one) { check_opened(one); });
   if (!opened) return std::nullopt;

@@ -55,7 +55,8 @@ Cohort TrainerMembership::agree(const std::string& call) {
 // Ranks of different policies cannot gather anything together, so the policies are compared while failures
 // are still errors. A rank that dies meanwhile is an error on some ranks only. Therefore all that are to
 // continue without it agree again, whatever came of the first time.
-Cohort TrainerMembership::begin(const std::string& call) {
+Cohort TrainerMembership::begin() {
+  const std::string& call = replica_.options.maker;
   const bool changes = failure_policy(replica_.options) == OnPeerFailure::reweight &&
                        replica_.flock.on_peer_failure() != OnPeerFailure::reweight;
   if (!changes) return agree(call);
@@ -69,8 +70,9 @@ Cohort TrainerMembership::begin(const std::string& call) {
 }
 
 void TrainerMembership::start_watch() {
-  watch_.start(replica_.flock, {replica_.options.name, replica_.method->asynchronous(),
-                                !replica_.options.per_rank_settings, replica_.method->averages_gradients()});
+  watch_.start(replica_.flock,
+               {replica_.options.name, replica_.options.caller, replica_.method->asynchronous(),
+                !replica_.options.per_rank_settings, replica_.method->averages_gradients()});
 }
 
 bool TrainerMembership::admit(TrainingStep& step,
@@ -122,7 +124,7 @@ void TrainerMembership::continue_on(Flock next, TrainingStep& step) {
   replica_.publish();
   step.parameters_changed();
   has_model_ = true;
-  const Cohort cohort = agree("Trainer::admit()");
+  const Cohort cohort = agree(replica_.options.caller + "admit()");
   start_watch();
   for (Rank r = 0; r < replica_.flock.size(); ++r)
     if (cohort.is_new(r) && cohort.giver_of(r, replica_.schedule) == replica_.flock.rank())

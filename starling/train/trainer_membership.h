@@ -38,7 +38,7 @@ class TrainerMembership {
   Cohort agree(const std::string& call);
   /// The same for a new trainer, whose failure policy becomes the flock's: with reweight, ranks may have died
   /// before.
-  Cohort begin(const std::string& call);
+  Cohort begin();
   /// Starts to compare settings in training, again on another flock; on all ranks between the same steps.
   void start_watch();
   SettingsWatch& watch() { return watch_; }

@@ -133,6 +133,17 @@ def test_a_checkpoint_of_another_rank_names_that_rank(tmp_path):
     bf.barrier()
 
 
+@pytest.mark.skipif(n != 2, reason="two ranks that wait for each other")
+def test_errors_name_the_call_in_python():
+    model = linear()
+    optimizer = bf.decentralize(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(_core.Deadlock, match=r"rank 0 waits for rank 1 in optimizer\.consensus_distance\(\), step 0"):
+        if odd:
+            bf.barrier()
+        else:
+            optimizer.consensus_distance()
+
+
 @alone
 def test_ranks_that_save_to_one_path_are_an_error(tmp_path):
     model = linear()

@@ -57,6 +57,8 @@ bool admit(Trainer& trainer, const py::function& schedule_of_flock) {
 
 TrainerOptions read_options(const py::dict& given) {
   TrainerOptions options;
+  options.maker = "decentralize()";
+  options.caller = "optimizer.";
   const auto take = [&](const char* key, auto& to) {
     if (given.contains(key)) to = given[key].cast<std::remove_reference_t<decltype(to)>>();
   };
