@@ -8,24 +8,41 @@
 namespace starling::method {
 namespace {
 
-// Calls `step` with the part of the pass of each active segment.
+/// Adjacent segments that one pass can update: all have the same settings and have made as many steps.
+struct Run {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+  std::size_t group = 0;
+  bool active = true;
+  std::int64_t steps = 0;  // so far
+};
+
+// Calls `step` with each run of active segments and its part of the pass. Their steps count if it returns
+// true.
 template <typename Step>
-void each_segment(const UpdatePass& pass, std::span<const Segment> segments, const Step& step) {
+void each_run(const UpdatePass& pass, std::span<const Segment> segments, std::vector<std::int64_t>& steps,
+              const Step& step) {
   std::vector<Term> terms;
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    const Segment& segment = segments[i];
-    const UpdatePass part = part_of(pass, segment.begin, segment.count, terms);
-    if (segment.active)
-      step(i, segment, part);
-    else
+  for (std::size_t i = 0; i < segments.size();) {
+    const std::size_t first = i;
+    Run run{segments[i].begin, 0, segments[i].group, segments[i].active, steps[i]};
+    const auto belongs = [&](const Segment& next) {
+      return next.begin == run.begin + run.count && next.active == run.active &&
+             (!run.active || (next.group == run.group && steps[i] == run.steps));
+    };
+    for (; i < segments.size() && belongs(segments[i]); ++i) run.count += segments[i].count;
+    const UpdatePass part = part_of(pass, run.begin, run.count, terms);
+    if (!run.active)
       copy_through(part);
+    else if (step(run, part))
+      for (std::size_t s = first; s < i; ++s) ++steps[s];
   }
 }
 
-// The part of an optimizer's vector for a segment; empty if there is no vector.
-Buffer part_of(const OwnedBuffer& vector, const Segment& segment) {
+// The part of an optimizer's vector for a run; empty if there is no vector.
+Buffer part_of(const OwnedBuffer& vector, const Run& run) {
   const Buffer& whole = vector.buffer();
-  return whole.address() == nullptr ? Buffer() : whole.part(segment.begin, segment.count);
+  return whole.address() == nullptr ? Buffer() : whole.part(run.begin, run.count);
 }
 
 OwnedBuffer vector_like(ConstBuffer x) {
@@ -40,13 +57,13 @@ class Sgd final : public Update {
   std::string name() const override { return "sgd"; }
 
   void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
-    each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
-      const Hyper& hyper = (*hypers_)[segment.group];
+    each_run(pass, segments, steps_, [&](const Run& run, const UpdatePass& part) {
+      const Hyper& hyper = (*hypers_)[run.group];
       // SGD without momentum has no state.
       if (hyper.momentum != 0) make_momentum();
       const SgdRule rule{hyper.lr, hyper.momentum, hyper.dampening, hyper.weight_decay, hyper.nesterov};
-      arithmetic_in(x_.memory).sgd_update(part, rule, part_of(m_, segment), steps_[i] == 0);
-      if (hyper.momentum != 0) ++steps_[i];
+      arithmetic_in(x_.memory).sgd_update(part, rule, part_of(m_, run), run.steps == 0);
+      return hyper.momentum != 0;
     });
   }
 
@@ -88,9 +105,10 @@ class Adam final : public Update {
   std::string name() const override { return decoupled_ ? "adamw" : "adam"; }
 
   void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
-    each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
-      arithmetic_.adam_update(part, rule_of((*hypers_)[segment.group], decoupled_), part_of(m_, segment),
-                              part_of(v_, segment), static_cast<long>(++steps_[i]));
+    each_run(pass, segments, steps_, [&](const Run& run, const UpdatePass& part) {
+      arithmetic_.adam_update(part, rule_of((*hypers_)[run.group], decoupled_), part_of(m_, run),
+                              part_of(v_, run), static_cast<long>(run.steps + 1));
+      return true;
     });
   }
 
@@ -121,11 +139,11 @@ class AccumAdam final : public Update {
   std::string name() const override { return decoupled_ ? "accum-adamw" : "accum-adam"; }
 
   void apply(const UpdatePass& pass, std::span<const Segment> segments) override {
-    each_segment(pass, segments, [&](std::size_t i, const Segment& segment, const UpdatePass& part) {
-      const auto t = static_cast<long>(++steps_[i]);
-      arithmetic_.accum_adam_update(part, rule_of((*hypers_)[segment.group], decoupled_),
-                                    part_of(m_, segment), part_of(v_, segment), part_of(sum_, segment),
-                                    (t + s_ - 1) / s_, s_, t % s_ == 0);
+    each_run(pass, segments, steps_, [&](const Run& run, const UpdatePass& part) {
+      const auto t = static_cast<long>(run.steps + 1);
+      arithmetic_.accum_adam_update(part, rule_of((*hypers_)[run.group], decoupled_), part_of(m_, run),
+                                    part_of(v_, run), part_of(sum_, run), (t + s_ - 1) / s_, s_, t % s_ == 0);
+      return true;
     });
   }
 

@@ -171,7 +171,7 @@ void Trainer::settle() {
   if (!state_->replica.driver->begun()) state_->replica.driver->settle();
 }
 bool Trainer::sends_gradients() const {
-  return state_->replica.method->sends_gradients();
+  return state_->step.gradients().sends_early();
 }
 std::size_t Trainer::buckets() const {
   return state_->replica.buckets.size();

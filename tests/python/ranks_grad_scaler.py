@@ -62,6 +62,25 @@ def test_an_overflow_on_one_rank_is_its_own(make, scaler):
     assert amp.factor == (512.0 if rank == 0 else 1024.0)
 
 
+@pytest.mark.parametrize("scaler", [OldScaler, NewScaler])
+def test_an_overflow_before_gradients_are_sent_is_left_out_of_the_mean(scaler):
+    """As on a GPU, where step() sends gradients: all models take the step of the ranks that have no overflow."""
+    model = network(0)
+    own = bf.decentralize(model, OPTIMIZERS["sgd"](model), method="allreduce", on_nonfinite="skip")
+    amp = scaler()
+    for step in range(3):
+        before = parameters_of(model)
+        own.zero_grad()
+        broken = step == 1 and rank == 0
+        amp.scale(loss_of(model, rank, step) * (float("inf") if broken else 1.0)).backward()
+        amp.step(own)
+        amp.update()
+        assert torch.isfinite(parameters_of(model)).all()
+        assert torch.equal(before, parameters_of(model)) == (step == 1 and n == 1)
+    assert amp.factor == (512.0 if rank == 0 else 1024.0)
+    assert own.consensus_distance() < 1e-14
+
+
 @pytest.mark.parametrize("scaler, synchronize", [(OldScaler, False), (NewScaler, False), (NewScaler, True)])
 def test_an_overflow_in_the_mean_gradient_is_on_every_rank(scaler, synchronize):
     model = network(0)

@@ -171,7 +171,7 @@ class Decentralized(torch.optim.Optimizer):
         self._before_step()
         if self._overflowed(scaler):
             if self._trainer.sends_gradients:
-                self._trainer.finish_gradients()  # all ranks see the same mean, so all skip
+                self._trainer.finish_gradients()  # they were sent: all ranks see the same mean, so all skip
             self._trainer.skip()
             self._skipped_steps += 1
         else:
@@ -204,12 +204,10 @@ class Decentralized(torch.optim.Optimizer):
         return overflow
 
     def _average_scaled(self, scale: float) -> bool:
-        """Gradients in host memory may have been sent since backward, scaled; those of a device wait until they are
-        unscaled."""
+        """Averages gradients that backward has sent scaled; others wait until they are unscaled."""
         if self._options.get("eager"):
             raise ValueError("eager updates inside backward, before a GradScaler can unscale the gradients")
-        on_host = all(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
-        if not on_host or not self._trainer.sends_gradients:
+        if not self._trainer.sends_gradients:
             return False
         self._trainer.finish_gradients()
         scales = operations.allgather(torch.tensor([scale], dtype=torch.float64), f"{self._options['name']}/scale").tolist()

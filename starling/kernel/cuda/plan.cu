@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "starling/base/error.h"
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/kernels.h"
@@ -42,13 +44,16 @@ SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> 
   sum.given.count = static_cast<int>(terms.size());
   sum.given.dtype = dtype;
   sum.differences = differences;
-  bool has_flags = false;
+  bool has_flags = false, has_own = false;
   for (std::size_t t = 0; t < terms.size(); ++t) {
     if (terms[t].memory != MemoryKind::cuda)
       throw InvalidArgument("a term of a sum on a device is in " + name(terms[t].memory));
     sum.given.data[t] = terms[t].data;
     sum.given.weight[t] = terms[t].weight;
-    if (terms[t].flag == nullptr) continue;
+    if (terms[t].flag == nullptr) {
+      if (!std::exchange(has_own, true)) sum.given.own = static_cast<int>(t);
+      continue;
+    }
     has_flags = true;
     static_assert(sizeof(Flag) == sizeof(std::uint32_t));
     sum.flag[t] = reinterpret_cast<const std::uint32_t*>(terms[t].flag);
