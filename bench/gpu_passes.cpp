@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 
 #include "bench/gpu_cases.h"
 #include "bench/gpu_rank.h"
 #include "bench/ranks.h"
+#include "starling/base/random.h"
 #include "starling/kernel/update.h"
 
 // One process's passes over device memory, beside a copy of as many bytes.
@@ -14,6 +16,20 @@ namespace {
 using kernel::Arithmetic;
 using kernel::OwnedBuffer;
 using kernel::Term;
+
+/// Different numbers above zero: the device divides zeros, and takes their roots, more slowly.
+OwnedBuffer numbers_on_gpu(std::size_t elements, std::uint64_t seed) {
+  OwnedBuffer made = on_gpu(elements);
+  std::vector<float> part(std::min(elements, std::size_t{1} << 20));
+  Random random(seed, 0, 0);
+  for (float& one : part) one = static_cast<float>(0.01 + random.uniform());
+  for (std::size_t begin = 0; begin < elements; begin += part.size()) {
+    const Buffer to = made.buffer().part(begin, std::min(part.size(), elements - begin));
+    kernel::device().copy_to_device(to.address(), part.data(), to.bytes());
+  }
+  kernel::device().synchronize();
+  return made;
+}
 
 struct Pass {
   std::size_t neighbors = 0;
@@ -40,14 +56,15 @@ double device_seconds(int repeats, const Body& body) {
 std::vector<double> run_pass(const Pass& pass, const GpuSettings& settings) {
   use_own_stream();
   const Arithmetic& arithmetic = kernel::device().arithmetic();
-  const OwnedBuffer x = on_gpu(settings.elements), gradient = on_gpu(settings.elements),
-                    m = on_gpu(settings.elements), v = on_gpu(pass.adamw ? settings.elements : 0),
-                    slot = on_gpu(settings.elements);
+  const std::size_t elements = settings.elements;
+  const OwnedBuffer x = numbers_on_gpu(elements, 1), gradient = numbers_on_gpu(elements, 2),
+                    m = numbers_on_gpu(elements, 3), v = numbers_on_gpu(pass.adamw ? elements : 0, 4),
+                    slot = on_gpu(elements);
   std::vector<OwnedBuffer> heard;
   const double weight = 1 / static_cast<double>(pass.neighbors + 1);
   std::vector<Term> terms = {{ConstBuffer(x.buffer()), weight}};
   for (std::size_t i = 0; i < pass.neighbors; ++i)
-    terms.emplace_back(ConstBuffer(heard.emplace_back(on_gpu(settings.elements)).buffer()), weight);
+    terms.emplace_back(ConstBuffer(heard.emplace_back(numbers_on_gpu(elements, 5 + i)).buffer()), weight);
   kernel::UpdatePass update{.from = terms, .gradient = gradient.buffer(), .x = x.buffer()};
   if (pass.slot) update.copy = slot.buffer();
   const auto copy = [&] { arithmetic.copy(slot.buffer(), gradient.buffer()); };

@@ -34,9 +34,9 @@ void check_options(const TrainerOptions& options) {
   const auto need = [](bool good, const std::string& text) {
     if (!good) throw InvalidArgument(text);
   };
-  need(
-      options.bucket_mb > 0 && options.bucket_mb <= kLargestBucket,
-      fmt::format("bucket_mb = {}: must be more than 0 and at most {:g}", options.bucket_mb, kLargestBucket));
+  const double bucket_mb = options.bucket_mb.value_or(kLargestBucket);
+  need(bucket_mb > 0 && bucket_mb <= kLargestBucket,
+       fmt::format("bucket_mb = {}: must be more than 0 and at most {:g}", bucket_mb, kLargestBucket));
   need(options.accumulation >= 0,
        fmt::format("accumulation = {}: a step takes one backward() or more; 0 for any number",
                    options.accumulation));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "starling/base/dtype.h"
@@ -22,8 +23,8 @@ struct TrainerOptions {
   SchedulePtr schedule = nullptr;
 
   /// Parameters are sent in buckets of at least this many megabytes, in the order in which backward produces
-  /// their gradients.
-  double bucket_mb = 4;
+  /// their gradients. Empty: 4 in host memory; 100 on a device, where few large buckets are faster.
+  std::optional<double> bucket_mb{};
   /// Wire format of averaged parameters: float32, float16, bfloat16 or int8. Parameters and optimizer state
   /// stay in float32.
   std::string message = "float32";

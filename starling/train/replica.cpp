@@ -20,6 +20,7 @@ namespace starling::train {
 namespace {
 
 const std::string kOwnTopology = "flock";
+constexpr double kHostBucketMb = 4, kDeviceBucketMb = 100;
 
 // The ends of the parameters and of the gaps after them, as separate ranges: zeros would spoil the scale of
 // small parameters.
@@ -111,6 +112,8 @@ Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptim
   if (!why.empty() && flock.rank() == 0)
     log(LogLevel::normal, fmt::format("models on {} are averaged through the host's memory, since {}",
                                       parameters[0].parameter.device().str(), why));
+  const bool on_device = why.empty() && is_on_device(parameters[0].parameter);
+  if (!options.bucket_mb) options.bucket_mb = on_device ? kDeviceBucketMb : kHostBucketMb;
   buckets = flatten(parameters, bucket_bytes(), !why.empty());
   versions_.assign(parameters.size(), 0);
 }
@@ -177,7 +180,7 @@ kernel::DeviceContext Replica::device_context() const {
 
 std::size_t Replica::bucket_bytes() const {
   if (!optimizer->takes_all_at_once() || !optimizer->native().empty())
-    return static_cast<std::size_t>(options.bucket_mb * 1e6);
+    return static_cast<std::size_t>(*options.bucket_mb * 1e6);
   for (const Placed& placed : parameters)
     if (placed.parameter.options().type_equal(parameters[0].parameter.options()) == false)
       throw InvalidArgument(

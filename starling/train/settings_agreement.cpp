@@ -90,7 +90,7 @@ Description describe_options(const Replica& replica) {
   Description all;
   all.add("seed", std::to_string(options.seed));
   all.add("message", parse_wire_format(options.message));
-  all.add("bucket_mb", describe_number(options.bucket_mb));
+  all.add("bucket_mb", describe_number(*options.bucket_mb));
   all.add("eager", yes_or_no(options.eager));  // eager decides what accumulation = 0 means
   all.add("accumulation", options.accumulation == 0 ? "any number" : std::to_string(options.accumulation));
   all.add("loss_scale", describe_number(options.loss_scale));
@@ -138,11 +138,11 @@ std::vector<Step> agree_on_settings(Replica& replica, Step step, const std::stri
   Flock& flock = replica.flock;
   const TrainerOptions& options = replica.options;
   Description fixed = describe_method(replica);
+  fixed.add("models are exchanged in", starling::name(replica.buckets[0].x_block().memory));
   fixed.append(describe_options(replica));
   // Buffers that are never sent may differ.
   fixed.append(describe_model(replica, options.broadcast_at_start || options.buffers != "local"));
   fixed.append(describe_optimizer(replica));
-  fixed.add("models are exchanged in", starling::name(replica.buckets[0].x_block().memory));
   const Description changing = describe_changing(replica);
   const std::vector<std::int64_t> own = {flock.rank(), step, static_cast<std::int64_t>(fixed.digest()),
                                          static_cast<std::int64_t>(changing.digest())};

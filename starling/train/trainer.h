@@ -126,8 +126,8 @@ class Trainer {
   /// Receives the messages that asynchronous methods have in flight: before models are compared, and at the
   /// end. Every rank calls it between the same steps; save() does it itself.
   void settle();
-  /// Whether gradients are sent during backward. Otherwise step() sends them, so that a program can change them
-  /// before.
+  /// Whether gradients are sent during backward. Otherwise step() sends them, so that a program can change
+  /// them before.
   bool sends_gradients() const;
   std::size_t buckets() const;
   std::size_t parameter_count() const;

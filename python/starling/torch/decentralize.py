@@ -491,7 +491,7 @@ def _topology_options(topology: Topology) -> dict:
 
 
 def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = _core.DEFAULT_METHOD,
-                 topology: Optional[Topology] = None, *, seed: int = 0, bucket_mb: float = 4.0, message: str = "float32",
+                 topology: Optional[Topology] = None, *, seed: int = 0, bucket_mb: Optional[float] = None, message: str = "float32",
                  accumulation: int = 0, clip_norm: float = 0.0, eager: bool = False, loss_scale: float = 0.0,
                  on_nonfinite: str = "raise", buffers: str = "average", on_peer_failure: str = "raise",
                  broadcast_at_start: bool = True, per_rank_settings: bool = False, on_loss: Optional[str] = None,

@@ -138,4 +138,77 @@ class Lanes {
   bool whole_;
 };
 
+/// Words of kV elements, all of which every array has: loads and stores without a branch.
+template <Access kAccess, int kV>
+struct Words {
+  static constexpr int kLanes = kV;
+  std::ptrdiff_t first;
+
+  template <typename E>
+  using Word = std::conditional_t<kV * sizeof(E) % 16 == 0, uint4,
+                                  std::conditional_t<kV * sizeof(E) % 8 == 0, uint2, unsigned>>;
+  template <typename E>
+  static constexpr int kWords = static_cast<int>(kV * sizeof(E) / sizeof(Word<E>));
+
+  template <typename E>
+  __device__ __forceinline__ void load(const E* from, E (&to)[kV]) const {
+    const auto* at = reinterpret_cast<const Word<E>*>(from + first);
+    Word<E> words[kWords<E>];
+#pragma unroll
+    for (int w = 0; w < kWords<E>; ++w) {
+      if constexpr (kAccess == Access::streaming)
+        words[w] = __ldcs(at + w);
+      else
+        words[w] = at[w];
+    }
+    memcpy(to, words, sizeof to);
+  }
+  template <typename E>
+  __device__ __forceinline__ void store(E* to, const E (&from)[kV]) const {
+    auto* at = reinterpret_cast<Word<E>*>(to + first);
+    Word<E> words[kWords<E>];
+    memcpy(words, from, sizeof from);
+#pragma unroll
+    for (int w = 0; w < kWords<E>; ++w) {
+      if constexpr (kAccess == Access::streaming)
+        __stcs(at + w, words[w]);
+      else
+        at[w] = words[w];
+    }
+  }
+};
+
+/// One element of each array.
+struct OneElement {
+  static constexpr int kLanes = 1;
+  std::ptrdiff_t first;
+
+  template <typename E>
+  __device__ __forceinline__ void load(const E* from, E (&to)[1]) const {
+    to[0] = from[first];
+  }
+  template <typename E>
+  __device__ __forceinline__ void store(E* to, const E (&from)[1]) const {
+    to[first] = from[0];
+  }
+};
+
+/// Calls body with the calling thread's elements: a word, or one after the other at the ends of the arrays and
+/// where these are aligned differently.
+template <Access kAccess, int kV, typename Body>
+__device__ __forceinline__ void each_lane(std::size_t count, int shift, const Body& body) {
+  const auto end = static_cast<std::ptrdiff_t>(count);
+  const auto block = static_cast<std::ptrdiff_t>(blockIdx.x) * (kBlock * kV);
+  constexpr bool kSingle = kAccess == Access::single;
+  const std::ptrdiff_t first =
+      kSingle ? block + threadIdx.x : block + static_cast<std::ptrdiff_t>(threadIdx.x) * kV - shift;
+  if constexpr (!kSingle)
+    if (first >= 0 && first + kV <= end) return body(Words<kAccess, kV>{first});
+#pragma unroll 1
+  for (int k = 0; k < kV; ++k) {
+    const std::ptrdiff_t at = first + (kSingle ? k * kBlock : k);
+    if (at >= 0 && at < end) body(OneElement{at});
+  }
+}
+
 }  // namespace starling::kernel::cuda

@@ -35,16 +35,16 @@ SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> 
 
 /// Adds up the terms of a sum, at least one, for the thread's elements; `first` are those of the first term.
 /// kTerms is at least the plan's count, or 0 for a loop.
-template <typename E, int kTerms, typename T, Access kAccess, int kV>
-__device__ __forceinline__ void add_up(const SumArgument<T>& sum, const Lanes<kAccess, kV>& lanes,
-                                       T (&first)[kV], T (&so_far)[kV]) {
+template <typename E, int kTerms, typename T, typename Elements, int kV>
+__device__ __forceinline__ void add_up(const SumArgument<T>& sum, const Elements& lanes, T (&first)[kV],
+                                       T (&so_far)[kV]) {
   const int n = sum.count();
   const SumForm form = sum.form();
   if constexpr (kTerms > 0) {
     E x[kTerms][kV];  // all loads are issued before the first value is needed
 #pragma unroll
     for (int t = 0; t < kTerms; ++t)
-      if (t < n) lanes.load(sum.template data<E>(t), x[t]);
+      if (t == 0 || t < n) lanes.load(sum.template data<E>(t), x[t]);
 #pragma unroll
     for (int k = 0; k < kV; ++k) {
       first[k] = number_of(x[0][k]);
@@ -78,9 +78,8 @@ __device__ __forceinline__ void add_up(const SumArgument<T>& sum, const Lanes<kA
 }
 
 /// y <- the sum, for the thread's elements.
-template <typename E, int kTerms, typename T, Access kAccess, int kV>
-__device__ __forceinline__ void sum_up(const SumArgument<T>& sum, const Lanes<kAccess, kV>& lanes,
-                                       T (&y)[kV]) {
+template <typename E, int kTerms, typename T, typename Elements, int kV>
+__device__ __forceinline__ void sum_up(const SumArgument<T>& sum, const Elements& lanes, T (&y)[kV]) {
   const int n = sum.count();
   if (n == 0) {  // all terms were lost
 #pragma unroll

@@ -68,24 +68,24 @@ struct PassArrays {
   int shift;
 };
 
-template <typename E, typename T, Access kAccess, int kV>
-__device__ __forceinline__ void load_numbers(const Lanes<kAccess, kV>& lanes, const E* from, T (&to)[kV]) {
+template <typename E, typename T, typename Elements, int kV>
+__device__ __forceinline__ void load_numbers(const Elements& lanes, const E* from, T (&to)[kV]) {
   E elements[kV];
   lanes.load(from, elements);
 #pragma unroll
   for (int k = 0; k < kV; ++k) to[k] = number_of(elements[k]);
 }
 
-template <typename E, typename T, Access kAccess, int kV>
-__device__ __forceinline__ void store_rounded(const Lanes<kAccess, kV>& lanes, void* to, const T (&y)[kV]) {
+template <typename E, typename T, typename Elements, int kV>
+__device__ __forceinline__ void store_rounded(const Elements& lanes, void* to, const T (&y)[kV]) {
   E rounded[kV];
 #pragma unroll
   for (int k = 0; k < kV; ++k) rounded[k] = element_of<E>(y[k]);
   lanes.store(static_cast<E*>(to), rounded);
 }
 
-template <typename E, Access kAccess, int kV>
-__device__ __forceinline__ void store_copy(const Lanes<kAccess, kV>& lanes, const PassCopy& copy,
+template <typename E, typename Elements, int kV>
+__device__ __forceinline__ void store_copy(const Elements& lanes, const PassCopy& copy,
                                            const Computed<E> (&y)[kV]) {
   if (copy.data == nullptr) return;
   if (copy.dtype == dtype_of<E>) {
@@ -98,14 +98,12 @@ __device__ __forceinline__ void store_copy(const Lanes<kAccess, kV>& lanes, cons
   }
 }
 
-template <typename E, template <typename> typename Step, Access kAccess, int kTerms>
-__global__ void __launch_bounds__(kBlock)
-    update_kernel(const __grid_constant__ SumArgument<Computed<E>> sum,
-                  const __grid_constant__ PassArrays<E> pass, const __grid_constant__ Step<E> step) {
+template <typename E, int kTerms, template <typename> typename Step, typename Elements>
+__device__ __forceinline__ void update(const SumArgument<Computed<E>>& sum, const PassArrays<E>& pass,
+                                       const Step<E>& step, const Elements& lanes) {
   using T = Computed<E>;
-  constexpr int kV = kLanesOf<E>;
+  constexpr int kV = Elements::kLanes;
   constexpr int kStates = Step<E>::kStates;
-  const Lanes<kAccess, kV> lanes(pass.count, pass.shift);
   T g[kV], state[kStates][kV] = {}, y[kV];
   load_numbers(lanes, pass.gradient, g);
 #pragma unroll
@@ -123,7 +121,7 @@ __global__ void __launch_bounds__(kBlock)
     for (int i = 0; i < kStates; ++i) state[i][k] = one[i];
     // What a 16-bit type has no room for becomes infinite when it is rounded.
     const T kept = number_of(element_of<E>(y[k]));
-    odd = odd || (lanes.has(k) && kept - kept != T(0));  // +0 for every finite number, otherwise a NaN
+    odd = odd || kept - kept != T(0);  // +0 for every finite number, otherwise a NaN
   }
 #pragma unroll
   for (int i = 0; i < kStates; ++i)
@@ -132,6 +130,16 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll 1  // the code of one for both
   for (const PassCopy& copy : pass.copies) store_copy<E>(lanes, copy, y);
   if (odd && pass.nonfinite != nullptr) *pass.nonfinite = true;
+}
+
+template <typename E, template <typename> typename Step, Access kAccess, int kTerms>
+__global__ void __launch_bounds__(kBlock)
+    update_kernel(const __grid_constant__ SumArgument<Computed<E>> sum,
+                  const __grid_constant__ PassArrays<E> pass, const __grid_constant__ Step<E> step) {
+  each_lane<kAccess, kLanesOf<E>>(pass.count, pass.shift, [&](const auto& lanes) {
+    constexpr bool kOne = std::decay_t<decltype(lanes)>::kLanes == 1;  // less code where speed is no matter
+    update<E, (kOne && kTerms > 1 ? 0 : kTerms)>(sum, pass, step, lanes);
+  });
 }
 
 template <typename E, template <typename> typename Step>
