@@ -35,8 +35,12 @@ void check(const Placed& placed) {
 }  // namespace
 
 torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed) {
-  return flat.narrow(0, static_cast<std::int64_t>(placed.offset), placed.parameter.numel())
-      .view(placed.parameter.sizes());
+  const torch::Tensor& like = placed.place.defined() ? placed.place : placed.parameter;
+  const torch::Tensor part =
+      flat.narrow(0, static_cast<std::int64_t>(placed.offset), placed.parameter.numel());
+  return like.unsafeGetTensorImpl()->is_non_overlapping_and_dense()
+             ? part.as_strided(like.sizes(), like.strides())
+             : part.view(like.sizes());
 }
 
 Buffer Bucket::x_block() const {
@@ -68,7 +72,9 @@ std::vector<Segment> Bucket::segments(const std::vector<Placed>& all) const {
   for (const std::size_t index : parameters) {
     const torch::Tensor& parameter = all[index].parameter;
     Segment segment{all[index].offset, padded(parameter), all[index].group, true};
-    if (parameter.dim() > 1 && segment.count == static_cast<std::size_t>(parameter.numel()))
+    const bool rows_are_whole =
+        parameter.dim() > 1 && parameter.stride(0) * parameter.size(0) == parameter.numel();
+    if (rows_are_whole && segment.count == static_cast<std::size_t>(parameter.numel()))
       segment.rows = static_cast<std::size_t>(parameter.size(0));
     segment.id = index;
     result.push_back(segment);

@@ -44,7 +44,8 @@ struct Bucket {
   void zero_gradient() const;
 };
 
-/// A parameter's part of a flat tensor.
+/// A parameter's part of a flat tensor, with the strides of the parameter if these leave no gaps:
+/// convolutions are fast in memory that is channels-last where their inputs are.
 torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed);
 
 /// The parameters of an optimizer's groups that require gradients, in the order in which backward is likely

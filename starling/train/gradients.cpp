@@ -26,7 +26,9 @@ void check_dense(const torch::Tensor& gradient, const std::string& parameter) {
 
 // A hash of a few elements spread over the tensor.
 std::optional<std::uint64_t> sampled(const torch::Tensor& tensor) {
-  if (!tensor.device().is_cpu() || !tensor.is_contiguous() || tensor.numel() == 0) return {};
+  if (!tensor.device().is_cpu() || tensor.numel() == 0 ||
+      !tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense())
+    return {};
   constexpr std::size_t kElements = 16;
   constexpr std::uint64_t kPrime = 0x9E37'79B9'7F4A'7C15;
   const auto* data = static_cast<const std::byte*>(tensor.data_ptr());

@@ -106,8 +106,8 @@ torch::Tensor state_part(const std::vector<NamedState>& state, const std::string
                          const Placed& placed) {
   for (const NamedState& one : state) {
     if (one.name != name) continue;
-    const auto elements = static_cast<std::size_t>(placed.parameter.numel());
-    return tensor_over(one.data.part(placed.offset, elements), placed.parameter.sizes(), placed.parameter);
+    const auto count = static_cast<std::int64_t>(one.data.count);
+    return view_at(tensor_over(one.data, {count}, placed.parameter), placed);
   }
   return {};
 }

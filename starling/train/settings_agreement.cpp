@@ -108,8 +108,11 @@ Description describe_model(const Replica& replica, bool with_buffers) {
     all.add(what, shape_of(tensor));
     all.add(fmt::format("type of {}", what), type_of(tensor));
   };
-  visit_parameters(replica, [&](const std::string& name, const torch::Tensor& tensor, const Placed*) {
+  visit_parameters(replica, [&](const std::string& name, const torch::Tensor& tensor, const Placed* placed) {
     add_tensor(fmt::format("parameter {}", name), tensor);
+    if (placed != nullptr && !placed->place.is_contiguous())
+      all.add(fmt::format("permuted strides of parameter {}", name),
+              fmt::format("{}", fmt::join(placed->place.strides(), ", ")));
   });
   if (with_buffers)
     for (const auto& [name, tensor] : replica.module.buffers())

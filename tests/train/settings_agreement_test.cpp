@@ -129,6 +129,22 @@ TEST(SettingsAgreement, NamesOptimizersThatDiffer) {
                                               "0, group 1 of the optimizer on rank 2");
 }
 
+TEST(SettingsAgreement, NamesParametersInAnotherMemoryOrder) {
+  const auto convolution = [](torch::MemoryFormat order) {
+    Trained setup;
+    setup.module = [order] {
+      torch::nn::Conv2d made(torch::nn::Conv2dOptions(4, 2, 3).bias(false));
+      const torch::NoGradGuard no_grad;
+      made->weight.set_data(made->weight.contiguous(order));
+      return torch::nn::AnyModule(made);
+    };
+    return setup;
+  };
+  EXPECT_THAT(refusal_of(convolution(torch::MemoryFormat::Contiguous),
+                         convolution(torch::MemoryFormat::ChannelsLast)),
+              HasSubstr("permuted strides of parameter weight: none on rank 0, 36, 1, 12, 4 on rank 2"));
+}
+
 TEST(SettingsAgreement, NamesOptionsThatDiffer) {
   const auto expect = [](const TrainerOptions& usual, const TrainerOptions& odd, const std::string& text) {
     EXPECT_EQ(refusal_of(with_options(usual), with_options(odd)), "the ranks do not train alike: " + text);
