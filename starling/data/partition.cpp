@@ -184,6 +184,13 @@ std::vector<std::uint32_t> all_samples(std::size_t count) {
   return samples;
 }
 
+double alpha_of(const Parameters& parameters) {
+  return parameters.number("alpha", kLeastAlpha, kMostAlpha);
+}
+ShardSize size_of_shards(const Parameters& parameters) {
+  return parameters.yes("equal") ? ShardSize::equal : ShardSize::at_least_half;
+}
+
 }  // namespace
 
 std::vector<Shard> iid_partition(std::size_t count, Rank n, std::uint64_t seed) {
@@ -256,12 +263,15 @@ const std::vector<PartitionKind>& partition_kinds() {
        {{"alpha", "", "how even: 100 is like iid, 0.01 is a class or two per worker"},
         {"equal", "no", "shards of equal size"}},
        [](const Parameters& parameters, const Samples& samples, Rank n) {
-         return dirichlet_partition(samples.labels, n, parameters.number("alpha", kLeastAlpha, kMostAlpha),
-                                    parameters.seed(),
-                                    parameters.yes("equal") ? ShardSize::equal : ShardSize::at_least_half);
+         return dirichlet_partition(samples.labels, n, alpha_of(parameters), parameters.seed(),
+                                    size_of_shards(parameters));
        },
        /*is_drawn=*/true,
-       /*needs_labels=*/true}};
+       /*needs_labels=*/true,
+       [](const Parameters& parameters) {
+         alpha_of(parameters);
+         size_of_shards(parameters);
+       }}};
   return kinds;
 }
 
@@ -276,7 +286,10 @@ std::string partition_name(std::string_view text, std::uint64_t seed) {
 
 std::string canonical_partition(std::string_view text, std::uint64_t seed) {
   const Spec spec = parse_spec(partition_name(text, seed));
-  return read_parameters(spec, find_kind(spec), seed).canonical().to_string();
+  const PartitionKind& kind = find_kind(spec);
+  const Parameters parameters = read_parameters(spec, kind, seed);
+  if (kind.check) kind.check(parameters);
+  return parameters.canonical().to_string();
 }
 
 std::vector<Shard> make_partition(std::string_view text, std::span<const std::uint8_t> labels, Rank n,

@@ -51,6 +51,8 @@ struct PartitionKind {
   std::function<std::vector<Shard>(const Parameters&, const Samples&, Rank n)> make;
   bool is_drawn = true;       // random, so it takes seed=
   bool needs_labels = false;  // true: splits by class
+  /// Throws InvalidArgument for values out of range; optional.
+  std::function<void(const Parameters&)> check = nullptr;
 };
 const std::vector<PartitionKind>& partition_kinds();
 

@@ -243,6 +243,8 @@ TEST(PartitionGrammarTest, MistakesAreNamed) {
   EXPECT_EQ(refusal("dirichlet(alpha=0)"),
             "dirichlet: alpha=0 is not valid; expected a number from 0.0001 to 1000000");
   EXPECT_THAT(refusal("dirichlet(alpha=1,equal=maybe)"), HasSubstr("expected one of yes, no"));
+  for (const char* wrong : {"dirichlet(alpha=0)", "dirichlet(alpha=1,equal=maybe)"})
+    EXPECT_EQ(message_of([&] { canonical_partition(wrong, 0); }), refusal(wrong));
   EXPECT_THAT(refusal("iid("), HasSubstr("cannot read \"iid(\""));
   EXPECT_THAT(refusal("[iid]"), HasSubstr("unknown partition '[iid]'"));
 }

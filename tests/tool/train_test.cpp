@@ -170,6 +170,7 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--model", "mlp(widht=5)"}, "mlp has no parameter 'widht' (did you mean width?)");
   refuses({"--data", "synthetic(tarin=5)"}, "synthetic has no parameter 'tarin' (did you mean train?)");
   refuses({"--partition", "dirichlet(alhpa=1)"}, "dirichlet has no parameter 'alhpa' (did you mean alpha?)");
+  refuses({"--partition", "dirichlet(alpha=0)"}, "alpha=0 is not valid");
   refuses({"--batch", "0"}, "batch = 0");
   refuses({"--method", "allreduce", "--topology", "rign"}, "unknown topology 'rign' (did you mean ring?)");
   refuses({"--method", "dsgd"}, "unknown method 'dsgd' (did you mean dsgd-atc or dsgd-awc?)");
