@@ -53,92 +53,10 @@ __device__ __forceinline__ E element_of(Computed<E> number) {
   return element;
 }
 
-/// The kV elements of each array that the calling thread works on.
-template <Access kAccess, int kV>
-class Lanes {
- public:
-  __device__ __forceinline__ Lanes(std::size_t count, int shift)
-      : count_(static_cast<std::ptrdiff_t>(count)) {
-    const auto block = static_cast<std::ptrdiff_t>(blockIdx.x) * (kBlock * kV);
-    if constexpr (kAccess == Access::single) {
-      first_ = block + threadIdx.x;
-      whole_ = false;
-    } else {
-      first_ = block + static_cast<std::ptrdiff_t>(threadIdx.x) * kV - shift;
-      whole_ = first_ >= 0 && first_ + kV <= count_;
-    }
-  }
+// The elements of each array that a thread works on. Arrays have all of them, so that loads and stores need
+// no branch.
 
-  /// Whether the array has an element for lane k: at the ends of an array a thread has fewer than kV
-  /// elements.
-  __device__ __forceinline__ bool has(int k) const {
-    const std::ptrdiff_t i = index(k);
-    return i >= 0 && i < count_;
-  }
-
-  template <typename E>
-  __device__ __forceinline__ void load(const E* from, E (&to)[kV]) const {
-    if (whole_) {
-      using Word = WordOf<E>;
-      constexpr int kWords = static_cast<int>(kV * sizeof(E) / sizeof(Word));
-      const auto* at = reinterpret_cast<const Word*>(from + first_);
-      Word words[kWords];
-#pragma unroll
-      for (int w = 0; w < kWords; ++w) {
-        if constexpr (kAccess == Access::streaming)
-          words[w] = __ldcs(at + w);
-        else
-          words[w] = at[w];
-      }
-      memcpy(to, words, sizeof to);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kV; ++k) {
-        if (has(k))
-          to[k] = from[index(k)];
-        else
-          memset(&to[k], 0, sizeof(E));
-      }
-    }
-  }
-
-  template <typename E>
-  __device__ __forceinline__ void store(E* to, const E (&from)[kV]) const {
-    if (whole_) {
-      using Word = WordOf<E>;
-      constexpr int kWords = static_cast<int>(kV * sizeof(E) / sizeof(Word));
-      auto* at = reinterpret_cast<Word*>(to + first_);
-      Word words[kWords];
-      memcpy(words, from, sizeof from);
-#pragma unroll
-      for (int w = 0; w < kWords; ++w) {
-        if constexpr (kAccess == Access::streaming)
-          __stcs(at + w, words[w]);
-        else
-          at[w] = words[w];
-      }
-    } else {
-#pragma unroll
-      for (int k = 0; k < kV; ++k)
-        if (has(k)) to[index(k)] = from[k];
-    }
-  }
-
- private:
-  template <typename E>
-  using WordOf = std::conditional_t<kV * sizeof(E) % 16 == 0, uint4,
-                                    std::conditional_t<kV * sizeof(E) % 8 == 0, uint2, unsigned>>;
-
-  __device__ __forceinline__ std::ptrdiff_t index(int k) const {
-    return first_ + (kAccess == Access::single ? k * kBlock : k);
-  }
-
-  std::ptrdiff_t count_;
-  std::ptrdiff_t first_;
-  bool whole_;
-};
-
-/// Words of kV elements, all of which every array has: loads and stores without a branch.
+/// kV elements in words of up to 16 bytes.
 template <Access kAccess, int kV>
 struct Words {
   static constexpr int kLanes = kV;
@@ -178,7 +96,24 @@ struct Words {
   }
 };
 
-/// One element of each array.
+/// kV elements, each beside those of the other threads.
+template <int kV>
+struct Spread {
+  static constexpr int kLanes = kV;
+  std::ptrdiff_t first;
+
+  template <typename E>
+  __device__ __forceinline__ void load(const E* from, E (&to)[kV]) const {
+#pragma unroll
+    for (int k = 0; k < kV; ++k) to[k] = from[first + k * kBlock];
+  }
+  template <typename E>
+  __device__ __forceinline__ void store(E* to, const E (&from)[kV]) const {
+#pragma unroll
+    for (int k = 0; k < kV; ++k) to[first + k * kBlock] = from[k];
+  }
+};
+
 struct OneElement {
   static constexpr int kLanes = 1;
   std::ptrdiff_t first;
@@ -193,22 +128,20 @@ struct OneElement {
   }
 };
 
-/// Calls body with the calling thread's elements: a word, or one after the other at the ends of the arrays and
-/// where these are aligned differently.
+/// Calls body with the calling thread's elements: kV at once, at the ends of the arrays one after the other.
 template <Access kAccess, int kV, typename Body>
 __device__ __forceinline__ void each_lane(std::size_t count, int shift, const Body& body) {
+  constexpr bool kSingle = kAccess == Access::single;
+  constexpr std::ptrdiff_t kStep = kSingle ? kBlock : 1;
+  using Whole = std::conditional_t<kSingle, Spread<kV>, Words<kAccess, kV>>;
   const auto end = static_cast<std::ptrdiff_t>(count);
   const auto block = static_cast<std::ptrdiff_t>(blockIdx.x) * (kBlock * kV);
-  constexpr bool kSingle = kAccess == Access::single;
   const std::ptrdiff_t first =
       kSingle ? block + threadIdx.x : block + static_cast<std::ptrdiff_t>(threadIdx.x) * kV - shift;
-  if constexpr (!kSingle)
-    if (first >= 0 && first + kV <= end) return body(Words<kAccess, kV>{first});
+  if (first >= 0 && first + (kV - 1) * kStep < end) return body(Whole{first});
 #pragma unroll 1
-  for (int k = 0; k < kV; ++k) {
-    const std::ptrdiff_t at = first + (kSingle ? k * kBlock : k);
-    if (at >= 0 && at < end) body(OneElement{at});
-  }
+  for (int k = 0; k < kV; ++k)
+    if (const std::ptrdiff_t at = first + k * kStep; at >= 0 && at < end) body(OneElement{at});
 }
 
 }  // namespace starling::kernel::cuda

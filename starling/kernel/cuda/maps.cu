@@ -10,13 +10,13 @@ namespace {
 template <typename E, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     divide_kernel(E* data, Computed<E> divisor, std::size_t count, int shift) {
-  constexpr int kV = kLanesOf<E>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  E x[kV];
-  lanes.load(data, x);
+  each_lane<kAccess, kLanesOf<E>>(count, shift, [&](const auto& lanes) {
+    E x[std::decay_t<decltype(lanes)>::kLanes];
+    lanes.load(data, x);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) x[k] = element_of<E>(number_of(x[k]) / divisor);
-  lanes.store(data, x);
+    for (E& one : x) one = element_of<E>(number_of(one) / divisor);
+    lanes.store(data, x);
+  });
 }
 
 template <typename E>
@@ -40,14 +40,15 @@ __device__ __forceinline__ E reduced(Reduction reduction, E a, E b) {
 template <typename E, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     reduce_kernel(Reduction reduction, E* accumulator, const E* in, std::size_t count, int shift) {
-  constexpr int kV = kLanesOf<E>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  E a[kV], b[kV];
-  lanes.load(accumulator, a);
-  lanes.load(in, b);
+  each_lane<kAccess, kLanesOf<E>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    E a[kV], b[kV];
+    lanes.load(accumulator, a);
+    lanes.load(in, b);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) a[k] = reduced(reduction, a[k], b[k]);
-  lanes.store(accumulator, a);
+    for (int k = 0; k < kV; ++k) a[k] = reduced(reduction, a[k], b[k]);
+    lanes.store(accumulator, a);
+  });
 }
 
 template <typename E>
@@ -62,14 +63,15 @@ inline constexpr int kLanesOfBoth = kLanesOf<std::conditional_t<(sizeof(From) > 
 template <typename From, typename To, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     convert_kernel(const From* in, To* out, std::size_t count, int shift) {
-  constexpr int kV = kLanesOfBoth<From, To>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  From x[kV];
-  To result[kV];
-  lanes.load(in, x);
+  each_lane<kAccess, kLanesOfBoth<From, To>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    From x[kV];
+    To result[kV];
+    lanes.load(in, x);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) result[k] = element_of<To>(static_cast<Computed<To>>(number_of(x[k])));
-  lanes.store(out, result);
+    for (int k = 0; k < kV; ++k) result[k] = element_of<To>(static_cast<Computed<To>>(number_of(x[k])));
+    lanes.store(out, result);
+  });
 }
 
 template <typename From, typename To>
@@ -82,13 +84,14 @@ const auto& convert_kernels() {
 template <Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     swap_kernel(std::uint8_t* a, std::uint8_t* b, std::size_t count, int shift) {
-  constexpr int kV = kLanesOf<std::uint8_t>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  std::uint8_t x[kV], y[kV];
-  lanes.load(a, x);
-  lanes.load(b, y);
-  lanes.store(a, y);
-  lanes.store(b, x);
+  each_lane<kAccess, kLanesOf<std::uint8_t>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    std::uint8_t x[kV], y[kV];
+    lanes.load(a, x);
+    lanes.load(b, y);
+    lanes.store(a, y);
+    lanes.store(b, x);
+  });
 }
 
 const auto& swap_kernels() {

@@ -68,14 +68,14 @@ __global__ void __launch_bounds__(kBlock) total_kernel(const double* partial, un
 template <typename Bits, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     nonfinite_kernel(const Bits* data, Bits exponent, std::size_t count, int shift, int* found) {
-  constexpr int kV = kLanesOf<Bits>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  Bits x[kV];
-  lanes.load(data, x);
-  bool odd = false;
+  each_lane<kAccess, kLanesOf<Bits>>(count, shift, [&](const auto& lanes) {
+    Bits x[std::decay_t<decltype(lanes)>::kLanes];
+    lanes.load(data, x);
+    bool odd = false;
 #pragma unroll
-  for (int k = 0; k < kV; ++k) odd = odd || (x[k] & exponent) == exponent;
-  if (odd) *found = 1;
+    for (const Bits one : x) odd = odd || (one & exponent) == exponent;
+    if (odd) *found = 1;
+  });
 }
 
 template <typename Bits>

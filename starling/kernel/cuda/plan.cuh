@@ -33,6 +33,11 @@ template <typename T>
 SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> terms,
                        bool differences = false);
 
+/// kTerms of a kernel's sum; for single elements a loop, which is less code where speed does not matter.
+constexpr int terms_at(int lanes, int terms) {
+  return lanes == 1 && terms > 1 ? 0 : terms;
+}
+
 /// Adds up the terms of a sum, at least one, for the thread's elements; `first` are those of the first term.
 /// kTerms is at least the plan's count, or 0 for a loop.
 template <typename E, int kTerms, typename T, typename Elements, int kV>

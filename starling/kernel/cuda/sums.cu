@@ -8,14 +8,15 @@ namespace {
 template <typename E, Access kAccess, int kTerms>
 __global__ void __launch_bounds__(kBlock) combine_kernel(const __grid_constant__ SumArgument<Computed<E>> sum,
                                                          E* out, std::size_t count, int shift) {
-  constexpr int kV = kLanesOf<E>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  Computed<E> y[kV];
-  sum_up<E, kTerms>(sum, lanes, y);
-  E result[kV];
+  each_lane<kAccess, kLanesOf<E>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    Computed<E> y[kV];
+    sum_up<E, terms_at(kV, kTerms)>(sum, lanes, y);
+    E result[kV];
 #pragma unroll
-  for (int k = 0; k < kV; ++k) result[k] = element_of<E>(y[k]);
-  lanes.store(out, result);
+    for (int k = 0; k < kV; ++k) result[k] = element_of<E>(y[k]);
+    lanes.store(out, result);
+  });
 }
 
 template <typename E>
@@ -31,16 +32,17 @@ __global__ void __launch_bounds__(kBlock)
     around_kernel(const __grid_constant__ SumArgument<Computed<Message>> sum, const Computed<Message>* x,
                   Computed<Message>* out, std::size_t count, int shift) {
   using T = Computed<Message>;
-  constexpr int kV = kLanesOf<T>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  T before[kV] = {}, own[kV], pull[kV];
-  if (x != nullptr) lanes.load(x, before);
-  add_up<Message, kTerms>(sum, lanes, own, pull);
   const bool alone = sum.count() == 1;
-  // Subtracted, so that x without differences keeps even the sign of zero.
+  each_lane<kAccess, kLanesOf<T>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    T before[kV] = {}, own[kV], pull[kV];
+    if (x != nullptr) lanes.load(x, before);
+    add_up<Message, terms_at(kV, kTerms)>(sum, lanes, own, pull);
+    // Subtracted, so that x without differences keeps even the sign of zero.
 #pragma unroll
-  for (int k = 0; k < kV; ++k) before[k] = before[k] - (alone ? T(0) : pull[k]);
-  lanes.store(out, before);
+    for (int k = 0; k < kV; ++k) before[k] = before[k] - (alone ? T(0) : pull[k]);
+    lanes.store(out, before);
+  });
 }
 
 template <typename Message>

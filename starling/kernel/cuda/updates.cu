@@ -137,8 +137,7 @@ __global__ void __launch_bounds__(kBlock)
     update_kernel(const __grid_constant__ SumArgument<Computed<E>> sum,
                   const __grid_constant__ PassArrays<E> pass, const __grid_constant__ Step<E> step) {
   each_lane<kAccess, kLanesOf<E>>(pass.count, pass.shift, [&](const auto& lanes) {
-    constexpr bool kOne = std::decay_t<decltype(lanes)>::kLanes == 1;  // less code where speed is no matter
-    update<E, (kOne && kTerms > 1 ? 0 : kTerms)>(sum, pass, step, lanes);
+    update<E, terms_at(std::decay_t<decltype(lanes)>::kLanes, kTerms)>(sum, pass, step, lanes);
   });
 }
 
@@ -178,35 +177,37 @@ template <typename T, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     moments_kernel(const __grid_constant__ MomentRule rule, const T* x, const T* gradient, T* m, T* v,
                    std::size_t count, int shift) {
-  constexpr int kV = kLanesOf<T>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  T at[kV], g[kV], first[kV], second[kV];
-  lanes.load(x, at);
-  lanes.load(gradient, g);
-  lanes.load(m, first);
-  if (v != nullptr) lanes.load(v, second);
+  each_lane<kAccess, kLanesOf<T>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    T at[kV], g[kV], first[kV], second[kV] = {};
+    lanes.load(x, at);
+    lanes.load(gradient, g);
+    lanes.load(m, first);
+    if (v != nullptr) lanes.load(v, second);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) first[k] = rules::first_moment(rule, at[k], g[k], first[k]);
-  lanes.store(m, first);
-  if (v == nullptr) return;
+    for (int k = 0; k < kV; ++k) first[k] = rules::first_moment(rule, at[k], g[k], first[k]);
+    lanes.store(m, first);
+    if (v == nullptr) return;
 #pragma unroll
-  for (int k = 0; k < kV; ++k) second[k] = rules::second_moment(rule, at[k], g[k], second[k]);
-  lanes.store(v, second);
+    for (int k = 0; k < kV; ++k) second[k] = rules::second_moment(rule, at[k], g[k], second[k]);
+    lanes.store(v, second);
+  });
 }
 
 template <typename T, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
     moment_step_kernel(const __grid_constant__ MomentStepRule rule, T* x, const T* m, const T* v,
                        std::size_t count, int shift) {
-  constexpr int kV = kLanesOf<T>;
-  const Lanes<kAccess, kV> lanes(count, shift);
-  T at[kV], first[kV], second[kV];
-  lanes.load(x, at);
-  lanes.load(m, first);
-  lanes.load(v, second);
+  each_lane<kAccess, kLanesOf<T>>(count, shift, [&](const auto& lanes) {
+    constexpr int kV = std::decay_t<decltype(lanes)>::kLanes;
+    T at[kV], first[kV], second[kV];
+    lanes.load(x, at);
+    lanes.load(m, first);
+    lanes.load(v, second);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) at[k] = rules::moment_step(rule, at[k], first[k], second[k]);
-  lanes.store(x, at);
+    for (int k = 0; k < kV; ++k) at[k] = rules::moment_step(rule, at[k], first[k], second[k]);
+    lanes.store(x, at);
+  });
 }
 
 template <typename T>
