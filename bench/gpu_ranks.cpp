@@ -135,6 +135,41 @@ GpuCase host_case() {
   return made;
 }
 
+struct alignas(4096) FlagPage {
+  struct alignas(64) Line {
+    kernel::Flag flag{0};
+  };
+  std::array<Line, 2> line;
+};
+
+/// What any exchange of two ranks on a device does at least: each runs a kernel, signals the other, waits for
+/// it, and runs another kernel.
+class LeastExchange {
+ public:
+  LeastExchange(FlagPage& page, Rank rank) : page_(page), rank_(rank) {
+    kernel::device().register_flags(&page_, sizeof(FlagPage));
+  }
+  ~LeastExchange() { kernel::device().unregister_flags(&page_); }
+  LeastExchange(const LeastExchange&) = delete;
+  LeastExchange& operator=(const LeastExchange&) = delete;
+
+  template <typename Before, typename After>
+  void operator()(const Before& before, const After& after) {
+    ++number_;
+    before();
+    kernel::device().write(flag_of(rank_), number_);
+    kernel::device().wait(flag_of(1 - rank_), number_);
+    after();
+  }
+
+ private:
+  kernel::Flag& flag_of(Rank rank) { return page_.line[static_cast<std::size_t>(rank)].flag; }
+
+  FlagPage& page_;
+  Rank rank_;
+  std::uint32_t number_ = 0;
+};
+
 void average(const Flock& flock, Buffer x) {
   ByteOperations(flock).neighbor_allreduce({{x, x}}, {}, "average").wait();
 }
@@ -162,15 +197,41 @@ GpuCase large_average_case() {
   return made;
 }
 
-struct alignas(4096) FlagPage {
-  struct alignas(64) Line {
-    kernel::Flag flag{0};
+// The same beside an exchange by hand of as many bytes: processes that share a device take turns, which takes
+// time that a copy does not need.
+GpuCase large_exchange_case() {
+  GpuCase made{.name = "the same, beside one by hand",
+               .ranks = 2,
+               .of = "a copy, a flag each way, a sum",
+               .unit = GpuCase::Unit::times,
+               .bar = 1.1};
+  made.measure = [](const GpuSettings& all) {
+    const Shared<FlagPage> page;
+    const auto body = [&page, job = launch::random_token()](Rank rank, const auto& meet,
+                                                            const GpuSettings& settings) {
+      const GpuRank here(job, rank, 2);
+      const std::size_t elements = settings.quick ? settings.elements : 25'000'000;
+      const OwnedBuffer x = on_gpu(elements), sent = on_gpu(elements), heard = on_gpu(elements);
+      const Term terms[] = {{ConstBuffer(x.buffer()), 0.5}, {ConstBuffer(heard.buffer()), 0.5}};
+      const Arithmetic& arithmetic = kernel::device().arithmetic();
+      LeastExchange exchange(*page, rank);
+      const auto least = [&] {
+        exchange([&] { arithmetic.copy(sent.buffer(), x.buffer()); },
+                 [&] { arithmetic.combine(x.buffer(), terms); });
+      };
+      const auto one = [&] { average(here.flock, x.buffer()); };
+      for (int i = 0; i < 4; ++i) one(), least();
+      std::vector<double> seconds = in_turns(
+          settings, meet, [&] { return seconds_each(settings.repeats(20), least); },
+          [&] { return seconds_each(settings.repeats(20), one); });
+      kernel::device().synchronize();
+      return seconds;
+    };
+    return measure_ranks(2, all, body, times_of_limit);
   };
-  std::array<Line, 2> line;
-};
+  return made;
+}
 
-// The minimum for any exchange of two processes on a device: each runs a kernel, signals the other, waits for
-// it, and runs another kernel.
 GpuCase small_average_case(const std::string& size, std::size_t elements) {
   GpuCase made{.name = "neighbor_allreduce " + size,
                .ranks = 2,
@@ -183,18 +244,11 @@ GpuCase small_average_case(const std::string& size, std::size_t elements) {
                                                                       const GpuSettings& settings) {
       const GpuRank here(job, rank, 2);
       kernel::Device& device = kernel::device();
-      device.register_flags(&*page, sizeof(FlagPage));
-      const auto line = [&](Rank of) -> kernel::Flag& {
-        return page->line[static_cast<std::size_t>(of)].flag;
-      };
       const OwnedBuffer x = on_gpu(elements), tiny = on_gpu(32);
-      std::uint32_t number = 0;
+      LeastExchange exchange(*page, rank);
       const auto least = [&] {
-        ++number;
-        device.arithmetic().scale(tiny.buffer(), 0.5);
-        device.write(line(rank), number);
-        device.wait(line(1 - rank), number);
-        device.arithmetic().scale(tiny.buffer(), 0.5);
+        const auto scale = [&] { device.arithmetic().scale(tiny.buffer(), 0.5); };
+        exchange(scale, scale);
         device.synchronize();
       };
       const auto one = [&] {
@@ -202,11 +256,9 @@ GpuCase small_average_case(const std::string& size, std::size_t elements) {
         device.synchronize();
       };
       for (int i = 0; i < 4; ++i) one(), least();
-      std::vector<double> seconds = in_turns(
+      return in_turns(
           settings, meet, [&] { return seconds_each(settings.repeats(50), least); },
           [&] { return seconds_each(settings.repeats(50), one); });
-      device.unregister_flags(&*page);
-      return seconds;
     };
     return measure_ranks(2, all, body, times_of_limit);
   };
@@ -252,6 +304,7 @@ std::vector<GpuCase> gpu_rank_cases() {
           small_average_case("1 kB", 256),
           small_average_case("1 MB", 262'144),
           large_average_case(),
+          large_exchange_case(),
           memory_case()};
 }
 
