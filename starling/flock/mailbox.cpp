@@ -16,30 +16,22 @@ namespace {
 
 constexpr std::size_t kReportedMismatches = 64;  // the number of reports remembered
 
-// The text of a message's shape, which is in the upper half of its detail; the lower half holds another small
-// number.
-std::string shape_text(std::uint64_t detail) {
-  return detail >> 32 == 0 ? "" : fmt::format(", shape {:08x}", detail >> 32);
+// A number that the detail holds, as text. The upper half may be a hash of the shape.
+std::string detail_text(Detail means, std::uint64_t detail) {
+  if (means == Detail::weight) return fmt::format(", self weight {}", std::bit_cast<double>(detail));
+  if (means == Detail::root) return fmt::format(", root {}", detail & 0xFFFFFFFFU);
+  if (means == Detail::reduction)
+    return fmt::format(", {}", name(static_cast<Reduction>(detail & 0xFFFFFFFFU)));
+  return "";
 }
 
-std::string detail_text(Detail means, std::uint64_t detail) {
-  switch (means) {
-    case Detail::none:
-      return "";
-    case Detail::schedule:
-      return fmt::format(", schedule {:016x}", detail);
-    case Detail::layout:
-      return fmt::format(", schedule and shapes {:016x}", detail);
-    case Detail::weight:
-      return fmt::format(", self weight {}", std::bit_cast<double>(detail));
-    case Detail::root:
-      return fmt::format(", root {}{}", detail & 0xFFFFFFFFU, shape_text(detail));
-    case Detail::reduction:
-      return fmt::format(", {}{}", name(static_cast<Reduction>(detail & 0xFFFFFFFFU)), shape_text(detail));
-    case Detail::shape:
-      return shape_text(detail);
-  }
-  return "";
+// The difference between two details that are hashes, or have one in the upper half.
+std::string difference_text(Detail means, std::uint64_t sent, std::uint64_t expected) {
+  const bool other_upper_half = sent >> 32 != expected >> 32;
+  if (sent == expected || means == Detail::none || means == Detail::weight) return "";
+  if (means == Detail::schedule) return ", another schedule";
+  if (means == Detail::layout) return ", other shapes or another schedule";
+  return other_upper_half ? ", another shape" : "";
 }
 
 std::string kind_text(std::uint16_t kind) {
@@ -310,7 +302,7 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
                                 expected.epoch, means);
   bool other_schedule = means == Detail::schedule && header.detail != expected.detail;
   if (!names_schedule(means)) {
-    sent += detail_text(means, header.detail);
+    sent += detail_text(means, header.detail) + difference_text(means, header.detail, expected.detail);
     wanted += detail_text(means, expected.detail);
   } else {
     // With a single block the lower half of the detail is the schedule's hash alone. A known name tells that
@@ -318,9 +310,10 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
     const auto halves = header.detail ^ expected.detail;
     const std::string own = schedule_named(expected.detail);
     other_schedule = other_schedule || (!own.empty() && (halves & 0xFFFFFFFFU) != 0);
-    if (own.empty() || (halves != 0 && !other_schedule)) {
-      sent += detail_text(means, header.detail);
-      wanted += detail_text(means, expected.detail);
+    if (own.empty()) {
+      sent += difference_text(means, header.detail, expected.detail);
+    } else if (halves != 0 && !other_schedule) {
+      sent += ", other shapes";
     } else {
       const std::string theirs = schedule_named(header.detail);
       sent += theirs.empty() ? ", another schedule" : ", schedule " + theirs;

@@ -92,8 +92,9 @@ def with_shapes(error: _core.Mismatch, shapes: Iterable[torch.Size]) -> _core.Mi
     """Adds shapes to an error of the core, which knows only counts."""
     if "set the same topology" in str(error):  # the shapes agree, so the topology differs
         return error
-    listed = ", ".join(str(tuple(shape)) for shape in shapes)
-    return _core.Mismatch(f"{error}; this rank's shape is {listed}" if listed else str(error))
+    listed = [str(tuple(shape)) for shape in shapes]
+    noun = "shape is" if len(listed) == 1 else "shapes are"
+    return _core.Mismatch(f"{error}; this rank's {noun} {', '.join(listed)}" if listed else str(error))
 
 
 def wait_for(pending: Any) -> None:
