@@ -132,8 +132,8 @@ Sent try_send_packet(int socket, const void* packet, std::size_t bytes,
     }
   }
   for (;;) {
-    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes))
-      return Sent::packet;
+    // A packet is sent whole or not at all.
+    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return Sent::packet;
     if (errno == EINTR) continue;
     // ETOOMANYREFS: too many descriptors are in flight; the receivers will take them soon.
     return errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS ? Sent::full : Sent::gone;
