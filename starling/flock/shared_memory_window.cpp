@@ -76,7 +76,7 @@ void SharedMemoryWindow::deposit(const Deposit& given) {
     *fresh.p = given.p;
     *fresh.stamp = given.stamp;
     if (old) {
-      terms.push_back({value_.at<const void>(old.data()), 1});
+      terms.emplace_back(value_.at<const void>(old.data()), 1);
       *fresh.p += old.p();
     }
     const Buffer out = value_.at<void>(fresh.data);

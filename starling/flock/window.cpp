@@ -205,7 +205,7 @@ void Window::update(double self_weight, const Weights& weights, bool reset) {
     if (!held.back()) continue;
     trace.peer(rank);
     trace.bytes(state.tensor.bytes());
-    terms.push_back({state.tensor.at<const void>(held.back().data()), weight});
+    terms.emplace_back(state.tensor.at<const void>(held.back().data()), weight);
     p += weight * held.back().p();
     state.staleness.add(state.progress - held.back().stamp());
   }
