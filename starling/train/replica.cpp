@@ -257,9 +257,8 @@ void Replica::check_finite(const std::vector<std::size_t>& changed) {
 void Replica::check_module() const {
   for (const auto& [name, parameter] : module.parameters()) {
     if (!parameter.requires_grad()) continue;
-    const auto same = [&](const auto& one) {
-      return one.second.unsafeGetTensorImpl() == parameter.unsafeGetTensorImpl();
-    };
+    const auto* own = parameter.unsafeGetTensorImpl();
+    const auto same = [own](const auto& one) { return one.second.unsafeGetTensorImpl() == own; };
     if (std::any_of(at_start_.begin(), at_start_.end(), same)) continue;
     throw InvalidArgument(fmt::format(
         "parameter {} of the model is not one of those that it had when the trainer was made: a layer was "

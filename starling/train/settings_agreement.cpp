@@ -10,6 +10,7 @@
 #include "starling/base/error.h"
 #include "starling/codec/wire_format.h"
 #include "starling/method/registry.h"
+#include "starling/train/device_tensors.h"
 #include "starling/train/gathered.h"
 #include "starling/train/settings_watch.h"
 #include "starling/train/trainer_membership.h"
