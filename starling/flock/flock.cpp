@@ -8,7 +8,6 @@
 #include "starling/fabric/device_messages.h"
 #include "starling/fabric/faulty/faulty.h"
 #include "starling/flock/flock_state.h"
-#include "starling/flock/neighbor_exchanger.h"
 #include "starling/flock/reduce_rounds.h"
 #include "starling/topology/hierarchical.h"
 #include "starling/topology/registry.h"
@@ -94,10 +93,6 @@ Outgoing Flock::outgoing_bytes(std::size_t bytes, MemoryKind memory) const {
 }
 std::shared_ptr<Fabric> Flock::fabric() const {
   return state_->fabric;
-}
-
-NeighborExchanger Flock::neighbor_exchanger(const SchedulePtr& schedule, Name name) const {
-  return {state_, schedule, name};
 }
 
 bool Flock::has_window(const std::string& name) const {

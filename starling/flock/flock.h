@@ -29,7 +29,6 @@ class Fabric;
 namespace starling::flock {
 
 class FlockState;
-class NeighborExchanger;
 
 /// The group of ranks that a program joins, with its operations. A cheap value handle; copies share
 /// everything. Thread-safe. Operations of the same name are matched across ranks in the order in which they
@@ -241,10 +240,6 @@ class Flock {
   Relay relay(const std::string& tree, Name name = "relay", const RelayOptions& options = {});
   Relay relay(const SchedulePtr& tree, Name name = "relay", const RelayOptions& options = {});
 
-  /// Exchanges along a schedule that leave the combining to the caller; see neighbor_exchanger.h, which
-  /// callers include. Every rank creates it.
-  NeighborExchanger neighbor_exchanger(const SchedulePtr& schedule, Name name = "exchanges") const;
-
   // Collectives of all live ranks.
 
   /// Every rank gets the sum, minimum, maximum or average over all ranks, with the same bits.
@@ -405,6 +400,7 @@ class Flock {
   ByteOperations operations() const { return ByteOperations(*this); }
   std::shared_ptr<Fabric> fabric() const;
   friend class ByteOperations;
+  friend class NeighborExchanger;
   friend class Window;
 
   Flock(const Flock& parent, const std::vector<Rank>& global_ranks);

@@ -8,6 +8,7 @@
 
 #include "starling/fabric/device_messages.h"
 #include "starling/fabric/faulty/faulty.h"
+#include "starling/flock/flock.h"
 #include "starling/flock/memory_check.h"
 #include "starling/flock/neighbor_exchanger.h"
 #include "starling/flock/pending.h"
@@ -391,10 +392,9 @@ struct NeighborExchanger::State {
   ScheduleCursor cursor;
 };
 
-NeighborExchanger::NeighborExchanger(const std::shared_ptr<FlockState>& flock, const SchedulePtr& schedule,
-                                     const Name& name)
-    : state_(std::make_shared<State>(State{flock, flock->topic(name), {}})) {
-  flock->set_cursor(state_->cursor, schedule, ScheduleCursor::Blocks::any);
+NeighborExchanger::NeighborExchanger(const Flock& flock, const SchedulePtr& schedule, const Name& name)
+    : state_(std::make_shared<State>(State{flock.state_, flock.state_->topic(name), {}})) {
+  flock.state_->set_cursor(state_->cursor, schedule, ScheduleCursor::Blocks::any);
 }
 
 PendingExchange NeighborExchanger::start(Pieces pieces, Outgoing memory) {

@@ -12,7 +12,7 @@
 
 namespace starling::flock {
 
-class FlockState;
+class Flock;
 class NeighborAverage;
 
 /// A started neighbor exchange whose owner combines the blocks. The neighbors' blocks are lent until this
@@ -40,11 +40,12 @@ class PendingExchange {
 };
 
 /// Exchanges along a schedule with its own step counter, such as for one block of a model: the k-th exchange
-/// is the schedule's k-th step. Unlike the flock's own schedule, it may have two blocks (CECA).
+/// is the schedule's k-th step. Every rank creates it. Unlike the flock's own schedule, it may have two
+/// blocks (CECA).
 class NeighborExchanger {
  public:
   NeighborExchanger() = default;
-  NeighborExchanger(const std::shared_ptr<FlockState>& flock, const SchedulePtr& schedule, const Name& name);
+  NeighborExchanger(const Flock& flock, const SchedulePtr& schedule, const Name& name = "exchanges");
 
   /// Starts the next step's exchange of these pieces (a and b of a two-block schedule); `memory` is the
   /// outgoing memory that contains the only piece, or empty. The pieces' outputs are not written.

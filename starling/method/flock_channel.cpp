@@ -21,9 +21,11 @@ namespace {
 class FlockNeighbors final : public NeighborChannel, private SharedExchange::Lender {
  public:
   FlockNeighbors(const Flock& flock, const std::string& name, SchedulePtr schedule, WireFormatPtr format)
-      : flock_(flock), name_(name), schedule_(std::move(schedule)), format_(std::move(format)) {
-    exchanger_ = flock_.neighbor_exchanger(schedule_, Name(name_ + "/mix"));
-  }
+      : flock_(flock),
+        name_(name),
+        schedule_(std::move(schedule)),
+        format_(std::move(format)),
+        exchanger_(flock_, schedule_, Name(name_ + "/mix")) {}
 
   void mix(Pieces pieces) override;
   void mix(Outgoing written, Buffer out) override;

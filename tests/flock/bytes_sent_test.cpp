@@ -52,7 +52,7 @@ TEST_P(BytesTest, OfNeighborAverages) {
         flock.neighbor_allreduce(std::move(slot), x);
       });
       expect_sent(flock, bytes * degree("ring", flock), "of rounds", [&] {
-        NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ring", flock.size()));
+        NeighborExchanger rounds(flock, make_schedule("ring", flock.size()));
         rounds.start({{const_buffer_of(x), {}, 0}}).wait();
       });
     }

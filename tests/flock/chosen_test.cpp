@@ -35,7 +35,7 @@ double expected_at(Rank rank, Rank size, Rank degree, std::size_t i, std::uint64
 TEST_P(OwnWeightsTest, ScalesOfScheduledAveragesOfAnyLength) {
   run([](Flock& flock) {
     const auto schedule = std::make_shared<SettableSchedule>(flock.size(), flock.rank());
-    NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "settable");
+    NeighborExchanger rounds(flock, schedule, "settable");
     flock.set_schedule(schedule);
     std::uint64_t round = 0;
     // The last length travels in several parts.

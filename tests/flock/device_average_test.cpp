@@ -159,8 +159,8 @@ TEST_P(DeviceAverageTest, ExchangesGiveAccessToTheNeighborsBlocks) {
   run([](Flock& flock) {
     for (const std::string spec : {"ring", "one-peer-exponential", "complete", "periodic(ring,h=2)"}) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
-      NeighborExchanger on_host = flock.neighbor_exchanger(schedule, "host " + spec);
-      NeighborExchanger on_device = flock.neighbor_exchanger(schedule, "device " + spec);
+      NeighborExchanger on_host(flock, schedule, "host " + spec);
+      NeighborExchanger on_device(flock, schedule, "device " + spec);
       for (std::uint64_t round = 0; round < 6; ++round) {
         auto start = start_block<float>(flock.rank(), 703, round);
         std::vector<float> expected(703);
@@ -192,8 +192,8 @@ TEST_P(DeviceAverageTest, TwoBlockSchedules) {
   run([](Flock& flock) {
     for (const std::string spec : {"ceca", "ceca(k=2)"}) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
-      NeighborExchanger on_host = flock.neighbor_exchanger(schedule, "host " + spec);
-      NeighborExchanger on_device = flock.neighbor_exchanger(schedule, "device " + spec);
+      NeighborExchanger on_host(flock, schedule, "host " + spec);
+      NeighborExchanger on_device(flock, schedule, "device " + spec);
       auto a = start_block<double>(flock.rank(), 61), b = start_block<double>(flock.rank(), 61, 1);
       const DeviceBlock<double> device_a(a), device_b(b), next(61);
       for (Step k = 0; k < 2 * schedule->period(); ++k) {
@@ -298,7 +298,7 @@ TEST_P(DeviceAverageTest, LostMessagesLeaveTheirWeightWhereItBelongs) {
     Flock flock(make_faulty(fabric, {.seed = 5, .lose = 0.3}));
     flock.set_timeout(20s);
     for (const std::string spec : {"ring", "complete"}) {
-      NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule(spec, flock.size()), "lossy " + spec);
+      NeighborExchanger rounds(flock, make_schedule(spec, flock.size()), "lossy " + spec);
       for (int step = 0; step < 20; ++step) {
         const double own = 1.0 + flock.rank();
         const DeviceBlock<double> average(std::vector<double>{1}), sum(std::vector<double>{own}),

@@ -38,7 +38,7 @@ TEST_P(NeighborExchangerTest, LostMessagesKeepEachPiecesInvariant) {
     require(flock.loses_messages(), "the fabric loses messages");
     for (const std::string spec : {"ring", "complete", "one-peer-exponential"}) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
-      NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "lossy rounds of " + spec);
+      NeighborExchanger rounds(flock, schedule, "lossy rounds of " + spec);
       for (Step step = 0; step < 30; ++step) {
         std::vector<double> average = {1}, sum = {1.0 + flock.rank()}, pair = {1.0 + flock.rank()};
         Pieces pieces = pieces_in({buffer_of(average), buffer_of(sum), buffer_of(pair)});
@@ -77,8 +77,7 @@ TEST_P(NeighborExchangerTest, TermsGiveTheBitsOfTheFlocksOwnAverages) {
     if (flock.size() % 2 == 0) specs.emplace_back("hierarchical(one-peer-exponential,local=2)");
     for (const std::string& spec : specs) {
       flock.set_schedule(spec);
-      NeighborExchanger rounds =
-          flock.neighbor_exchanger(make_schedule(spec, flock.size()), "rounds of " + spec);
+      NeighborExchanger rounds(flock, make_schedule(spec, flock.size()), "rounds of " + spec);
       for (Step step = 0; step < 6; ++step) {
         require(rounds.step() == step, "step");
         const auto round = static_cast<std::uint64_t>(step);
@@ -102,8 +101,7 @@ TEST_P(NeighborExchangerTest, TermsGiveTheBitsOfTheFlocksOwnAverages) {
 TEST_P(NeighborExchangerTest, BlocksInOutgoingMemoryAreSentFromThere) {
   run([](Flock& flock) {
     for (const std::string spec : {"ring", "complete"}) {
-      NeighborExchanger rounds =
-          flock.neighbor_exchanger(make_schedule(spec, flock.size()), "outgoing " + spec);
+      NeighborExchanger rounds(flock, make_schedule(spec, flock.size()), "outgoing " + spec);
       const auto start = start_block<float>(flock.rank(), 77);
       Outgoing memory = flock.outgoing_bytes(77 * sizeof(float));
       std::memcpy(memory.bytes().data(), start.data(), 77 * sizeof(float));
@@ -120,7 +118,7 @@ TEST_P(NeighborExchangerTest, PiecesOfDifferentTypesShareAMessage) {
   run([](Flock& flock) {
     for (const std::string spec : {"exponential", "periodic(ring,h=2)"}) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
-      NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "pieces " + spec);
+      NeighborExchanger rounds(flock, schedule, "pieces " + spec);
       for (Step step = 0; step < 4; ++step) {
         const auto round = static_cast<std::uint64_t>(step);
         auto x = start_block<float>(flock.rank(), 5, round);
@@ -137,8 +135,8 @@ TEST_P(NeighborExchangerTest, PiecesOfDifferentTypesShareAMessage) {
 TEST_P(NeighborExchangerTest, SeveralAdvanceAtTheirOwnPace) {
   run([](Flock& flock) {
     const SchedulePtr schedule = make_schedule("one-peer-exponential", flock.size());
-    NeighborExchanger slow = flock.neighbor_exchanger(schedule, "slow");
-    NeighborExchanger fast = flock.neighbor_exchanger(schedule, "fast");
+    NeighborExchanger slow(flock, schedule, "slow");
+    NeighborExchanger fast(flock, schedule, "fast");
     for (Step turn = 0; turn < 5; ++turn) {
       // Starts the two exchanges in one order and waits in the other.
       const auto round = static_cast<std::uint64_t>(turn);
@@ -161,7 +159,7 @@ TEST_P(NeighborExchangerTest, SeveralAdvanceAtTheirOwnPace) {
 TEST_P(NeighborExchangerTest, SetStepContinuesFromThere) {
   run([](Flock& flock) {
     const SchedulePtr schedule = make_schedule("one-peer-exponential", flock.size());
-    NeighborExchanger rounds = flock.neighbor_exchanger(schedule);
+    NeighborExchanger rounds(flock, schedule);
     Step expected = 0;
     for (const Step set : {-1, 1, 5, 2}) {
       if (set >= 0) rounds.set_step(expected = set);
@@ -186,7 +184,7 @@ TEST_P(NeighborExchangerTest, ADroppedExchangeDoesNotDisturbTheNext) {
     if (flock.size() % 2 == 0) specs.emplace_back("hierarchical(ring,local=2)");
     for (const std::string& spec : specs) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
-      NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "dropped " + spec);
+      NeighborExchanger rounds(flock, schedule, "dropped " + spec);
       for (Step step = 0; step < 24; ++step) {
         const auto round = static_cast<std::uint64_t>(step);
         auto x = start_block<float>(flock.rank(), 501, round);
@@ -206,7 +204,7 @@ TEST_P(NeighborExchangerTest, ADroppedExchangeDoesNotDisturbTheNext) {
 TEST_P(NeighborExchangerTest, AMovedExchangeIsStillWaitedFor) {
   run([](Flock& flock) {
     const SchedulePtr schedule = make_schedule("ring", flock.size());
-    NeighborExchanger rounds = flock.neighbor_exchanger(schedule);
+    NeighborExchanger rounds(flock, schedule);
     require(!PendingExchange(), "nothing was started");
     auto x = start_block<float>(flock.rank(), 3);
     PendingExchange first = rounds.start(piece_of(x));
@@ -229,7 +227,7 @@ TEST_P(TwoBlockTest, CecaIsExactAfterEachPeriod) {
     if (flock.size() % 2 == 0) specs.emplace_back("ceca-1p");
     for (const std::string& spec : specs) {
       const SchedulePtr schedule = make_schedule(spec, flock.size());
-      NeighborExchanger rounds = flock.neighbor_exchanger(schedule, "two blocks " + spec);
+      NeighborExchanger rounds(flock, schedule, "two blocks " + spec);
       require(rounds.mixing() == Mixing::two_block && rounds.schedule() == schedule, "schedule");
       for (std::uint64_t period = 0; period < 3; ++period) {
         auto a = start_block<double>(flock.rank(), 6, period);
@@ -270,7 +268,7 @@ TEST(NeighborExchangerErrorTest, AScheduleForAnotherFlockIsRefused) {
   const auto ends = launchers()[0].run(3, [](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     require(message_of<InvalidArgument>([&] {
-              flock.neighbor_exchanger(make_schedule("ring", 4));
+              NeighborExchanger(flock, make_schedule("ring", 4));
             }).find("is for 4 ranks, this flock has 3") != std::string::npos,
             "message");
   });
@@ -285,7 +283,7 @@ TEST(NeighborExchangerFailureTest, TheSurvivorsContinueWithWeightsThatSumToOne) 
       Flock flock(fabric);
       flock.on_peer_failure(OnPeerFailure::reweight);
       flock.set_timeout(std::chrono::seconds(20));
-      NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule(spec, 4));
+      NeighborExchanger rounds(flock, make_schedule(spec, 4));
       std::vector<double> x(3, 1.0 * flock.rank());
       std::uint32_t epoch = 0;
       for (Step step = 0; step < 200; ++step) {
@@ -314,7 +312,7 @@ TEST(NeighborExchangerFailureTest, CecaRestartsItsPeriod) {
     Flock flock(fabric);
     flock.on_peer_failure(OnPeerFailure::reweight);
     flock.set_timeout(std::chrono::seconds(20));
-    NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ceca", 5));
+    NeighborExchanger rounds(flock, make_schedule("ceca", 5));
     std::vector<double> a(2, std::exp(1.0 * flock.rank()));
     std::vector<double> b(2);
     Step in_view = 0;
@@ -354,7 +352,7 @@ TEST(NeighborExchangerFailureTest, WithoutReweightingReceiversFromTheDeadRankThr
   run.run([](const std::shared_ptr<Fabric>& fabric) {
     Flock flock(fabric);
     flock.set_timeout(std::chrono::seconds(20));
-    NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ring", 3), "ring of three");
+    NeighborExchanger rounds(flock, make_schedule("ring", 3), "ring of three");
     std::vector<float> x(3);
     for (Step step = 0; step < 1000; ++step) rounds.start(piece_of(x)).wait();
   });

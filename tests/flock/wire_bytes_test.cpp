@@ -139,7 +139,7 @@ TEST_P(WireBytesTest, CountsTheBytesThatArePosted) {
                      [&] { flock.neighbor_allreduce(x); });
     }
     // Of two blocks in outgoing memory, each neighbor receives only the one it uses.
-    NeighborExchanger rounds = flock.neighbor_exchanger(make_schedule("ceca", flock.size()), "two blocks");
+    NeighborExchanger rounds(flock, make_schedule("ceca", flock.size()), "two blocks");
     for (Step step = 0; step < 2; ++step) {
       Outgoing memory = flock.outgoing_bytes(2 * kBytes);
       auto* blocks = reinterpret_cast<float*>(memory.bytes().data());
