@@ -16,7 +16,6 @@ FABRICS = {
     "cuda": {"local"},
     "hybrid": {"local", "network"},
     "mpi": {"network"},
-    "nccl": {"network"},
 }
 # The folders above the library, and what each may include besides the library and itself.
 ABOVE = {"tool": set(), "bench": {"tool"}, "python": set(), "examples": set(), "tests": {"tool", "bench"}}
