@@ -259,7 +259,8 @@ void add_bench_async(CLI::App& bench) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   command->add_flag("--strict", options->strict,
-                    "exit status 1 when an asynchronous method misses the bar or could not be measured");
+                    "exit status 1 when an asynchronous method misses the bar (a figure that Starling "
+                    "promises) or could not be measured");
   CLI::Option* json =
       command->add_option("--json", options->json_file, "print JSON, or write it to FILE beside the table")
           ->type_name("[FILE]")

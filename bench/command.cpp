@@ -232,7 +232,7 @@ void run(const BenchOptions& options) {
 }  // namespace
 
 static void add_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Benchmark communication and training");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmark communication, training, GPUs and the simulator");
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command =
@@ -244,8 +244,9 @@ static void add_command(CLI::App& app) {
   command->add_flag("--list", options->list, "list the cases, measure nothing");
   command->add_flag("--quick", options->quick,
                     "run every case with very little data, only to check that it works");
-  command->add_flag("--strict", options->strict,
-                    "exit status 1 when a bar is missed or could not be measured");
+  command->add_flag(
+      "--strict", options->strict,
+      "exit status 1 when a bar (a figure that Starling promises) is missed or could not be measured");
   CLI::Option* json =
       command->add_option("--json", options->json_file, "print JSON, or write it to FILE beside the table")
           ->type_name("[FILE]")

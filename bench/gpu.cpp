@@ -230,7 +230,8 @@ void add_bench_gpu(CLI::App& bench) {
   command->add_flag("--list", options->list, "list the cases, measure nothing");
   command->add_flag("--quick", settings.quick,
                     "run every case with very little data, only to check that it works");
-  command->add_flag("--strict", options->strict, "exit status 1 when a bar is missed");
+  command->add_flag("--strict", options->strict,
+                    "exit status 1 when a bar (a figure that Starling promises) is missed");
   CLI::Option* json =
       command->add_option("--json", options->json_file, "print JSON, or write it to FILE beside the table")
           ->type_name("[FILE]")

@@ -231,7 +231,7 @@ void run(const DataOptions& options) {
 void add_data(CLI::App& app) {
   auto options = std::make_shared<DataOptions>();
   CLI::App* command = app.add_subcommand("data", "List data sets, fetch one, or see how workers share it");
-  command->add_option("NAME", options->name, "a data set such as mnist or cifar10; none: list them all");
+  command->add_option("NAME", options->name, "a data set such as mnist or cifar10; without it: lists all");
   command
       ->add_option("--folder", options->folder,
                    "folder of its files (default: NAME in $STARLING_DATA, else in "

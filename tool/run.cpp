@@ -134,7 +134,7 @@ void add_run(CLI::App& app) {
   std::vector<std::string> fabrics;
   for (const FabricChoice& choice : fabric_choices())
     if (!engine_starts_ranks(choice)) fabrics.push_back(text(choice));
-  CLI::App* command = app.add_subcommand("run", "Start a program as n ranks, on this machine or on several");
+  CLI::App* command = app.add_subcommand("run", "Start a program as n ranks, on this host or on several");
   command->add_option("-n,--ranks", options->ranks, "number of ranks")
       ->check(CLI::Range(1, launch::kMostRanks));
   command->add_flag("--bind", options->bind, "pin every rank to its share of the cores");
@@ -160,8 +160,8 @@ void add_run(CLI::App& app) {
       ->check(CLI::IsMember(fabrics));
   command
       ->add_option("--on-failure", *on_failure,
-                   "when a rank fails, stop the others at once or continue (default: stop them after the "
-                   "grace, unless the ranks' flock has on_peer_failure = reweight)")
+                   "when a rank fails, stop the others at once or continue (default: stop them after "
+                   "--grace seconds, unless the ranks' flock has on_peer_failure = reweight)")
       ->check(CLI::IsMember({"stop", "continue"}));
   command
       ->add_option("--grace", *grace,
@@ -185,7 +185,7 @@ void add_run(CLI::App& app) {
             "program that runs a command line on a host, called with HOST and the line (default: ssh)");
   for_hosts("--interface", hosts->interface, "NAME",
             "network interface between the hosts, the same on all, as in eth0");
-  for_hosts("--address", hosts->address, "ADDRESS", "address of this machine that the ranks connect to");
+  for_hosts("--address", hosts->address, "ADDRESS", "address of this host that the ranks connect to");
   for_hosts("--remote-tool", hosts->tool, "FILE",
             "the starling program on the hosts (default: the same path as here)");
   command->allow_extras();

@@ -56,7 +56,7 @@ std::string chosen_fabric(const std::string& asked, const std::vector<launch::Ho
   return fabric;
 }
 
-// The address by which the hosts reach this machine.
+// The address by which the hosts reach this host.
 std::string meeting_address(const HostsOptions& options, const std::string& interface,
                             const std::vector<launch::HostShare>& hosts) {
   if (!options.address.empty()) return options.address;

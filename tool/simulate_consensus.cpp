@@ -129,7 +129,9 @@ void add_simulate_consensus(CLI::App& simulate) {
   command->add_option("-n,--ranks", options->n, "number of ranks")
       ->required()
       ->check(CLI::Range(1, INT32_MAX));
-  command->add_option("-t,--topology,TOPOLOGY", options->topologies, "one or more topologies")
+  command
+      ->add_option("-t,--topology,TOPOLOGY", options->topologies,
+                   "one or more topologies, with or without -t")
       ->type_name("TOPOLOGY")
       ->required();
   command

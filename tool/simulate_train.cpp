@@ -186,7 +186,7 @@ void add_simulate_train(CLI::App& simulate) {
   auto options = std::make_shared<TrainCommand>();
   TrainingOptions& training = options->training;
   CLI::App* command = simulate.add_subcommand("train", "Train on many nodes: methods on topologies");
-  command->add_option("-n,--nodes", options->n, "number of nodes; --data has its own")
+  command->add_option("-n,--nodes", options->n, "number of nodes; --data sets it")
       ->check(CLI::Range(1, INT32_MAX));
   command->add_option("-m,--method", options->methods, "one or more methods")
       ->type_name("METHOD")
@@ -195,9 +195,11 @@ void add_simulate_train(CLI::App& simulate) {
       ->type_name("TOPOLOGY")
       ->capture_default_str();
   CLI::Option* lr = command->add_option("--lr", training.lr, "learning rate")->capture_default_str();
-  CLI::Option* decay = command->add_option("--decay", training.decay, "the learning rate is divided by this")
+  CLI::Option* decay = command->add_option("--decay", training.decay, "divide the learning rate by this")
                            ->capture_default_str();
-  decay->needs(command->add_option("--decay-every", training.decay_every, "every N steps; 0: never")
+  decay->needs(command
+                   ->add_option("--decay-every", training.decay_every,
+                                "steps between two such divisions; 0: never divide")
                    ->check(CLI::Range(Step{0}, Step{1} << 40))
                    ->capture_default_str()
                    ->needs(decay));

@@ -61,15 +61,18 @@ void add_timeline(CLI::App& app) {
   };
   CLI::App* merge = add("merge", "One Chrome/Perfetto trace (JSON) of all ranks");
   merge->add_option("-o,--output", options->out, "file to write (default: FILE itself)")->type_name("FILE");
+  merge->footer("Example:\n  starling timeline merge trace -o trace.json");
   merge->callback(
       [options] { merge_timeline(options->file, options->out.empty() ? options->file : options->out); });
   CLI::App* summary = add("summary", "A table: how often, how long, how much of it waiting");
+  summary->footer("Example:\n  starling timeline summary trace.json");
   summary->callback(
       [options] { std::cout << timeline_summary(read_timeline_aloud(options->file)).text(color_wanted()); });
   CLI::App* draw = add("draw", "A picture (SVG): a row per rank, waiting lighter");
   draw->add_option("-o,--output", options->out, "the SVG file")->type_name("FILE")->required();
   draw->add_option("--seconds", options->seconds, "draw only this many seconds, from the middle of the run")
       ->check(seconds_above_0());
+  draw->footer("Example:\n  starling timeline draw trace.json --seconds 0.01 -o trace.svg");
   draw->callback([options] {
     write_file(options->out, timeline_svg(read_timeline_aloud(options->file), options->seconds));
   });

@@ -323,8 +323,9 @@ void run(const TopoOptions& options, const CLI::App& command) {
 void add_topo(CLI::App& app) {
   auto options = std::make_shared<TopoOptions>();
   CLI::App* command = app.add_subcommand("topo", "List topologies, or analyze and draw one");
-  command->add_option("NAME", options->name,
-                      "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; none: list them all");
+  command->add_option(
+      "NAME", options->name,
+      "a topology such as ring, 'base(k=2)' or 'periodic(ring, h=16)'; without it: lists all");
   command->add_option("-n,--ranks", options->n, "number of ranks")->check(CLI::Range(1, INT32_MAX));
   command->add_option("--steps", options->steps, "rounds to print (default: one period)")
       ->check(CLI::Range(Step{1}, Step{1} << 40));

@@ -27,7 +27,7 @@ void add_workers(CLI::App& app) {
 }  // namespace
 
 static void add_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Benchmark communication and training");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmark communication, training, GPUs and the simulator");
   bench->require_subcommand(1);
   add_bench_training(*bench);
   add_bench_scaling(*bench);

@@ -222,11 +222,13 @@ void add_bench_scaling(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--methods", options->methods,
-                   "methods; METHOD@TOPOLOGY for one that needs its own topology")
+                   "methods, separated by ';'; METHOD@TOPOLOGY for one that needs its own topology")
       ->type_name("METHOD")
       ->delimiter(';')
       ->default_str(join_words(options->methods, ";"));
-  command->add_option("--topologies", options->topologies, "topologies, for methods that use one")
+  command
+      ->add_option("--topologies", options->topologies,
+                   "topologies, separated by ';', for methods that use one")
       ->type_name("TOPOLOGY")
       ->delimiter(';')
       ->default_str(join_words(options->topologies, ";"));

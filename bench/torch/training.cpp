@@ -282,6 +282,9 @@ void add_bench_training(CLI::App& bench) {
   command->add_flag("--quick", options->quick, "a few steps of every case, only to check that it works");
   command->add_flag_callback(
       "--alone", [options] { options->peers = false; }, "without DDP, which needs python3 with torch");
+  command->footer(
+      "Examples:\n  starling bench training --only 'lenet n=2' --rounds 9\n"
+      "  starling bench training --quick --alone");
   command->callback([options] { run(*options); });
 }
 

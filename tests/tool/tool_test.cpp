@@ -311,6 +311,11 @@ TEST(ToolTest, HelpOfEveryCommandSaysInPlainWordsWhatOptionsTake) {
   EXPECT_THAT(run_tool({"compare", "--help"}).out,
               testing::AllOf(HasSubstr("number of ranks (required)\n"), HasSubstr("--message BYTES")));
   EXPECT_THAT(run, HasSubstr("run [OPTIONS] PROGRAM [ARGUMENTS...]\n"));
+#ifdef STARLING_HAS_TORCH
+  EXPECT_THAT(
+      run_tool({"train", "--help"}).out,
+      testing::AllOf(HasSubstr("--topology TOPOLOGY"), HasSubstr("--on-peer-failure raise|reweight")));
+#endif
 }
 
 ToolRun shell(const std::string& line) {

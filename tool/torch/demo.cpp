@@ -172,6 +172,7 @@ void add_demo(CLI::App& app) {
   command->add_flag("--quick", options->quick, "half the epochs, and half of the steps beside a slow worker")
       ->excludes(epochs);
   command->add_option("--data", options->data, "mnist, or synthetic, which needs no network")
+      ->type_name("DATA")
       ->capture_default_str();
   command->add_option("--seed", options->seed, "seed for init, data split and shuffling")
       ->check(whole_number())
@@ -179,6 +180,8 @@ void add_demo(CLI::App& app) {
   command->add_option("--html", options->html, "write the page to FILE")
       ->type_name("FILE")
       ->capture_default_str();
+  command->footer(
+      "Examples:\n  starling demo\n  starling demo --data synthetic --workers 2 --quick --html demo.html");
   command->callback([options] { Demo(*options).run(); });
 }
 

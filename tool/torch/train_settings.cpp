@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "starling/base/error.h"
 #include "starling/base/spec.h"
@@ -35,6 +38,26 @@ bool first_counts(const Settings& table, const std::string& first, const std::st
                                     table.text(first), second, table.text(second)));
 }
 
+// The kind of value that --help shows for a setting whose value is a text.
+std::string kind_of(std::string_view name) {
+  static constexpr std::pair<std::string_view, const char*> kKinds[] = {
+      {"data", "DATA"},
+      {"model", "MODEL"},
+      {"method", "METHOD"},
+      {"topology", "TOPOLOGY"},
+      {"optimizer", "OPTIMIZER"},
+      {"partition", "PARTITION"},
+      {"uneven", "again|skip"},
+      {"device", "DEVICE"},
+      {"on_peer_failure", "raise|reweight"},
+      {"message", "FORMAT"},
+      {"on_nonfinite", "raise|skip|ignore"},
+  };
+  for (const auto& [setting, kind] : kKinds)
+    if (setting == name) return kind;
+  return "TEXT";
+}
+
 void need_positive(const Settings& table, const std::string& name, const std::optional<double>& value) {
   if (value && !(*value > 0 && std::isfinite(*value)))
     throw InvalidArgument(
@@ -45,8 +68,12 @@ void need_positive(const Settings& table, const std::string& name, const std::op
 
 Settings TrainSettings::training_table() {
   Settings settings;
-  visit_settings(experiment,
-                 [&](const char* name, auto& value, const char* help) { settings.add(name, value, help); });
+  visit_settings(experiment, [&](const char* name, auto& value, const char* help) {
+    if constexpr (std::is_same_v<decltype(value), std::string&>)
+      settings.add(name, value, help, kind_of(name));
+    else
+      settings.add(name, value, help);
+  });
   settings.add_former_name("on_loss", "on_peer_failure");
   settings.add("lr", lr,
                "learning rate; overrides the optimizer's (0.05 with momentum and nesterov, else 0.01)");
