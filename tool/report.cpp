@@ -70,9 +70,10 @@ std::vector<std::string> logs_of(const std::vector<std::string>& runs) {
 // For `--json a/metrics.jsonl b/metrics.jsonl`, which names a log as the output file.
 void refuse_log(const std::string& option, const std::string& path) {
   if (fs::path(path).extension() == ".jsonl")
-    throw InvalidArgument(fmt::format(
-        "{} would write over {}, which is called like a run's log; name the runs first, then {} and its file",
-        option, path, option));
+    throw InvalidArgument(
+        fmt::format("{} would write over {}, whose name looks like a run log's; name the runs first, then {} "
+                    "and its file",
+                    option, path, option));
 }
 
 void write_value(JsonWriter& json, std::string_view key, const std::optional<double>& value) {

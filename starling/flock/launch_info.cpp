@@ -104,8 +104,8 @@ FabricChoice choose_fabric(const LaunchInfo& info) {
   FabricChoice choice = asked_for(info, asked);
   if (info.job.empty() && find_fabric(choice.name).needs_job)
     throw InvalidArgument(fmt::format(
-        "{} names no job by which ranks of a host find each other for STARLING_FABRIC={}; give all of "
-        "them the same STARLING_JOB, a word that no other job uses",
+        "{} sets no job name, which ranks of a host need to find each other with STARLING_FABRIC={}; give "
+        "all of them the same STARLING_JOB, a word that no other job uses",
         info.launcher, asked));
   return choice;
 }

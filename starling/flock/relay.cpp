@@ -130,7 +130,7 @@ Pending Relay::start(const Piece& block) {
   State& state = *state_;
   check_memory(*state.flock->fabric, {block}, state.topic->text);
   if (state.memory.value_or(block.in.memory) != block.in.memory)
-    throw InvalidArgument(fmt::format("{}: the relay's blocks lie in {}, and this one in {}",
+    throw InvalidArgument(fmt::format("{}: the relay's blocks are in {}, and this one in {}",
                                       state.topic->text, name(*state.memory), name(block.in.memory)));
   if (!is_floating(block.in.dtype))
     throw InvalidArgument(fmt::format("{}: {} cannot be averaged; use a floating type", state.topic->text,

@@ -10,7 +10,7 @@ namespace starling::flock {
 void check_weight(DType dtype, double weight) {
   if (!is_floating(dtype) && weight != 0 && weight != 1)
     throw InvalidArgument(
-        fmt::format("a window of {} has no weights but 0 and 1, not {}", name(dtype), weight));
+        fmt::format("a window of {} accepts only weights 0 and 1, not {}", name(dtype), weight));
 }
 
 void weighted_sum(Buffer out, std::span<const Term> terms) {

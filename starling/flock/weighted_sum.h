@@ -7,7 +7,7 @@
 
 namespace starling::flock {
 
-/// out <- the sum of the terms, in one kind of memory; `out` may be the first. Integers know no weights but 0
+/// out <- the sum of the terms, in one kind of memory; `out` may be the first. Integers accept only weights 0
 /// and 1: throws InvalidArgument.
 void weighted_sum(Buffer out, std::span<const Term> terms);
 

@@ -25,7 +25,7 @@ struct Asked {
 
   [[noreturn]] void refuse(ScheduleKind kind, const std::string& why) const {
     throw InvalidArgument(
-        fmt::format("{} {}; {} is not, use {}", method, why, schedule.name(), examples_of(kind)));
+        fmt::format("{} {}; {} does not fit, use {}", method, why, schedule.name(), examples_of(kind)));
   }
 };
 
@@ -82,10 +82,9 @@ void require_column_sums(const Asked& asked, bool push_sum) {
     for (std::size_t rank = 0; rank < sums.size(); ++rank)
       if (std::abs(sums[rank] - 1) > kSumOff)
         throw InvalidArgument(fmt::format(
-            "{} needs weights whose columns sum to one, so that the sum over the ranks stays; {} gives rank "
-            "{} "
-            "a total weight of {:g} in step {}; use Metropolis weights or a regular topology such as ring or "
-            "exponential, or {}weights=push",
+            "{} needs weights whose columns sum to one, so that the sum over the ranks is preserved; {} "
+            "gives rank {} a total weight of {:g} in step {}; use Metropolis weights or a regular topology "
+            "such as ring or exponential, or {}weights=push",
             asked.method, schedule.name(), rank, sums[rank], step, push_sum ? "" : "push-diging with "));
   }
 }
@@ -94,8 +93,7 @@ void require_static_neighbors(const Asked& asked) {
   const Schedule& schedule = asked.schedule;
   if (schedule.size() == 1) return;
   if (!is_fixed(schedule) || has_groups(schedule))
-    asked.refuse(ScheduleKind::static_neighbors,
-                 "follows its neighbors from step to step, which must be the same and known one by one");
+    asked.refuse(ScheduleKind::static_neighbors, "needs the same individual neighbors in every step");
 }
 
 void require_known_neighbors(const Asked& asked) {

@@ -63,7 +63,7 @@ void log_missing_folder(const Flock& flock, const std::filesystem::path& path) {
   std::error_code error;
   if (flock.rank() == flock.view().members.front() && !std::filesystem::exists(path, error))
     log(LogLevel::normal,
-        fmt::format("there is no folder {} to resume from, so training starts anew", path.string()));
+        fmt::format("there is no folder {} to resume from, so training starts from scratch", path.string()));
 }
 
 std::string common_token(Flock& flock, const std::string& name) {

@@ -41,9 +41,11 @@ void check_options(const TrainerOptions& options) {
        fmt::format("accumulation = {}: a step takes one backward() or more; 0 for any number",
                    options.accumulation));
   need(options.clip_norm >= 0 && std::isfinite(options.clip_norm),
-       fmt::format("clip_norm = {}: must be a length, or 0 for no clipping", options.clip_norm));
+       fmt::format("clip_norm = {}: must be a finite number above 0, or 0 for no clipping",
+                   options.clip_norm));
   need(options.loss_scale >= 0 && std::isfinite(options.loss_scale),
-       fmt::format("loss_scale = {}: must be a factor, or 0 for no scaling", options.loss_scale));
+       fmt::format("loss_scale = {}: must be a finite number above 0, or 0 for no scaling",
+                   options.loss_scale));
   need(!options.eager || options.clip_norm == 0,
        "eager and clip_norm exclude each other: eager updates a bucket before the other gradients are known");
   need(!options.eager || options.loss_scale == 0,

@@ -273,9 +273,10 @@ void Replica::notice_schedule() {
   flocks_schedule_ = nullptr;
   if (flock.rank() != 0) return;
   log(LogLevel::normal,
-      fmt::format("the flock's topology was set after this trainer was made, which goes on with {}; to train "
-                  "on {}, make the trainer again (in Python: decentralize again) on every rank",
-                  schedule->name(), flock.schedule()->name()));
+      fmt::format(
+          "the flock's topology was set after this trainer was made; the trainer continues with {}. To "
+          "train on {}, make the trainer again (in Python: decentralize again) on every rank",
+          schedule->name(), flock.schedule()->name()));
 }
 
 double Replica::norm_of_model() {

@@ -241,8 +241,8 @@ void SettingsWatch::warn_of_unequal_models(const std::vector<Post>& all) {
     warned_of_models_ = true;
     log(LogLevel::normal,
         fmt::format(
-            "the models of ranks {} and {} differ at step {}, and this method, which would keep equal "
-            "models equal, does not make them so. After loading or changing a model on one rank, call "
+            "the models of ranks {} and {} differ at step {}; this method keeps equal models equal, "
+            "but does not make different ones equal. After loading or changing a model on one rank, call "
             "broadcast_parameters() on every rank",
             own->report.rank, other->report.rank, own->report.step));
   }

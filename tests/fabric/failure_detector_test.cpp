@@ -209,13 +209,13 @@ TEST_F(FailureDetectorTest, AMinorityDeclaresNobodyDead) {
   for (const Rank r : {2, 3, 4}) EXPECT_EQ(dead(r), Ranks({0, 1}));
 }
 
-TEST_F(FailureDetectorTest, AnEvictedRankLearnsItFromReachablePeers) {
+TEST_F(FailureDetectorTest, AnExcludedRankLearnsItFromReachablePeers) {
   make(3);
   pass(2s);
   at(0).exclude(2);
   pass(300ms);
   EXPECT_NE(at(2).exclusion_reason().find(
-                "rank 2 was evicted: rank 0 reports that the job continues with ranks 0, 1"),
+                "rank 2 was excluded: rank 0 reports that the job continues with ranks 0, 1"),
             std::string::npos)
       << at(2).exclusion_reason();
 }

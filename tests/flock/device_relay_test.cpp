@@ -76,7 +76,7 @@ TEST_P(DeviceRelayTest, ARelaysBlocksLieInOneKindOfMemory) {
     Relay relay = flock.relay("chain", "both");
     relay.start({y.buffer(), y.buffer()}).wait();
     const std::string text = message_of<InvalidArgument>([&] { relay.average(x); });
-    require(text == "both: the relay's blocks lie in CUDA memory, and this one in host memory", text);
+    require(text == "both: the relay's blocks are in CUDA memory, and this one in host memory", text);
   });
 }
 

@@ -105,7 +105,7 @@ TEST(Interruption, IsNoTimeout) {
 class Out final : public ForwardingFabric {
  public:
   using ForwardingFabric::ForwardingFabric;
-  std::string exclusion_reason() const override { return ++asked_ >= 10 ? "rank 0 was evicted" : ""; }
+  std::string exclusion_reason() const override { return ++asked_ >= 10 ? "rank 0 was excluded" : ""; }
 
  private:
   mutable std::atomic<int> asked_{0};

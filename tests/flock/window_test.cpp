@@ -257,7 +257,7 @@ TEST_P(WindowTest, MistakesSayWhatIsValid) {
               "get");
       require(message_of<InvalidArgument>([&] {
                 integers.put(Window::Weights{{integers.destinations()[0], 0.5}});
-              }).find("no weights but 0 and 1") != std::string::npos,
+              }).find("only weights 0 and 1") != std::string::npos,
               "integers");
     }
     flock.set_schedule("od-equidyn(seed=1)");

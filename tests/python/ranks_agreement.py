@@ -228,4 +228,4 @@ def test_a_topology_that_comes_too_late_is_noticed(capfd):
     bf.set_topology()
     if rank == 0:
         text = capfd.readouterr().err
-        assert text.count("the flock's topology was set after this trainer was made, which goes on with ring") == 1, text
+        assert text.count("the flock's topology was set after this trainer was made; the trainer continues with ring") == 1, text

@@ -159,8 +159,9 @@ TEST(FlockCheckpoints, ResumeTellsAFileAndAMissingFolder) {
     require(!run.trainer.resume(folder.path("chekpoints")), "nothing is there");
   });
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(text, HasSubstr(fmt::format("there is no folder {} to resume from, so training starts anew",
-                                          folder.path("chekpoints"))));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("there is no folder {} to resume from, so training starts from scratch",
+                                    folder.path("chekpoints"))));
 }
 
 }  // namespace

@@ -440,7 +440,7 @@ TEST(TrainingStep, WarnsOnceOfATopologyThatIsSetTooLate) {
   });
   const std::string text = testing::internal::GetCapturedStderr();
   const std::string line =
-      "the flock's topology was set after this trainer was made, which goes on with ring";
+      "the flock's topology was set after this trainer was made; the trainer continues with ring";
   const std::size_t at = text.find(line);
   ASSERT_NE(at, std::string::npos) << text;
   EXPECT_EQ(text.find("was set after", at + line.size()), std::string::npos) << text;

@@ -240,8 +240,8 @@ class Decentralized(torch.optim.Optimizer):
         self._trainer.finish_epoch()
 
     def settle(self) -> None:
-        """Takes in what asynchronous methods have under way. Call it on every rank after the same step, before models
-        are compared or saved and at the end. Other methods have nothing to do."""
+        """Receives the messages that asynchronous methods have in flight. Call it on every rank after the same step,
+        before models are compared or saved and at the end. Other methods have nothing to do."""
         self._trainer.settle()
 
     def synchronize(self) -> None:

@@ -123,7 +123,8 @@ void CudaPool::add_piece() {
   pieces_.push_back({kernel::device().create_shared(stride_ * blocks_per_piece_)});
 }
 
-// Before anybody looks for a block of it: from then on nobody depends on this rank.
+// Sends the piece's descriptors to all readers before they need it, so that later no reader has to ask this
+// rank.
 void CudaPool::lend_last_piece(std::span<const Rank> readers) {
   Piece& piece = pieces_.back();
   const LentPiece name{number_, static_cast<std::uint32_t>(pieces_.size() - 1), piece.memory.bytes};

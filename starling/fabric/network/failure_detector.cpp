@@ -29,7 +29,7 @@ bool FailureDetector::update_row(const StateRow& row, Time now) {
   if (is_member(row.of) && row.states[static_cast<std::size_t>(rank_)] == PeerState::excluded &&
       exclusion_reason_.empty())
     exclusion_reason_ =
-        fmt::format("rank {} was evicted: rank {} reports that the job continues with ranks {}", rank_,
+        fmt::format("rank {} was excluded: rank {} reports that the job continues with ranks {}", rank_,
                     row.of, list([&](Rank r) {
                       const PeerState seen = row.states[static_cast<std::size_t>(r)];
                       return r != rank_ && seen != PeerState::excluded && seen != PeerState::left;

@@ -27,7 +27,8 @@ class Extra : public Method {
 
 MethodFamily extra() {
   return {"extra",
-          "exact on heterogeneous data: corrects x by the changes by mixing so far; fixed symmetric weights",
+          "exact on heterogeneous data: corrects x by the sum of all earlier mixing steps; fixed symmetric "
+          "weights",
           {},
           [](const Parameters&) { return std::make_shared<Extra>(); }};
 }
